@@ -28,8 +28,8 @@ export const EMBEDDED = {
 const OWN = 'set DATABASE_URL to a PostgreSQL of your own';
 
 /**
- * The `native` directory of the installed platform package, which holds bin, lib and share. It is looked for beside
- * this program and in the present directory.
+ * The `native` directory of the installed platform package, which holds bin, lib and share. It is
+ * looked for beside this program and in the present directory.
  */
 export function findBinaries(
   platform: string = process.platform,
@@ -68,7 +68,10 @@ function resolveFrom(root: string, name: string): string | null {
   }
 }
 
-/** A package cannot hold symbolic links. Its install script would add them, but no install script runs here. */
+/**
+ * A package cannot hold symbolic links. Its install script would add them, but no install script
+ * runs here.
+ */
 function addLinks(packageRoot: string): void {
   const list: unknown = JSON.parse(
     readFileSync(join(packageRoot, 'native/pg-symlinks.json'), 'utf8'),
@@ -94,8 +97,9 @@ function isLink(entry: unknown): entry is { source: string; target: string } {
 }
 
 /**
- * The user that PostgreSQL runs as if this process is root: the first owner of these paths that is an ordinary user, or
- * `nobody`. The owner of existing data comes first, because PostgreSQL must own its data. Undefined: the present user.
+ * The user that PostgreSQL runs as if this process is root: the first owner of these paths that is
+ * an ordinary user, or `nobody`. The owner of existing data comes first, because PostgreSQL must
+ * own its data. Undefined: the present user.
  */
 export function unprivilegedUser(...belongings: string[]): User | undefined {
   if (process.getuid?.() !== 0) return undefined;
@@ -105,7 +109,8 @@ export function unprivilegedUser(...belongings: string[]): User | undefined {
     if (owner !== undefined && owner.uid !== 0) return owner;
   }
   const nobody = users.find(({ name }) => name === 'nobody');
-  // Only Linux lets a process enter a directory whose parents its user may not enter: see dataPath in postgres.ts.
+  // Only Linux lets a process enter a directory whose parents its user may not enter: see dataPath
+  // in postgres.ts.
   if (nobody === undefined || process.platform !== 'linux') {
     throw new SetupError(
       'PostgreSQL does not run as root. Use an ordinary user, or set DATABASE_URL.',
@@ -128,8 +133,8 @@ export interface Binaries {
 }
 
 /**
- * Programs that the user can run: those of the package, or, if the user cannot enter their directory, a temporary copy,
- * which the caller removes.
+ * Programs that the user can run: those of the package, or, if the user cannot enter their
+ * directory, a temporary copy, which the caller removes.
  */
 export function reachableBinaries(native: string, user: User | undefined): Binaries {
   const problem = whyNot(native, user);

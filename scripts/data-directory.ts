@@ -30,8 +30,9 @@ export interface ServerFiles {
 export const role = 'gatehouse';
 const draftName = 'postgres.new';
 
-// On Linux, a process reaches its working directory by this name even if its user cannot enter a directory above it,
-// and the working directory is set before the user is changed. So the checkout may be in a private directory.
+// On Linux, a process reaches its working directory by this name even if its user cannot enter a
+// directory above it, and the working directory is set before the user is changed. So the checkout
+// may be in a private directory.
 const dataPath = (data: string) => (process.platform === 'linux' ? '/proc/self/cwd' : data);
 
 export function prepareDirectory(directory: string): void {
@@ -46,7 +47,10 @@ export function prepareDirectory(directory: string): void {
   }
 }
 
-/** Created under another name and renamed when complete: a later start never uses an incomplete directory. */
+/**
+ * Created under another name and renamed when complete: a later start never uses an incomplete
+ * directory.
+ */
 export async function initialise(files: ServerFiles, durable: boolean): Promise<void> {
   const { directory, home, user, log } = files;
   const draft = makeTemporary(directory, draftName);
@@ -113,7 +117,10 @@ export function runProgram(
 
 export const pidFile = (data: string) => join(data, 'postmaster.pid');
 
-/** Line 1 is the process, line 4 the port. Both are 0 if PostgreSQL has created the file but not yet written it. */
+/**
+ * Line 1 is the process, line 4 the port. Both are 0 if PostgreSQL has created the file but not yet
+ * written it.
+ */
 export function readPidFile(data: string): { processId: number; port: number } | undefined {
   try {
     const [processId, , , port] = readFileSync(pidFile(data), 'utf8').split('\n');

@@ -1,13 +1,14 @@
 /**
- * `make dump` and `make load`: the data of Gatehouse as a file, without pg_dump, which the embedded PostgreSQL of
- * `make start` does not have.
+ * `make dump` and `make load`: the data of Gatehouse as a file, without pg_dump, which the embedded
+ * PostgreSQL of `make start` does not have.
  *
  *   node --import tsx scripts/dump.ts dump FILE   writes the database to a new file
- *   node --import tsx scripts/dump.ts load FILE   reads such a file into a database without these schemas
+ *   node --import tsx scripts/dump.ts load FILE   reads such a file into an empty database
  *
- * The database is that of DATABASE_URL, or the embedded one. A file has one JSON value per line: the steps of each
- * schema, then each table with its rows, as text. `load` applies the same steps first, and `serve` the later ones.
- * Not with COPY: the streams of `postgres` 3.4.9 for it may hang, at the end of a table and after an error.
+ * The database is that of DATABASE_URL, or the embedded one. A file has one JSON value per line:
+ * the steps of each schema, then each table with its rows, as text. `load` applies the same steps
+ * first, and `serve` the later ones. Not with COPY: the streams of `postgres` 3.4.9 for it may
+ * hang, at the end of a table and after an error.
  */
 import {
   createReadStream,
@@ -19,19 +20,17 @@ import {
 } from 'node:fs';
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
-import { arrayLiteral } from '../src/db/batch.ts';
-import { migrate } from '../src/db/migrate.ts';
+import { arrayLiteral } from '../src/db/sql.ts';
 import { createDatabase, type Database, type Sql } from '../src/db/pool.ts';
-import { DATABASE_LIMITS } from '../src/db/address.ts';
-import { parseUrl } from '../src/db/url.ts';
-import type { Migration } from '../src/db/schema.ts';
-import * as identity from '../src/identity/migrations.ts';
+import { DATABASE_LIMITS, parseUrl } from '../src/db/url.ts';
+import { migrate, type Migration } from '../src/db/schema.ts';
+import { SCHEMA as IDENTITY } from '../src/identity/migrations.ts';
 import { Unavailable } from '../src/runtime/errors.ts';
 import { createLog } from '../src/runtime/log.ts';
 import { noMetrics } from '../src/runtime/metrics.ts';
 import { Expected, Findings, readVariables } from '../src/runtime/variables.ts';
-import * as secrets from '../src/secrets/migrations.ts';
-import * as webhook from '../src/webhook/migrations.ts';
+import { SCHEMA as SECRETS } from '../src/secrets/migrations.ts';
+import { SCHEMA as WEBHOOK } from '../src/webhook/migrations.ts';
 import { setting } from './summary.ts';
 import { connect, databaseUrl, startPostgres } from './postgres.ts';
 import { runMain, SetupError } from './setup-error.ts';
@@ -49,11 +48,9 @@ interface Table {
   readonly columns: readonly Column[];
 }
 
-const STEPS: ReadonlyMap<string, readonly Migration[]> = new Map([
-  ['identity', identity.MIGRATIONS],
-  ['secrets', secrets.MIGRATIONS],
-  ['webhook', webhook.MIGRATIONS],
-]);
+const STEPS: ReadonlyMap<string, readonly Migration[]> = new Map(
+  [IDENTITY, SECRETS, WEBHOOK].map(({ name, steps }) => [name, steps]),
+);
 const MAX_ROWS = 500; // at once
 const MAX_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
@@ -122,7 +119,7 @@ export async function load(url: string, file: string): Promise<number> {
     try {
       for (const name of names) {
         const known = (STEPS.get(name) ?? []).slice(0, steps[name]?.length);
-        await migrate(database, { name, version: known.length, steps: async () => known });
+        await migrate(database, { name, steps: known });
       }
       return await database.maintain((_sql, transaction) =>
         transaction((sql) => insertAll(sql, names, values)),
@@ -163,10 +160,13 @@ async function insertAll(
   // The steps themselves insert some rows.
   await sql.unsafe(`truncate ${tables.map(({ name }) => name).join(', ')}`);
   let insert: ((rows: readonly Row[]) => Promise<void>) | undefined;
-  let [rows, bytes, count]: [Row[], number, number] = [[], 0, 0];
+  let rows: Row[] = [];
+  let bytes = 0;
+  let count = 0;
   const flush = async () => {
     if (rows.length > 0) await insert?.(rows);
-    [rows, bytes] = [[], 0];
+    rows = [];
+    bytes = 0;
   };
   for await (const value of values) {
     if (Array.isArray(value)) {
@@ -245,12 +245,15 @@ async function appliedSteps(sql: Sql): Promise<Steps> {
 async function tablesOf(sql: Sql, schemas: readonly string[]): Promise<readonly Table[]> {
   const tables = await sql<Array<Table & { id: string; needs: string[] }>>`
     select c.oid::text as id, format('%I.%I', n.nspname, c.relname) as name,
-      (select json_agg(json_build_object('name', quote_ident(attname), 'type', format_type(atttypid, atttypmod)) order by attname)
-        from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped and attgenerated = '') as columns,
+      (select json_agg(json_build_object('name', quote_ident(attname), 'type',
+        format_type(atttypid, atttypmod)) order by attname)
+        from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped
+          and attgenerated = '') as columns,
       coalesce((select json_agg(confrelid::text) from pg_constraint
         where conrelid = c.oid and contype = 'f' and confrelid <> c.oid), '[]') as needs
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname = any(${arrayLiteral(schemas)}::text::text[]) and c.relkind = 'r' and c.relname <> 'migrations' order by 2`;
+    where n.nspname = any(${arrayLiteral(schemas)}::text::text[]) and c.relkind = 'r'
+      and c.relname <> 'migrations' order by 2`;
   const ordered = new Set<(typeof tables)[number]>();
   const add = (table: (typeof tables)[number]): void => {
     for (const other of tables) if (table.needs.includes(other.id)) add(other);
@@ -281,7 +284,10 @@ async function withDatabase<T>(url: string, work: (database: Database) => Promis
 
 const root = dirname(import.meta.dirname);
 
-/** With the database of DATABASE_URL, or else the embedded one, which is started unless `make start` runs. */
+/**
+ * With the database of DATABASE_URL, or else the embedded one, which is started unless `make start`
+ * runs.
+ */
 async function withUrl(work: (url: string) => Promise<void>): Promise<void> {
   const state = join(root, '.data');
   const running = join(state, 'database-url');

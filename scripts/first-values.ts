@@ -1,4 +1,7 @@
-/** The secret values of a first start. Those that are not given are generated once and kept in files. */
+/**
+ * The secret values of a first start. Those that are not given are generated once and kept in
+ * files.
+ */
 import { randomBytes } from 'node:crypto';
 import {
   closeSync,
@@ -33,13 +36,20 @@ export function firstValue(env: Environment, directory: string, variable: string
   return { variable, given: 'nowhere', file, value: readFileSync(file, 'utf8').trimEnd() };
 }
 
-/** @returns null if identity has not generated a password in this directory, because the database had users before */
+/**
+ * @returns null if identity has not generated a password in this directory, because the database
+ * had users before
+ */
 export function administratorPassword(env: Environment, directory: string): FirstValue | null {
-  const [variable, file] = ['ADMIN_PASSWORD', join(directory, 'admin-password')];
+  const variable = 'ADMIN_PASSWORD';
+  const file = join(directory, 'admin-password');
   return isSet(env, variable) || existsSync(file) ? firstValue(env, directory, variable) : null;
 }
 
-/** Written and synced before it gets its name: nothing encrypted under a lost secret can be decrypted. */
+/**
+ * Written and synced before it gets its name: nothing encrypted under a lost secret can be
+ * decrypted.
+ */
 export function keep(file: string, value: string): void {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });

@@ -1,7 +1,7 @@
 /**
  * `make test-node`: runs tests with each supported version of Node, taken from the npm registry.
  *
- *   node --import tsx scripts/node-versions.ts                 every test with the newest 20, 22 and 24
+ *   node --import tsx scripts/node-versions.ts                 every test, newest 20, 22 and 24
  *   node --import tsx scripts/node-versions.ts 22 24 -- FILE…  these files with these versions
  */
 import { spawnSync } from 'node:child_process';
@@ -41,7 +41,8 @@ function installNode(directory: string, version: string): string {
 async function main(): Promise<number> {
   const words = process.argv.slice(2);
   const end = words.includes('--') ? words.indexOf('--') : words.length;
-  const [versions, files] = [words.slice(0, end), words.slice(end + 1)];
+  const versions = words.slice(0, end);
+  const files = words.slice(end + 1);
   let status = 0;
   for (const version of versions.length > 0 ? versions : SUPPORTED) {
     const directory = makeTemporary(tmpdir(), 'gatehouse-node');

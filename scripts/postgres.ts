@@ -163,8 +163,12 @@ async function stop(run: Supervised): Promise<void> {
 async function untilReady(url: string, run: Supervised): Promise<string | undefined> {
   let end: string | undefined;
   run.ended.then(
-    (status) => (end = `it ended with status ${status}`),
-    (error: unknown) => (end = String(error)),
+    (status) => {
+      end = `it ended with status ${status}`;
+    },
+    (error: unknown) => {
+      end = String(error);
+    },
   );
   const deadline = performance.now() + timeLimit;
   while (end === undefined) {
@@ -199,8 +203,9 @@ async function tryConnecting(url: string): Promise<string> {
 }
 
 /**
- * PostgreSQL itself rejects data that another server uses. This reports it in terms of `make start`, waits for a server
- * that is shutting down, and removes a stale pid file that PostgreSQL would take for that of a running server.
+ * PostgreSQL itself rejects data that another server uses. This reports it in terms of `make
+ * start`, waits for a server that is shutting down, and removes a stale pid file that PostgreSQL
+ * would take for that of a running server.
  */
 async function untilPreviousServerEnds({
   data,

@@ -36,7 +36,8 @@ function onSignal(): void {
   // One Ctrl-C may arrive twice: from the terminal, and from the program that started this one.
   if (performance.now() - lastSignal < 200) return;
   lastSignal = performance.now();
-  // Without services there is nothing to wait for: the pipes close, and what has been started ends by itself.
+  // Without services there is nothing to wait for: the pipes close, and what has been started ends
+  // by itself.
   if (stopping.signal.aborted && services === undefined) process.exit(130);
   stopping.abort();
   services?.tell('TERM');
@@ -95,7 +96,8 @@ async function run(
     if (![variable, ...others].some((one) => isSet(process.env, one)))
       Object.assign(env, { [variable]: '127.0.0.1' });
   }
-  // Identity generates the first password itself, because only it knows whether the database has users.
+  // Identity generates the first password itself, because only it knows whether the database has
+  // users.
   const directory = setting(process.env, 'FIRST_CREDENTIALS_DIR') ?? state;
   if (directory === state) mkdirSync(state, { recursive: true, mode: 0o700 });
   if (!isSet(process.env, 'FIRST_CREDENTIALS_DIR')) env.FIRST_CREDENTIALS_DIR = state;
@@ -105,7 +107,8 @@ async function run(
     keep(join(state, 'database-url'), env.DATABASE_URL);
   }
 
-  // The replies of another program on one of the ports must not count as ours. The services report the port.
+  // The replies of another program on one of the ports must not count as ours. The services report
+  // the port.
   const addresses = readAddresses(process.env);
   const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
   const cli = `${database === undefined ? '' : 'DATABASE_URL_FILE=.data/database-url '}${place.shown}`;
@@ -139,7 +142,10 @@ async function announce(
   if (!stopping.signal.aborted) process.stdout.write(text);
 }
 
-/** Runs the services until they end, a signal ends them, or PostgreSQL ends. @returns the exit status */
+/**
+ * Runs the services until they end, a signal ends them, or PostgreSQL ends.
+ * @returns the exit status
+ */
 async function serve(
   place: Place,
   env: NodeJS.ProcessEnv,

@@ -1,4 +1,7 @@
-/** Runs compiled test files, each in a process of its own. `make test` starts it in a compiled copy of the tree. */
+/**
+ * Runs compiled test files, each in a process of its own. `make test` starts it in a compiled copy
+ * of the tree.
+ */
 import { setMaxListeners } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { relative } from 'node:path';
@@ -8,10 +11,11 @@ import { runMain } from './setup-error.ts';
 import { findSilentSkip, type TestEvent } from './test-rules.ts';
 
 /** Most files wait most of the time: for PostgreSQL, for timers, for a process to start. */
-const CONCURRENCY = Math.min(2 * availableParallelism(), 8);
+const CONCURRENCY = Math.min(Math.ceil(2.5 * availableParallelism()), 10);
 const SLOWEST = 10;
 /** Of a file, and of one that runs alone: it may measure for long. */
-const [LIMIT_MS, LIMIT_ALONE_MS] = [300_000, 1_800_000];
+const LIMIT_MS = 300_000;
+const LIMIT_ALONE_MS = 1_800_000;
 
 const interruption = new AbortController();
 // Each test file listens to it.
@@ -22,7 +26,8 @@ async function main(): Promise<number> {
     process.on(signal, () => interruption.abort());
   const files = process.argv.slice(2);
   const problems: string[] = [];
-  let [passed, failed] = [0, 0];
+  let passed = 0;
+  let failed = 0;
   const judge = (event: TestEvent) => {
     const problem = findSilentSkip(event);
     if (problem !== undefined) problems.push(problem);

@@ -7,7 +7,10 @@ export function errorCode(error: unknown): string | undefined {
     : undefined;
 }
 
-/** Ends the process with the result of `main` as exit status. A failed system call is printed without a stack, too. */
+/**
+ * Ends the process with the result of `main` as exit status. A failed system call is printed
+ * without a stack, too.
+ */
 export async function runMain(main: () => Promise<number>): Promise<never> {
   try {
     process.exit(await main());

@@ -1,4 +1,7 @@
-/** `gatehouse start` of an installed package, compiled to dist/start/. Its data are in the present directory. */
+/**
+ * `gatehouse start` of an installed package, compiled to dist/start/. Its data are in the present
+ * directory.
+ */
 import { dirname, join } from 'node:path';
 import { start } from './run-start.ts';
 import { runMain } from './setup-error.ts';

@@ -1,8 +1,8 @@
 /**
  * `make start`.
  *
- *   node --import tsx scripts/start.ts            runs dist/
- *   node --import tsx scripts/start.ts --watch    runs src/, and restarts after every change (`make dev`)
+ *   node --import tsx scripts/start.ts           runs dist/
+ *   node --import tsx scripts/start.ts --watch   runs src/ and restarts after every change
  */
 import { dirname, join } from 'node:path';
 import { start } from './run-start.ts';

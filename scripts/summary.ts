@@ -1,4 +1,7 @@
-/** What `make start` prints once all services are ready: addresses, first values, and one command per service. */
+/**
+ * What `make start` prints once all services are ready: addresses, first values, and one command
+ * per service.
+ */
 import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import type { FirstValue } from './first-values.ts';
@@ -116,11 +119,9 @@ export function summary(
 ): string {
   const { token, webhookToken } = values;
   const password = values.password ?? { variable: 'ADMIN_PASSWORD', given: 'value' };
-  const [identity, secrets, webhook] = [
-    addresses.identity,
-    addresses.secrets,
-    addresses.webhook,
-  ].map(origin);
+  const identity = origin(addresses.identity);
+  const secrets = origin(addresses.secrets);
+  const webhook = origin(addresses.webhook);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
   const json = `-H 'Content-Type: application/json'`;
   const bearer = (value: FirstValue) => `-H ${paste('Authorization: Bearer ', value)}`;
@@ -135,15 +136,14 @@ export function summary(
       .map(({ text }) => `\n            ${text}`)
       .join('');
   const reset = `${cli} user password ${quote(administrator)}`;
+  const expiry = `
+            it expires 24 hours after the first start unless you change it; to set another:
+            ${reset}`;
+  const remark = password.given === 'nowhere' ? expiry : condition('user');
   const first =
     values.password === null
       ? `the database has users already; to set a password: ${reset}`
-      : `administrator ${administrator}, first password ${show(password)}${
-          password.given === 'nowhere'
-            ? `
-            it expires 24 hours after the first start unless you change it; to set another: ${reset}`
-            : condition('user')
-        }`;
+      : `administrator ${administrator}, first password ${show(password)}${remark}`;
   const commands = `Commands for this database, in a second terminal:
 
   ${cli} user list

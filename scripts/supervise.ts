@@ -1,18 +1,23 @@
 /**
  * Starts a command that cannot outlive this process, even if this process is killed.
  *
- * A small shell between the two reads from a pipe. Each line names a signal, which the shell sends to the command. When
- * the pipe ends, which the kernel ensures even after `kill -9`, the shell sends the last signal. The command runs in a
- * session of its own: Ctrl-C in a terminal reaches only this process, which decides what stops first.
+ * A small shell between the two reads from a pipe. Each line names a signal, which the shell sends
+ * to the command. When the pipe ends, which the kernel ensures even after `kill -9`, the shell
+ * sends the last signal. The command runs in a session of its own: Ctrl-C in a terminal reaches
+ * only this process, which decides what stops first.
  */
 import { spawn } from 'node:child_process';
 import { Writable } from 'node:stream';
 
 export interface Supervised {
-  /** The exit status as a shell reports it: 128 plus the signal's number if the command was killed. */
+  /**
+   * The exit status as a shell reports it: 128 plus the signal's number if the command was killed.
+   */
   readonly ended: Promise<number>;
   tell(signal: StopSignal): void;
-  /** Lets this process end without waiting for the command. The command then gets the last signal. */
+  /**
+   * Lets this process end without waiting for the command. The command then gets the last signal.
+   */
   unref(): void;
 }
 
@@ -21,7 +26,9 @@ export type StopSignal = 'INT' | 'TERM' | 'QUIT' | 'KILL';
 export interface SuperviseOptions {
   cwd: string;
   env: NodeJS.ProcessEnv;
-  /** File descriptors. By default the command reads nothing and shares the output of this process. */
+  /**
+   * File descriptors. By default the command reads nothing and shares the output of this process.
+   */
   input?: number;
   output?: number;
   user?: { uid: number; gid: number };
@@ -73,7 +80,8 @@ export function supervise(
       resolve(status ?? 1);
     });
   });
-  // The error reaches every caller that awaits `ended`. Without this, an earlier one would end the process as unhandled.
+  // The error reaches every caller that awaits `ended`. Without this, an earlier one would end the
+  // process as unhandled.
   ended.catch(() => undefined);
 
   return {

@@ -1,4 +1,7 @@
-/** Directories that are removed after use, or by the next process that makes one if a `kill -9` prevented that. */
+/**
+ * Directories that are removed after use, or by the next process that makes one if a `kill -9`
+ * prevented that.
+ */
 import { lstatSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from './setup-error.ts';

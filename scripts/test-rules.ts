@@ -30,13 +30,16 @@ export function findNarrowing(file: string, source: string): string[] {
 }
 
 /**
- * While a file awaits between its tests, node:test may find that all tests so far have ended and call the file's
- * `after`, which closes what the later tests need. This happens only on a slow machine.
+ * While a file awaits between its tests, node:test may find that all tests so far have ended and
+ * call the file's `after`, which closes what the later tests need. This happens only on a slow
+ * machine.
  */
 export function findLateAwait(file: string, source: string): string[] {
-  let [isLate, isBlock] = [false, false];
+  let isLate = false;
+  let isBlock = false;
   return source.split('\n').flatMap((line, index) => {
-    // Code at the margin, and in loops and conditions that begin there, runs while the file is loaded.
+    // Code at the margin, and in loops and conditions that begin there, runs while the file is
+    // loaded.
     if (/^\S/.test(line)) isBlock = /^(for|if|while|try|\{)\b.*\{$/.test(line);
     const isLoaded = /^\S/.test(line) || (isBlock && /^ {2}\S/.test(line));
     const isFound =

@@ -1,8 +1,10 @@
 /**
- * `make test`: every test/…/*.test.ts, or the files and folders named as arguments.
+ * Runs every test/…/*.test.ts but test/e2e, or the files and folders named as arguments. With
+ * `--fast` it runs the fast tests, with `--stress` test/e2e/stress and every race with more rounds.
  *
- * The tree is copied to a temporary directory and compiled there once: tsx in each of the processes would cost more CPU
- * than most tests. The tests run in the copy, on one PostgreSQL: that of TEST_POSTGRES_URL, or one started for the run.
+ * The tree is copied to a temporary directory and compiled there once: tsx in each of the processes
+ * would cost more CPU than most tests. The tests run in the copy, on one PostgreSQL: that of
+ * TEST_POSTGRES_URL, or one started for the run.
  */
 import { randomBytes } from 'node:crypto';
 import {
@@ -18,14 +20,22 @@ import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { databaseUrl, startPostgres, withConnection } from './postgres.ts';
 import { runMain, SetupError } from './setup-error.ts';
+import { SLOW_FILES } from './slow-tests.ts';
 import { type Supervised, supervise } from './supervise.ts';
 import { makeTemporary, removeTemporary } from './temporary.ts';
 import { findLateAwait, findNarrowing } from './test-rules.ts';
 
 const root = dirname(import.meta.dirname);
 const SOURCES = ['src', 'test', 'scripts'];
+/** They need other programs, or many minutes: `make e2e` runs them by name. */
+const END_TO_END = join(root, 'test/e2e/');
+const STRESS = join(END_TO_END, 'stress');
+const FAST = ['test/unit', 'test/repository', 'test/api'].map((name) => join(root, name));
 const NOT_NEEDED = ['.data', 'dist'];
-/** Linux keeps it in memory. A new database is hundreds of files, which can take half a second on a disk. */
+/**
+ * Linux keeps it in memory. A new database is hundreds of files, which can take half a second on a
+ * disk.
+ */
 const MEMORY = '/dev/shm';
 const PATH = `${join(root, 'node_modules/.bin')}:${dirname(process.execPath)}:${process.env.PATH ?? ''}`;
 
@@ -34,12 +44,10 @@ let current: readonly Supervised[] = [];
 
 async function main(): Promise<number> {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, interrupt);
-  const named = process.argv.slice(2);
-  const files = (named.length > 0 ? named : [join(root, 'test')]).flatMap((path) =>
-    findTests(resolve(path)),
-  );
+  const files = chooseFiles(process.argv.slice(2));
   const problems = files.flatMap((file) => {
-    const [name, source] = [relative(root, file), readFileSync(file, 'utf8')];
+    const name = relative(root, file);
+    const source = readFileSync(file, 'utf8');
     return [...findNarrowing(name, source), ...findLateAwait(name, source)];
   });
   for (const problem of problems) process.stderr.write(`${problem}\n`);
@@ -62,11 +70,34 @@ async function main(): Promise<number> {
   }
 }
 
+/** @returns absolute paths, those of the slowest files first */
+function chooseFiles(words: readonly string[]): string[] {
+  const rank = (file: string) => SLOW_FILES.indexOf(relative(root, file)) + 1 || Infinity;
+  const files = filesOf(words);
+  return [...files].sort(
+    (one, other) => rank(one) - rank(other) || files.indexOf(one) - files.indexOf(other),
+  );
+}
+
+function filesOf(words: readonly string[]): string[] {
+  const all = () => findTests(join(root, 'test')).filter((file) => !file.startsWith(END_TO_END));
+  switch (words[0]) {
+    case undefined:
+      return all();
+    case '--fast':
+      return FAST.flatMap(findTests).filter((file) => !SLOW_FILES.includes(relative(root, file)));
+    case '--stress':
+      return [...findTests(STRESS), ...all().filter(hasRounds)];
+    default:
+      return words.flatMap((path) => findTests(resolve(path)));
+  }
+}
+
+const hasRounds = (file: string) => readFileSync(file, 'utf8').includes('/support/rounds.ts');
+
 function findTests(path: string): string[] {
   if (!existsSync(path))
-    throw new SetupError(
-      `There is no ${relative(root, path)}. Name files or folders of test/ or scripts/.`,
-    );
+    throw new SetupError(`There is no ${relative(root, path)}. Name files or folders of test/.`);
   if (!statSync(path).isDirectory()) return [path];
   const names = readdirSync(path, { encoding: 'utf8', recursive: true });
   return names
@@ -75,14 +106,20 @@ function findTests(path: string): string[] {
     .sort();
 }
 
-/** The sources as copies, since the compiled files are written beside them; everything else as links. */
+/**
+ * The sources as copies, since the compiled files are written beside them; everything else as
+ * links.
+ */
 function copyTree(copy: string): void {
   for (const name of SOURCES) cpSync(join(root, name), join(copy, name), { recursive: true });
   const others = readdirSync(root).filter((name) => ![...SOURCES, ...NOT_NEEDED].includes(name));
   for (const name of others) symlinkSync(join(root, name), join(copy, name));
 }
 
-/** Compiles the tests without checking types (`make typecheck` does), and builds `dist/` as users do. */
+/**
+ * Compiles the tests without checking types (`make typecheck` does), and builds `dist/` as users
+ * do.
+ */
 async function compile(copy: string): Promise<void> {
   const emit = [
     '--noEmit',
@@ -98,7 +135,8 @@ async function compile(copy: string): Promise<void> {
     readFileSync(join(root, 'package.json'), 'utf8'),
   );
   const env = { ...process.env, PATH };
-  // Compiled from the tree itself: the source maps lead stack traces to the files that a person edits.
+  // Compiled from the tree itself: the source maps lead stack traces to the files that a person
+  // edits.
   const tests = supervise('TERM', 'tsc', ['-p', 'tsconfig.json', ...emit], { cwd: root, env });
   const program = supervise('TERM', 'sh', ['-c', scripts.build], { cwd: copy, env });
   if ((await untilEnded(tests, program)) !== 0)
@@ -145,9 +183,13 @@ async function runTests(copy: string, files: readonly string[], server: string):
       DATABASE_URL: databaseUrl(server, template),
     });
     if (migrated !== 0) throw new SetupError('The template database cannot be migrated.');
-    const env = { ...process.env, TEST_POSTGRES_URL: server, TEST_TEMPLATE: template };
-    // Source maps cost a tenth of the whole run. Run a file by its name to see the lines of the source in its stacks.
-    const maps = process.argv.length > 2 ? ['--enable-source-maps'] : [];
+    const [first = '--all'] = process.argv.slice(2);
+    const stress = first === '--stress' ? { STRESS: '1' } : {};
+    const env = { ...process.env, ...stress, TEST_POSTGRES_URL: server, TEST_TEMPLATE: template };
+    const isNamed = !first.startsWith('--');
+    // Source maps cost a tenth of the whole run. Run a file by its name to see the lines of the
+    // source in its stacks.
+    const maps = isNamed ? ['--enable-source-maps'] : [];
     return await run([...maps, 'scripts/run-tests.js', ...compiled], env);
   } finally {
     await withConnection(server, (sql) => sql`drop database ${sql(template)}`);

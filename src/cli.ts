@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// Uses only syntax that unsupported versions of Node can parse. The other modules would fail there with a stack trace.
+// Apart from main.ts, because old versions of Node must be able to parse it before it rejects them.
+// The other modules would fail there with a stack trace.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major > 20 || (major === 20 && minor >= 11)) {
   void import('./main.ts');

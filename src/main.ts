@@ -1,39 +1,58 @@
+import { once } from 'node:events';
+import { type Command, runCommand, type Terminal } from './commands/command.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
-import { configure, serve, SERVICE_NAMES } from './serve.ts';
-import { ConfigurationError } from './settings.ts';
+import { configure, SERVICE_NAMES, startServices } from './serve.ts';
+import { ConfigurationError, processEnvironment } from './settings.ts';
 
-/** 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and 2 for wrong use. */
+/**
+ * 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and
+ * 2 for wrong use.
+ */
 const EXIT = { failed: 1, configuration: 78 } as const;
 
 /** How long a reader may take for the last log lines. */
 const LAST_LINES_MS = 750;
 
-type Given = { readonly positionals: readonly string[] };
-
-const SERVE = {
+const SERVE: Command = {
   name: 'serve',
   positionals: '[SERVICE…]',
   among: SERVICE_NAMES,
   options: {},
   summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
-  async run({ positionals: names }: Given) {
-    const configuration = await configure(names.length > 0 ? names : SERVICE_NAMES, 'serve');
-    const stop = new AbortController();
-    // A second signal ends the process at once.
-    const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
-    process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-    // Not as a second one: service managers send SIGTERM and SIGHUP together.
-    process.on('SIGHUP', () => stop.abort());
-    // Bounds the wait for a reader of the log that has stopped.
-    const endSoon = () => void setTimeout(() => process.exit(), LAST_LINES_MS).unref();
-    await serve(configuration, process, stop.signal).finally(endSoon);
+  async run({ positionals }, { environment }) {
+    const configuration = await configure(positionals, 'serve', environment);
+    const stopped = firstSignal();
+    try {
+      const services = await startServices(configuration, process);
+      await Promise.race([stopped, services.ready.then(() => stopped)]);
+      await services.stop();
+    } finally {
+      // Bounds the wait for a reader of the log that has stopped.
+      setTimeout(() => process.exit(), LAST_LINES_MS).unref();
+    }
   },
 };
 
-/** The commands of each service and of the program, by their first word. They are loaded on demand. */
+/** A second SIGTERM or SIGINT ends the process at once. */
+function firstSignal(): Promise<unknown> {
+  const stop = new AbortController();
+  const onSignal = () => {
+    if (stop.signal.aborted) process.exit(EXIT.failed);
+    stop.abort();
+  };
+  process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+  // Not as a second one: service managers send SIGTERM and SIGHUP together.
+  process.on('SIGHUP', () => stop.abort());
+  return once(stop.signal, 'abort');
+}
+
+/**
+ * The commands of each service and of the program, by their first word. They are loaded on demand.
+ */
 const GROUPS = {
-  all: [/^(migrate|check|start|version)$/, () => [import('./commands/process.ts')]],
-  identity: [/^(user|key|audit|throttle|restored)$/, () => [import('./commands/identity.ts')]],
+  serve: [/^serve$/, () => []],
+  all: [/^(migrate|check|start|version)$/, () => [import('./commands/program.ts')]],
+  identity: [/^(user|key|audit|restored)$/, () => [import('./commands/identity.ts')]],
   secrets: [/^(secret|restored)$/, () => [import('./commands/secrets.ts')]],
   webhook: [
     /^(token|event|restored)$/,
@@ -41,35 +60,30 @@ const GROUPS = {
   ],
 } as const;
 
-let isRead = true;
-const terminal = {
-  print: (line: string) => void process.stdout.write(`${line}\n`),
-  /** Writes to standard error, because a program may read standard output. */
-  note: (line: string) => void process.stderr.write(`${line}\n`),
-  isRead: () => isRead,
+/** Whether standard output has a reader, and whether something written was lost. */
+const output = { isRead: true, isLost: false };
+const terminal: Terminal = {
+  print(line) {
+    process.stdout.write(`${line}\n`);
+  },
+  note(line) {
+    process.stderr.write(`${line}\n`);
+  },
+  isRead: () => output.isRead,
+  streams: process,
+  environment: processEnvironment,
   isShown: process.stdout.isTTY,
 };
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]): Promise<number> {
   try {
-    const [first = '', ...rest] = words;
-    const isPlain =
-      rest.length <= SERVICE_NAMES.length && rest.every((word) => SERVICE_NAMES.includes(word));
-    // Without options or mistakes, a service starts without reading the code of the commands.
-    if (first === SERVE.name && isPlain)
-      return await SERVE.run({ positionals: rest }).then(() => 0);
-    const { runCommand } = await import('./commands/command.ts');
+    const [first = ''] = words;
     const groups = Object.values(GROUPS);
-    const named = groups.filter(([words]) => words.test(first));
-    const modules = await Promise.all(
-      (named.length > 0 ? named : groups).flatMap(([, load]) => load()),
-    );
-    return await runCommand(
-      [SERVE, ...modules.flatMap((module) => module.COMMANDS)],
-      words,
-      terminal,
-    );
+    const named = groups.filter(([word]) => word.test(first));
+    const loads = (named.length > 0 ? named : groups).flatMap(([, load]) => load());
+    const commands = (await Promise.all(loads)).flatMap((module) => module.COMMANDS);
+    return await runCommand([SERVE, ...commands], words, terminal);
   } catch (error) {
     if (error instanceof ConfigurationError)
       return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
@@ -85,16 +99,15 @@ function fail(code: number, message: string): number {
   return code;
 }
 
-// A reader that leaves, such as `head`, must not end the process with a stack, nor stop a service. Any other failure is
-// reported: what was printed may have been the only copy of a key.
-let isLost = false;
+// A reader that leaves, such as `head`, must not end the process with a stack, nor stop a service.
+// Any other failure is reported: what was printed may have been the only copy of a key.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    isRead &&= stream !== process.stdout;
-    if (error.code === 'EPIPE' || isLost) return;
-    isLost = true;
+    if (stream === process.stdout) output.isRead = false;
+    if (error.code === 'EPIPE' || output.isLost) return;
+    output.isLost = true;
     process.exitCode = fail(EXIT.failed, `the output could not be written (${error.code})`);
   });
 }
 const code = await main(process.argv.slice(2));
-process.exitCode = isLost ? EXIT.failed : code;
+process.exitCode = output.isLost ? EXIT.failed : code;

@@ -1,4 +1,7 @@
-/** What hostile clients without a credential send to use up memory. Each attack holds its connections until it ends. */
+/**
+ * What hostile clients without a credential send to use up memory. Each attack holds its
+ * connections until it ends.
+ */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';

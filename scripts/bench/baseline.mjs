@@ -1,7 +1,9 @@
 /**
  * The baseline implementations: node:http with one statement per request.
+ *
  *   node baseline.mjs ROUTE CONNECTIONS
- * With one connection `postgres` pipelines the statements; with ten, each statement uses a free one.
+ *
+ * With one connection `postgres` pipelines the statements; with ten, each uses a free one.
  */
 import {
   createCipheriv,
@@ -34,7 +36,8 @@ const bodyOf = (request) =>
 
 async function bearer(request) {
   const [user] = await sql`
-    select u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
+    select u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified,
+    u.super_admin,
       u.created_at, u.updated_at, u.deleted_at
     from identity.sessions s join identity.users u on u.id = s.user_id
     where s.token_digest = ${digest(tokenOf(request))} and not s.revoked and not s.logged_out
@@ -46,11 +49,12 @@ async function webhook(request) {
   if (!isAuthorized(request)) return undefined;
   const body = await bodyOf(request);
   const id = randomUUID();
-  await sql`insert into baseline.events (id, event, body) values (${id}, ${JSON.parse(body).event}, ${body})`;
+  await sql`insert into baseline.events (id, event, body)
+    values (${id}, ${JSON.parse(body).event}, ${body})`;
   return { id, status: 'accepted' };
 }
 
-// The same cryptography as in src/crypto/box.ts, with constant keys.
+// The same cryptography as in src/crypto/envelope.ts, with constant keys.
 const KEY_ID = Buffer.alloc(8, 1);
 const SALT = Buffer.alloc(32, 2);
 const ROW_KEY = Buffer.alloc(32, 3);
@@ -71,7 +75,7 @@ function associatedData(id, expiresAt, maxReads, version) {
   return Buffer.concat([Buffer.of(version), KEY_ID, uuidBytes(id), limits]);
 }
 
-// Padmé above 256 bytes, as src/crypto/box.ts.
+// Padmé above 256 bytes, as src/crypto/envelope.ts.
 function paddedLength(length) {
   if (length <= 256) return 256;
   const exponent = Math.floor(Math.log2(length));
@@ -85,7 +89,9 @@ const rowTag = (data, commitment, blob) =>
 async function encrypt(request) {
   if (!isAuthorized(request)) return undefined;
   const { password, max_reads: maxReads = null } = JSON.parse(await bodyOf(request));
-  const [id, clientKey, nonce] = [randomUUID(), randomBytes(32), randomBytes(12)];
+  const id = randomUUID();
+  const clientKey = randomBytes(32);
+  const nonce = randomBytes(12);
   const expiresAt = new Date(Date.now() + 7 * 86_400_000);
   const { key, commitment } = derive(clientKey, id);
   const text = Buffer.from(password);
@@ -117,7 +123,8 @@ async function decrypt(request) {
   );
   const [row] = await sql`
     update baseline.secrets set reads = reads + 1, last_read_at = now()
-    where id = ${id} and commitment = ${commitment} and expires_at > now() and (max_reads is null or reads < max_reads)
+    where id = ${id} and commitment = ${commitment} and expires_at > now()
+    and (max_reads is null or reads < max_reads)
     returning blob, tag, expires_at, max_reads`;
   if (!row) return undefined;
   const { blob, tag, expires_at: expiresAt, max_reads: maxReads } = row;
@@ -148,8 +155,9 @@ const server = createServer((request, response) => {
   };
   // What is decrypted was stored by the same process.
   const isStore = request.url === '/api/store/encrypt';
+  const status = isStore ? 201 : success;
   (isStore ? store : handle)(request).then(
-    (value) => send(value ? (isStore ? 201 : success) : 401, value ?? {}),
+    (value) => send(value ? status : 401, value ?? {}),
     (error) => send(500, { error: String(error) }),
   );
 });

@@ -14,15 +14,19 @@ const tokens = Array.from({ length: SESSIONS }, () => `session:${randomUUID()}`)
 const users = Array.from({ length: USERS }, () => randomUUID());
 const lastName = randomUUID();
 
-/** Inserts users with sessions as rows: a thousand logins would take minutes. The schema must exist. */
+/**
+ * Inserts users with sessions as rows: a thousand logins would take minutes. The schema must exist.
+ */
 export async function prepareSessions(sql: Sql, directory: string): Promise<Replay> {
   const digests = tokens.map((token) => createHash('sha256').update(token).digest('hex'));
   const owners = tokens.map((_, number) => users[number % USERS] ?? '');
   await sql`
     insert into identity.users (
-      id, username, username_key, email, email_key, first_name, last_name, enabled, verified, super_admin
+      id, username, username_key, email, email_key, first_name, last_name, enabled, verified,
+        super_admin
     )
-    select id, 'reader-' || id, 'reader-' || id, id || '@example.org', id || '@example.org', 'Ada', ${lastName},
+    select id, 'reader-' || id, 'reader-' || id, id || '@example.org', id || '@example.org', 'Ada',
+      ${lastName},
       true, true, false
     from unnest(${users}::uuid[]) as known (id)
     on conflict (id) do nothing`;

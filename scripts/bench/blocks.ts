@@ -1,4 +1,7 @@
-/** Parts of documents that a script writes, between two comments. The text around them is written by hand. */
+/**
+ * Parts of documents that a script writes, between two comments. The text around them is written by
+ * hand.
+ */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './builds.ts';
@@ -6,7 +9,8 @@ import { root } from './builds.ts';
 /** Replaces the part of this name in a document. */
 export function writeBlock(document: string, name: string, text: string): void {
   const path = join(root, document);
-  const [begin, end] = [`<!-- begin ${name} -->`, `<!-- end ${name} -->`];
+  const begin = `<!-- begin ${name} -->`;
+  const end = `<!-- end ${name} -->`;
   const [before, rest] = readFileSync(path, 'utf8').split(begin);
   const after = rest?.split(end)[1];
   if (before === undefined || after === undefined)

@@ -1,4 +1,7 @@
-/** Ratios between subjects of the same rounds, with the noise beside each: the same build against itself. */
+/**
+ * Ratios between subjects of the same rounds, with the noise beside each: the same build against
+ * itself.
+ */
 import type { Figures, Measurement, Role } from './measure.ts';
 import { median, spread } from './service.ts';
 
@@ -89,7 +92,10 @@ export const compareP99 = (
     target,
   );
 
-/** Processor time per request of two builds: less noisy than the rate, because other programs take none of it. */
+/**
+ * Processor time per request of two builds: less noisy than the rate, because other programs take
+ * none of it.
+ */
 export function compareCpu(name: string, figures: readonly Figures[]): Comparison[] {
   const isLess = (one: number, other: number) => one < other;
   const picks: ReadonlyArray<readonly [string, Pick]> = [
@@ -119,7 +125,9 @@ function compare(
   const best = others.find((one) =>
     others.every((other) => one === other || !isBetter(typical(other), typical(one))),
   );
-  const [ours, oursAgain, otherAgain] = [find('ours'), find('ours again'), find('other again')];
+  const ours = find('ours');
+  const oursAgain = find('ours again');
+  const otherAgain = find('other again');
   if (!ours || !best) throw new Error(`${name}: a comparison needs two subjects`);
   const valuesOf = ({ measurements }: Figures) => measurements.map(pick);
   const noise = [
@@ -157,7 +165,10 @@ export function resultOf(comparison: Comparison): string {
   return isMet(comparison) ? 'yes' : 'no';
 }
 
-/** Whether the median is above or below every value of a build against itself, whichever process comes first. */
+/**
+ * Whether the median is above or below every value of a build against itself, whichever process
+ * comes first.
+ */
 function isBeyondNoise({ values, noise, unit }: Comparison): boolean {
   const swapped = (value: number) => (unit === 'times' ? 1 / value : -value);
   const itself = noise.flatMap((one) => one.values.flatMap((value) => [value, swapped(value)]));

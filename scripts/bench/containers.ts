@@ -1,6 +1,7 @@
 /**
- * The three services in one process below the kernel's memory limit of a container, under attacks. The process must
- * live on and answer after each of them. Needs cgroups of version 1 that this user may create.
+ * The three services in one process below the kernel's memory limit of a container, under attacks.
+ * The process must live on and answer after each of them. Needs cgroups of version 1 that this user
+ * may create.
  */
 import { accessSync, constants, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
@@ -27,7 +28,10 @@ function documentedSettings(): Record<string, string> {
   );
 }
 
-/** @returns the directory of a new group with this limit, which includes swap where the kernel counts it */
+/**
+ * @returns the directory of a new group with this limit, which includes swap where the kernel
+ * counts it
+ */
 function createGroup(mebibytes: number): string {
   const group = join(CGROUPS, `gatehouse-bench-${process.pid}-${mebibytes}`);
   mkdirSync(group);
@@ -35,7 +39,10 @@ function createGroup(mebibytes: number): string {
   return group;
 }
 
-/** Memory of the processes in MiB, without pages of files, which the kernel takes back when others need them. */
+/**
+ * Memory of the processes in MiB, without pages of files, which the kernel takes back when others
+ * need them.
+ */
 function anonymousMiB(group: string): number {
   const text = readFileSync(join(group, 'memory.stat'), 'utf8');
   return Number(/^total_rss (\d+)$/m.exec(text)?.[1]) / MIB;
@@ -59,7 +66,9 @@ const killedIn = (group: string): number =>
 async function run(attack: Attack, { ports }: Service, group: string): Promise<number> {
   const sockets: Socket[] = [];
   let peak = 0;
-  const sampler = setInterval(() => (peak = Math.max(peak, anonymousMiB(group))), 50);
+  const sampler = setInterval(() => {
+    peak = Math.max(peak, anonymousMiB(group));
+  }, 50);
   try {
     const [identity = 0, secrets = 0, webhook = 0] = ports;
     await attack.run({ identity, secrets, webhook }, sockets);
@@ -92,7 +101,8 @@ export async function containers(bench: Bench): Promise<Report> {
     try {
       const start = () => startServices(SERVICES, url, settings, THIS, group);
       let service = await start();
-      // One after the other on one process, as an attacker would; a new process only where it has ended.
+      // One after the other on one process, as an attacker would; a new process only where it has
+      // ended.
       for (const attack of ATTACKS) {
         const peak = await run(attack, service, group);
         const isAlive = await isAnswering(service);

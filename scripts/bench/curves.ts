@@ -1,4 +1,7 @@
-/** The plots of `docs/benchmarks.md`: rate by the number of clients, and 99th percentile by the rate. */
+/**
+ * The plots of `docs/benchmarks.md`: rate by the number of clients, and 99th percentile by the
+ * rate.
+ */
 import type { Curve } from './compare.ts';
 import { type Axis, type Panel, type Plot, svgOf } from './plot.ts';
 

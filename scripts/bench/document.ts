@@ -1,4 +1,6 @@
 /** The output of a run: on the terminal after each benchmark, and as a document at the end. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { cpus, release, totalmem, type } from 'node:os';
 import { table } from './blocks.ts';
 import { cellsOf, COLUMNS, noiseOf, type Report, resultOf, targetOf, valuesOf } from './compare.ts';
@@ -103,14 +105,15 @@ ${table([
   ],
   ...comparisons,
 ])}
-A ratio within the range of the same build against itself is noise. A plus sign marks a commit with changes that
-were not committed.
+A ratio within the range of the same build against itself is noise. A plus sign marks a commit with
+changes that were not committed.
 
 ${table([['part', 'command', 'date', 'commit'], ...runs])}
 ${sectionsOf(reports.flatMap(({ curves = [] }) => curves)).join('\n')}
 ## Absolute figures
 
-These depend on the machine and on its other load. The sentence below each table states the limits of its figures.
+These depend on the machine and on its other load. The sentence below each table states the limits
+of its figures.
 
 ${tables.join('\n')}
 ${profiles.join('\n')}
@@ -121,74 +124,5 @@ ${list(remarks)}
 ${EXPLANATION}`;
 }
 
-const EXPLANATION = `## How to read this
-
-- **Ratios count.** All subjects of a comparison run in the same run, on the same PostgreSQL, in alternation. The
-  order rotates every round. Each round gives one ratio. Absolute figures change with the machine and its other
-  load. A wide range between the minimum and maximum of a ratio means that the machine was busy with something else.
-- **The baseline** (\`scripts/bench/baseline.mjs\`) is a minimal implementation: \`node:http\` with one statement
-  per request through \`postgres\`, the driver that Gatehouse uses. It does not validate, log, count or throttle.
-  For secrets it uses the same cryptography. It runs twice, with one pipelined connection and with a pool of ten.
-  Each measure is compared with the better of the two in that measure. For \`/livez\`, \`node:http\` alone sends the
-  same number of bytes.
-- **Gatehouse** runs as deployed, as \`dist/cli.js serve\` with the default log level. Its log goes to a pipe that
-  is read, as in a container. It runs as two processes with a database each. The ratio of the two would be 1 without
-  noise, and is printed beside each ratio.
-- **Bodies** have 110 bytes, 1 KB and 16 KB where an operation has one. Targets are for 1 KB and 64 clients.
-- **Every reply is checked**: its status and part of its body. A wrong reply or a broken connection ends the run
-  without a result. After the webhook benchmark, the events in the database are counted and compared with the
-  replies of 200. A missed target does not end the run.
-- **CPU time** is the user and system time of the server, and of all PostgreSQL processes, divided by the number of
-  requests. The load generator uses the same processors: it lowers the rates but is not part of these times. **Peak
-  memory** is the highest resident memory seen during a measurement.
-- \`wrk\` corrects its latencies for coordinated omission. \`replay.mjs\`, which replaces it where it is not
-  installed or with \`LOAD=own\`, does not. It uses as much CPU as \`/livez\` itself, which moves that ratio towards
-  1.
-
-Run \`make bench\` to repeat all of this in about 25 minutes. \`ARGS=--quick\` takes a few minutes and does not write
-this file. \`ARGS="bearer livez"\` runs only the named parts; with \`--write\` they replace the same parts of this file.
-\`ARGS=--long\` adds the rate after 2,000,000 requests. If a part fails, the others still run and are written.
-
-**Before and after a change**, compare two commits: \`make bench ARGS="--against=main webhook"\` builds the other commit
-in a temporary directory and measures it and this tree in turn, in the same rounds, each with two processes. It prints
-the ratio of the two, of each to itself, and the CPU time per request. Believe a ratio that lies outside the range of
-both builds against themselves, and repeat it.
-
-**Where the time goes**: \`make bench ARGS=profile\` records a CPU profile of the server and of the baselines under
-the same load, and divides it by the folders of \`src/\`, the driver, Node and the cryptography.
-
-## Why some targets are missed
-
-- **Webhook accept**, and encrypt, which is near its target: in the profiles above, a large part of the server's
-  processor time is Node's HTTP, the writes to sockets and the log, and garbage collection. Except for the log, every
-  implementation has these costs. The rest is cryptography, the driver, and the checks, the routing and the log line of
-  Gatehouse (\`src/\`), in many small parts. PostgreSQL executes one statement for up to 32 requests. Its processor time
-  is not part of these profiles, but a column of the tables above.
-  A second connection for storing events was tried, so that PostgreSQL works on one statement while another waits for
-  the disk. On two cores, bodies of 16 KB reached 1.16 times the rate, those of 110 bytes only 0.91 times, and those of
-  1 KB did not become faster.
-- **One client**: a request waits one turn of the event loop for others to share its statement, and its log line is a
-  write of its own: 9 system calls for a bearer check instead of 7 (\`strace -c\`). At 64 clients it is the other way
-  round, 2.5 for a webhook event instead of 6.7.
-- **\`/livez\`**: \`node:http\` alone neither checks the target and the host, nor finds a route, nor counts the request.
-- **Start**: to the first listener, the process takes 38 ms of processor time more than \`node:http\` alone: 66 against
-  28, medians of 40 runs in alternation on a less busy machine. About 30 of them load 34 modules and the Node modules
-  that they need, and 4 read the settings. With the 34 modules in one file, made by esbuild, 20 ms remain. Then
-  \`dist/\` would no longer have a file for each file of \`src/\`, for readers and for stack traces.
-- **Memory** is within its targets. Of the 11 MiB more than Node alone when idle, 6 MiB are pages of Node's own binary,
-  and the rest is V8's heap with the compiled code. It is measured 15 s after the start: V8 collects about 5 MiB of
-  garbage of the start after 8 s. Under load V8 lets its young generation grow up to 32 MiB;
-  \`--max-semi-space-size=8\` bounds it. In containers of 512 MiB or less the bound is 2 MiB, which costs processor
-  time: see \`docs/operations.md\` under "Containers".
-
-These benchmarks have their own targets and conditions:
-
-- \`make bench-growth\`: latency, plans and bytes per row with 10,000, 1,000,000 and 10,000,000 rows; in
-  \`docs/scaling.md\`.
-- \`make bench-scaling\`: what 1, 10 and 100 replicas reach, by a model with the CPU times above; in
-  \`docs/scaling.md\`.
-- \`make bench-memory\`: the memory parts of this page alone: idle, under load, and in small containers under attacks.
-- \`make bench-drain\`: delivery of 10,000 waiting events in a table with 1,000,000 delivered ones; delivery
-  in order while 50,000 events of one page wait (at least 300 events/s).
-- \`make bench-flood\`: effect of a flood of wrong passwords on other requests.
-`;
+/** How the figures were measured, and why some targets are missed. Written by hand. */
+const EXPLANATION = readFileSync(join(import.meta.dirname, 'explanation.md'), 'utf8');

@@ -1,23 +1,24 @@
 /**
- * `make bench-drain`: time to deliver 10,000 waiting events to a handler that does nothing, in a database with
- * 1,000,000 delivered events, in alternation with an otherwise empty one. A round counts only if every event was
- * delivered once. Then the rate at which events of one page are delivered in order, while 50,000 of them wait.
+ * `make bench PART=drain`: time to deliver 10,000 waiting events to a handler that does nothing, in
+ * a database with 1,000,000 delivered events, in alternation with an otherwise empty one. A round
+ * counts only if every event was delivered once. Then the rate at which events of one page are
+ * delivered in order, while 50,000 of them wait.
  */
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { readConfig } from '../../test/support/settings.ts';
-import { migrate } from '../../src/db/migrate.ts';
+import { migrate } from '../../src/db/schema.ts';
 import { createDatabase as openDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
-import { SCHEMA } from '../../src/webhook/schema.ts';
+import { SCHEMA } from '../../src/webhook/migrations.ts';
 import { createToken } from '../../src/webhook/store/admin.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { insertEvent } from '../../src/webhook/store/events.ts';
-import { newEvent, type TestToken } from '../../test/support/work.ts';
+import { newEvent, type TestToken } from '../../test/support/webhook-store.ts';
 import { connect } from '../postgres.ts';
 import { createDatabase, withPostgres } from './database.ts';
 import { median, spread } from './service.ts';
@@ -31,7 +32,11 @@ const BEHIND = Number(process.env.DRAIN_BEHIND ?? 50_000);
 const IN_ORDER = Number(process.env.DRAIN_IN_ORDER ?? 2_000);
 const MIN_RATE = 300;
 /** The service's defaults, except for the backoff. */
-const SETTINGS = { concurrency: 10, timeoutMs: 30_000, pauses: new Array<number>(11).fill(1) };
+const SETTINGS = {
+  concurrency: 10,
+  timeoutMs: 30_000,
+  pausesMs: new Array<number>(11).fill(1_000),
+};
 
 interface Subject {
   readonly history: number;
@@ -99,7 +104,7 @@ async function drain({ history, database, sql }: Subject): Promise<number> {
     close: handler.close,
   };
   const startedAt = performance.now();
-  const worker = startWorker(database, target, SETTINGS, log(), noMetrics);
+  const worker = startWorker(database, target, SETTINGS, log(), noMetrics, 'bench');
   try {
     while ((await sql`select from webhook.work limit 1`).length > 0) await sleep(10);
     const seconds = (performance.now() - startedAt) / 1_000;
@@ -111,7 +116,10 @@ async function drain({ history, database, sql }: Subject): Promise<number> {
   }
 }
 
-/** Delivers events of one page in order. @returns the seconds for IN_ORDER of them while at least BEHIND wait */
+/**
+ * Delivers events of one page in order.
+ * @returns the seconds for IN_ORDER of them while at least BEHIND wait
+ */
 async function drainPage({ database, sql }: Subject, page: string): Promise<number> {
   const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
   const total = IN_ORDER + BEHIND;
@@ -122,7 +130,7 @@ async function drainPage({ database, sql }: Subject, page: string): Promise<numb
     );
     const body = Buffer.alloc(300, ' ');
     const events = numbers.map((number) =>
-      newEvent(token, { event: String(number), orderKey: page, body }),
+      newEvent(token, { event: String(number), order_key: page, body }),
     );
     await Promise.all(events.map((event) => insertEvent(database, event)));
   }
@@ -130,7 +138,8 @@ async function drainPage({ database, sql }: Subject, page: string): Promise<numb
   await sql`checkpoint`;
   const handler = createHandlerTarget(join(import.meta.dirname, 'noop.mjs'), {});
   const delivered: number[] = [];
-  let [startedAt, seconds] = [0, 0];
+  let startedAt = 0;
+  let seconds = 0;
   const target: typeof handler = {
     deliver(task, stop) {
       // The rest fails, and its page waits.
@@ -143,7 +152,7 @@ async function drainPage({ database, sql }: Subject, page: string): Promise<numb
     close: handler.close,
   };
   startedAt = performance.now();
-  const worker = startWorker(database, target, SETTINGS, log(), noMetrics);
+  const worker = startWorker(database, target, SETTINGS, log(), noMetrics, 'bench');
   while (delivered.length < IN_ORDER) await sleep(10);
   await worker.stop();
   if (delivered.every((number, index) => number === index)) return seconds;

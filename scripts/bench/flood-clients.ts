@@ -1,7 +1,7 @@
 /**
- * The clients of `make bench-flood`, in a child process. Each logs in with wrong passwords, one request after the
- * other. The first message from the parent starts them and is answered with "started". The second one stops them and is
- * answered with the rate of each status.
+ * The clients of `make bench PART=flood`, in a child process. Each logs in with wrong passwords,
+ * one request after the other. The first message from the parent starts them and is answered with
+ * "started". The second one stops them and is answered with the rate of each status.
  */
 import { createClient } from './service.ts';
 

@@ -1,7 +1,7 @@
 /**
- * `make bench-flood`: latency of `GET /api/test/` while 64 clients try wrong passwords, in alternation with the same
- * without them. The clients run in a child process, so that they do not delay the measuring client, but all share the
- * processors.
+ * `make bench PART=flood`: latency of `GET /api/test/` while 64 clients try wrong passwords, in
+ * alternation with the same without them. The clients run in a child process, so that they do not
+ * delay the measuring client, but all share the processors.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -90,8 +90,9 @@ await withPostgres(async (postgres) => {
     await measureLatencies(client, token, 3);
 
     const measure = async (figures: Figures): Promise<void> => {
-      const sample = () =>
-        (figures.peakMiB = Math.max(figures.peakMiB, memoryMiB(service.processId) ?? Number.NaN));
+      const sample = () => {
+        figures.peakMiB = Math.max(figures.peakMiB, memoryMiB(service.processId) ?? Number.NaN);
+      };
       const sampler = setInterval(sample, 50);
       const times = await measureLatencies(client, token, SECONDS).finally(() =>
         clearInterval(sampler),

@@ -1,4 +1,4 @@
-/** The calls of `make bench-growth`. Every reply is checked. */
+/** The calls of `make bench PART=growth`. Every reply is checked. */
 import { administratorToken, operatorToken, userTokens } from './growth-fill.ts';
 import { type Client, type Reply, TOKEN } from './service.ts';
 

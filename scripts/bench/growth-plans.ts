@@ -1,4 +1,7 @@
-/** The plans that PostgreSQL executes for a request, from its own log: `auto_explain` sees what a service sends. */
+/**
+ * The plans that PostgreSQL executes for a request, from its own log: `auto_explain` sees what a
+ * service sends.
+ */
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from '../postgres.ts';
@@ -44,7 +47,10 @@ export async function logPlans(url: string): Promise<void> {
   }
 }
 
-/** @param about selects the statements by their text  @returns what one call of `request` made PostgreSQL execute */
+/**
+ * @param about selects the statements by their text
+ * @returns what one call of `request` made PostgreSQL execute
+ */
 export async function executed(
   log: string,
   about: RegExp,
@@ -68,7 +74,8 @@ export async function executed(
 function accessesOf(node: Node): string[] {
   if (node['Actual Loops'] === 0) return [];
   const below = (node.Plans ?? []).flatMap(accessesOf);
-  const [table, index] = [node['Relation Name'], node['Index Name']];
+  const table = node['Relation Name'];
+  const index = node['Index Name'];
   if (node['Node Type'] === 'ModifyTable' && table !== undefined)
     return [`${node.Operation} ${table}`, ...below];
   if (index !== undefined) return [`${node['Node Type']} ${index}`, ...below];

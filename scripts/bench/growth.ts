@@ -1,6 +1,7 @@
 /**
- * `make bench-growth`: the latency of calls with 10,000, 1,000,000 and 10,000,000 rows in each table, in alternation,
- * with the pages that PostgreSQL reads for one call and its plan. Writes a part of `docs/scaling.md`.
+ * `make bench PART=growth`: the latency of calls with 10,000, 1,000,000 and 10,000,000 rows in each
+ * table, in alternation, with the pages that PostgreSQL reads for one call and its plan. Writes a
+ * part of `docs/scaling.md`.
  *
  *   node --import tsx scripts/bench/growth.ts [--sizes=10000,1000000,10000000] [--rounds=5]
  */
@@ -97,7 +98,8 @@ async function tableSizes({ url, size }: Subject): Promise<TableSize[]> {
     return await Promise.all(
       TABLES.map(async (name): Promise<TableSize> => {
         const [row] = await sql<[{ table: number; indexes: number }]>`
-        select pg_table_size(${name})::float8 / n as table, pg_indexes_size(${name})::float8 / n as indexes
+        select pg_table_size(${name})::float8 / n as table,
+        pg_indexes_size(${name})::float8 / n as indexes
         from (select count(*) as n from ${sql(name)}) counted`;
         return { name, ...row };
       }),
@@ -110,8 +112,9 @@ async function tableSizes({ url, size }: Subject): Promise<TableSize[]> {
 }
 
 /**
- * Calls twice, for the same rows, and measures the second time: full counts in between have pushed the rows out of
- * PostgreSQL's memory. @returns the median latency in milliseconds
+ * Calls twice, for the same rows, and measures the second time: full counts in between have pushed
+ * the rows out of PostgreSQL's memory.
+ * @returns the median latency in milliseconds
  */
 async function measure(
   { size, ports }: Subject,
@@ -178,7 +181,8 @@ function reportOf(
     size.indexes.toFixed(0),
   ]);
   return `${table([head, ...rows])}
-How each call reads its tables (node types and indexes of PostgreSQL's plans; the same at every size unless said):
+How each call reads its tables: node types and indexes of PostgreSQL's plans, the same at every size
+unless said:
 
 ${plans.join('\n')}
 
@@ -206,6 +210,42 @@ if (
   process.exit(2);
 }
 
+/** The first round is a warm-up. The smallest size is measured twice, to show the noise. */
+async function measureInTurn(subjects: readonly Subject[], smallest: Subject): Promise<Result[]> {
+  const results = CASES.map((one): Result => ({
+    one,
+    times: subjects.map(() => []),
+    again: [],
+    executed: [],
+  }));
+  for (let round = 0; round <= rounds; round += 1) {
+    for (const { one, times, again } of results) {
+      for (const [index, subject] of subjects.entries()) {
+        const ms = await measure(subject, one);
+        if (round > 0) times[index]?.push(ms);
+      }
+      const ms = await measure(smallest, one);
+      if (round > 0) again.push(ms);
+    }
+  }
+  return results;
+}
+
+/** Adds what PostgreSQL reads for one call of each case. */
+async function readPlans(subject: Subject, results: readonly Result[], directory: string) {
+  await logPlans(subject.url);
+  [subject.ports] = await startAll(subject.url);
+  for (const { one, executed: found } of results) {
+    // PostgreSQL settles on a plan after five executions of a prepared statement.
+    for (let number = 0; number < 8; number += 1) {
+      await one.send(subject.ports, subject.size, number);
+    }
+    const log = join(directory, 'state/postgres.log');
+    found.push(await executed(log, one.statements, () => one.send(subject.ports, subject.size, 8)));
+  }
+  await stopAll();
+}
+
 await withPostgres(async (postgres, directory) => {
   const sql = connect(postgres.url);
   try {
@@ -216,43 +256,15 @@ await withPostgres(async (postgres, directory) => {
     >`show server_version`;
     const subjects: Subject[] = [];
     for (const size of wanted) subjects.push(await prepare(postgres, size));
-    const [smallest, largest] = [subjects[0], subjects.at(-1)];
+    const smallest = subjects[0];
+    const largest = subjects.at(-1);
     if (!smallest || !largest) throw new Error('no size');
     const sizes = await tableSizes(largest);
     await sql`checkpoint`;
     for (const subject of subjects) [subject.ports] = await startAll(subject.url);
-    const results = CASES.map((one): Result => ({
-      one,
-      times: subjects.map(() => []),
-      again: [],
-      executed: [],
-    }));
-    // The first round is a warm-up.
-    for (let round = 0; round <= rounds; round += 1) {
-      for (const { one, times, again } of results) {
-        for (const [index, subject] of subjects.entries()) {
-          const ms = await measure(subject, one);
-          if (round > 0) times[index]?.push(ms);
-        }
-        const ms = await measure(smallest, one);
-        if (round > 0) again.push(ms);
-      }
-    }
+    const results = await measureInTurn(subjects, smallest);
     await stopAll();
-    for (const subject of subjects) {
-      await logPlans(subject.url);
-      [subject.ports] = await startAll(subject.url);
-      for (const { one, executed: found } of results) {
-        // PostgreSQL settles on a plan after five executions of a prepared statement.
-        for (let number = 0; number < 8; number += 1)
-          await one.send(subject.ports, subject.size, number);
-        const log = join(directory, 'state/postgres.log');
-        found.push(
-          await executed(log, one.statements, () => one.send(subject.ports, subject.size, 8)),
-        );
-      }
-      await stopAll();
-    }
+    for (const subject of subjects) await readPlans(subject, results, directory);
     const [machine, versions] = conditionsOf({ postgresVersion, rounds, seconds: 0 });
     const text = reportOf(results, subjects, sizes);
     console.log(`\n${machine}\n${versions}\n\n${text}`);

@@ -1,4 +1,7 @@
-/** Load on one server, by wrk if it is installed and otherwise by replay.mjs. Both check every reply. */
+/**
+ * Load on one server, by wrk if it is installed and otherwise by replay.mjs. Both check every
+ * reply.
+ */
 import { execFile, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -6,7 +9,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 
-/** Requests that are sent one after the other, in a loop, and the status and text that each reply must have. */
+/**
+ * Requests that are sent one after the other, in a loop, and the status and text that each reply
+ * must have.
+ */
 export interface Replay {
   readonly file: string;
   readonly status: number;

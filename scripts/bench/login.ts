@@ -1,4 +1,7 @@
-/** Logins per second and memory at the default cost of a hash. Several users, because each has its own throttle. */
+/**
+ * Logins per second and memory at the default cost of a hash. Several users, because each has its
+ * own throttle.
+ */
 import { join } from 'node:path';
 import { compareRates, type Report } from './compare.ts';
 import { type Replay, writeRequests } from './load.ts';

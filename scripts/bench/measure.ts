@@ -36,7 +36,10 @@ export interface Target {
   readonly name: string;
   readonly role: Role;
   readonly service: Service;
-  /** The database of the server. Each process of Gatehouse has its own: two commits may need different schemas. */
+  /**
+   * The database of the server. Each process of Gatehouse has its own: two commits may need
+   * different schemas.
+   */
   readonly sql: Sql;
 }
 
@@ -92,7 +95,9 @@ export async function openDatabase({
   return { url, sql };
 }
 
-/** Starts each build twice, and the baselines unless two builds are compared. Gatehouse comes last. */
+/**
+ * Starts each build twice, and the baselines unless two builds are compared. Gatehouse comes last.
+ */
 export async function openTargets(bench: Bench, operation: Operation): Promise<Target[]> {
   const ours: Target[] = [];
   const urls: string[] = [];
@@ -130,7 +135,10 @@ function startBaselines(databaseUrl: string, route: string, sql: Sql): Promise<T
 
 type Pace = Pick<Bench, 'postgres' | 'sql' | 'rounds' | 'seconds' | 'warmUp'>;
 
-/** Measures each subject once per round. The first round is a warm-up. The order rotates every round. */
+/**
+ * Measures each subject once per round. The first round is a warm-up. The order rotates every
+ * round.
+ */
 export async function measureRounds(
   bench: Pace,
   clients: number,
@@ -145,7 +153,8 @@ export async function measureRounds(
   for (let round = bench.warmUp > 0 ? 0 : 1; round <= bench.rounds; round += 1) {
     for (let position = 0; position < subjects.length; position += 1) {
       const index = (round + position) % subjects.length;
-      const [subject, figure] = [subjects[index], figures[index]];
+      const subject = subjects[index];
+      const figure = figures[index];
       if (!subject || !figure) throw new Error('no such subject');
       const seconds = round === 0 ? bench.warmUp : bench.seconds;
       const { requests, measurement } = await measure(bench, clients, seconds, subject);
@@ -171,8 +180,9 @@ export async function measure(
       ownCpuMicros(process.pid),
     ] as const;
   let memory = memoryMiB(service.processId);
-  const sample = () =>
-    (memory = memory === null ? null : Math.max(memory, memoryMiB(service.processId) ?? 0));
+  const sample = () => {
+    memory = memory === null ? null : Math.max(memory, memoryMiB(service.processId) ?? 0);
+  };
   const sampler = setInterval(sample, 100);
   const before = cpu();
   try {
@@ -188,7 +198,9 @@ export async function measure(
       after[index] === null || before[index] === null
         ? null
         : (after[index] - before[index]) / requests;
-    const [serverCpu, databaseCpu, clientCpu] = [perRequest(0), perRequest(1), perRequest(2)];
+    const serverCpu = perRequest(0);
+    const databaseCpu = perRequest(1);
+    const clientCpu = perRequest(2);
     return {
       requests,
       measurement: {

@@ -1,4 +1,7 @@
-/** Memory that load adds to the three services in one process, by default and with a smaller young generation. */
+/**
+ * Memory that load adds to the three services in one process, by default and with a smaller young
+ * generation.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { prepareSessions } from './bearer.ts';
 import { THIS } from './builds.ts';

@@ -1,7 +1,7 @@
 /**
- * A discrete-event model of replicas that share one PostgreSQL. Clients wait for their reply before they send again. A
- * replica has one core. It gathers calls into shared statements, as src/db/batch.ts does. PostgreSQL has several cores;
- * commits share a flush to disk.
+ * A discrete-event model of replicas that share one PostgreSQL. Clients wait for their reply before
+ * they send again. A replica has one core. It gathers calls into shared statements, as
+ * src/db/share-statement.ts does. PostgreSQL has several cores; commits share a flush to disk.
  */
 
 /** Costs in microseconds of CPU time. */
@@ -45,9 +45,11 @@ type Action = () => void;
 /** A heap by time. Entries at one time keep their order. */
 function createClock() {
   const heap: Array<{ time: number; order: number; action: Action }> = [];
-  let [now, count] = [0, 0];
+  let now = 0;
+  let count = 0;
   const isBefore = (one: number, other: number) => {
-    const [a, b] = [heap[one], heap[other]];
+    const a = heap[one];
+    const b = heap[other];
     return (
       a !== undefined &&
       b !== undefined &&
@@ -55,13 +57,17 @@ function createClock() {
     );
   };
   const swap = (one: number, other: number) => {
-    const [a, b] = [heap[one], heap[other]];
-    if (a && b) [heap[one], heap[other]] = [b, a];
+    const a = heap[one];
+    const b = heap[other];
+    if (!a || !b) return;
+    heap[one] = b;
+    heap[other] = a;
   };
   return {
     now: () => now,
     at(delay: number, action: Action): void {
-      heap.push({ time: now + delay, order: (count += 1), action });
+      count += 1;
+      heap.push({ time: now + delay, order: count, action });
       for (let child = heap.length - 1; child > 0;) {
         const parent = (child - 1) >> 1;
         if (!isBefore(child, parent)) break;
@@ -76,7 +82,8 @@ function createClock() {
       if (!first || !last) throw new Error('nothing happens any more');
       if (heap.length > 0) heap[0] = last;
       for (let parent = 0; ;) {
-        const [left, right] = [2 * parent + 1, 2 * parent + 2];
+        const left = 2 * parent + 1;
+        const right = 2 * parent + 2;
         const child = isBefore(right, left) ? right : left;
         if (!isBefore(child, parent)) break;
         swap(child, parent);
@@ -93,9 +100,13 @@ type Clock = ReturnType<typeof createClock>;
 /** Cores that take one piece of work after the other, in the order of arrival. */
 function createCores(clock: Clock, cores: number) {
   const waiting: Array<readonly [micros: number, done: Action]> = [];
-  let [free, busyMicros] = [cores, 0];
+  let free = cores;
+  let busyMicros = 0;
   function run(micros: number, done: Action): void {
-    if (free === 0) return void waiting.push([micros, done]);
+    if (free === 0) {
+      waiting.push([micros, done]);
+      return;
+    }
     free -= 1;
     busyMicros += micros;
     clock.at(micros, () => {
@@ -111,7 +122,8 @@ function createCores(clock: Clock, cores: number) {
 /** A flush covers every commit that waits when it begins. */
 function createDisk(clock: Clock, flushMicros: number) {
   let waiting: Action[] = [];
-  let [isBusy, busyMicros] = [false, 0];
+  let isBusy = false;
+  let busyMicros = 0;
   function flush(): void {
     const covered = waiting;
     waiting = [];
@@ -132,6 +144,80 @@ function createDisk(clock: Clock, flushMicros: number) {
   };
 }
 
+/** What the replicas share, and what they have counted. */
+interface Simulation {
+  readonly costs: Costs;
+  readonly machines: Machines;
+  readonly clock: Clock;
+  readonly database: ReturnType<typeof createCores>;
+  readonly disk: ReturnType<typeof createDisk>;
+  latencies: number[];
+  statements: number;
+  calls: number;
+}
+
+/** Sends the calls that wait to the database, a statement for several. @returns what adds a call */
+function createSender(simulation: Simulation, server: ReturnType<typeof createCores>) {
+  const { costs, machines, clock, database, disk } = simulation;
+  const half = machines.roundTripMicros / 2;
+  let waiting: Action[] = [];
+  let underWay = 0;
+
+  function execute(taken: readonly Action[]): void {
+    const answer = () => {
+      clock.at(half, () => {
+        underWay -= 1;
+        for (const done of taken) done();
+        send();
+      });
+    };
+    const finish = () => {
+      if (costs.commits) disk.commit(answer);
+      else answer();
+    };
+    const micros = costs.databaseStatement + taken.length * costs.databaseCall;
+    clock.at(half, () => database.run(micros, finish));
+  }
+
+  function send(): void {
+    if (underWay >= machines.statementsUnderWay || waiting.length === 0) return;
+    underWay += 1;
+    server.run(costs.serverStatement, () => {
+      const taken = waiting.slice(0, machines.callsPerStatement);
+      waiting = waiting.slice(machines.callsPerStatement);
+      simulation.statements += 1;
+      simulation.calls += taken.length;
+      execute(taken);
+    });
+  }
+
+  return (reply: Action): void => {
+    waiting.push(reply);
+    send();
+  };
+}
+
+/** Clients that send the next call when the reply to the last one arrives. */
+function startClients(
+  simulation: Simulation,
+  server: ReturnType<typeof createCores>,
+  shared: ReturnType<typeof createCores> | null,
+): void {
+  const { costs, machines, clock } = simulation;
+  const send = createSender(simulation, server);
+  const call = () => {
+    const sentAt = clock.now();
+    const reply = () => {
+      simulation.latencies.push(clock.now() - sentAt);
+      call();
+    };
+    const arrive = () => server.run(costs.serverCall, () => send(reply));
+    if (shared) shared.run(costs.clientCall, arrive);
+    else arrive();
+  };
+  for (let client = 0; client < machines.clientsPerReplica; client += 1) clock.at(client, call);
+}
+
 /** Measures so many replies for each client, after half as many to warm up. */
 export function simulate(costs: Costs, machines: Machines, repliesPerClient = 30): Outcome {
   const clock = createClock();
@@ -139,49 +225,9 @@ export function simulate(costs: Costs, machines: Machines, repliesPerClient = 30
   const database = shared ?? createCores(clock, machines.databaseCores);
   const disk = createDisk(clock, machines.flushMicros);
   const servers = Array.from({ length: machines.replicas }, () => shared ?? createCores(clock, 1));
-  let latencies: number[] = [];
-  let [statements, calls] = [0, 0];
-  const half = machines.roundTripMicros / 2;
-
-  for (const server of servers) {
-    let waiting: Action[] = [];
-    let underWay = 0;
-    const sendStatement = () => {
-      if (underWay >= machines.statementsUnderWay || waiting.length === 0) return;
-      underWay += 1;
-      server.run(costs.serverStatement, () => {
-        const taken = waiting.slice(0, machines.callsPerStatement);
-        waiting = waiting.slice(machines.callsPerStatement);
-        statements += 1;
-        calls += taken.length;
-        const answer = () =>
-          clock.at(half, () => {
-            underWay -= 1;
-            for (const done of taken) done();
-            sendStatement();
-          });
-        const micros = costs.databaseStatement + taken.length * costs.databaseCall;
-        clock.at(half, () =>
-          database.run(micros, () => (costs.commits ? disk.commit(answer) : answer())),
-        );
-      });
-    };
-    const call = () => {
-      const sentAt = clock.now();
-      const reply = () => {
-        latencies.push(clock.now() - sentAt);
-        call();
-      };
-      const arrive = () =>
-        server.run(costs.serverCall, () => {
-          waiting.push(reply);
-          sendStatement();
-        });
-      if (shared) shared.run(costs.clientCall, arrive);
-      else arrive();
-    };
-    for (let client = 0; client < machines.clientsPerReplica; client += 1) clock.at(client, call);
-  }
+  const counted = { latencies: [], statements: 0, calls: 0 };
+  const simulation: Simulation = { costs, machines, clock, database, disk, ...counted };
+  for (const server of servers) startClients(simulation, server, shared);
 
   const used = () => ({
     servers: servers.reduce((sum, server) => sum + server.busyMicros(), 0),
@@ -189,19 +235,22 @@ export function simulate(costs: Costs, machines: Machines, repliesPerClient = 30
     disk: disk.busyMicros(),
   });
   const wanted = machines.replicas * machines.clientsPerReplica * repliesPerClient;
-  while (latencies.length < wanted / 2) clock.step();
-  latencies = [];
-  [statements, calls] = [0, 0];
-  const [before, startedAt] = [used(), clock.now()];
-  while (latencies.length < wanted) clock.step();
-  const [after, micros] = [used(), clock.now() - startedAt];
+  while (simulation.latencies.length < wanted / 2) clock.step();
+  simulation.latencies = [];
+  simulation.statements = 0;
+  simulation.calls = 0;
+  const before = used();
+  const startedAt = clock.now();
+  while (simulation.latencies.length < wanted) clock.step();
+  const after = used();
+  const micros = clock.now() - startedAt;
   // Work counts when it begins, so that the last of it may exceed the time.
   const share = (busy: number, cores: number) => Math.min(1, busy / micros / cores);
-  const sorted = Float64Array.from(latencies).sort();
+  const sorted = Float64Array.from(simulation.latencies).sort();
   return {
     rate: (sorted.length / micros) * 1_000_000,
     p99Ms: (sorted[Math.floor(sorted.length * 0.99)] ?? Number.NaN) / 1_000,
-    callsPerStatement: calls / statements,
+    callsPerStatement: simulation.calls / simulation.statements,
     replicas: share(after.servers - before.servers, machines.replicas),
     database: share(after.database - before.database, database.cores),
     flush: share(after.disk - before.disk, 1),

@@ -1,2 +1,4 @@
-/** The handler of `make bench-drain`. It does nothing, so that only the delivery is measured. */
+/**
+ * The handler of `make bench PART=drain`. It does nothing, so that only the delivery is measured.
+ */
 export default function handle() {}

@@ -1,4 +1,7 @@
-/** Measures one operation against the baselines or another build, by size of the body and by number of clients. */
+/**
+ * Measures one operation against the baselines or another build, by size of the body and by number
+ * of clients.
+ */
 import { compareCpu, compareP99, compareRates } from './compare.ts';
 import type { Comparison, Curve, Report, Table } from './compare.ts';
 import type { Replay } from './load.ts';
@@ -13,7 +16,10 @@ import type { Operation, Target } from './measure.ts';
 import { median } from './service.ts';
 
 export const CLIENTS = 64;
-/** Bytes of a body. The first one is warmed up, has the targets and is measured by the number of clients. */
+/**
+ * Bytes of a body. The first one is warmed up, has the targets and is measured by the number of
+ * clients.
+ */
 const SIZES = [1_024, 110, 16_384] as const;
 /** Besides CLIENTS. */
 const OTHER_CLIENTS = [1, 4, 16, 256];
@@ -22,7 +28,10 @@ export interface LoadCase extends Operation {
   /** Whether the request has a body of a chosen size. */
   readonly hasSizes: boolean;
   readonly caveat: string;
-  /** Least ratio of the rate and highest of p99 at CLIENTS, and least ratio of the rate with one client. */
+  /**
+   * Least ratio of the rate and highest of p99 at CLIENTS, and least ratio of the rate with one
+   * client.
+   */
   readonly targets: { readonly rate: number; readonly p99?: number; readonly single?: number };
   /** Fills the server's database. @returns what is sent */
   prepare(bench: Bench, target: Target, bytes: number): Promise<Replay>;
@@ -40,8 +49,8 @@ export async function measureCase(
   const answered = targets.map((target) => ({ target, requests: 0 }));
   const count = (figures: readonly Figures[]) => {
     for (const entry of answered) {
-      for (const { name, requests } of figures)
-        if (name === entry.target.name) entry.requests += requests;
+      const own = figures.filter(({ name }) => name === entry.target.name);
+      entry.requests += own.reduce((sum, { requests }) => sum + requests, 0);
     }
     return figures;
   };
@@ -49,16 +58,11 @@ export async function measureCase(
   const tables: Table[] = [];
   const curves: Curve[] = [];
   const isAgainst = bench.builds.length > 1;
-  for (const [index, bytes] of (one.hasSizes && !bench.isQuick
-    ? SIZES
-    : SIZES.slice(0, 1)
-  ).entries()) {
-    const subjects = [];
-    for (const target of targets)
-      subjects.push({ ...target, replay: await one.prepare(bench, target, bytes) });
-    const size = one.hasSizes
-      ? `, ${bytes < 1_024 ? `${bytes} bytes` : `${bytes / 1_024} KB`}`
-      : '';
+  const sizes = one.hasSizes && !bench.isQuick ? SIZES : SIZES.slice(0, 1);
+  for (const [index, bytes] of sizes.entries()) {
+    const subjects = await prepareAll(bench, one, targets, bytes);
+    const shownBytes = bytes < 1_024 ? `${bytes} bytes` : `${bytes / 1_024} KB`;
+    const size = one.hasSizes ? `, ${shownBytes}` : '';
     // Every process is warm after the first size.
     const pace = index === 0 ? bench : { ...bench, rounds: Math.min(3, bench.rounds), warmUp: 0 };
     const name = `${one.name}${size}`;
@@ -84,20 +88,33 @@ export async function measureCase(
         'With one request at a time, no statement is shared. It does not say what the server can do.';
       tables.push({ heading: `${name}, 1 client`, figures: single, caveat });
     }
-    const byClients = new Map<number, readonly Figures[]>([[CLIENTS, figures]]);
     const shown = subjects.filter(({ role }) => role !== 'ours again');
-    const short = {
-      ...bench,
-      rounds: bench.isQuick ? 1 : 2,
-      seconds: Math.min(2, bench.seconds),
-      warmUp: 0,
-    };
-    for (const clients of bench.isQuick ? [1] : OTHER_CLIENTS) {
-      byClients.set(clients, count(await measureRounds(short, clients, shown)));
+    const byClients = new Map([[CLIENTS, figures]]);
+    for (const [clients, measured] of await measureOtherClients(bench, shown)) {
+      byClients.set(clients, count(measured));
     }
     curves.push(curveOf(name, shown, byClients));
   }
   return { comparisons, tables, curves, remarks: await check(answered) };
+}
+
+async function prepareAll(bench: Bench, one: LoadCase, targets: readonly Target[], bytes: number) {
+  const subjects = [];
+  for (const target of targets) {
+    subjects.push({ ...target, replay: await one.prepare(bench, target, bytes) });
+  }
+  return subjects;
+}
+
+/** Shorter rounds with other numbers of clients, for the curves. */
+async function measureOtherClients(bench: Bench, shown: Parameters<typeof measureRounds>[2]) {
+  const rounds = bench.isQuick ? 1 : 2;
+  const pace = { ...bench, rounds, seconds: Math.min(2, bench.seconds), warmUp: 0 };
+  const found: Array<[clients: number, figures: readonly Figures[]]> = [];
+  for (const clients of bench.isQuick ? [1] : OTHER_CLIENTS) {
+    found.push([clients, await measureRounds(pace, clients, shown)]);
+  }
+  return found;
 }
 
 function curveOf(

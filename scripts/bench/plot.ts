@@ -1,4 +1,7 @@
-/** Plots as SVG: small panels with shared series. Colors and grey are readable on a light and on a dark background. */
+/**
+ * Plots as SVG: small panels with shared series. Colors and grey are readable on a light and on a
+ * dark background.
+ */
 
 /** One line. `label` is written beside a point. */
 export interface Series {
@@ -35,7 +38,10 @@ const STYLES = [
   { color: '#0d9488', dash: '2 3' },
 ] as const;
 const GREY = '#808080';
-const [WIDTH, HEIGHT, MARGIN, TOP] = [400, 260, { left: 62, right: 26, top: 30, bottom: 44 }, 40];
+const WIDTH = 400;
+const HEIGHT = 260;
+const MARGIN = { left: 62, right: 26, top: 30, bottom: 44 };
+const TOP = 40;
 const COLUMNS = 2;
 
 const escaped = (text: string) => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
@@ -45,7 +51,8 @@ const number = (value: number) => String(Number(value.toFixed(1)));
 function ticksOf(values: readonly number[], { isLogarithmic }: Axis): number[] {
   const max = Math.max(...values, 1e-9);
   if (isLogarithmic) {
-    const [first, last] = [Math.floor(Math.log10(Math.min(...values))), Math.ceil(Math.log10(max))];
+    const first = Math.floor(Math.log10(Math.min(...values)));
+    const last = Math.ceil(Math.log10(max));
     return Array.from(
       { length: Math.max(2, last - first + 1) },
       (_, index) => 10 ** (first + index),
@@ -59,7 +66,8 @@ function ticksOf(values: readonly number[], { isLogarithmic }: Axis): number[] {
 
 function scaleOf(ticks: readonly number[], { isLogarithmic }: Axis, from: number, to: number) {
   const position = (value: number) => (isLogarithmic ? Math.log10(value) : value);
-  const [low, high] = [position(ticks[0] ?? 0), position(ticks.at(-1) ?? 1)];
+  const low = position(ticks[0] ?? 0);
+  const high = position(ticks.at(-1) ?? 1);
   return (value: number) => from + ((position(value) - low) / (high - low)) * (to - from);
 }
 
@@ -77,8 +85,11 @@ function panelOf({ title, series }: Panel, index: number, { xAxis, yAxis }: Plot
     points.map(({ y }) => y),
     yAxis,
   );
-  const [left, right, bottom] = [MARGIN.left, WIDTH - MARGIN.right, HEIGHT - MARGIN.bottom];
-  const [x, y] = [scaleOf(xTicks, xAxis, left, right), scaleOf(yTicks, yAxis, bottom, MARGIN.top)];
+  const left = MARGIN.left;
+  const right = WIDTH - MARGIN.right;
+  const bottom = HEIGHT - MARGIN.bottom;
+  const x = scaleOf(xTicks, xAxis, left, right);
+  const y = scaleOf(yTicks, yAxis, bottom, MARGIN.top);
   const shown = (value: number) => value.toLocaleString('en-US');
   const lines = [
     text(left, 16, title, 'font-weight="bold"'),
@@ -96,7 +107,8 @@ function panelOf({ title, series }: Panel, index: number, { xAxis, yAxis }: Plot
     ),
     ...series.map((one, style) => lineOf(one, style, x, y)),
   ];
-  const [column, row] = [index % COLUMNS, Math.floor(index / COLUMNS)];
+  const column = index % COLUMNS;
+  const row = Math.floor(index / COLUMNS);
   return `<g transform="translate(${column * WIDTH} ${TOP + row * HEIGHT})">\n${lines.join('\n')}\n</g>`;
 }
 
@@ -120,7 +132,8 @@ function lineOf({ points }: Series, style: number, x: Scale, y: Scale): string {
 
 export function svgOf(plot: Plot): string {
   const rows = Math.ceil(plot.panels.length / COLUMNS);
-  const [width, height] = [WIDTH * Math.min(COLUMNS, plot.panels.length), TOP + rows * HEIGHT];
+  const width = WIDTH * Math.min(COLUMNS, plot.panels.length);
+  const height = TOP + rows * HEIGHT;
   const names = plot.panels[0]?.series.map(({ name }) => name) ?? [];
   const legend = names.map((name, index) => {
     const { color, dash } = STYLES[index % STYLES.length] ?? STYLES[0];
@@ -128,7 +141,8 @@ export function svgOf(plot: Plot): string {
     const line = `<path d="M${x} 16h28" stroke="${color}" stroke-width="2" stroke-dasharray="${dash}"/>`;
     return `${line}<circle cx="${x + 14}" cy="16" r="3" fill="${color}"/>${text(x + 34, 20, name)}`;
   });
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}"
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}"
+    width="${width}" height="${height}"
   role="img" font-family="system-ui, sans-serif" font-size="11" fill="${GREY}">
 <title>${escaped(plot.title)}</title>
 <desc>${escaped(plot.description)}</desc>

@@ -1,4 +1,7 @@
-/** Where the processor time of a request goes: CPU profiles of the server and of the baselines under load. */
+/**
+ * Where the processor time of a request goes: CPU profiles of the server and of the baselines under
+ * load.
+ */
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bearerCheck } from './bearer.ts';
@@ -64,7 +67,8 @@ function sharesOf(
   const shares = new Map<string, number>();
   let left = microseconds;
   for (let at = samples.length - 1; at >= 0 && left > 0; at -= 1) {
-    const [id = 0, delta = 0] = [samples[at], timeDeltas[at]];
+    const id = samples[at] ?? 0;
+    const delta = timeDeltas[at] ?? 0;
     const kind = kinds.get(id) ?? 'the rest of Node';
     shares.set(kind, (shares.get(kind) ?? 0) + delta);
     left -= delta;
@@ -92,10 +96,8 @@ async function profileOne(
     `--cpu-prof-interval=${INTERVAL_MICROSECONDS}`,
     `--cpu-prof-dir=${directory}`,
   ];
-  const name =
-    baseline === null
-      ? 'gatehouse'
-      : `baseline, ${baseline === '1' ? 'one connection' : 'pool of ten'}`;
+  const pool = baseline === '1' ? 'one connection' : 'pool of ten';
+  const name = baseline === null ? 'gatehouse' : `baseline, ${pool}`;
   const service =
     baseline === null
       ? await startProgram(

@@ -1,7 +1,8 @@
 /**
- * The counterpart of replay.lua where wrk is not installed: a worker thread with one request at a time on each of its
- * connections. It uses bare sockets, because node:http as a client would cost more than what is measured. Replies must
- * have a Content-Length. This is JavaScript, because tsx does not apply to worker threads.
+ * The counterpart of replay.lua where wrk is not installed: a worker thread with one request at a
+ * time on each of its connections. It uses bare sockets, because node:http as a client would cost
+ * more than what is measured. Replies must have a Content-Length. This is JavaScript, because tsx
+ * does not apply to worker threads.
  */
 import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';

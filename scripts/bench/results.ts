@@ -1,4 +1,7 @@
-/** The results of all parts, kept in `docs/benchmarks.json`, and the document and the plots that are made of them. */
+/**
+ * The results of all parts, kept in `docs/benchmarks.json`, and the document and the plots that are
+ * made of them.
+ */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './builds.ts';
@@ -28,7 +31,10 @@ export function readResults(): Part[] {
   return parts;
 }
 
-/** Replaces one part and writes the documents. A part that failed keeps its former figures, with their date. */
+/**
+ * Replaces one part and writes the documents. A part that failed keeps its former figures, with
+ * their date.
+ */
 export function writeResults({ result, ...about }: Measured): void {
   if ('failure' in result) return;
   const parts = readResults();

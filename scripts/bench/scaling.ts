@@ -1,9 +1,11 @@
 /**
- * `make bench-scaling`: what one, ten and a hundred replicas reach on one PostgreSQL, from the CPU times in
- * `docs/benchmarks.json`. Writes a part of `docs/scaling.md`. `make bench` does the same at its end.
+ * `make bench PART=scaling`: what one, ten and a hundred replicas reach on one PostgreSQL, from the
+ * CPU times in `docs/benchmarks.json`. Writes a part of `docs/scaling.md`. `make bench` does the
+ * same at its end.
  *
- * A statement that is shared by n calls costs a + b·n. Both follow from the cost of a call with one client, where each
- * has its own statement, and with many, where the model itself says how many share one.
+ * A statement that is shared by n calls costs a + b·n. Both follow from the cost of a call with one
+ * client, where each has its own statement, and with many, where the model itself says how many
+ * share one.
  */
 import type { Curve, Point } from './compare.ts';
 import { table, writeBlock } from './blocks.ts';
@@ -11,7 +13,7 @@ import { type Costs, type Machines, type Outcome, simulate } from './model.ts';
 import { type Part, readResults } from './results.ts';
 
 const MANY = 64;
-/** As in src/db/batch.ts. */
+/** As in src/db/share-statement.ts. */
 const BATCH = { statementsUnderWay: 2, callsPerStatement: 32 } as const;
 /** The machine of the benchmark. */
 const ONE_MACHINE: Machines = {
@@ -53,7 +55,8 @@ interface Measured {
 function measuredOf({ name, lines }: Curve): Measured[] {
   const points = lines.find(({ role }) => role === 'ours')?.points ?? [];
   const at = (clients: number) => points.find((point) => point.clients === clients);
-  const [one, many] = [at(1), at(MANY)];
+  const one = at(1);
+  const many = at(MANY);
   return one && many && one.serverCpu > 0 ? [{ name, one, many }] : [];
 }
 
@@ -97,8 +100,8 @@ function limitOf({ replicas, database, flush }: Outcome): string {
   ] as const;
   const [name, used] = cpus[replicas > database ? 0 : 1];
   if (used > 0.9) return name;
-  // The latency of the few statements that a replica has under way bounds its rate. On a busy disk, a commit waits for
-  // the flush before its own.
+  // The latency of the few statements that a replica has under way bounds its rate. On a busy disk,
+  // a commit waits for the flush before its own.
   return flush > 0.9 ? 'latency of the disk' : 'latency of the statements';
 }
 
@@ -154,15 +157,16 @@ export function scalingOf(parts: readonly Part[]): string {
     'connections',
   ];
   const { databaseCores, roundTripMicros, flushMicros } = DATA_CENTER;
-  return `CPU time per request, as \`make bench\` measured it on ${parts[0]?.date.slice(0, 10) ?? ''}:
+  const date = parts[0]?.date.slice(0, 10) ?? '';
+  return `CPU time per request, as \`make bench\` measured it on ${date}:
 
 ${table([costHead, ...costRows])}
-With one client, no statement is shared, and a process that waits between two requests costs more when it wakes up. The
-last column is the check of the model: its rate on the two cores of that machine, divided by the measured one. It is far
-above 1 if other programs used the machine.
+With one client, no statement is shared, and a process that waits between two requests costs more
+when it wakes up. The last column is the check of the model: its rate on the two cores of that
+machine, divided by the measured one. It is far above 1 if other programs used the machine.
 
-The same calls on other machines: each replica has a core, PostgreSQL has ${databaseCores} cores and is
-${roundTripMicros / 1_000} ms away, and its disk flushes in ${flushMicros / 1_000} ms:
+The same calls on other machines: each replica has a core, PostgreSQL has ${databaseCores} cores and
+is ${roundTripMicros / 1_000} ms away, and its disk flushes in ${flushMicros / 1_000} ms:
 
 ${table([head, ...rows])}`;
 }

@@ -1,4 +1,7 @@
-/** Encrypting and decrypting secrets, compared with the same cryptography and one statement; and the list. */
+/**
+ * Encrypting and decrypting secrets, compared with the same cryptography and one statement; and the
+ * list.
+ */
 import { join } from 'node:path';
 import type { Report } from './compare.ts';
 import { type RequestTemplate, writeRequests } from './load.ts';
@@ -52,7 +55,8 @@ async function createTable({ sql, role }: Target): Promise<void> {
   await sql`
     create table if not exists baseline.secrets (
       id uuid primary key, commitment bytea not null, blob bytea not null, tag bytea not null,
-      created_at timestamptz not null default now(), expires_at timestamptz not null, max_reads integer,
+      created_at timestamptz not null default now(), expires_at timestamptz not null,
+        max_reads integer,
       reads bigint not null default 0, last_read_at timestamptz
     )`;
 }
@@ -100,7 +104,8 @@ export async function list(bench: Bench): Promise<Report> {
   const subjects = [];
   for (const target of targets) {
     await storeSecrets(target, 1_024);
-    // Without statistics PostgreSQL may sort the table for each page. Autovacuum gathers them within a minute.
+    // Without statistics PostgreSQL may sort the table for each page. Autovacuum gathers them
+    // within a minute.
     await target.sql`vacuum analyze`;
     const page = { method: 'GET', path: '/api/store?limit=100', headers };
     const file = writeRequests(join(bench.directory, 'list'), [page]);

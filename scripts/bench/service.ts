@@ -82,12 +82,9 @@ export async function startProgram(
   group?: string,
 ): Promise<Service> {
   const env = { PATH: process.env.PATH, ...environment };
-  const joining = ['sh', '-c', 'echo $$ > "$0" && exec "$@"', `${group}/cgroup.procs`];
-  const [program = '', ...args] = [
-    ...(group === undefined ? [] : joining),
-    process.execPath,
-    ...script,
-  ];
+  const joining = ['-c', 'echo $$ > "$0" && exec "$@"', `${group}/cgroup.procs`, process.execPath];
+  const program = group === undefined ? process.execPath : 'sh';
+  const args = group === undefined ? script : [...joining, ...script];
   const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = once(child, 'exit');
   const stop = async () => {
@@ -98,7 +95,9 @@ export async function startProgram(
   running.add(stop);
   // What it says while it starts is shown only if it fails.
   let errors = '';
-  const keep = (chunk: Buffer) => (errors += chunk.toString('utf8'));
+  const keep = (chunk: Buffer) => {
+    errors += chunk.toString('utf8');
+  };
   child.stderr.on('data', keep);
   const found = await new Promise<number[]>((resolve, reject) => {
     child.once('exit', (code) => {
@@ -154,7 +153,9 @@ export function createClient({ port }: Pick<Service, 'port'>) {
           let text = '';
           response
             .setEncoding('utf8')
-            .on('data', (chunk: string) => (text += chunk))
+            .on('data', (chunk: string) => {
+              text += chunk;
+            })
             .on('error', reject);
           response.on('end', () => {
             resolve({ status: response.statusCode ?? 0, text, ms: performance.now() - startedAt });

@@ -20,7 +20,8 @@ function sizeOf(folder: string): Size {
 export async function size(): Promise<Report> {
   const remark = (name: string, { files, bytes }: Size) =>
     `size, ${name}: ${(bytes / 1024).toFixed(0)} KiB in ${files} files`;
-  const [dist, driver] = [sizeOf('dist'), sizeOf('node_modules/postgres')];
+  const dist = sizeOf('dist');
+  const driver = sizeOf('node_modules/postgres');
   const total = { files: dist.files + driver.files, bytes: dist.bytes + driver.bytes };
   const remarks = [
     remark('dist', dist),

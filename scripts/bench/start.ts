@@ -1,4 +1,6 @@
-/** Startup time and idle memory of the three services in one process, compared with bare node:http. */
+/**
+ * Startup time and idle memory of the three services in one process, compared with bare node:http.
+ */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { get } from 'node:http';
@@ -69,42 +71,59 @@ async function freePort(): Promise<number> {
 /** Before idle memory is read. After 8 s without work, V8 collects the garbage of the start. */
 export const idleMsOf = ({ isQuick }: Bench): number => (isQuick ? 1_000 : 15_000);
 
-export async function start(bench: Bench): Promise<Report> {
-  const [rounds, idleMs] = [bench.isQuick ? 3 : 7, idleMsOf(bench)];
-  const [port, secretsPort, webhookPort] = [await freePort(), await freePort(), await freePort()];
-  const bareScript = join(import.meta.dirname, 'bare.mjs');
-  const bare: Subject = {
-    name: 'bare node:http',
-    script: [bareScript],
-    environment: { PORT: `${port}` },
-    port,
-    readyPath: null,
+const bareNode = (port: number): Subject => ({
+  name: 'bare node:http',
+  script: [join(import.meta.dirname, 'bare.mjs')],
+  environment: { PORT: `${port}` },
+  port,
+  readyPath: null,
+});
+
+async function threeServices(
+  bench: Bench,
+  { name, directory }: Bench['builds'][number],
+  ports: Readonly<Record<'IDENTITY_PORT' | 'SECRETS_PORT' | 'WEBHOOK_PORT', string>>,
+): Promise<Subject> {
+  const { url } = await openDatabase(bench);
+  return {
+    name: `${name}, three services`,
+    script: [join(directory, 'dist/cli.js'), 'serve'],
+    environment: { DATABASE_URL: url, ...SETTINGS, ...ports },
+    port: Number(ports.IDENTITY_PORT),
+    readyPath: '/readyz',
   };
-  const ports = {
-    IDENTITY_PORT: `${port}`,
-    SECRETS_PORT: `${secretsPort}`,
-    WEBHOOK_PORT: `${webhookPort}`,
-  };
-  const ours = await Promise.all(
-    bench.builds.map(async ({ name, directory }): Promise<Subject> => {
-      const { url } = await openDatabase(bench);
-      const environment = { DATABASE_URL: url, ...SETTINGS, ...ports };
-      const script = [join(directory, 'dist/cli.js'), 'serve'];
-      return { name: `${name}, three services`, script, environment, port, readyPath: '/readyz' };
-    }),
-  );
-  // The first start is not counted: it migrates and creates the first administrator.
-  for (const subject of ours) await measure(subject, 0);
-  const all = [bare, ...ours, ...ours];
+}
+
+/** The order rotates: what runs after another program may start more slowly. */
+async function measureInTurn(all: readonly Subject[], rounds: number, idleMs: number) {
   const found = all.map((): Figures[] => []);
   for (let round = 0; round < rounds; round += 1) {
-    // The order rotates: what runs after another program may start more slowly.
     for (let position = 0; position < all.length; position += 1) {
       const index = (round + position) % all.length;
       const subject = all[index];
       if (subject) found[index]?.push(await measure(subject, idleMs));
     }
   }
+  return found;
+}
+
+export async function start(bench: Bench): Promise<Report> {
+  const rounds = bench.isQuick ? 3 : 7;
+  const idleMs = idleMsOf(bench);
+  const port = await freePort();
+  const secretsPort = await freePort();
+  const webhookPort = await freePort();
+  const ports = {
+    IDENTITY_PORT: `${port}`,
+    SECRETS_PORT: `${secretsPort}`,
+    WEBHOOK_PORT: `${webhookPort}`,
+  };
+  const bare = bareNode(port);
+  const ours = await Promise.all(bench.builds.map((build) => threeServices(bench, build, ports)));
+  // The first start is not counted: it migrates and creates the first administrator.
+  for (const subject of ours) await measure(subject, 0);
+  const all = [bare, ...ours, ...ours];
+  const found = await measureInTurn(all, rounds, idleMs);
   const valuesOf = (index: number, key: keyof Figures) =>
     (found[index] ?? []).map((figures) => figures[key]);
   const divided = (one: number, other: number) =>
@@ -116,7 +135,8 @@ export async function start(bench: Bench): Promise<Report> {
       (mib, round) => mib - (valuesOf(other, 'idleMiB')[round] ?? Number.NaN),
     );
   const isAgainst = ours.length > 1;
-  // Compared with bare Node, or with the other build; the second half of the list is the same again.
+  // Compared with bare Node, or with the other build; the second half of the list is the same
+  // again.
   const other = isAgainst ? 2 : 0;
   const noiseOf = (itself: typeof divided) =>
     ours.map(({ name }, index) => ({ name, values: itself(1 + index, 1 + index + ours.length) }));

@@ -1,4 +1,7 @@
-/** Whether a process keeps its speed: the rate after 2,000,000 requests, compared with its first minute. */
+/**
+ * Whether a process keeps its speed: the rate after 2,000,000 requests, compared with its first
+ * minute.
+ */
 import { prepareSessions } from './bearer.ts';
 import type { Report } from './compare.ts';
 import { type Bench, type Figures, measure, type Measurement, openDatabase } from './measure.ts';

@@ -3,8 +3,8 @@
  *
  *   node --import tsx scripts/bench/suite.ts [--quick] [--long] [--write] [--against=REF] [PART …]
  *
- * `--against=REF` builds another commit and compares this tree with it instead of with the baselines. A wrong reply
- * fails its part, and the others still run. A missed target fails nothing.
+ * `--against=REF` builds another commit and compares this tree with it instead of with the
+ * baselines. A wrong reply fails its part, and the others still run. A missed target fails nothing.
  */
 import { parseArgs } from 'node:util';
 import { connect } from '../postgres.ts';
@@ -45,6 +45,8 @@ const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
     size,
   }),
 );
+/** Programs of their own, which `make bench` calls instead of this one. */
+const OWN = ['growth', 'scaling', 'verify', 'flood', 'drain'];
 /** Absolute figures of this tree alone. */
 const NOT_COMPARED = new Set(['containers', 'profile', 'steady', 'size']);
 
@@ -59,7 +61,7 @@ function fail(message: string): never {
 
 const unknown = positionals.filter((name) => !PARTS.has(name));
 if (unknown.length > 0)
-  fail(`unknown part: ${unknown.join(', ')}. Known: ${[...PARTS.keys()].join(', ')}`);
+  fail(`unknown part: ${unknown.join(', ')}. Known: ${[...PARTS.keys(), ...OWN].join(', ')}`);
 if (options.against !== undefined && options.write)
   fail('a comparison of two commits is not written: omit --write');
 const names = [...PARTS.keys()].filter((name) => {
@@ -69,6 +71,13 @@ const names = [...PARTS.keys()].filter((name) => {
 });
 const writes =
   options.write || (positionals.length === 0 && !options.quick && options.against === undefined);
+
+/** @returns the command as one types it */
+function commandOf(parts: readonly string[], words: readonly string[]): string {
+  const rest = words.filter((word) => word.startsWith('-'));
+  const part = parts.length > 0 ? ` PART="${parts.join(' ')}"` : '';
+  return `make bench${part}${rest.length > 0 ? ` ARGS="${rest.join(' ')}"` : ''}`;
+}
 
 await withPostgres(async (postgres, directory) => {
   const sql = connect(postgres.url);
@@ -82,9 +91,8 @@ await withPostgres(async (postgres, directory) => {
       ? { rounds: 3, seconds: 1, warmUp: 1 }
       : { rounds: 5, seconds: 3, warmUp: 3 };
     const bench: Bench = { directory, postgres, sql, builds, ...pace, isQuick: options.quick };
-    const args = process.argv.slice(2).join(' ');
     const run = {
-      command: args === '' ? 'make bench' : `make bench ARGS="${args}"`,
+      command: commandOf(positionals, process.argv.slice(2)),
       postgresVersion,
       ...pace,
     };

@@ -5,12 +5,18 @@ import { existsSync, readFileSync } from 'node:fs';
 const TICKS_PER_SECOND = 100;
 const hasProc = existsSync('/proc/self/stat');
 
-/** User and system time of a process and its descendants, in microseconds. Ended children count with their parent. */
+/**
+ * User and system time of a process and its descendants, in microseconds. Ended children count with
+ * their parent.
+ */
 export function cpuMicros(processId: number): number | null {
   return hasProc ? (ticks(processId) * 1_000_000) / TICKS_PER_SECOND : null;
 }
 
-/** The same without the descendants that still run: the load generator has ended by then, a server has not. */
+/**
+ * The same without the descendants that still run: the load generator has ended by then, a server
+ * has not.
+ */
 export const ownCpuMicros = (processId: number): number | null =>
   hasProc ? (sum(fieldsOf(processId)) * 1_000_000) / TICKS_PER_SECOND : null;
 
@@ -38,7 +44,10 @@ function ticks(processId: number): number {
   }
 }
 
-/** Memory of a process in MiB: resident now (VmRSS) or at most since its start (VmHWM). Null if it has ended. */
+/**
+ * Memory of a process in MiB: resident now (VmRSS) or at most since its start (VmHWM). Null if it
+ * has ended.
+ */
 export function memoryMiB(processId: number, field: 'VmRSS' | 'VmHWM' = 'VmRSS'): number | null {
   try {
     const status = readFileSync(`/proc/${processId}/status`, 'utf8');

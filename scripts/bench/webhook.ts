@@ -1,4 +1,7 @@
-/** Accepting events, each a new one and answered after its commit, compared with one insert of one row. */
+/**
+ * Accepting events, each a new one and answered after its commit, compared with one insert of one
+ * row.
+ */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Report } from './compare.ts';
@@ -46,13 +49,15 @@ async function createTable({ sql }: Pick<Target, 'sql'>): Promise<void> {
   await sql`create schema if not exists baseline`;
   await sql`
     create table if not exists baseline.events (
-      id uuid primary key, event text not null, body bytea not null, received_at timestamptz not null default now()
+      id uuid primary key, event text not null, body bytea not null,
+        received_at timestamptz not null default now()
     )`;
 }
 
 export function webhook(bench: Bench): Promise<Report> {
   return measureCase(bench, accept, async (answered) => {
-    // Requests in flight at the end of a measurement are stored but not counted. Wait until they have arrived.
+    // Requests in flight at the end of a measurement are stored but not counted. Wait until they
+    // have arrived.
     await sleep(1_000);
     const remarks: string[] = [];
     // Both baselines store into one table.
@@ -93,7 +98,8 @@ async function checkStored(
   const before = await countStored();
   if (before < accepted)
     throw new Error(`${name} accepted ${accepted} events and stored ${before}`);
-  // Those in flight could hide a few lost events. Here every reply is awaited, so the numbers must be equal.
+  // Those in flight could hide a few lost events. Here every reply is awaited, so the numbers must
+  // be equal.
   let sent = 0;
   for (const one of targets) sent += await sendEvents(one);
   const added = (await countStored()) - before;

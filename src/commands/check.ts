@@ -1,27 +1,34 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { inspectDatabase } from '../db/inspect.ts';
+import { inspectDatabase, type SchemaState } from './store/diagnose.ts';
+import type { DatabaseSchema } from '../db/schema.ts';
 import { describeError, StartupError } from '../runtime/errors.ts';
+import { type Configuration, configure, SERVICE_NAMES } from '../serve.ts';
 import {
-  type Configuration,
-  configure,
   createProcessContext,
-  createRunning,
+  createServiceRunner,
   type Output,
-  SERVICE_NAMES,
   type Service,
-} from '../serve.ts';
+} from '../service-runner.ts';
 import { type Command, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
-import { printRows } from './terminal.ts';
+import { type Columns, printRows } from './terminal.ts';
 
 /** One line of the report. */
 type Finding = Readonly<{ state: 'ok' | 'warning' | 'failed'; check: string; detail: string }>;
-type Add = (state: Finding['state'], what: string, detail: string) => void;
+type Configured = Configuration['services'][number];
 
-/** Signed senders may differ by five minutes from this machine's clock, codes of apps by one from the database's. */
+const ok = (check: string, detail: string): Finding => ({ state: 'ok', check, detail });
+const warning = (check: string, detail: string): Finding => ({ state: 'warning', check, detail });
+const failed = (check: string, detail: string): Finding => ({ state: 'failed', check, detail });
+
+/**
+ * Signed senders may differ by five minutes from this machine's clock, codes of apps by one from
+ * the database's.
+ */
 const MAX_CLOCK_MS = 30_000;
 const OLDEST_SERVER = 150_000; // as server_version_num
+const COLUMNS: Columns<Finding> = { STATE: 'state', CHECK: 'check', DETAIL: 'detail' };
 
 export const CHECK: Command = {
   name: 'check',
@@ -30,145 +37,149 @@ export const CHECK: Command = {
   options: { json },
   summary: 'Check settings and databases, and say what serve would start; change nothing',
   async run(given, terminal) {
-    const { positionals: names } = given;
-    const configuration = await configure(names.length > 0 ? names : SERVICE_NAMES, 'serve');
-    const { warnings, metrics } = configuration;
-    const findings: Finding[] = warnings.map((detail) => ({
-      state: 'warning',
-      check: 'settings',
-      detail,
-    }));
-    if (findings.length === 0) findings.push({ state: 'ok', check: 'settings', detail: 'valid' });
-    const checkOne = (service: Service, name: string) => check(service, name, configuration);
-    findings.push(...[...(await withServices(configuration, process, checkOne)).values()].flat());
-    if (metrics)
-      findings.push({ state: 'ok', check: 'metrics', detail: await listenerText(metrics) });
-    printRows(
-      given,
-      terminal,
-      findings,
-      ['STATE', 'CHECK', 'DETAIL'],
-      ({ state, check, detail }) => [state, check, detail],
+    const { environment, streams } = terminal;
+    const configuration = await configure(given.positionals, 'serve', environment);
+    const { warnings, metrics, shared } = configuration;
+    const findings = warnings.map((detail) => warning('settings', detail));
+    if (findings.length === 0) findings.push(ok('settings', 'valid'));
+    const ofServices = await withServices(configuration, streams, (service, configured) =>
+      checkService(service, configured, shared.MIGRATE),
     );
-    const failed = findings.filter(({ state }) => state === 'failed').length;
-    if (failed > 0) throw new OperationFailed(`${counted(failed, 'check')} failed`);
+    findings.push(...[...ofServices.values()].flat());
+    if (metrics) findings.push(ok('metrics', await listenerText(metrics)));
+    printRows(given, terminal, findings, COLUMNS);
+    const count = findings.filter(({ state }) => state === 'failed').length;
+    if (count > 0) throw new OperationFailed(`${counted(count, 'check')} failed`);
   },
 };
 
-/** Runs work with each configured service, assembled but not served. @returns the results, by service */
+/**
+ * Runs work with each configured service, assembled but not served.
+ * @returns the results, by service
+ */
 export async function withServices<T>(
   configuration: Configuration,
   output: Output,
-  work: (service: Service, name: string) => Promise<T>,
+  work: (service: Service, configured: Configured) => Promise<T>,
 ): Promise<ReadonlyMap<string, T>> {
-  const context = await createProcessContext(configuration, output);
+  const context = await createProcessContext(configuration.shared, output);
   const results = new Map<string, T>();
-  for (const service of configuration.services.map((one) => createRunning(one, context))) {
-    results.set(
-      service.name,
-      await service
-        .load()
-        .then((loaded) => work(loaded, service.name))
-        .finally(service.stop),
-    );
+  for (const configured of configuration.services) {
+    const { name, load, stop } = createServiceRunner(configured, context);
+    try {
+      results.set(name, await work(await load(), configured));
+    } finally {
+      await stop();
+    }
   }
   return results;
 }
 
-async function check(
+async function checkService(
   { storage, jobs, checkWork }: Service,
-  name: string,
-  { services, shared }: Configuration,
-) {
-  const findings: Finding[] = [];
-  const add: Add = (state, what, detail) =>
-    void findings.push({ state, check: `${name} ${what}`, detail });
-  if (storage) await checkDatabase(storage, shared.MIGRATE, add);
-  else add('ok', 'database', 'none is needed');
-  const service = services.find((one) => one.name === name);
-  const migration = storage && shared.MIGRATE ? 'migration' : '';
-  const work = [migration, counted(jobs.length, 'periodic job')];
-  if (service)
-    add(
-      'ok',
-      'listener',
-      `${await listenerText(service)}; with ${work.filter(Boolean).join(', ')}`,
-    );
+  { name, host, port }: Configured,
+  mayMigrate: boolean,
+): Promise<Finding[]> {
+  const findings = storage
+    ? await checkDatabase(storage, mayMigrate)
+    : [ok('database', 'none is needed')];
+  const migration = storage && mayMigrate ? 'migration, ' : '';
+  const work = `${migration}${counted(jobs.length, 'periodic job')}`;
+  findings.push(ok('listener', `${await listenerText({ host, port })}; with ${work}`));
+  if (checkWork) findings.push(checkDelivery(checkWork));
+  return findings.map((finding) => ({ ...finding, check: `${name} ${finding.check}` }));
+}
+
+function checkDelivery(checkWork: () => void): Finding {
   try {
-    checkWork?.();
-    if (checkWork) add('ok', 'delivery', 'the target can be used');
+    checkWork();
+    return ok('delivery', 'the target can be used');
   } catch (error) {
-    if (!(error instanceof StartupError)) throw error;
-    add('failed', 'delivery', error.message);
+    if (error instanceof StartupError) return failed('delivery', error.message);
+    throw error;
   }
-  return findings;
 }
 
 async function checkDatabase(
   { database, schema }: NonNullable<Service['storage']>,
   mayMigrate: boolean,
-  add: Add,
-): Promise<void> {
-  const found = await inspectDatabase(database, schema).catch((error: unknown) =>
-    describeError(error),
-  );
-  if ('error' in found) return add('failed', 'database', found.error);
+): Promise<Finding[]> {
+  let found: Inspected;
+  try {
+    found = await inspectDatabase(database, schema);
+  } catch (error) {
+    return [failed('database', describeError(error).error)];
+  }
   const { server, isPooled, state, clock, missing } = found;
+  return [
+    checkServer(server),
+    ok('pooler', isPooled ? 'one in session mode' : 'none'),
+    ...checkRights(server.role, state, missing),
+    ...(state ? [checkSchema(schema, state, mayMigrate, server.creates)] : []),
+    checkClock(clock),
+  ];
+}
+
+type Inspected = Awaited<ReturnType<typeof inspectDatabase>>;
+
+function checkServer(server: Inspected['server']): Finding {
   const transport = server.encrypted ? 'encrypted' : 'not encrypted';
   const text = `PostgreSQL ${server.version}, database ${server.name}, role ${server.role}, ${transport}`;
   if (server.number < OLDEST_SERVER)
-    add('failed', 'database', `${text}; PostgreSQL 15 or newer is needed`);
-  else if (server.standby)
-    add('failed', 'database', `${text}; it is a standby; connect to the primary`);
-  else add('ok', 'database', text);
-  add('ok', 'pooler', isPooled ? 'one in session mode' : 'none');
+    return failed('database', `${text}; PostgreSQL 15 or newer is needed`);
+  if (server.standby) return failed('database', `${text}; it is a standby; connect to the primary`);
+  return ok('database', text);
+}
 
-  if (missing.length > 0)
-    add('failed', 'rights', `the role ${server.role} lacks ${missing.join(', ')}`);
-  else if (state)
-    add('ok', 'rights', state.exists ? 'all that serve needs' : 'the role will own its new tables');
-  if (state) {
-    const { applied, pending } = state;
-    const newer = applied.length > schema.version ? ', of a newer version' : '';
-    const lacks = `${schema.name} lacks ${counted(pending.length, 'step')}: ${pending.join('; ')}`;
-    const steps = counted(applied.length, 'step');
-    if (pending.length === 0)
-      add('ok', 'schema', `${schema.name} is up to date (${steps}${newer})`);
-    else if (!mayMigrate) add('failed', 'schema', `${lacks}; MIGRATE=off: run "gatehouse migrate"`);
-    else if (server.creates) add('ok', 'schema', `${lacks}; serve applies it at startup`);
-    else
-      add(
-        'failed',
-        'schema',
-        `${lacks}; the role may not create it: run "gatehouse migrate" as the owner`,
-      );
+function checkRights(
+  role: string,
+  state: Inspected['state'],
+  missing: Inspected['missing'],
+): Finding[] {
+  if (missing.length > 0) return [failed('rights', `the role ${role} lacks ${missing.join(', ')}`)];
+  if (!state) return [];
+  return [ok('rights', state.exists ? 'all that serve needs' : 'the role will own its new tables')];
+}
+
+function checkSchema(
+  { name, steps }: DatabaseSchema,
+  { applied, pending }: SchemaState,
+  mayMigrate: boolean,
+  mayCreate: boolean,
+): Finding {
+  if (pending.length === 0) {
+    const newer = applied.length > steps.length ? ', of a newer version' : '';
+    return ok('schema', `${name} is up to date (${counted(applied.length, 'step')}${newer})`);
   }
-  const off = `${Math.abs(Math.round(clock.ahead))} ms ${clock.ahead < 0 ? 'behind' : 'ahead of'} this machine's clock`;
-  const detail = `the server's clock is ${off} (±${Math.ceil(clock.within)} ms)`;
-  if (Math.abs(clock.ahead) - clock.within > MAX_CLOCK_MS)
-    add('warning', 'clock', `${detail}; synchronize both`);
-  else add('ok', 'clock', detail);
+  const lacks = `${name} lacks ${counted(pending.length, 'step')}: ${pending.join('; ')}`;
+  if (!mayMigrate) return failed('schema', `${lacks}; MIGRATE=off: run "gatehouse migrate"`);
+  if (mayCreate) return ok('schema', `${lacks}; serve applies it at startup`);
+  const advice = 'the role may not create it: run "gatehouse migrate" as the owner';
+  return failed('schema', `${lacks}; ${advice}`);
+}
+
+function checkClock({ ahead, within }: Inspected['clock']): Finding {
+  const off = `${Math.abs(Math.round(ahead))} ms ${ahead < 0 ? 'behind' : 'ahead of'}`;
+  const detail = `the server's clock is ${off} this machine's clock (±${Math.ceil(within)} ms)`;
+  if (Math.abs(ahead) - within <= MAX_CLOCK_MS) return ok('clock', detail);
+  return warning('clock', `${detail}; synchronize both`);
 }
 
 /** A port in use is not a failure: Gatehouse may be running. */
-async function listenerText({
-  host,
-  port,
-}: {
-  readonly host: string;
-  readonly port: number;
-}): Promise<string> {
+async function listenerText({ host, port }: { host: string; port: number }): Promise<string> {
   const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
-  return `${address}${(await isInUse(host, port)) ? ' (in use now, by a running Gatehouse or another program)' : ''}`;
+  if (!(await isInUse(host, port))) return address;
+  return `${address} (in use now, by a running Gatehouse or another program)`;
 }
 
 async function isInUse(host: string, port: number): Promise<boolean> {
   const socket = connect({ host, port });
-  const signal = AbortSignal.timeout(1_000);
-  return once(socket, 'connect', { signal })
-    .then(
-      () => true,
-      () => false,
-    )
-    .finally(() => socket.destroy());
+  try {
+    await once(socket, 'connect', { signal: AbortSignal.timeout(1_000) });
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
 }

@@ -1,16 +1,13 @@
-import { type Arguments, flag, OperationFailed, UsageError } from './command.ts';
-import { isUuid } from '../crypto/text.ts';
-import { requireCurrent } from '../db/migrate.ts';
-import type { Schema } from '../db/schema.ts';
+import { type Arguments, flag, OperationFailed, type Terminal, UsageError } from './command.ts';
+import { isUuid } from '../runtime/text.ts';
+import { type DatabaseSchema, requireCurrent } from '../db/schema.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
-import { parseUrl } from '../db/url.ts';
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
 import { Findings, type Variables } from '../runtime/variables.ts';
 import {
   ConfigurationError,
-  ENVIRONMENT,
   readShared,
   serviceReader,
   type ServiceSettings,
@@ -18,31 +15,24 @@ import {
 
 /**
  * Works on a service's database, with its settings.
- * @throws ConfigurationError with every problem at once  @throws Unavailable if its schema is not current
+ * @throws ConfigurationError with every problem at once
+ * @throws Unavailable if its schema is not current
  */
 export async function withDatabase<
   V extends Variables,
   S extends { readonly database: DatabaseAddress | null },
   T,
 >(
+  { environment }: Terminal,
   module: ServiceSettings<V, S>,
-  schema: Schema,
+  schema: DatabaseSchema,
   work: (database: Database, settings: S) => Promise<T>,
 ): Promise<T> {
   const findings = new Findings();
-  const shared = readShared(ENVIRONMENT, parseUrl, findings);
-  const common = {
-    shared,
-    parseUrl,
-    purpose: 'administer',
-    isAlone: true,
-    foreign: {},
-    findings,
-  } as const;
-  const { use: settings } = serviceReader(schema.name, module, (read) => read).read(
-    ENVIRONMENT,
-    common,
-  );
+  const shared = readShared(environment, findings);
+  const reader = serviceReader(schema.name, module);
+  const others = { purpose: 'administer', isAlone: true, foreign: {} } as const;
+  const { settings } = reader.read({ environment, shared, findings, ...others });
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
   if (!settings.database) throw new Error('internal error: administration needs a database');
   const database = createDatabase(
@@ -63,7 +53,8 @@ export const confirm = flag('do it; otherwise only say what would end');
 
 /**
  * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
- * @param change returns what it did, such as "12 sessions ended"  @throws UsageError with what it would do
+ * @param change returns what it did, such as "12 sessions ended"
+ * @throws UsageError with what it would do
  */
 export function ifConfirmed(
   { flag }: Arguments,
@@ -89,7 +80,10 @@ export function requireUuid(id: string, where: string): string {
   return id;
 }
 
-/** @returns the result. @throws for a Failure: UsageError for invalid input (exit 2), else OperationFailed (exit 1) */
+/**
+ * @returns the result.
+ * @throws for a Failure: UsageError for invalid input (exit 2), else OperationFailed (exit 1)
+ */
 export function orThrow<T>(result: T | Failure): T {
   if (!(result instanceof Failure)) return result;
   const { message, fields } = result.details;

@@ -14,17 +14,27 @@ import { pauseDelivery, resumeDelivery } from '../webhook/store/delivery.ts';
 import { choice, type Command, json, OperationFailed, option, UsageError } from './command.ts';
 import { counted, requireUuid } from './database.ts';
 import {
-  oneLine,
+  cellsOf,
+  type Columns,
   parseDuration,
   printMembers,
   printRows,
   stripControlChars,
-  textCells,
 } from './terminal.ts';
 import { withWebhook } from './webhook.ts';
+import { toOneLine } from '../runtime/text.ts';
 
 const BATCH = 1_000;
 const FROM_LIST = ' from gatehouse event list';
+const COLUMNS: Columns<EventSummary> = {
+  ID: 'id',
+  RECEIVED: 'received_at',
+  SOURCE: 'source',
+  EVENT: 'event',
+  STATUS: 'status',
+  ATTEMPTS: 'attempts',
+  'LAST ERROR': 'last_error',
+};
 
 export const COMMANDS: readonly Command[] = [
   {
@@ -44,21 +54,24 @@ export const COMMANDS: readonly Command[] = [
       json,
     },
     async run(given, terminal) {
-      const { text } = given;
-      const [status, source] = [
-        choice(given, 'status', STATUSES),
-        choice(given, 'source', SOURCE_NAMES),
-      ];
-      const [age, limit] = [text('since'), text('limit') ?? '20'];
-      const since =
-        age === undefined ? age : new Date(Date.now() - parseDuration('--since', age) * 1000);
+      const limit = given.text('limit') ?? '20';
       if (!/^[1-9][0-9]{0,3}$/.test(limit))
         throw new UsageError('--limit must be a whole number from 1 to 9999');
-      const fixed = { status, source, since, until: undefined, event: text('event') };
-      const filter = { ...fixed, text: text('text'), delivery_id: text('delivery-id') };
-      const events = await withWebhook((database) => listAll(database, filter, Number(limit)));
-      const columns = ['ID', 'RECEIVED', 'SOURCE', 'EVENT', 'STATUS', 'ATTEMPTS', 'LAST ERROR'];
-      printRows(given, terminal, events, columns, cells);
+      const age = given.text('since');
+      const filter = {
+        status: choice(given, 'status', STATUSES),
+        source: choice(given, 'source', SOURCE_NAMES),
+        since:
+          age === undefined ? age : new Date(Date.now() - parseDuration('--since', age) * 1000),
+        until: undefined,
+        event: given.text('event'),
+        text: given.text('text'),
+        delivery_id: given.text('delivery-id'),
+      };
+      const events = await withWebhook(terminal, (database) =>
+        listAll(database, filter, Number(limit)),
+      );
+      printRows(given, terminal, events, COLUMNS);
     },
   },
   {
@@ -67,19 +80,15 @@ export const COMMANDS: readonly Command[] = [
     options: { json },
     summary: 'Show an event with its body, headers and attempts',
     async run(given, terminal) {
-      const {
-        positionals: [id = ''],
-        flag,
-      } = given;
       const { print, isShown } = terminal;
-      const found = await withWebhook((database) =>
-        findEvent(database, requireUuid(id, FROM_LIST)),
-      );
+      const id = requireUuid(given.positionals[0] ?? '', FROM_LIST);
+      const found = await withWebhook(terminal, (database) => findEvent(database, id));
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
       const { event, attempts, headers, body, ...others } = viewDetails(found);
-      if (flag('json')) return print(JSON.stringify({ event, ...others, headers, body, attempts }));
+      if (given.flag('json'))
+        return print(JSON.stringify({ event, ...others, headers, body, attempts }));
       printMembers(given, terminal, { ...event, ...others, ...headers });
-      attempts.map(attemptLine).forEach(print);
+      for (const attempt of attempts) print(attemptText(attempt));
       print(`\n${isShown ? stripControlChars(body) : body}`);
     },
   },
@@ -88,33 +97,30 @@ export const COMMANDS: readonly Command[] = [
     positionals: '[ID…]',
     summary: 'Deliver events again: by id, or all events with a status',
     options: { status: option('STATUS', 'dead, stored or skipped') },
-    async run(given, { note }) {
+    async run(given, terminal) {
       const { positionals: ids } = given;
       const status = choice(given, 'status', ['dead', 'stored', 'skipped']);
       if (ids.length > 0 === (status !== undefined))
         throw new UsageError('give event ids or --status');
       for (const id of ids) requireUuid(id, FROM_LIST);
-      const count = await withWebhook(async (database) => {
-        if (!status) return redeliver(database, ids);
-        for (let total = 0; ;) {
-          const batch = await idsWithStatus(database, status, BATCH);
-          total += await redeliver(database, batch);
-          if (batch.length < BATCH) return total;
-        }
-      });
+      const count = await withWebhook(terminal, (database) =>
+        status ? redeliverAll(database, status) : redeliver(database, ids),
+      );
       if (!status && count === 0)
         throw new OperationFailed('the events are unknown or being delivered');
-      note(`${counted(count, 'event')} will be delivered again, by a service that has a target.`);
-      if (count < ids.length) note('The other events are unknown or being delivered.');
+      terminal.note(
+        `${counted(count, 'event')} will be delivered again, by a service that has a target.`,
+      );
+      if (count < ids.length) terminal.note('The other events are unknown or being delivered.');
     },
   },
   {
     name: 'event pause',
     options: {},
     summary: 'Pause delivery on every replica; events are still accepted',
-    async run(_given, { note }) {
-      const isNew = await withWebhook((database) => pauseDelivery(database, 'command'));
-      note(
+    async run(_given, terminal) {
+      const isNew = await withWebhook(terminal, (database) => pauseDelivery(database, 'command'));
+      terminal.note(
         `Delivery ${isNew ? 'is' : 'was already'} paused. Attempts under way end. Resume: gatehouse event resume`,
       );
     },
@@ -123,25 +129,39 @@ export const COMMANDS: readonly Command[] = [
     name: 'event resume',
     options: {},
     summary: 'Resume paused delivery',
-    async run(_given, { note }) {
-      const wasPaused = await withWebhook(resumeDelivery);
-      note(wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.');
+    async run(_given, terminal) {
+      const wasPaused = await withWebhook(terminal, resumeDelivery);
+      terminal.note(wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.');
     },
   },
   {
     name: 'event tail',
     options: { json },
     summary: 'Print new webhook events until Ctrl-C',
-    async run({ flag }, { print, isRead }) {
+    async run({ flag }, terminal) {
       const line = (event: EventSummary) =>
-        flag('json') ? JSON.stringify(event) : textCells(cells(event)).join('  ');
-      await withWebhook(async (database) => {
-        for await (const events of tail(database, async () => !isRead()))
-          events.map(line).forEach(print);
+        flag('json') ? JSON.stringify(event) : cellsOf(event, COLUMNS).join('  ');
+      await withWebhook(terminal, async (database) => {
+        for await (const events of tail(database, async () => !terminal.isRead())) {
+          for (const event of events) terminal.print(line(event));
+        }
       });
     },
   },
 ];
+
+async function redeliverAll(
+  database: Database,
+  status: 'dead' | 'stored' | 'skipped',
+): Promise<number> {
+  let total = 0;
+  let ids: readonly string[];
+  do {
+    ids = await idsWithStatus(database, status, BATCH);
+    total += await redeliver(database, ids);
+  } while (ids.length === BATCH);
+  return total;
+}
 
 /** Continues if a page ends early, because one statement reads a limited number of events. */
 async function listAll(
@@ -150,7 +170,8 @@ async function listAll(
   limit: number,
 ): Promise<EventSummary[]> {
   const events: EventSummary[] = [];
-  for (let after: string | null | undefined; after !== null && events.length < limit;) {
+  let after: string | null | undefined;
+  while (after !== null && events.length < limit) {
     const page = await listEvents(database, { ...filter, after }, limit - events.length);
     events.push(...page.events);
     after = page.next;
@@ -158,30 +179,11 @@ async function listAll(
   return events;
 }
 
-function attemptLine({
-  run,
-  attempt,
-  ended_at,
-  duration_ms,
-  error,
-  answer_status,
-}: Attempt): string {
+function attemptText(sent: Attempt): string {
+  const { run, attempt, ended_at, duration_ms, error, answer_status } = sent;
+  const name = run === 1 ? `attempt ${attempt}` : `redelivery ${run - 1}, attempt ${attempt}`;
+  const duration = duration_ms === null ? '' : `${duration_ms} ms`;
   const status = answer_status === null ? '' : `status ${answer_status}`;
-  const facts = [duration_ms === null ? '' : `${duration_ms} ms`, status];
-  const name = `${run === 1 ? '' : `redelivery ${run - 1}, `}attempt ${attempt}`;
-  return oneLine(
-    [`${name} `, ended_at, error ?? 'delivered', facts.filter(Boolean).join(', ')]
-      .join(' ')
-      .trimEnd(),
-  );
+  const facts = [duration, status].filter(Boolean).join(', ');
+  return toOneLine(`${name}  ${ended_at ?? ''} ${error ?? 'delivered'} ${facts}`.trimEnd());
 }
-
-const cells = ({ id, received_at, source, event, status, attempts, last_error }: EventSummary) => [
-  id,
-  received_at,
-  source,
-  event,
-  status,
-  attempts,
-  last_error,
-];

@@ -2,46 +2,53 @@ import { isUtf8 } from 'node:buffer';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { type Arguments, OperationFailed, type Terminal, UsageError } from './command.ts';
+import {
+  type Arguments,
+  OperationFailed,
+  type Streams,
+  type Terminal,
+  UsageError,
+} from './command.ts';
+import { DAY, parseDurationMs } from '../runtime/duration.ts';
+import { toOneLine } from '../runtime/text.ts';
 
 /** @returns seconds. @param what names the value in the error message */
 export function parseDuration(what: string, text: string): number {
-  const [, number, unit = 's'] = /^([0-9]{1,10})([smhdw]?)$/.exec(text) ?? [];
-  if (!number)
+  const given = /^[0-9]+$/.test(text) ? `${text}s` : text;
+  const durationMs = parseDurationMs(given, ['s', 'm', 'h', 'd', 'w']);
+  if (durationMs === null) {
     throw new UsageError(
       `${what} must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w`,
     );
-  const seconds = Number(number) * ({ s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 }[unit] ?? 1);
-  if (seconds > 36_500 * 86_400) throw new UsageError(`${what} must be at most 36500d`);
+  }
+  const seconds = durationMs / 1_000;
+  if (seconds > 36_500 * DAY) throw new UsageError(`${what} must be at most 36500d`);
   return seconds;
 }
 
-/** Removes control characters: a text from elsewhere could move the cursor or redraw the screen (CWE-150). */
-export const stripControlChars = (text: string): string => text.replace(/[^\P{Cc}\n\t]/gu, '');
+/** The columns of a table, by their heads: each shows a member of a row, or what it computes. */
+export type Columns<Row> = Readonly<Record<string, keyof Row | ((row: Row) => unknown)>>;
 
-/** Replaces control characters, line breaks and characters that change the direction of a text with spaces. */
-export const oneLine = (text: string): string =>
-  text.replace(/[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+/gu, ' ');
+/** The cells of a row, each of them one line of text. */
+export const cellsOf = <Row>(row: Row, columns: Columns<Row>): string[] =>
+  Object.values(columns).map((column) =>
+    cellText(typeof column === 'function' ? column(row) : row[column]),
+  );
 
-type Cells = readonly unknown[];
-
-/** A row of a table, in which every value is one line of text. */
-export const textCells = (cells: Cells): string[] =>
-  cells.map((cell) => oneLine(cell instanceof Date ? cell.toISOString() : String(cell ?? '–')));
+const cellText = (value: unknown): string =>
+  toOneLine(value instanceof Date ? value.toISOString() : String(value ?? '–'));
 
 /** Each column is as wide as its widest cell. */
-function printTable(print: Terminal['print'], rows: readonly Cells[]): void {
-  const all = rows.map(textCells);
-  const width = (column: number) =>
-    all.reduce((widest, row) => Math.max(widest, row[column]?.length ?? 0), 0);
-  const widths = rows[0]?.map((_, column) => width(column)) ?? [];
-  for (const row of all)
-    print(
-      row
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-        .join('  ')
-        .trimEnd(),
-    );
+function printTable(print: Terminal['print'], rows: ReadonlyArray<readonly string[]>): void {
+  const widths: number[] = [];
+  for (const row of rows) {
+    for (const [column, { length }] of row.entries())
+      widths[column] = Math.max(widths[column] ?? 0, length);
+  }
+  for (const row of rows) {
+    const cells = row.map((cell, column) => cell.padEnd(widths[column] ?? 0));
+    print(cells.join('  ').trimEnd());
+  }
 }
 
 /** Prints rows as JSON, or as a table. @param view for JSON */
@@ -49,22 +56,21 @@ export function printRows<Row>(
   { flag }: Arguments,
   { print }: Terminal,
   rows: readonly Row[],
-  head: Cells,
-  cells: (row: Row) => Cells,
+  columns: Columns<Row>,
   view: (row: Row) => unknown = (row) => row,
 ): void {
   if (flag('json')) print(JSON.stringify(rows.map(view)));
-  else printTable(print, [head, ...rows.map(cells)]);
+  else printTable(print, [Object.keys(columns), ...rows.map((row) => cellsOf(row, columns))]);
 }
 
 /** Prints an object as JSON, or each of its members on a line of its own. */
 export function printMembers({ flag }: Arguments, { print }: Terminal, value: object): void {
-  if (flag('json')) print(JSON.stringify(value));
-  else
-    printTable(
-      print,
-      Object.entries(value).map(([name, member]) => [name.replaceAll('_', ' '), member]),
-    );
+  if (flag('json')) return print(JSON.stringify(value));
+  const rows = Object.entries(value).map(([name, member]) => [
+    cellText(name.replaceAll('_', ' ')),
+    cellText(member),
+  ]);
+  printTable(print, rows);
 }
 
 /** Reads the inputs that a command asks for, one after the other. */
@@ -78,15 +84,20 @@ export interface LineReader {
 }
 
 /** All of standard input. */
-export async function readInput(): Promise<string> {
-  const whole = await buffer(process.stdin);
+export async function readInput({ stdin }: Streams): Promise<string> {
+  const whole = await buffer(stdin);
   if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
   return whole.toString('utf8');
 }
 
-/** Asks for secrets: on a terminal without echo, from a pipe line by line. The caller closes the reader. */
-export const openLines = async (): Promise<LineReader> =>
-  process.stdin.isTTY ? hiddenLines(process.stdin) : pipedLines(await readInput());
+/**
+ * Asks for secrets: on a terminal without echo, from a pipe line by line. The caller closes the
+ * reader.
+ */
+export async function openLines(streams: Streams): Promise<LineReader> {
+  if (streams.stdin.isTTY) return hiddenLines(streams);
+  return pipedLines(await readInput(streams));
+}
 
 function pipedLines(text: string): LineReader {
   let left = text;
@@ -102,8 +113,11 @@ function pipedLines(text: string): LineReader {
   };
 }
 
-/** Reads from a terminal without echo. One reader for all lines, so that no pasted line reaches the shell. */
-function hiddenLines(input: NodeJS.ReadStream): LineReader {
+/**
+ * Reads from a terminal without echo. One reader for all lines, so that no pasted line reaches the
+ * shell.
+ */
+function hiddenLines({ stdin: input, stderr }: Streams): LineReader {
   // The terminal's echo is off while lines are read, and readline's own output is discarded.
   const output = new Writable({ write: (_chunk, _encoding, done) => done() });
   const reader = createInterface({ input, output, terminal: true });
@@ -117,7 +131,7 @@ function hiddenLines(input: NodeJS.ReadStream): LineReader {
   });
   const lines = reader[Symbol.asyncIterator]();
   async function read(prompt: string, max: number): Promise<string> {
-    process.stderr.write(prompt);
+    stderr.write(prompt);
     isAsking = true;
     const read: string[] = [];
     for (let line = await lines.next(); !line.done; line = await lines.next()) {
@@ -125,8 +139,9 @@ function hiddenLines(input: NodeJS.ReadStream): LineReader {
       if (read.length === max) break;
     }
     isAsking = false;
-    process.stderr.write('\n');
-    if (isCancelled || read.length === 0) throw new OperationFailed('nothing was entered'); // Ctrl-C or Ctrl-D
+    stderr.write('\n');
+    // Ctrl-C or Ctrl-D.
+    if (isCancelled || read.length === 0) throw new OperationFailed('nothing was entered');
     return read.join('\n');
   }
   return {
@@ -136,3 +151,7 @@ function hiddenLines(input: NodeJS.ReadStream): LineReader {
     close: () => reader.close(),
   };
 }
+
+/** @returns the text without control characters; line breaks and tabs stay */
+export const stripControlChars = (text: string): string =>
+  text.replace(/[^\P{Cc}\n\t]|\p{Bidi_Control}/gu, '');

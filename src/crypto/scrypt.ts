@@ -1,21 +1,27 @@
 import { randomBytes, scrypt } from 'node:crypto';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
-/** scrypt: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes. */
+/**
+ * scrypt: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes.
+ */
 export type ScryptCost = Readonly<Record<'logN' | 'r' | 'p', number>>;
 
-/** 32 MiB: the least memory that both the OWASP password storage cheat sheet and ASVS 5.0, appendix C, list. */
+/**
+ * 32 MiB: the least memory that both the OWASP password storage cheat sheet and ASVS 5.0, appendix
+ * C, list.
+ */
 export const DEFAULT_COST: ScryptCost = { logN: 15, r: 8, p: 3 };
 
-/** Bounds for stored hashes: an edited row must not make the process allocate gigabytes. The default uses an eighth. */
+/**
+ * Bounds for stored hashes: an edited row must not make the process allocate gigabytes. The default
+ * uses an eighth.
+ */
 const MAX_BYTES = 256 * 1024 * 1024;
 const MAX_WORK = 2 ** 20 * 8;
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
-const PARAMS = String.raw`\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})`;
-const HASH = String.raw`\$([A-Za-z0-9+/]{43})`;
-export const PHC = { params: new RegExp(`^${PARAMS}$`), hash: new RegExp(`^${PARAMS}${HASH}$`) };
+const PARAMS = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})$/;
 
 /** Checks the setting and stored hashes. */
 export function isAffordable({ logN, r, p }: ScryptCost): boolean {
@@ -24,7 +30,10 @@ export function isAffordable({ logN, r, p }: ScryptCost): boolean {
   return isValid && 128 * 2 ** logN * r <= MAX_BYTES && 2 ** logN * r * p <= MAX_WORK;
 }
 
-/** @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS 11.4.2) */
+/**
+ * @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS
+ * 11.4.2)
+ */
 export const costWarnings = ({ logN, r, p }: ScryptCost): string[] =>
   2 ** logN * r >= 2 ** 13 * 8 && 2 ** logN * r * p >= 2 ** 13 * 8 * 10 ? [] : [COST_WARNING];
 const COST_WARNING =
@@ -48,28 +57,21 @@ export const prefixOf = ({ logN, r, p }: ScryptCost): string => `$scrypt$ln=${lo
 export const createKdfParams = (cost: ScryptCost): string =>
   prefixOf(cost) + unpadded(randomBytes(SALT_BYTES));
 
-/** @returns 32 bytes. @param kdfParams from `createKdfParams`; throws if they are malformed or cost too much */
-export function stretch(password: string, kdfParams: string): Promise<Buffer> {
-  return derive(password, parse(kdfParams, PHC.params));
-}
+/** Of a stored hash, or of its parameters, that cannot be used. */
+export const MALFORMED = 'a stored password hash is malformed or costs too much';
 
-/** A PHC string of one of the forms of `PHC`. */
-export function parse(stored: string, form: RegExp) {
-  const [, logN, r, p, salt = '', hash = ''] = form.exec(stored) ?? [];
-  const cost = { logN: Number(logN), r: Number(r), p: Number(p) };
-  const bytes = { salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
-  const isCanonical = unpadded(bytes.salt) === salt && unpadded(bytes.hash) === hash;
-  if (!isAffordable(cost) || !isCanonical)
-    throw new Error('a stored password hash is malformed or costs too much');
-  return { cost, ...bytes };
-}
-
-export const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
-
-export function derive(
-  password: string,
-  { salt, cost: { logN, r, p } }: ReturnType<typeof parse>,
-): Promise<Buffer> {
+/**
+ * @param kdfParams from `createKdfParams`
+ * @returns 32 bytes
+ * @throws if the parameters are malformed or cost too much
+ */
+export async function stretch(password: string, kdfParams: string): Promise<Buffer> {
+  const found = PARAMS.exec(kdfParams);
+  const cost = { logN: Number(found?.[1]), r: Number(found?.[2]), p: Number(found?.[3]) };
+  const salt = Buffer.from(found?.[4] ?? '', 'base64');
+  const isCanonical = unpadded(salt) === found?.[4];
+  if (!isAffordable(cost) || !isCanonical) throw new Error(MALFORMED);
+  const { logN, r, p } = cost;
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
   const options = { N: 2 ** logN, r, p, maxmem: 128 * 2 ** logN * r + 128 * r * p + 1024 * 1024 };
   return new Promise((resolve, reject) => {
@@ -78,3 +80,6 @@ export function derive(
     scrypt(password.normalize('NFKC'), salt, HASH_BYTES, options, done);
   });
 }
+
+/** Base64 without padding. */
+export const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');

@@ -1,11 +1,9 @@
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-
-/** Only the canonical form: lower case, with hyphens. */
-export const isUuid = (text: string): boolean => UUID.test(text);
-
 export const uuidToBytes = (uuid: string): Buffer => Buffer.from(uuid.replaceAll('-', ''), 'hex');
 
-/** Strict Base64url without padding (RFC 4648, section 5), unlike `Buffer.from`: each value has one encoding. */
+/**
+ * Strict Base64url without padding (RFC 4648, section 5), unlike `Buffer.from`: each value has one
+ * encoding.
+ */
 export function fromBase64url(text: string): Buffer | null {
   const bytes = Buffer.from(text, 'base64url');
   return bytes.toString('base64url') === text ? bytes : null;
@@ -19,6 +17,9 @@ export function fromAnyBase64(text: string): Buffer | null {
   return fromBase64url(digits.replaceAll('+', '-').replaceAll('/', '_'));
 }
 
-/** Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken for a key. */
+/**
+ * Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken
+ * for a key.
+ */
 export const fromBase64 = (text: string): Buffer | null =>
   /[-_]/.test(text) ? null : fromAnyBase64(text);

@@ -3,10 +3,11 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 /** @returns 256 random bits as 43 characters of Base64url; ASVS 11.5.1 requires 128 */
 export const randomToken = (): string => randomBytes(32).toString('base64url');
 
-/** Stored in place of a token. SHA-256 suffices for values of at least 112 random bits (ASVS 6.5.2). */
-export const digest = (token: string): Buffer =>
-  createHash('sha256').update(token, 'utf8').digest();
+/**
+ * Stored in place of a token. SHA-256 suffices for values of at least 112 random bits (ASVS 6.5.2).
+ */
+export const sha256 = (data: string | Buffer): Buffer => createHash('sha256').update(data).digest();
 
 /** In constant time. Compare digests, because their lengths are equal. */
-export const sameDigest = (one: Buffer, other: Buffer): boolean =>
+export const equalDigests = (one: Buffer, other: Buffer): boolean =>
   one.length === other.length && timingSafeEqual(one, other);

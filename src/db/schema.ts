@@ -1,73 +1,162 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database, Sql } from './pool.ts';
-import { describeError, Unavailable } from '../runtime/errors.ts';
+import { codeOf, describeError, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
+import { LOCK_NOT_AVAILABLE } from './errors.ts';
+import type { Database, Sql } from './pool.ts';
 
-/** One step of a schema, numbered from 1 by its position in the list. A released step never changes. */
+/**
+ * One step of a schema, numbered from 1 by its position in the list. A released step never changes.
+ */
 export interface Migration {
   readonly name: string;
   readonly statements: readonly string[]; // constants of the program
 }
 
-/** A PostgreSQL schema. Its steps are loaded only to apply or to list them. */
-export interface Schema {
+export interface DatabaseSchema {
   readonly name: string;
-  readonly version: number; // the number of the last step
-  readonly steps: () => Promise<readonly Migration[]>;
+  readonly steps: readonly Migration[];
 }
 
-const PROBE_MS = 1_000; // how long a probe may take, and for how long a write is not repeated
-const OUTDATED = 'the schema is not current: run "gatehouse migrate"';
+const LOCK_RETRY_MS = 1_000;
+/** How long a probe may take, and for how long a write is not repeated. */
+const PROBE_MS = 1_000;
 
 /** Whether all steps have been applied; a newer program may have added more. */
-export const isCurrent = (database: Database, { name, version }: Schema): Promise<boolean> =>
-  database.readiness(async (sql) => (await versionOf(sql, name)) >= version);
+export const isCurrent = (database: Database, { name, steps }: DatabaseSchema): Promise<boolean> =>
+  database.readiness(async (sql) => (await versionOf(sql, name)) >= steps.length);
 
 /**
  * For the readiness probe. Only changes are logged, because probes repeat every few seconds.
- * @returns a function that answers within a second and never throws: null if requests can be served, otherwise why not
+ * @returns a function that answers within a second and never throws: null if requests can be
+ * served, otherwise why not
  */
-export function createReadiness(database: Database, schema: Schema, log: Log) {
-  let [triedAt, written] = [-Infinity, Promise.resolve()];
-  let known: string | null = null; // the latest problem, with its reason
-  const write = () =>
-    database.readiness(async (sql) => {
-      await sql`update ${sql(schema.name)}.migrations set name = name where version = 1`;
-      // The update needs no new disk space. This result does: it exceeds the working memory and goes to a file.
-      await sql`select count(*) from generate_series(1, 20000)`;
-    });
-  return async (): Promise<string | null> => {
-    let problem = 'the database cannot be read';
-    const check = async () => {
-      if (!(await isCurrent(database, schema)))
-        return { problem: OUTDATED, error: 'steps are missing' };
-      problem = 'the database can be read but not written';
-      if (performance.now() - triedAt > PROBE_MS) [triedAt, written] = [performance.now(), write()];
-      await written;
-      problem = 'requests have no connection to the database';
-      await database.ensureConnected();
+export function createReadiness(database: Database, schema: DatabaseSchema, log: Log) {
+  /** `problem`: the latest one that was logged, with its reason. */
+  const state = { triedAt: -Infinity, written: Promise.resolve(), problem: '' };
+
+  /** @param progress the problem if the check goes no further */
+  async function check(progress: { problem: string }) {
+    if (!(await isCurrent(database, schema))) {
+      progress.problem = 'the schema is not current: run "gatehouse migrate"';
+      throw new Unavailable('steps are missing', true);
+    }
+    progress.problem = 'the database can be read but not written';
+    if (performance.now() - state.triedAt > PROBE_MS) {
+      state.triedAt = performance.now();
+      state.written = tryToWrite(database, schema.name);
+    }
+    await state.written;
+    progress.problem = 'requests have no connection to the database';
+    await database.ensureConnected();
+  }
+
+  return async () => {
+    const progress = { problem: 'the database cannot be read' };
+    try {
+      await Promise.race([check(progress), failLate()]);
+      if (state.problem !== '') log.info('ready again');
+      state.problem = '';
       return null;
-    };
-    const late = sleep(PROBE_MS, new Unavailable('no answer within a second', true), {
-      ref: false,
-    });
-    const found = await Promise.race([check(), late.then((error) => Promise.reject(error))]).catch(
-      (error: unknown) => ({ problem, ...describeError(error) }),
-    );
-    const state = found && `${found.problem}: ${found.error}`;
-    if (state !== known) found ? log.warn('not ready', found) : log.info('ready again');
-    known = state;
-    return found && found.problem;
+    } catch (error) {
+      const { problem } = progress;
+      const facts = { problem, ...describeError(error) };
+      const text = `${problem}: ${facts.error}`;
+      if (text !== state.problem) log.warn('not ready', facts);
+      state.problem = text;
+      return problem;
+    }
   };
 }
 
+async function failLate() {
+  await sleep(PROBE_MS, undefined, { ref: false });
+  throw new Unavailable('no answer within a second', true);
+}
+
+const tryToWrite = (database: Database, schema: string) =>
+  database.readiness(async (sql) => {
+    await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
+    // The update needs no new disk space. This result does: it exceeds the working memory and
+    // goes to a file.
+    await sql`select count(*) from generate_series(1, 20000)`;
+  });
+
 /** @returns how many steps have been applied; -1 if the table is missing */
 export async function versionOf(sql: Sql, schema: string): Promise<number> {
-  const [ledger] = await sql<
-    [{ found: boolean }]
-  >`select to_regclass(${schema} || '.migrations') is not null as found`;
-  if (!ledger.found) return -1;
+  const [ledger] = await sql`select to_regclass(${schema} || '.migrations') as found`;
+  if (!ledger?.found) return -1;
   const [row] = await sql<[{ version: number }]>`
     select coalesce(max(version), 0)::int4 as version from ${sql(schema)}.migrations`;
   return row.version;
+}
+
+/** Lost a creation race: unique violation; schema, table or object that already exists. */
+const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
+
+/**
+ * Brings a schema up to date, also from several replicas at once: each step is one transaction that
+ * first inserts its number, so the slower replica gets a unique violation and continues.
+ * @returns how many steps this process applied
+ */
+export async function migrate(
+  database: Database,
+  { name: schema, steps }: DatabaseSchema,
+): Promise<number> {
+  return database.maintain(async (sql, transaction) => {
+    await createLedger(sql, schema);
+    let applied = 0;
+    for (;;) {
+      const version = await versionOf(sql, schema);
+      const next = steps[version];
+      if (!next) return applied;
+      try {
+        await transaction((inner) => apply(inner, schema, version + 1, next));
+        applied += 1;
+      } catch (error) {
+        if (isAppliedByOther(error)) continue;
+        if (codeOf(error) !== LOCK_NOT_AVAILABLE) throw error;
+        await sleep(LOCK_RETRY_MS);
+      }
+    }
+  });
+}
+
+const isAppliedByOther = (error: unknown) =>
+  error instanceof Error &&
+  'constraint_name' in error &&
+  error.constraint_name === 'migrations_pkey';
+
+/** @throws Unavailable, as temporary: another process has to migrate */
+export async function requireCurrent(database: Database, schema: DatabaseSchema): Promise<void> {
+  if (await isCurrent(database, schema)) return;
+  throw new Unavailable(
+    `the schema "${schema.name}" is not up to date; run "gatehouse migrate"`,
+    true,
+  );
+}
+
+/** Checks first: `create … if not exists` requires rights that a role for MIGRATE=off lacks. */
+async function createLedger(sql: Sql, schema: string) {
+  while ((await versionOf(sql, schema)) < 0) {
+    try {
+      await sql`create schema if not exists ${sql(schema)}`;
+      await sql`
+        create table if not exists ${sql(schema)}.migrations (
+          version int4 primary key, name text not null,
+          applied_at timestamptz not null default now())`;
+    } catch (error) {
+      // `if not exists` is itself a race between replicas, and the slower one gets an error.
+      if (!ALREADY_EXISTS.has(codeOf(error))) throw error;
+    }
+  }
+}
+
+/**
+ * While a step waits for a lock, later statements on the table wait behind it: so it waits briefly
+ * and repeats.
+ */
+async function apply(sql: Sql, schema: string, version: number, { name, statements }: Migration) {
+  await sql`set local lock_timeout = '2s'`;
+  await sql`insert into ${sql(schema)}.migrations (version, name) values (${version}, ${name})`;
+  for (const statement of statements) await sql.unsafe(statement);
 }

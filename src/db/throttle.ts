@@ -1,12 +1,13 @@
 import { createHmac } from 'node:crypto';
-import { arrayLiteral } from './batch.ts';
-import type { Database, Fragment, Sql } from './pool.ts';
+import { arrayLiteral, removeBatch } from './sql.ts';
+import type { Database, Sql } from './pool.ts';
 
 /**
  * A limit on the attempts under one key.
- * - `window`: so many `attempts`, at least 2, in a window of `seconds` that begins with the first one.
- * - `consecutive`: after so many failures in a row, the next attempt waits 15 s, doubled with each further failure, at
- *   most 15 min. A success, or `seconds` without a failure, resets the count.
+ * - `window`: so many `attempts`, at least 2, in a window of `seconds` that begins with the first
+ *   one.
+ * - `consecutive`: after so many failures in a row, the next attempt waits 15 s, doubled with each
+ *   further failure, at most 15 min. A success, or `seconds` without a failure, resets the count.
  */
 export type Limit = Readonly<{
   key: Buffer;
@@ -17,24 +18,27 @@ export type Limit = Readonly<{
 
 export interface ThrottleState {
   readonly wait: number; // seconds until the next attempt is allowed; 0 if it is allowed now
-  readonly was_blocked: boolean; // concurrent attempts had used up the limit before the one just counted
-  /** Whether a success is recorded. Windows do not apply then: attackers cannot lock the owner out (ASVS 6.1.1). */
+  /** Whether concurrent attempts had used up the limit before the one that was just counted. */
+  readonly was_blocked: boolean;
+  /**
+   * Whether a success is recorded. Windows do not apply then: attackers cannot lock the owner out
+   * (ASVS 6.1.1).
+   */
   readonly known: boolean;
 }
 
-const [FIRST_DELAY, MAX_DELAY] = [15, 900];
-const KNOWN_SECONDS = 90 * 86_400;
-
-/** The table stores only keyed digests: it does not disclose what was tried. Different parts have different keys. */
+/**
+ * The table stores only keyed digests: it does not disclose what was tried. Different parts have
+ * different keys.
+ */
 export const throttleKey = (secret: string | Buffer, parts: readonly string[]): Buffer =>
   createHmac('sha256', secret).update(JSON.stringify(parts)).digest();
 
 /** The strictest of the limits. */
-async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
-  const [keys, modes] = [
-    arrayLiteral(limits.map(({ key }) => key)),
-    arrayLiteral(limits.map(({ mode }) => mode)),
-  ];
+async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]) {
+  // Not as JSON: PostgreSQL would expect a hundred rows of it, and read the whole table.
+  const keys = arrayLiteral(limits.map(({ key }) => key));
+  const modes = arrayLiteral(limits.map(({ mode }) => mode));
   const [state] = await sql<[ThrottleState]>`
     select greatest(0, max(extract(epoch from blocked_until - now())))::float8 as wait,
       coalesce(bool_or(was_blocked), false) as was_blocked, coalesce(bool_or(known), false) as known
@@ -53,27 +57,25 @@ export const readThrottle = (
 ): Promise<ThrottleState> => db.read((sql) => stateOf(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
-export function upsert(
-  sql: Sql,
-  schema: string,
-  { key, mode, attempts, seconds }: Limit,
-): Fragment {
-  const live = sql`t.window_ends_at > now()`;
-  const count = sql`(case when ${live} then t.attempts else 0 end + 1)`;
+function countAttempt(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit) {
+  const isLiveSql = sql`t.window_ends_at > now()`;
+  const countSql = sql`(case when ${isLiveSql} then t.attempts else 0 end + 1)`;
+  // A fixed window ends once, and blocks until then. Each further failure in a row begins another
+  // window and another delay.
+  const isWindow = mode === 'window';
+  const endSql = isWindow
+    ? sql`case when ${isLiveSql} then t.window_ends_at else excluded.window_ends_at end`
+    : sql`excluded.window_ends_at`;
   // The exponent is bounded because 2 ^ 1024 is an error.
-  const delay = sql`least(${MAX_DELAY}::int4, ${FIRST_DELAY}::int4 * 2 ^ least(${count} - ${attempts}::int4, 10))`;
-  const [end, blockedUntil] =
-    mode === 'window'
-      ? [
-          sql`case when ${live} then t.window_ends_at else excluded.window_ends_at end`,
-          sql`t.window_ends_at`,
-        ]
-      : [sql`excluded.window_ends_at`, sql`now() + make_interval(secs => ${delay})`];
+  const blockedUntilSql = isWindow
+    ? sql`t.window_ends_at`
+    : sql`now() + make_interval(
+        secs => least(900, 15 * 2 ^ least(${countSql} - ${attempts}::int4, 10)))`;
   return sql`
     insert into ${sql(schema)}.throttles as t (key, attempts, window_ends_at)
     values (${key}, 1, now() + make_interval(secs => ${seconds}::int4))
-    on conflict (key) do update set attempts = ${count}, window_ends_at = ${end},
-      blocked_until = case when ${count} >= ${attempts}::int4 then ${blockedUntil} end,
+    on conflict (key) do update set attempts = ${countSql}, window_ends_at = ${endSql},
+      blocked_until = case when ${countSql} >= ${attempts}::int4 then ${blockedUntilSql} end,
       was_blocked = coalesce(t.blocked_until > now(), false)`;
 }
 
@@ -83,7 +85,7 @@ export async function countFailure(
   schema: string,
   limits: readonly Limit[],
 ): Promise<ThrottleState> {
-  for (const limit of limits) await sql`${upsert(sql, schema, limit)}`;
+  for (const limit of limits) await countAttempt(sql, schema, limit);
   return stateOf(sql, schema, limits);
 }
 
@@ -91,7 +93,53 @@ export async function countFailure(
 export async function clearFailures(sql: Sql, schema: string, key: Buffer): Promise<void> {
   await sql`
     insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
-    values (${key}, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int4))
-    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at, blocked_until = null,
-      was_blocked = false, known_until = excluded.known_until`;
+    values (${key}, 0, now(), now() + interval '90 days')
+    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at,
+      blocked_until = null, was_blocked = false, known_until = excluded.known_until`;
 }
+
+/**
+ * Counts an attempt before it is made, if there is one left.
+ * @returns 0 if it was counted, otherwise the seconds until the next attempt is allowed
+ */
+export async function takeAttempt(db: Database, schema: string, limit: Limit): Promise<number> {
+  const taken = await db.write(
+    (sql) => sql`
+      ${countAttempt(sql, schema, limit)} where (t.blocked_until > now()) is not true`,
+  );
+  if (taken.count === 1) return 0;
+  const { wait } = await readThrottle(db, schema, [limit]);
+  // The wait may have ended since. The attempt was not counted all the same.
+  return Math.max(1, wait);
+}
+
+/** Undoes `takeAttempt` for attempts that did not fail. */
+export async function giveBackAttempts(
+  db: Database,
+  schema: string,
+  keys: readonly Buffer[],
+): Promise<void> {
+  await db.write(
+    (sql) => sql`
+    update ${sql(schema)}.throttles set attempts = attempts - 1, blocked_until = null
+    where attempts > 0 and key = any(${arrayLiteral(keys)}::text::bytea[])`,
+  );
+}
+
+/** The statements that create the table. */
+export const throttlesTable = (schema: string): readonly string[] => [
+  `create table ${schema}.throttles (
+    key bytea primary key, attempts integer not null,
+    window_ends_at timestamptz not null, blocked_until timestamptz,
+    was_blocked boolean not null default false, -- when the latest attempt was counted
+    known_until timestamptz)`,
+  `create index throttles_forgotten on ${schema}.throttles (greatest(window_ends_at, known_until))`,
+];
+
+/** Removes rows that no longer count. @returns how many; at most `max` */
+export const removeForgotten = (db: Database, schema: string, max: number): Promise<number> =>
+  removeBatch(db, `${schema}.throttles`, 'key', (sql) => {
+    const end = sql`greatest(window_ends_at, known_until)`;
+    return sql`
+      select key from ${sql(schema)}.throttles where ${end} <= now() order by ${end} limit ${max}`;
+  });

@@ -1,10 +1,49 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
-import { createSecureContext, type SecureContext } from 'node:tls';
-import { type DatabaseUrl, type Host, isThisHost, SSL_MODES, TARGETS } from './address.ts';
+import { createSecureContext } from 'node:tls';
 import { codeOf } from '../runtime/errors.ts';
-import { Expected, Findings, number, oneOf, readVariables, text } from '../runtime/variables.ts';
+import {
+  Expected,
+  Findings,
+  matching,
+  number,
+  oneOf,
+  readVariables,
+  text,
+  type Values,
+} from '../runtime/variables.ts';
+
+// Settings are read before the driver is loaded, so this file does not import it.
+
+/** A name that begins with "/" is the directory of a Unix socket. */
+export type Host = Readonly<{ name: string; port: number }>;
+
+export const isThisHost = (host: string): boolean =>
+  host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
+
+export const hostList = (hosts: readonly Host[]): string =>
+  hosts.map(({ name, port }) => `${name}:${port}`).join();
+
+export type DatabaseUrl = Readonly<ReturnType<typeof parse>>;
+
+export type DatabaseAddress = DatabaseUrl & { readonly limits: Values<typeof DATABASE_LIMITS> };
+
+/** In seconds. */
+export const DATABASE_LIMITS = {
+  /** The server ends a statement, and an idle transaction. */
+  DATABASE_STATEMENT_TIMEOUT: number(10, 1, 300),
+  /** A call that waits for a lock fails. */
+  DATABASE_LOCK_TIMEOUT: number(10, 1, 300),
+  /** A connection is closed if nothing arrives while a reply is due. */
+  DATABASE_DEAD_AFTER: number(15, 2, 600),
+};
+
+/**
+ * As in libpq: `prefer` encrypts if the server can, `require` insists, `verify-*` also check the
+ * certificate.
+ */
+const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
 /** Parameters of a URL, as in libpq. */
 const PARAMETERS = {
@@ -13,21 +52,21 @@ const PARAMETERS = {
   sslcert: text(null),
   sslkey: text(null),
   host: text(null),
-  target_session_attrs: { ...oneOf('any', TARGETS), unset: null },
+  target_session_attrs: { ...oneOf('any', ['any', 'read-write', 'primary']), unset: null },
   connect_timeout: number(5, 1, 99),
-  application_name: text('gatehouse', (name) =>
-    /^[ -~]{1,40}$/.test(name) ? null : 'at most 40 ASCII characters',
-  ),
-  channel_binding: text('prefer', (value) =>
-    /^(disable|prefer)$/.test(value)
-      ? null
-      : '"prefer" or "disable": the database client has no channel binding. sslmode=verify-full prevents such attacks',
+  application_name: text('gatehouse', matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters')),
+  channel_binding: text(
+    'prefer',
+    matching(
+      /^(disable|prefer)$/,
+      '"prefer" or "disable": the database client has no channel binding. sslmode=verify-full prevents such attacks',
+    ),
   ),
   options: text(
     null,
     () => 'absent, because poolers drop it; set what you need for the role: ALTER ROLE … SET …',
   ),
-} as const;
+};
 
 const FORM =
   /^postgres(?:ql)?:\/\/(?:([^:@/?#]*)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^@/?#]+)(?:\?([^#]*))?$/;
@@ -35,10 +74,8 @@ const FORM_TEXT = 'postgres://user:password@host:5432/database';
 const ESCAPES =
   'in the user and the password, write @ as %40, / as %2F, ? as %3F, # as %23 and % as %25';
 
+/** What the value must be. */
 class Invalid extends Error {}
-function check(isValid: boolean, form: string): void {
-  if (!isValid) throw new Invalid(form);
-}
 
 /** Reads the value of DATABASE_URL. */
 export function parseUrl(text: string): DatabaseUrl | Expected {
@@ -53,90 +90,99 @@ export function parseUrl(text: string): DatabaseUrl | Expected {
   }
 }
 
-function parse(url: string): DatabaseUrl {
-  const [isUrl, user = '', password = '', authority = '', database = '', query = ''] =
-    FORM.exec(url) ?? [];
+function parse(url: string) {
+  const form = FORM.exec(url);
   // U+0000 ends a string in PostgreSQL's protocol: the rest would be read as another field.
-  check(isUrl !== undefined && !/%00|\0/.test(url), FORM_TEXT);
-  const given = new Map<string, string>();
-  for (const [name = '', value = ''] of query
-    .split('&')
-    .filter(Boolean)
-    .map((pair) => pair.split(/=(.*)/s))) {
-    const isKnown = Object.hasOwn(PARAMETERS, name);
-    check(
-      isKnown,
-      `a URL without the parameter "${name}"; the parameters are ${Object.keys(PARAMETERS).join(', ')}`,
-    );
-    check(value !== '' && !given.has(name), `a URL in which ${name} has one value`);
-    given.set(name, decodeURIComponent(value));
-  }
-  const findings = new Findings();
-  const values = readVariables(PARAMETERS, Object.fromEntries(given), findings);
-  for (const problem of findings.problems)
-    check(false, `a URL whose ${problem.replace('must be', 'is').slice(0, -1)}`);
-  const hosts = hostsOf(authority, values.host?.split(','));
-  const mode =
-    values.sslmode ?? (hosts.every(({ name }) => isThisHost(name)) ? 'disable' : 'prefer');
-  const least =
-    values.sslrootcert === 'system'
-      ? 'verify-full'
-      : /&?ssl(root)?cert=/.test(query)
-        ? 'require'
-        : mode;
-  const isEnough = SSL_MODES.indexOf(mode) >= SSL_MODES.indexOf(least);
-  check(isEnough, 'a URL with sslmode=verify-full beside its sslrootcert or sslcert');
+  if (!form || /%00|\0/.test(url)) throw new Invalid(FORM_TEXT);
+  const [, user = '', password = '', authority = '', database = '', query = ''] = form;
+  const values = readQuery(query);
+  const hosts = hostsOf(authority, values.host);
   return {
     hosts,
     database: decodeURIComponent(database),
     user: decodeURIComponent(user) || userInfo().username,
     password: decodeURIComponent(password),
     applicationName: values.application_name,
-    connectSeconds: values.connect_timeout,
-    sslmode: values.sslrootcert && mode === 'require' ? 'verify-ca' : mode,
-    certificates: certificatesOf(values.sslrootcert, values.sslcert, values.sslkey),
+    connectSeconds: values.connect_timeout, // for each host
+    sslmode: sslmodeOf(values, hosts),
+    /** Null: Node's certificate authorities, and no certificate of the client. */
+    certificates: certificatesOf(values),
     // Of several servers, only one can be written to.
     target: values.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any'),
   };
 }
 
-/** @param names of the parameter `host`. Their port is in the authority, as without that parameter. */
-function hostsOf(authority: string, names: readonly string[] | undefined): readonly Host[] {
-  check(
-    !names || /^(:|$)/.test(authority),
-    'a URL that names its hosts either before the database or in "host"',
-  );
-  const pairs =
-    names?.map((name) => ['', name, authority.slice(1) || undefined]) ??
-    authority.split(',').map((one) => /^(\[.*\]|[^:]*)(?::(.*))?$/.exec(one) ?? ['', one, '']);
-  return pairs.map(([, name = '', port = '5432']) => {
-    check(
-      /^\d{1,5}$/.test(port) && Number(port) > 0 && Number(port) < 65_536,
-      `${FORM_TEXT}, with a port up to 65535`,
-    );
-    return {
-      name: decodeURIComponent(name).replace(/^\[(.*)\]$/, '$1') || 'localhost',
-      port: Number(port),
-    };
-  });
+type Parameters = Values<typeof PARAMETERS>;
+
+function readQuery(query: string) {
+  const given = new Map<string, string>();
+  for (const pair of query.split('&').filter(Boolean)) {
+    const [name = '', value = ''] = pair.split(/=(.*)/s);
+    if (!Object.hasOwn(PARAMETERS, name)) {
+      const known = Object.keys(PARAMETERS).join(', ');
+      throw new Invalid(`a URL without the parameter "${name}"; the parameters are ${known}`);
+    }
+    if (value === '' || given.has(name)) throw new Invalid(`a URL in which ${name} has one value`);
+    given.set(name, decodeURIComponent(value));
+  }
+  const findings = new Findings();
+  const values = readVariables(PARAMETERS, Object.fromEntries(given), findings);
+  const [problem] = findings.problems;
+  if (problem) throw new Invalid(`a URL whose ${problem.replace(/ must be (.*)\.$/s, ' is $1')}`);
+  return values;
+}
+
+function sslmodeOf({ sslmode, sslrootcert, sslcert }: Parameters, hosts: readonly Host[]) {
+  const mode = sslmode ?? (hosts.every(({ name }) => isThisHost(name)) ? 'disable' : 'prefer');
+  const least = sslrootcert === 'system' ? 'verify-full' : 'require';
+  const isWeaker = SSL_MODES.indexOf(mode) < SSL_MODES.indexOf(least);
+  // Certificates would be ignored.
+  if ((sslrootcert || sslcert) && isWeaker) {
+    throw new Invalid('a URL with sslmode=verify-full beside its sslrootcert or sslcert');
+  }
+  return sslrootcert && mode === 'require' ? 'verify-ca' : mode;
+}
+
+/** @param names of the parameter `host`; their port is in the authority, as without it */
+function hostsOf(authority: string, names: string | null): Host[] {
+  if (names === null) return authority.split(',').map(hostOf);
+  if (!/^(:|$)/.test(authority)) {
+    throw new Invalid('a URL that names its hosts either before the database or in "host"');
+  }
+  const port = portOf(authority.slice(1) || undefined);
+  return names.split(',').map((name) => ({ name: nameOf(name), port }));
+}
+
+/** @param text `name`, `name:port`, `[address]` or `[address]:port` */
+function hostOf(text: string) {
+  const [, name = '', port] = /^(\[.*\]|[^:]*)(?::(.*))?$/.exec(text) ?? ['', text, ''];
+  return { name: nameOf(name), port: portOf(port) };
+}
+
+const nameOf = (text: string) =>
+  decodeURIComponent(text).replace(/^\[(.*)\]$/, '$1') || 'localhost';
+
+function portOf(text = '5432') {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  if (port === 0 || port > 65_535) throw new Invalid(`${FORM_TEXT}, with a port up to 65535`);
+  return port;
 }
 
 /** Read once, so that a missing or wrong file is noticed at the start. */
-function certificatesOf(
-  root: string | null,
-  certificate: string | null,
-  key: string | null,
-): SecureContext | null {
-  check(!certificate === !key, 'a URL with both sslcert and sslkey, or neither');
+function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
+  if (!sslcert !== !sslkey) throw new Invalid('a URL with both sslcert and sslkey, or neither');
   try {
-    const ca = root && root !== 'system' ? readFileSync(root) : undefined;
+    const ca = sslrootcert && sslrootcert !== 'system' ? readFileSync(sslrootcert) : undefined;
     if (ca) new X509Certificate(ca); // `createSecureContext` ignores a file without a certificate
-    const own =
-      certificate && key ? { cert: readFileSync(certificate), key: readFileSync(key) } : undefined;
-    return ca || own ? createSecureContext({ ...(ca && { ca }), ...own }) : null;
+    const cert = sslcert ? readFileSync(sslcert) : undefined;
+    const key = sslkey ? readFileSync(sslkey) : undefined;
+    return ca || cert ? createSecureContext({ ca, cert, key }) : null;
   } catch (error) {
     throw new Invalid(
       `a URL whose sslrootcert, sslcert and sslkey are PEM files that fit (${codeOf(error)})`,
     );
   }
 }
+
+/** A placeholder without hosts, so that the other settings are checked too. */
+export const placeholderDatabase: DatabaseUrl = { ...parse(FORM_TEXT), hosts: [] };

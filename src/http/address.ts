@@ -1,5 +1,5 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
-import { Expected, type Variable } from '../runtime/variables.ts';
+import { Expected, splitList, type Variable } from '../runtime/variables.ts';
 
 /** A variable that holds a list of networks. */
 export const networks = (): Variable<BlockList> => ({
@@ -14,10 +14,7 @@ export function parseNetworks(text: string): BlockList | Expected {
   const expected = new Expected(
     'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
   );
-  for (const entry of text
-    .split(',')
-    .map((part) => part.trim())
-    .filter((part) => part !== '')) {
+  for (const entry of splitList(text)) {
     const [, address = '', prefix] = /^([^/]+)(?:\/([0-9]{1,3}))?$/.exec(entry) ?? [];
     const family = isIP(address);
     const width = family === 4 ? 32 : 128;
@@ -28,27 +25,31 @@ export function parseNetworks(text: string): BlockList | Expected {
   return list;
 }
 
-/** The canonical form of an address: IPv6 as in RFC 5952, and an IPv4-mapped IPv6 address as IPv4. */
+/**
+ * The canonical form of an address: IPv6 as in RFC 5952, and an IPv4-mapped IPv6 address as IPv4.
+ */
 export function canonicalAddress(address: string): string {
   if (isIP(address) !== 6 || address.includes('%')) return address;
   return new SocketAddress({ address, family: 'ipv6' }).address.replace(/^::ffff:(?=[\d.]+$)/, '');
 }
 
-/** The network for throttles: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has. */
+/**
+ * The network for throttles: an IPv4 address, or the first 64 bits of an IPv6 address, which one
+ * subscriber has.
+ */
 export function networkOf(address: string): string {
   const canonical = canonicalAddress(address.split('%')[0] ?? '');
   if (isIP(canonical) !== 6) return canonical;
   const [head = [], tail = []] = canonical.split('::').map((groups) => groups.split(':'));
   const zeros = Array.from({ length: 8 - head.length - tail.length }, () => '0');
-  return `${[...head, ...zeros, ...tail]
-    .slice(0, 4)
-    .map((group) => group || '0')
-    .join(':')}::/64`;
+  const groups = [...head, ...zeros, ...tail].map((group) => group || '0');
+  return `${groups.slice(0, 4).join(':')}::/64`;
 }
 
 /**
- * The client's address: the socket's, unless that is a trusted proxy. Then it is the rightmost entry of X-Forwarded-For
- * that is not a trusted proxy. The client itself can invent everything to the left of it (ASVS 15.3.4).
+ * The client's address: the socket's, unless that is a trusted proxy. Then it is the rightmost
+ * entry of X-Forwarded-For that is not a trusted proxy. The client itself can invent everything to
+ * the left of it (ASVS 15.3.4).
  */
 export function clientAddress(
   socketAddress: string,

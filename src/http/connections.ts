@@ -1,13 +1,18 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { Metrics } from '../runtime/metrics.ts';
 import { canonicalAddress, isTrusted, networkOf } from './address.ts';
 import { eventOf } from './reply.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
-/** Unfinished requests of a connection, all but the first of which wait (pipelining), and all that wait. */
-const [MAX_RUNNING, MAX_WAITING] = [6, 256];
+/**
+ * Unfinished requests of a connection, all but the first of which wait (pipelining), and all that
+ * wait.
+ */
+const MAX_RUNNING = 6;
+const MAX_WAITING = 256;
 
 export interface Connection {
   readonly socket: Socket;
@@ -15,19 +20,24 @@ export interface Connection {
   /** Null for a trusted proxy. */
   readonly network: string | null;
   running: number; // exchanges that are not finished
-  latest: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
+  latest: ServerResponse | null;
 }
 
+type Options = Readonly<{ name: string; trustedProxies: BlockList; metrics: Metrics }>;
+const LABELS = ['service', 'limit'];
+const CLOSED =
+  'Connections closed because of a limit on all connections, on a network, or on waiting requests.';
+
 /**
- * The open connections of a listener. At a limit, a new connection replaces the one that has been idle for longest, or
- * otherwise the one that has sent a reply for longest, so that connections of one client cannot exclude other clients.
- * @param countClosed gets `connections`, `network` or `pipelining`, the limit because of which a connection was closed
+ * The open connections of a listener. At a limit, a new connection replaces the one that has been
+ * idle for longest, or otherwise the one that has sent a reply for longest, so that connections of
+ * one client cannot exclude other clients.
  */
-export function createConnections(trustedProxies: BlockList, countClosed: (limit: string) => void) {
+export function createConnections({ name, trustedProxies, metrics }: Options) {
+  const countClosed = metrics.counter('gatehouse_connections_closed_total', CLOSED, LABELS);
   const all = new Map<Duplex, Connection>();
-  /** Connections without a request in progress, the longest idle first. */
-  const idle = new Set<Connection>();
-  const sending = new Set<Connection>(); // a reply of known length, the one that began first comes first
+  const idle = new Set<Connection>(); // without a request in progress, the longest idle first
+  const sending = new Set<Connection>(); // a reply of known length, the earliest first
   let waiting = 0;
   const remove = (connection: Connection) => {
     all.delete(connection.socket);
@@ -39,36 +49,40 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
     all,
     sending,
     open(socket: Socket): void {
-      const address = canonicalAddress(socket.remoteAddress ?? '');
-      // The limit of a network does not apply to a trusted proxy, because it carries all of its clients.
-      const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
-      const share = [...all.values()].filter((one) => one.network === network);
-      const isShareTaken = network !== null && share.length >= MAX_PER_NETWORK;
-      if (isShareTaken || all.size >= MAX_CONNECTIONS) {
-        countClosed(isShareTaken ? 'network' : 'connections');
+      const connection = connectionOf(socket, trustedProxies);
+      const limit = limitReached(all, connection.network);
+      if (limit !== null) {
+        countClosed([name, limit]);
         const replaced = [...idle, ...sending].find(
-          (one) => !isShareTaken || one.network === network,
+          ({ network }) => limit === 'connections' || network === connection.network,
         );
-        if (!replaced) return void socket.destroy();
+        if (!replaced) {
+          socket.destroy();
+          return;
+        }
         remove(replaced);
       }
-      const connection = { socket, address, network, running: 0, latest: null };
       all.set(socket, connection);
       idle.add(connection);
       socket.on('close', () => remove(connection));
     },
-    begin(connection: Connection, latest: NonNullable<Connection['latest']>): void {
+    begin(connection: Connection, response: ServerResponse): void {
       connection.running += 1;
-      connection.latest = latest;
+      connection.latest = response;
       idle.delete(connection);
     },
-    /** Waits for earlier replies: one is prepared at a time. @returns whether the connection is still open */
+    /**
+     * Waits for earlier replies: one is prepared at a time.
+     * @returns whether the connection is still open
+     */
     async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
       waiting += 1;
       if (connection.running > MAX_RUNNING || waiting > MAX_WAITING) {
-        countClosed('pipelining');
+        countClosed([name, 'pipelining']);
         remove(connection);
-      } else await eventOf(response, 'socket', connection);
+      } else {
+        await eventOf(response, 'socket', connection);
+      }
       waiting -= 1;
       return !connection.socket.destroyed;
     },
@@ -80,9 +94,25 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
   };
 }
 
-/** Whether an error can be sent for rejected input: no other reply has begun, or the last one is complete. */
+function connectionOf(socket: Socket, trustedProxies: BlockList): Connection {
+  const address = canonicalAddress(socket.remoteAddress ?? '');
+  // A trusted proxy carries all of its clients: no limit of a network applies to it.
+  const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
+  return { socket, address, network, running: 0, latest: null };
+}
+
+function limitReached(all: ReadonlyMap<Duplex, Connection>, network: string | null) {
+  const share = [...all.values()].filter((one) => one.network === network);
+  if (network !== null && share.length >= MAX_PER_NETWORK) return 'network';
+  return all.size >= MAX_CONNECTIONS ? 'connections' : null;
+}
+
+/**
+ * Whether an error can be sent for rejected input: no other reply has begun, or the last one is
+ * complete.
+ */
 export function isFree({ running, latest }: Connection): boolean {
   if (!latest) return true;
   if (running > 1) return false;
-  return latest.request.complete ? latest.response.writableFinished : !latest.response.headersSent;
+  return latest.req.complete ? latest.writableFinished : !latest.headersSent;
 }

@@ -1,107 +1,52 @@
 /**
- * Every error reply: its code, its status, and the message used when the code that fails gives no better one.
- * No other file names an error status.
+ * Every error reply: its code, its status, and the message used when the code that fails gives no
+ * better one. No other file names an error status.
  */
 export const ERRORS = {
-  signin_needed: { status: 303, message: 'Sign in at the address in the Location header.' },
-  invalid_request: {
-    status: 400,
-    message: 'The request is not valid HTTP/1.1. Check the request line and headers.',
-  },
-  invalid_target: {
-    status: 400,
-    message: 'The target must be a percent-encoded path that starts with a single "/".',
-  },
-  invalid_path: { status: 400, message: 'The path is invalid; see "fields".' },
-  invalid_query: { status: 400, message: 'The query is invalid; see "fields".' },
-  invalid_header: { status: 400, message: 'A header is invalid; see "fields".' },
-  invalid_body: { status: 400, message: 'The request body is invalid; see "fields".' },
-  invalid_session_token: {
-    status: 400,
-    message: 'The session token is malformed or unknown. Send it Base64-encoded.',
-  },
-  unauthorized: { status: 401, message: 'Send a valid credential as "Authorization: Bearer …".' },
-  invalid_credentials: {
-    status: 401,
-    message: 'The username or password is wrong, or the account may not log in.',
-  },
-  invalid_session: { status: 401, message: 'The session is unknown or has ended. Log in again.' },
-  second_factor_needed: {
-    status: 401,
-    message: 'Send a code of your second factor as "otp", too.',
-  },
-  invalid_code: {
-    status: 401,
-    message: 'The code is wrong, too old, or was used before. Enter a new one.',
-  },
-  invalid_passkey: {
-    status: 401,
-    message: 'The passkey was not accepted. Try again, or sign in another way.',
-  },
-  signin_too_old: { status: 401, message: 'You signed in too long ago for this. Log in again.' },
-  forbidden: {
-    status: 403,
-    message: 'You do not have permission to do this. Ask a super administrator.',
-  },
-  cross_site: {
-    status: 403,
-    message: 'A page of another site sent this request. Send it from a page of this host.',
-  },
-  passphrase_needed: {
-    status: 403,
-    message: 'This secret needs its passphrase as well. No read was used.',
-  },
-  wrong_passphrase: {
-    status: 403,
-    message: 'The passphrase is wrong. No read was used. Check it and try again.',
-  },
-  no_such_path: {
-    status: 404,
-    message: 'This path does not exist. See /openapi.json for the paths that do.',
-  },
-  not_found: { status: 404, message: 'The record does not exist.' },
-  method_not_allowed: {
-    status: 405,
-    message: 'This path does not support the method. See the Allow header.',
-  },
-  request_timeout: { status: 408, message: 'The request took too long to arrive. Send it again.' },
-  conflict: { status: 409, message: 'The request conflicts with existing data; see "fields".' },
-  body_too_large: {
-    status: 413,
-    message: 'The request body is too large. Send less, or have MAX_BODY_BYTES raised.',
-  },
-  unsupported_media_type: { status: 415, message: 'Send the body as uncompressed JSON.' },
-  too_many_requests: {
-    status: 429,
-    message: 'Too many requests. Wait for the time in Retry-After, then try again.',
-  },
-  headers_too_large: {
-    status: 431,
-    message: 'The request headers are too large. Send less than 16 KiB.',
-  },
-  internal: { status: 500, message: 'Internal error. Report the request id to the operator.' },
-  service_failed: {
-    status: 500,
-    message: 'The database is unavailable. No partial change was made. Try again soon.',
-  },
-  secret_damaged: {
-    status: 500,
-    message: 'The stored secret was altered. No read was used. Contact the operator.',
-  },
-  unavailable: { status: 503, message: 'The database is unavailable. Try again soon.' },
-  overloaded: {
-    status: 503,
-    message: 'The service is overloaded. The request was not processed. Try again soon.',
-  },
-  key_unknown: {
-    status: 503,
-    message: 'The key of this secret is missing. No read was used. Contact the operator.',
-  },
-} as const satisfies Record<string, { status: number; message: string }>;
+  signin_needed: [303, 'Sign in at the address in the Location header.'],
+  invalid_request: [400, 'The request is not valid HTTP/1.1. Check the request line and headers.'],
+  invalid_target: [400, 'The target must be a percent-encoded path that starts with a single "/".'],
+  invalid_path: [400, 'The path is invalid; see "fields".'],
+  invalid_query: [400, 'The query is invalid; see "fields".'],
+  invalid_header: [400, 'A header is invalid; see "fields".'],
+  invalid_body: [400, 'The request body is invalid; see "fields".'],
+  invalid_session_token: [
+    400,
+    'The session token is malformed or unknown. Send it Base64-encoded.',
+  ],
+  unauthorized: [401, 'Send a valid credential as "Authorization: Bearer …".'],
+  invalid_credentials: [401, 'The username or password is wrong, or the account may not log in.'],
+  invalid_session: [401, 'The session is unknown or has ended. Log in again.'],
+  second_factor_needed: [401, 'Send a code of your second factor as "otp", too.'],
+  invalid_code: [401, 'The code is wrong, too old, or was used before. Enter a new one.'],
+  invalid_passkey: [401, 'The passkey was not accepted. Try again, or sign in another way.'],
+  signin_too_old: [401, 'You signed in too long ago for this. Log in again.'],
+  forbidden: [403, 'You do not have permission to do this. Ask a super administrator.'],
+  cross_site: [403, 'A page of another site sent this request. Send it from a page of this host.'],
+  passphrase_needed: [403, 'This secret needs its passphrase as well. No read was used.'],
+  wrong_passphrase: [403, 'The passphrase is wrong. No read was used. Check it and try again.'],
+  no_such_path: [404, 'This path does not exist. See /openapi.json for the paths that do.'],
+  not_found: [404, 'The record does not exist.'],
+  method_not_allowed: [405, 'This path does not support the method. See the Allow header.'],
+  request_timeout: [408, 'The request took too long to arrive. Send it again.'],
+  conflict: [409, 'The request conflicts with existing data; see "fields".'],
+  body_too_large: [413, 'The request body is too large. Send less, or have MAX_BODY_BYTES raised.'],
+  unsupported_media_type: [415, 'Send the body as uncompressed JSON.'],
+  too_many_requests: [429, 'Too many requests. Wait for the time in Retry-After, then try again.'],
+  headers_too_large: [431, 'The request headers are too large. Send less than 16 KiB.'],
+  internal: [500, 'Internal error. Report the request id to the operator.'],
+  service_failed: [500, 'The database is unavailable. No partial change was made. Try again soon.'],
+  secret_damaged: [500, 'The stored secret was altered. No read was used. Contact the operator.'],
+  unavailable: [503, 'The database is unavailable. Try again soon.'],
+  overloaded: [503, 'The service is overloaded. The request was not processed. Try again soon.'],
+  key_unknown: [503, 'The key of this secret is missing. No read was used. Contact the operator.'],
+} as const satisfies Record<string, readonly [status: number, message: string]>;
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** What is wrong with one field: a JSON pointer into the body, or the name of a parameter or header. */
+/**
+ * What is wrong with one field: a JSON pointer into the body, or the name of a parameter or header.
+ */
 export interface FieldError {
   readonly path: string;
   readonly message: string;
@@ -125,7 +70,10 @@ interface FailureDetails {
   readonly credential?: string;
 }
 
-/** An error reply as a value: returned, never thrown. A transaction must not return one: it would commit. */
+/**
+ * An error reply as a value: returned, never thrown. A transaction must not return one: it would
+ * commit.
+ */
 export class Failure<Code extends ErrorCode = ErrorCode> {
   readonly code: Code;
   readonly details: FailureDetails;

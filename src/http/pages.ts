@@ -1,85 +1,136 @@
 import { readFileSync } from 'node:fs';
 import type { Site } from '../runtime/context.ts';
-import { anonymous, type Route, route, routeDefaults } from './call.ts';
 import { Failure, type TextReply } from './errors.ts';
-import { noInput, object, text } from './shape.ts';
-import { createFrame, siteFiles, siteName } from './site.ts';
+import { escapeHtml, Html, NOTHING, PAGE_HEADERS, readTemplates } from './html.ts';
+import { publicRead, type Route, route } from './route.ts';
+import { noInput, object, text } from './schema.ts';
+
+/** By the first bytes, not by the name of the file. */
+const IMAGES = [
+  ['image/png', /^\x89PNG\r\n/],
+  ['image/jpeg', /^\xff\xd8\xff/],
+  ['image/webp', /^RIFF.{4}WEBP/s],
+  ['image/svg+xml', /^(\xef\xbb\xbf)?\s*<(\?xml|!--|svg)/],
+] as const;
+const MAX_LOGO_BYTES = 100 * 1024;
 
 /**
- * ASVS 3.4: nothing inline and nothing from another origin, so that text on a page can neither run nor be sent
- * elsewhere; no referrer, no frame, and no window of another site that could read the page.
+ * An SVG may contain scripts. As a picture it runs none. These headers block them if its address is
+ * opened.
  */
-export const pageHeaders = (formAction: "'none'" | "'self'") => ({
+const LOGO_HEADERS = {
+  ...PAGE_HEADERS,
   'Content-Security-Policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
-    `base-uri 'none'; form-action ${formAction}; frame-ancestors 'none'; require-trusted-types-for 'script'`,
-  'Referrer-Policy': 'no-referrer',
-  'Cross-Origin-Opener-Policy': 'same-origin',
-  'Cross-Origin-Resource-Policy': 'same-origin',
-});
-const HEADERS = pageHeaders("'none'");
-/** For a page whose forms work without scripts. With `no-referrer`, browsers would send them with `Origin: null`. */
-export const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
+    "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
+};
 
-export const HTML = 'text/html; charset=utf-8';
-const TYPES: Readonly<Record<string, string>> = { html: 'html', css: 'css', js: 'javascript' };
-
-const typeOf = (name: string) =>
-  `text/${TYPES[name.split('.').at(-1) ?? ''] ?? 'plain'}; charset=utf-8`;
-
-/** A file, read once. Nothing of a request gets into a page. */
-const file = (directory: URL, name: string, edit = (text: string) => text): TextReply => ({
-  text: edit(readFileSync(new URL(name, directory), 'utf8')),
-  contentType: typeOf(name),
-  headers: HEADERS,
-});
-
-const SHARED = new URL('pages/', import.meta.url);
-
-/** The files that every page loads, by name. */
-export function sharedFiles(site: Site): Map<string, TextReply<string | Uint8Array>> {
-  const files = new Map<string, TextReply<string | Uint8Array>>();
-  for (const one of ['style.css', 'page.js']) files.set(one, file(SHARED, one));
-  for (const [one, reply] of siteFiles(site))
-    files.set(one, { ...reply, headers: { ...HEADERS, ...reply.headers } });
-  return files;
+/** @returns null for a valid logo, otherwise what the file must be */
+export function logoProblem(path: string): string | null {
+  try {
+    return imageType(readFileSync(path))
+      ? null
+      : 'the path of a PNG, JPEG, WebP or SVG picture of at most 100 KiB';
+  } catch {
+    return 'the path of a picture that this user can read';
+  }
 }
 
-/** A page, and its file in a directory. Loading it changes nothing. */
-export type Page = Readonly<{ pattern: string; summary: string; name: string }>;
+function imageType(bytes: Buffer) {
+  if (bytes.length > MAX_LOGO_BYTES) return undefined;
+  const head = bytes.toString('latin1', 0, 256);
+  return IMAGES.find(([, start]) => start.test(head))?.[0];
+}
 
-/** The routes of pages, of their scripts in the same directory, and of the files that all pages share. */
-export function pageRows<Service>(
+const SHARED = new URL('pages/', import.meta.url);
+const OWN_COLOR = '#4f46e5';
+
+/** The files that every page loads, by name. They are read once. */
+export function sharedFiles({ SITE_LOGO_FILE: path, SITE_COLOR: color }: Site) {
+  const css =
+    color === null ? '' : `:root { --accent: ${color}; --on-accent: ${textColorOn(color)}; }\n`;
+  const logo = path === null ? ownLogo(color ?? OWN_COLOR) : readFileSync(path);
+  const contentType = imageType(logo) ?? 'application/octet-stream';
+  return new Map<string, TextReply<string | Uint8Array>>([
+    ['logo', { text: logo, contentType, headers: LOGO_HEADERS }],
+    ['site.css', { text: css, contentType: 'text/css; charset=utf-8', headers: PAGE_HEADERS }],
+    ['style.css', readPageFile(SHARED, 'style.css')],
+    ['page.js', readPageFile(SHARED, 'page.js')],
+  ]);
+}
+
+const ownLogo = (color: string) =>
+  Buffer.from(readFileSync(new URL('logo.svg', SHARED), 'utf8').replace(OWN_COLOR, color));
+
+/**
+ * On any color, one of black and white has a contrast of at least 4.58 (WCAG 2.2, 1.4.3 requires
+ * 4.5).
+ */
+export function textColorOn(color: string): '#000' | '#fff' {
+  const linear = (value: number) =>
+    value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const part = (at: number) => linear(Number.parseInt(color.slice(at, at + 2), 16) / 255);
+  const luminance = 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5);
+  return luminance > Math.sqrt(1.05 * 0.05) - 0.05 ? '#000' : '#fff';
+}
+
+export const render = readTemplates(new URL('frame.html', SHARED));
+
+/** @returns puts the frame of the site around a page: what its head holds, then its `<main>` */
+export function createFrame({ SITE_NAME: name, SITE_FOOTER: text }: Site) {
+  const footer = text === null ? NOTHING : render('footer', { words: withLinks(text) });
+  return (page: string): string => {
+    const at = page.indexOf('<main');
+    const head = new Html(page.slice(0, at));
+    const main = new Html(page.slice(at));
+    return render('frame', { name, footer, head, main }).text;
+  };
+}
+
+/** Addresses become links, to an imprint for example. */
+const withLinks = (text: string) =>
+  text
+    .split(/(https:\/\/[^\s"<>]+)/)
+    .map((part, at) =>
+      at % 2 === 1 ? render('link', { address: part }) : new Html(escapeHtml(part)),
+    );
+
+/** A file, read once. Nothing of a request gets into a page. */
+function readPageFile(directory: URL, name: string): TextReply {
+  const extension = name.split('.').at(-1);
+  return {
+    text: readFileSync(new URL(name, directory), 'utf8'),
+    contentType: `text/${extension === 'js' ? 'javascript' : extension}; charset=utf-8`,
+    headers: PAGE_HEADERS,
+  };
+}
+
+/**
+ * The routes of pages, of their scripts in the same directory, and of the files that all pages
+ * share.
+ * @param pages loading one changes nothing
+ */
+export function pageRows(
   site: Site,
   directory: URL,
-  pages: readonly Page[],
+  pages: ReadonlyArray<Readonly<Record<'pattern' | 'summary' | 'name', string>>>,
   scripts: readonly string[],
   summary: string,
-): ReadonlyArray<Route<Service>> {
+): ReadonlyArray<Route<unknown>> {
   const frame = createFrame(site);
-  const name = siteName(site);
+  const name = escapeHtml(site.SITE_NAME);
   const files = sharedFiles(site);
-  for (const one of scripts) files.set(one, file(one === 'qr.js' ? SHARED : directory, one));
-  // Programs that share a link may add parameters to it.
-  const defaults = {
-    ...routeDefaults,
-    query: noInput,
-    method: 'GET',
-    guard: anonymous,
-    reply: null,
-  } as const;
+  for (const script of scripts) {
+    files.set(script, readPageFile(script === 'qr.js' ? SHARED : directory, script));
+  }
   return [
     ...pages.map(({ pattern, summary, name: fileName }) => {
-      const html = file(directory, fileName, (page) => frame(page.replaceAll('{{site}}', name)));
-      const names = [...pattern.matchAll(/\{([a-z_]+)\}/g)].map(([, parameter = '']) => parameter);
-      const path =
-        names.length === 0
-          ? noInput
-          : object(Object.fromEntries(names.map((one) => [one, text()])));
-      return route({ ...defaults, pattern, summary, path, handle: async () => html });
+      const page = readPageFile(directory, fileName);
+      const html = { ...page, text: frame(page.text.replaceAll('{{site}}', name)) };
+      const path = parametersOf(pattern);
+      return route({ ...publicRead, pattern, summary, path, handle: async () => html });
     }),
     route({
-      ...defaults,
+      ...publicRead,
       pattern: '/pages/{file}',
       summary,
       path: object({ file: text() }),
@@ -90,27 +141,8 @@ export function pageRows<Service>(
   ];
 }
 
-/** Puts the frame of the site around every page that these rows answer with. */
-export function framed<Service>(
-  site: Site,
-  rows: ReadonlyArray<Route<Service>>,
-): ReadonlyArray<Route<Service>> {
-  const frame = createFrame(site);
-  const withFrame = (page: TextReply): TextReply => ({ ...page, text: frame(page.text) });
-  return rows.map(({ failurePage, ...row }) => ({
-    ...row,
-    ...(failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
-    async answer(request, service, hooks) {
-      const outcome = await row.answer(request, service, hooks);
-      if (outcome instanceof Failure) {
-        const { code, details } = outcome;
-        return details.page
-          ? new Failure(code, { ...details, page: withFrame(details.page) })
-          : outcome;
-      }
-      if (!('text' in outcome) || typeof outcome.text !== 'string' || outcome.contentType !== HTML)
-        return outcome;
-      return { ...outcome, text: frame(outcome.text) };
-    },
-  }));
+/** Takes any value of the parameters of a pattern. */
+function parametersOf(pattern: string) {
+  const names = pattern.match(/(?<=\{)[a-z_]+(?=\})/g);
+  return names ? object(Object.fromEntries(names.map((name) => [name, text()]))) : noInput;
 }

@@ -1,9 +1,12 @@
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Envelope, Reply } from './call.ts';
+import type { Reply, Wrapping } from './route.ts';
 import { type ErrorCode, ERRORS, type Failure, type TextReply } from './errors.ts';
 
-/** ASVS 3.4, 4.1.1 and 14.3.2: in every reply. The copy comes last, because V8 is slow to add members to one. */
+/**
+ * ASVS 3.4, 4.1.1 and 14.3.2: in every reply. The copy comes last, because V8 is slow to add
+ * members to one.
+ */
 const withCommon = (own: RenderedReply['headers']): RenderedReply['headers'] => ({
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
@@ -24,7 +27,7 @@ export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string
 export function renderSuccess(
   reply: Reply<unknown>,
   status: number,
-  envelope: Envelope,
+  wrapping: Wrapping,
   id: string,
 ): RenderedReply {
   if ('text' in reply) {
@@ -34,27 +37,24 @@ export function renderSuccess(
       body: reply.text,
     };
   }
-  if ('items' in reply)
-    return { status, headers: JSON_HEADERS, body: renderList(reply.items, envelope, id) };
+  if ('items' in reply) {
+    return { status, headers: JSON_HEADERS, body: renderList(reply.items, wrapping, id) };
+  }
   const { data, pagination, links, headers } = reply;
   const body =
-    envelope === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
+    wrapping === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
   const all = headers ? withCommon({ 'Content-Type': JSON_TYPE, ...headers }) : JSON_HEADERS;
   return { status, headers: all, body: JSON.stringify(body) };
 }
 
-async function* renderList(
-  batches: AsyncIterable<unknown>,
-  envelope: Envelope,
-  id: string,
-): AsyncGenerator<string> {
-  let separator = envelope === 'bare' ? '[' : '{"data":[';
+async function* renderList(batches: AsyncIterable<unknown>, wrapping: Wrapping, id: string) {
+  let separator = wrapping === 'bare' ? '[' : '{"data":[';
   for await (const batch of batches) {
     if (!Array.isArray(batch) || batch.length === 0) continue;
     yield separator + batch.map((item) => JSON.stringify(item)).join(',');
     separator = ',';
   }
-  const end = envelope === 'bare' ? ']' : `],"_meta":${JSON.stringify({ request_id: id })}}`;
+  const end = wrapping === 'bare' ? ']' : `],"_meta":${JSON.stringify({ request_id: id })}}`;
   yield separator === ',' ? end : separator + end;
 }
 
@@ -71,27 +71,24 @@ export function renderFailure(
   requestId: string,
   toPage?: (failure: Failure) => TextReply,
 ): RenderedReply<string> {
-  const {
-    code,
-    details,
-    details: { page = toPage?.(failure) },
-  } = failure;
-  const { status, message } = ERRORS[code];
-  const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
+  const { code, details } = failure;
+  const page = details.page ?? toPage?.(failure);
+  const [status, message] = ERRORS[code];
   const error = { code, message: details.message ?? message, fields: details.fields };
+  const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : null);
+  const seconds = String(Math.max(1, Math.ceil(retryAfter ?? 0)));
   return {
     status,
     reason: code,
     headers: {
       ...JSON_HEADERS,
       // RFC 9110, 15.6.4 and RFC 6585, 4.
-      ...(retryAfter === undefined
-        ? {}
-        : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfter))) }),
+      ...(retryAfter !== null && { 'Retry-After': seconds }),
       // RFC 9110, 15.5.2.
-      ...(status === 401 ? { 'WWW-Authenticate': 'Bearer' } : {}),
+      ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }),
       ...details.headers,
-      ...(page ? { ...page.headers, 'Content-Type': page.contentType } : {}),
+      ...page?.headers,
+      ...(page && { 'Content-Type': page.contentType }),
     },
     body: page?.text ?? JSON.stringify({ data: null, error, _meta: { request_id: requestId } }),
   };
@@ -112,21 +109,30 @@ export function renderRaw(
   return `HTTP/1.1 ${status} ${reason.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${body}`;
 }
 
-/** How much of an unread body is discarded after an early reply, and for how long, before the connection is closed. */
+/**
+ * How much of an unread body is discarded after an early reply, and for how long, before the
+ * connection is closed.
+ */
 const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_MS = 1000;
-/** The kernel takes it at once. A larger reply is ended only once it is sent, because a shutdown closes ended ones. */
+/**
+ * The kernel takes it at once. A larger reply is ended only once it is sent, because a shutdown
+ * closes ended ones.
+ */
 const SMALL_REPLY = 8 * 1024;
 
-/** Writes a reply once. Resolves when the last byte is handed to the kernel, or the client has disconnected. */
+/**
+ * Writes a reply once. Resolves when the last byte is handed to the kernel, or the client has
+ * disconnected.
+ */
 export async function writeReply(
-  request: IncomingMessage,
   response: ServerResponse,
   requestId: string,
   { status, headers: own, body }: RenderedReply,
   close: boolean,
-  onSend: () => void, // called if a reply of known length may not fit into the kernel's buffer
+  onSend: () => unknown, // called if a reply of known length may not fit into the kernel's buffer
 ): Promise<void> {
+  const request = response.req;
   // A small body that arrives in one packet with its head is complete only a moment later.
   if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
   const discarded = isUnread(request) ? discard(request) : null;
@@ -135,8 +141,10 @@ export async function writeReply(
   const isWhole = typeof body === 'string' || body instanceof Uint8Array;
   const size = isWhole ? Buffer.byteLength(body) : Infinity;
   if (isWhole && status !== 204) headers['Content-Length'] = String(size);
-  if (isWhole && !discarded && size <= SMALL_REPLY)
-    return void response.writeHead(status, headers).end(body);
+  if (isWhole && !discarded && size <= SMALL_REPLY) {
+    response.writeHead(status, headers).end(body);
+    return;
+  }
   if (isWhole) onSend();
   // The first piece comes before the head, so that a database that fails is still a proper error.
   for await (const piece of isWhole ? [body] : body) {
@@ -148,19 +156,23 @@ export async function writeReply(
   }
   if (!response.headersSent) response.writeHead(status, headers);
   response.flushHeaders();
-  // Closing while the client is still sending would reset the connection, and the reply could be lost.
+  // Closing while the client is still sending would reset the connection, and the reply could be
+  // lost.
   await discarded;
   response.end();
 }
 
-function isUnread({ complete, headers }: IncomingMessage): boolean {
+function isUnread({ complete, headers }: IncomingMessage) {
   return (
     !complete &&
     (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0)
   );
 }
 
-/** Waits for the event, or the end of the connection: its inactivity limit, if the client stopped reading. */
+/**
+ * Waits for the event, or the end of the connection: its inactivity limit, if the client stopped
+ * reading.
+ */
 export async function eventOf(
   response: ServerResponse,
   event: string,

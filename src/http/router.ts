@@ -1,18 +1,14 @@
+import type { IncomingMessage } from 'node:http';
 import { Failure } from './errors.ts';
 
-/** A request target. `authority` is set in its absolute form, which every server must accept (RFC 9112, 3.2.2). */
-type Target = {
-  authority: string | null;
-  path: string;
-  segments: string[];
-  query: URLSearchParams;
-};
-
 /**
- * Splits a request target. `new URL('//host/x', base)` would read a host where there is only a path.
- * @returns null if the path does not start with exactly one `/`, or the target holds a malformed percent escape
+ * Splits a request target. `new URL('//host/x', base)` would read a host where there is only a
+ * path.
+ * @returns `authority` of the absolute form, which every server must accept (RFC 9112, 3.2.2), or
+ * null; in place of all, null if the path does not start with exactly one `/`, or the target holds
+ * a malformed percent escape
  */
-export function parseTarget(given: string): Target | null {
+export function parseTarget(given: string) {
   const [, authority = null, rest = given] = /^https?:\/\/([^/?#]+)(.*)$/is.exec(given) ?? [];
   const target = authority !== null && !rest.startsWith('/') ? `/${rest}` : rest;
   const [, path, query = ''] = /^(\/(?!\/)[^?]*)\??(.*)$/s.exec(target) ?? [];
@@ -21,70 +17,87 @@ export function parseTarget(given: string): Target | null {
     decodeURIComponent(query); // URLSearchParams accepts malformed escapes
     // The "&" protects a "?" at the start of the query.
     const parameters = new URLSearchParams(`&${query}`);
-    return {
-      authority,
-      path,
-      segments: splitPath(path).map(decodeURIComponent),
-      query: parameters,
-    };
+    const segments = splitPath(path).map(decodeURIComponent);
+    return { authority, path, segments, query: parameters };
   } catch {
     return null; // URIError: a malformed escape, or bytes that are not UTF-8
   }
 }
 
-/** One trailing slash does not matter. */
-const splitPath = (path: string): string[] => path.slice(1).replace(/\/$/, '').split('/');
-
-type Match<R> = { readonly route: R; readonly parameters: Readonly<Record<string, string>> };
+/** A name or an address, and perhaps a port (RFC 3986, 3.2.2 and 3.2.3). */
+const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{0,5})?$/i;
 
 /**
- * A pattern is `/` and segments; `{name}` stands for one segment that is not empty. A static segment wins over a
- * parameter, whatever the order of the routes.
- * @returns finds a route; fails with `no_such_path`, or with `method_not_allowed` and the value of `Allow`
+ * The host that a request is for. Of two Host headers, two programs might choose different ones
+ * (RFC 9112, 3.2). Only `rawHeaders` has all of them, also beyond `maxHeadersCount`.
+ * @param authority of an absolute target, which then counts
+ * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
+ */
+export function hostOf(
+  { rawHeaders, httpVersion }: IncomingMessage,
+  authority: string | null,
+): string | null {
+  // Names and values alternate.
+  const isHost = (_: string, at: number) =>
+    at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === 'host';
+  const hosts = rawHeaders.filter(isHost);
+  if (hosts.length > 1 || (hosts.length === 0 && httpVersion !== '1.0')) return null;
+  const host = hosts[0] ?? '';
+  return AUTHORITY.test(host) && AUTHORITY.test(authority ?? '') ? (authority ?? host) : null;
+}
+
+/** One trailing slash does not matter. */
+const splitPath = (path: string) => path.slice(1).replace(/\/$/, '').split('/');
+
+/**
+ * A pattern is `/` and segments; `{name}` stands for one segment that is not empty. A static
+ * segment wins over a parameter, whatever the order of the routes.
+ * @returns finds a route; fails with `no_such_path`, or with `method_not_allowed` and the value of
+ * `Allow`
  */
 export function createRouter<R extends { readonly method: string; readonly pattern: string }>(
   routes: readonly R[],
 ) {
-  // U+FFFF sorts after any other character, so a static segment comes before a parameter.
-  const rows = routes.map((route) => ({
-    route,
-    key: splitPath(route.pattern).join('/').replaceAll('{', '\uffff'),
-  }));
-  const byKey = new Map(
-    rows
-      .sort((one, other) => (one.key < other.key ? -1 : 1))
-      .map(({ route, key }) => {
-        const parts = splitPath(route.pattern);
-        const names = parts.flatMap((part, at) =>
-          part.startsWith('{') ? [[part.slice(1, -1), at] as const] : [],
-        );
-        const methods = new Map(
-          rows.filter((row) => row.key === key).map((row) => [row.route.method, row.route]),
-        );
-        const get = methods.get('GET');
-        if (get) methods.set('HEAD', get); // answered wherever GET is (RFC 9110, 9.3.2)
-        return [key, { parts, names, methods }];
-      }),
+  const byPattern = new Map<string, { parts: readonly string[]; methods: Map<string, R> }>();
+  for (const route of routes) {
+    const parts = splitPath(route.pattern);
+    const key = parts.join('/');
+    const path = byPattern.get(key) ?? { parts, methods: new Map<string, R>() };
+    path.methods.set(route.method, route);
+    // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
+    if (route.method === 'GET') path.methods.set('HEAD', route);
+    byPattern.set(key, path);
+  }
+  const paths = [...byPattern.values()].sort((one, other) =>
+    shapeOf(one.parts) < shapeOf(other.parts) ? -1 : 1,
   );
-  const paths = [...byKey.values()];
-  return (method: string, segments: readonly string[]): Match<R> | Failure => {
-    const fixed = byKey.get(segments.join('/')); // of the same length, unless a segment has an escaped slash
-    const isFixed = fixed?.parts.length === segments.length;
-    const path = isFixed ? fixed : paths.find(({ parts }) => isMatch(parts, segments));
+
+  return (method: string, segments: readonly string[]) => {
+    const path = paths.find(({ parts }) => isMatch(parts, segments));
     if (!path) return new Failure('no_such_path');
     const route = path.methods.get(method);
-    if (!route) return new Failure('method_not_allowed', { headers: allow(path.methods) });
-    return {
-      route,
-      parameters: Object.fromEntries(path.names.map(([name, at]) => [name, segments[at] ?? ''])),
-    };
+    if (route) return { route, parameters: parametersOf(path.parts, segments) };
+    const allowed = [...path.methods.keys(), 'OPTIONS'].sort().join(', ');
+    return new Failure('method_not_allowed', { headers: { Allow: allowed } });
   };
 }
 
-const isMatch = (parts: readonly string[], segments: readonly string[]): boolean =>
-  parts.length === segments.length &&
-  parts.every((part, at) => (part.startsWith('{') ? segments[at] !== '' : part === segments[at]));
+const isParameter = (part: string) => part.startsWith('{');
 
-const allow = (methods: ReadonlyMap<string, unknown>) => ({
-  Allow: [...methods.keys(), 'OPTIONS'].sort().join(', '),
-});
+/** Sorts a static segment before a parameter, for which the last character stands. */
+const shapeOf = (parts: readonly string[]) =>
+  parts.map((part) => (isParameter(part) ? '\uffff' : part)).join('/');
+
+function isMatch(parts: readonly string[], segments: readonly string[]) {
+  if (parts.length !== segments.length) return false;
+  return parts.every((part, at) =>
+    isParameter(part) ? segments[at] !== '' : part === segments[at],
+  );
+}
+
+/** Not by assignment: a parameter named `__proto__` would change the prototype. */
+function parametersOf(parts: readonly string[], segments: readonly string[]) {
+  const given = parts.map((part, at) => ({ part, value: segments[at] ?? '' }));
+  const parameters = given.filter(({ part }) => isParameter(part));
+  return Object.fromEntries(parameters.map(({ part, value }) => [part.slice(1, -1), value]));
+}

@@ -1,4 +1,5 @@
-import { bearerOf, type Guard, type RequestInfo, type Route } from '../http/call.ts';
+import { bearerOf } from '../http/guard.ts';
+import type { Guard, RequestInfo, Route } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import { type CallerSession, isUsable, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';
@@ -12,12 +13,23 @@ type Headers = RequestInfo['headers'];
 
 const message =
   'Log in and send "Authorization: Bearer session:…", or send an API key as "Authorization: Bearer key:…".';
-const refused = (credential: 'session' | 'key') =>
-  new Failure('unauthorized', { message, credential });
 
-/** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */
+/** Of a caller, for the log. */
+export const idsOf = ({ user, key, session }: Caller) => ({
+  user_id: user?.id,
+  key_id: key?.id,
+  session_id: session?.id,
+});
+
+/**
+ * A session token or an API key. An unauthenticated client costs one digest and one indexed query
+ * at most.
+ */
 export const bearer = createGuard(['bearer', 'api_key'], () => null, findCallerByToken);
-/** Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change anything. */
+/**
+ * Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change
+ * anything.
+ */
 export const bearerOrCookie = createGuard(
   ['bearer', 'api_key', 'cookie'],
   sessionCookie,
@@ -27,35 +39,72 @@ export const bearerOrCookie = createGuard(
 /** Finds a session by the hexadecimal digest of a token. */
 type Find<Session> = (service: IdentityService, digest: string) => Promise<Session | null>;
 
+/** @param tokenIn reads a session token from the cookies */
 export function createGuard<Session extends CallerSession>(
   security: readonly string[],
-  cookie: (headers: Headers) => string | null,
+  tokenIn: (headers: Headers) => string | null,
   find: Find<Session>,
 ): Guard<IdentityService, Caller & { readonly session: Session | null }> {
   return {
     security,
     errors: ['unauthorized', 'too_many_requests', 'service_failed'],
+    idsOf,
     // Only the first credential present is checked; there is no fallback to the others.
     async check({ headers, network }, service) {
-      const { authorization, 'x-api-key': header } = headers;
-      // A malformed bearer credential is present too; another scheme is not ours.
-      const token = bearerOf(authorization) ?? (/^bearer\b/i.test(authorization ?? '') ? '' : null);
-      const key = token?.startsWith(KEY_PREFIX) ? token : token === null ? header : undefined;
-      if (key !== undefined) return callerByKey(String(key), network, service);
-      const value = token ?? cookie(headers) ?? '';
-      if (value === '') return new Failure('unauthorized', { message });
-      const session = await activeSession(parseSessionToken(value), network, service, find);
-      return session instanceof Failure ? session : { session, key: null, user: session.user };
+      const { authorization, 'x-api-key': keyHeader } = headers;
+      const credential = bearerOf(authorization);
+      if (credential?.startsWith(KEY_PREFIX)) return checkKey(credential, network, service);
+      const isBearer = hasBearer(headers);
+      if (!isBearer && keyHeader !== undefined)
+        return checkKey(String(keyHeader), network, service);
+      const token = isBearer ? credential : tokenIn(headers);
+      if (token === null) return new Failure('unauthorized', { message });
+      return checkSession(parseSessionToken(token), network, service, find);
     },
-    idsOf: ({ user, key, session }) => ({
-      user_id: user?.id,
-      key_id: key?.id,
-      session_id: session?.id,
-    }),
   };
 }
 
-/** A change by a caller who loses the rights to it after the check gets what the next request would get. */
+/** Also a malformed one; another scheme is for the program behind a proxy. */
+export const hasBearer = ({ authorization = '' }: Headers): boolean =>
+  /^bearer\b/i.test(authorization);
+
+/** @param digest of a session token; null if it is malformed */
+export async function checkSession<Session extends CallerSession>(
+  digest: string | null,
+  network: string,
+  service: IdentityService,
+  find: Find<Session>,
+) {
+  const session = await service.checkCredential(network, {
+    kind: 'session',
+    digest,
+    message,
+    find: (known) => find(service, known),
+    // No guess: a browser may send the cookie of a session that has ended for any time.
+    isAllowed: ({ ended, user }) => !ended && mayLogIn(user),
+  });
+  if (session instanceof Failure) return session;
+  service.lastSeen.mark(session);
+  return { session, key: null, user: session.user };
+}
+
+async function checkKey(value: string, network: string, service: IdentityService) {
+  const key = await service.checkCredential(network, {
+    kind: 'key',
+    digest: parseApiKey(value),
+    message,
+    find: (digest) => findKeyByDigest(service.database, digest),
+    isAllowed: isUsable,
+  });
+  if (key instanceof Failure) return key;
+  service.lastSeen.mark(key);
+  return { session: null, key, user: key.user };
+}
+
+/**
+ * A change by a caller who loses the rights to it after the check gets what the next request would
+ * get.
+ */
 export const withRightsLost = (row: Route<IdentityService>): Route<IdentityService> => ({
   ...row,
   answer: (request, service, readBody) =>
@@ -69,7 +118,10 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
     }),
 });
 
-/** Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is returned. */
+/**
+ * Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is
+ * returned.
+ */
 export function cookieOf(headers: Headers, name: string): string | null {
   const pairs = (headers.cookie ?? '').split(';').map((pair) => pair.trim());
   const [found, duplicate] = pairs.filter((pair) => pair.startsWith(`${name}=`));
@@ -79,42 +131,11 @@ export function cookieOf(headers: Headers, name: string): string | null {
     : null;
 }
 
-/** Other programs use this name, too. Their cookies count as missing, because a wrong one would count as a guess. */
+/**
+ * Other programs use this name, too. Their cookies count as missing, because a wrong one would
+ * count as a guess.
+ */
 export function sessionCookie(headers: Headers): string | null {
   const value = cookieOf(headers, 'session');
   return value !== null && plainToken(value) !== null ? value : null;
-}
-
-/** A session that has ended does not count as a guess: a browser may send its cookie for any time. */
-export async function activeSession<Session extends CallerSession>(
-  digest: string | null,
-  network: string,
-  service: IdentityService,
-  find: Find<Session>,
-) {
-  const session = await service.limitGuesses(network, digest, (known) => find(service, known));
-  if (session instanceof Failure) return session;
-  if (!session || session.ended || !mayLogIn(session.user)) return refused('session');
-  markSeen(service, session);
-  return session;
-}
-
-async function callerByKey(value: string, network: string, service: IdentityService) {
-  const { database, limitGuesses } = service;
-  const key = await limitGuesses(network, parseApiKey(value), (digest) =>
-    findKeyByDigest(database, digest),
-  );
-  if (key instanceof Failure) return key;
-  if (!key || !isUsable(key)) return refused('key');
-  markSeen(service, key);
-  return { session: null, key, user: key.user };
-}
-
-/** Beyond this number, the use is recorded with the next request. */
-const MAX_PENDING = 10_000;
-export function markSeen(
-  { pendingLastSeen }: IdentityService,
-  row: Pick<CallerSession, 'id' | 'last_seen_is_old'>,
-) {
-  if (row.last_seen_is_old && pendingLastSeen.size < MAX_PENDING) pendingLastSeen.add(row.id);
 }

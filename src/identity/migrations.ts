@@ -1,116 +1,131 @@
-import type { Migration } from '../db/schema.ts';
-import { throttlesTable } from '../db/throttle-table.ts';
+import type { DatabaseSchema, Migration } from '../db/schema.ts';
+import { throttlesTable } from '../db/throttle.ts';
 
-/** A released step never changes; a later change is a new step at the end. */
-export const MIGRATIONS: readonly Migration[] = [
-  {
-    name: 'users, sessions, keys, throttles, audit',
-    statements: [
-      'create table identity.locks (name text primary key, taken_at timestamptz not null)',
-      `create table identity.users (
-        id uuid primary key,
-        -- The keys are in NFKC and lower case: two spellings of one name are one account.
-        username text not null, username_key text not null,
-        email text not null, email_key text not null,
-        first_name text not null, last_name text not null,
-        password_hash text, -- a PHC string; null for a user who cannot log in with a password
-        password_generated boolean not null default false, password_set_at timestamptz not null default now(),
-        enabled boolean not null, verified boolean not null, super_admin boolean not null,
-        second_factor boolean not null default false, -- whether a login needs one
-        sessions_end_at timestamptz, -- sessions created at or before this time have ended
-        created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
-        deleted_at timestamptz
-      )`,
-      // The name and address of a deleted user are free again.
-      'create unique index users_username_key on identity.users (username_key) where deleted_at is null',
-      'create unique index users_email_key on identity.users (email_key) where deleted_at is null',
-      'create index users_oldest on identity.users (created_at, id) where deleted_at is null',
-      'create index users_administrators on identity.users (id) where super_admin and enabled and deleted_at is null',
-      `create index users_to_erase on identity.users (deleted_at) where deleted_at is not null and username <> ''`,
-      'create index users_sessions_end on identity.users (id, sessions_end_at) where sessions_end_at is not null',
-      // One row, the same value for the sessions of all users.
-      `create table identity.global_revocation
-        (only_row boolean primary key default true check (only_row), sessions_end_at timestamptz)`,
-      'insert into identity.global_revocation default values',
-      `create table identity.sessions (
-        id uuid primary key,
-        token_digest bytea not null unique, -- SHA-256: reading the table does not give a session
-        user_id uuid not null references identity.users (id),
-        revoked boolean not null default false, logged_out boolean not null default false,
-        expires_at timestamptz not null,
-        ip text, user_agent text, -- of the login
-        last_seen_at timestamptz not null default now(),
-        created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
-        deleted_at timestamptz
-      )`,
-      // With all columns that decide whether a session is active, so that lists and counts read the index alone.
-      `create index sessions_newest on identity.sessions (created_at desc, id desc)
-        include (user_id, expires_at, revoked, logged_out) where deleted_at is null`,
-      `create index sessions_newest_of_user on identity.sessions (user_id, created_at desc, id desc)
-        include (expires_at, revoked, logged_out) where deleted_at is null`,
-      // Small, and includes the column that totals filter by, so that they read only this index.
-      'create index sessions_expiry on identity.sessions (expires_at) include (deleted_at)',
-      'create index sessions_ended on identity.sessions (updated_at) where revoked or logged_out',
-      // Narrow, because it is read to count the open sessions.
-      `create index sessions_open on identity.sessions (expires_at, created_at)
-        where not revoked and not logged_out and deleted_at is null`,
-      // The tables from here to the API keys belong to the sign-in pages and second factors.
-      // How and when a session was started in the portal, and its second token: only for `verify`.
-      `create table identity.sign_ins (
-        session_id uuid primary key references identity.sessions (id) on delete cascade,
-        domain_digest bytea unique, methods text not null, authenticated_at timestamptz not null
-      )`,
-      // Sealed under IDENTITY_SECRET, for the user's id.
-      `create table identity.totp (
-        user_id uuid primary key references identity.users (id),
-        key_id text not null, client_key bytea not null, commitment bytea not null, blob bytea not null,
-        last_step bigint not null
-      )`,
-      'create table identity.recovery_codes (user_id uuid, digest bytea, primary key (user_id, digest))', // SHA-256
-      `create table identity.passkeys (
-        id bytea primary key, user_id uuid not null references identity.users (id), name text not null,
-        algorithm int4 not null, spki bytea not null, counter bigint not null, is_backup_eligible boolean not null,
-        created_at timestamptz not null default now(), last_used_at timestamptz
-      )`,
-      'create index passkeys_of_user on identity.passkeys (user_id, created_at)',
-      // A right password that waits for the second factor. Never a session: no guard reads this table.
-      `create table identity.pending_sign_ins (
-        token_digest bytea primary key, user_id uuid not null, password_digest bytea not null,
-        attempts int4 not null default 0, expires_at timestamptz not null
-      )`,
-      'create index pending_sign_ins_expiry on identity.pending_sign_ins (expires_at)',
-      'create index pending_sign_ins_of_user on identity.pending_sign_ins (user_id)',
-      'create table identity.used_challenges (digest bytea primary key, expires_at timestamptz not null)',
-      'create index used_challenges_expiry on identity.used_challenges (expires_at)',
-      `create table identity.api_keys (
-        id uuid primary key,
-        key_digest bytea not null unique, -- SHA-256
-        key_prefix text not null, name text not null, -- to tell keys apart
-        user_id uuid references identity.users (id), -- null for a key without a user
-        created_by uuid references identity.users (id), -- null for the command line
-        revoked boolean not null default false,
-        expires_at timestamptz, last_used_at timestamptz,
-        created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
-        deleted_at timestamptz
-      )`,
-      'create index api_keys_newest on identity.api_keys (created_at desc, id desc) where deleted_at is null',
-      `create index api_keys_newest_of_user on identity.api_keys (user_id, created_at desc, id desc)
-        where deleted_at is null`,
-      'create index api_keys_without_user on identity.api_keys (created_by) where user_id is null',
-      ...throttlesTable('identity'),
-      // Keys the digests in the throttles: 244 random bits, the same for all replicas.
-      `create table identity.throttle_secret as
-        select decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex') as secret`,
-      `create table identity.audit (
-        id uuid primary key, created_at timestamptz not null default now(), event text not null,
-        via text not null, actor_id uuid, key_id uuid, -- who did it
-        user_id uuid, target_id uuid, count int4 not null, -- whom it is about, what changed, how many
-        ip text, request_id text, detail text not null
-      )`,
-      'create index audit_newest on identity.audit (created_at desc, id desc)',
-      'create index audit_newest_of_event on identity.audit (event, created_at desc, id desc)',
-      'create index audit_newest_of_user on identity.audit (user_id, created_at desc, id desc)',
-      'create index audit_newest_of_actor on identity.audit (actor_id, created_at desc, id desc)',
-    ],
-  },
-];
+const INITIAL: Migration = {
+  name: 'initial schema',
+  statements: [
+    'create table identity.locks (name text primary key, taken_at timestamptz not null)',
+    `create table identity.users (
+      id uuid primary key,
+      -- The keys are in NFKC and lower case: two spellings of one name are one account.
+      username text not null, username_key text not null,
+      email text not null, email_key text not null,
+      first_name text not null, last_name text not null,
+      password_hash text, -- a PHC string; null for a user who cannot log in with a password
+      password_generated boolean not null default false,
+      password_set_at timestamptz not null default now(),
+      enabled boolean not null, verified boolean not null, super_admin boolean not null,
+      second_factor boolean not null default false, -- whether a login needs one
+      sessions_end_at timestamptz, -- sessions created at or before this time have ended
+      created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
+      deleted_at timestamptz
+    )`,
+    // The name and address of a deleted user are free again.
+    `create unique index users_username_key on identity.users
+      (username_key) where deleted_at is null`,
+    'create unique index users_email_key on identity.users (email_key) where deleted_at is null',
+    'create index users_oldest on identity.users (created_at, id) where deleted_at is null',
+    `create index users_administrators on identity.users
+      (id) where super_admin and enabled and deleted_at is null`,
+    `create index users_to_erase on identity.users (deleted_at)
+      where deleted_at is not null and username <> ''`,
+    `create index users_sessions_end on identity.users
+      (id, sessions_end_at) where sessions_end_at is not null`,
+    // One row, the same value for the sessions of all users.
+    `create table identity.global_revocation
+      (only_row boolean primary key default true check (only_row), sessions_end_at timestamptz)`,
+    'insert into identity.global_revocation default values',
+    `create table identity.sessions (
+      id uuid primary key,
+      token_digest bytea not null unique, -- SHA-256: reading the table does not give a session
+      user_id uuid not null references identity.users (id),
+      revoked boolean not null default false, logged_out boolean not null default false,
+      expires_at timestamptz not null,
+      ip text, user_agent text, -- of the login
+      last_seen_at timestamptz not null default now(),
+      created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
+      deleted_at timestamptz
+    )`,
+    // With all columns that decide whether a session is active, so that lists and counts read the
+    // index alone.
+    `create index sessions_newest on identity.sessions (created_at desc, id desc)
+      include (user_id, expires_at, revoked, logged_out) where deleted_at is null`,
+    `create index sessions_newest_of_user on identity.sessions (user_id, created_at desc, id desc)
+      include (expires_at, revoked, logged_out) where deleted_at is null`,
+    // Small, and includes the column that totals filter by, so that they read only this index.
+    'create index sessions_expiry on identity.sessions (expires_at) include (deleted_at)',
+    'create index sessions_ended on identity.sessions (updated_at) where revoked or logged_out',
+    // Narrow, because it is read to count the open sessions.
+    `create index sessions_open on identity.sessions (expires_at, created_at)
+      where not revoked and not logged_out and deleted_at is null`,
+    // The tables from here to the API keys belong to the sign-in pages and second factors.
+    // How and when a session was started in the portal, and its second token: only for `verify`.
+    `create table identity.sign_ins (
+      session_id uuid primary key references identity.sessions (id) on delete cascade,
+      domain_digest bytea unique, methods text not null, authenticated_at timestamptz not null
+    )`,
+    // Sealed under IDENTITY_SECRET, for the user's id.
+    `create table identity.totp (
+      user_id uuid primary key references identity.users (id),
+      key_id text not null, client_key bytea not null,
+      commitment bytea not null, blob bytea not null,
+      last_step bigint not null
+    )`,
+    // SHA-256.
+    `create table identity.recovery_codes
+      (user_id uuid, digest bytea, primary key (user_id, digest))`,
+    `create table identity.passkeys (
+      id bytea primary key, user_id uuid not null references identity.users (id),
+      name text not null,
+      algorithm int4 not null, spki bytea not null,
+      counter bigint not null, is_backup_eligible boolean not null,
+      created_at timestamptz not null default now(), last_used_at timestamptz
+    )`,
+    'create index passkeys_of_user on identity.passkeys (user_id, created_at)',
+    // A right password that waits for the second factor. Never a session: no guard reads this
+    // table.
+    `create table identity.pending_sign_ins (
+      token_digest bytea primary key, user_id uuid not null, password_digest bytea not null,
+      attempts int4 not null default 0, expires_at timestamptz not null
+    )`,
+    'create index pending_sign_ins_expiry on identity.pending_sign_ins (expires_at)',
+    'create index pending_sign_ins_of_user on identity.pending_sign_ins (user_id)',
+    `create table identity.used_challenges
+      (digest bytea primary key, expires_at timestamptz not null)`,
+    'create index used_challenges_expiry on identity.used_challenges (expires_at)',
+    `create table identity.api_keys (
+      id uuid primary key,
+      key_digest bytea not null unique, -- SHA-256
+      key_prefix text not null, name text not null, -- to tell keys apart
+      user_id uuid references identity.users (id), -- null for a key without a user
+      created_by uuid references identity.users (id), -- null for the command line
+      revoked boolean not null default false,
+      expires_at timestamptz, last_used_at timestamptz,
+      created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
+      deleted_at timestamptz
+    )`,
+    `create index api_keys_newest on identity.api_keys
+      (created_at desc, id desc) where deleted_at is null`,
+    `create index api_keys_newest_of_user on identity.api_keys (user_id, created_at desc, id desc)
+      where deleted_at is null`,
+    'create index api_keys_without_user on identity.api_keys (created_by) where user_id is null',
+    ...throttlesTable('identity'),
+    // Keys the digests in the throttles: 244 random bits, the same for all replicas.
+    `create table identity.throttle_secret as
+      select decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex')
+        as secret`,
+    `create table identity.audit (
+      id uuid primary key, created_at timestamptz not null default now(), event text not null,
+      via text not null, actor_id uuid, key_id uuid, -- who did it
+      user_id uuid, target_id uuid, count int4 not null, -- whom it is about, what changed, how many
+      ip text, request_id text, detail text not null
+    )`,
+    'create index audit_newest on identity.audit (created_at desc, id desc)',
+    'create index audit_newest_of_event on identity.audit (event, created_at desc, id desc)',
+    'create index audit_newest_of_user on identity.audit (user_id, created_at desc, id desc)',
+    'create index audit_newest_of_actor on identity.audit (actor_id, created_at desc, id desc)',
+  ],
+};
+
+/** A released step never changes. A change is a new step at the end, which only adds. */
+export const SCHEMA: DatabaseSchema = { name: 'identity', steps: [INITIAL] };

@@ -8,12 +8,15 @@ import {
   nullable,
   object,
   oneOf,
-  type Shape,
+  type Schema,
   text,
   uuid,
-} from '../http/shape.ts';
+} from '../http/schema.ts';
 
-/** What replies hold of users, sessions, keys and the audit trail; the types of their rows; and what is usable. */
+/**
+ * What replies hold of users, sessions, keys and the audit trail; the types of their rows; and what
+ * is usable.
+ */
 
 const stamps = { created_at: dateTime(), updated_at: dateTime(), deleted_at: nullable(dateTime()) };
 
@@ -28,9 +31,9 @@ export const userMembers = {
   super_admin: boolean(),
   ...stamps,
 };
-export const userShape = object(userMembers);
+export const userSchema = object(userMembers);
 
-export const sessionShape = object({
+export const sessionSchema = object({
   id: uuid(),
   user_id: uuid(),
   revoked: boolean(),
@@ -42,10 +45,10 @@ export const sessionShape = object({
   ),
   last_seen_at: dateTime(),
   ...stamps,
-  user: userShape,
+  user: userSchema,
 });
 
-export const keyShape = object({
+export const keySchema = object({
   id: uuid(),
   key: text({
     description: 'The whole key in the reply to its creation; afterwards its first characters',
@@ -58,10 +61,10 @@ export const keyShape = object({
   expires_at: nullable(dateTime()),
   last_used_at: nullable(dateTime()),
   ...stamps,
-  user: nullable(userShape),
+  user: nullable(userSchema),
 });
 
-export const auditShape = object({
+export const auditSchema = object({
   id: uuid(),
   created_at: dateTime(),
   event: text(),
@@ -76,19 +79,19 @@ export const auditShape = object({
   detail: text(),
 });
 
+/** What is replied to a change that has nothing to show. */
+export const outcomeSchema = <Status extends string>(status: Status) =>
+  object({ message: text(), status: oneOf(status) });
+
 /** A row has dates where its view has their text. */
 type RowOf<View> = {
-  readonly [K in keyof View]: K extends `${string}_at`
-    ? null extends View[K]
-      ? Date | null
-      : Date
-    : K extends 'user'
-      ? RowOf<View[K]>
-      : View[K];
+  readonly [Name in keyof View]: Name extends `${string}_at`
+    ? Exclude<View[Name], string>
+    : RowOf<View[Name]>;
 };
 
-export type AuditRecord = RowOf<Infer<typeof auditShape>>;
-export type User = RowOf<Infer<typeof userShape>>;
+export type AuditRecord = RowOf<Infer<typeof auditSchema>>;
+export type User = RowOf<Infer<typeof userSchema>>;
 /** A user with the password hash (a PHC string). A generated password expires. */
 export type Account = User &
   Readonly<{
@@ -98,21 +101,30 @@ export type Account = User &
     second_factor: boolean;
   }>;
 
-/** Decided in the database, whose clock is the only one for expiry. `expired` includes the idle limit of sessions. */
+/**
+ * Decided in the database, whose clock is the only one for expiry. `expired` includes the idle
+ * limit of sessions.
+ */
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
-export type Session = RowOf<Infer<typeof sessionShape>> & Times;
+export type Session = RowOf<Infer<typeof sessionSchema>> & Times;
 /** What a check of a session's token reads. `ended`: revoked, logged out or expired. */
 export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> & {
   readonly ended: boolean;
 };
-/** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
-export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key'> &
+/**
+ * `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may
+ * not log in.
+ */
+export type ApiKey = Omit<RowOf<Infer<typeof keySchema>>, 'key'> &
   Times &
   Readonly<{ key_prefix: string; suspended: boolean }>;
 
-/** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
+/**
+ * Copies exactly the members that the schema names: a column added to the table is not disclosed
+ * (ASVS 15.3.1).
+ */
 function copyOf({ properties }: JsonSchema, value: unknown): unknown {
   if (value instanceof Date) return value.toISOString(); // JSON.stringify would be slower
   if (!properties || !isObject(value)) return value;
@@ -120,31 +132,38 @@ function copyOf({ properties }: JsonSchema, value: unknown): unknown {
   for (const name in properties) copy[name] = copyOf(properties[name] ?? {}, value[name]);
   return copy;
 }
-/** By its type, the row has every member of the shape. */
+/** By its type, the row has every member of the schema. */
 const viewOf =
-  <View>({ schema }: Shape<View>) =>
+  <View>({ jsonSchema }: Schema<View>) =>
   (row: RowOf<View>) =>
-    copyOf(schema, row) as View;
+    copyOf(jsonSchema, row) as View;
 
-export const viewUser = viewOf(userShape);
-export const viewAudit = viewOf(auditShape);
-export const viewSession = viewOf(sessionShape);
-const viewWholeKey = viewOf(keyShape);
+export const viewUser = viewOf(userSchema);
+export const viewAudit = viewOf(auditSchema);
+export const viewSession = viewOf(sessionSchema);
+const viewWholeKey = viewOf(keySchema);
 export const viewKey = (row: ApiKey) => viewWholeKey({ ...row, key: `${row.key_prefix}…` });
 
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) =>
   user.enabled && user.deleted_at === null;
 
-/** Decided from the row at every request, so that the end of a session is effective at once on every replica. */
+/**
+ * Decided from the row at every request, so that the end of a session is effective at once on every
+ * replica.
+ */
 export const isActive = (row: Session) =>
   !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
 
-export const isUsable = (row: ApiKey): boolean =>
+export const isUsable = (row: ApiKey) =>
   !row.revoked && !row.expired && !row.suspended && row.deleted_at === null;
 
-/** The form by which names are compared. `Ａdmin` and `ADMIN`, `ß` and `SS`, `ς` and `Σ`, `ı` and `İ` are one. */
-export function accountKey(name: string): string {
-  // JavaScript has no full case folding. Upper case expands `ß`, but not its capital; lower case has a final sigma.
+/**
+ * The form by which names are compared. `Ａdmin` and `ADMIN`, `ß` and `SS`, `ς` and `Σ`, `ı` and `İ`
+ * are one.
+ */
+export function accountKey(name: string) {
+  // JavaScript has no full case folding. Upper case expands `ß`, but not its capital; lower case
+  // has a final sigma.
   const folded = name
     .normalize('NFKC')
     .toLowerCase()

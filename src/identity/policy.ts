@@ -1,4 +1,4 @@
-import type { Call } from '../http/call.ts';
+import type { Call } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import type { ApiKey, CallerSession, User } from './model.ts';
 
@@ -10,13 +10,21 @@ export type Caller = Readonly<{
 }>;
 
 /** What a handler gets. What it may return is declared by its row in `routes.ts`. */
-export type Ask<Path = unknown, Query = unknown, Body = null> = Call<Caller, Path, Query, Body>;
+export type IdentityCall<Path = unknown, Query = unknown, Body = null> = Call<
+  Caller,
+  Path,
+  Query,
+  Body
+>;
 
 /** "In person" is with a session, not with a key. */
 type Right = 'super administrator' | 'owner' | 'key without a user';
 type Role = Right | `${Right} in person`;
 
-/** Who may do what; everything else is forbidden. The holder of a session's token may read and revoke that session. */
+/**
+ * Who may do what; everything else is forbidden. The holder of a session's token may read and
+ * revoke that session.
+ */
 const POLICY = {
   'read oneself': ['owner'],
   'list every user': ['super administrator', 'key without a user'],
@@ -44,8 +52,11 @@ const POLICY = {
 
 export type Action = keyof typeof POLICY;
 
-/** @param ownerId of the user, session or key; omitted or null if it has no owner or belongs to all users */
-export function may({ session, user }: Caller, action: Action, ownerId?: string | null): boolean {
+/**
+ * @param ownerId of the user, session or key; omitted or null if it has no owner or belongs to all
+ * users
+ */
+export function may({ session, user }: Caller, action: Action, ownerId?: string | null) {
   const allowed: readonly Role[] = POLICY[action];
   const has = (right: Right) =>
     allowed.includes(right) || (session !== null && allowed.includes(`${right} in person`));
@@ -53,8 +64,15 @@ export function may({ session, user }: Caller, action: Action, ownerId?: string 
   return (user.super_admin && has('super administrator')) || (user.id === ownerId && has('owner'));
 }
 
-export const forbidden = ({ key }: Caller): Failure<'forbidden'> =>
+export const forbidden = ({ key }: Caller) =>
   new Failure(
     'forbidden',
     key ? { message: 'This API key may not do this. Log in with a user who may.' } : {},
   );
+
+export const unknown = (what: 'user' | 'key' | 'session') =>
+  new Failure('not_found', { message: `There is no ${what} with this id.` });
+
+/** One member of a body is rejected. @param path as `/password` */
+export const invalid = (path: string, message: string) =>
+  new Failure('invalid_body', { fields: [{ path, message }] });

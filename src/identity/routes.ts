@@ -1,36 +1,29 @@
-import { json } from '../http/body.ts';
-import { anonymous, type Route, route, routeDefaults } from '../http/call.ts';
-import { withBuiltIns } from '../http/probes.ts';
+import { json } from '../http/json-body.ts';
+import { anonymous, type Route, route, routeDefaults } from '../http/route.ts';
+import { withBuiltIns } from '../http/built-in-routes.ts';
 import {
   list,
   object,
   oneOf,
   optional,
   queryParameters,
-  type Shape,
+  type Schema,
   text,
   uuid,
   withoutNul,
-} from '../http/shape.ts';
+} from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
-import * as audit from './audit.ts';
 import { bearer, bearerOrCookie, withRightsLost } from './guard.ts';
 import * as keys from './keys.ts';
-import {
-  changePassword,
-  login,
-  logout,
-  loginShape,
-  lookUpSession,
-  passwordChangeShape,
-} from './login.ts';
-import { auditShape, keyShape, sessionShape, userShape } from './model.ts';
-import { limit, page, pageQuery } from './paging.ts';
+import * as login from './login.ts';
+import { auditSchema, keySchema, outcomeSchema, sessionSchema, userSchema } from './model.ts';
+import * as lists from './lists.ts';
 import type { IdentityService } from './service.ts';
+import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
 import { EVENTS } from './store/audit.ts';
 import * as users from './users.ts';
-import { verify } from './verify.ts';
+import { forwardAuth } from './verify.ts';
 
 const sessionBody = json(
   object({ session: text({ description: 'The session token that login returned' }) }),
@@ -38,16 +31,16 @@ const sessionBody = json(
 const sessionQuery = queryParameters({
   session: text({ description: 'The session token, Base64 encoded' }),
 });
-const userPath = object({ user_id: uuid() });
-const nil: Shape<null> = { schema: { nullable: true, enum: [null] }, read: () => null };
+const oneUser = { pattern: '/api/user/{user_id}', path: object({ user_id: uuid() }) } as const;
+const nil: Schema<null> = { jsonSchema: { nullable: true, enum: [null] }, read: () => null };
 
-const password = text({ max: 4_096 }); // longer than any accepted one, as for names: only bounds the work
+/** Longer than any accepted one, as for names: only bounds the work. */
+const password = text({ max: 4_096 });
 const otp = optional(
   text({ max: 64, description: 'A code of the second factor, if the user has one' }),
 );
 const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password, otp });
 
-const sessionsOf = optional(uuid('Only the sessions of the user with this id'));
 const involving = optional(uuid('Only what this user did, or what was done to them'));
 
 const open = { ...routeDefaults, method: 'POST', guard: anonymous } as const;
@@ -55,6 +48,8 @@ const open = { ...routeDefaults, method: 'POST', guard: anonymous } as const;
 const read = { ...routeDefaults, method: 'GET', guard: bearer } as const;
 const write = { ...read, method: 'POST' } as const;
 const remove = { ...read, method: 'DELETE' } as const;
+const revoke = { ...remove, reply: outcomeSchema('REVOKED') } as const;
+const pages = { ...read, paged: 'always', errors: ['forbidden'] } as const;
 
 const rows: ReadonlyArray<Route<IdentityService>> = [
   route({
@@ -62,8 +57,8 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     pattern: '/api/auth/login',
     summary: 'Log in: username and password to a session token',
     body: json(credentials),
-    reply: loginShape,
-    handle: login,
+    reply: login.loginSchema,
+    handle: login.login,
     errors: [
       'invalid_credentials',
       'second_factor_needed',
@@ -80,16 +75,16 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     body: sessionBody,
     reply: nil,
     errors: ['invalid_body', 'service_failed'],
-    handle: logout,
+    handle: login.logout,
   }),
   route({
     ...open,
     pattern: '/api/auth/session',
     summary: 'The active session of this token',
     body: sessionBody,
-    reply: sessionShape,
+    reply: sessionSchema,
     errors: ['invalid_session', 'service_failed'],
-    handle: lookUpSession,
+    handle: login.lookUpSession,
   }),
   route({
     ...write,
@@ -97,8 +92,8 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary:
       'Change your own password; all your sessions end, and the reply has the token of a new one',
     body: json(object({ current_password: password, new_password: password }, 'rejected')),
-    handle: changePassword,
-    reply: passwordChangeShape,
+    handle: login.changePassword,
+    reply: login.passwordChangeSchema,
     errors: ['invalid_body', 'invalid_credentials', 'forbidden', 'too_many_requests'],
   }),
   route({
@@ -109,64 +104,61 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     reply: nil,
     errors: ['forbidden'],
     query: queryParameters({ require: optional(oneOf('super_admin')) }),
-    handle: verify,
+    handle: forwardAuth,
   }),
   route({
     ...read,
     pattern: '/api/user/',
-    reply: list(userShape),
+    reply: list(userSchema),
     paged: 'if asked',
-    handle: users.list,
+    handle: lists.users,
     summary:
       'Users, oldest first, all or a page; without super administrator rights, only yourself',
-    query: queryParameters({ page: optional(page), limit: optional(limit) }),
+    query: queryParameters({ page: optional(lists.page), limit: optional(lists.limit) }),
   }),
   route({
     ...write,
     pattern: '/api/user/',
     summary: 'Create a user',
-    body: json(users.newUserShape),
+    body: json(users.newUserSchema),
     success: 201,
-    reply: userShape,
+    reply: userSchema,
     errors: ['invalid_body', 'forbidden', 'conflict'],
     handle: users.create,
   }),
   route({
     ...read,
-    pattern: '/api/user/{user_id}',
+    ...oneUser,
     summary: 'One user',
-    path: userPath,
-    reply: userShape,
+    reply: userSchema,
     errors: ['forbidden', 'not_found'],
-    handle: users.show,
+    handle: users.showUser,
   }),
   route({
     ...write,
     method: 'PATCH',
-    pattern: '/api/user/{user_id}',
-    path: userPath,
-    body: json(users.userChangeShape),
+    ...oneUser,
+    body: json(users.userChangeSchema),
     summary: 'Change a user; without super administrator rights, only your own first and last name',
-    reply: users.changedUserShape,
+    reply: users.changedUserSchema,
     errors: ['forbidden', 'not_found', 'conflict'],
     handle: users.change,
   }),
   route({
     ...remove,
-    pattern: '/api/user/{user_id}',
-    path: userPath,
-    reply: users.deletionShape,
+    ...oneUser,
+    reply: outcomeSchema('DELETED'),
     summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
     errors: ['forbidden', 'not_found', 'conflict'],
     handle: users.remove,
   }),
   route({
     ...write,
+    ...oneUser,
     pattern: '/api/user/{user_id}/password',
     summary: "Set a user's password; the user's sessions end",
-    path: userPath,
     body: json(object({ password }, 'rejected')),
-    reply: users.changeShape,
+    reply: outcomeSchema('CHANGED'),
     errors: ['invalid_body', 'forbidden', 'not_found', 'conflict'],
     handle: users.setPasswordOf,
   }),
@@ -175,44 +167,39 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     pattern: '/api/key/',
     summary: 'Create an API key, which is shown only once',
     success: 201,
-    body: json(keys.newKeyShape),
-    reply: keyShape,
+    body: json(keys.newKeySchema),
+    reply: keySchema,
     errors: ['invalid_body', 'forbidden', 'not_found'],
     handle: keys.create,
   }),
   route({
-    ...read,
+    ...pages,
     pattern: '/api/key/',
-    reply: list(keyShape),
-    paged: 'always',
-    errors: ['forbidden'],
+    reply: list(keySchema),
     summary: 'API keys, newest first; without super administrator rights, only your own',
-    handle: keys.list,
+    handle: lists.keys,
     query: queryParameters({
-      ...pageQuery,
+      ...lists.pageQuery,
       user: optional(uuid('Only the keys of the user with this id')),
     }),
   }),
   route({
-    ...remove,
+    ...revoke,
     pattern: '/api/key/{key_id}/revoke',
     summary: 'Revoke an API key',
     handle: keys.revoke,
     path: object({ key_id: uuid() }),
-    reply: sessions.revocationShape,
     errors: ['forbidden', 'not_found'],
   }),
   route({
-    ...read,
+    ...pages,
     pattern: '/api/session/',
-    reply: list(sessionShape),
-    paged: 'always',
-    errors: ['forbidden'],
+    reply: list(sessionSchema),
     summary: 'Sessions, newest first; without super administrator rights, only your own',
-    handle: sessions.list,
+    handle: lists.sessions,
     query: queryParameters({
-      ...pageQuery,
-      user: sessionsOf,
+      ...lists.pageQuery,
+      user: optional(uuid('Only the sessions of the user with this id')),
       active: optional(oneOf('true', 'false')),
     }),
   }),
@@ -221,42 +208,38 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     pattern: '/api/session/info',
     summary: 'The session of a token, even after its end',
     query: sessionQuery,
-    reply: sessionShape,
+    reply: sessionSchema,
     errors: ['forbidden', 'invalid_session_token'],
     handle: sessions.info,
   }),
   route({
-    ...remove,
+    ...revoke,
     pattern: '/api/session/revoke',
     summary: 'Revoke the session of a token',
     query: sessionQuery,
-    reply: sessions.revocationShape,
     errors: ['forbidden', 'invalid_session_token'],
     handle: sessions.revokeByToken,
   }),
   route({
-    ...remove,
+    ...revoke,
     pattern: '/api/session/{session_id}/revoke',
     summary: 'Revoke a session by its id',
     path: object({ session_id: uuid() }),
-    reply: sessions.revocationShape,
     errors: ['forbidden', 'not_found'],
     handle: sessions.revokeById,
   }),
   route({
-    ...remove,
+    ...revoke,
     pattern: '/api/session/revoke/all',
-    reply: sessions.revocationShape,
     errors: ['forbidden'],
     summary: "Revoke all sessions of all users, the caller's own included",
     handle: sessions.revokeAll,
   }),
   route({
-    ...remove,
+    ...revoke,
     pattern: '/api/session/revoke/all/user',
     summary: 'Revoke all sessions of one user',
     query: queryParameters({ user: uuid("The user's id") }),
-    reply: sessions.revocationShape,
     errors: ['forbidden', 'not_found'],
     handle: sessions.revokeAllOfUser,
   }),
@@ -264,47 +247,45 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     ...read,
     pattern: '/api/test/',
     summary: "The caller's user record and address",
-    reply: object({ ip: text(), user: userShape }),
+    reply: object({ ip: text(), user: userSchema }),
     errors: ['forbidden'],
-    handle: users.test,
+    handle: users.showSelf,
   }),
   route({
-    ...read,
+    ...pages,
     pattern: '/api/audit/',
     summary: 'The audit trail, newest first',
-    paged: 'always',
-    query: queryParameters({ ...pageQuery, user: involving, event: optional(oneOf(...EVENTS)) }),
-    reply: list(auditShape),
-    errors: ['forbidden'],
-    handle: audit.list,
+    query: queryParameters({
+      ...lists.pageQuery,
+      user: involving,
+      event: optional(oneOf(...EVENTS)),
+    }),
+    reply: list(auditSchema),
+    handle: lists.audit,
   }),
 ];
 
-const securitySchemes = {
-  bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'session:<base64-encoded token>' },
-  api_key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
-  cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
-  portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
-};
-const about = 'Users, passwords and sessions, for other programs and their users.';
-const api = {
+const API = {
   title: 'Gatehouse identity',
+  about: 'Users, passwords and sessions, for other programs and their users.',
   version: '0.0.1',
-  envelope: 'data',
-  securitySchemes,
-  about,
+  ...STYLE,
+  securitySchemes: {
+    bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'session:<base64-encoded token>' },
+    api_key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
+    cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
+    portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
+  },
 } as const;
 
-export const routes = withBuiltIns(rows.map(withRightsLost), api, 'service_failed');
+export const routes = withBuiltIns(rows.map(withRightsLost), API);
 
+/** @param site null without the sign-in pages */
 export async function createRoutes(site: Site | null): Promise<typeof routes> {
   if (!site) return routes;
-  const own = (await import('./signin/routes.ts')).portalRoutes(site);
-  const isReplaced = ({ pattern }: Route<IdentityService>) =>
-    own.some((row) => row.pattern === pattern);
-  return withBuiltIns(
-    [...rows.filter((row) => !isReplaced(row)), ...own].map(withRightsLost),
-    api,
-    'service_failed',
-  );
+  const { portalRoutes } = await import('./signin/routes.ts');
+  const portal = portalRoutes(site);
+  const replaced = new Set(portal.map(({ pattern }) => pattern));
+  const others = rows.filter(({ pattern }) => !replaced.has(pattern));
+  return withBuiltIns([...others, ...portal].map(withRightsLost), API);
 }

@@ -1,20 +1,21 @@
 import { readFileSync } from 'node:fs';
-import { text } from '../http/shape.ts';
-import { accountKey } from './model.ts';
+import { text } from '../http/schema.ts';
+import { accountKey, type User } from './model.ts';
 
 /** What names, addresses and new passwords may be. Pure functions, used by the settings as well. */
 
-/** Control characters, line separators, and characters that reverse the order of a line. */
-const CONTROL_CHARS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 /** The last five are not ignorable to Unicode, but shown as a space. */
 const UNSEEN = String.raw`\p{Cf}\p{Default_Ignorable_Code_Point}\u2800\u{13441}\u{13442}\u{16fe4}\u{1d159}`;
 const INVISIBLE = new RegExp(`[${UNSEEN}]`, 'u');
 const BLANK = new RegExp(`^[\\s${UNSEEN}]+$`, 'u');
 
-export const controlCharError = (value: string): string | null =>
-  CONTROL_CHARS.test(value) ? 'must not contain control characters' : null;
+/** Line separators and characters that change the direction of a text count as well. */
+export const controlCharError = (value: string) =>
+  /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u.test(value)
+    ? 'must not contain control characters'
+    : null;
 
-function nameError(name: string): string | null {
+function nameError(name: string) {
   // Otherwise two names could look the same.
   if (INVISIBLE.test(name)) return 'must not contain invisible characters';
   // NFKC expands some characters; an index entry takes about 2,700 bytes.
@@ -23,21 +24,23 @@ function nameError(name: string): string | null {
   );
 }
 
-/** @returns why a username is rejected, or null: it must be safe in a header, a log and a terminal */
-export const usernameError = (username: string): string | null =>
+/**
+ * @returns why a username is rejected, or null: it must be safe in a header, a log and a terminal
+ */
+export const usernameError = (username: string) =>
   username === username.trim() ? nameError(username) : 'must not begin or end with a space';
 
 /** Rejects only what cannot be an address. Whether it works shows when it is used. */
-export const emailError = (email: string): string | null =>
+export const emailError = (email: string) =>
   /^[^\s@]+@[^\s@]+$/.test(email)
     ? nameError(email)
     : 'must be an e-mail address, such as ada@example.org';
 
 /** Invisible characters are allowed, because they join emoji and the letters of some scripts. */
-export const personNameError = (name: string): string | null =>
+export const personNameError = (name: string) =>
   controlCharError(name) ?? (BLANK.test(name) ? 'must be empty or have a visible character' : null);
 
-export const nameShapes = {
+export const nameSchemas = {
   username: text({ min: 1, max: 255, check: usernameError }),
   email: text({ min: 3, max: 255, check: emailError }),
   first_name: text({ max: 255, check: personNameError }),
@@ -45,13 +48,8 @@ export const nameShapes = {
 };
 
 /** A user's own names, of which a password must not consist. */
-export type Names = Readonly<{
-  username: string;
-  email: string;
-  first_name?: string;
-  last_name?: string;
-}>;
-type PasswordRules = Readonly<{ minLength: number; words: readonly string[] }>;
+export type Names = Pick<User, 'username' | 'email'> &
+  Partial<Pick<User, 'first_name' | 'last_name'>>;
 
 /** Lengths count code points (NIST SP 800-63B). There are no composition rules (ASVS 6.2.5). */
 const PASSWORD_MAX_LENGTH = 1_024;
@@ -70,9 +68,9 @@ const WORDS = [
 /** @returns why a new password is rejected, or null */
 export function passwordError(
   password: string,
-  { minLength, words }: PasswordRules,
+  { minLength, words }: Readonly<{ minLength: number; words: readonly string[] }>,
   names: Names,
-): string | null {
+) {
   const characters = [...password.normalize('NFKC')];
   if (characters.length < minLength) return `must have at least ${minLength} characters`;
   if (characters.length > PASSWORD_MAX_LENGTH)
@@ -88,8 +86,11 @@ export function passwordError(
   return 'must not consist of names of the user or the service; choose several unrelated words';
 }
 
-/** Whether no other letters are left, as in `Gatehouse-1` (ASVS 6.2.11). A passphrase may contain these words. */
-function consistsOf(password: string, words: readonly string[]): boolean {
+/**
+ * Whether no other letters are left, as in `Gatehouse-1` (ASVS 6.2.11). A passphrase may contain
+ * these words.
+ */
+function consistsOf(password: string, words: readonly string[]) {
   const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
   // Single letters of an id, such as `u3x0cd`, are not words.
   const parts = words
@@ -105,11 +106,15 @@ function consistsOf(password: string, words: readonly string[]): boolean {
   );
 }
 
-let common = '';
+let common: string | null = null;
+
 /**
- * The 3,000 most common passwords of at least eight characters, in lower case, between newlines (ASVS 6.2.4). Source:
- * the ten million passwords that Mark Burnett published in 2015, as ranked in zxcvbn 4.4.2. Read at the first use and
- * kept, as one text: an array of strings would take four times as much memory.
+ * The 3,000 most common passwords of at least eight characters, in lower case, between newlines
+ * (ASVS 6.2.4). Source: the ten million passwords that Mark Burnett published in 2015, as ranked in
+ * zxcvbn 4.4.2. Read at the first use and kept, as one text: an array of strings would take four
+ * times as much memory.
  */
-export const commonPasswords = (): string =>
-  (common ||= `\n${readFileSync(new URL('common-passwords.txt', import.meta.url), 'utf8')}`);
+export function commonPasswords() {
+  common ??= `\n${readFileSync(new URL('common-passwords.txt', import.meta.url), 'utf8')}`;
+  return common;
+}

@@ -1,21 +1,24 @@
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
-import type { RequestInfo } from '../http/call.ts';
+import type { RequestInfo } from '../http/route.ts';
 import type { Failure } from '../http/errors.ts';
-import { createGuessLimit } from '../http/guesses.ts';
+import { createCredentialCheck, createLastSeen } from '../http/guard.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Account } from './model.ts';
-import { SCHEMA } from './schema.ts';
+import { SCHEMA } from './migrations.ts';
 import type { IdentitySettings, Portal } from './settings.ts';
 import { readThrottleSecret } from './store/audit.ts';
 
-const MAX_HELD = 512;
+const MAX_DELAYED = 512;
 const FACTORS = 'Second factors and passkeys, by event: right, wrong, throttled, added, removed.';
 
 export type PortalService = IdentityService & { readonly portal: Portal };
 
-/** Checks a typed code; loaded with SIGNIN_PAGES. @returns the methods of the login, such as `password, totp` */
+/**
+ * Checks a typed code; loaded with SIGNIN_PAGES.
+ * @returns the methods of the login, such as `password, totp`
+ */
 export type CheckCode = (
   service: IdentityService,
   request: RequestInfo,
@@ -45,8 +48,9 @@ export function createIdentity(
     ...options,
     ...context,
     database,
-    limitGuesses: createGuessLimit(),
-    held: createLimiter(MAX_HELD, 0, 'a throttled login'), // throttled logins whose answer is delayed
+    checkCredential: createCredentialCheck(),
+    /** Limits the throttled logins whose answer is delayed. */
+    delayedAnswers: createLimiter(MAX_DELAYED, 0, 'a throttled login'),
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
     reportFactor(
       factor: string,
@@ -57,8 +61,11 @@ export function createIdentity(
       const isAttack = event === 'wrong' || event === 'throttled';
       log[isAttack ? 'warn' : 'info'](`second factor ${event}`, { factor, user_id: userId });
     },
-    pendingLastSeen: new Set<string>(), // ids of sessions and keys in use, written in the background
-    throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
+    lastSeen: createLastSeen(), // of sessions and keys
+    async throttleSecret() {
+      secret ??= await readThrottleSecret(database);
+      return secret;
+    },
     readiness: createReadiness(database, SCHEMA, log),
   };
 }

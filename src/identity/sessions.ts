@@ -1,97 +1,68 @@
 import { Failure } from '../http/errors.ts';
-import { object, oneOf, text } from '../http/shape.ts';
-import { actorOf } from './audit.ts';
 import { viewSession } from './model.ts';
-import { pageReply } from './paging.ts';
-import { type Ask, forbidden, may } from './policy.ts';
+import { forbidden, type IdentityCall, may, unknown } from './policy.ts';
 import type { IdentityService } from './service.ts';
-import type { Page } from './store/rows.ts';
-import * as store from './store/sessions.ts';
+import { actorOf } from './store/audit.ts';
+import * as store from './store/session-ends.ts';
+import { findSessionByToken, findSessionOwner } from './store/sessions.ts';
 import { findUser } from './store/users.ts';
 import { parseSessionToken } from './token.ts';
-import { unknownUser } from './users.ts';
 
 type ByToken = { session: string };
-type ListQuery = Page & { user: string | undefined; active: 'true' | 'false' | undefined };
-
-export const revocationShape = object({ message: text(), status: oneOf('REVOKED') });
 
 export function endedText(count: store.EndedCount = 0): string {
   if (count === null) return 'All open sessions';
-  return count > store.MAX_COUNT
-    ? 'More than 10,000 sessions'
-    : `${count} session${count === 1 ? '' : 's'}`;
+  if (count > store.MAX_COUNT) return 'More than 10,000 sessions';
+  return `${count} session${count === 1 ? '' : 's'}`;
 }
 
 const revoked = (count: store.EndedCount) => ({
   data: { message: `${endedText(count)} revoked.`, status: 'REVOKED' as const },
 });
-const actor = ({ caller, request }: Ask<unknown, unknown>) => actorOf(caller, request);
-
-export async function list(
-  { caller, query, request }: Ask<unknown, ListQuery>,
-  service: IdentityService,
-) {
-  const { user, active } = query;
-  if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
-  // Without a filter, a super administrator gets all sessions and everyone else their own.
-  const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
-  if (userId === undefined) return forbidden(caller);
-  const filter = { userId, active: active === undefined ? null : active === 'true' };
-  return pageReply(
-    request.path,
-    query,
-    await store.listSessions(service, query, filter),
-    viewSession,
-  );
-}
 
 /** By its token, even after its end. */
-export async function findSession(given: string, service: IdentityService) {
-  const token = parseSessionToken(given);
-  return token === null ? null : store.findSessionByToken(service, token);
+export async function findSession(encoded: string, service: IdentityService) {
+  const digest = parseSessionToken(encoded);
+  return digest === null ? null : findSessionByToken(service, digest);
 }
 
 /** The holder of a token may read and revoke its session. */
-export async function info({ query }: Ask<unknown, ByToken>, service: IdentityService) {
+export async function info({ query }: IdentityCall<unknown, ByToken>, service: IdentityService) {
   const session = await findSession(query.session, service);
   return session ? { data: viewSession(session) } : new Failure('invalid_session_token');
 }
 
-export async function revokeByToken(call: Ask<unknown, ByToken>, service: IdentityService) {
-  const session = await findSession(call.query.session, service);
+export async function revokeByToken(
+  { caller, query, request }: IdentityCall<unknown, ByToken>,
+  service: IdentityService,
+) {
+  const session = await findSession(query.session, service);
   if (!session) return new Failure('invalid_session_token');
-  return revoked(
-    await store.endSession(
-      service.database,
-      actor(call),
-      session.id,
-      'session.revoked',
-      session.user_id,
-    ),
-  );
+  const actor = actorOf(caller, request);
+  return revoked(await store.revokeSession(service.database, actor, session.id, session.user_id));
 }
 
-export async function revokeById(call: Ask<{ session_id: string }>, { database }: IdentityService) {
-  const id = call.path.session_id;
-  const ownerId = await store.findSessionOwner(database, id);
-  if (ownerId === null)
-    return new Failure('not_found', { message: 'There is no session with this id.' });
-  if (!may(call.caller, 'revoke a session by its id', ownerId)) return forbidden(call.caller);
-  return revoked(await store.endSession(database, actor(call), id, 'session.revoked', ownerId));
+export async function revokeById(
+  { caller, path, request }: IdentityCall<{ session_id: string }>,
+  { database }: IdentityService,
+) {
+  const id = path.session_id;
+  const ownerId = await findSessionOwner(database, id);
+  if (ownerId === null) return unknown('session');
+  if (!may(caller, 'revoke a session by its id', ownerId)) return forbidden(caller);
+  return revoked(await store.revokeSession(database, actorOf(caller, request), id, ownerId));
 }
 
-export async function revokeAll(call: Ask, { database }: IdentityService) {
-  if (!may(call.caller, 'revoke sessions of every user')) return forbidden(call.caller);
-  return revoked(await store.revokeSessions(database, actor(call), null));
+export async function revokeAll({ caller, request }: IdentityCall, { database }: IdentityService) {
+  if (!may(caller, 'revoke sessions of every user')) return forbidden(caller);
+  return revoked(await store.revokeSessions(database, actorOf(caller, request), null));
 }
 
 export async function revokeAllOfUser(
-  call: Ask<unknown, { user: string }>,
+  { caller, query, request }: IdentityCall<unknown, { user: string }>,
   { database }: IdentityService,
 ) {
-  const { user } = call.query;
-  if (!may(call.caller, 'revoke sessions of a user', user)) return forbidden(call.caller);
-  if (!(await findUser(database, user))) return unknownUser();
-  return revoked(await store.revokeSessions(database, actor(call), user));
+  if (!may(caller, 'revoke sessions of a user', query.user)) return forbidden(caller);
+  if (!(await findUser(database, query.user))) return unknown('user');
+  return revoked(await store.revokeSessions(database, actorOf(caller, request), query.user));
 }

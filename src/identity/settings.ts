@@ -1,30 +1,38 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
-import type { DatabaseAddress } from '../db/address.ts';
-import { nullable, object, text as textShape, validate } from '../http/shape.ts';
+import type { DatabaseAddress } from '../db/url.ts';
+import { Failure } from '../http/errors.ts';
+import { nullable, object, text as textSchema, validate } from '../http/schema.ts';
 import {
-  DAY,
   earlierSecrets,
+  list,
+  matching,
   number,
   numberOrOff,
   oneOf,
   secret,
+  secretValues,
   type SettingsInput,
   text,
   toggle,
 } from '../runtime/variables.ts';
-import { nameShapes, passwordError } from './rules.ts';
+import { nameSchemas, passwordError } from './rules.ts';
+import { DAY } from '../runtime/duration.ts';
 
 export const PORT = 3000;
-/** The specification wraps replies in `data`, and requires 500 from identity when its database fails. */
-export const STYLE = { envelope: 'data', unavailable: 'service_failed' } as const;
+/**
+ * The specification wraps replies in `data`, and requires 500 from identity when its database
+ * fails.
+ */
+export const STYLE = { wrapping: 'data', unavailable: 'service_failed' } as const;
 export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_'];
 
-/** Scheme, host and port, as browsers send them. Without TLS, cookies would be readable on the way. */
-function isOrigin(text: string): boolean {
+/**
+ * Scheme, host and port, as browsers send them. Without TLS, cookies would be readable on the way.
+ */
+function checkOrigin(text: string): string | null {
   const url = URL.canParse(text) ? new URL(text) : null;
-  return (
-    url?.origin === text && (url.protocol === 'https:' || /^(.+\.)?localhost$/.test(url.hostname))
-  );
+  const isProtected = url?.protocol === 'https:' || /^(.+\.)?localhost$/.test(url?.hostname ?? '');
+  return url?.origin === text && isProtected ? null : ORIGIN;
 }
 const ORIGIN =
   'an origin such as https://login.example.org, with https unless the host is localhost';
@@ -35,22 +43,18 @@ export const VARIABLES = {
   ADMIN_PASSWORD: text(null),
   ADMIN_EMAIL: text('admin@localhost'),
   PASSWORD_MIN_LENGTH: number(8, 8, 64),
-  PASSWORD_WORDS: text(null),
+  PASSWORD_WORDS: list(),
   SESSION_TTL: number(DAY, 60, 366 * DAY),
   SESSION_IDLE_TTL: numberOrOff(300, 366 * DAY),
   SESSION_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
   AUDIT_RETENTION: number(365 * DAY, DAY, 3_660 * DAY),
   SIGNIN_PAGES: toggle('off'),
-  SIGNIN_ORIGIN: text('http://localhost:3000', (value) => (isOrigin(value) ? null : ORIGIN)),
-  RETURN_ORIGINS: text(null, (value) =>
-    value.split(',').every(isOrigin) ? null : `${ORIGIN}; a comma separates two`,
-  ),
+  SIGNIN_ORIGIN: text('http://localhost:3000', checkOrigin),
+  RETURN_ORIGINS: list(checkOrigin),
   IDENTITY_SECRET: secret(),
   IDENTITY_SECRET_PREVIOUS: earlierSecrets(0),
   REQUIRE_SECOND_FACTOR: oneOf('off', ['off', 'super_admin', 'all']),
-  COOKIE_DOMAIN: text(null, (value) =>
-    /^([a-z0-9-]+\.)+[a-z0-9-]+$/.test(value) ? null : 'a domain with a dot',
-  ),
+  COOKIE_DOMAIN: text(null, matching(/^([a-z0-9-]+\.)+[a-z0-9-]+$/, 'a domain with a dot')),
 } as const;
 
 export type IdentitySettings = ReturnType<typeof read>;
@@ -59,28 +63,20 @@ export type Portal = NonNullable<IdentitySettings['portal']>;
 
 export function read({
   values,
-  database,
+  requireDatabase,
   findings,
 }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const {
-    ADMIN_USERNAME: username,
-    ADMIN_EMAIL: email,
-    ADMIN_PASSWORD,
-    PASSWORD_SCRYPT: cost,
-  } = values;
-  const words = (values.PASSWORD_WORDS ?? '')
-    .split(',')
-    .map((word) => word.trim())
-    .filter(Boolean);
-  const admin = { username, email, password: ADMIN_PASSWORD };
-  const rules = { minLength: values.PASSWORD_MIN_LENGTH, words };
-  const password = nullable(textShape({ check: (value) => passwordError(value, rules, admin) }));
+  const { ADMIN_USERNAME: username, ADMIN_EMAIL: email, PASSWORD_SCRYPT: cost } = values;
+  const admin = { username, email, password: values.ADMIN_PASSWORD };
+  const rules = { minLength: values.PASSWORD_MIN_LENGTH, words: values.PASSWORD_WORDS };
+  const password = nullable(textSchema({ check: (value) => passwordError(value, rules, admin) }));
   const checked = validate(
-    object({ username: nameShapes.username, email: nameShapes.email, password }),
+    object({ username: nameSchemas.username, email: nameSchemas.email, password }),
     admin,
-    '',
+    'invalid_body',
   );
-  for (const { path, message } of checked.ok ? [] : checked.errors) {
+  const fields = checked instanceof Failure ? (checked.details.fields ?? []) : [];
+  for (const { path, message } of fields) {
     findings.problems.push(`ADMIN_${path.slice(1).toUpperCase()} ${message}.`);
   }
   findings.warnings.push(...costWarnings(cost));
@@ -89,32 +85,28 @@ export function read({
     REQUIRE_SECOND_FACTOR: requireSecondFactor,
     SIGNIN_ORIGIN: origin,
   } = values;
-  const { IDENTITY_SECRET: current, IDENTITY_SECRET_PREVIOUS: previous } = values;
+  const { IDENTITY_SECRET: secret, IDENTITY_SECRET_PREVIOUS: previous } = values;
+  // Those of TOTP are sealed under the first and open under all.
+  const secrets = secretValues('IDENTITY_SECRET', secret, previous, findings);
   const host = new URL(origin).hostname;
   if (cookieDomain !== null && !`.${host}`.endsWith(`.${cookieDomain}`)) {
     findings.problems.push(
       `COOKIE_DOMAIN must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`,
     );
   }
-  if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && current)) {
+  if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && secret)) {
     findings.problems.push('REQUIRE_SECOND_FACTOR needs SIGNIN_PAGES=on and IDENTITY_SECRET.');
   }
-  if (current === null && previous.length > 0) {
-    findings.problems.push('IDENTITY_SECRET_PREVIOUS requires IDENTITY_SECRET.');
-  }
-  const returnOrigins = values.RETURN_ORIGINS?.split(',') ?? [];
-  // Those of TOTP are sealed under the first and open under all.
-  const secrets = current === null ? [] : [current, ...previous];
   const portal = {
     origin,
     host,
-    returnOrigins,
+    returnOrigins: values.RETURN_ORIGINS,
     cookieDomain,
     secrets,
     requireSecondFactor,
   } as const;
   return {
-    database,
+    database: requireDatabase(),
     portal: values.SIGNIN_PAGES ? portal : null,
     admin,
     passwords: { ...rules, cost },

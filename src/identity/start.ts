@@ -1,28 +1,64 @@
+import { randomToken } from '../crypto/token.ts';
 import { createDatabase } from '../db/pool.ts';
-import { bindRoutes } from '../http/call.ts';
+import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
+import { SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
-import { SCHEMA } from './schema.ts';
-import { createIdentity } from './service.ts';
+import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
-import { anyUserExists } from './store/users.ts';
+import { COMMAND_LINE } from './store/audit.ts';
+import { createJobs } from './store/housekeeping.ts';
+import { anyUserExists, insertUser, takeNamedLock } from './store/users.ts';
+import { hashOf } from './users.ts';
 
 export async function start(settings: IdentitySettings, context: ServiceContext) {
   const { database: address, admin, ...options } = settings;
   const { portal } = options;
   const database = createDatabase(address, SCHEMA.name, context.log, context.metrics);
-  const factors = portal && (await import('./factors/codes.ts'));
-  const checkCode = factors && { checkCode: factors.createCodeCheck(portal.secrets) };
+  const codes = portal && (await import('./factors/codes.ts'));
+  const checkCode = codes && { checkCode: codes.checkCode };
   const service = { ...createIdentity(options, database, context), ...checkCode };
-  const { createJobs } = await import('./store/housekeeping.ts');
   return {
     routes: bindRoutes(await createRoutes(portal && context.site), service),
     storage: { database, schema: SCHEMA },
     async firstRun() {
-      await factors?.reportKeys(service);
-      if (await database.read(anyUserExists)) return;
-      await (await import('./administrator.ts')).createFirstAdministrator(admin, service, context);
+      await codes?.reportTotpKeys(service);
+      await createFirstAdministrator(admin, service);
     },
     jobs: createJobs(service),
   };
+}
+
+const CHANGE_SOON =
+  'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
+
+/** Creates a super administrator, if there is no user. */
+async function createFirstAdministrator(
+  { username, email, password }: IdentitySettings['admin'],
+  { database, passwords, announce, handOut }: IdentityService,
+) {
+  if (await database.read(anyUserExists)) return;
+  const generated = randomToken();
+  const administrator = {
+    username,
+    email,
+    first_name: '',
+    last_name: '',
+    enabled: true,
+    verified: true,
+    super_admin: true,
+    password_hash: await hashOf(password ?? generated, { passwords }),
+    password_generated: password === null,
+  };
+  // Replicas that start together run this one after the other, and all but the first find a user.
+  const credential = await database.transaction(async (sql) => {
+    await takeNamedLock(sql, 'first administrator');
+    if (await anyUserExists(sql)) return null;
+    await insertUser(sql, COMMAND_LINE, administrator);
+    if (password !== null) return 'the password of ADMIN_PASSWORD';
+    // Handed out before the commit: without the password, the administrator would be of no use.
+    return `password ${await handOut('admin-password', generated)}\n${CHANGE_SOON}`;
+  });
+  if (credential === null) return;
+  announce(`identity: created the first administrator "${username}" with ${credential}`);
 }

@@ -1,39 +1,29 @@
-import { hashPassword } from '../crypto/password.ts';
-import { type Database, Duplicate } from '../db/pool.ts';
+import { hashPassword } from './passwords.ts';
+import { Duplicate } from '../db/errors.ts';
+import type { Database } from '../db/pool.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import {
   boolean,
   type Infer,
   integer,
   object,
-  oneOf,
   optional,
   text,
   withDefault,
-} from '../http/shape.ts';
+} from '../http/schema.ts';
 import type { Limiter } from '../runtime/limiter.ts';
-import { actorOf } from './audit.ts';
 import { type User, userMembers, viewUser } from './model.ts';
-import { FIRST_PAGE, pageReply } from './paging.ts';
-import { type Ask, forbidden, may } from './policy.ts';
-import { type Names, nameShapes, passwordError } from './rules.ts';
+import { forbidden, type IdentityCall, invalid, may, unknown } from './policy.ts';
+import { type Names, nameSchemas, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
-import type { Actor } from './store/audit.ts';
-import {
-  type ChangedUser,
-  eachUser,
-  findUser,
-  insertUser,
-  listUsers,
-  type Obstacle,
-  updateUser,
-} from './store/users.ts';
+import { type Actor, actorOf } from './store/audit.ts';
+import * as store from './store/users.ts';
 
-const { username, email, first_name, last_name } = nameShapes;
+const { username, email, first_name, last_name } = nameSchemas;
 
 /** Names and addresses are stored as given and compared by `accountKey`. */
-export const newUserShape = object(
+export const newUserSchema = object(
   {
     username,
     email,
@@ -49,7 +39,7 @@ export const newUserShape = object(
   'rejected',
 );
 
-export const userChangeShape = object(
+export const userChangeSchema = object(
   {
     username: optional(username),
     email: optional(email),
@@ -67,34 +57,32 @@ const revokedKeys = integer({
   max: 2 ** 31 - 1,
   description: 'After the end of administrator rights',
 });
-export const changedUserShape = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
-export const deletionShape = object({ message: text(), status: oneOf('DELETED') });
-export const changeShape = object({ message: text(), status: oneOf('CHANGED') });
+export const changedUserSchema = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
 
-type NewUser = Infer<typeof newUserShape>;
-type UserChange = Infer<typeof userChangeShape>;
+type NewUser = Infer<typeof newUserSchema>;
+type UserChange = Infer<typeof userChangeSchema>;
 type OfUser = { user_id: string };
-type ListQuery = Record<'page' | 'limit', number | undefined>;
 
 /** Users change only these members themselves (ASVS 8.2.3). */
 const OWN_MEMBERS = ['first_name', 'last_name'];
 
-/** `hashing` limits the hashes at once. Generated passwords expire unless they are changed (ASVS 6.4.1). */
+/**
+ * `hashing` limits the hashes at once. Generated passwords expire unless they are changed (ASVS
+ * 6.4.1).
+ */
 export type Hashing = Pick<IdentitySettings, 'passwords'> &
   Readonly<{ hashing?: Limiter; areGenerated?: boolean }>;
 
 /** New passwords have priority over logins from unknown networks. */
-export const hashOf = (
-  password: string,
-  { passwords: { cost }, hashing }: Hashing,
-): Promise<string> =>
+export const hashOf = (password: string, { passwords: { cost }, hashing }: Hashing) =>
   hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost);
+
+const NO_PASSWORD = { password_hash: null, password_generated: false };
 
 /** @returns the columns of a new password, or why it is rejected */
 async function hashNewPassword(password: string, hashing: Hashing, names: Names) {
   const message = passwordError(password, hashing.passwords, names);
-  if (message !== null)
-    return new Failure('invalid_body', { fields: [{ path: '/password', message }] });
+  if (message !== null) return invalid('/password', message);
   return {
     password_hash: await hashOf(password, hashing),
     password_generated: hashing.areGenerated ?? false,
@@ -104,16 +92,15 @@ async function hashNewPassword(password: string, hashing: Hashing, names: Names)
 export async function createUser(
   database: Database,
   actor: Actor,
-  given: NewUser,
+  { password, ...user }: NewUser,
   hashing: Hashing,
 ) {
-  const { password, ...user } = given;
-  const none = { password_hash: null, password_generated: false };
-  const columns = password === undefined ? none : await hashNewPassword(password, hashing, user);
+  const columns =
+    password === undefined ? NO_PASSWORD : await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
-  return unlessTaken(() =>
-    database.transaction((sql) => insertUser(sql, actor, { ...user, ...columns })),
-  );
+  return database
+    .transaction((sql) => store.insertUser(sql, actor, { ...user, ...columns }))
+    .catch(conflictOf);
 }
 
 /** @param change omitted members stay as they are; an empty change does nothing */
@@ -122,93 +109,65 @@ export async function changeUser(
   actor: Actor,
   id: string,
   change: Partial<UserChange>,
-) {
-  const given = Object.entries(change).filter(([, value]) => value !== undefined);
-  if (given.length === 0) return outcomeOf((await findUser(database, id)) ?? 'unknown');
+): Promise<store.ChangedUser | Failure<'not_found' | 'conflict'>> {
+  const members = Object.entries(change).filter(([, value]) => value !== undefined);
+  if (members.length === 0) return (await store.findUser(database, id)) ?? unknown('user');
   // Member names and flags only: never a caller's text.
-  const detail = given
+  const detail = members
     .map(([name, value]) => (typeof value === 'boolean' ? `${name}=${value}` : name))
     .join(' ');
   const entry = { event: 'user.changed', actor, detail } as const;
-  return unlessTaken(async () =>
-    outcomeOf(await updateUser(database, entry, id, Object.fromEntries(given))),
-  );
+  const changed = store.changeUser(database, entry, id, Object.fromEntries(members));
+  return (await changed.catch(conflictOf)) ?? unknown('user');
 }
 
-/** Sets a user's password and ends that user's sessions. @param before the hash of the password to replace */
+/**
+ * Sets a user's password and ends that user's sessions.
+ * @param expectedHash if given, nothing is changed under another
+ */
 export async function setPassword(
-  db: Database,
+  database: Database,
   actor: Actor,
   id: string,
   password: string,
   hashing: Hashing,
-  before?: string | null,
+  expectedHash?: string | null,
 ) {
-  const user = await findUser(db, id);
-  if (!user) return unknownUser();
+  const user = await store.findUser(database, id);
+  if (!user) return unknown('user');
   const columns = await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
-  return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, columns, before));
+  const changed = await store.setPasswordHash(database, actor, id, columns, expectedHash);
+  return changed ?? unknown('user');
 }
 
 export const removeUser = async (database: Database, actor: Actor, id: string) =>
-  outcomeOf(await updateUser(database, { event: 'user.deleted', actor }, id, 'delete'));
-
-export const unknownUser = () =>
-  new Failure('not_found', { message: 'There is no user with this id.' });
+  (await store.deleteUser(database, actor, id).catch(conflictOf)) ?? unknown('user');
 
 /** What a change of a user also did, as a sentence after a space; empty for nothing. */
-export const revokedKeysText = ({ revoked_keys: count = 0 }: ChangedUser): string =>
-  count === 0
-    ? ''
-    : ` Revoked ${count} key${count === 1 ? '' : 's'} without a user that they had created.`;
-
-function outcomeOf(outcome: ChangedUser | Obstacle) {
-  if (outcome === 'unknown') return unknownUser();
-  if (outcome !== 'last administrator') return outcome;
-  const what = 'the last enabled super administrator whose password does not expire';
-  return new Failure('conflict', { message: `This is ${what}. Add another one first.` });
+export function revokedKeysText({ revoked_keys: count = 0 }: store.ChangedUser) {
+  if (count === 0) return '';
+  return ` Revoked ${count} key${count === 1 ? '' : 's'} without a user that they had created.`;
 }
 
-async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conflict'>> {
-  try {
-    return await work();
-  } catch (error) {
-    if (!(error instanceof Duplicate)) throw error;
-    const path = error.constraint === 'users_email_key' ? '/email' : '/username';
-    const fields = [{ path, message: 'is taken by another user' }];
-    return new Failure('conflict', { message: 'Another user has this name or address.', fields });
+const LAST_ADMINISTRATOR =
+  'This is the last enabled super administrator whose password does not expire. Add another one first.';
+
+function conflictOf(error: unknown) {
+  if (error instanceof store.LastAdministrator) {
+    return new Failure('conflict', { message: LAST_ADMINISTRATOR });
   }
+  if (!(error instanceof Duplicate)) throw error;
+  const path = error.constraint === 'users_email_key' ? '/email' : '/username';
+  const fields = [{ path, message: 'is taken by another user' }];
+  return new Failure('conflict', { message: 'Another user has this name or address.', fields });
 }
 
 const reply = <Code extends ErrorCode>(outcome: User | Failure<Code>) =>
   outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
 
-/** All users for a super administrator, otherwise the caller alone. A page only if one is requested. */
-export async function list(
-  { caller, query, request }: Ask<unknown, ListQuery>,
-  { database }: IdentityService,
-) {
-  const isPaged = query.page !== undefined || query.limit !== undefined;
-  const page = { page: query.page ?? FIRST_PAGE.page, limit: query.limit ?? FIRST_PAGE.limit };
-  const [mayListAll, self] = [may(caller, 'list every user'), caller.user ? [caller.user] : []];
-  if (!isPaged)
-    return mayListAll ? { items: viewEach(eachUser(database)) } : { data: self.map(viewUser) };
-  const own = { rows: page.page === 1 ? self : [], total: self.length };
-  return pageReply(
-    request.path,
-    page,
-    mayListAll ? await listUsers(database, page) : own,
-    viewUser,
-  );
-}
-
-async function* viewEach(batches: AsyncIterable<readonly User[]>) {
-  for await (const batch of batches) yield batch.map(viewUser);
-}
-
 export async function create(
-  { caller, body, request }: Ask<unknown, unknown, NewUser>,
+  { caller, body, request }: IdentityCall<unknown, unknown, NewUser>,
   service: IdentityService,
 ) {
   const isAllowed =
@@ -218,14 +177,17 @@ export async function create(
   return reply(await createUser(service.database, actorOf(caller, request), body, service));
 }
 
-export async function show({ caller, path }: Ask<OfUser>, { database }: IdentityService) {
+export async function showUser(
+  { caller, path }: IdentityCall<OfUser>,
+  { database }: IdentityService,
+) {
   if (!may(caller, 'read a user', path.user_id)) return forbidden(caller);
-  return reply((await findUser(database, path.user_id)) ?? unknownUser());
+  return reply((await store.findUser(database, path.user_id)) ?? unknown('user'));
 }
 
 /** If a single member is forbidden, nothing is changed. */
 export async function change(
-  { caller, path, body, request }: Ask<OfUser, unknown, Partial<UserChange>>,
+  { caller, path, body, request }: IdentityCall<OfUser, unknown, Partial<UserChange>>,
   { database }: IdentityService,
 ) {
   const isOwn = Object.entries(body).every(
@@ -240,7 +202,7 @@ export async function change(
 }
 
 export async function remove(
-  { caller, path, request }: Ask<OfUser>,
+  { caller, path, request }: IdentityCall<OfUser>,
   { database }: IdentityService,
 ) {
   if (!may(caller, 'delete a user')) return forbidden(caller);
@@ -251,7 +213,7 @@ export async function remove(
 }
 
 export async function setPasswordOf(
-  { caller, path, body, request }: Ask<OfUser, unknown, { password: string }>,
+  { caller, path, body, request }: IdentityCall<OfUser, unknown, { password: string }>,
   service: IdentityService,
 ) {
   if (!may(caller, 'set the password of a user')) return forbidden(caller);
@@ -263,7 +225,7 @@ export async function setPasswordOf(
   };
 }
 
-export async function test({ request, caller }: Ask) {
+export async function showSelf({ request, caller }: IdentityCall) {
   const { user } = caller;
   if (user && may(caller, 'read oneself', user.id))
     return { data: { ip: request.address, user: viewUser(user) } };

@@ -1,29 +1,34 @@
-import { type Ask, forbidden } from './policy.ts';
+import { type Caller, type IdentityCall, forbidden } from './policy.ts';
 
-/**
- * Forward authentication for a proxy. Every header is always present, empty if need be, so that the proxy overwrites
- * what the client may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851) and
- * must remove the client's first.
- */
-export async function verify({
+/** Forward authentication for a proxy. */
+export async function forwardAuth({
   caller,
   query,
-}: Ask<unknown, { require: 'super_admin' | undefined }>) {
-  const { session, key, user } = caller;
-  if (query.require === 'super_admin' && user?.super_admin !== true) return forbidden(caller);
-  const headers = {
-    'X-Auth-User-Id': user?.id ?? '',
-    'X-Auth-Username': headerValue(user?.username ?? ''),
-    'X-Auth-Email': headerValue(user?.email ?? ''),
-    'X-Auth-Super-Admin': String(user?.super_admin ?? false),
-    'X-Auth-Session-Id': session?.id ?? '',
-    'X-Auth-Key-Id': key?.id ?? '',
-  };
-  return { data: null, headers };
+}: IdentityCall<unknown, { require: 'super_admin' | undefined }>) {
+  const isAdmin = caller.user?.super_admin === true;
+  if (query.require === 'super_admin' && !isAdmin) return forbidden(caller);
+  return { data: null, headers: callerHeaders(caller) };
 }
 
-/** Percent-encodes all but ASCII, and what separates or quotes values, such as `(`. `decodeURIComponent` reads it. */
-export const headerValue = (name: string): string =>
+/**
+ * Every header is always present, empty if need be, so that the proxy overwrites what the client
+ * may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851)
+ * and must remove the client's first.
+ */
+export const callerHeaders = ({ session, key, user }: Caller) => ({
+  'X-Auth-User-Id': user?.id ?? '',
+  'X-Auth-Username': headerValue(user?.username ?? ''),
+  'X-Auth-Email': headerValue(user?.email ?? ''),
+  'X-Auth-Super-Admin': String(user?.super_admin ?? false),
+  'X-Auth-Session-Id': session?.id ?? '',
+  'X-Auth-Key-Id': key?.id ?? '',
+});
+
+/**
+ * Percent-encodes all but ASCII, and what separates or quotes values, such as `(`.
+ * `decodeURIComponent` reads it.
+ */
+export const headerValue = (name: string) =>
   name.replace(/[^\w .@+!#$&'*/=?^`{|}~-]/gu, (character) =>
     Buffer.from(character).toString('hex').toUpperCase().replace(/../g, '%$&'),
   );

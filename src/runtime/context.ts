@@ -8,18 +8,23 @@ type SiteParts = 'SITE_FOOTER' | 'SITE_COLOR' | 'SITE_LOGO_FILE';
 export type Site = Readonly<{ SITE_NAME: string } & Record<SiteParts, string | null>>;
 
 /** What the process provides to each service. */
-export interface ServiceContext {
-  readonly log: Log;
-  readonly metrics: Metrics;
-  /** This service's share of the slots of the process: each password hash takes memory and a thread. */
-  readonly hashing: Limiter;
-  readonly site: Site;
+export type ServiceContext = Readonly<{
+  log: Log;
+  metrics: Metrics;
+  /**
+   * This service's share of the slots of the process: each password hash takes memory and a thread.
+   */
+  hashing: Limiter;
+  site: Site;
   /** False until the first run is done, and again once the process shuts down. */
-  readonly isServing: () => boolean;
+  isServing: () => boolean;
   /** Tells the operator something once, as plain text outside the log. */
-  readonly announce: (text: string) => void;
-  /** Writes a generated secret to the operator's file of this name, if there is one. @returns what to announce of it */
-  readonly handOut: (name: string, secret: string) => Promise<string>;
+  announce: (text: string) => void;
+  /**
+   * Writes a generated secret to the operator's file of this name, if there is one.
+   * @returns what to announce of it
+   */
+  handOut: (name: string, secret: string) => Promise<string>;
   /** For output other than log lines. */
-  readonly stdout: Writable;
-}
+  stdout: Writable;
+}>;

@@ -9,7 +9,10 @@ export class Unavailable extends Error {
   }
 }
 
-/** Work was rejected before it started, to protect the process. Always answered 503 with `Retry-After`. */
+/**
+ * Work was rejected before it started, to protect the process. Always answered 503 with
+ * `Retry-After`.
+ */
 export class Overloaded extends Error {}
 
 /** Waiting does not help: the process prints the message and ends. */
@@ -23,8 +26,8 @@ export function codeOf(error: unknown): string {
 }
 
 /**
- * What a log may say about anything thrown. A foreign message may quote a secret, so of any other error only the kind
- * and the stack frames are logged.
+ * What a log may say about anything thrown. A foreign message may quote a secret, so of any other
+ * error only the kind and the stack frames are logged.
  */
 export function describeError(error: unknown): { readonly error: string; readonly stack?: string } {
   if (error instanceof Unavailable || error instanceof Overloaded) return { error: error.message };

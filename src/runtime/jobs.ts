@@ -5,18 +5,19 @@ import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
 /** Background work that repeats. */
-export interface Job {
-  readonly name: string;
-  readonly everySeconds: number;
+export type Job = Readonly<{
+  name: string;
+  everySeconds: number;
   /** Does one small batch. True means that there is more to do now. */
-  readonly batch: () => Promise<boolean | void>;
-}
+  batch: () => Promise<boolean | void>;
+}>;
 
 export const BATCH_ROWS = 500; // how many rows one batch removes at most
 
 /**
  * A job that removes rows in batches. Replicas may run it at the same time.
- * @param table with its schema  @param remove removes at most `limit` rows, and returns how many it removed
+ * @param table with its schema
+ * @param remove removes at most `limit` rows, and returns how many it removed
  */
 export function removalJob(
   metrics: Metrics,
@@ -38,14 +39,11 @@ export function removalJob(
 }
 
 /**
- * Runs each job in a loop of its own. A batch that fails is logged, counted and repeated after the interval.
+ * Runs each job in a loop of its own. A batch that fails is logged, counted and repeated after the
+ * interval.
  * @returns `stop` waits for the batch in progress
  */
-export function startJobs(
-  jobs: readonly Job[],
-  log: Log,
-  metrics: Metrics,
-): { stop(): Promise<void> } {
+export function startJobs(jobs: readonly Job[], log: Log, metrics: Metrics) {
   // Not `job`, which Prometheus sets itself.
   const countFailure = metrics.counter(
     'gatehouse_jobs_failed_total',
@@ -61,17 +59,17 @@ export function startJobs(
     // Replicas that start together must not all run their jobs in the same second.
     await pause(everySeconds * Math.random());
     while (!signal.aborted) {
-      const hasMore = await Promise.resolve()
-        .then(batch)
-        .catch((error: unknown) => {
-          countFailure([name]);
-          log.warn('background job failed', { job: name, ...describeError(error) });
-        });
-      if (!hasMore) await pause(everySeconds);
+      try {
+        if (await batch()) continue;
+      } catch (error) {
+        countFailure([name]);
+        log.warn('background job failed', { job: name, ...describeError(error) });
+      }
+      await pause(everySeconds);
     }
   });
   return {
-    async stop() {
+    async stop(): Promise<void> {
       stopping.abort();
       await Promise.all(loops);
     },

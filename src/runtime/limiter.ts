@@ -1,16 +1,23 @@
 import { Overloaded } from './errors.ts';
 
-/** Limits how much work runs at the same time and how much waits. Any more is rejected before it starts. */
+/**
+ * Limits how much work runs at the same time and how much waits. Any more is rejected before it
+ * starts.
+ */
 export interface Limiter {
   /**
-   * Runs the work when a slot is free, first come, first served. Throws `Overloaded` at once if the queue is full.
+   * Runs the work when a slot is free, first come, first served. Throws `Overloaded` at once if the
+   * queue is full.
    * @param hasPriority waits in a second queue of the same length that is served first
    */
   run<T>(work: () => Promise<T>, hasPriority?: boolean): Promise<T>;
   /** How much runs in all slots, and waits in all queues. */
   running(): number;
   waiting(): number;
-  /** A limiter of the same slots with queues of its own. All are served in turn: none waits for all of another. */
+  /**
+   * A limiter of the same slots with queues of its own. All are served in turn: none waits for all
+   * of another.
+   */
   share(): Limiter;
 }
 
@@ -21,28 +28,32 @@ export function createLimiter(slots: number, queueLength: number, what: string):
   let running = 0;
   /** The one that was served last is the last. */
   const shares: Array<readonly [priority: Queue, others: Queue]> = [];
+  function release(): void {
+    const next = shares.find((queues) => queues.some(({ length }) => length > 0));
+    if (next) shares.push(...shares.splice(shares.indexOf(next), 1));
+    const start = next?.[0].shift() ?? next?.[1].shift();
+    // Finished work hands over its slot: `running` does not change, so that nothing else can take
+    // it.
+    if (start) start();
+    else running -= 1;
+  }
   function share(): Limiter {
-    const [priority, others]: [Queue, Queue] = [[], []];
-    shares.push([priority, others]);
+    const queues: readonly [Queue, Queue] = [[], []];
+    shares.push(queues);
     return {
       share,
       running: () => running,
       waiting: () => shares.flat(2).length,
       async run(work, hasPriority = false) {
-        const queue = hasPriority ? priority : others;
+        const queue = queues[hasPriority ? 0 : 1];
         if (running < slots) running += 1;
         else if (queue.length >= queueLength)
           throw new Overloaded(`too many are waiting for ${what}`);
-        // Finished work hands over its slot: `running` does not change, so that nothing else can take it.
         else await new Promise<void>((resolve) => queue.push(resolve));
         try {
           return await work();
         } finally {
-          const next = shares.find((one) => one.some(({ length }) => length > 0));
-          if (next) shares.push(...shares.splice(shares.indexOf(next), 1));
-          const start = next?.[0].shift() ?? next?.[1].shift();
-          if (start) start();
-          else running -= 1;
+          release();
         }
       },
     };

@@ -7,7 +7,10 @@ type Write = (message: string, fields?: Fields) => void;
 
 /** One JSON object per line. Fields never hold a token, key, password, secret or query string. */
 export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error', Write>> {
-  /** A warning that clients can cause: five lines a second for each message and route, then the number omitted. */
+  /**
+   * A warning that clients can cause: five lines a second for each message and route, then the
+   * number omitted.
+   */
   readonly limited: Write;
   /** The same log with additional fields on every line. */
   with(fields: Fields): Log;
@@ -43,7 +46,9 @@ export function createLog(
 
 const MAX_PER_SECOND = 5;
 
-/** Otherwise a flood of rejected requests would fill the disk and push other lines out of the log. */
+/**
+ * Otherwise a flood of rejected requests would fill the disk and push other lines out of the log.
+ */
 function limitPerSecond(write: Write): Write {
   const counts = new Map<string, number>();
   return (message, fields) => {
@@ -61,18 +66,26 @@ function limitPerSecond(write: Write): Write {
   };
 }
 
-/** How many characters may wait for a reader that is too slow. Lines beyond them are dropped, to bound the memory. */
+/**
+ * How many characters may wait for a reader that is too slow. Lines beyond them are dropped, to
+ * bound the memory.
+ */
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 
 /**
- * Gathers the lines of one turn of the event loop into one write. After a gap, a line says how many are missing.
+ * Gathers the lines of one turn of the event loop into one write. After a gap, a line says how many
+ * are missing.
  * @param format rewrites each line for human readers
  */
 export function createLineWriter(output: Writable, format?: (line: string) => string) {
-  let [gathered, dropped] = ['', 0];
+  let gathered = '';
+  let dropped = 0;
   // Not `output.writableLength`: the plain webhook receiver writes its events to the same stream.
   let unwritten = 0;
-  const log = createLog('warn', (line) => (gathered += format?.(line) ?? line));
+  const gather = (line: string) => {
+    gathered += format?.(line) ?? line;
+  };
+  const log = createLog('warn', gather);
   const addNotice = () => {
     if (dropped > 0) log.warn('log lines dropped: the reader is too slow', { lines: dropped });
     dropped = 0;
@@ -81,14 +94,20 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
     const text = gathered;
     gathered = '';
     unwritten += text.length;
-    if (text !== '') output.write(text, () => (unwritten -= text.length));
+    if (text === '') return;
+    output.write(text, () => {
+      unwritten -= text.length;
+    });
   };
   return {
     write(line: string): void {
-      if (unwritten + gathered.length > MAX_UNWRITTEN) return void (dropped += 1);
+      if (unwritten + gathered.length > MAX_UNWRITTEN) {
+        dropped += 1;
+        return;
+      }
       if (gathered === '') setImmediate(writeGathered);
       if (dropped > 0) addNotice();
-      gathered += format?.(line) ?? line;
+      gather(line);
     },
     /** Writes the gathered lines now, for the end of the process. */
     flush(): void {

@@ -1,6 +1,9 @@
 type Labels = readonly string[];
 
-/** A metric family is declared by the module that counts it. Declaring a name again returns the same family. */
+/**
+ * A metric family is declared by the module that counts it. Declaring a name again returns the same
+ * family.
+ */
 export interface Metrics {
   /** @returns adds 1, or `by`, to the series with these label values, in the order of `labels` */
   counter(name: string, help: string, labels: Labels): (values: Labels, by?: number) => void;

@@ -12,51 +12,48 @@ type AllSeries = Map<string, Series>;
 /** Loaded if METRICS_PORT is set. */
 export function createMetrics(): Metrics {
   const families = new Map<string, Readonly<{ head: string; series: AllSeries }>>();
-  const declare = (name: string, type: string, help: string): AllSeries => {
-    const family = families.get(name) ?? {
-      head: `# HELP ${name} ${help}\n# TYPE ${name} ${type}`,
-      series: new Map(),
-    };
+  const declare = (name: string, type: string, help: string) => {
+    const head = `# HELP ${name} ${help}\n# TYPE ${name} ${type}`;
+    const family = families.get(name) ?? { head, series: new Map<string, Series>() };
     families.set(name, family);
     return family.series;
   };
   const metrics: Metrics = {
-    counter(name, help, labels) {
-      const add = adder(declare(name, 'counter', help), labels, (rendered) =>
-        counterSeries(name, rendered),
-      );
-      return (values, by = 1) => add(values, by);
-    },
+    counter: (name, help, labels) =>
+      adder(declare(name, 'counter', help), name, labels, counterSeries),
     histogram: (name, help, labels) =>
-      adder(declare(name, 'histogram', help), labels, (rendered) =>
-        histogramSeries(name, rendered),
-      ),
+      adder(declare(name, 'histogram', help), name, labels, histogramSeries),
     gauge(name, help, labels, read) {
       const rendered = render(Object.keys(labels), Object.values(labels));
       const full = rendered === '' ? name : `${name}{${rendered}}`;
-      declare(name, 'gauge', help).set(rendered, {
-        add: () => {},
-        rows: () => [`${full} ${read()}`],
-      });
+      const rows = () => [`${full} ${read()}`];
+      // A later declaration replaces the reader.
+      declare(name, 'gauge', help).set(rendered, { add: () => {}, rows });
     },
     text: () =>
       [...families.values()]
         .filter(({ series }) => series.size > 0)
-        .map(
-          ({ head, series }) =>
-            `${[head, ...[...series.values()].flatMap(({ rows }) => rows())].join('\n')}\n`,
-        )
+        .flatMap(({ head, series }) => [
+          head,
+          ...[...series.values()].flatMap(({ rows }) => rows()),
+        ])
+        .map((row) => `${row}\n`)
         .join(''),
   };
   addProcessGauges(metrics);
   return metrics;
 }
 
-/** Finds a series by its label values, or creates it. */
-function adder(all: AllSeries, labels: Labels, create: (rendered: string) => Series) {
-  return (values: Labels, amount: number) => {
+/** @returns a function that finds a series by its label values, or creates it, and adds to it */
+function adder(
+  all: AllSeries,
+  name: string,
+  labels: Labels,
+  create: (name: string, rendered: string) => Series,
+) {
+  return (values: Labels, amount = 1) => {
     const key = values.join('\0');
-    const series = all.get(key) ?? create(render(labels, values));
+    const series = all.get(key) ?? create(name, render(labels, values));
     all.set(key, series);
     series.add(amount);
   };
@@ -64,13 +61,19 @@ function adder(all: AllSeries, labels: Labels, create: (rendered: string) => Ser
 
 function counterSeries(name: string, labels: string): Series {
   let value = 0;
-  return { add: (by) => (value += by), rows: () => [`${name}{${labels}} ${value}`] };
+  return {
+    add(by) {
+      value += by;
+    },
+    rows: () => [`${name}{${labels}} ${value}`],
+  };
 }
 
 /** Buckets are cumulative: each counts all observations up to its bound. */
 function histogramSeries(name: string, labels: string): Series {
   const buckets = BUCKETS.map((bound) => ({ bound, count: 0 }));
-  let [sum, total] = [0, 0];
+  let sum = 0;
+  let total = 0;
   return {
     add(seconds) {
       for (const bucket of buckets) if (seconds <= bucket.bound) bucket.count += 1;

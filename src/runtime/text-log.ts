@@ -13,21 +13,24 @@ const shown = (value: unknown): string => {
 };
 
 /**
- * Rewrites a line of the log for human readers: time, level, service and message, then the other members.
+ * Rewrites a line of the log for human readers: time, level, service and message, then the other
+ * members.
  * @param line a JSON object with its newline
  */
 export function formatLine(line: string): string {
-  const { time, level, service, message, ...others }: Readonly<Record<string, unknown>> =
-    JSON.parse(line);
+  const parsed: Readonly<Record<string, unknown>> = JSON.parse(line);
+  const { time, level, service = 'process', message, ...others } = parsed;
   const { method, route, status, duration_ms: ms, ...rest } = others;
   const isRequest = message === 'request';
   // The name of a route begins with its method, unless there is none.
-  const target = String(route).startsWith(`${String(method)} `)
-    ? String(route)
-    : `${String(method)} ${String(route)}`;
-  const what = isRequest ? `${String(status)} ${target} ${String(ms)} ms` : String(message);
+  const target = String(route).startsWith(`${method} `) ? route : `${method} ${route}`;
   const members = Object.entries(isRequest ? rest : others).filter(([, value]) => value !== null);
-  const clock = String(time).slice(11, 23);
-  const head = `${clock} ${String(level).toUpperCase().padEnd(5)} ${String(service ?? 'process').padEnd(8)} ${what}`;
-  return `${escape([head, ...members.map(([name, value]) => `${name}=${shown(value)}`)].join(' '))}\n`;
+  const words = [
+    String(time).slice(11, 23),
+    String(level).toUpperCase().padEnd(5),
+    String(service).padEnd(8),
+    isRequest ? `${status} ${target} ${ms} ms` : message,
+    ...members.map(([name, value]) => `${name}=${shown(value)}`),
+  ];
+  return `${escape(words.join(' '))}\n`;
 }

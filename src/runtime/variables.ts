@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { codeOf } from './errors.ts';
+import { decodeUtf8 } from './text.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -11,12 +12,13 @@ export class Expected {
   }
 }
 
-export interface Variable<T> {
-  readonly fallback: string; // the default in the documentation; `–` if there is none
-  readonly unset: T; // the value of an unset variable
-  readonly parse: (text: string) => T | Expected;
-  readonly minLength?: number; // of a secret: a shorter one is an error unless ALLOW_WEAK_SECRETS is on
-}
+export type Variable<T> = Readonly<{
+  fallback: string; // the default in the documentation; `–` if there is none
+  unset: T; // the value of an unset variable
+  parse: (text: string) => T | Expected;
+  /** Of a secret: a shorter one is an error unless ALLOW_WEAK_SECRETS is on. */
+  minLength?: number;
+}>;
 
 export type Variables = Readonly<Record<string, Variable<unknown>>>;
 export type Values<V extends Variables> = {
@@ -27,61 +29,70 @@ export type Values<V extends Variables> = {
 export class Findings {
   readonly problems: string[] = [];
   readonly warnings: string[] = [];
-  /** Whether a problem with this variable was reported, so that it is not also reported as missing. */
+  /**
+   * Whether a problem with this variable was reported, so that it is not also reported as missing.
+   */
   reports(name: string): boolean {
     return this.problems.some((problem) => new RegExp(`^${name}(_FILE)? `).test(problem));
   }
 }
 
-/** What a service's `read` gets. An invalid value is reported, and the value of an unset variable is used. */
-export interface SettingsInput<V extends Variables, Address> {
-  readonly values: Values<V>;
-  readonly database: Address;
-  readonly purpose: 'serve' | 'administer'; // `administer` needs only the database
+/**
+ * What a service's `read` gets. An invalid value is reported, and the value of an unset variable is
+ * used.
+ */
+export type SettingsInput<V extends Variables, Address> = Readonly<{
+  values: Values<V>;
+  /** Reports a database that is not configured, and a connection to it that is not encrypted. */
+  requireDatabase: () => Address;
+  purpose: 'serve' | 'administer'; // `administer` needs only the database
   /** The environment without Gatehouse's variables, for programs that a service starts. */
-  readonly foreign: Environment;
-  readonly findings: Findings;
-  readonly userHeader: string | null; // TRUSTED_USER_HEADER
-}
+  foreign: Environment;
+  findings: Findings;
+  userHeader: string | null; // TRUSTED_USER_HEADER
+}>;
 
-/** Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in container files. */
+/**
+ * Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in
+ * container files.
+ */
 export function readVariables<V extends Variables>(
   variables: V,
   environment: Environment,
   findings: Findings,
   prefix = '',
 ): Values<V> {
-  const entries = Object.entries(variables).map(([name, variable]) => {
+  const entries = Object.entries(variables).map(([name, { unset, parse }]) => {
     const given = readText(environment, prefix + name, findings);
-    const value = given === null ? variable.unset : variable.parse(given);
+    const value = given === null ? unset : parse(given);
     if (!(value instanceof Expected)) return [name, value];
     findings.problems.push(`${prefix}${name} must be ${value.form}.`);
-    return [name, variable.unset];
+    return [name, unset];
   });
   // Each value was read by the variable of its name.
   return Object.fromEntries(entries) as Values<V>;
 }
 
-/** Fatal: otherwise, different invalid bytes of a key would become the same character. */
-const utf8 = new TextDecoder('utf-8', { fatal: true });
-
-/** `X_FILE` names a file that holds `X`. One trailing newline is removed, because editors and `echo` add one. */
+/**
+ * `X_FILE` names a file that holds `X`. Editors and `echo` add a trailing newline, and some a byte
+ * order mark: both are removed.
+ */
 function readText(environment: Environment, name: string, { problems }: Findings): string | null {
-  const [value, file] = [environment[name] || null, environment[`${name}_FILE`] || null];
+  const value = environment[name] || null;
+  const file = environment[`${name}_FILE`] || null;
   if (file === null) return value;
   if (value !== null) {
     problems.push(`${name} and ${name}_FILE are both set; remove one of them.`);
     return null;
   }
   try {
-    return utf8.decode(readFileSync(file)).replace(/\r?\n$/, '') || null;
+    return decodeUtf8(readFileSync(file)).replace(/^\ufeff|\r?\n$/g, '') || null;
   } catch (error) {
     problems.push(`${name}_FILE names a file that cannot be read (${codeOf(error)}).`);
     return null;
   }
 }
 
-export const DAY = 86_400;
 export const MIN_SECRET = 16;
 export const SECRET_ADVICE = 'make a long random one with: openssl rand -base64 32';
 
@@ -135,34 +146,56 @@ const checkSecret: Check = (value) =>
     ? 'a text without commas, and without spaces around it'
     : null;
 
-/** A secret that an operator chooses. After a rotation its value goes into a list, which is separated by commas. */
+/**
+ * A secret that an operator chooses. After a rotation its value goes into a list, which is
+ * separated by commas.
+ */
 export function secret(check = checkSecret): Variable<string | null> {
   return { ...text(null, check), minLength: MIN_SECRET };
 }
 
-/** The earlier values of a secret. @param minLength 0 if they only decrypt: an error would prevent their replacement */
-export function earlierSecrets(
+/** `a, b,` holds a and b. */
+export const splitList = (text: string): string[] =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '');
+
+/** Texts that commas separate. @param check of each */
+export function list(check: Check = () => null): Variable<readonly string[]> {
+  const parse = (value: string) => {
+    const items = splitList(value);
+    const form = items.map(check).find(Boolean);
+    return form ? new Expected(`a comma-separated list, each ${form}`) : items;
+  };
+  return { fallback: '–', unset: [], parse };
+}
+
+/**
+ * The earlier values of a secret.
+ * @param minLength 0 if they only decrypt: an error would prevent their replacement
+ */
+export const earlierSecrets = (
   minLength: number,
   check = checkSecret,
-): Variable<readonly string[]> {
-  const parse = (value: string) => {
-    const values = value
-      .split(',')
-      .map((one) => one.trim())
-      .filter(Boolean);
-    const form = values.map(check).find((found) => found !== null);
-    return form ? new Expected(`a comma-separated list, each ${form}`) : values;
-  };
-  return { fallback: '–', unset: [], parse, minLength };
+): Variable<readonly string[]> => ({ ...list(check), minLength });
+
+/** @returns the values of a secret, the current one first; none without a current one */
+export function secretValues(
+  name: string,
+  current: string | null,
+  previous: readonly string[],
+  { problems }: Findings,
+): readonly string[] {
+  if (current !== null) return [current, ...previous];
+  if (previous.length > 0) problems.push(`${name}_PREVIOUS requires ${name}.`);
+  return [];
 }
 
 export function oneOf<T extends string>(fallback: T, choices: readonly T[]): Variable<T> {
   const expected = new Expected(`one of ${choices.join(', ')}`);
-  return {
-    fallback,
-    unset: fallback,
-    parse: (text) => choices.find((choice) => choice === text) ?? expected,
-  };
+  const parse = (text: string) => choices.find((choice) => choice === text) ?? expected;
+  return { fallback, unset: fallback, parse };
 }
 
 export function toggle(fallback: 'on' | 'off'): Variable<boolean> {

@@ -1,50 +1,52 @@
-import { digest, sameDigest } from '../crypto/token.ts';
-import { bearerOf, type CallerIds, type Guard } from '../http/call.ts';
+import { sha256, equalDigests } from '../crypto/token.ts';
+import { bearerOf, trustedUser } from '../http/guard.ts';
+import type { Guard, RequestInfo } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import { type Caller, PREFIX, RANKS, type Role } from './caller.ts';
 import type { SecretsService } from './service.ts';
+import { findToken } from './store/tokens.ts';
 
-const MESSAGE =
+const message =
   'Send AUTH_TOKEN or a token of "gatehouse secret token create" as "Authorization: Bearer …".';
-const FORBIDDEN =
+const forbidden =
   'Only an operator may do this: send AUTH_TOKEN or a token with the role operator.';
-
-/** AUTH_TOKEN or one of AUTH_TOKEN_PREVIOUS, compared in constant time, or a named token. */
-async function findCaller(
-  token: string,
-  { tokens, countToken, database }: SecretsService,
-): Promise<Caller | null> {
-  const sent = digest(token);
-  const found = tokens.find((one) => sameDigest(one.digest, sent));
-  if (found) countToken([found.name]);
-  if (found) return { role: 'operator', creator: null };
-  return token.startsWith(PREFIX)
-    ? (await import('./store/tokens.ts')).findToken(database, sent)
-    : null;
-}
 
 /** @param least the role that the route needs; `anyone` needs SHARE_ANYONE */
 export const allow = (least: Role): Guard<SecretsService, Caller> => ({
   security: ['bearer'],
   errors: ['unauthorized', 'forbidden', 'too_many_requests', 'unavailable'],
-  idsOf: ({ creator }: Caller): CallerIds => (creator === null ? {} : { creator }),
+  idsOf: ({ creator }) => (creator === null ? {} : { creator }),
   async check(request, service) {
     const token = bearerOf(request.headers.authorization);
     const caller =
-      token === null
-        ? (service.visitor?.(request) ?? null)
-        : await service.limitGuesses(request.network, digest(token).toString('hex'), () =>
-            findCaller(token, service),
-          );
+      token === null ? findVisitor(request, service) : await checkToken(token, request, service);
     if (caller instanceof Failure) return caller;
     if (caller === null || (caller.role === 'anyone' && least !== 'anyone')) {
-      return new Failure('unauthorized', {
-        message: MESSAGE,
-        ...(token !== null && { credential: 'token' }),
-      });
+      return new Failure('unauthorized', { message });
     }
-    return RANKS[caller.role] >= RANKS[least]
-      ? caller
-      : new Failure('forbidden', { message: FORBIDDEN });
+    if (RANKS[caller.role] < RANKS[least]) return new Failure('forbidden', { message: forbidden });
+    return caller;
   },
 });
+
+/** Who sends a request without a token; null if this is not allowed. */
+function findVisitor(request: RequestInfo, { userHeader, anyone }: SecretsService): Caller | null {
+  const user = userHeader === null ? null : trustedUser(request, userHeader);
+  if (user !== null) return { role: 'sender', creator: `user:${user}` };
+  return anyone ? { role: 'anyone', creator: 'anyone' } : null;
+}
+
+/** AUTH_TOKEN or one of AUTH_TOKEN_PREVIOUS, compared in constant time, or a named token. */
+function checkToken(token: string, { network }: RequestInfo, service: SecretsService) {
+  const sent = sha256(token);
+  const find = async (): Promise<Caller | null> => {
+    const found = service.tokens.find(({ digest }) => equalDigests(digest, sent));
+    if (found) {
+      service.countToken([found.name]);
+      return { role: 'operator', creator: null };
+    }
+    return token.startsWith(PREFIX) ? findToken(service.database, sent) : null;
+  };
+  const digest = sent.toString('hex');
+  return service.checkCredential(network, { kind: 'token', digest, message, find });
+}

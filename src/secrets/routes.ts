@@ -1,61 +1,78 @@
-import { json } from '../http/body.ts';
-import { type Route, route, routeDefaults } from '../http/call.ts';
-import { withBuiltIns } from '../http/probes.ts';
+import { json } from '../http/json-body.ts';
+import { type Route, route, routeDefaults } from '../http/route.ts';
+import { withBuiltIns } from '../http/built-in-routes.ts';
 import {
   dateTime,
   list as listOf,
   nullable,
   object,
-  oneOf,
   optional,
   queryParameters,
   text,
   uuid,
-} from '../http/shape.ts';
+} from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
-import type { Role } from './caller.ts';
-import { encrypt, encryptRequestShape, options, optionsShape } from './encrypt.ts';
+import { ownOnly } from './caller.ts';
 import { allow } from './guard.ts';
-import { decrypt, decryptRequestShape, OPEN_ERRORS, openedShape } from './open.ts';
-import type { Limits, SecretsService } from './service.ts';
-import { receiptShape } from './store.ts';
-import { list, listedShape, listQuery, receipt, remove } from './stored.ts';
+import {
+  deleteAndReport,
+  deletedSchema,
+  encrypt,
+  encryptRequestSchema,
+  idMember,
+  list,
+  listedSchema,
+  listQuery,
+  options,
+  optionsSchema,
+  receipt,
+} from './manage-secrets.ts';
+import { decryptRequestSchema, OPEN_ERRORS, readSecret } from './read-secret.ts';
+import type { SecretsService } from './service.ts';
+import { type Limits, STYLE } from './settings.ts';
+import { receiptSchema } from './store/secrets.ts';
 
-const id = uuid();
-const byId = { id: uuid('The id that encrypt returned') };
-const clientKey = text({ description: 'The encryption key, returned only once' });
-const receiptKey = text({ description: 'The key of the receipt page, with SHARE_PAGES' });
-const rowFor = (role: Role) => ({ ...routeDefaults, guard: allow(role) });
-const [anyone, sender, operator] = [rowFor('anyone'), rowFor('sender'), rowFor('operator')];
+const anyone = { ...routeDefaults, guard: allow('anyone') };
+const bySender = {
+  ...routeDefaults,
+  guard: allow('sender'),
+  pattern: '/api/store/{id}',
+  path: object(idMember),
+  errors: ['not_found', 'unavailable'],
+} as const;
+const operator = { ...routeDefaults, guard: allow('operator') };
 
-const apiRoutes = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
+/** Its body is limited by the settings. */
+const encryptRoute = (limits: Limits) =>
   route({
     ...anyone,
     method: 'POST',
     pattern: '/api/store/encrypt',
     summary: 'Store a secret encrypted; return its id and its key',
-    body: json(encryptRequestShape(limits)),
+    body: json(encryptRequestSchema(limits)),
     success: 201,
     reply: object({
-      id,
-      secret: clientKey,
+      id: uuid(),
+      secret: text({ description: 'The encryption key, returned only once' }),
       expires_at: nullable(dateTime()),
-      receipt: optional(receiptKey),
+      receipt: optional(text({ description: 'The key of the receipt page, with SHARE_PAGES' })),
     }),
     maxBodyBytes: (_caller, { maxBodyBytes }) => maxBodyBytes,
     errors: ['too_many_requests', 'unavailable'],
     handle: encrypt,
-  }),
+  });
+
+const ROUTES: ReadonlyArray<Route<SecretsService>> = [
   route({
     ...operator,
     method: 'POST',
     pattern: '/api/store/decrypt',
     summary: 'Open a secret with its id and its key',
-    query: queryParameters(byId),
-    body: json(decryptRequestShape),
-    reply: openedShape,
+    query: queryParameters(idMember),
+    body: json(decryptRequestSchema),
+    reply: object({ password: text() }),
     errors: OPEN_ERRORS,
-    handle: decrypt,
+    handle: ({ request, query, body }, service) => readSecret(service, request, query.id, body),
   }),
   route({
     ...operator,
@@ -64,7 +81,7 @@ const apiRoutes = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
     summary:
       'List the secrets as id and encrypted text, all or by page; a Link header points to the next page',
     query: listQuery,
-    reply: listOf(listedShape),
+    reply: listOf(listedSchema),
     errors: ['unavailable'],
     handle: list,
   }),
@@ -73,44 +90,33 @@ const apiRoutes = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
     method: 'GET',
     pattern: '/api/store/options',
     summary: 'The limits and defaults for new secrets',
-    reply: optionsShape,
+    reply: optionsSchema,
     handle: options,
   }),
   route({
-    ...sender,
+    ...bySender,
     method: 'GET',
-    pattern: '/api/store/{id}',
     summary: 'The receipt of a secret: its status, and when and how often it was read',
-    path: object(byId),
-    reply: receiptShape,
-    errors: ['not_found', 'unavailable'],
+    reply: receiptSchema,
     handle: receipt,
   }),
   route({
-    ...sender,
+    ...bySender,
     method: 'DELETE',
-    pattern: '/api/store/{id}',
     summary: 'Delete a secret; its receipt is kept',
-    path: object(byId),
-    reply: object({ id, status: oneOf('deleted') }),
-    errors: ['not_found', 'unavailable'],
-    handle: remove,
+    reply: deletedSchema,
+    handle: ({ path, caller, request }, service) =>
+      deleteAndReport(service, path.id, ownOnly(caller), request),
   }),
 ];
 
-export async function createRoutes(
-  limits: Limits,
-  site: Site | null,
-): Promise<ReadonlyArray<Route<SecretsService>>> {
-  const pages = site ? (await import('./share.ts')).shareRoutes(site) : [];
-  const securitySchemes = { bearer: { type: 'http', scheme: 'bearer' } };
-  const about = 'Stores texts encrypted, and returns them to holders of their key.';
-  const facts = {
+export async function createRoutes(limits: Limits, site: Site | null) {
+  const pages = site ? (await import('./share-routes.ts')).shareRoutes(site) : [];
+  return withBuiltIns([encryptRoute(limits), ...ROUTES, ...pages], {
+    ...STYLE,
     title: 'Gatehouse secrets',
     version: '0.1.0',
-    envelope: 'bare',
-    securitySchemes,
-    about,
-  } as const;
-  return withBuiltIns([...apiRoutes(limits), ...pages], facts, 'unavailable');
+    securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
+    about: 'Stores texts encrypted, and returns them to holders of their key.',
+  });
 }

@@ -1,29 +1,27 @@
-import { createServerKey } from '../crypto/box.ts';
-import { digest } from '../crypto/token.ts';
+import { createServerKey } from './sealing.ts';
+import type { ServerKey } from '../crypto/envelope.ts';
+import { sha256 } from '../crypto/token.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
-import type { RequestInfo } from '../http/call.ts';
-import { createGuessLimit } from '../http/guesses.ts';
+import { type Limit, throttleKey } from '../db/throttle.ts';
+import type { RequestInfo } from '../http/route.ts';
+import { createCredentialCheck } from '../http/guard.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { createKeyedQueue } from '../runtime/queue.ts';
-import type { Caller } from './caller.ts';
-import { SCHEMA } from './schema.ts';
+import { DAY } from '../runtime/duration.ts';
+import { createLimiter, type Limiter } from '../runtime/limiter.ts';
+import { SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
 
-export type Limits = SecretsSettings['limits'];
-export type SecretsService = ReturnType<typeof createSecrets>;
-
-/** Who sends a request without a token. */
-type Visitor = (request: RequestInfo) => Caller | null;
-
+/** How many readers of one secret may try a passphrase, or wait for their turn. */
 const MAX_READERS = 32;
+
+export type SecretsService = ReturnType<typeof createSecrets>;
 
 /** What handlers work with: keys and digests instead of the texts they are derived from. */
 export function createSecrets(
   settings: SecretsSettings,
   database: Database,
   context: ServiceContext,
-  visitor: Visitor | null = null,
 ) {
   const { serverSecret, previousSecrets, authTokens, ...others } = settings;
   const { log, metrics } = context;
@@ -32,19 +30,19 @@ export function createSecrets(
     ...others,
     ...context,
     database,
-    visitor,
     countEvent: metrics.counter(
       'gatehouse_secret_events_total',
       'What happened to secrets, by event.',
       ['event'],
     ),
-    /** Passphrases of one secret are tried one at a time. */
-    passphraseQueue: createKeyedQueue(MAX_READERS, 'the passphrase of one secret'),
+    // One at a time for each secret, so that correct passphrases sent together do not use up each
+    // other's attempts.
+    tryInTurn: createKeyedQueue(MAX_READERS, 'the passphrase of one secret'),
     /** Encrypts; also the first of `openingKeys`. */
     serverKey,
     openingKeys: [serverKey, ...previousSecrets.map(createServerKey)],
     tokens: authTokens.map((token, index) => ({
-      digest: digest(token),
+      digest: sha256(token),
       name: index === 0 ? 'current' : 'previous',
     })),
     countToken: metrics.counter(
@@ -52,22 +50,67 @@ export function createSecrets(
       'Requests, by current or previous token.',
       ['token'],
     ),
-    limitGuesses: createGuessLimit(),
+    checkCredential: createCredentialCheck(),
     readiness: createReadiness(database, SCHEMA, log),
   };
 }
 
-/** Logs and counts what happened to a secret. The statement that makes the change also updates the receipt. */
+/**
+ * Runs work with the same key one after the other, and work with different keys at the same time.
+ * @param length how much may run or wait for each key; beyond it, `Overloaded` is thrown
+ * @param what as for a limiter
+ */
+export function createKeyedQueue(length: number, what: string) {
+  const limiters = new Map<string, Limiter>();
+  return <T>(key: string, work: () => Promise<T>): Promise<T> => {
+    const limiter = limiters.get(key) ?? createLimiter(1, length - 1, what);
+    limiters.set(key, limiter);
+    return limiter.run(work).finally(() => {
+      if (limiter.running() === 0 && limiters.get(key) === limiter) limiters.delete(key);
+    });
+  };
+}
+
+/**
+ * How many attempts may fail. An id alone cannot block a secret: only holders of the key can try a
+ * passphrase.
+ */
+const LIMITS = {
+  link: { attempts: 60, seconds: 600 }, // share links of any secret, from one network
+  network: { attempts: 5, seconds: 900 }, // passphrases of one secret, from one network
+  secret: { attempts: 30, seconds: DAY }, // passphrases of one secret, from everywhere
+  anyone: { attempts: 30, seconds: 3_600 }, // secrets made without a credential, from one network
+};
+
+export const limitOf = (
+  serverKey: ServerKey,
+  name: keyof typeof LIMITS,
+  ...parts: string[]
+): Limit => ({
+  ...LIMITS[name],
+  mode: 'window',
+  key: throttleKey(serverKey.throttleKey, [name, ...parts]),
+});
+
+/**
+ * Logs and counts what happened to a secret. The statement that makes the change also updates the
+ * receipt.
+ */
 export function recordEvent(
   { log, countEvent }: SecretsService,
   event: 'stored' | 'read' | 'read failed' | 'deleted' | 'expired',
-  secret: Readonly<{ id: string; key_id: string | null }>,
+  { id, key_id }: Readonly<{ id: string; key_id: string | null }>,
   request: RequestInfo | null,
   reason?: string,
-): void {
+) {
   countEvent([event.replace(' ', '_')]);
-  const from = { request_id: request?.requestId, ip: request?.address };
-  log.info(`secret ${event}`, { secret_id: secret.id, key_id: secret.key_id, reason, ...from });
+  log.info(`secret ${event}`, {
+    secret_id: id,
+    key_id,
+    reason,
+    request_id: request?.requestId,
+    ip: request?.address,
+  });
 }
 
 export const KEY_MISSING =

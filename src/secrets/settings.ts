@@ -1,7 +1,6 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
-import type { DatabaseAddress } from '../db/address.ts';
+import type { DatabaseAddress } from '../db/url.ts';
 import {
-  DAY,
   earlierSecrets,
   matching,
   MIN_SECRET,
@@ -14,9 +13,10 @@ import {
   text,
   toggle,
 } from '../runtime/variables.ts';
+import { DAY } from '../runtime/duration.ts';
 
 export const PORT = 8080;
-export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
+export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = ['SECRET_', 'RECEIPT_'];
 
 /** What an Authorization header can hold. */
@@ -48,9 +48,10 @@ export const VARIABLES = {
 } as const;
 
 export type SecretsSettings = ReturnType<typeof read>;
+export type Limits = SecretsSettings['limits'];
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, database, purpose, findings, userHeader } = input;
+  const { values, purpose, findings, userHeader } = input;
   findings.warnings.push(...costWarnings(values.PASSWORD_SCRYPT));
   for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
     const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
@@ -60,7 +61,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   if (anyone && !values.SHARE_PAGES)
     findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
   return {
-    database,
+    database: input.requireDatabase(),
     /** Empty only in a command. */
     serverSecret: values.SERVER_SECRET ?? '',
     /** These decrypt only. */
@@ -71,24 +72,25 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     limits: {
       expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),
       max_reads: limit(values.SECRET_READS, values.SECRET_READS_MAX, 1_000),
-      password: { max_bytes: values.SECRETS_MAX_BODY_BYTES - 1_024 }, // the rest of the body fits in 1 KiB
+      // The rest of the body fits in 1 KiB.
+      password: { max_bytes: values.SECRETS_MAX_BODY_BYTES - 1_024 },
     },
     maxBodyBytes: values.SECRETS_MAX_BODY_BYTES,
     passphraseCost: values.PASSWORD_SCRYPT,
     /** How long a receipt is kept after its secret has ended. */
     receiptSeconds: values.RECEIPT_RETENTION,
     sharePages: values.SHARE_PAGES,
-    /** Who may store secrets without a token; null: no one. */
-    visitors: userHeader === null && !anyone ? null : { userHeader, anyone },
+    /** Whose user, or whether anyone, may store secrets without a token. */
+    userHeader,
+    anyone,
   };
 }
 
-/** A maximum that is set bounds the default; otherwise it grows with the default. @param fallback 0: without a limit */
-function limit(
-  fallback: number,
-  max: number | null,
-  defaultMax: number,
-): { default: number | null; max: number } {
+/**
+ * A maximum that is set bounds the default; otherwise it grows with the default.
+ * @param fallback 0: without a limit
+ */
+function limit(fallback: number, max: number | null, defaultMax: number) {
   if (max === null) return { default: fallback || null, max: Math.max(fallback, defaultMax) };
   return { default: Math.min(fallback || max, max), max };
 }

@@ -1,41 +1,36 @@
 import { createDatabase } from '../db/pool.ts';
-import { removeForgotten } from '../db/throttle-table.ts';
-import { bindRoutes } from '../http/call.ts';
+import { removeForgotten } from '../db/throttle.ts';
+import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { describeError } from '../runtime/errors.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
 import { createRoutes } from './routes.ts';
-import { SCHEMA } from './schema.ts';
+import { SCHEMA } from './migrations.ts';
 import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
-import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store.ts';
+import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store/secrets.ts';
 
 export async function start(settings: SecretsSettings, context: ServiceContext) {
   const routes = await createRoutes(settings.limits, settings.sharePages ? context.site : null);
   const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
-  const visitor =
-    settings.visitors && (await import('./visitor.ts')).createVisitor(settings.visitors);
-  const service = createSecrets(settings, database, context, visitor);
+  const service = createSecrets(settings, database, context);
   return {
     routes: bindRoutes(routes, service),
     storage: { database, schema: SCHEMA },
     firstRun: () => noteServerKey(service),
     jobs: createJobs(service),
-  } as const;
+  };
 }
 
-/** Of the secrets under one key, at startup and every minute. The command `secret keys` counts all. */
+/**
+ * Of the secrets under one key, at startup and every minute. The command `secret keys` counts all.
+ */
 const MOST_COUNTED = 10_000;
 const KEY_NEW =
   'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
 
 /** Records which server secret is in use, and logs which ones are configured or missing. */
-async function noteServerKey({
-  database,
-  log,
-  serverKey,
-  openingKeys,
-}: SecretsService): Promise<void> {
+async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsService) {
   if (await rememberKey(database, serverKey.id)) log.warn(KEY_NEW, { key_id: serverKey.id });
   // Not awaited: nothing depends on it.
   void listKeys(database, serverKey, openingKeys, MOST_COUNTED)
@@ -48,8 +43,11 @@ async function noteServerKey({
     .catch((error) => log.warn('counting secrets by server secret failed', describeError(error)));
 }
 
-/** No reply depends on these, because every statement checks the expiry itself. They remove content that has ended. */
-function createJobs(service: SecretsService): readonly Job[] {
+/**
+ * No reply depends on these, because every statement checks the expiry itself. They remove content
+ * that has ended.
+ */
+function createJobs(service: SecretsService): Job[] {
   const { database, metrics, receiptSeconds } = service;
   return [
     {

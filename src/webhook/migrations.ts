@@ -1,113 +1,112 @@
-import type { Migration } from '../db/schema.ts';
+import type { DatabaseSchema, Migration } from '../db/schema.ts';
 
 /** Rows that change at each delivery. */
 const QUEUE =
   '(fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)';
 
-/** Published steps never change. A change is a new step at the end. */
-export const MIGRATIONS: readonly Migration[] = [
-  {
-    name: 'initial schema',
-    statements: [
-      `create table webhook.tokens (
-        id uuid primary key,
-        name text not null, role text not null default 'sender', source text not null default 'generic',
-        -- SHA-256 of the token: read access to the table does not allow sending.
-        digest bytea not null,
-        -- After a rotation the old token stays valid until previous_until.
-        previous_digest bytea, previous_until timestamptz,
-        created_at timestamptz not null default now(), last_used_at timestamptz, revoked_at timestamptz
-      )`,
-      'create unique index tokens_digest on webhook.tokens (digest)',
-      'create unique index tokens_previous on webhook.tokens (previous_digest) where previous_digest is not null',
-      `create table webhook.signing_secrets (
-        id uuid primary key,
-        token_id uuid not null references webhook.tokens (id),
-        -- Sealed under WEBHOOK_SECRET, which key_id identifies.
-        key_id text not null, client_key bytea not null, commitment bytea not null, blob bytea not null,
-        -- Sent by the sender itself. It takes effect once an operator confirms it.
-        pending boolean not null default false,
-        -- Set when a newer secret replaces this one.
-        expires_at timestamptz,
-        created_at timestamptz not null default now()
-      )`,
-      'create index signing_secrets_token on webhook.signing_secrets (token_id)',
-      'create unique index signing_secrets_pending on webhook.signing_secrets (token_id) where pending',
-      `create table webhook.events (
-        id uuid primary key,
-        -- No foreign key: tokens are never removed, and the check would lock the token's row for each event.
-        token_id uuid not null,
-        source text not null default 'generic', delivery_id text, event text not null,
-        -- Only headers of an allow-list, none of which can hold a credential.
-        headers jsonb not null default '{}',
-        ip text, body bytea not null, received_at timestamptz not null default now()
-      )`,
-      'create unique index events_delivery on webhook.events (token_id, delivery_id) where delivery_id is not null',
-      'create index events_newest on webhook.events (received_at desc, id desc)',
-      // Only events that are not delivered yet: its size does not depend on the history. A claim moves due_at to the
-      // end of its lease, so that one index finds new events, retries and expired leases. Only the holder of the lease
-      // may complete, return or renew. An event with an order_key is due with its page.
-      `create table webhook.work (
-        event_id uuid primary key, received_at timestamptz not null, order_key text, seq bigint,
-        attempts int4 not null default 0, due_at timestamptz not null default now(), lease uuid
-      ) with ${QUEUE}`,
-      'create index work_due on webhook.work (due_at) where order_key is null',
-      'create index work_order on webhook.work (order_key, seq) where order_key is not null',
-      // The number of the last event of a page, which is an order_key. Acceptance raises it under the row's lock, which
-      // is held until the commit: numbers follow the commits.
-      'create table webhook.page_tails (order_key text primary key, tail bigint not null) with (fillfactor = 70)',
-      // Every event below head has ended. The first of the others is due at due_at, or under a lease until then. Only
-      // the holder of the lease changes the row, so that storing further events delays no delivery.
-      `create table webhook.pages (
-        order_key text primary key, head bigint not null default 1, due_at timestamptz not null default now()
-      ) with ${QUEUE}`,
-      'create index pages_due on webhook.pages (due_at)',
-      // Other programs may insert here, too. "skipped": WEBHOOK_EVENTS does not select the event.
-      `create table webhook.outcomes (
-        event_id uuid primary key,
-        status text not null constraint outcomes_status check (status in ('done', 'dead', 'skipped')),
-        attempts int4 not null, ended_at timestamptz not null default now()
-      )`,
-      'create index outcomes_ended on webhook.outcomes (status, ended_at)',
-      `create table webhook.failures (
-        id uuid primary key default gen_random_uuid(), event_id uuid not null,
-        attempt int4 not null, failed_at timestamptz not null default now(), error text not null
-      )`,
-      'create index failures_event on webhook.failures (event_id, failed_at)',
-    ],
-  },
-  {
-    // Only adds: processes of the first release go on. What they write counts as the first run, without an answer.
-    name: 'attempts with answers, pause, failing targets',
-    statements: [
-      // Each redelivery begins another run.
-      'alter table webhook.work add column run int4 not null default 1',
-      `alter table webhook.outcomes add column run int4 not null default 1,
-        add column duration_ms int4, add column answer_status int4, add column answer text`,
-      // A successful attempt is kept in outcomes. A redelivery moves it here, with null as its error.
-      `alter table webhook.failures add column run int4 not null default 1,
-        add column duration_ms int4, add column answer_status int4, add column answer text,
-        alter column error drop not null`,
-      // A row pauses delivery on every replica.
-      `create table webhook.pause (
-        id boolean primary key default true check (id), paused_at timestamptz not null default now(), paused_by text
-      )`,
-      // Targets that fail, by a digest of their setting. A success removes the row.
-      `create table webhook.failing_targets (
-        target text primary key, failures int4 not null, failing_since timestamptz not null default now(),
-        -- The next probe, once there are enough failures.
-        probe_at timestamptz not null default now()
-      ) with (fillfactor = 70)`,
-    ],
-  },
-  {
-    // Only adds. What earlier programs and others insert counts as received when it ended.
-    name: 'dead events by the time they were received',
-    statements: [
-      'alter table webhook.outcomes add column received_at timestamptz not null default now()',
-      `update webhook.outcomes o set received_at = e.received_at from webhook.events e
-        where o.status = 'dead' and e.id = o.event_id`,
-      `create index outcomes_dead on webhook.outcomes (received_at desc, event_id desc) where status = 'dead'`,
-    ],
-  },
-];
+const INITIAL: Migration = {
+  name: 'initial schema',
+  statements: [
+    `create table webhook.tokens (
+      id uuid primary key,
+      name text not null,
+      role text not null default 'sender', source text not null default 'generic',
+      -- SHA-256 of the token: read access to the table does not allow sending.
+      digest bytea not null,
+      -- After a rotation the old token stays valid until previous_until.
+      previous_digest bytea, previous_until timestamptz,
+      created_at timestamptz not null default now(),
+      last_used_at timestamptz, revoked_at timestamptz
+    )`,
+    'create unique index tokens_digest on webhook.tokens (digest)',
+    `create unique index tokens_previous on webhook.tokens
+      (previous_digest) where previous_digest is not null`,
+    `create table webhook.signing_secrets (
+      id uuid primary key,
+      token_id uuid not null references webhook.tokens (id),
+      -- Sealed under WEBHOOK_SECRET, which key_id identifies.
+      key_id text not null, client_key bytea not null,
+      commitment bytea not null, blob bytea not null,
+      -- Sent by the sender itself. It takes effect once an operator confirms it.
+      pending boolean not null default false,
+      -- Set when a newer secret replaces this one.
+      expires_at timestamptz,
+      created_at timestamptz not null default now()
+    )`,
+    'create index signing_secrets_token on webhook.signing_secrets (token_id)',
+    `create unique index signing_secrets_pending on webhook.signing_secrets
+      (token_id) where pending`,
+    `create table webhook.events (
+      id uuid primary key,
+      -- No foreign key: tokens are never removed, and the check would lock the token's row for
+      -- each event.
+      token_id uuid not null,
+      source text not null default 'generic', delivery_id text, event text not null,
+      -- Only headers of an allow-list, none of which can hold a credential.
+      headers jsonb not null default '{}',
+      ip text, body bytea not null, received_at timestamptz not null default now()
+    )`,
+    `create unique index events_delivery on webhook.events
+      (token_id, delivery_id) where delivery_id is not null`,
+    'create index events_newest on webhook.events (received_at desc, id desc)',
+    // Only events that are not delivered yet: its size does not depend on the history. A claim
+    // moves due_at to the end of its lease, so that one index finds new events, retries and
+    // expired leases. Only the holder of the lease may complete, return or renew. An event with
+    // an order_key is due with its page. Each redelivery begins another run.
+    `create table webhook.work (
+      event_id uuid primary key, received_at timestamptz not null, order_key text, seq bigint,
+      run int4 not null default 1, attempts int4 not null default 0,
+      due_at timestamptz not null default now(), lease uuid
+    ) with ${QUEUE}`,
+    'create index work_due on webhook.work (due_at) where order_key is null',
+    'create index work_order on webhook.work (order_key, seq) where order_key is not null',
+    // The number of the last event of a page, which is an order_key. Acceptance raises it under
+    // the row's lock, which is held until the commit: numbers follow the commits.
+    `create table webhook.page_tails
+      (order_key text primary key, tail bigint not null) with (fillfactor = 70)`,
+    // Every event below head has ended. The first of the others is due at due_at, or under a
+    // lease until then. Only the holder of the lease changes the row, so that storing further
+    // events delays no delivery.
+    `create table webhook.pages (
+      order_key text primary key, head bigint not null default 1,
+      due_at timestamptz not null default now()
+    ) with ${QUEUE}`,
+    'create index pages_due on webhook.pages (due_at)',
+    // Other programs may insert here, too. "skipped": WEBHOOK_EVENTS does not select the event.
+    `create table webhook.outcomes (
+      event_id uuid primary key,
+      status text not null constraint outcomes_status check (status in ('done', 'dead', 'skipped')),
+      run int4 not null default 1, attempts int4 not null,
+      -- Of the last attempt.
+      duration_ms int4, answer_status int4, answer text,
+      received_at timestamptz not null default now(), ended_at timestamptz not null default now()
+    )`,
+    'create index outcomes_ended on webhook.outcomes (status, ended_at)',
+    `create index outcomes_dead on webhook.outcomes (received_at desc, event_id desc)
+      where status = 'dead'`,
+    // A successful attempt is kept in outcomes. A redelivery moves it here, with null as its
+    // error.
+    `create table webhook.failures (
+      id uuid primary key default gen_random_uuid(), event_id uuid not null,
+      run int4 not null default 1, attempt int4 not null,
+      failed_at timestamptz not null default now(),
+      error text, duration_ms int4, answer_status int4, answer text
+    )`,
+    'create index failures_event on webhook.failures (event_id, failed_at)',
+    // A row pauses delivery on every replica.
+    `create table webhook.pause (
+      id boolean primary key default true check (id),
+      paused_at timestamptz not null default now(), paused_by text
+    )`,
+    // Targets that fail, by a digest of their setting. A success removes the row.
+    `create table webhook.failing_targets (
+      target text primary key, failures int4 not null,
+      failing_since timestamptz not null default now(),
+      -- The next probe, once there are enough failures.
+      probe_at timestamptz not null default now()
+    ) with (fillfactor = 70)`,
+  ],
+};
+
+/** A released step never changes. A change is a new step at the end, which only adds. */
+export const SCHEMA: DatabaseSchema = { name: 'webhook', steps: [INITIAL] };

@@ -1,17 +1,23 @@
 import { randomUUID } from 'node:crypto';
 import type { Writable } from 'node:stream';
-import { digest, sameDigest } from '../crypto/token.ts';
-import { type BodyRule, json } from '../http/body.ts';
-import { bindRoutes, type Call, type Guard, type Reply, route } from '../http/call.ts';
+import { sha256, equalDigests } from '../crypto/token.ts';
+import { type BodyRule, json } from '../http/json-body.ts';
+import { bindRoutes, type Call, type Guard, type Reply, route } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
-import { createGuessLimit } from '../http/guesses.ts';
-import { withBuiltIns } from '../http/probes.ts';
+import { createCredentialCheck } from '../http/guard.ts';
+import { withBuiltIns } from '../http/built-in-routes.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
-import { bearerOrQuery, refused, SEND_A_TOKEN } from './guard.ts';
-import { facts, inputErrors, webhook } from './routes.ts';
+import { bearerOrQuery, TOKEN_NEEDED } from './guard.ts';
+import { api, webhook } from './routes.ts';
 import type { WebhookSettings } from './settings.ts';
-import { genericShape, readDeliveryId, type ReceiveReply, SOURCES } from './sources.ts';
+import {
+  genericSchema,
+  inputErrors,
+  readDeliveryId,
+  type ReceiveReply,
+  SOURCES,
+} from './sources.ts';
 
 type PlainService = ReturnType<typeof createPlain>;
 
@@ -35,63 +41,57 @@ export const createPlainRoutes = () =>
         handle: receivePlain,
       }),
     ],
-    facts,
-    'unavailable',
+    api,
   );
 
-function createPlain(
-  { token, appName }: WebhookSettings,
-  { stdout, isServing, site }: ServiceContext,
-) {
+const createPlain = ({ token, appName }: WebhookSettings, context: ServiceContext) => ({
+  ...context,
+  appName,
   /** Null: no token is required. */
-  const tokenDigest = token === null ? null : digest(token);
-  const limitGuesses = createGuessLimit();
-  return {
-    tokenDigest,
-    appName,
-    stdout,
-    limitGuesses,
-    isServing,
-    site,
-    readiness: async () => null,
-  };
-}
+  tokenDigest: token === null ? null : sha256(token),
+  checkCredential: createCredentialCheck(),
+  readiness: async () => null,
+});
 
 const plainToken: Guard<PlainService, null> = {
   security: ['token', 'bearer'],
   errors: ['unauthorized', 'too_many_requests'],
-  async check(request, { tokenDigest, limitGuesses }) {
+  async check(request, { tokenDigest, checkCredential }) {
     if (tokenDigest === null) return null;
     const token = bearerOrQuery(request);
-    const sent = digest(token ?? '');
-    const compare = async () => (sameDigest(sent, tokenDigest) ? true : null);
-    const isValid =
-      token === null ? null : await limitGuesses(request.network, sent.toString('hex'), compare);
-    if (isValid instanceof Failure) return isValid;
-    return isValid ? null : refused(token, SEND_A_TOKEN);
+    if (token === null) return new Failure('unauthorized', { message: TOKEN_NEEDED.sender });
+    const sent = sha256(token);
+    const found = await checkCredential(request.network, {
+      kind: 'token',
+      digest: sent.toString('hex'),
+      message: TOKEN_NEEDED.sender,
+      find: async () => (equalDigests(sent, tokenDigest) ? true : null),
+    });
+    return found instanceof Failure ? found : null;
   },
 };
 
 /** How much may wait if the reader of standard output has stopped. Beyond this, senders get 503. */
 const MAX_UNPRINTED_BYTES = 8 * 1024 * 1024;
 
-function print(stdout: Writable, line: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (stdout.writableLength > MAX_UNPRINTED_BYTES)
-      return reject(new Overloaded('standard output is not being read'));
-    stdout.write(line, (error) =>
-      error ? reject(new Unavailable('standard output is closed', false)) : resolve(),
-    );
+function print(stdout: Writable, line: string) {
+  if (stdout.writableLength > MAX_UNPRINTED_BYTES)
+    throw new Overloaded('standard output is not being read');
+  return new Promise<void>((resolve, reject) => {
+    stdout.write(line, (error) => {
+      if (error) reject(new Unavailable('standard output is closed', false));
+      else resolve();
+    });
   });
 }
 
-const generic = json(genericShape, 'required');
+const generic = json(genericSchema, 'required');
 /** Checks a generic event and keeps its bytes. */
 const plainBody: BodyRule<Buffer> = {
   ...generic,
   parse(raw) {
     const parsed = generic.parse(raw);
-    return parsed.ok ? { ok: true, value: raw } : parsed;
+    return parsed instanceof Failure ? parsed : raw;
   },
 };
 
@@ -103,18 +103,18 @@ async function receivePlain(
   const { headers, requestId } = request;
   const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
   if (deliveryId instanceof Failure) return deliveryId;
-  const [id, time] = [randomUUID(), new Date().toISOString()];
-  const facts = {
-    time,
+  const id = randomUUID();
+  const eventMembers = {
+    time: new Date().toISOString(),
     app: appName,
     message: 'event',
     id,
     request_id: requestId,
     delivery_id: deliveryId,
   };
-  // The sender's own text: parsing and printing it again would change long numbers. It is valid JSON, so a line break
-  // can only be between two tokens.
+  // The sender's own text: parsing and printing it again would change long numbers. It is valid
+  // JSON, so a line break can only be between two tokens.
   const text = body.toString('utf8').replace(/[\r\n]+/g, ' ');
-  await print(stdout, `${JSON.stringify(facts).slice(0, -1)},"body":${text}}\n`);
+  await print(stdout, `${JSON.stringify(eventMembers).slice(0, -1)},"body":${text}}\n`);
   return { data: { id, status: 'accepted' } };
 }

@@ -1,6 +1,7 @@
-import { json } from '../http/body.ts';
-import { type Route, route, routeDefaults } from '../http/call.ts';
-import { withBuiltIns } from '../http/probes.ts';
+import { json } from '../http/json-body.ts';
+import { type Route, route, routeDefaults } from '../http/route.ts';
+import { withBuiltIns } from '../http/built-in-routes.ts';
+import { pageRows } from '../http/pages.ts';
 import {
   decimal,
   list,
@@ -10,30 +11,25 @@ import {
   queryParameters,
   uuid,
   withDefault,
-} from '../http/shape.ts';
+} from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
 import { operator, sender, withTokenChecked } from './guard.ts';
 import * as inbox from './inbox.ts';
-import { eventBody, receive } from './receive.ts';
+import { eventBody, receive } from './accept.ts';
 import type { WebhookService } from './service.ts';
-import { replyShape, SOURCES } from './sources.ts';
-import { summaryShape } from './store/inbox.ts';
+import { STYLE } from './settings.ts';
+import { inputErrors, replySchema, SOURCES } from './sources.ts';
+import { filterMembers, summarySchema } from './store/inbox.ts';
 
-export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
 /** The guard reads the token. Senders may add parameters of their own. */
 export const webhook = {
   ...routeDefaults,
   method: 'POST',
   pattern: '/webhook',
   query: noInput,
-  reply: replyShape,
+  reply: replySchema,
 } as const;
 
-const listQuery = queryParameters({
-  ...inbox.filterMembers,
-  after: optional(uuid('The last id of the previous page')),
-  limit: withDefault(decimal({ min: 1, max: 100 }), 20),
-});
 const eventPath = object({ id: uuid() });
 const get = { ...routeDefaults, method: 'GET', guard: operator } as const;
 const post = { ...get, method: 'POST' } as const;
@@ -55,8 +51,12 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...get,
     pattern: '/events',
     summary: 'List the events, newest first, in pages; the Link header has the next page',
-    query: listQuery,
-    reply: list(summaryShape),
+    query: queryParameters({
+      ...filterMembers,
+      after: optional(uuid('The last id of the previous page')),
+      limit: withDefault(decimal({ min: 1, max: 100 }), 20),
+    }),
+    reply: list(summarySchema),
     handle: inbox.listPage,
   }),
   route({
@@ -71,14 +71,14 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/delivery',
     summary:
       'Show the target, the retry schedule, and whether delivery is paused or the target fails',
-    reply: inbox.deliveryShape,
+    reply: inbox.deliverySchema,
     handle: inbox.showDelivery,
   }),
   route({
     ...get,
     pattern: '/events/counts',
     summary: 'Count the events by status, and over the last hour and day',
-    reply: inbox.countsShape,
+    reply: inbox.countsSchema,
     handle: inbox.showCounts,
   }),
   route({
@@ -86,8 +86,8 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/redeliver',
     summary:
       'Deliver events again: by id, or up to 500 that a filter matches; dry_run only counts them',
-    body: json(inbox.bulkShape),
-    reply: inbox.bulkReplyShape,
+    body: json(inbox.bulkSchema),
+    reply: inbox.bulkReplySchema,
     errors: ['conflict', 'invalid_body'],
     handle: inbox.redeliverMany,
   }),
@@ -95,14 +95,14 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...post,
     pattern: '/events/pause',
     summary: 'Begin no further attempt, on any replica, until delivery is resumed',
-    reply: inbox.deliveryShape,
+    reply: inbox.deliverySchema,
     handle: inbox.pause,
   }),
   route({
     ...post,
     pattern: '/events/resume',
     summary: 'Resume paused delivery',
-    reply: inbox.deliveryShape,
+    reply: inbox.deliverySchema,
     handle: inbox.resume,
   }),
   route({
@@ -110,7 +110,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/{id}',
     summary: 'Show an event with its body, headers and attempts',
     path: eventPath,
-    reply: inbox.detailsShape,
+    reply: inbox.detailsSchema,
     errors: ['not_found'],
     handle: inbox.showEvent,
   }),
@@ -119,16 +119,14 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/{id}/redeliver',
     summary: 'Deliver an event again, whatever its status',
     path: eventPath,
-    reply: inbox.redeliveryShape,
+    reply: inbox.redeliverySchema,
     errors: ['conflict', 'not_found'],
     handle: inbox.redeliverEvent,
   }),
 ];
 
 /** The page has no data of its own: its user enters an operator's token. */
-async function pageRoutes(site: Site): Promise<ReadonlyArray<Route<WebhookService>>> {
-  const { pageRows } = await import('../http/pages.ts');
-  const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
+function pageRoutes(site: Site) {
   const scripts = [
     'inbox.js',
     'inbox-api.js',
@@ -136,6 +134,7 @@ async function pageRoutes(site: Site): Promise<ReadonlyArray<Route<WebhookServic
     'inbox-chart.js',
     'inbox-event.js',
     'inbox-format.js',
+    'inbox-filter.js',
     'inbox-list.js',
     'inbox-state.js',
     'inbox.css',
@@ -143,17 +142,18 @@ async function pageRoutes(site: Site): Promise<ReadonlyArray<Route<WebhookServic
   return pageRows(
     site,
     new URL('pages/', import.meta.url),
-    [page],
+    [{ pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' }],
     scripts,
     'Inbox page: scripts, style sheets, logo',
   );
 }
 
-export const facts = {
+/** What describes the service in its OpenAPI document. */
+export const api = {
   about: 'Accepts events of other programs, and delivers them.',
   title: 'Gatehouse webhook',
   version: '0.1.0',
-  envelope: 'bare',
+  ...STYLE,
   securitySchemes: {
     token: { type: 'apiKey', in: 'query', name: 'token' },
     bearer: { type: 'http', scheme: 'bearer' },
@@ -161,5 +161,5 @@ export const facts = {
 } as const;
 
 /** @param site null without INBOX_PAGE */
-export const createRoutes = async (site: Site | null) =>
-  withBuiltIns([...extended, ...(site ? await pageRoutes(site) : [])], facts, 'unavailable');
+export const createRoutes = (site: Site | null) =>
+  withBuiltIns([...extended, ...(site ? pageRoutes(site) : [])], api);

@@ -1,14 +1,14 @@
-import { deriveServerKey, type ServerKey } from '../crypto/box.ts';
-import { digest } from '../crypto/token.ts';
+import { deriveServerKey, type ServerKey } from '../crypto/envelope.ts';
+import { sha256 } from '../crypto/token.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
-import type { RequestInfo } from '../http/call.ts';
-import { createGuessLimit } from '../http/guesses.ts';
+import { createCredentialCheck, createLastSeen, trustedUser } from '../http/guard.ts';
+import type { RequestInfo } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { createRateLimit, createRecentMap } from '../runtime/rate.ts';
-import { createCounter } from './counts.ts';
+import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
+import { countByStatus, readBars } from './store/inbox.ts';
 import type { KnownToken } from './store/tokens.ts';
-import { SCHEMA } from './schema.ts';
+import { SCHEMA } from './migrations.ts';
 import type { TargetSettings, WebhookSettings } from './settings.ts';
 
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
@@ -21,62 +21,75 @@ export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 export type WebhookService = ReturnType<typeof createWebhook>;
 
 export function createWebhook(
-  { secrets, target, delivery, rate, maxSignedBytes }: WebhookSettings,
+  { secrets, target, delivery, rate, maxSignedBytes, inboxUsers }: WebhookSettings,
   database: Database,
   context: ServiceContext,
 ) {
   const { log, metrics } = context;
-  const received = 'Webhook events accepted, by source and by whether they are duplicates.';
   const service = {
     ...context,
     database,
     maxSignedBytes,
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
-    limitGuesses: createGuessLimit(),
+    checkCredential: createCredentialCheck(),
     /** By network and digest. Null: looked up again at the next request. */
     senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
-    /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
+    /**
+     * Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered`
+     * is WEBHOOK_ORDER.
+     */
     delivery: target && {
       isSelected: createSelector(delivery.events),
       isOrdered: delivery.isOrdered,
       targetKey: targetKeyOf(target),
       target: `${target.kind} ${target.label}`,
-      pauses: delivery.pauses,
+      pausesMs: delivery.pausesMs,
     },
     /** Tells the worker that events are due. Does nothing while there is none. */
     notifyWorker: () => {},
-    /** The operator whom a trusted proxy names; null if there is none. Replaced if INBOX_USERS is set. */
-    namedOperator: (_request: RequestInfo): string | null => null,
+    /** The operator whom a trusted proxy names, with INBOX_USERS. */
+    namedOperator: (request: RequestInfo) =>
+      inboxUsers && trustedUser(request, inboxUsers.header, inboxUsers.names),
     limitRate: createRateLimit(rate, rate).take,
-    countReceived: metrics.counter('gatehouse_events_received_total', received, [
-      'source',
-      'status',
-    ]),
-    /** Tokens whose last use is not written yet: a job does that, outside of requests. */
-    pendingLastSeen: new Set<string>(),
+    countReceived: metrics.counter(
+      'gatehouse_events_received_total',
+      'Webhook events accepted, by source and by whether they are duplicates.',
+      ['source', 'status'],
+    ),
+    lastSeen: createLastSeen(), // of tokens
     /** Bytes of events that wait for their commit. */
     uncommittedBytes: 0,
     openStreams: 0,
     countEvents: createCounter(database),
     readiness: createReadiness(database, SCHEMA, log),
   };
-  const uncommitted = 'Bytes of webhook events that wait for their commit.';
-  metrics.gauge('gatehouse_events_waiting_bytes', uncommitted, {}, () => service.uncommittedBytes);
+  metrics.gauge(
+    'gatehouse_events_waiting_bytes',
+    'Bytes of webhook events that wait for their commit.',
+    {},
+    () => service.uncommittedBytes,
+  );
   return service;
 }
 
-/** Under which the state of a target is kept: another target, in a later setting, begins without failures. */
+/**
+ * Under which the state of a target is kept: another target, in a later setting, begins without
+ * failures.
+ */
 export const targetKeyOf = ({ kind, id }: TargetSettings): string =>
-  digest(`${kind} ${id}`).toString('base64url');
+  sha256(`${kind} ${id}`).toString('base64url');
 
 /** @param patterns event names in which `*` stands for any characters; none selects every event */
 export function createSelector(patterns: readonly string[]): (event: string) => boolean {
   return (event) => patterns.length === 0 || patterns.some((pattern) => matches(pattern, event));
 }
 
-/** Searches piece by piece: a regular expression could take exponential time for a crafted event name. */
-function matches(pattern: string, event: string): boolean {
+/**
+ * Searches piece by piece: a regular expression could take exponential time for a crafted event
+ * name.
+ */
+function matches(pattern: string, event: string) {
   const [first = '', ...pieces] = pattern.split('*');
   const last = pieces.pop();
   if (last === undefined) return event === pattern;
@@ -88,4 +101,36 @@ function matches(pattern: string, event: string): boolean {
     end = found + piece.length;
   }
   return event.endsWith(last) && event.length - last.length >= end;
+}
+
+/** A count is used for this time, */
+const USED_MS = 2_000;
+/** and for so many times as long as it took: counting takes a twentieth of a connection. */
+const USED_RATIO = 20;
+
+async function countEvents(database: Database) {
+  return {
+    counts: await countByStatus(database),
+    minutes: await readBars(database, 'minute', 60),
+    hours: await readBars(database, 'hour', 24),
+  };
+}
+
+/**
+ * @returns a function that counts the events by status, and over the last hour and day. Calls share
+ * one count, however many operators look at the inbox
+ */
+function createCounter(database: Database) {
+  let shared: ReturnType<typeof countEvents> | null = null;
+  let usedUntil = -Infinity;
+  return () => {
+    if (shared && performance.now() < usedUntil) return shared;
+    const startedAt = performance.now();
+    usedUntil = Infinity;
+    shared = countEvents(database).finally(() => {
+      const now = performance.now();
+      usedUntil = now + Math.max(USED_MS, USED_RATIO * (now - startedAt));
+    });
+    return shared;
+  };
 }

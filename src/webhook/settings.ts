@@ -1,26 +1,33 @@
 import { isAbsolute } from 'node:path';
-import type { DatabaseAddress } from '../db/address.ts';
+import type { DatabaseAddress } from '../db/url.ts';
 import {
-  DAY,
   earlierSecrets,
   Expected,
+  list,
   matching,
   number,
   numberOrNull,
   oneOf,
   secret,
+  secretValues,
   type SettingsInput,
   text,
   toggle,
   type Values,
   type Variable,
 } from '../runtime/variables.ts';
-import { pausesOf, retrySchedule } from './schedule.ts';
+import { retrySchedule } from './schedule.ts';
 import { SCHEMES } from './signatures.ts';
+import { DAY } from '../runtime/duration.ts';
 
 export const PORT = 8000;
-export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
+export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = [];
+const LIST_PAUSES = 'list the pauses between attempts in WEBHOOK_RETRY_SCHEDULE, such as';
+export const REMOVED = {
+  WEBHOOK_MAX_ATTEMPTS: `${LIST_PAUSES} 5s,30s,2m for four attempts`,
+  WEBHOOK_BACKOFF_BASE_MS: `${LIST_PAUSES} 500ms,1s,2s`,
+} as const;
 export const OWNS_HOST_AND_PORT = true;
 
 const FORWARD_SECRET = '24 to 64 bytes in Base64, with or without the prefix whsec_';
@@ -42,20 +49,19 @@ export const VARIABLES = {
   WEBHOOK_HANDLER: text(null, (value) =>
     isAbsolute(value) ? null : 'the absolute path of a module',
   ),
-  WEBHOOK_EVENTS: text(null),
+  WEBHOOK_EVENTS: list(),
   WEBHOOK_ORDER: oneOf('none', ['none', 'page_id']),
   WEBHOOK_CONCURRENCY: number(10, 1, 256),
   WEBHOOK_TIMEOUT: number(30, 1, 3_600),
   WEBHOOK_RETRY_SCHEDULE: retrySchedule('5s,30s,2m,10m,30m,1h,2h,4h,8h,12h,20h,24h'),
-  WEBHOOK_MAX_ATTEMPTS: numberOrNull(null, 1, 100),
-  WEBHOOK_BACKOFF_BASE_MS: numberOrNull(null, 1, 3_600_000),
   WEBHOOK_MAX_BODY_BYTES: numberOrNull(null, 1_024, 25 * 1024 * 1024),
   WEBHOOK_RATE: number(20_000, 1, 1_000_000),
-  // At least a week: senders retry for days, and a removed event's delivery id no longer identifies repetitions.
+  // At least a week: senders retry for days, and a removed event's delivery id no longer identifies
+  // repetitions.
   EVENT_RETENTION: number(30 * DAY, 7 * DAY, 3_660 * DAY),
   DEAD_RETENTION: number(90 * DAY, 7 * DAY, 3_660 * DAY),
   INBOX_PAGE: toggle('off'),
-  INBOX_USERS: text(null),
+  INBOX_USERS: list(),
 } as const;
 
 type WebhookValues = Values<typeof VARIABLES>;
@@ -70,46 +76,36 @@ export type ForwardSettings = {
 export type TargetSettings = NonNullable<ReturnType<typeof targetOf>>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
-export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pauses'>;
+export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pausesMs'>;
 
-export const needsDatabase = ({ WEBHOOK_VARIANT }: WebhookValues): boolean =>
-  WEBHOOK_VARIANT === 'extended';
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, database, purpose, foreign, findings, userHeader } = input;
+  const { values, purpose, foreign, findings, userHeader } = input;
   const isPlain = values.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
   if (isPlain && values.WEBHOOK_TOKEN === null) {
     findings.warnings.push(
       'WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.',
     );
   }
-  if (values.WEBHOOK_SECRET === null && values.WEBHOOK_SECRET_PREVIOUS.length > 0) {
-    findings.problems.push('WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET.');
-  }
+  const { WEBHOOK_SECRET: secret, WEBHOOK_SECRET_PREVIOUS: previous } = values;
   return {
     /** Null: the plain variant. */
-    database: isPlain ? null : database,
+    database: isPlain ? null : input.requireDatabase(),
     token: values.WEBHOOK_TOKEN,
     /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
-    secrets:
-      values.WEBHOOK_SECRET === null
-        ? []
-        : [values.WEBHOOK_SECRET, ...values.WEBHOOK_SECRET_PREVIOUS],
+    secrets: secretValues('WEBHOOK_SECRET', secret, previous, findings),
     appName: values.APP_NAME,
     /** Where events are delivered. Null: they stay stored. */
     target: targetOf(values, isPlain, findings.problems),
     delivery: {
       /** Event names in which `*` stands for any characters; none selects every event. */
-      events: (values.WEBHOOK_EVENTS ?? '')
-        .split(',')
-        .map((one) => one.trim())
-        .filter(Boolean),
+      events: values.WEBHOOK_EVENTS,
       isOrdered: values.WEBHOOK_ORDER === 'page_id',
       concurrency: values.WEBHOOK_CONCURRENCY,
       timeoutMs: values.WEBHOOK_TIMEOUT * 1000,
-      /** Seconds before the second attempt, the third, and so on. After the last of them, the event is dead. */
-      pauses: pausesOf(values, findings.problems),
+      /** Before the second attempt, the third, and so on. After the last one the event is dead. */
+      pausesMs: values.WEBHOOK_RETRY_SCHEDULE,
       /** Of commands and handlers: without Gatehouse's own variables, which contain its secrets. */
       environment: foreign,
     },
@@ -124,20 +120,15 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   } as const;
 }
 
-/** Who may use the inbox without a token; null: no one. A user whom a proxy names is not an operator by default. */
-function inboxUsersOf(users: string | null, header: string | null, problems: string[]) {
-  if (users === null) return null;
-  if (header === null)
-    problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');
-  return header === null
-    ? null
-    : {
-        header,
-        names: users
-          .split(',')
-          .map((name) => name.trim())
-          .filter(Boolean),
-      };
+/**
+ * Who may use the inbox without a token; null: no one. A user whom a proxy names is not an operator
+ * by default.
+ */
+function inboxUsersOf(names: readonly string[], header: string | null, problems: string[]) {
+  if (names.length === 0) return null;
+  if (header !== null) return { header, names };
+  problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');
+  return null;
 }
 
 /** At most one target, so that it is clear which one processed an event. */
@@ -153,7 +144,8 @@ function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
       `${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`,
     );
   }
-  // The path and the query of a URL, and the arguments of a program, may hold a credential: a label has neither.
+  // The path and the query of a URL, and the arguments of a program, may hold a credential: a label
+  // has neither.
   if (url !== null) {
     const { origin } = new URL(url);
     return {

@@ -2,22 +2,25 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { fromBase64 } from '../crypto/text.ts';
 
-/** What a request says about its signature. */
-interface Signed {
-  readonly prefix: string; // the signed text is this prefix and the raw body
-  /** Null if malformed. One of these must match: a sender that rotates its secret signs with both. */
-  readonly signatures: ReadonlyArray<Buffer | null>;
-  readonly at: string | null; // seconds since 1970, not checked yet; null if the scheme signs no time
-}
-
 interface Scheme {
-  /** @param header returns the empty text for a missing one */
-  readonly read: (header: (name: string) => string) => Signed;
+  /**
+   * What a request says about its signature.
+   * @param header returns the empty text for a missing one
+   */
+  readonly read: (header: (name: string) => string) => {
+    readonly prefix: string; // the signed text is this prefix and the raw body
+    /**
+     * Null if malformed. One of these must match: a sender that rotates its secret signs with both.
+     */
+    readonly signatures: ReadonlyArray<Buffer | null>;
+    /** Seconds since 1970, not checked yet; null if the scheme signs no time. */
+    readonly at: string | null;
+  };
   /** The HMAC-SHA256 key; null if the secret has not this scheme's form. */
   readonly keyOf: (secret: string) => Buffer | null;
 }
 
-function hex(prefix: string, text: string): Buffer | null {
+function hex(prefix: string, text: string) {
   const digits = text.startsWith(prefix) ? text.slice(prefix.length) : '';
   return /^[0-9a-f]{64}$/.test(digits) ? Buffer.from(digits, 'hex') : null;
 }
@@ -31,11 +34,15 @@ const overBody = (name: string): Scheme => ({
 
 /** From each sender's documentation. */
 export const SCHEMES = {
-  /** Standard Webhooks 1.0.0, symmetric signatures. Svix uses the same scheme with its own header names. */
+  /**
+   * Standard Webhooks 1.0.0, symmetric signatures. Svix uses the same scheme with its own header
+   * names.
+   */
   standard: {
     read(header) {
       const named = (name: string) => header(`webhook-${name}`) || header(`svix-${name}`);
-      const [id, at] = [named('id'), named('timestamp')];
+      const id = named('id');
+      const at = named('timestamp');
       const found = named('signature').matchAll(/(?<=^| )v1,([A-Za-z0-9+/]{43}=)(?= |$)/g);
       const signatures =
         id === '' ? [] : [...found].map(([, signature = '']) => fromBase64(signature));
@@ -70,28 +77,33 @@ export const SCHEMES = {
 /** A signed time may differ by this much. An older request is treated as a replay. */
 export const WINDOW_SECONDS = 300;
 
-export type Verdict = 'valid' | 'no signature' | 'wrong signature' | 'too old';
-
-/** Verifies the signature over the raw bytes, in constant time for each secret. @param now seconds since 1970 */
-export function verify(
+/**
+ * Compares the signature over the raw bytes, in constant time for each secret.
+ * @param now seconds since 1970
+ */
+export function checkSignature(
   scheme: keyof typeof SCHEMES,
   headers: IncomingHttpHeaders,
   raw: Buffer,
-  secrets: readonly string[],
+  secrets: ReadonlyArray<{ readonly id: string; readonly secret: string }>,
   now: number,
-): Verdict {
+) {
   const { read, keyOf } = SCHEMES[scheme];
   const { prefix, signatures, at } = read((name) => {
     const value = headers[name];
     return typeof value === 'string' ? value : '';
   });
   const sent = signatures.filter((signature) => signature !== null);
-  if (sent.length === 0 || (at !== null && !/^[0-9]{1,12}$/.test(at))) return 'no signature';
-  const isValid = secrets.some((secret) => {
+  const isTimeValid = at === null || /^[0-9]{1,12}$/.test(at);
+  if (sent.length === 0 || !isTimeValid) return { kind: 'no signature' } as const;
+  const found = secrets.find(({ secret }) => {
     const key = keyOf(secret);
-    const expected = key && createHmac('sha256', key).update(prefix, 'utf8').update(raw).digest();
-    return expected !== null && sent.some((signature) => timingSafeEqual(signature, expected));
+    if (key === null) return false;
+    const expected = createHmac('sha256', key).update(prefix, 'utf8').update(raw).digest();
+    return sent.some((signature) => timingSafeEqual(signature, expected));
   });
-  if (!isValid) return 'wrong signature';
-  return at !== null && Math.abs(now - Number(at)) > WINDOW_SECONDS ? 'too old' : 'valid';
+  if (!found) return { kind: 'wrong signature' } as const;
+  const isOld = at !== null && Math.abs(now - Number(at)) > WINDOW_SECONDS;
+  if (isOld) return { kind: 'too old' } as const;
+  return { kind: 'valid', secretId: found.id } as const;
 }

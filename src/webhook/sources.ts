@@ -9,16 +9,19 @@ import {
   text,
   uuid,
   withoutNul,
-} from '../http/shape.ts';
+} from '../http/schema.ts';
 import type { SCHEMES } from './signatures.ts';
 
+/** What each variant may answer to an event, besides the errors of its guard and its storage. */
+export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
+
 /** The reply to an event, or to a sender's handshake. */
-export const replyShape = object({
+export const replySchema = object({
   id: optional(uuid()),
   status: optional(oneOf('accepted', 'duplicate', 'pong', 'pending')),
   challenge: optional(text({ description: "The reply to a sender's handshake" })),
 });
-export type ReceiveReply = Partial<Infer<typeof replyShape>>;
+export type ReceiveReply = Partial<Infer<typeof replySchema>>;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -29,17 +32,21 @@ interface Field {
 }
 
 /** A kind of sender. */
-export interface Source {
+export type Source = Readonly<{
   /** How its requests are signed. Null: not signed. */
-  readonly scheme: keyof typeof SCHEMES | null;
-  readonly event: Field;
-  readonly deliveryId: Field;
-  readonly counter?: string; // a number in the body that differs between attempts to deliver the same event
-  /** Set if the sender's first request is unsigned and contains the signing secret of the later ones. */
-  readonly sendsSecret?: true;
+  scheme: keyof typeof SCHEMES | null;
+  event: Field;
+  deliveryId: Field;
+  /** A number in the body that differs between attempts to deliver the same event. */
+  counter?: string;
+  /**
+   * Set if the sender's first request is unsigned and contains the signing secret of the later
+   * ones.
+   */
+  sendsSecret?: true;
   /** The reply to a handshake, which is not an event. Null: the request is an event. */
-  readonly handshake?: (headers: IncomingHttpHeaders, body: JsonObject) => ReceiveReply | null;
-}
+  handshake?: (headers: IncomingHttpHeaders, body: JsonObject) => ReceiveReply | null;
+}>;
 
 const header = (...names: readonly string[]): Field => ({
   at: `in the header ${names[0]}`,
@@ -98,13 +105,23 @@ export type SourceName = keyof typeof SOURCES;
 const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, name);
 export const SOURCE_NAMES = Object.keys(SOURCES).filter(isSource);
 
+/** What PostgreSQL and an index can hold. */
+export const eventName = text({
+  min: 1,
+  max: 1_024,
+  description: 'The kind of event',
+  check: withoutNul,
+});
 /** What the generic source requires, as specified. */
-export const genericShape = object({
-  event: text({ min: 1, max: 1_024, description: 'The kind of event', check: withoutNul }),
+export const genericSchema = object({
+  event: eventName,
   data: object({ page_id: text() }),
 });
 
-/** Whether a body repeats the first one, byte for byte except for the number that counts the attempts. */
+/**
+ * Whether a body repeats the first one, byte for byte except for the number that counts the
+ * attempts.
+ */
 export function isRepetition({ counter }: Source, first: Buffer, body: Buffer): boolean {
   if (counter === undefined) return first.equals(body);
   // Not parsed: two long numbers could be read as the same one.
@@ -123,9 +140,7 @@ export function readDeliveryId(
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
   const name = Object.keys(headers).find((one) => headers[one] === value);
-  const field = {
-    path: name ?? '',
-    message: 'the delivery id must have 1 to 255 visible ASCII characters',
-  };
-  return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields: [field] });
+  const message = 'the delivery id must have 1 to 255 visible ASCII characters';
+  const fields = [{ path: name ?? '', message }];
+  return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields });
 }

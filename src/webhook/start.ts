@@ -1,117 +1,162 @@
 import { randomUUID } from 'node:crypto';
-import { digest, randomToken } from '../crypto/token.ts';
+import { accessSync, constants as mode } from 'node:fs';
+import { isAbsolute } from 'node:path';
+import { staleKeys } from '../crypto/service-secret.ts';
+import { sha256, randomToken } from '../crypto/token.ts';
 import { createDatabase } from '../db/pool.ts';
-import { bindRoutes } from '../http/call.ts';
+import { insertToken } from '../db/tokens.ts';
+import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { type Job, removalJob } from '../runtime/jobs.ts';
-import { WRONG_SECRET } from './receive.ts';
+import { codeOf, StartupError } from '../runtime/errors.ts';
+import { removalJob } from '../runtime/jobs.ts';
+import { UNKNOWN_KEY } from './accept.ts';
+import { SCHEMA } from './migrations.ts';
+import { startPlain } from './plain.ts';
 import { createRoutes } from './routes.ts';
-import { SCHEMA } from './schema.ts';
-import { createWebhook, type WebhookService } from './service.ts';
-import type { WebhookSettings } from './settings.ts';
+import { createWebhook, targetKeyOf, type WebhookService } from './service.ts';
+import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
 import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
 import {
   anyTokenExists,
   countByKey,
   findTokenCaller,
-  insertToken,
   lockTable,
   markTokensUsed,
 } from './store/tokens.ts';
+import { removeIdlePages } from './store/work.ts';
+import { startWorker } from './worker.ts';
 
 export async function start(settings: WebhookSettings, context: ServiceContext) {
-  if (!settings.database) return (await import('./plain.ts')).startPlain(settings, context);
+  if (!settings.database) return startPlain(settings, context);
   const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
   const service = createWebhook(settings, database, context);
-  const { target, inboxUsers } = settings;
-  if (inboxUsers) {
-    service.namedOperator = (await import('../http/user.ts')).trustedUser(
-      inboxUsers.header,
-      inboxUsers.names,
-    );
-  }
-  const delivery =
-    target && (await (await import('./delivery.ts')).load(target, settings.delivery, service));
-  return {
-    routes: bindRoutes(await createRoutes(settings.inboxPage ? context.site : null), service),
+  const parts = {
+    routes: bindRoutes(createRoutes(settings.inboxPage ? context.site : null), service),
     storage: { database, schema: SCHEMA },
     firstRun: () => firstRun(service, settings.token),
-    jobs: [...jobs(service, settings), ...(delivery?.jobs ?? [])],
-    ...(delivery && { startWork: delivery.startWork, checkWork: delivery.checkWork }),
+    jobs: jobs(service, settings),
   };
+  const { target, delivery } = settings;
+  if (!target) return parts;
+  const createTarget = await loadTarget(target, delivery);
+  const { log, metrics } = context;
+  return {
+    ...parts,
+    checkWork() {
+      createTarget();
+    },
+    startWork() {
+      const key = targetKeyOf(target);
+      const worker = startWorker(database, createTarget(), delivery, log, metrics, key);
+      service.notifyWorker = worker.notify;
+      return worker;
+    },
+  };
+}
+
+/**
+ * Loads the module of the target in use.
+ * @returns a function that throws StartupError if every attempt would fail
+ */
+async function loadTarget(target: TargetSettings, { concurrency, environment }: DeliverySettings) {
+  if (target.kind === 'forward') {
+    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } =
+      await import('./targets/forward.ts');
+    return () => {
+      if (!target.allowPrivate && hasPrivateAddress(target.url))
+        throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
+      return createForwardTarget(target, concurrency);
+    };
+  }
+  if (target.kind === 'handler') {
+    const { createHandlerTarget } = await import('./targets/handler.ts');
+    return () => {
+      checkAccess(target.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
+      return createHandlerTarget(target.module, environment);
+    };
+  }
+  const { createCommandTarget } = await import('./targets/command.ts');
+  return () => {
+    const [program] = target.command;
+    // A name without a path is looked up in PATH at each attempt.
+    if (isAbsolute(program))
+      checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+    return createCommandTarget(target.command, environment);
+  };
+}
+
+function checkAccess(path: string, access: number, problem: string) {
+  try {
+    accessSync(path, access);
+  } catch (error) {
+    throw new StartupError(`webhook: ${problem} (${codeOf(error)}).`);
+  }
+}
+
+/** @param given WEBHOOK_TOKEN */
+async function firstRun(service: WebhookService, given: string | null) {
+  const { database, log, announce } = service;
+  const { unknown, earlier } = staleKeys(service.signingKeys, await countByKey(database));
+  for (const row of unknown) log.error(UNKNOWN_KEY, row);
+  for (const row of earlier) log.info(RESEAL, row);
+  // Looks without the lock first, because the lock waits for each change of a token that another
+  // replica makes.
+  const hasToken = await database.read(anyTokenExists);
+  const created = hasToken ? null : await createFirstToken(service, given);
+  if (created !== null) return announce(`webhook: created the first token: ${created}`);
+  if (given === null || (await findTokenCaller(database, sha256(given)))?.is_active) return;
+  log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
 
 const RESEAL =
   'signing secrets are sealed under WEBHOOK_SECRET_PREVIOUS; before you remove it: gatehouse token reseal';
 
-/** Creates the first token, on any number of replicas exactly once: not if there is any, even a revoked one. */
-async function firstRun(service: WebhookService, given: string | null): Promise<void> {
-  const { database, signingKeys, log, announce, handOut } = service;
-  for (const { key_id, secrets } of await countByKey(database)) {
-    if (!signingKeys.some(({ id }) => id === key_id)) log.error(WRONG_SECRET, { key_id, secrets });
-    else if (key_id !== signingKeys[0]?.id) log.info(RESEAL, { key_id, secrets });
-  }
-  // Looks without the lock first, because the lock waits for each change of a token that another replica makes.
-  const created = (await database.read(anyTokenExists))
-    ? null
-    : await database.transaction(async (sql) => {
-        await lockTable(sql);
-        if (await anyTokenExists(sql)) return null;
-        const [id, token] = [randomUUID(), given ?? randomToken()];
-        await insertToken(sql, {
-          id,
-          name: 'first',
-          role: 'sender',
-          source: 'generic',
-          digest: digest(token),
-        });
-        if (given !== null) return 'the value of WEBHOOK_TOKEN';
-        // Handed out before the commit, so that it is not lost.
-        const shown = await handOut('webhook-token', token);
-        return `${shown}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
-      });
-  if (created !== null) return announce(`webhook: created the first token: ${created}`);
-  if (given === null || (await findTokenCaller(database, digest(given)))?.is_active) return;
-  log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
-}
+/**
+ * On any number of replicas exactly once: not if there is any token, even a revoked one.
+ * @returns where the token is; null if another replica has created one
+ */
+const createFirstToken = ({ database, handOut }: WebhookService, given: string | null) =>
+  database.transaction(async (sql) => {
+    await lockTable(sql);
+    if (await anyTokenExists(sql)) return null;
+    const id = randomUUID();
+    const token = given ?? randomToken();
+    const digest = sha256(token);
+    await insertToken(sql, SCHEMA.name, { id, name: 'first', role: 'sender', digest });
+    if (given !== null) return 'the value of WEBHOOK_TOKEN';
+    // Handed out before the commit, so that it is not lost.
+    const shown = await handOut('webhook-token', token);
+    return `${shown}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
+  });
 
-function jobs(
-  { database, pendingLastSeen, metrics }: WebhookService,
-  settings: WebhookSettings,
-): Job[] {
-  const { eventSeconds, deadSeconds } = settings;
+function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSettings) {
+  const { database, lastSeen, metrics } = service;
   const backlog: Backlog = { waiting: 0, oldest: 0, dead: 0, paused: 0 };
-  const { gauge } = metrics;
-  gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', {}, () => backlog.waiting);
-  gauge(
-    'gatehouse_events_oldest_seconds',
-    'Age of the oldest event to be delivered.',
-    {},
-    () => backlog.oldest,
-  );
-  gauge('gatehouse_events_dead', 'Webhook events in dead letters.', {}, () => backlog.dead);
-  gauge(
-    'gatehouse_delivery_paused',
-    'Whether an operator has paused delivery: 1 or 0.',
-    {},
-    () => backlog.paused,
-  );
-  const recordUse = async () => {
-    const ids = [...pendingLastSeen];
-    pendingLastSeen.clear();
-    // If this fails, the next use is recorded.
-    if (ids.length > 0) await markTokensUsed(database, ids);
-  };
-  const measure = async () => void Object.assign(backlog, await readBacklog(database));
+  const gauge = (name: string, help: string, key: keyof Backlog) =>
+    metrics.gauge(name, help, {}, () => backlog[key]);
+  gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', 'waiting');
+  gauge('gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', 'oldest');
+  gauge('gatehouse_events_dead', 'Webhook events in dead letters.', 'dead');
+  gauge('gatehouse_delivery_paused', 'Whether an operator has paused delivery: 1 or 0.', 'paused');
   const remove = (status: Status, seconds: number) =>
     removalJob(metrics, 'webhook.events', 300, (limit) =>
       removeEnded(database, status, seconds, limit),
     );
+  const idle = removalJob(metrics, 'webhook.pages', 300, (limit) =>
+    removeIdlePages(database, limit),
+  );
   return [
-    { name: 'record the last use of tokens', everySeconds: 5, batch: recordUse },
-    { name: 'measure the backlog', everySeconds: 15, batch: measure },
+    lastSeen.job('record the last use of tokens', (ids) => markTokensUsed(database, ids)),
+    {
+      name: 'measure the backlog',
+      everySeconds: 15,
+      async batch() {
+        Object.assign(backlog, await readBacklog(database));
+      },
+    },
     remove('done', eventSeconds),
     remove('skipped', eventSeconds),
     remove('dead', deadSeconds),
+    ...(service.delivery ? [idle] : []),
   ];
 }

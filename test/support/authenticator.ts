@@ -10,9 +10,14 @@ type Encodable =
   | readonly Encodable[]
   | ReadonlyMap<number | string, Encodable>;
 
+function sizeOf(argument: number): 1 | 2 | 4 {
+  if (argument < 256) return 1;
+  return argument < 65_536 ? 2 : 4;
+}
+
 function head(type: number, argument: number): Buffer {
   if (argument < 24) return Buffer.of((type << 5) | argument);
-  const size = argument < 256 ? 1 : argument < 65_536 ? 2 : 4;
+  const size = sizeOf(argument);
   const bytes = Buffer.alloc(1 + size, (type << 5) | (24 + Math.log2(size)));
   bytes.writeUIntBE(argument, 1, size);
   return bytes;
@@ -129,10 +134,8 @@ export function createPasskey(key: Key = createKey('ES256'), id: Buffer = random
       return { clientData: clientDataOf(around.type ?? 'webauthn.create', around), attestation };
     },
     signIn(around: Circumstances) {
-      const [clientData, data] = [
-        clientDataOf(around.type ?? 'webauthn.get', around),
-        dataOf(around, Buffer.alloc(0), 0),
-      ];
+      const clientData = clientDataOf(around.type ?? 'webauthn.get', around);
+      const data = dataOf(around, Buffer.alloc(0), 0);
       return { clientData, data, signature: key.sign(Buffer.concat([data, sha256(clientData)])) };
     },
   };

@@ -22,7 +22,10 @@ interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-/** @param name PostgreSQL sees these connections as `gatehouse-NAME`  @param more further variables */
+/**
+ * @param name PostgreSQL sees these connections as `gatehouse-NAME`
+ * @param more further variables
+ */
 export function openConnections(
   owner: Owner,
   url: string,

@@ -16,8 +16,9 @@ interface Owner {
 }
 
 /**
- * A copy of the database that `make test` migrates once per run. At a file's top level it lives until the file's tests
- * have ended; given a test's context, as long as that test. (In a `before` hook, `after` would mean the hook's end.)
+ * A copy of the database that `make test` migrates once per run. At a file's top level it lives
+ * until the file's tests have ended; given a test's context, as long as that test. (In a `before`
+ * hook, `after` would mean the hook's end.)
  */
 export const createDatabase = (t: Owner = { after }): Promise<TestDatabase> =>
   create(t, process.env.TEST_TEMPLATE);
@@ -31,7 +32,7 @@ export const copyDatabase = (url: string, t: Owner = { after }): Promise<TestDat
   create(t, new URL(url).pathname.slice(1));
 
 async function create(t: Owner, template: string | undefined): Promise<TestDatabase> {
-  const undo: (() => Promise<unknown>)[] = [];
+  const undo: Array<() => Promise<unknown>> = [];
   const drop = async () => {
     for (const step of undo.splice(0).reverse()) await step();
   };

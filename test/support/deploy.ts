@@ -113,7 +113,9 @@ export function kubernetesWorkloads(): Deployed[] {
   });
 }
 
-/** The values of a key in a unit file, in order. An empty one begins the list anew, as in systemd. */
+/**
+ * The values of a key in a unit file, in order. An empty one begins the list anew, as in systemd.
+ */
 export function unitValues(unit: string, key: string): string[] {
   const values = [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(
     ([, value = '']) => value,

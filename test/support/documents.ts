@@ -5,7 +5,10 @@ import { root } from './process.ts';
 
 export const readDocument = (name: string): string => readFileSync(join(root, name), 'utf8');
 
-/** The rows of all tables of a document whose head begins with this text, as cells without their backquotes. */
+/**
+ * The rows of all tables of a document whose head begins with this text, as cells without their
+ * backquotes.
+ */
 export function rowsUnder(document: string, head: string): string[][] {
   const blocks = readDocument(document)
     .split(/\n(?!\|)/)

@@ -1,7 +1,11 @@
-/** Secrets with any expiry. The ciphertext is bound to it, so it cannot be changed after the row was stored. */
+/**
+ * Secrets with any expiry. The ciphertext is bound to it, so it cannot be changed after the row was
+ * stored.
+ */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
-import { createClientKey, createServerKey, rowTagOf, seal } from '../../src/crypto/box.ts';
+import { createClientKey, seal } from '../../src/crypto/envelope.ts';
+import { createServerKey, rowTagOf } from '../../src/secrets/sealing.ts';
 import { SERVER_SECRET } from './gatehouse.ts';
 
 interface Kept {
@@ -17,7 +21,8 @@ export async function keepUntil(
   const [clock] = await sql`select date_trunc('milliseconds', now()) as now`;
   const expiresAt = Number(clock?.now.getTime()) + millisecondsFromNow;
   const metadata = { id: randomUUID(), expiresAt, maxReads: null };
-  const [serverKey, clientKey] = [createServerKey(SERVER_SECRET), createClientKey()];
+  const serverKey = createServerKey(SERVER_SECRET);
+  const clientKey = createClientKey();
   const sealed = seal(serverKey, clientKey, metadata, Buffer.from(text));
   await sql`
     insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)

@@ -38,17 +38,26 @@ const around = (challenge: Buffer, more: object = {}) => ({
   ...more,
 });
 
-export function factorsOf({ sql, visit, signIn }: Pick<PortalOf, 'sql' | 'visit' | 'signIn'>) {
-  const helpers = {
-    events: async (user: string, event: string) =>
-      Number(
-        (
-          await sql`select count(*)::int as n from identity.audit where user_id = ${user} and event = ${event}`
-        )[0]?.n,
-      ),
-    /** Codes of later steps: each is accepted once. */
-    stepNow: async (): Promise<number> =>
-      Math.floor(Number((await sql`select extract(epoch from now())::float8 as now`)[0]?.now) / 30),
+type Portal = Pick<PortalOf, 'sql' | 'visit' | 'signIn'>;
+
+export function factorsOf(portal: Portal) {
+  return { ...codesOf(portal), ...passkeysOf(portal) };
+}
+
+/** Codes of authenticator apps. */
+function codesOf({ sql, visit, signIn }: Portal) {
+  /** Codes of later steps: each is accepted once. */
+  const stepNow = async (): Promise<number> => {
+    const [row] = await sql`select extract(epoch from now())::float8 as now`;
+    return Math.floor(Number(row?.now) / 30);
+  };
+  return {
+    stepNow,
+    async events(user: string, event: string): Promise<number> {
+      const [row] = await sql`
+        select count(*)::int as n from identity.audit where user_id = ${user} and event = ${event}`;
+      return Number(row?.n);
+    },
     /** Makes earlier steps acceptable again, in place of waiting. */
     forgetSteps: (user: string) =>
       sql`update identity.totp set last_step = 0 where user_id = ${user}`,
@@ -58,7 +67,7 @@ export function factorsOf({ sql, visit, signIn }: Pick<PortalOf, 'sql' | 'visit'
       const secret = secretOn(offered.text);
       assert.equal(secret.length, 20);
       const confirmed = await visit('/account/totp', {
-        fields: { code: totpCode(secret, await helpers.stepNow()) },
+        fields: { code: totpCode(secret, await stepNow()) },
         cookie: host,
       });
       assert.equal(confirmed.status, 200, confirmed.text);
@@ -82,12 +91,18 @@ export function factorsOf({ sql, visit, signIn }: Pick<PortalOf, 'sql' | 'visit'
     },
     enter: (cookie: string, code: string) =>
       visit('/login/code', { fields: { code, return_to: ADDRESS }, cookie }),
-    async options(path: string, cookie: string) {
-      const { data } = JSON.parse((await visit(path, { cookie })).text);
-      return { ...data, challenge: Buffer.from(data.challenge, 'base64url') };
-    },
+  };
+}
+
+function passkeysOf({ visit }: Portal) {
+  const options = async (path: string, cookie: string) => {
+    const { data } = JSON.parse((await visit(path, { cookie })).text);
+    return { ...data, challenge: Buffer.from(data.challenge, 'base64url') };
+  };
+  return {
+    options,
     async register(host: string, passkey: Passkey = createPasskey(), more: object = {}) {
-      const { challenge } = await helpers.options('/account/passkeys', host);
+      const { challenge } = await options('/account/passkeys', host);
       const { clientData, attestation } = passkey.register(around(challenge, more));
       const credential = json({
         id: passkey.id,
@@ -117,5 +132,4 @@ export function factorsOf({ sql, visit, signIn }: Pick<PortalOf, 'sql' | 'visit'
       visit('/login/passkey', { fields: { credential, return_to: '' }, cookie }),
     newBrowser: async () => cookieFrom(await visit('/login'), '__Host-gatehouse-browser'),
   };
-  return helpers;
 }

@@ -1,7 +1,7 @@
 /** The real services in this process: a real PostgreSQL behind them, real sockets before them. */
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
-import { configure, serve, type ServiceName } from '../../src/serve.ts';
+import { configure, type ServiceName, startServices } from '../../src/serve.ts';
 import { createLines } from './lines.ts';
 
 export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
@@ -9,7 +9,9 @@ export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
 export const ADMIN_PASSWORD = 'correct-horse-battery-staple';
 export const WEBHOOK_TOKEN = 'webhook-token-for-tests-0123456789abcdef';
 
-/** What every service needs to serve, on free ports and with passwords that cost next to nothing. */
+/**
+ * What every service needs to serve, on free ports and with passwords that cost next to nothing.
+ */
 export function variables(databaseUrl?: string): Record<string, string> {
   return {
     ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
@@ -45,8 +47,9 @@ interface Owner {
 }
 
 /**
- * Starts services on free ports; they stop when their owner (a test's context, or node:test itself at a file's top
- * level) ends. Passwords cost next to nothing here, unless the environment says otherwise.
+ * Starts services on free ports; they stop when their owner (a test's context, or node:test itself
+ * at a file's top level) ends. Passwords cost next to nothing here, unless the environment says
+ * otherwise.
  * @param databaseUrl left out for the plain webhook receiver
  */
 export async function startGatehouse(
@@ -56,37 +59,29 @@ export async function startGatehouse(
   environment: Readonly<Record<string, string | undefined>> = {},
   until: 'ready' | 'listening' = 'ready',
 ): Promise<Gatehouse> {
-  const stopping = new AbortController();
-  let running: Promise<void> = Promise.resolve();
-  const stop = async () => {
-    stopping.abort();
-    await running;
-  };
-  owner.after(stop);
   const output = createLines((line): Array<Record<string, unknown>> =>
     line === '' ? [] : [JSON.parse(line)],
   );
   let errors = '';
   const stdout = new PassThrough().on('data', (text) => output.write(String(text)));
-  const stderr = new PassThrough().on('data', (text) => (errors += String(text)));
+  const stderr = new PassThrough().on('data', (text) => {
+    errors += String(text);
+  });
   const given = { ...variables(databaseUrl), METRICS_PORT: '0', ...environment };
   const configuration = await configure(services, 'serve', given);
   const log = output.parsed;
-  running = serve(configuration, { stdout, stderr }, stopping.signal);
+  const gatehouse = await startServices(configuration, { stdout, stderr });
+  owner.after(gatehouse.stop);
   const [message, count] =
     until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
-  const failed = running.then(() =>
-    Promise.reject(new Error('the services ended before they were ready')),
-  );
   const seen = async () => {
     while (log().filter((line) => line.message === message).length < count)
       await once(stdout, 'data');
   };
-  await Promise.race([seen(), failed]);
+  const failed = gatehouse.ready.then(() => new Promise<never>(() => {}));
   failed.catch(() => {});
-  const listening = () => log().filter(({ message }) => message === 'listening');
-  const url = (name: string) =>
-    `http://127.0.0.1:${listening().find(({ service }) => service === name)?.port}`;
+  await Promise.race([seen(), failed]);
+  const url = (name: string) => `http://127.0.0.1:${gatehouse.ports[name]}`;
   return {
     url: {
       identity: url('identity'),
@@ -97,7 +92,7 @@ export async function startGatehouse(
     stdout: output.text,
     stderr: () => errors,
     log,
-    stop,
+    stop: gatehouse.stop,
   };
 }
 
@@ -105,7 +100,9 @@ export interface Answer {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
-  /** The parsed body, or undefined where it is empty or no JSON. Tests look into it as they like. */
+  /**
+   * The parsed body, or undefined where it is empty or no JSON. Tests look into it as they like.
+   */
   readonly json: any;
 }
 
@@ -119,6 +116,7 @@ interface AskOptions {
 export async function ask(method: string, url: string, options: AskOptions = {}): Promise<Answer> {
   const { bearer, body, headers } = options;
   const isRaw = typeof body === 'string' || body instanceof Uint8Array;
+  const content = isRaw ? body : JSON.stringify(body);
   const response = await fetch(url, {
     method,
     headers: {
@@ -126,7 +124,7 @@ export async function ask(method: string, url: string, options: AskOptions = {})
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
       ...headers,
     },
-    ...(body === undefined ? {} : { body: isRaw ? body : JSON.stringify(body) }),
+    ...(content === undefined ? {} : { body: content }),
   });
   const text = await response.text();
   let json: unknown;

@@ -5,7 +5,7 @@ import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/prometheus.ts';
 import { start } from '../../src/secrets/start.ts';
 import { variables } from './gatehouse.ts';
-import { quiet } from './context.ts';
+import { quiet } from './service-context.ts';
 
 export interface Housekeeping {
   /** Runs a job until nothing is left to do. */
@@ -34,7 +34,12 @@ export function startHousekeeping(
   const metrics = createMetrics();
   const service = start(
     config,
-    quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }),
+    quiet({
+      metrics,
+      log: createLog('info', (line) => {
+        lines.push(line);
+      }),
+    }),
   );
   owner.after(async () => (await service).storage.database.close());
   return {

@@ -42,7 +42,8 @@ export interface Inbox {
 /** An operator's token, as `token create --role operator` stores it. */
 export async function addOperator(sql: Sql, token = OPERATOR_TOKEN): Promise<void> {
   await sql`insert into webhook.tokens (id, name, role, digest)
-    values (${randomUUID()}, 'an operator', 'operator', ${createHash('sha256').update(token).digest()})`;
+    values (${randomUUID()}, 'an operator', 'operator',
+      ${createHash('sha256').update(token).digest()})`;
 }
 
 /** @param sql a connection or a transaction */
@@ -61,19 +62,23 @@ export async function putEvent(
 ): Promise<string> {
   const id = randomUUID();
   await sql`
-    insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-    select ${id}, id, ${source}, ${deliveryId ?? null}, ${event}, '{"user-agent": "a test"}', '192.0.2.7',
+    insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body,
+      received_at)
+    select ${id}, id, ${source}, ${deliveryId ?? null}, ${event}, '{"user-agent": "a test"}',
+      '192.0.2.7',
       ${Buffer.from(body)}, now() - make_interval(secs => ${age})
     from webhook.tokens where role = 'sender' order by created_at limit 1`;
   if (status === 'waiting')
     await sql`insert into webhook.work (event_id, received_at, attempts, due_at)
-      select id, received_at, ${attempts}, now() + interval '1 hour' from webhook.events where id = ${id}`;
+      select id, received_at, ${attempts}, now() + interval '1 hour' from webhook.events
+        where id = ${id}`;
   else if (status !== 'stored')
     await sql`insert into webhook.outcomes (event_id, status, attempts, received_at)
       select id, ${status}, ${attempts}, received_at from webhook.events where id = ${id}`;
   for (const [index, error] of errors.entries()) {
     await sql`insert into webhook.failures (event_id, attempt, failed_at, error)
-      values (${id}, ${index + 1}, now() - make_interval(secs => ${errors.length - index}), ${error})`;
+      values (${id}, ${index + 1}, now() - make_interval(secs => ${errors.length - index}),
+        ${error})`;
   }
   return id;
 }

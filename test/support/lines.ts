@@ -10,7 +10,8 @@ export interface Lines<T> {
 /** @param parse returns nothing for a line to leave out */
 export function createLines<T>(parse: (line: string) => readonly T[]): Lines<T> {
   const values: T[] = [];
-  let [text, end] = ['', 0];
+  let text = '';
+  let end = 0;
   return {
     text: () => text,
     parsed() {
@@ -25,6 +26,8 @@ export function createLines<T>(parse: (line: string) => readonly T[]): Lines<T> 
       end = complete;
       return [...values];
     },
-    write: (more) => void (text += more),
+    write: (more) => {
+      text += more;
+    },
   };
 }

@@ -1,6 +1,6 @@
 /** The real listener on a free port, with a route table that belongs to the test. */
 import { BlockList } from 'node:net';
-import { json } from '../../src/http/body.ts';
+import { json } from '../../src/http/json-body.ts';
 import {
   anonymous,
   bindRoutes,
@@ -8,11 +8,11 @@ import {
   type Route,
   route,
   routeDefaults,
-} from '../../src/http/call.ts';
+} from '../../src/http/route.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { createBodyReader } from '../../src/http/receive.ts';
-import { createListener } from '../../src/http/server.ts';
-import { object, text } from '../../src/http/shape.ts';
+import { createBodyReader } from '../../src/http/body-reader.ts';
+import { close, createListener, listen } from '../../src/http/server.ts';
+import { object, text } from '../../src/http/schema.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/prometheus.ts';
 
@@ -46,7 +46,7 @@ export async function startListener(
     host: '127.0.0.1',
     port: 0,
     routes: async () => bindRoutes(routes, null),
-    style: { envelope: 'bare', unavailable: 'unavailable' },
+    style: { wrapping: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: MAX_BODY_BYTES,
     readBody: createBodyReader(),
     trustedProxies,
@@ -54,8 +54,8 @@ export async function startListener(
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,
   });
-  const port = await listener.listen();
-  owner.after(() => listener.close(0));
+  const port = await listen(listener);
+  owner.after(() => close(listener, 0));
   return {
     url: `http://127.0.0.1:${port}`,
     inFlight: () =>
@@ -63,7 +63,7 @@ export async function startListener(
     metrics: metrics.text,
     lines: () => lines,
     requests: () => lines.filter((line) => line.message === 'request'),
-    close: listener.close,
+    close: (graceMs) => close(listener, graceMs),
   };
 }
 
@@ -109,8 +109,12 @@ export function slowGuard(): {
 } {
   let enter = () => {};
   let release = () => {};
-  const entered = new Promise<void>((resolve) => (enter = resolve));
-  const released = new Promise<void>((resolve) => (release = resolve));
+  const entered = new Promise<void>((resolve) => {
+    enter = resolve;
+  });
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
   const check = async () => {
     enter();
     await released;

@@ -1,4 +1,7 @@
-/** Logins from chosen addresses, as a trusted proxy passes them on; and the throttle's time, moved by hand. */
+/**
+ * Logins from chosen addresses, as a trusted proxy passes them on; and the throttle's time, moved
+ * by hand.
+ */
 import type { Sql } from 'postgres';
 import { type Answer, ask } from './gatehouse.ts';
 
@@ -40,14 +43,19 @@ let addresses = 0;
 export async function passTime(sql: Sql, seconds: number): Promise<void> {
   const past = sql`make_interval(secs => ${seconds})`;
   await sql`
-    update identity.throttles set window_ends_at = window_ends_at - ${past}, blocked_until = blocked_until - ${past},
+    update identity.throttles set window_ends_at = window_ends_at - ${past},
+      blocked_until = blocked_until - ${past},
       known_until = known_until - ${past}`;
 }
 
-/** Raises the one row that holds `present` failures to `count`, in a window that ends in half an hour. */
+/**
+ * Raises the one row that holds `present` failures to `count`, in a window that ends in half an
+ * hour.
+ */
 export async function fillFailures(sql: Sql, present: number, count: number): Promise<void> {
   const { count: rows } = await sql`
-    update identity.throttles set attempts = ${count}, window_ends_at = now() + interval '30 minutes' where attempts = ${present}`;
+    update identity.throttles set attempts = ${count},
+      window_ends_at = now() + interval '30 minutes' where attempts = ${present}`;
   if (rows !== 1)
     throw new Error(`${rows} rows with ${present} failures, where there should be one`);
 }

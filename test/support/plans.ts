@@ -1,4 +1,7 @@
-/** What PostgreSQL really does for a service: the plan of every statement that it runs, as its auto_explain tells it. */
+/**
+ * What PostgreSQL really does for a service: the plan of every statement that it runs, as its
+ * auto_explain tells it.
+ */
 import type { TestDatabase } from './database.ts';
 import { startProxy } from './proxy.ts';
 
@@ -66,7 +69,10 @@ export async function observe(
   return { url: proxy.url, scans: () => found.splice(0) };
 }
 
-/** Reads the server's side of the protocol: a byte for the kind, the length, the content. @param take gets the text of each notice */
+/**
+ * Reads the server's side of the protocol: a byte for the kind, the length, the content.
+ * @param take gets the text of each notice
+ */
 function reader(take: (notice: string) => void): (chunk: Buffer) => void {
   let rest = Buffer.alloc(0);
   return (chunk) => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
-import { type Identity, startIdentity } from './people.ts';
+import { type Identity, startIdentity } from './api-users.ts';
 import { PASSWORD } from './users.ts';
 
 export const ORIGIN = 'https://login.example.org';

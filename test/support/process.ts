@@ -1,5 +1,8 @@
-/** The program as its users run it: compiled, in a process of its own, with an environment that holds nothing else. */
-import { spawn } from 'node:child_process';
+/**
+ * The program as its users run it: compiled, in a process of its own, with an environment that
+ * holds nothing else.
+ */
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { dirname, join } from 'node:path';
 import { createLines } from './lines.ts';
 import { until } from './until.ts';
@@ -49,21 +52,71 @@ interface StartOptions {
   readonly deaf?: boolean;
 }
 
-/** @param directory as `buildProgram` made it  @param environment all of it: nothing is inherited */
+/**
+ * @param directory as `buildProgram` made it
+ * @param environment all of it: nothing is inherited
+ */
 export function startProgram(
   owner: Owner,
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  {
-    input = '',
-    deaf = false,
-    files,
-    cgroup,
-    node = [process.execPath],
-    ...options
-  }: StartOptions = {},
+  options: StartOptions = {},
 ): Running {
+  const child = spawnProgram(directory, words, environment, options);
+  const stdout = createLines(parseLine);
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', stdout.write);
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  if (options.deaf) child.stdout.destroy();
+  // A program that does not read its input may be gone before all of it is written.
+  child.stdin.on('error', () => {});
+  child.stdin.end(options.input ?? '');
+  let isOver = false;
+  const ended = endOf(child).finally(() => {
+    isOver = true;
+  });
+  owner.after(async () => {
+    child.kill('SIGKILL');
+    await ended;
+  });
+  const line: Running['line'] = async (fits) => {
+    const find = () => stdout.parsed().find(fits);
+    await until(() => isOver || find() !== undefined, `a log line that fits ${fits.toString()}`);
+    const found = find();
+    if (!found) throw new Error(`the process ended without that line: ${stdout.text()}${stderr}`);
+    return found;
+  };
+  return {
+    stdout: stdout.text,
+    stderr: () => stderr,
+    log: stdout.parsed,
+    line,
+    async url(service) {
+      const { port } = await line((one) => one.message === 'listening' && one.service === service);
+      return `http://127.0.0.1:${String(port)}`;
+    },
+    async ready(...services) {
+      const isReady = (service: string) =>
+        line((one) => one.message === 'ready' && one.service === service);
+      await Promise.all(services.map(isReady));
+    },
+    signal: (name) => {
+      child.kill(name);
+    },
+    pid: child.pid ?? 0,
+    ended,
+  };
+}
+
+function spawnProgram(
+  directory: string,
+  words: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  { files, cgroup, node = [process.execPath], uid, gid, cwd = directory }: StartOptions,
+): ChildProcessWithoutNullStreams {
   const command = [...node, join(directory, 'dist/cli.js'), ...words];
   const limits = [
     ...(files === undefined ? [] : [`ulimit -n ${files}`]),
@@ -71,54 +124,14 @@ export function startProgram(
   ];
   const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
   const [program = '', ...rest] = limits.length === 0 ? command : limited;
-  const child = spawn(program, rest, { env: { ...environment }, cwd: directory, ...options });
-  const stdout = createLines(parseLine);
-  let stderr = '';
-  child.stdout.setEncoding('utf8').on('data', stdout.write);
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-  if (deaf) child.stdout.destroy();
-  // A program that does not read its input may be gone before all of it is written.
-  child.stdin.on('error', () => {});
-  child.stdin.end(input);
-  let isOver = false;
-  const ended = new Promise<End>((resolve, reject) => {
+  return spawn(program, rest, { env: { ...environment }, cwd, uid, gid });
+}
+
+function endOf(child: ChildProcessWithoutNullStreams): Promise<End> {
+  return new Promise((resolve, reject) => {
     child.on('error', reject);
-    child.on('close', (code, signal) => {
-      isOver = true;
-      resolve({ code, signal });
-    });
+    child.on('close', (code, signal) => resolve({ code, signal }));
   });
-  owner.after(async () => {
-    child.kill('SIGKILL');
-    await ended;
-  });
-  const log = stdout.parsed;
-  const line: Running['line'] = async (fits) => {
-    await until(() => isOver || log().some(fits), `a log line that fits ${fits.toString()}`);
-    const found = log().find(fits);
-    if (!found) throw new Error(`the process ended without that line: ${stdout.text()}${stderr}`);
-    return found;
-  };
-  return {
-    stdout: stdout.text,
-    stderr: () => stderr,
-    log,
-    line,
-    async url(service) {
-      const { port } = await line((one) => one.message === 'listening' && one.service === service);
-      return `http://127.0.0.1:${String(port)}`;
-    },
-    async ready(...services) {
-      await Promise.all(
-        services.map((service) =>
-          line((one) => one.message === 'ready' && one.service === service),
-        ),
-      );
-    },
-    signal: (name) => void child.kill(name),
-    pid: child.pid ?? 0,
-    ended,
-  };
 }
 
 function parseLine(text: string): Array<Record<string, unknown>> {
@@ -131,7 +144,9 @@ export interface Finished extends End {
   readonly stderr: string;
 }
 
-/** Runs a command to its end. The limit only keeps one that should have ended from running for ever. */
+/**
+ * Runs a command to its end. The limit only keeps one that should have ended from running for ever.
+ */
 export async function runProgram(
   owner: Owner,
   directory: string,

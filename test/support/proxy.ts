@@ -1,22 +1,32 @@
 /** A TCP proxy in front of a PostgreSQL server, for tests of a network or server that fails. */
 import { once } from 'node:events';
-import { connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 
 export interface Proxy {
   /** The given database URL, through this proxy. */
   readonly url: string;
   /** The number of connections accepted so far. */
   connections(): number;
-  /** Closes every connection. New ones are refused, or accepted and closed at once as by a proxy without a server. */
+  /**
+   * Closes every connection. New ones are refused, or accepted and closed at once as by a proxy
+   * without a server.
+   */
   cut(manner?: 'refused' | 'closed'): Promise<void>;
-  /** Forwards nothing more, in both directions or in one, on open and on new connections. They stay open. */
+  /**
+   * Forwards nothing more, in both directions or in one, on open and on new connections. They stay
+   * open.
+   */
   stall(what?: Stalled): void;
   /**
-   * Drops the next reply that reports updated rows, and everything the server sends after it on that connection.
+   * Drops the next reply that reports updated rows, and everything the server sends after it on
+   * that connection.
    * @returns resolves when that reply has arrived here
    */
   drop(): Promise<void>;
-  /** Forwards new connections again. Stalled ones stay stalled. @param databaseUrl where the server is, if it moved */
+  /**
+   * Forwards new connections again. Stalled ones stay stalled.
+   * @param databaseUrl where the server is, if it moved
+   */
   restore(databaseUrl?: string): Promise<void>;
 }
 
@@ -27,95 +37,143 @@ interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-/** How PostgreSQL ends its reply to an UPDATE. Outside a transaction it is sent after the commit. */
+/**
+ * How PostgreSQL ends its reply to an UPDATE. Outside a transaction it is sent after the commit.
+ */
 const UPDATED = /UPDATE [1-9][0-9]*\0/;
 const MAX_UPDATED_LENGTH = 'UPDATE 1000\0'.length;
 
-/** @param observe is called for each connection. Its result gets everything the server sends on it. */
+interface ProxyState {
+  readonly server: Server;
+  /** Of the PostgreSQL server. */
+  targetPort: number;
+  mode: 'forward' | 'cut' | Stalled;
+  accepted: number;
+  /** Called with the reply that is dropped. */
+  onDropped: (() => void) | null;
+  /** Each connection's two sockets, with what is read from them. */
+  readonly sockets: Map<Socket, 'statements' | 'replies'>;
+  readonly stalled: Set<Socket>;
+}
+
+/**
+ * @param observe is called for each connection. Its result gets everything the server sends on it.
+ */
 export async function startProxy(
   owner: Owner,
   databaseUrl: string,
   observe?: Observe,
 ): Promise<Proxy> {
-  let target = portOf(databaseUrl);
-  let mode: 'forward' | 'cut' | Stalled = 'forward';
-  let accepted = 0;
-  let dropped: (() => void) | null = null;
-  /** Each connection's two sockets, with what is read from them. */
-  const sockets = new Map<Socket, Stalled>();
-  const stalled = new Set<Socket>();
-
-  const server = createServer({ noDelay: true }, (client) => {
-    accepted += 1;
-    if (mode === 'cut') return void client.destroy();
-    const upstream = connect({ port: target, host: '127.0.0.1', noDelay: true });
-    for (const [socket, other, what] of [
-      [client, upstream, 'statements'],
-      [upstream, client, 'replies'],
-    ] as const) {
-      sockets.set(socket, what);
-      if (mode === 'all' || mode === what) stalled.add(socket);
-      // What breaks on one side breaks on the other. The error itself is what the test provokes.
-      socket
-        .on('error', () => {})
-        .on('close', () => {
-          sockets.delete(socket);
-          if (!stalled.has(socket)) other.destroy();
-        });
-    }
-    client.on('data', (chunk) => void (stalled.has(client) || upstream.write(chunk)));
-    const read = observe?.();
-    let isDropping = false;
-    // The text searched for may arrive in two pieces.
-    let tail = Buffer.alloc(0);
-    upstream.on('data', (chunk: Buffer) => {
-      if (isDropping || stalled.has(upstream)) return;
-      read?.(chunk);
-      const all = Buffer.concat([tail, chunk]);
-      const at = dropped ? all.toString('latin1').search(UPDATED) : -1;
-      if (at < 0) {
-        tail = all.subarray(1 - MAX_UPDATED_LENGTH);
-        return void client.write(chunk);
-      }
-      isDropping = true;
-      client.write(all.subarray(tail.length, Math.max(at, tail.length)));
-      dropped?.();
-      dropped = null;
-    });
-  });
-  const listen = async (port: number) => {
-    server.listen(port, '127.0.0.1');
-    await once(server, 'listening');
-    const bound = server.address();
-    return typeof bound === 'object' && bound ? bound.port : 0;
+  const server = createServer({ noDelay: true }, (client) => acceptClient(state, client, observe));
+  const state: ProxyState = {
+    server,
+    targetPort: portOf(databaseUrl),
+    mode: 'forward',
+    accepted: 0,
+    onDropped: null,
+    sockets: new Map(),
+    stalled: new Set(),
   };
   owner.after(async () => {
-    for (const socket of sockets.keys()) socket.destroy();
+    for (const socket of state.sockets.keys()) socket.destroy();
     server.close();
   });
-  const port = await listen(0);
+  const port = await listen(server, 0);
   const url = new URL(databaseUrl);
   url.port = String(port);
   return {
     url: url.href,
-    connections: () => accepted,
-    async cut(manner = 'refused') {
-      mode = 'cut';
-      for (const socket of sockets.keys()) socket.destroy();
-      if (manner === 'refused') await new Promise((resolve) => server.close(resolve));
-    },
-    stall(what = 'all') {
-      mode = what;
-      for (const [socket, kind] of sockets)
-        if (what === 'all' || what === kind) stalled.add(socket);
-    },
-    drop: () => new Promise((resolve) => (dropped = resolve)),
+    connections: () => state.accepted,
+    cut: (manner = 'refused') => cut(state, manner),
+    stall: (what = 'all') => stall(state, what),
+    drop: () =>
+      new Promise((resolve) => {
+        state.onDropped = resolve;
+      }),
     async restore(movedTo) {
-      if (movedTo !== undefined) target = portOf(movedTo);
-      mode = 'forward';
-      if (!server.listening) await listen(port);
+      if (movedTo !== undefined) state.targetPort = portOf(movedTo);
+      state.mode = 'forward';
+      if (!server.listening) await listen(server, port);
     },
   };
 }
 
 const portOf = (url: string) => Number(new URL(url).port);
+
+/** @returns the port */
+async function listen(server: Server, port: number): Promise<number> {
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = server.address();
+  return typeof bound === 'object' && bound ? bound.port : 0;
+}
+
+async function cut(state: ProxyState, manner: 'refused' | 'closed'): Promise<void> {
+  state.mode = 'cut';
+  for (const socket of state.sockets.keys()) socket.destroy();
+  if (manner === 'refused') await new Promise((resolve) => state.server.close(resolve));
+}
+
+function stall(state: ProxyState, what: Stalled): void {
+  state.mode = what;
+  for (const [socket, kind] of state.sockets) {
+    if (what === 'all' || what === kind) state.stalled.add(socket);
+  }
+}
+
+function acceptClient(state: ProxyState, client: Socket, observe: Observe | undefined): void {
+  state.accepted += 1;
+  if (state.mode === 'cut') {
+    client.destroy();
+    return;
+  }
+  const upstream = connect({ port: state.targetPort, host: '127.0.0.1', noDelay: true });
+  addSocket(state, client, upstream, 'statements');
+  addSocket(state, upstream, client, 'replies');
+  client.on('data', (chunk) => {
+    if (!state.stalled.has(client)) upstream.write(chunk);
+  });
+  forwardReplies(state, upstream, client, observe?.());
+}
+
+/** What breaks on one side breaks on the other. The error itself is what the test provokes. */
+function addSocket(
+  { sockets, stalled, mode }: ProxyState,
+  socket: Socket,
+  other: Socket,
+  what: 'statements' | 'replies',
+): void {
+  sockets.set(socket, what);
+  if (mode === 'all' || mode === what) stalled.add(socket);
+  socket.on('error', () => {});
+  socket.on('close', () => {
+    sockets.delete(socket);
+    if (!stalled.has(socket)) other.destroy();
+  });
+}
+
+function forwardReplies(
+  state: ProxyState,
+  upstream: Socket,
+  client: Socket,
+  read: ((chunk: Buffer) => void) | undefined,
+): void {
+  let isDropping = false;
+  // The text searched for may arrive in two pieces.
+  let tail = Buffer.alloc(0);
+  upstream.on('data', (chunk: Buffer) => {
+    if (isDropping || state.stalled.has(upstream)) return;
+    read?.(chunk);
+    const all = Buffer.concat([tail, chunk]);
+    const at = state.onDropped ? all.toString('latin1').search(UPDATED) : -1;
+    if (at < 0) {
+      tail = all.subarray(1 - MAX_UPDATED_LENGTH);
+      client.write(chunk);
+      return;
+    }
+    isDropping = true;
+    client.write(all.subarray(tail.length, Math.max(at, tail.length)));
+    state.onDropped?.();
+    state.onDropped = null;
+  });
+}

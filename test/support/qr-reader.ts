@@ -1,6 +1,7 @@
 /**
- * Reads a QR code of level M, versions 1 to 15, back from its modules. Written from the tables of ISO/IEC 18004 and
- * nothing of `src/`, so that the two cannot be wrong in the same way; what has no place in a correct code throws.
+ * Reads a QR code of level M, versions 1 to 15, back from its modules. Written from the tables of
+ * ISO/IEC 18004 and nothing of `src/`, so that the two cannot be wrong in the same way; what has no
+ * place in a correct code throws.
  */
 import assert from 'node:assert/strict';
 
@@ -50,7 +51,10 @@ export const ALIGNMENT = [
   [6, 26, 48, 70],
 ];
 
-/** Table 9, at level M: the data codewords of each block, and the correction codewords that each has. */
+/**
+ * Table 9, at level M: the data codewords of each block, and the correction codewords that each
+ * has.
+ */
 export const BLOCKS: ReadonlyArray<readonly [data: readonly number[], correction: number]> = [
   [[16], 10],
   [[28], 16],
@@ -89,67 +93,94 @@ export function readQr(modules: Modules): Read {
   return { version, mask, bytes: textOf(data, version) };
 }
 
+/** A code of which each module is noted as read. */
+interface Grid {
+  readonly modules: Modules;
+  readonly size: number;
+  readonly reserved: boolean[][];
+}
+
 /** Checks all that is the same in every code of a version. @returns which modules carry no data */
 function readFixed(modules: Modules, version: number): boolean[][] {
   const size = modules.length;
-  const reserved = modules.map((row) => row.map(() => false));
-  const at = (row: number, column: number): boolean => {
-    const found = modules[row]?.[column];
-    const mark = reserved[row];
-    assert.ok(found !== undefined && mark);
-    mark[column] = true;
-    return found;
-  };
-  const pattern = (top: number, left: number, rows: readonly string[]) => {
-    rows.forEach((row, y) =>
-      [...row].forEach((sign, x) =>
-        assert.equal(at(top + y, left + x), sign === '#', `module ${top + y}, ${left + x}`),
-      ),
-    );
-  };
+  const grid: Grid = { modules, size, reserved: modules.map((row) => row.map(() => false)) };
   for (let i = 8; i < size - 8; i += 1) {
-    assert.equal(at(6, i), i % 2 === 0, 'timing pattern');
-    assert.equal(at(i, 6), i % 2 === 0, 'timing pattern');
+    assert.equal(moduleAt(grid, 6, i), i % 2 === 0, 'timing pattern');
+    assert.equal(moduleAt(grid, i, 6), i % 2 === 0, 'timing pattern');
   }
+  checkFinders(grid);
+  checkAlignment(grid, version);
+  // The format, which is read elsewhere.
   const far = size - 8;
+  for (let i = 0; i < size; i = i === 8 ? far : i + 1) {
+    moduleAt(grid, 8, i);
+    moduleAt(grid, i, 8);
+  }
+  assert.ok(modules[far]?.[8], 'the module that is always dark');
+  if (version >= 7) checkVersion(grid, version);
+  return grid.reserved;
+}
+
+/** @returns a module, and notes it as reserved */
+function moduleAt({ modules, reserved }: Grid, row: number, column: number): boolean {
+  const found = modules[row]?.[column];
+  const mark = reserved[row];
+  assert.ok(found !== undefined && mark);
+  mark[column] = true;
+  return found;
+}
+
+function checkPattern(grid: Grid, top: number, left: number, rows: readonly string[]): void {
+  rows.forEach((row, y) =>
+    [...row].forEach((sign, x) => {
+      const module = moduleAt(grid, top + y, left + x);
+      assert.equal(module, sign === '#', `module ${top + y}, ${left + x}`);
+    }),
+  );
+}
+
+/** The patterns in three corners, with the light modules around them. */
+function checkFinders(grid: Grid): void {
+  const far = grid.size - 8;
   const separator = '........';
   for (const [top, left, side] of [
     [0, 0, 7],
     [0, far, far],
     [far, 0, 7],
   ] as const) {
-    pattern(top === 0 ? 0 : far + 1, left === 0 ? 0 : far + 1, FINDER);
-    pattern(top === 0 ? 7 : far, left, [separator]);
-    for (let i = 0; i < 8; i += 1) pattern(top + i, side, ['.']);
+    checkPattern(grid, top === 0 ? 0 : far + 1, left === 0 ? 0 : far + 1, FINDER);
+    checkPattern(grid, top === 0 ? 7 : far, left, [separator]);
+    for (let i = 0; i < 8; i += 1) checkPattern(grid, top + i, side, ['.']);
   }
+}
+
+function checkAlignment(grid: Grid, version: number): void {
   const places = ALIGNMENT[version - 1] ?? [];
-  const [first, last] = [places[0], places.at(-1)];
+  const first = places[0];
+  const last = places.at(-1);
   for (const row of places) {
     for (const column of places) {
-      if (
-        (row === first && (column === first || column === last)) ||
-        (row === last && column === first)
-      )
-        continue;
-      pattern(row - 2, column - 2, ALIGNMENT_PATTERN);
+      const isUpperCorner = row === first && (column === first || column === last);
+      const isLowerCorner = row === last && column === first;
+      // A finder pattern is there.
+      if (isUpperCorner || isLowerCorner) continue;
+      checkPattern(grid, row - 2, column - 2, ALIGNMENT_PATTERN);
     }
   }
-  // The format, which is read elsewhere.
-  for (let i = 0; i < size; i = i === 8 ? far : i + 1) {
-    at(8, i);
-    at(i, 8);
-  }
-  assert.ok(modules[far]?.[8], 'the module that is always dark');
-  if (version >= 7) {
-    // Least significant first, in columns of three above the lower left pattern, and turned beside the upper right one.
-    const bits = [...(VERSIONS[version - 7] ?? '')].reverse().join('');
-    const told = (turned: boolean) =>
-      Array.from({ length: 18 }, (_, i) => [far - 3 + (i % 3), Math.floor(i / 3)] as const)
-        .map(([a, b]) => Number(turned ? at(b, a) : at(a, b)))
-        .join('');
-    assert.deepEqual([told(false), told(true)], [bits, bits], 'version information');
-  }
-  return reserved;
+}
+
+/**
+ * The version information: least significant first, in columns of three above the lower left
+ * pattern, and turned beside the upper right one.
+ */
+function checkVersion(grid: Grid, version: number): void {
+  const far = grid.size - 8;
+  const bits = [...(VERSIONS[version - 7] ?? '')].reverse().join('');
+  const read = (isTurned: boolean) =>
+    Array.from({ length: 18 }, (_, i) => [far - 3 + (i % 3), Math.floor(i / 3)] as const)
+      .map(([a, b]) => Number(isTurned ? moduleAt(grid, b, a) : moduleAt(grid, a, b)))
+      .join('');
+  assert.deepEqual([read(false), read(true)], [bits, bits], 'version information');
 }
 
 /** The two copies of the format, most significant bit first (figure 25). @returns the mask */
@@ -167,18 +198,19 @@ function readFormat(modules: Modules): number {
     ...Array.from({ length: 7 }, (_, i) => [size - 1 - i, 8] as const),
     ...Array.from({ length: 8 }, (_, i) => [8, size - 8 + i] as const),
   ];
-  const [one, other] = [upperLeft, split].map((places) =>
-    places.map(([row, column]) => Number(modules[row]?.[column])).join(''),
-  );
-  assert.equal(one, other, 'both copies of the format');
-  const mask = FORMATS.indexOf(one ?? '');
+  const read = (places: ReadonlyArray<readonly [row: number, column: number]>) =>
+    places.map(([row, column]) => Number(modules[row]?.[column])).join('');
+  const one = read(upperLeft);
+  assert.equal(read(split), one, 'both copies of the format');
+  const mask = FORMATS.indexOf(one);
   assert.notEqual(mask, -1, `a format of level M: ${one}`);
   return mask;
 }
 
 /** Table 10, with i for the row and j for the column. */
 export function isMasked(mask: number, i: number, j: number): boolean {
-  const [both, sum] = [i * j, i + j];
+  const both = i * j;
+  const sum = i + j;
   return (
     [
       sum % 2,
@@ -238,7 +270,10 @@ function corrected(words: readonly number[], version: number): number[] {
   return blocks.flat();
 }
 
-/** Whether every power of two up to the number of correction codewords is a root: all syndromes are zero. */
+/**
+ * Whether every power of two up to the number of correction codewords is a root: all syndromes are
+ * zero.
+ */
 export function isCodeword(block: readonly number[], correction: number): boolean {
   let root = 1;
   for (let i = 0; i < correction; i += 1) {

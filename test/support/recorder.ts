@@ -65,6 +65,8 @@ export async function startRecorder(owner: Owner): Promise<Recorder> {
     url: `http://127.0.0.1:${port}`,
     port,
     received,
-    answer: (next) => void (answer = next),
+    answer: (next) => {
+      answer = next;
+    },
   };
 }

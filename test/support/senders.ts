@@ -1,7 +1,9 @@
-/** The senders' signatures, implemented a second time from their documentation, and tokens for them. */
+/**
+ * The senders' signatures, implemented a second time from their documentation, and tokens for them.
+ */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
-import { sealSecret } from '../../src/crypto/sealed.ts';
+import { sealSecret } from '../../src/crypto/service-secret.ts';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -75,7 +77,10 @@ export function openWebhook(
   return database;
 }
 
-/** @returns a new token's id and the token itself  @param secret null for none, as for Notion before its handshake */
+/**
+ * @returns a new token's id and the token itself
+ * @param secret null for none, as for Notion before its handshake
+ */
 export async function addToken(
   database: Database,
   source: SourceName,

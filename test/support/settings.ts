@@ -1,9 +1,17 @@
-/** The settings of several services as one object, for tests that look at them or call a service's own functions. */
+/**
+ * The settings of several services as one object, for tests that look at them or call a service's
+ * own functions.
+ */
 import * as identity from '../../src/identity/settings.ts';
 import * as secrets from '../../src/secrets/settings.ts';
-import { parseUrl } from '../../src/db/url.ts';
+import type { Variables } from '../../src/runtime/variables.ts';
 import type { ServiceName } from '../../src/serve.ts';
-import { allVariables, readSettings, serviceReader } from '../../src/settings.ts';
+import {
+  allVariables,
+  type ProcessSettings,
+  readSettings,
+  serviceReader,
+} from '../../src/settings.ts';
 import * as webhook from '../../src/webhook/settings.ts';
 
 export const SERVICES = [
@@ -15,9 +23,9 @@ export type Config = ReturnType<typeof readConfig>;
 
 /** The tables of the variables of all services. */
 export const VARIABLES = allVariables([
-  serviceReader('identity', identity, Object),
-  serviceReader('secrets', secrets, Object),
-  serviceReader('webhook', webhook, Object),
+  serviceReader('identity', identity),
+  serviceReader('secrets', secrets),
+  serviceReader('webhook', webhook),
 ]);
 
 /** @throws ConfigurationError */
@@ -32,17 +40,17 @@ export function readConfig(
     webhook?: webhook.WebhookSettings;
   } = {};
   const readers = [
-    serviceReader('identity', identity, (settings) => void (seen.identity = settings)),
-    serviceReader('secrets', secrets, (settings) => void (seen.secrets = settings)),
-    serviceReader('webhook', webhook, (settings) => void (seen.webhook = settings)),
+    observed(serviceReader('identity', identity), (settings) => {
+      seen.identity = settings;
+    }),
+    observed(serviceReader('secrets', secrets), (settings) => {
+      seen.secrets = settings;
+    }),
+    observed(serviceReader('webhook', webhook), (settings) => {
+      seen.webhook = settings;
+    }),
   ];
-  const { services, shared, ...process } = readSettings(
-    readers,
-    names,
-    purpose,
-    parseUrl,
-    environment,
-  );
+  const { services, shared, ...process } = readSettings(readers, names, purpose, environment);
   const placed = <S>(name: ServiceName, settings: S | undefined) => {
     const found = services.find((one) => one.name === name);
     return found && settings ? { host: found.host, port: found.port, ...settings } : null;
@@ -55,3 +63,16 @@ export function readConfig(
     webhook: placed('webhook', seen.webhook),
   };
 }
+
+/** The reader of a service, which shows the settings that it has read. */
+const observed = <S>(
+  reader: ReturnType<typeof serviceReader<Variables, S>>,
+  observe: (settings: S) => void,
+) => ({
+  ...reader,
+  read(process: ProcessSettings) {
+    const { settings, ...listener } = reader.read(process);
+    observe(settings);
+    return listener;
+  },
+});

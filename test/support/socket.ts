@@ -1,4 +1,7 @@
-/** Bytes on a socket: a client that sends exactly the given ones and accepts only correct HTTP/1.1, and a server. */
+/**
+ * Bytes on a socket: a client that sends exactly the given ones and accepts only correct HTTP/1.1,
+ * and a server.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as open, createServer, type Socket } from 'node:net';
@@ -25,7 +28,18 @@ export interface RawClient {
   leave(): void;
 }
 
-/** @param url `http://127.0.0.1:…`  @param from the client's address: Linux has all of 127.0.0.0/8 */
+/** What has arrived on a connection, and who waits for more. */
+interface Received {
+  bytes: Buffer;
+  /** Why the connection ended; null while it is open. */
+  end: string | null;
+  readonly waiting: Set<() => void>;
+}
+
+/**
+ * @param url `http://127.0.0.1:…`
+ * @param from the client's address: Linux has all of 127.0.0.0/8
+ */
 export async function connectTo(url: string, from?: string): Promise<RawClient> {
   const { hostname, port } = new URL(url);
   const socket = open({
@@ -34,71 +48,88 @@ export async function connectTo(url: string, from?: string): Promise<RawClient> 
     ...(from === undefined ? {} : { localAddress: from }),
   });
   await once(socket, 'connect');
-  let received = Buffer.alloc(0);
-  let isClosed = false;
-  let reason = 'the connection was closed';
-  const waiting = new Set<() => void>();
-  const notify = () => {
-    for (const look of [...waiting]) look();
-  };
-  socket.on('data', (chunk: Buffer) => {
-    received = Buffer.concat([received, chunk]);
-    notify();
-  });
-  // Tests look at what arrived before a reset.
-  socket.on('error', (error) => (reason = error.message));
-  socket.on('close', () => {
-    isClosed = true;
-    notify();
-  });
-  const settled = <T>(look: () => T | undefined): Promise<T> =>
-    new Promise((resolve, reject) => {
-      const attempt = () => {
-        try {
-          const found = look();
-          if (found === undefined) return;
-          waiting.delete(attempt);
-          resolve(found);
-        } catch (error) {
-          waiting.delete(attempt);
-          reject(error);
-        }
-      };
-      waiting.add(attempt);
-      attempt();
-    });
+  const received = receiveFrom(socket);
   return {
     socket,
     send(...parts) {
       for (const part of parts) socket.write(part);
     },
-    answer: (to = 'GET') =>
-      settled(() => {
-        const taken = parseAnswer(received, to === 'HEAD');
-        if (taken) {
-          received = received.subarray(taken.length);
-          return taken.answer;
-        }
-        if (isClosed)
-          throw new Error(
-            `no complete reply (${reason}): ${JSON.stringify(received.toString('latin1').slice(0, 400))}`,
-          );
-        return undefined;
-      }),
-    closed: () => settled(() => (isClosed ? received.toString('utf8') : undefined)),
-    pending: () => received.toString('utf8'),
-    leave: () => void socket.destroy(),
+    answer: (to = 'GET') => untilFound(received, () => takeAnswer(received, to === 'HEAD')),
+    closed: () =>
+      untilFound(received, () =>
+        received.end === null ? undefined : received.bytes.toString('utf8'),
+      ),
+    pending: () => received.bytes.toString('utf8'),
+    leave: () => {
+      socket.destroy();
+    },
   };
 }
 
-/** Requests on connections of their own, sent at once so that they arrive in one turn. @returns the replies in order */
+function receiveFrom(socket: Socket): Received {
+  const received: Received = { bytes: Buffer.alloc(0), end: null, waiting: new Set() };
+  let reason = 'the connection was closed';
+  const notify = () => {
+    for (const look of [...received.waiting]) look();
+  };
+  socket.on('data', (chunk: Buffer) => {
+    received.bytes = Buffer.concat([received.bytes, chunk]);
+    notify();
+  });
+  // Tests look at what arrived before a reset.
+  socket.on('error', (error) => {
+    reason = error.message;
+  });
+  socket.on('close', () => {
+    received.end = reason;
+    notify();
+  });
+  return received;
+}
+
+/** @returns what `look` finds, at once or after more has arrived; rejects when `look` throws */
+function untilFound<T>({ waiting }: Received, look: () => T | undefined): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const attempt = () => {
+      try {
+        const found = look();
+        if (found === undefined) return;
+        waiting.delete(attempt);
+        resolve(found);
+      } catch (error) {
+        waiting.delete(attempt);
+        reject(error);
+      }
+    };
+    waiting.add(attempt);
+    attempt();
+  });
+}
+
+/** @throws if the connection ended before the reply is complete */
+function takeAnswer(received: Received, headOnly: boolean): RawAnswer | undefined {
+  const taken = parseAnswer(received.bytes, headOnly);
+  if (taken) {
+    received.bytes = received.bytes.subarray(taken.length);
+    return taken.answer;
+  }
+  if (received.end === null) return undefined;
+  const text = JSON.stringify(received.bytes.toString('latin1').slice(0, 400));
+  throw new Error(`no complete reply (${received.end}): ${text}`);
+}
+
+/**
+ * Requests on connections of their own, sent at once so that they arrive in one turn.
+ * @returns the replies in order
+ */
 export async function exchangeAtOnce(
   url: string,
   requests: readonly string[],
 ): Promise<RawAnswer[]> {
   const clients = await Promise.all(requests.map(() => connectTo(url)));
   try {
-    // Node accepts one connection for each turn of its event loop. All are accepted once all have a reply.
+    // Node accepts one connection for each turn of its event loop. All are accepted once all have a
+    // reply.
     for (const client of clients) client.send(headOf(['GET /livez HTTP/1.1', 'Host: gatehouse']));
     await Promise.all(clients.map((client) => client.answer()));
     for (const [index, client] of clients.entries()) client.send(requests[index] ?? '');
@@ -108,7 +139,10 @@ export async function exchangeAtOnce(
   }
 }
 
-/** One request on a connection of its own. @param head request line and headers, without the empty line */
+/**
+ * One request on a connection of its own.
+ * @param head request line and headers, without the empty line
+ */
 export async function exchange(
   url: string,
   head: readonly string[],

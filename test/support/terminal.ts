@@ -9,8 +9,9 @@ export const withoutTerminal: string | false =
     : 'needs python3, whose module pty opens a terminal';
 
 /**
- * Types its standard input once the terminal's echo is off, like a person who waits for a prompt, and writes what the
- * terminal shows to standard output. Ends with a line on standard error about the exit and the terminal's state.
+ * Types its standard input once the terminal's echo is off, like a person who waits for a prompt,
+ * and writes what the terminal shows to standard output. Ends with a line on standard error about
+ * the exit and the terminal's state.
  */
 const DRIVER = `
 import fcntl, json, os, pty, select, sys, termios
@@ -77,8 +78,12 @@ export function startOnTerminal(
     env: { PATH: process.env.PATH ?? '', TERM: 'xterm', ...environment },
   });
   const seen = { shown: '', report: '', from: 0, isOver: false };
-  python.stdout.setEncoding('utf8').on('data', (text: string) => (seen.shown += text));
-  python.stderr.setEncoding('utf8').on('data', (text: string) => (seen.report += text));
+  python.stdout.setEncoding('utf8').on('data', (text: string) => {
+    seen.shown += text;
+  });
+  python.stderr.setEncoding('utf8').on('data', (text: string) => {
+    seen.report += text;
+  });
   python.stdin.on('error', () => {});
   const left = new Promise<Left>((resolve, reject) => {
     python.on('error', reject);
@@ -107,7 +112,9 @@ export function startOnTerminal(
       if (at < 0) throw new Error(`the program ended without showing "${text}": ${seen.shown}`);
       seen.from = at + text.length;
     },
-    types: (keys) => void python.stdin.write(keys),
+    types: (keys) => {
+      python.stdin.write(keys);
+    },
     left,
   };
 }

@@ -24,9 +24,13 @@ export async function startUnread(
     env: environment,
     stdio: ['ignore', 'pipe', 'ignore'],
   });
-  t.after(() => void child.kill('SIGKILL'));
+  t.after(() => {
+    child.kill('SIGKILL');
+  });
   let read = '';
-  const listen = (part: Buffer) => (read += part.toString('utf8'));
+  const listen = (part: Buffer) => {
+    read += part.toString('utf8');
+  };
   child.stdout.on('data', listen);
   const parsed = (): Array<Record<string, unknown>> =>
     read
@@ -42,6 +46,8 @@ export async function startUnread(
     child,
     url: `http://127.0.0.1:${String(port)}`,
     parsed,
-    readOn: () => void child.stdout.on('data', listen).resume(),
+    readOn: () => {
+      child.stdout.on('data', listen).resume();
+    },
   };
 }

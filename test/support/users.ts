@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { validate } from '../../src/http/shape.ts';
+import { validate } from '../../src/http/schema.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
-import { createUser, newUserShape } from '../../src/identity/users.ts';
+import { createUser, newUserSchema } from '../../src/identity/users.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import { type Answer, ask } from './gatehouse.ts';
@@ -40,12 +40,12 @@ export async function addUser(
   more: Record<string, unknown> = {},
 ): Promise<string> {
   const taken = validate(
-    newUserShape,
+    newUserSchema,
     { username, email: `${username}@example.org`, password: PASSWORD, ...more },
-    '',
+    'invalid_body',
   );
-  assert.ok(taken.ok, JSON.stringify(taken));
-  const user = await createUser(database, COMMAND_LINE, taken.value, CHEAP_PASSWORDS);
+  assert.ok(!(taken instanceof Failure), JSON.stringify(taken));
+  const user = await createUser(database, COMMAND_LINE, taken, CHEAP_PASSWORDS);
   assert.ok(!(user instanceof Failure), JSON.stringify(user));
   return user.id;
 }
@@ -63,7 +63,10 @@ export async function sessionOf(
 export const isOpen = async (identityUrl: string, token: string): Promise<boolean> =>
   (await ask('GET', `${identityUrl}/api/test/`, { bearer: token })).status === 200;
 
-/** Every endpoint of the specification that asks for a bearer credential, about this session. Revocations last, the widest at the end. */
+/**
+ * Every endpoint of the specification that asks for a bearer credential, about this session.
+ * Revocations last, the widest at the end.
+ */
 export function bearerEndpoints(about: {
   token: string;
   id: string;
@@ -160,7 +163,10 @@ export function assertRevoked(answer: Answer, message: string): void {
   assert.deepEqual(answer.json.data, { message, status: 'REVOKED' });
 }
 
-/** An error in its one shape. @param fields the paths of the fields that are to blame; none: no member `fields` at all */
+/**
+ * An error in its one schema.
+ * @param fields the paths of the fields that are to blame; none: no member `fields` at all
+ */
 export function assertError(
   answer: Answer,
   status: number,

@@ -18,10 +18,16 @@ export function element(id, type) {
  */
 /**
  * `message` is for the user.
- * @typedef {{ ok: false, code: string, message: string, fields: Array<{ path: string, message: string }> }} Failure
+ * @typedef {{ ok: false, code: string, message: string, fields: Array<{ path: string, message:
+ * string }> }} Failure
  */
 
-/** @param {string} code @param {string} message @param {Failure['fields']} fields @returns {Failure} */
+/**
+ * @param {string} code
+ * @param {string} message
+ * @param {Failure['fields']} fields
+ * @returns {Failure}
+ */
 const failure = (code, message, fields = []) => ({ ok: false, code, message, fields });
 
 /**
@@ -69,7 +75,9 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
   return failure(code, fields.length > 0 ? fields.map(fieldMessage).join(' ') : message, fields);
 }
 
-/** The names of request members that the user knows by another name. @type {Record<string, string>} */
+/**
+ * The names of request members that the user knows by another name. @type {Record<string, string>}
+ */
 const FIELD_NAMES = {
   '/password': 'The secret',
   '/expires_in': 'The expiry time in seconds',
@@ -80,7 +88,10 @@ const FIELD_NAMES = {
 /** @param {{ path: string, message: string }} error */
 const fieldMessage = ({ path, message }) => `${FIELD_NAMES[path] ?? path} ${message}.`;
 
-/** Shows an error message; screen readers announce it. @param {string} message the empty string to remove it */
+/**
+ * Shows an error message; screen readers announce it.
+ * @param {string} message the empty string to remove it
+ */
 export function showProblem(message) {
   const problem = element('problem', HTMLElement);
   problem.textContent = message;
@@ -119,7 +130,8 @@ export function showFieldProblem(control, message, takesFocus = true) {
  * @param {HTMLButtonElement} button @param {string} words @param {boolean} isDone
  */
 export function showAtButton(button, words, isDone) {
-  const label = (button.dataset.label ??= button.textContent ?? '');
+  button.dataset.label ??= button.textContent ?? '';
+  const { label } = button.dataset;
   button.textContent = words;
   button.classList.toggle('done', isDone);
   element('status', HTMLElement).textContent = words;
@@ -149,8 +161,10 @@ export function copyOnClick(button, field, text) {
 }
 
 /**
- * Runs work once at a time, and shows that it runs. The button is not disabled, because it would lose the focus.
- * @param {HTMLButtonElement} button @param {() => Promise<void>} work
+ * Runs work once at a time, and shows that it runs. The button is not disabled, because it would
+ * lose the focus.
+ * @param {HTMLButtonElement} button
+ * @param {() => Promise<void>} work
  */
 export async function whileBusy(button, work) {
   if (button.ariaBusy === 'true') return;
@@ -168,7 +182,11 @@ export const formatTime = (time) =>
     ? ''
     : new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
 
-/** Hides one section, shows another and moves the focus to its heading. @param {string} from @param {string} to */
+/**
+ * Hides one section, shows another and moves the focus to its heading.
+ * @param {string} from
+ * @param {string} to
+ */
 export function switchSection(from, to) {
   showProblem('');
   element('status', HTMLElement).textContent = '';

@@ -1,9 +1,12 @@
 /**
- * QR codes (ISO/IEC 18004) in byte mode at error correction level M, versions 1 to 15. They hold up to 412 bytes,
- * enough for a link with any valid host name.
+ * QR codes (ISO/IEC 18004) in byte mode at error correction level M, versions 1 to 15. They hold up
+ * to 412 bytes, enough for a link with any valid host name.
  */
 
-/** For versions 1 to 15 at level M (ISO/IEC 18004, table 9): error correction codewords per block, and blocks. */
+/**
+ * For versions 1 to 15 at level M (ISO/IEC 18004, table 9): error correction codewords per block,
+ * and blocks.
+ */
 const CORRECTION = [10, 16, 26, 18, 24, 16, 18, 22, 22, 26, 30, 22, 22, 24, 24];
 const BLOCKS = [1, 1, 1, 2, 2, 4, 4, 4, 5, 5, 5, 8, 9, 9, 10];
 
@@ -11,7 +14,8 @@ const BLOCKS = [1, 1, 1, 2, 2, 4, 4, 4, 5, 5, 5, 8, 9, 9, 10];
 const POWERS = new Uint8Array(512);
 const LOGARITHMS = new Uint8Array(256);
 for (let exponent = 0, value = 1; exponent < 255; exponent += 1) {
-  POWERS[exponent] = POWERS[exponent + 255] = value;
+  POWERS[exponent] = value;
+  POWERS[exponent + 255] = value;
   LOGARITHMS[value] = exponent;
   value = value < 128 ? value << 1 : (value << 1) ^ 0x11d;
 }
@@ -22,7 +26,8 @@ const multiply = (a, b) => {
 };
 
 /**
- * The Reed-Solomon error correction codewords: the remainder of data * x^count divided by the product of (x - 2^i).
+ * The Reed-Solomon error correction codewords: the remainder of data * x^count divided by the
+ * product of (x - 2^i).
  * @param {readonly number[]} data
  * @param {number} count
  * @returns {number[]}
@@ -57,13 +62,15 @@ class Matrix {
   }
   /** @param {number} row @param {number} column @param {boolean} dark */
   set(row, column, dark, reserve = true) {
-    const [darkRow, reservedRow] = [this.dark[row], this.reserved[row]];
+    const darkRow = this.dark[row];
+    const reservedRow = this.reserved[row];
     if (!darkRow || !reservedRow || column < 0 || column >= this.size) return;
     darkRow[column] = dark;
     if (reserve) reservedRow[column] = true;
   }
   /**
-   * Draws concentric squares: radius 4 for a finder pattern with its separator, 2 for an alignment pattern.
+   * Draws concentric squares: radius 4 for a finder pattern with its separator, 2 for an alignment
+   * pattern.
    * @param {number} row the center
    * @param {number} column
    * @param {number} radius
@@ -82,7 +89,11 @@ class Matrix {
   }
 }
 
-/** The rows and columns of the centers of alignment patterns. @param {number} version @returns {number[]} */
+/**
+ * The rows and columns of the centers of alignment patterns.
+ * @param {number} version
+ * @returns {number[]}
+ */
 export function alignment(version) {
   if (version === 1) return [];
   const size = version * 4 + 17;
@@ -127,7 +138,8 @@ function drawFunctionPatterns(version) {
   if (version >= 7) {
     const bits = withCheck(version, 0x1f25, 12);
     for (let i = 0; i < 18; i += 1) {
-      const [near, far] = [Math.floor(i / 3), size - 11 + (i % 3)];
+      const near = Math.floor(i / 3);
+      const far = size - 11 + (i % 3);
       matrix.set(near, far, ((bits >> i) & 1) === 1);
       matrix.set(far, near, ((bits >> i) & 1) === 1);
     }
@@ -135,23 +147,32 @@ function drawFunctionPatterns(version) {
   return matrix;
 }
 
-/** Draws both copies of the format information: level M and the mask. @param {Matrix} matrix @param {number} mask */
+/**
+ * Draws both copies of the format information: level M and the mask.
+ * @param {Matrix} matrix
+ * @param {number} mask
+ */
 function drawFormat(matrix, mask) {
   const bits = withCheck(mask, 0x537, 10) ^ 0x5412;
   const { size } = matrix;
   for (let i = 0; i < 15; i += 1) {
     const dark = ((bits >> i) & 1) === 1;
     // Skips the timing pattern in row and column 6.
-    const position = i < 6 ? i : i < 8 ? i + 1 : 14 - i;
-    if (i < 8) matrix.set(position, 8, dark);
-    else matrix.set(8, i === 8 ? 7 : position, dark);
+    // Column and row 6 hold the timing pattern.
+    if (i < 6) matrix.set(i, 8, dark);
+    else if (i < 8) matrix.set(i + 1, 8, dark);
+    else if (i === 8) matrix.set(8, 7, dark);
+    else matrix.set(8, 14 - i, dark);
     if (i < 8) matrix.set(8, size - 1 - i, dark);
     else matrix.set(size - 15 + i, 8, dark);
   }
   matrix.set(size - 8, 8, true);
 }
 
-/** Yields the data modules: pairs of columns from the right, alternating up and down. @param {Matrix} matrix */
+/**
+ * Yields the data modules: pairs of columns from the right, alternating up and down.
+ * @param {Matrix} matrix
+ */
 function* dataModules({ size, reserved }) {
   for (let right = size - 1, up = true; right > 0; right -= right === 8 ? 3 : 2, up = !up) {
     for (let i = 0; i < size; i += 1) {
@@ -174,7 +195,10 @@ const MASKS = [
   (r, c) => (((r + c) % 2) + ((r * c) % 3)) % 2 === 0,
 ];
 
-/** The penalty by the four rules of ISO/IEC 18004; the lowest is easiest to scan. @param {readonly boolean[][]} dark */
+/**
+ * The penalty by the four rules of ISO/IEC 18004; the lowest is easiest to scan.
+ * @param {readonly boolean[][]} dark
+ */
 function penalty(dark) {
   const rows = dark.map((row) => row.map(Number).join(''));
   const columns = rows.map((_, at) => rows.map((row) => row[at]).join(''));
@@ -193,9 +217,14 @@ function penalty(dark) {
   return points + 10 * Math.floor(Math.abs(darkRatio - 0.5) * 20);
 }
 
-/** The interleaved data and error correction blocks. @param {readonly number[]} data @param {number} version */
+/**
+ * The interleaved data and error correction blocks.
+ * @param {readonly number[]} data
+ * @param {number} version
+ */
 export function codewords(data, version) {
-  const [count, correction] = [BLOCKS[version - 1] ?? 0, CORRECTION[version - 1] ?? 0];
+  const count = BLOCKS[version - 1] ?? 0;
+  const correction = CORRECTION[version - 1] ?? 0;
   const shortLength = Math.floor(data.length / count);
   // The last blocks are one codeword longer.
   const shortCount = count - (data.length % count);
@@ -213,7 +242,8 @@ export function codewords(data, version) {
 
 /**
  * @param {string} text
- * @returns {boolean[][] | null} rows of modules, true for dark, without the quiet zone; null if the text is too long
+ * @returns {boolean[][] | null} rows of modules, true for dark, without the quiet zone; null if the
+ * text is too long
  */
 export function qrCode(text) {
   const bytes = [...new TextEncoder().encode(text)];
@@ -246,8 +276,10 @@ export function qrCode(text) {
 }
 
 /**
- * The code as the path of an SVG, with the quiet zone of four modules that readers need on each side.
- * @param {string} text @returns {{ size: number, path: string } | null} null as for `qrCode`
+ * The code as the path of an SVG, with the quiet zone of four modules that readers need on each
+ * side.
+ * @param {string} text
+ * @returns {{ size: number, path: string } | null} null as for `qrCode`
  */
 export function qrPicture(text) {
   const modules = qrCode(text);

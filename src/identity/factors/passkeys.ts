@@ -1,29 +1,24 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import { fromBase64url, uuidToBytes } from '../../crypto/text.ts';
-import { sameDigest } from '../../crypto/token.ts';
-import type { RequestInfo } from '../../http/call.ts';
-import { object, oneOf, optional, scalar, type Shape, validate } from '../../http/shape.ts';
-import { actorOf } from '../audit.ts';
+import { equalDigests } from '../../crypto/token.ts';
+import { Failure } from '../../http/errors.ts';
+import type { RequestInfo } from '../../http/route.ts';
+import { object, oneOf, optional, scalar, type Schema, validate } from '../../http/schema.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import type { PortalService } from '../service.ts';
+import { actorOf } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import {
   type Addition,
   addPasskey,
   findPasskey,
   listPasskeys,
-  noteFailure,
+  auditWrongCode,
   readClock,
-  useChallenge,
-  usePasskey,
-} from './store.ts';
-import {
-  ALGORITHMS,
-  type Ceremony,
-  Rejection,
-  verifyRegistration,
-  verifySignIn,
-} from './webauthn.ts';
+  consumeChallenge,
+  recordPasskeyUse,
+} from '../store/signin/factors.ts';
+import { ALGORITHMS, Rejection, verifyRegistration, verifySignIn } from './webauthn.ts';
 
 const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
   typeof input === 'string' && input.length <= 24_576
@@ -31,48 +26,50 @@ const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
     : undefined,
 );
 const credential = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
-const registrationShape = object({ ...credential, attestationObject: bytes });
-const signInShape = object({
+const registrationSchema = object({ ...credential, attestationObject: bytes });
+const signInSchema = object({
   ...credential,
   authenticatorData: bytes,
   signature: bytes,
   userHandle: optional(bytes),
 });
 
-/** What a challenge was made for. One for another purpose is not accepted (CVE-2026-37982 in Keycloak). */
+/**
+ * What a challenge was made for. One for another purpose is not accepted (CVE-2026-37982 in
+ * Keycloak).
+ */
 type Purpose = 'sign in' | 'second factor' | 'register';
 
-const [RANDOM_BYTES, TIME_BYTES, LIFETIME_SECONDS] = [16, 4, 300];
+const RANDOM_BYTES = 16;
+const TIME_BYTES = 4;
+const LIFETIME_SECONDS = 300;
+const MAX_PASSKEYS = 20; // of a user
 
 /**
- * A random challenge. It needs no row, because any client may request one. It holds its expiry, and a MAC over the
- * expiry, its purpose, and the browser's cookie. The caller makes sure that it is used once.
- * @param secret the same for all replicas  @param binding a token that only this browser has  @param now in seconds
+ * `secret`: the same for all replicas; `binding`: a token that only this browser has, or empty for
+ * a browser without one.
  */
-export function createChallenge(
-  secret: Buffer,
-  purpose: Purpose,
-  binding: string,
-  now: number,
-): Buffer {
+type Scope = Readonly<{ secret: Buffer; purpose: Purpose; binding: string }>;
+
+/**
+ * A random challenge. It needs no row, because any client may request one. It holds its expiry, and
+ * a MAC over the expiry, its purpose, and the browser's cookie. The caller makes sure that it is
+ * used once.
+ * @param now in seconds
+ */
+export function createChallenge(scope: Scope, now: number): Buffer {
   const head = randomBytes(RANDOM_BYTES + TIME_BYTES);
   head.writeUInt32BE(Math.floor(now) + LIFETIME_SECONDS, RANDOM_BYTES);
-  return Buffer.concat([head, macOf(secret, purpose, binding, head)]);
+  return Buffer.concat([head, macOf(scope, head)]);
 }
 
-export function isChallengeFor(
-  challenge: Buffer,
-  secret: Buffer,
-  purpose: Purpose,
-  binding: string,
-  now: number,
-) {
+export function isChallengeFor(challenge: Buffer, scope: Scope, now: number): boolean {
   const head = challenge.subarray(0, RANDOM_BYTES + TIME_BYTES);
-  const isOurs = sameDigest(challenge.subarray(head.length), macOf(secret, purpose, binding, head));
+  const isOurs = equalDigests(challenge.subarray(head.length), macOf(scope, head));
   return isOurs && head.readUInt32BE(RANDOM_BYTES) >= now; // no short head has a MAC
 }
 
-const macOf = (secret: Buffer, purpose: Purpose, binding: string, head: Buffer): Buffer =>
+const macOf = ({ secret, purpose, binding }: Scope, head: Buffer): Buffer =>
   createHmac('sha256', secret)
     .update(JSON.stringify(['challenge', purpose, binding]))
     .update(head)
@@ -85,19 +82,15 @@ export async function createOptions(
   binding: string,
   userId: string | null,
 ) {
-  const challenge = createChallenge(
-    await throttleSecret(),
-    purpose,
-    binding,
-    await readClock(database),
-  );
+  const secret = await throttleSecret();
+  const now = await readClock(database);
+  const challenge = createChallenge({ secret, purpose, binding }, now);
   // Without a right password there is no list: it would disclose which names have a passkey.
   const known = userId === null ? [] : await listPasskeys(database, userId);
-  const ids = known.map(({ id }) => id.toString('base64url'));
   return {
     challenge: challenge.toString('base64url'),
     host: portal.host,
-    ids,
+    ids: known.map(({ id }) => id.toString('base64url')),
     algorithms: ALGORITHMS,
   };
 }
@@ -109,22 +102,24 @@ export async function register(
   binding: string,
   name: string,
   json: string,
-) {
-  const response = parse(registrationShape, json);
-  const ceremony =
-    response && (await ceremonyOf(service, response.clientDataJSON, 'register', binding));
-  if (!ceremony || (await listPasskeys(to.database, to.userId)).length >= 20) return false;
-  const registered = orNull(() =>
-    verifyRegistration(response.clientDataJSON, response.attestationObject, ceremony),
-  );
-  if (!registered?.id.equals(response.id) || !(await useChallenge(to.database, ceremony.challenge)))
-    return false;
+): Promise<boolean> {
+  const { database, userId } = to;
+  const response = parse(registrationSchema, json);
+  if (!response) return false;
+  const { id, clientDataJSON: client, attestationObject: attestation } = response;
+  const ceremony = await findCeremony(service, client, 'register', binding);
+  if (!ceremony || (await listPasskeys(database, userId)).length >= MAX_PASSKEYS) return false;
+  const registered = orNull(() => verifyRegistration(client, attestation, ceremony));
+  if (!registered?.id.equals(id)) return false;
+  if (!(await consumeChallenge(database, ceremony.challenge))) return false;
   return (await addPasskey(to, name, registered)) !== null;
 }
 
 /**
- * @param known whose password was right; null for a sign-in by passkey alone, which needs a verified user
- * @returns the account as it was before the check, so that a factor that was removed meanwhile gives no session
+ * @param known whose password was right; null for a sign-in by passkey alone, which needs a
+ * verified user
+ * @returns the account as it was before the check, so that a factor that was removed meanwhile
+ * gives no session
  */
 export async function authenticate(
   service: PortalService,
@@ -134,24 +129,28 @@ export async function authenticate(
   json: string,
 ): Promise<Account | null> {
   const { database, reportFactor } = service;
-  const response = parse(signInShape, json);
+  const response = parse(signInSchema, json);
+  if (!response) return null;
+  const { id, clientDataJSON: client, authenticatorData: data, signature, userHandle } = response;
   const purpose = known ? 'second factor' : 'sign in';
-  const ceremony =
-    response && (await ceremonyOf(service, response.clientDataJSON, purpose, binding));
-  const passkey = ceremony && (await findPasskey(database, response.id));
-  const account = known ?? (passkey && (await findUser(database, passkey.user_id)));
-  if (!passkey || passkey.user_id !== account?.id || !mayLogIn(account)) return null;
-  // The authenticator names the user it made the passkey for.
-  const { clientDataJSON: client, authenticatorData: data, signature, userHandle } = response;
-  if (userHandle ? !userHandle.equals(uuidToBytes(account.id)) : !known) return null;
+  const ceremony = await findCeremony(service, client, purpose, binding);
+  if (!ceremony) return null;
+  const passkey = await findPasskey(database, id);
+  if (!passkey) return null;
+  const account = known ?? (await findUser(database, passkey.user_id));
+  if (account?.id !== passkey.user_id || !mayLogIn(account)) return null;
+  // The authenticator names the user it made the passkey for. As a second factor, it need not.
+  const isForAccount = userHandle ? userHandle.equals(uuidToBytes(account.id)) : known !== null;
+  if (!isForAccount) return null;
   const proof = orNull(() => verifySignIn(client, data, signature, passkey, ceremony));
+  // A response is accepted once, and not if the counter shows that there may be a copy.
   const isRight =
     proof?.isBackupEligible === passkey.is_backup_eligible &&
-    (await useChallenge(database, ceremony.challenge)) &&
-    (await usePasskey(database, passkey.id, proof.counter));
+    (await consumeChallenge(database, ceremony.challenge)) &&
+    (await recordPasskeyUse(database, passkey.id, proof.counter));
   reportFactor('passkey', isRight ? 'right' : 'wrong', account.id);
   if (isRight) return account;
-  await noteFailure(database, { ...actorOf(null, request), via: 'passkey' }, account.id);
+  await auditWrongCode(database, { ...actorOf(null, request), via: 'passkey' }, account.id);
   return null;
 }
 
@@ -164,24 +163,25 @@ function orNull<T>(work: () => T): T | null {
   }
 }
 
-const parse = <T>(shape: Shape<T>, json: string): T | null =>
+const parse = <T>(schema: Schema<T>, json: string): T | null =>
   orNull(() => {
-    const checked = validate(shape, JSON.parse(json), '');
-    return checked.ok ? checked.value : null;
+    const checked = validate(schema, JSON.parse(json), 'invalid_body');
+    return checked instanceof Failure ? null : checked;
   });
 
 /** @returns what the response must match, if its challenge was made for this purpose and browser */
-async function ceremonyOf(
+async function findCeremony(
   { database, portal, throttleSecret }: PortalService,
   clientData: Buffer,
   purpose: Purpose,
   binding: string,
-): Promise<Ceremony | null> {
+) {
   const client = parse(object({ challenge: bytes }), clientData.toString('utf8'));
-  const [secret, now] = [await throttleSecret(), await readClock(database)];
   // Without a cookie, every browser without one would have the same binding.
-  if (!client || binding === '' || !isChallengeFor(client.challenge, secret, purpose, binding, now))
-    return null;
+  if (!client || binding === '') return null;
+  const secret = await throttleSecret();
+  const now = await readClock(database);
+  if (!isChallengeFor(client.challenge, { secret, purpose, binding }, now)) return null;
   const { origin, host } = portal;
   return { ...client, origin, host, needsVerification: purpose === 'sign in' };
 }

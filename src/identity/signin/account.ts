@@ -1,92 +1,82 @@
 import { Failure } from '../../http/errors.ts';
-import { oneOf, optional, uuid, withDefault } from '../../http/shape.ts';
-import { NOTHING } from '../../http/template.ts';
-import { actorOf } from '../audit.ts';
-import { findTotp, listPasskeys, readClock, removeFactors } from '../factors/store.ts';
-import { create, revoke } from '../keys.ts';
+import { oneOf, optional, uuid, type Values, withDefault } from '../../http/schema.ts';
+import { NOTHING } from '../../http/html.ts';
+import { findTotp, listPasskeys, readClock, removeFactors } from '../store/signin/factors.ts';
+import * as keys from '../keys.ts';
 import { changePassword } from '../login.ts';
 import { isUsable, type User } from '../model.ts';
 import { forbidden, may } from '../policy.ts';
-import { nameShapes } from '../rules.ts';
+import { nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
-import { listAudit } from '../store/audit.ts';
+import { listAudit, actorOf } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
-import { createTokens, setCookies } from './browser.ts';
-import type { Person, Visit } from './guards.ts';
+import { createCookies, createTokens, setCookies } from './browser.ts';
+import { type PageInput, type PortalCall, recentUserForm, userForm } from './guards.ts';
 import {
-  again,
   continuePage,
-  formOf,
+  errorContext,
+  form,
   label,
   page,
   PAGE_ROWS,
   pager,
   password,
+  programOf,
   render,
   utc,
 } from './pages.ts';
-import { createCookies } from './portal.ts';
-import { endOtherSessions, findEarlierSignIn, findUsernames, searchUsers } from './store.ts';
+import {
+  endOtherSessions,
+  findEarlierSignIn,
+  findUsernames,
+  searchUsers,
+} from '../store/signin/sign-ins.ts';
+import { DAY } from '../../runtime/duration.ts';
 
 export async function showAccount(
-  { caller: { user, session } }: Visit,
+  { caller: { user, session } }: PortalCall,
   service: PortalService,
   message = '',
 ) {
   const first = { page: 1, limit: PAGE_ROWS };
-  const [{ rows: sessions, total }, { rows: events }, since] = await Promise.all([
-    listSessions(service, first, { userId: user.id, active: true }),
-    listAudit(service.database, first, { userId: user.id, event: null }),
-    findEarlierSignIn(service.database, user.id, session.id),
+  const [{ rows: sessions, total }, { rows: events }, earlier] = await Promise.all([
+    listSessions(service, first, user.id, true),
+    listAudit(service.database, first, user.id, null),
+    findEarlierSignIn(service.database, session),
   ]);
-  return page(
-    'Your account',
-    render('account', {
-      ...again(message),
-      administration: user.super_admin ? render('administration') : NOTHING,
-      others: render('others'),
-      username: user.username,
-      email: user.email,
-      name: `${user.first_name} ${user.last_name}`.trim() || '–',
-      sessions: sessions.map(({ id, ip, user_agent: agent, created_at, last_seen_at }) =>
-        render('session', {
-          about: `${programOf(agent ?? '')}, from ${ip ?? 'an unknown address'}`,
-          when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
-          end: id === session.id ? render('current') : render('end', { id }),
-        }),
-      ),
-      more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
-      events: events.map(({ event, detail, ip, created_at: time }) =>
-        render('event', {
-          // Later than the user's previous sign-in.
-          is_new: since !== null && time > since ? render('new') : NOTHING,
-          what: [event.replace(/[._]/g, ' '), detail].filter(Boolean).join(': '),
-          when: `${utc(time)}, from ${ip ?? 'the command line'}`,
-        }),
-      ),
-    }),
-  );
+  const main = render('account', {
+    ...errorContext(message),
+    administration: user.super_admin ? render('administration') : NOTHING,
+    others: render('others'),
+    username: user.username,
+    email: user.email,
+    name: `${user.first_name} ${user.last_name}`.trim() || '–',
+    sessions: sessions.map(({ id, ip, user_agent: agent, created_at, last_seen_at }) =>
+      render('session', {
+        about: `${programOf(agent ?? '')}, from ${ip ?? 'an unknown address'}`,
+        when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
+        end: id === session.id ? render('current') : render('end', { id }),
+      }),
+    ),
+    more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
+    events: events.map(({ event, detail, ip, created_at: time }) =>
+      render('event', {
+        is_new: earlier && time > earlier ? render('new') : NOTHING,
+        what: [event.replace(/[._]/g, ' '), detail].filter(Boolean).join(': '),
+        when: `${utc(time)}, from ${ip ?? 'the command line'}`,
+      }),
+    ),
+  });
+  return page('Your account', main);
 }
 
-const BROWSERS = ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'];
-const SYSTEMS = ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'];
-
-/** Names that a person recognizes: a browser and its system, or otherwise the name that the program sends. */
-function programOf(agent: string): string {
-  const browser = BROWSERS.find((name) => agent.includes(`${name}/`));
-  const system = SYSTEMS.find((name) => agent.includes(name));
-  if (!browser || !system) return agent || 'Unknown program';
-  return `${{ Edg: 'Edge', OPR: 'Opera' }[browser] ?? browser} on ${system}`;
-}
-
-const passwords = { current_password: password, new_password: password };
-
-export const changeOwnPassword = formOf<Person>()(
-  passwords,
+export const changeOwnPassword = form(
+  userForm,
+  { current_password: password, new_password: password },
   async (call, service) => {
     const { session } = call.caller;
     const changed = await changePassword(call, service);
@@ -99,103 +89,105 @@ export const changeOwnPassword = formOf<Person>()(
 );
 
 /** Ends one of the user's sessions, or all others. */
-export const endSessions = formOf<Person>()(
+export const endSessions = form(
+  userForm,
   { session_id: optional(uuid()) },
   async (call, service) => {
-    const {
-      caller,
-      body: { session_id: id },
-      request,
-    } = call;
-    const { database, portal } = service;
-    const [address, tokens] = [`${portal.origin}/account`, createTokens()];
-    if (id === undefined) {
-      await endOtherSessions(
-        database,
-        actorOf(caller, request),
-        caller.user.id,
-        caller.session.id,
-        tokens,
-      );
-      return continuePage('All other sessions have ended', address, setCookies(tokens, portal));
+    const { caller, request } = call;
+    const { session_id } = call.body;
+    const address = `${service.portal.origin}/account`;
+    if (session_id !== undefined) {
+      const ended = await revokeById({ ...call, path: { session_id }, body: null }, service);
+      return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
     }
-    const ended = await revokeById({ ...call, path: { session_id: id }, body: null }, service);
-    return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
+    const tokens = createTokens();
+    await endOtherSessions(service.database, actorOf(caller, request), caller.session, tokens);
+    const cookies = setCookies(tokens, service.portal);
+    return continuePage('All other sessions have ended', address, cookies);
   },
 );
 
-type Paged<More = unknown> = Visit<unknown, Readonly<{ page: number }> & More>;
+/** The parameters of a list. A form that shows the list again has none. */
+type ListQuery = Readonly<{ page?: number; search?: string }>;
+const rangeOf = ({ page = 1 }: ListQuery) => ({ page, limit: PAGE_ROWS });
 
-/** The user's API keys. The forms below call the handlers of the API, which check permissions. */
+/** The user's API keys. */
 export async function showKeys(
-  { caller, query }: Paged,
+  { caller, query }: PageInput<ListQuery>,
   { database }: PortalService,
   message = '',
 ) {
-  const { rows, total } = await listKeys(database, { ...query, limit: PAGE_ROWS }, caller.user.id);
-  const keys = rows.map((key) => {
+  const range = rangeOf(query);
+  const { rows, total } = await listKeys(database, range, caller.user.id);
+  const items = rows.map((key) => {
+    const creator = key.created_by_username ?? 'the command line';
     const used = key.last_used_at ? `last used ${utc(key.last_used_at)}` : 'never used';
     const end = key.expires_at ? `expires ${utc(key.expires_at)}` : 'never expires';
     const state = render('key-ended', { state: key.revoked ? 'Revoked' : 'Expired' });
     return render('key', {
       name: key.name || 'Without a name',
       prefix: key.key_prefix,
-      about: `created ${utc(key.created_at)} by ${key.created_by_username ?? 'the command line'}, ${used}, ${end}`,
+      about: `created ${utc(key.created_at)} by ${creator}, ${used}, ${end}`,
       end: isUsable(key) ? render('key-revoke', { id: key.id }) : state,
     });
   });
-  if (keys.length === 0) keys.push(render('no-key'));
-  return page(
-    'API keys',
-    render('keys', { keys, pages: pager('/account/keys?page=', query.page, total) }),
-    message,
-  );
+  const main = render('keys', {
+    keys: items.length > 0 ? items : render('no-key'),
+    pages: pager('/account/keys?page=', range.page, total),
+  });
+  return page('API keys', main, message);
 }
 
-const showFirstKeys = (call: Visit, service: PortalService, message = '') =>
-  showKeys({ ...call, query: { page: 1 } }, service, message);
-const newKey = { name: label, days: oneOf('30', '90', '365', 'never') };
-
-export const createKey = formOf<Person>()(
-  newKey,
+export const createKey = form(
+  recentUserForm,
+  { name: label, days: oneOf('30', '90', '365', 'never') },
   async (call, service) => {
     const { name, days } = call.body;
-    const seconds = (await readClock(service.database)) + Number(days) * 86_400;
-    const wanted = {
-      name,
-      user_id: undefined,
-      expires_at: days === 'never' ? null : new Date(seconds * 1000),
-    };
-    const created = await create({ ...call, body: wanted }, service);
-    return created instanceof Failure
-      ? created
-      : page('Your new API key', render('new-key', { key: created.data.key }));
+    const seconds = (await readClock(service.database)) + Number(days) * DAY;
+    const expires_at = days === 'never' ? null : new Date(seconds * 1000);
+    const body = { user_id: call.caller.user.id, expires_at, name };
+    const created = await keys.create({ ...call, body }, service);
+    if (created instanceof Failure) return created;
+    return page('Your new API key', render('new-key', { key: created.data.key }));
   },
-  showFirstKeys,
+  showKeys,
 );
 
-export const revokeKey = formOf<Person>()({ key_id: uuid() }, async (call, service) => {
-  const revoked = await revoke({ ...call, path: call.body, body: null }, service);
-  return revoked instanceof Failure ? revoked : showFirstKeys(call, service);
+export const revokeKey = form(userForm, { key_id: uuid() }, async (call, service) => {
+  const revoked = await keys.revoke({ ...call, path: call.body, body: null }, service);
+  return revoked instanceof Failure ? revoked : showKeys(call, service);
 });
 
-/** For administrators. The guard does not check this, so that the log has the ids of a caller who is refused. */
+const { username, email } = nameSchemas;
+const newUser = { username, email, password };
+
+/**
+ * For administrators. The guard does not check this, so that the log has the ids of a caller who is
+ * refused.
+ */
 export async function showUsers(
-  { caller, query: { page: number, search } }: Paged<{ search: string }>,
+  { caller, query, body }: PortalCall<Values<typeof newUser> | null, ListQuery>,
   { database }: PortalService,
-  form = { username: '', email: '', ...again('') },
+  message = '',
 ) {
   if (!may(caller, 'list every user')) return forbidden(caller);
-  const { rows, total } = await searchUsers(database, search, { page: number, limit: PAGE_ROWS });
-  const pages = pager(`/account/users?search=${encodeURIComponent(search)}&page=`, number, total);
-  const list = rows.map((user) => render('user-row', shown(user)));
-  return page(
-    'Users',
-    render('users', { search, pages, rows: list.length > 0 ? list : render('no-user'), ...form }),
-  );
+  const search = body?.username ?? query.search ?? '';
+  const range = rangeOf(query);
+  const { rows, total } = await searchUsers(database, search, range);
+  const items = rows.map((user) => render('user-row', shownOf(user)));
+  const rejected = message === '' ? null : body;
+  const main = render('users', {
+    search,
+    pages: pager(`/account/users?search=${encodeURIComponent(search)}&page=`, range.page, total),
+    rows: items.length > 0 ? items : render('no-user'),
+    username: rejected?.username ?? '',
+    email: rejected?.email ?? '',
+    ...errorContext(message),
+  });
+  return page('Users', main);
 }
 
-const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) => ({
+const shownOf = ({ id, username, email, enabled, super_admin: isAdmin }: User) => ({
   id,
   username,
   email,
@@ -205,37 +197,22 @@ const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) => 
 /** A user must change a password that an administrator sets, like a generated one (ASVS 6.4.1). */
 const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
 
-const { username, email } = nameShapes;
-
-const named = (call: Visit<{ username: string }>) => ({
-  ...call,
-  query: { page: 1, search: call.body.username },
-});
-
-export const createUser = formOf<Person>()(
-  { username, email, password },
+export const createUser = form(
+  recentUserForm,
+  newUser,
   async (call, service) => {
-    const user = {
-      ...call.body,
-      first_name: '',
-      last_name: '',
-      verified: false,
-      super_admin: false,
-      enabled: true,
-    };
-    const created = await users.create({ ...call, body: user }, firstPasswords(service));
-    return created instanceof Failure ? created : showUsers(named(call), service);
+    const names = { first_name: '', last_name: '' };
+    const body = { ...call.body, ...names, verified: false, super_admin: false, enabled: true };
+    const created = await users.create({ ...call, body }, firstPasswords(service));
+    return created instanceof Failure ? created : showUsers(call, service);
   },
-  (call, service, message) => {
-    const { username, email } = call.body;
-    return showUsers(named(call), service, { username, email, ...again(message) });
-  },
+  showUsers,
 );
 
-type OfUser = Visit<unknown, unknown, { readonly user_id: string }>;
+type UserCall<Body = unknown> = PortalCall<Body, unknown, { readonly user_id: string }>;
 
 export async function showUser(
-  { caller, path: { user_id: id } }: OfUser,
+  { caller, path: { user_id: id } }: UserCall,
   { database }: PortalService,
   message = '',
 ) {
@@ -244,60 +221,59 @@ export async function showUser(
   if (!user) return new Failure('not_found');
   const [totp, passkeys] = await Promise.all([findTotp(database, id), listPasskeys(database, id)]);
   const factors = [...(totp ? ['authenticator app'] : []), ...passkeys.map(() => 'passkey')];
-  return page(
-    user.username,
-    render('user', {
-      ...shown(user),
-      factors: factors.join(', ') || 'none',
-      toggle: user.enabled ? 'disable' : 'enable',
-      toggle_label: user.enabled ? 'Disable' : 'Enable',
-    }),
-    message,
-  );
+  const main = render('user', {
+    ...shownOf(user),
+    factors: factors.join(', ') || 'none',
+    toggle: user.enabled ? 'disable' : 'enable',
+    toggle_label: user.enabled ? 'Disable' : 'Enable',
+  });
+  return page(user.username, main, message);
 }
 
-const action = oneOf('disable', 'enable', 'remove_factors', 'set_password');
-const change = { action, password: withDefault(password, '') };
-
-export const changeUser = formOf<Person, OfUser['path']>()(
-  change,
+export const changeUser = form(
+  recentUserForm,
+  {
+    action: oneOf('disable', 'enable', 'remove_factors', 'set_password'),
+    password: withDefault(password, ''),
+  },
   async (call, service) => {
-    const { action, password } = call.body;
-    const changed =
-      action === 'remove_factors'
-        ? await removeAll(call, service)
-        : action === 'set_password'
-          ? await users.setPasswordOf({ ...call, body: { password } }, firstPasswords(service))
-          : await users.change({ ...call, body: { enabled: action === 'enable' } }, service);
+    const changed = await applyChange(call, service);
     return changed instanceof Failure ? changed : showUser(call, service);
   },
   showUser,
 );
 
-async function removeAll({ caller, request, path }: OfUser, service: PortalService) {
+async function applyChange(
+  call: UserCall<{ action: string; password: string }>,
+  service: PortalService,
+) {
+  const { action } = call.body;
+  if (action === 'set_password') return users.setPasswordOf(call, firstPasswords(service));
+  if (action === 'remove_factors') return removeAllFactors(call, service);
+  return users.change({ ...call, body: { enabled: action === 'enable' } }, service);
+}
+
+async function removeAllFactors({ caller, path, request }: UserCall, service: PortalService) {
   if (!may(caller, 'remove factors of a user')) return forbidden(caller);
-  const removed = await removeFactors(
-    service.database,
-    actorOf(caller, request),
-    path.user_id,
-    'all',
-  );
-  if (removed > 0) service.reportFactor('all', 'removed', path.user_id);
-  return null;
+  const id = path.user_id;
+  const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
+  if (removed > 0) service.reportFactor('all', 'removed', id);
+  return removed;
 }
 
 /** The audit trail, newest first. */
-export async function showAudit({ caller, query }: Paged, { database }: PortalService) {
+export async function showAudit(
+  { caller, query }: PageInput<ListQuery>,
+  { database }: PortalService,
+) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const all = { userId: null, event: null };
-  const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);
-  const names = await findUsernames(
-    database,
-    records.flatMap(({ actor_id, user_id }) => [actor_id, user_id]),
-  );
+  const range = rangeOf(query);
+  const found = await listAudit(database, range, null, null);
+  const ids = found.rows.flatMap(({ actor_id, user_id }) => [actor_id, user_id]);
+  const names = await findUsernames(database, ids);
   const who = (id: string | null, nobody: string, via = '') =>
     id === null ? nobody : render('audit-user', { name: names.get(id) ?? 'deleted user', via, id });
-  const rows = records.map(({ created_at, event, via, actor_id, user_id, ip, detail }) =>
+  const rows = found.rows.map(({ created_at, event, via, actor_id, user_id, ip, detail }) =>
     render('audit-row', {
       time: utc(created_at),
       event,
@@ -307,8 +283,6 @@ export async function showAudit({ caller, query }: Paged, { database }: PortalSe
       detail,
     }),
   );
-  return page(
-    'Audit trail',
-    render('audit', { rows, pages: pager('/account/audit?page=', query.page, total) }),
-  );
+  const pages = pager('/account/audit?page=', range.page, found.total);
+  return page('Audit trail', render('audit', { rows, pages }));
 }

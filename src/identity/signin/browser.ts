@@ -1,12 +1,14 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { randomToken } from '../../crypto/token.ts';
-import type { Tokens } from '../factors/store.ts';
+import { insertSignIn, type Tokens } from '../store/signin/sign-ins.ts';
+import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { createSessionToken } from '../token.ts';
 
 /**
- * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared after parsing, by
- * the algorithm that browsers use. Characters that parsers remove or read as a slash are rejected before.
+ * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared
+ * after parsing, by the algorithm that browsers use. Characters that parsers remove or read as a
+ * slash are rejected before.
  */
 export function returnAddress(text: string, { origin, returnOrigins }: Portal): string | null {
   if (text.length > 2_048 || !/^https?:\/\/[^/\s\\\p{Cc}][^\s\\\p{Cc}]*$/u.test(text)) return null;
@@ -16,32 +18,10 @@ export function returnAddress(text: string, { origin, returnOrigins }: Portal): 
   return isPlain && [origin, ...returnOrigins].includes(url.origin) ? url.href : null;
 }
 
-/** Where a proxied request was going. Any client could send these headers (GHSA-7x63-xv5r-3p2x, oauth2-proxy). */
-export function originalAddress(
-  headers: IncomingHttpHeaders,
-  isFromProxy: boolean,
-  portal: Portal,
-): string | null {
-  const [scheme, host, path] = ['proto', 'host', 'uri'].map((name) =>
-    String(headers[`x-forwarded-${name}`] ?? ''),
-  );
-  return isFromProxy && path?.startsWith('/')
-    ? returnAddress(`${scheme}://${host}${path}`, portal)
-    : null;
-}
-
-/** Whether a user opens a page: a program, `fetch` or a WebSocket must never be redirected. */
-export function isNavigation(headers: IncomingHttpHeaders): boolean {
-  const { 'sec-fetch-mode': mode, 'sec-fetch-dest': target, accept = '' } = headers;
-  if (!/^(GET|HEAD)$/.test(String(headers['x-forwarded-method'] ?? 'GET'))) return false;
-  // Browsers send Fetch Metadata only to trustworthy addresses.
-  if (mode === undefined && target === undefined) return /\btext\/html\b/i.test(accept);
-  return mode === 'navigate' && target === 'document';
-}
-
 /**
- * Whether a form was sent by the portal's own page. Fails closed: with neither header, it was not. `same-site` is
- * rejected, too, because the programs behind the proxy are neighbors of the portal (ASVS 3.5.1).
+ * Whether a form was sent by the portal's own page. Fails closed: with neither header, it was not.
+ * `same-site` is rejected, too, because the programs behind the proxy are neighbors of the portal
+ * (ASVS 3.5.1).
  */
 export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal): boolean {
   const { 'sec-fetch-site': site, origin: given } = headers;
@@ -49,7 +29,10 @@ export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal): 
   return site === undefined ? given !== undefined : site === 'same-origin';
 }
 
-/** Authenticates to the portal. Because of `__Host-`, other hosts neither receive nor set it (ASVS 3.3.3). */
+/**
+ * Authenticates to the portal. Because of `__Host-`, other hosts neither receive nor set it (ASVS
+ * 3.3.3).
+ */
 export const HOST_COOKIE = '__Host-gatehouse';
 /** Authenticates only to `verify`, because every host of the domain receives it. */
 export const DOMAIN_COOKIE = '__Secure-gatehouse';
@@ -64,13 +47,28 @@ const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
 export const hostCookie = (name: string, value: string, domain = ''): string =>
   `${name}=${value}; ${domain}${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
 
+/** Ends the wait for a second factor in the browser. */
+export const NO_PENDING = hostCookie(PENDING_COOKIE, '');
+
 export const createTokens = (): Tokens => ({ host: createSessionToken(), domain: randomToken() });
 
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
 export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal): string[] {
-  if (cookieDomain === null) return [hostCookie(HOST_COOKIE, host)];
-  return [
-    hostCookie(HOST_COOKIE, host),
-    hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `),
-  ];
+  const cookies = [hostCookie(HOST_COOKIE, host)];
+  if (cookieDomain !== null) {
+    cookies.push(hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `));
+  }
+  return cookies;
+}
+
+/** @param at the time of the proof; if omitted, when the session began */
+export async function createCookies(
+  { database, portal }: PortalService,
+  token: string,
+  methods: string,
+  at?: Date,
+) {
+  const tokens = { host: token, domain: randomToken() };
+  await database.write((sql) => insertSignIn(sql, tokens, methods, at ?? null));
+  return setCookies(tokens, portal);
 }

@@ -1,38 +1,46 @@
-import { sealSecret } from '../../crypto/sealed.ts';
+import { createHmac } from 'node:crypto';
+import { sealSecret } from '../../crypto/service-secret.ts';
 import { uuidToBytes } from '../../crypto/text.ts';
 import { Failure } from '../../http/errors.ts';
-import { optional, text } from '../../http/shape.ts';
-import { NOTHING } from '../../http/template.ts';
-import { actorOf } from '../audit.ts';
+import { optional, text } from '../../http/schema.ts';
+import { NOTHING } from '../../http/html.ts';
 import {
   base32,
   createRecoveryCodes,
   createTotpKey,
-  enrolmentSecret,
   findTotpStep,
   recoveryDigest,
   totpUri,
 } from '../factors/codes.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
-import * as store from '../factors/store.ts';
+import * as store from '../store/signin/factors.ts';
+import type { Tokens } from '../store/signin/sign-ins.ts';
 import type { PortalService } from '../service.ts';
-import type { Actor } from '../store/audit.ts';
+import type { Portal } from '../settings.ts';
+import { type Actor, actorOf } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';
-import type { Person, Visit } from './guards.ts';
-import { again, code, codesPage, formOf, label, page, render, return_to, utc } from './pages.ts';
+import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
+import {
+  code,
+  codesPage,
+  errorContext,
+  form,
+  label,
+  page,
+  render,
+  return_to,
+  type ReturnInput,
+  utc,
+} from './pages.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
   await import(new URL('../../http/pages/qr.js', import.meta.url).href);
 
 const PATH = '/account/factors';
-/** `return_to`: the address that asked for a second factor. */
-type Onward = Readonly<{ return_to: string }>;
-const next = (returnTo: string, { portal }: PortalService): string =>
-  returnAddress(returnTo, portal) ?? PATH;
 
 export async function showFactors(
-  { caller: { user }, query: { return_to } }: Visit<unknown, Onward>,
+  { caller: { user }, query: { return_to = '' } }: PageInput<Partial<ReturnInput>>,
   { database, portal }: PortalService,
   message = '',
   cookies: string[] = [],
@@ -42,86 +50,92 @@ export async function showFactors(
     store.listPasskeys(database, user.id),
     store.countRecoveryCodes(database, user.id),
   ]);
-  const state = totp ? 'used' : portal.secrets.length > 0 ? 'offered' : 'missing';
+  const unused = portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
   const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
     const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
-    const about = `added ${utc(created_at)}, ${used}, ${is_backup_eligible ? 'synchronized' : 'on one device'}`;
+    const where = is_backup_eligible ? 'synchronized' : 'on one device';
+    const about = `added ${utc(created_at)}, ${used}, ${where}`;
     return render('passkey-item', { name, about, id: id.toString('base64url') });
   });
-  return page(
-    'Second factors',
-    render('factors', {
-      others: render('others'),
-      totp: render(`totp-${state}`, { return_to }),
-      return_to,
-      passkeys: items,
-      codes,
-      renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
-    }),
-    message,
-    cookies,
-    render('script'),
-  );
+  const main = render('factors', {
+    others: render('others'),
+    totp: render(totp ? 'totp-used' : unused, { return_to }),
+    return_to,
+    passkeys: items,
+    codes,
+    renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
+  });
+  return page('Second factors', main, message, cookies, render('script'));
 }
 
 /** Who sets up an app. */
-type Enrolling = Pick<Person, 'user' | 'token'>;
+type Enrolling = Pick<SignedInUser, 'user' | 'token'>;
 
-function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer {
-  const [current] = portal.secrets;
+function currentSecret({ secrets: [current] }: Portal): string {
   if (current === undefined) throw new Error('internal error: TOTP needs IDENTITY_SECRET');
-  return enrolmentSecret(current, [user.id, token, user.updated_at]);
+  return current;
 }
+
+/** HMAC-SHA-1 takes a key of 160 bits (RFC 4226, 4). */
+const SECRET_BYTES = 20;
+
+/**
+ * The secret of an enrolment. It is stored only with its first right code. A removal changes the
+ * account's time of change, and so the next secret.
+ */
+const enrolmentSecret = ({ portal }: PortalService, { user, token }: Enrolling): Buffer =>
+  createHmac('sha256', currentSecret(portal))
+    .update(JSON.stringify(['totp', user.id, token, user.updated_at]))
+    .digest()
+    .subarray(0, SECRET_BYTES);
 
 /** @param action where the form with the first code goes */
 export function offerTotp(
   service: PortalService,
   person: Enrolling,
-  { action, return_to }: Onward & { readonly action: string },
+  { action, return_to }: ReturnInput & { readonly action: string },
   message: string,
   cookies: string[] = [],
 ) {
-  const secret = secretOf(service, person);
+  const secret = enrolmentSecret(service, person);
   const picture = qrPicture(totpUri(secret, service.portal.host, person.user.username));
-  const key = (base32(secret).match(/.{1,4}/g) ?? []).join(' ');
   const main = render('enrol', {
     ...(picture ?? { size: 8, path: '' }),
-    key,
+    key: base32(secret).replace(/.{4}(?=.)/g, '$& '),
     action,
     return_to,
-    ...again(message),
+    ...errorContext(message),
   });
   return page('Set up an authenticator app', main, message, cookies);
 }
 
-const showTotp = async ({ caller, body }: Visit<Onward>, service: PortalService, message = '') =>
-  offerTotp(service, caller, { action: '/account/totp', return_to: body.return_to }, message);
+const showTotp = async (
+  { caller, body: { return_to } }: PortalCall<ReturnInput>,
+  service: PortalService,
+  message = '',
+) => offerTotp(service, caller, { action: '/account/totp', return_to }, message);
 
-export const startTotp = formOf<Person>()({ return_to }, showTotp);
+export const startTotp = form(recentUserForm, { return_to }, showTotp);
 
 /** @returns the new recovery codes, and when the account was changed */
 export async function confirmTotp(
   service: PortalService,
   actor: Actor,
-  tokens: store.Tokens | null,
+  tokens: Tokens | null,
   person: Enrolling,
   code: string,
 ) {
   const { database, portal } = service;
-  const [
-    secret,
-    {
-      user: { id },
-    },
-  ] = [secretOf(service, person), person];
+  const userId = person.user.id;
+  const secret = enrolmentSecret(service, person);
   const step = findTotpStep(secret, code.replace(/\s/g, ''), await store.readClock(database));
-  const sealed =
-    step && sealSecret(createTotpKey(portal.secrets[0] ?? ''), secret.toString('base64'), id);
-  const changedAt =
-    sealed && (await store.addTotp({ database, actor, userId: id, tokens }, sealed, step));
+  if (step === null) return new Failure('invalid_code');
+  const key = createTotpKey(currentSecret(portal));
+  const sealed = sealSecret(key, secret.toString('base64'), userId);
+  const changedAt = await store.addTotp({ database, actor, userId, tokens }, sealed, step);
   if (!changedAt) return new Failure('invalid_code');
-  service.reportFactor('totp', 'added', id);
-  return { codes: await renewCodes(service, actor, id), changedAt };
+  service.reportFactor('totp', 'added', userId);
+  return { codes: await renewCodes(service, actor, userId), changedAt };
 }
 
 async function renewCodes(service: PortalService, actor: Actor, userId: string): Promise<string[]> {
@@ -132,89 +146,68 @@ async function renewCodes(service: PortalService, actor: Actor, userId: string):
   return codes;
 }
 
-export const finishTotp = formOf<Person>()(
+export const finishTotp = form(
+  recentUserForm,
   { code, return_to },
   async ({ caller, body, request }, service) => {
     const tokens = createTokens();
     const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
     if (added instanceof Failure) return added;
-    return codesPage(
-      added.codes,
-      next(body.return_to, service),
-      setCookies(tokens, service.portal),
-    );
+    const next = returnAddress(body.return_to, service.portal) ?? PATH;
+    return codesPage(added.codes, next, setCookies(tokens, service.portal));
   },
   showTotp,
 );
 
-export const newCodes = async ({ caller, request }: Visit, service: PortalService) =>
+export const newCodes = async ({ caller, request }: PortalCall, service: PortalService) =>
   codesPage(await renewCodes(service, actorOf(caller, request), caller.user.id), PATH, []);
 
 /** Options for `navigator.credentials.create`. */
-export async function passkeyOptions({ caller: { user, token } }: Visit, service: PortalService) {
+export async function passkeyOptions(
+  { caller: { user, token } }: PortalCall,
+  service: PortalService,
+) {
   const options = await createOptions(service, 'register', token, user.id);
-  return {
-    data: {
-      ...options,
-      user: { id: uuidToBytes(user.id).toString('base64url'), name: user.username },
-    },
-  };
+  const id = uuidToBytes(user.id).toString('base64url');
+  return { data: { ...options, user: { id, name: user.username } } };
 }
 
-const newPasskey = { name: label, credential: text({ max: 32_768 }), return_to };
-
-export const addPasskey = formOf<Person>()(
-  newPasskey,
+export const addPasskey = form(
+  recentUserForm,
+  { name: label, credential: text({ max: 32_768 }), return_to },
   async (call, service) => {
-    const {
-      caller,
-      caller: {
-        user: { id },
-        token,
-      },
-      body,
-      request,
-    } = call;
-    const [{ database, portal }, actor, tokens] = [
-      service,
-      actorOf(caller, request),
-      createTokens(),
-    ];
-    const isAdded = await register(
-      service,
-      { database, actor, userId: id, tokens },
-      token,
-      body.name,
-      body.credential,
-    );
-    if (!isAdded) return new Failure('invalid_passkey');
-    service.reportFactor('passkey', 'added', id);
-    const [cookies, hasCodes] = [
-      setCookies(tokens, portal),
-      (await store.countRecoveryCodes(database, id)) > 0,
-    ];
-    if (hasCodes) return showFactors(unasked(call), service, '', cookies);
-    return codesPage(await renewCodes(service, actor, id), next(body.return_to, service), cookies);
+    const { caller, body, request } = call;
+    const { database, portal } = service;
+    const userId = caller.user.id;
+    const actor = actorOf(caller, request);
+    const tokens = createTokens();
+    const addition = { database, actor, userId, tokens };
+    if (!(await register(service, addition, caller.token, body.name, body.credential))) {
+      return new Failure('invalid_passkey');
+    }
+    service.reportFactor('passkey', 'added', userId);
+    const cookies = setCookies(tokens, portal);
+    const hasCodes = (await store.countRecoveryCodes(database, userId)) > 0;
+    if (hasCodes) return showFactors(call, service, '', cookies);
+    const codes = await renewCodes(service, actor, userId);
+    return codesPage(codes, returnAddress(body.return_to, portal) ?? PATH, cookies);
   },
-  (call, service, message) => showFactors({ ...call, query: call.body }, service, message),
+  ({ caller, body }, service, message) => showFactors({ caller, query: body }, service, message),
 );
 
-const unasked = (call: Visit) => ({ ...call, query: { return_to: '' } });
-
-export const removeFactor = formOf<Person>()(
+/** One passkey, or without a passkey the app. */
+export const removeFactor = form(
+  recentUserForm,
   { passkey: optional(text({ max: 2_048 })) },
   async (call, service) => {
-    const {
-      caller,
-      caller: {
-        user: { id },
-      },
-      body,
-      request,
-    } = call;
-    const what = body.passkey === undefined ? 'totp' : Buffer.from(body.passkey, 'base64url');
-    const removed = await store.removeFactors(service.database, actorOf(caller, request), id, what);
-    if (removed > 0) service.reportFactor(what === 'totp' ? 'totp' : 'passkey', 'removed', id);
-    return showFactors(unasked(call), service);
+    const { caller, request } = call;
+    const { passkey } = call.body;
+    const userId = caller.user.id;
+    const factor = passkey === undefined ? 'totp' : 'passkey';
+    const what = passkey === undefined ? 'totp' : Buffer.from(passkey, 'base64url');
+    const actor = actorOf(caller, request);
+    const removed = await store.removeFactors(service.database, actor, userId, what);
+    if (removed > 0) service.reportFactor(factor, 'removed', userId);
+    return showFactors(call, service);
   },
 );

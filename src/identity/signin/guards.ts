@@ -1,22 +1,37 @@
-import { digest } from '../../crypto/token.ts';
-import type { Call, Guard, RequestInfo } from '../../http/call.ts';
+import { sha256 } from '../../crypto/token.ts';
+import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
-import { activeSession, bearerOrCookie, cookieOf, createGuard, sessionCookie } from '../guard.ts';
+import {
+  bearerOrCookie,
+  checkSession,
+  cookieOf,
+  createGuard,
+  hasBearer,
+  idsOf,
+  sessionCookie,
+} from '../guard.ts';
 import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { parseSessionToken } from '../token.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal } from './browser.ts';
-import { findByDomainToken, findByHostToken, type ProvenSession } from './store.ts';
+import {
+  findByDomainToken,
+  findByHostToken,
+  type ProvenSession,
+} from '../store/signin/sign-ins.ts';
 
 /** A user who signed in here. `token`: of the cookie for the portal's own host. */
-export type Person = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
-export type Visit<Body = unknown, Query = unknown, Path = unknown> = Call<
-  Person,
+export type SignedInUser = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
+export type PortalCall<Body = unknown, Query = unknown, Path = unknown> = Call<
+  SignedInUser,
   Path,
   Query,
   Body
 >;
+
+/** What a page needs, also when it is shown after a form. */
+export type PageInput<Query = unknown> = Pick<PortalCall<unknown, Query>, 'caller' | 'query'>;
 
 const NOT_FROM_PORTAL = new Failure('forbidden', {
   message: 'This form was not sent by the sign-in page itself. Open the page and try again.',
@@ -30,75 +45,93 @@ export const portalForm: Guard<PortalService, null> = {
     isFromPortal(headers, portal) ? null : NOT_FROM_PORTAL,
 };
 
-const FRESH_SECONDS = 600;
+/** How long after a sign-in sensitive pages open, in seconds. */
+const RECENT_SECONDS = 600;
 
-/** People who are not signed in must sign in. @param isSensitive also those who have not done so just now (ASVS 7.5) */
-export const signedIn = (
-  kind: 'changes' | 'reads',
-  isSensitive = false,
-): Guard<PortalService, Person> => ({
+/**
+ * `changes`: whether only a form of the portal's own page may be sent; `recent`: whether users who
+ * signed in a while ago must do so again (ASVS 7.5).
+ */
+type GuardOptions = Readonly<{ changes: boolean; recent: boolean }>;
+
+/** For users who signed in here; others must sign in. */
+const signedInGuard = ({ changes, recent }: GuardOptions): Guard<PortalService, SignedInUser> => ({
   security: ['portal_cookie'],
   errors: ['signin_needed', 'forbidden', 'service_failed'],
-  idsOf: ({ user, session }) => ({ user_id: user.id, session_id: session.id }),
+  idsOf,
   async check(request, service) {
-    if (kind === 'changes' && !isFromPortal(request.headers, service.portal))
-      return NOT_FROM_PORTAL;
-    const person = await personOf(request, service);
-    const headers = { Location: '/login' };
-    if (person instanceof Failure)
-      return new Failure('signin_needed', { ...person.details, headers });
-    const { age, has_factor, methods } = person.session;
-    // With all factors that the account has by now: the password alone must not bypass them.
-    if (!isSensitive || (age <= FRESH_SECONDS && !(has_factor && methods === 'password')))
-      return person;
-    const path = /^\/account\/(keys|users)/.test(request.path) ? request.path : '/account/factors';
-    const onward = request.query.get('return_to');
-    const query = onward === null ? '' : `?${new URLSearchParams({ return_to: onward })}`;
-    const returnTo = encodeURIComponent(service.portal.origin + path + query);
-    return new Failure('signin_needed', {
-      headers: { Location: `/login?again=on&return_to=${returnTo}` },
-    });
+    if (changes && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
+    const user = await signedInUserOf(request, service);
+    if (user instanceof Failure) {
+      return new Failure('signin_needed', { ...user.details, headers: { Location: '/login' } });
+    }
+    return recent && !isRecent(user.session) ? signInAgain(request, service) : user;
   },
 });
 
-/** An API key has no session. `refused` is not the reply yet: the proxy may want a redirect in place of 401. */
-export type Visitor =
-  (Caller & { readonly session: ProvenSession | null }) | { readonly refused: Failure };
+/** The first two are for pages, the others for forms. */
+export const signedIn = signedInGuard({ changes: false, recent: false });
+export const recentlySignedIn = signedInGuard({ changes: false, recent: true });
+export const userForm = signedInGuard({ changes: true, recent: false });
+export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
-const others = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
+/** With all factors that the account has by now: the password alone must not bypass them. */
+const isRecent = ({ age, has_factor, methods }: ProvenSession): boolean =>
+  age <= RECENT_SECONDS && !(has_factor && methods === 'password');
+
+function signInAgain({ path, query }: RequestInfo, { portal }: PortalService) {
+  const page = /^\/account\/(keys|users)/.test(path) ? path : '/account/factors';
+  const returnTo = query.get('return_to');
+  const pageQuery = returnTo === null ? '' : `?${new URLSearchParams({ return_to: returnTo })}`;
+  const address = encodeURIComponent(portal.origin + page + pageQuery);
+  return new Failure('signin_needed', {
+    headers: { Location: `/login?again=on&return_to=${address}` },
+  });
+}
+
+/**
+ * An API key has no session. `failure` is not the reply yet: the proxy may want a redirect in place
+ * of 401.
+ */
+export type Visitor =
+  | { readonly kind: 'caller'; readonly caller: Caller & { session: ProvenSession | null } }
+  | { readonly kind: 'unauthorized'; readonly failure: Failure };
+
+const withoutPortal = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
 
 /** Also by a cookie of the portal. */
 export const portalVisitor: Guard<PortalService, Visitor> = {
-  security: [...others.security, 'portal_cookie'],
-  errors: others.errors,
-  idsOf: (caller) => ('refused' in caller ? {} : (others.idsOf?.(caller) ?? {})),
+  security: [...withoutPortal.security, 'portal_cookie'],
+  errors: withoutPortal.errors,
+  idsOf: (visitor) => (visitor.kind === 'caller' ? idsOf(visitor.caller) : {}),
   async check(request, service) {
     const { headers } = request;
     const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
-    // Other schemes of `Authorization` are for the program behind the proxy.
-    const hasOther =
-      /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
+    const hasOther = hasBearer(headers) || headers['x-api-key'] !== undefined;
     // A cookie that is sent twice may come from another host: no other cookie replaces it.
-    const isOwn = !hasOther && headers.cookie?.includes(`${name}=`);
-    const caller = isOwn
-      ? await callerOf(name, request, service)
-      : await others.check(request, service);
-    return caller instanceof Failure && caller.code === 'unauthorized'
-      ? { refused: caller }
-      : caller;
+    const hasPortalCookie = !hasOther && headers.cookie?.includes(`${name}=`);
+    const caller = hasPortalCookie
+      ? await callerByCookie(name, request, service)
+      : await withoutPortal.check(request, service);
+    if (!(caller instanceof Failure)) return { kind: 'caller', caller };
+    return caller.code === 'unauthorized' ? { kind: 'unauthorized', failure: caller } : caller;
   },
 };
 
-export const personOf = (request: RequestInfo, service: PortalService) =>
-  callerOf(HOST_COOKIE, request, service);
+export const signedInUserOf = (request: RequestInfo, service: PortalService) =>
+  callerByCookie(HOST_COOKIE, request, service);
 
 /** By the token of one of the portal's cookies. */
-async function callerOf(cookie: string, { headers, network }: RequestInfo, service: PortalService) {
+async function callerByCookie(
+  cookie: string,
+  { headers, network }: RequestInfo,
+  service: PortalService,
+) {
   const token = cookieOf(headers, cookie);
   if (token === null) return new Failure('unauthorized');
-  const session =
-    cookie === HOST_COOKIE
-      ? await activeSession(parseSessionToken(token), network, service, findByHostToken)
-      : await activeSession(digest(token).toString('hex'), network, service, findByDomainToken);
-  return session instanceof Failure ? session : { session, key: null, user: session.user, token };
+  const isHost = cookie === HOST_COOKIE;
+  const digest = isHost ? parseSessionToken(token) : sha256(token).toString('hex');
+  const find = isHost ? findByHostToken : findByDomainToken;
+  const caller = await checkSession(digest, network, service, find);
+  return caller instanceof Failure ? caller : { ...caller, token };
 }

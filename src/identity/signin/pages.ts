@@ -1,15 +1,30 @@
-import type { Call } from '../../http/call.ts';
-import { ERRORS, Failure, type TextReply } from '../../http/errors.ts';
-import { form } from '../../http/form.ts';
-import { FORM_HEADERS, HTML } from '../../http/pages.ts';
-import { type Members, text, type Values, withDefault } from '../../http/shape.ts';
-import { type Html, NOTHING, readTemplates } from '../../http/template.ts';
+import type { Call, Guard } from '../../http/route.ts';
+import { type ErrorCode, ERRORS, Failure, type TextReply } from '../../http/errors.ts';
+import { type BodyRule, invalidBody, json } from '../../http/json-body.ts';
+import {
+  type Members,
+  object,
+  type Schema,
+  text,
+  validate,
+  type Values,
+  withDefault,
+} from '../../http/schema.ts';
+import { HTML, type Html, NOTHING, pageHeaders, readTemplates } from '../../http/html.ts';
 import { controlCharError } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 
 export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
 
-/** @param message what went wrong, shown first and announced by screen readers; empty for nothing */
+/**
+ * For a page whose forms work without scripts. With `no-referrer`, browsers would send them with
+ * `Origin: null`.
+ */
+const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
+
+/**
+ * @param message what went wrong, shown first and announced by screen readers; empty for nothing
+ */
 export function page(
   title: string,
   main: Html,
@@ -17,39 +32,40 @@ export function page(
   cookies: string[] = [],
   head = NOTHING,
 ): TextReply {
-  const { text } = render('page', { title, head, alert: again(message).alert, main });
-  const headers = cookies.length > 0 ? { ...FORM_HEADERS, 'Set-Cookie': cookies } : FORM_HEADERS;
-  return { text, contentType: HTML, headers };
+  const { text } = render('page', { title, head, main, ...errorContext(message) });
+  return { text, contentType: HTML, headers: { ...FORM_HEADERS, 'Set-Cookie': cookies } };
 }
 
-/** What a failure adds to a form: its message, attributes of fields, of which `again` sets the focus, and `open`. */
-export const again = (message: string) =>
-  message === ''
-    ? { alert: NOTHING, again: NOTHING, open: NOTHING, invalid: NOTHING }
-    : {
-        alert: render('alert', { message }),
-        again: render('again'),
-        open: render('open'),
-        invalid: render('invalid'),
-      };
+/**
+ * What a failure adds to a form: its message, attributes of fields, of which `again` sets the
+ * focus, and `open` of an element `details`.
+ */
+export const errorContext = (message = '') =>
+  Object.fromEntries(
+    ['alert', 'again', 'open', 'invalid'].map((name) => [
+      name,
+      message === '' ? NOTHING : render(name, { message }),
+    ]),
+  );
 
 /** What went wrong and how long to wait, for the user. */
-function messageOf({ code, details }: Failure): string {
+export function errorMessage({ code, details }: Failure): string {
+  const { fields = [], retryAfterSeconds: wait } = details;
   const nameOf = (path: string) => path.replace(/^\//, '').replaceAll('_', ' ');
-  const fields = (details.fields ?? []).map(({ path, message }) => `${nameOf(path)} ${message}`);
-  const wait = details.retryAfterSeconds;
-  if (fields.length > 0) return `${fields.join('; ')}.`;
-  if (wait !== undefined)
-    return `Too many attempts. Try again in ${Math.max(1, Math.ceil(wait))} seconds.`;
-  return details.message ?? ERRORS[code].message;
+  const problems = fields.map(({ path, message }) => `${nameOf(path)} ${message}`);
+  if (problems.length > 0) return `${problems.join('; ')}.`;
+  if (wait === undefined) return details.message ?? ERRORS[code][1];
+  return `Too many attempts. Try again in ${Math.max(1, Math.ceil(wait))} seconds.`;
 }
 
 /** Fields of several forms. */
-export const address = text({
-  description: 'Where to go after signing in: an address of RETURN_ORIGINS',
-});
-export const return_to = withDefault(address, '');
-export const [password, code] = [text({ max: 4_096 }), text({ max: 64 })];
+export const return_to = withDefault(
+  text({ description: 'Where to go after signing in: an address of RETURN_ORIGINS' }),
+  '',
+);
+export type ReturnInput = Readonly<{ return_to: string }>;
+export const password = text({ max: 4_096 });
+export const code = text({ max: 64 });
 export const label = text({ min: 1, max: 64, check: controlCharError });
 
 /** What a page may answer with. */
@@ -67,64 +83,106 @@ export const FAILURES = [
   'not_found',
   'conflict',
 ] as const;
-export type Handle<Asked, More extends unknown[] = []> = (
-  call: Asked,
+/** @param message what went wrong, if a form is shown again */
+export type PageHandler<Input> = (
+  call: Input,
   service: PortalService,
-  ...more: More
+  message?: string,
 ) => Promise<TextReply | Failure<(typeof FAILURES)[number]>>;
 
-/** A failure of the action is shown on the page, where the user can try again. */
-export const retried =
-  <Asked>(action: Handle<Asked>, showAgain: Handle<Asked, [string]>): Handle<Asked> =>
-  async (call, service) => {
+/** The part of a route that a form decides: who may send it, its fields, and what happens then. */
+export type Form<Caller, Path, Body> = Readonly<{
+  guard: Guard<PortalService, Caller>;
+  body: BodyRule<Body>;
+  handle: PageHandler<Call<Caller, Path, Record<never, never>, Body>>;
+}>;
+
+/** The fields of an HTML form. Each may be given once. */
+const formBody = <Body>(schema: Schema<Body>): BodyRule<Body> => ({
+  ...json(schema),
+  accepts({ 'content-type': contentType = '' }) {
+    if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
+    return new Failure('unsupported_media_type', {
+      message: 'Send the fields of the form as the page does.',
+    });
+  },
+  parse(raw) {
+    const fields = [...new URLSearchParams(raw.toString('utf8'))];
+    const values = Object.fromEntries(fields);
+    if (new Map(fields).size === fields.length) return validate(schema, values, 'invalid_body');
+    return invalidBody('has a field twice');
+  },
+});
+
+/** @param showAgain the page of the form, where the user can try again after a failure */
+export const form = <Caller, Path, M extends Members>(
+  guard: Guard<PortalService, Caller>,
+  fields: M,
+  action: PageHandler<Call<Caller, Path, Record<never, never>, Values<M>>>,
+  showAgain?: PageHandler<Call<Caller, Path, Record<never, never>, Values<M>>>,
+): Form<Caller, Path, Values<M>> => ({
+  guard,
+  body: formBody(object(fields)),
+  async handle(call, service) {
     const outcome = await action(call, service);
+    if (!showAgain || !(outcome instanceof Failure)) return outcome;
     // A user without the right does not see the page either.
-    if (!(outcome instanceof Failure) || outcome.details.page || outcome.code === 'forbidden')
-      return outcome;
-    const shown = await showAgain(call, service, messageOf(outcome));
-    return shown instanceof Failure
-      ? shown
-      : new Failure(outcome.code, { ...outcome.details, page: shown });
-  };
+    if (outcome.code === 'forbidden') return outcome;
+    const shown = await showAgain(call, service, errorMessage(outcome));
+    return shown instanceof Failure ? shown : shownOn(shown, outcome);
+  },
+});
 
-/** A form that this caller sends: its fields, and what is done with them. */
-export const formOf =
-  <Caller, Path = unknown>() =>
-  <M extends Members>(
-    fields: M,
-    action: Handle<Call<Caller, Path, unknown, Values<M>>>,
-    showAgain?: Handle<Call<Caller, Path, unknown, Values<M>>, [string]>,
-  ) => ({ body: form(fields), handle: showAgain ? retried(action, showAgain) : action });
+/** The status of the failure, on this page. */
+export const shownOn = <Code extends ErrorCode>(
+  page: TextReply,
+  { code, details }: Failure<Code>,
+): Failure<Code> => new Failure(code, { ...details, page });
 
-const formPage =
-  (name: string, title: string) =>
-  (
-    { username = '', return_to }: { username?: string; return_to: string },
-    message = '',
-    cookies: string[] = [],
-  ) => {
-    const values = {
-      return_to,
-      username,
-      passkey: render('passkey', { return_to }),
-      ...again(message),
-    };
-    const heading = message === '' ? title : `${title}: try again`;
-    return page(heading, render(name, values), message, cookies, render('script'));
-  };
-export const loginPage = formPage('login', 'Sign in');
-/** The second step. The code of an app and a recovery code go into the same field. */
-export const codePage = formPage('code', 'Second factor');
-export const newPasswordPage = formPage('new-password', 'Choose a password');
+const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choose a password' };
 
-/** Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after a form. */
+/**
+ * A page of the sign-in.
+ * @param template `code`: for the code of an app, or a recovery code in the same field
+ */
+export function signInPage(
+  template: keyof typeof TITLES,
+  { username = '', return_to }: { username?: string; return_to: string },
+  message = '',
+  cookies: string[] = [],
+): TextReply {
+  const title = message === '' ? TITLES[template] : `${TITLES[template]}: try again`;
+  const passkey = render('passkey', { return_to });
+  const main = render(template, { return_to, username, passkey, ...errorContext(message) });
+  return page(title, main, message, cookies, render('script'));
+}
+
+/**
+ * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after
+ * a form.
+ */
 export const continuePage = (title: string, address: string, cookies: string[]): TextReply =>
   page(title, render('continue', { address }), '', cookies, render('refresh', { address }));
 
-export const failurePage = (one: Failure): TextReply =>
-  page('That did not work', render('failure'), messageOf(one));
+export const failurePage = (failure: Failure): TextReply =>
+  page('That did not work', render('failure'), errorMessage(failure));
+
 export const utc = (time: Date): string =>
   `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+
+const BROWSERS = ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'];
+const SYSTEMS = ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'];
+
+/**
+ * Names that a person recognizes: a browser and its system, or otherwise the name that the program
+ * sends.
+ */
+export function programOf(agent: string): string {
+  const browser = BROWSERS.find((name) => agent.includes(`${name}/`));
+  const system = SYSTEMS.find((name) => agent.includes(name));
+  if (!browser || !system) return agent || 'Unknown program';
+  return `${{ Edg: 'Edge', OPR: 'Opera' }[browser] ?? browser} on ${system}`;
+}
 
 /** Shown once: only their digests are stored. */
 export const codesPage = (codes: readonly string[], next: string, cookies: string[]): TextReply =>
@@ -139,11 +197,12 @@ export const PAGE_ROWS = 20;
 
 /** @param path with the other parameters of the list, and `page=` at its end */
 export function pager(path: string, number: number, total: number): Html {
-  const last = Math.max(1, Math.ceil(total / PAGE_ROWS));
-  const [previous, next] = [Math.max(1, number - 1), Math.min(last, number + 1)].map(
-    (to) => `${path}${to}`,
-  );
-  return last === 1
-    ? NOTHING
-    : render('pages', { page: number, last, previous: previous ?? '', next: next ?? '' });
+  const last = Math.ceil(total / PAGE_ROWS);
+  if (last <= 1) return NOTHING;
+  return render('pages', {
+    page: number,
+    last,
+    previous: `${path}${Math.max(1, number - 1)}`,
+    next: `${path}${Math.min(last, number + 1)}`,
+  });
 }

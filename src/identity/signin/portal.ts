@@ -1,334 +1,294 @@
-import { digest, randomToken, sameDigest } from '../../crypto/token.ts';
-import type { Call, RequestInfo } from '../../http/call.ts';
-import { Failure } from '../../http/errors.ts';
-import { form } from '../../http/form.ts';
-import { type Members, text, type Values, withoutNul } from '../../http/shape.ts';
-import { actorOf } from '../audit.ts';
+import { equalDigests, randomToken, sha256 } from '../../crypto/token.ts';
+import type { Call, RequestInfo } from '../../http/route.ts';
+import { type ErrorCode, Failure, type TextReply } from '../../http/errors.ts';
+import { oneOf, optional, text, type Values, withoutNul } from '../../http/schema.ts';
+import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
-import * as pending from '../factors/store.ts';
+import * as store from '../store/signin/factors.ts';
 import { cookieOf } from '../guard.ts';
 import { insertLogin, needsFactor, startSession } from '../login.ts';
 import { type Account, mayLogIn } from '../model.ts';
+import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
-import type { Actor } from '../store/audit.ts';
-import { endSession } from '../store/sessions.ts';
+import { actorOf } from '../store/audit.ts';
+import { logOutSession } from '../store/session-ends.ts';
+import { findByDomainToken } from '../store/signin/sign-ins.ts';
 import { findUser } from '../store/users.ts';
 import { setPassword } from '../users.ts';
 import {
   BROWSER_COOKIE,
+  createCookies,
   DOMAIN_COOKIE,
   hostCookie,
+  NO_PENDING,
   PENDING_COOKIE,
   returnAddress,
   setCookies,
 } from './browser.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
-import { personOf } from './guards.ts';
+import { portalForm, signedInUserOf } from './guards.ts';
 import {
   code,
-  codePage,
   codesPage,
   continuePage,
-  formOf,
-  type Handle,
-  loginPage,
-  newPasswordPage,
+  errorMessage,
+  form,
   password,
-  retried,
   return_to,
+  type ReturnInput,
+  shownOn,
+  signInPage,
 } from './pages.ts';
-import { findByDomainToken, insertSignIn } from './store.ts';
 
-type Search = Readonly<{ return_to: string | undefined; again: 'on' | undefined }>;
+/** A form of the sign-in. */
+type SignInCall = Call<null, unknown, unknown, ReturnInput>;
 /** A sign-in whose password was right. `token`: of the cookie that only this browser has. */
-type Waiting = Readonly<{ user: Account; token: string }>;
-type Form<Fields = unknown, Caller = unknown> = Call<
-  Caller,
-  unknown,
-  unknown,
-  Fields & { readonly return_to: string }
->;
+type PendingSignIn = Readonly<{ user: Account; token: string }>;
 
-/** The form. A signed-in user whose browser has kept all cookies continues to the requested address instead. */
+export const loginQuery = { return_to, again: optional(oneOf('on')) };
+
+/**
+ * The form. A signed-in user whose browser has kept all cookies continues to the requested address
+ * instead.
+ */
 export async function showLogin(
-  { query, request }: Call<null, unknown, Search, null>,
+  { query: { return_to, again }, request }: Call<null, unknown, Values<typeof loginQuery>, null>,
   service: PortalService,
 ) {
-  const { return_to: returnTo = '', again } = query;
   if (again === undefined && (await isSignedIn(request, service))) {
-    return continuePage('You are signed in', destination(returnTo, service), []);
+    return continuePage('You are signed in', destination(return_to, service), []);
   }
   const { headers } = request;
-  const cookies =
-    cookieOf(headers, BROWSER_COOKIE) === null ? [hostCookie(BROWSER_COOKIE, randomToken())] : [];
+  const cookies: string[] = [];
+  if (cookieOf(headers, BROWSER_COOKIE) === null)
+    cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
   // A passkey on this page signs in alone, perhaps as another user.
-  if (cookieOf(headers, PENDING_COOKIE) !== null) cookies.push(hostCookie(PENDING_COOKIE, ''));
-  return loginPage({ return_to: returnTo }, '', cookies);
+  if (cookieOf(headers, PENDING_COOKIE) !== null) cookies.push(NO_PENDING);
+  return signInPage('login', { return_to }, '', cookies);
 }
 
-const destination = (returnTo: string, { portal }: PortalService): string =>
-  returnAddress(returnTo, portal) ?? `${portal.origin}/account`;
+const destination = (return_to: string, { portal }: PortalService) =>
+  returnAddress(return_to, portal) ?? `${portal.origin}/account`;
 
-/** Without the cookie for the domain, `verify` would send the browser back here, in a loop. */
-async function isSignedIn(request: RequestInfo, service: PortalService): Promise<boolean> {
-  const person = await personOf(request, service);
-  if (person instanceof Failure || service.portal.cookieDomain === null)
-    return !(person instanceof Failure);
-  const domain = cookieOf(request.headers, DOMAIN_COOKIE);
-  const shared =
-    domain === null ? null : await findByDomainToken(service, digest(domain).toString('hex'));
-  return shared?.id === person.session.id;
-}
+/** What must follow a right password before there is a session. */
+type Step = 'new-password' | 'code' | 'enrol' | 'none';
 
-/** What must follow a right password before there is a session; null: nothing. */
-function nextStep(service: PortalService, account: Account): 'password' | 'code' | 'enrol' | null {
-  if (account.password_expires_at !== null) return 'password';
+function nextStep(service: PortalService, account: Account): Step {
+  if (account.password_expires_at !== null) return 'new-password';
   if (account.second_factor) return 'code';
-  return needsFactor(service, account) ? 'enrol' : null;
+  return needsFactor(service, account) ? 'enrol' : 'none';
 }
 
-async function showStep(
-  { caller, body: { return_to } }: Form<unknown, Waiting>,
+/** The page of the next step. Without a message it is the first, and sets the cookie. */
+function stepPage(
   service: PortalService,
+  pending: PendingSignIn,
+  return_to: string,
   message = '',
-) {
-  const [step, { user, token }] = [nextStep(service, caller.user), caller];
+): TextReply {
+  const { user, token } = pending;
   const cookies = message === '' ? [hostCookie(PENDING_COOKIE, token)] : [];
-  if (step === 'enrol')
-    return offerTotp(service, caller, { action: '/login/enrol', return_to }, message, cookies);
-  return (step === 'code' ? codePage : newPasswordPage)(
-    { username: user.username, return_to },
-    message,
-    cookies,
-  );
+  const step = nextStep(service, user);
+  if (step === 'code' || step === 'new-password') {
+    return signInPage(step, { username: user.username, return_to }, message, cookies);
+  }
+  return offerTotp(service, pending, { action: '/login/enrol', return_to }, message, cookies);
 }
-
-const showForm = async ({ body }: Form<{ username?: string }>, _: unknown, message: string) =>
-  loginPage(body, message);
-
-const loginName = text({ max: 1_024, check: withoutNul });
 
 /** By password. A second factor is asked for on the next page, in place of a session. */
-export const signIn = formOf<null>()(
-  { username: loginName, password, return_to },
+export const signIn = form(
+  portalForm,
+  { username: text({ max: 1_024, check: withoutNul }), password, return_to },
   async (call, service) => {
-    const {
-      body: { username, password },
-      request,
-    } = call;
-    const session = await startSession(service, request, username, password, async (user) => {
-      if (nextStep(service, user) === null) return 'password';
-      const caller = { user, token: randomToken() };
-      await pending.insertPending(service.database, caller.token, user);
-      return new Failure('second_factor_needed', {
-        page: await showStep({ ...call, caller }, service),
-      });
-    });
-    if (session instanceof Failure) return session.details.page ?? session;
-    return complete(call, service, session.token, 'password');
+    const { username, password, return_to } = call.body;
+    const user = await checkPassword(service, call.request, null, username, password);
+    if (user instanceof Failure) return user;
+    if (nextStep(service, user) !== 'none') {
+      const pending = { user, token: randomToken() };
+      await store.insertPending(service.database, pending.token, user);
+      return stepPage(service, pending, return_to);
+    }
+    const session = await startSession(service, call.request, user, password, false);
+    if (session instanceof Failure) return session;
+    return continueSignedIn(call, service, session.token, 'password');
   },
-  showForm,
+  async ({ body }, _, message) => signInPage('login', body, message),
 );
 
 /**
- * A step after the password, in the pending sign-in of this browser. Each attempt counts before it is checked; after
- * five, or a change of the password or of the factors, the password is asked for again.
+ * The sign-in that waits in this browser for this step. Each attempt counts before it is checked.
+ * @returns null after five attempts, or a change of the password or of the factors: the password is
+ * asked for again
  */
-const step = <M extends Members>(
-  name: ReturnType<typeof nextStep>,
-  fields: M,
-  check: Handle<Form<Values<M>, Waiting>>,
-) => ({
-  body: form({ ...fields, return_to }),
-  async handle(call: Form<Values<M>, null>, service: PortalService) {
-    const token = cookieOf(call.request.headers, PENDING_COOKIE) ?? '';
-    const waiting = await pending.usePending(service.database, token);
-    const user = waiting && (await findUser(service.database, waiting.user_id));
-    const isSame = user && sameDigest(digest(user.password_hash ?? ''), waiting.password_digest);
-    if (!isSame || !mayLogIn(user) || nextStep(service, user) !== name) return startAgain(call);
-    return retried(check, showStep)({ ...call, caller: { user, token } }, service);
-  },
-});
+async function takePendingSignIn(step: Step, { headers }: RequestInfo, service: PortalService) {
+  const token = cookieOf(headers, PENDING_COOKIE) ?? '';
+  const pending = await store.countPendingAttempt(service.database, token);
+  if (!pending) return null;
+  const user = await findUser(service.database, pending.user_id);
+  if (!user || !mayLogIn(user) || nextStep(service, user) !== step) return null;
+  const passwordDigest = sha256(user.password_hash ?? '');
+  return equalDigests(passwordDigest, pending.password_digest) ? { user, token } : null;
+}
 
-function startAgain({ body: { return_to } }: Form) {
+function startAgain({ body: { return_to } }: SignInCall) {
   const message = 'This sign-in has ended. Enter your password again.';
-  return new Failure('invalid_session', {
-    page: loginPage({ return_to }, message, [hostCookie(PENDING_COOKIE, '')]),
-  });
+  const page = signInPage('login', { return_to }, message, [NO_PENDING]);
+  return new Failure('invalid_session', { page });
+}
+
+/** The page of the step, or without a pending sign-in the first form, with what went wrong. */
+function showAgain<Code extends ErrorCode>(
+  { body: { return_to } }: SignInCall,
+  service: PortalService,
+  pending: PendingSignIn | null,
+  failure: Failure<Code>,
+) {
+  const message = errorMessage(failure);
+  const page = pending
+    ? stepPage(service, pending, return_to, message)
+    : signInPage('login', { return_to }, message);
+  return shownOn(page, failure);
 }
 
 /** A typed code of the second factor. */
-export const enterCode = step('code', { code }, async (call, service) => {
-  const {
-    caller: { user },
-    body: { code },
-    request,
-  } = call;
-  const methods =
-    (await service.checkCode?.(service, request, user, code)) ?? new Failure('invalid_code');
-  return methods instanceof Failure ? methods : finish(call, service, user, methods);
+export const enterCode = form(portalForm, { code, return_to }, async (call, service) => {
+  const { body, request } = call;
+  const pending = await takePendingSignIn('code', request, service);
+  if (!pending) return startAgain(call);
+  const methods = await checkCode(service, request, pending.user, body.code);
+  if (methods instanceof Failure) return showAgain(call, service, pending, methods);
+  return createSessionAfterProof(call, service, pending, pending.user, methods);
 });
 
-const actorBy = ({ caller: { user }, request }: Form<unknown, Waiting>): Actor => ({
-  ...actorOf(null, request),
-  via: 'password',
-  userId: user.id,
-});
+const actorBy = ({ id }: Account, request: RequestInfo) =>
+  ({ ...actorOf(null, request), via: 'password', userId: id }) as const;
 
-/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the user signs in. */
-export const choosePassword = step(
-  'password',
-  { new_password: password },
+/**
+ * In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the
+ * user signs in.
+ */
+export const choosePassword = form(
+  portalForm,
+  { new_password: password, return_to },
   async (call, service) => {
-    const {
-      caller: {
-        user: { id, username, password_hash: before },
-        token,
-      },
-      body: { new_password, return_to },
-    } = call;
-    const changed = await setPassword(
-      service.database,
-      actorBy(call),
-      id,
-      new_password,
-      service,
-      before,
-    );
-    if (changed instanceof Failure) return changed;
-    await pending.removePending(service.database, token);
-    return loginPage({ username, return_to }, '', [hostCookie(PENDING_COOKIE, '')]);
+    const { new_password, return_to } = call.body;
+    const pending = await takePendingSignIn('new-password', call.request, service);
+    if (!pending) return startAgain(call);
+    const actor = actorBy(pending.user, call.request);
+    const { id, username, password_hash: before } = pending.user;
+    const { database } = service;
+    const changed = await setPassword(database, actor, id, new_password, service, before);
+    if (changed instanceof Failure) return showAgain(call, service, pending, changed);
+    await store.removePending(database, pending.token);
+    return signInPage('login', { username, return_to }, '', [NO_PENDING]);
   },
 );
 
 /** The first code of an app, if a second factor is required and the user has none. */
-export const enrol = step('enrol', { code }, async (call, service) => {
-  const { caller, body } = call;
-  const added = await confirmTotp(service, actorBy(call), null, caller, body.code);
-  if (added instanceof Failure) return added;
-  return finish(
-    call,
-    service,
-    { ...caller.user, updated_at: added.changedAt },
-    'password, totp',
-    added.codes,
-  );
+export const enrol = form(portalForm, { code, return_to }, async (call, service) => {
+  const pending = await takePendingSignIn('enrol', call.request, service);
+  if (!pending) return startAgain(call);
+  const { user } = pending;
+  const actor = actorBy(user, call.request);
+  const added = await confirmTotp(service, actor, null, pending, call.body.code);
+  if (added instanceof Failure) return showAgain(call, service, pending, added);
+  // The app has ended the pending sign-in and changed the account.
+  const account = { ...user, updated_at: added.changedAt };
+  return createSessionAfterProof(call, service, null, account, 'password, totp', added.codes);
 });
 
-async function checkPasskey(
-  call: Form<{ credential: string }, Waiting | null>,
-  service: PortalService,
-) {
-  const {
-    caller,
-    body: { credential },
-    request,
-  } = call;
-  const account = await authenticate(
-    service,
-    request,
-    caller?.user ?? null,
-    bindingOf(request),
-    credential,
-  );
-  if (!account) return new Failure('invalid_passkey');
-  return finish(call, service, account, caller ? 'password, passkey' : 'passkey');
-}
-
-const asSecond = step('code', { credential: text({ max: 8_192 }) }, checkPasskey);
-
 /** By passkey: after the password as the second factor, otherwise alone. */
-export const usePasskey: typeof asSecond = {
-  ...asSecond,
-  handle: (call, service) =>
-    cookieOf(call.request.headers, PENDING_COOKIE) === null
-      ? retried(checkPasskey, showForm)(call, service)
-      : asSecond.handle(call, service),
-};
+export const signInWithPasskey = form(
+  portalForm,
+  { credential: text({ max: 8_192 }), return_to },
+  async (call, service) => {
+    const { body, request } = call;
+    const isSecond = cookieOf(request.headers, PENDING_COOKIE) !== null;
+    const pending = isSecond ? await takePendingSignIn('code', request, service) : null;
+    if (isSecond && !pending) return startAgain(call);
+    const known = pending?.user ?? null;
+    const binding = bindingOf(request);
+    const account = await authenticate(service, request, known, binding, body.credential);
+    if (!account) return showAgain(call, service, pending, new Failure('invalid_passkey'));
+    const methods = pending ? 'password, passkey' : 'passkey';
+    return createSessionAfterProof(call, service, pending, account, methods);
+  },
+);
 
 const bindingOf = ({ headers }: RequestInfo): string =>
   cookieOf(headers, PENDING_COOKIE) ?? cookieOf(headers, BROWSER_COOKIE) ?? '';
 
 /** Options for `navigator.credentials.get`. */
 export async function passkeyOptions(
-  { request }: Call<null, unknown, unknown, null>,
+  { request }: Pick<SignInCall, 'request'>,
   service: PortalService,
 ) {
   const token = cookieOf(request.headers, PENDING_COOKIE);
-  const userId = token === null ? null : await pending.findPendingUser(service.database, token);
+  const pending = token === null ? null : await store.findPending(service.database, token);
   const purpose = token === null ? 'sign in' : 'second factor';
+  const userId = pending?.user_id ?? null;
   return { data: await createOptions(service, purpose, bindingOf(request), userId) };
 }
 
 /**
- * A pending sign-in that was used meanwhile, or has ended with a change of the factors, gives no session.
+ * A pending sign-in that was used meanwhile, and an account that was changed, get no session.
+ * @param pending null if it has ended already, or there was none
  * @param codes new recovery codes, to be shown before the browser continues
  */
-async function finish(
-  call: Form<unknown, Waiting | null>,
+async function createSessionAfterProof(
+  call: SignInCall,
   service: PortalService,
+  pending: PendingSignIn | null,
   account: Account,
   methods: string,
   codes?: string[],
 ) {
-  const { caller, request } = call;
-  // An app that was just set up has ended it already.
-  const isOpen =
-    !caller || codes !== undefined || (await pending.removePending(service.database, caller.token));
-  const session =
-    isOpen && (await insertLogin(service, request, account, caller ? 'password' : 'passkey', true));
-  return session ? complete(call, service, session.token, methods, codes) : startAgain(call);
+  if (pending && !(await store.removePending(service.database, pending.token))) {
+    return startAgain(call);
+  }
+  const via = methods === 'passkey' ? 'passkey' : 'password';
+  const session = await insertLogin(service, call.request, account, via, true);
+  if (!session) return startAgain(call);
+  return continueSignedIn(call, service, session.token, methods, codes);
+}
+
+async function isSignedIn(request: RequestInfo, service: PortalService) {
+  const user = await signedInUserOf(request, service);
+  if (user instanceof Failure) return false;
+  if (service.portal.cookieDomain === null) return true;
+  // Without the cookie for the domain, `verify` would send the browser back here, in a loop.
+  const token = cookieOf(request.headers, DOMAIN_COOKIE);
+  if (token === null) return false;
+  const session = await findByDomainToken(service, sha256(token).toString('hex'));
+  return session?.id === user.session.id;
 }
 
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
-async function complete(
-  call: Form,
+async function continueSignedIn(
+  { body: { return_to }, request }: SignInCall,
   service: PortalService,
   token: string,
   methods: string,
   codes?: string[],
 ) {
-  await endCurrent(call.request, service);
-  const cookies = [
-    ...(await createCookies(service, token, methods)),
-    hostCookie(PENDING_COOKIE, ''),
-  ];
-  const address = destination(call.body.return_to, service);
-  return codes
-    ? codesPage(codes, address, cookies)
-    : continuePage('You are signed in', address, cookies);
+  await endCurrentSession(request, service);
+  const cookies = [...(await createCookies(service, token, methods)), NO_PENDING];
+  const address = destination(return_to, service);
+  if (codes) return codesPage(codes, address, cookies);
+  return continuePage('You are signed in', address, cookies);
 }
 
-/** @param at the time of the proof; now if omitted */
-export async function createCookies(
-  { database, portal }: PortalService,
-  token: string,
-  methods: string,
-  at?: Date,
-) {
-  const tokens = { host: token, domain: randomToken() };
-  await insertSignIn(database, tokens, methods, at ?? null);
-  return setCookies(tokens, portal);
-}
-
-async function endCurrent(request: RequestInfo, service: PortalService): Promise<void> {
-  const person = await personOf(request, service);
-  if (person instanceof Failure) return;
+async function endCurrentSession(request: RequestInfo, service: PortalService) {
+  const user = await signedInUserOf(request, service);
+  if (user instanceof Failure) return;
   // No rights are needed: the session may have ended meanwhile.
-  const actor = { ...actorOf(person, request), caller: null };
-  await endSession(service.database, actor, person.session.id, 'session.logged_out');
+  const actor = { ...actorOf(user, request), caller: null };
+  await logOutSession(service.database, actor, user.session.id);
 }
 
 /** Idempotent: the cookies are removed in any case. */
-export async function signOut(
-  { request }: Call<null, unknown, unknown, unknown>,
-  service: PortalService,
-) {
-  await endCurrent(request, service);
-  const { portal } = service;
-  return continuePage(
-    'You are signed out',
-    `${portal.origin}/login`,
-    setCookies({ host: '', domain: '' }, portal),
-  );
+export async function signOut({ request }: Pick<SignInCall, 'request'>, service: PortalService) {
+  await endCurrentSession(request, service);
+  const cookies = setCookies({ host: '', domain: '' }, service.portal);
+  return continuePage('You are signed out', `${service.portal.origin}/login`, cookies);
 }

@@ -1,139 +1,139 @@
-import { anonymous, type Guard, type Route, route, routeDefaults } from '../../http/call.ts';
-import { framed, pageRows } from '../../http/pages.ts';
+import {
+  type Call,
+  type Guard,
+  anonymous,
+  type Route,
+  route,
+  routeDefaults,
+} from '../../http/route.ts';
+import { Failure, type TextReply } from '../../http/errors.ts';
+import { HTML } from '../../http/html.ts';
+import { createFrame, pageRows } from '../../http/pages.ts';
 import {
   decimal,
+  type Members,
   object,
-  oneOf,
-  optional,
   queryParameters,
+  type Values,
   text,
   uuid,
   withDefault,
   withoutNul,
-} from '../../http/shape.ts';
+} from '../../http/schema.ts';
 import type { Site } from '../../runtime/context.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as factors from './factors.ts';
-import { portalForm, portalVisitor, signedIn } from './guards.ts';
-import { address, FAILURES, failurePage, return_to } from './pages.ts';
+import { portalForm, portalVisitor, recentlySignedIn, recentUserForm, signedIn } from './guards.ts';
+import { FAILURES, failurePage, type Form, type PageHandler, return_to } from './pages.ts';
 import * as portal from './portal.ts';
 import { verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
 const number = withDefault(decimal({ min: 1, max: 1_000_000 }), 1);
 const search = withDefault(text({ max: 255, check: withoutNul }), '');
-const pageQuery = queryParameters({ page: number });
-const loginQuery = queryParameters({ return_to: optional(address), again: optional(oneOf('on')) });
+const pageQuery = { page: number };
 
-const defaults = {
+const shared = {
   ...routeDefaults,
   method: 'GET',
   reply: null,
   errors: ['service_failed'],
 } as const;
-const row = (pattern: string, about: string) =>
-  ({ ...defaults, pattern, summary: `Sign-in pages: ${about}` }) as const;
-const pageFor =
-  <Caller>(guard: Guard<PortalService, Caller>) =>
-  (pattern: string, about: string) =>
-    ({ ...row(pattern, about), failurePage, errors: FAILURES, guard }) as const;
-const formFor =
-  <Caller>(guard: Guard<PortalService, Caller>) =>
-  (pattern: string, about: string) =>
-    ({ ...pageFor(guard)(pattern, about), method: 'POST' }) as const;
-const entry = formFor(portalForm);
-const reader = signedIn('reads');
-const [read, readRecent] = [pageFor(reader), pageFor(signedIn('reads', true))];
-const [change, sensitive] = [formFor(signedIn('changes')), formFor(signedIn('changes', true))];
+const pageRow = (method: 'GET' | 'POST', pattern: string, about: string) =>
+  ({
+    ...shared,
+    method,
+    pattern,
+    summary: `Sign-in pages: ${about}`,
+    failurePage,
+    errors: FAILURES,
+  }) as const;
 
-const ROWS: ReadonlyArray<Route<PortalService>> = [
+const page = <Caller, M extends Members>(
+  pattern: string,
+  about: string,
+  guard: Guard<PortalService, Caller>,
+  query: M,
+  handle: PageHandler<Call<Caller, unknown, Values<M>, null>>,
+) => route({ ...pageRow('GET', pattern, about), guard, query: queryParameters(query), handle });
+
+/** The guard of a form stands beside its fields. */
+const post = <Caller, Body>(pattern: string, about: string, form: Form<Caller, unknown, Body>) =>
+  route({ ...pageRow('POST', pattern, about), ...form });
+
+type PortalRoute = Route<PortalService>;
+
+const ROWS: readonly PortalRoute[] = [
+  page('/login', 'the form', anonymous, portal.loginQuery, portal.showLogin),
+  post('/login', 'sign in', portal.signIn),
+  post('/login/code', 'a code of the second factor', portal.enterCode),
+  post('/login/password', 'choose a password at the first sign-in', portal.choosePassword),
+  post('/login/enrol', 'set up the second factor that is required', portal.enrol),
+  post('/login/passkey', 'sign in with a passkey', portal.signInWithPasskey),
   route({
-    ...pageFor(anonymous)('/login', 'the form'),
-    query: loginQuery,
-    handle: portal.showLogin,
-  }),
-  route({ ...entry('/login', 'sign in'), ...portal.signIn }),
-  route({ ...entry('/login/code', 'a code of the second factor'), ...portal.enterCode }),
-  route({
-    ...entry('/login/password', 'choose a password at the first sign-in'),
-    ...portal.choosePassword,
-  }),
-  route({ ...entry('/login/enrol', 'set up the second factor that is required'), ...portal.enrol }),
-  route({ ...entry('/login/passkey', 'sign in with a passkey'), ...portal.usePasskey }),
-  route({
-    ...row('/login/passkey', 'options for a passkey'),
+    ...shared,
+    pattern: '/login/passkey',
+    summary: 'Sign-in pages: options for a passkey',
     guard: anonymous,
     handle: portal.passkeyOptions,
   }),
-  route({ ...entry('/logout', 'sign out'), handle: portal.signOut }),
+  route({ ...pageRow('POST', '/logout', 'sign out'), guard: portalForm, handle: portal.signOut }),
 
-  route({ ...read('/account', 'your account'), handle: account.showAccount }),
-  route({ ...change('/account/password', 'change your password'), ...account.changeOwnPassword }),
+  page('/account', 'your account', signedIn, {}, account.showAccount),
+  post('/account/password', 'change your password', account.changeOwnPassword),
+  post('/account/sessions/end', 'end one of your sessions, or all', account.endSessions),
+  page(
+    '/account/factors',
+    'your second factors',
+    recentlySignedIn,
+    { return_to },
+    factors.showFactors,
+  ),
+  post('/account/totp/start', 'set up an authenticator app', factors.startTotp),
+  post('/account/totp', 'confirm an authenticator app', factors.finishTotp),
   route({
-    ...change('/account/sessions/end', 'end one of your sessions, or all'),
-    ...account.endSessions,
+    ...pageRow('POST', '/account/recovery', 'new recovery codes'),
+    guard: recentUserForm,
+    handle: factors.newCodes,
   }),
+  post('/account/factors/remove', 'remove a second factor', factors.removeFactor),
   route({
-    ...readRecent('/account/factors', 'your second factors'),
-    query: queryParameters({ return_to }),
-    handle: factors.showFactors,
-  }),
-  route({
-    ...sensitive('/account/totp/start', 'set up an authenticator app'),
-    ...factors.startTotp,
-  }),
-  route({ ...sensitive('/account/totp', 'confirm an authenticator app'), ...factors.finishTotp }),
-  route({ ...sensitive('/account/recovery', 'new recovery codes'), handle: factors.newCodes }),
-  route({
-    ...sensitive('/account/factors/remove', 'remove a second factor'),
-    ...factors.removeFactor,
-  }),
-  route({
-    ...row('/account/passkeys', 'options for a new passkey'),
-    guard: reader,
+    ...shared,
+    pattern: '/account/passkeys',
+    summary: 'Sign-in pages: options for a new passkey',
+    guard: signedIn,
     handle: factors.passkeyOptions,
   }),
-  route({ ...sensitive('/account/passkeys', 'add a passkey'), ...factors.addPasskey }),
+  post('/account/passkeys', 'add a passkey', factors.addPasskey),
 
-  route({
-    ...readRecent('/account/keys', 'your API keys'),
-    query: pageQuery,
-    handle: account.showKeys,
-  }),
-  route({ ...sensitive('/account/keys', 'create an API key'), ...account.createKey }),
-  route({ ...change('/account/keys/revoke', 'revoke an API key'), ...account.revokeKey }),
+  page('/account/keys', 'your API keys', recentlySignedIn, pageQuery, account.showKeys),
+  post('/account/keys', 'create an API key', account.createKey),
+  post('/account/keys/revoke', 'revoke an API key', account.revokeKey),
 
+  page('/account/users', 'users', signedIn, { page: number, search }, account.showUsers),
+  post('/account/users', 'create a user', account.createUser),
   route({
-    ...read('/account/users', 'users'),
-    query: queryParameters({ page: number, search }),
-    handle: account.showUsers,
-  }),
-  route({ ...sensitive('/account/users', 'create a user'), ...account.createUser }),
-  route({
-    ...read('/account/users/{user_id}', 'one user'),
+    ...pageRow('GET', '/account/users/{user_id}', 'one user'),
+    guard: signedIn,
     path: userPath,
     handle: account.showUser,
   }),
   route({
-    ...sensitive('/account/users/{user_id}', 'change a user'),
+    ...pageRow('POST', '/account/users/{user_id}', 'change a user'),
     path: userPath,
     ...account.changeUser,
   }),
-  route({
-    ...read('/account/audit', 'the audit trail'),
-    query: pageQuery,
-    handle: account.showAudit,
-  }),
+  page('/account/audit', 'the audit trail', signedIn, pageQuery, account.showAudit),
 
   route({
-    ...defaults,
+    ...shared,
     pattern: '/api/auth/verify',
+    summary:
+      'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
     guard: portalVisitor,
     query: verifyQuery,
     handle: verifyOrSignIn,
-    summary:
-      'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
     errors: [
       'unauthorized',
       'signin_needed',
@@ -144,14 +144,28 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
   }),
 ];
 
+/** Puts the frame of the site around every page that these rows answer with. */
+function framed(site: Site, rows: readonly PortalRoute[]): readonly PortalRoute[] {
+  const frame = createFrame(site);
+  const withFrame = (page: TextReply): TextReply => ({ ...page, text: frame(page.text) });
+  return rows.map(({ failurePage, ...row }) => ({
+    ...row,
+    ...(failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
+    async answer(request, service, readBody) {
+      const outcome = await row.answer(request, service, readBody);
+      if (outcome instanceof Failure) {
+        const { page } = outcome.details;
+        if (!page) return outcome;
+        return new Failure(outcome.code, { ...outcome.details, page: withFrame(page) });
+      }
+      if (!('text' in outcome) || outcome.contentType !== HTML) return outcome;
+      return { ...outcome, text: frame(String(outcome.text)) };
+    },
+  }));
+}
+
 /** The routes of SIGNIN_PAGES. This `verify` replaces the one without the pages. */
-export const portalRoutes = (site: Site): ReadonlyArray<Route<PortalService>> => [
+export const portalRoutes = (site: Site): readonly PortalRoute[] => [
   ...framed(site, ROWS),
-  ...pageRows<PortalService>(
-    site,
-    new URL('pages/', import.meta.url),
-    [],
-    ['passkey.js'],
-    'Sign-in pages: files',
-  ),
+  ...pageRows(site, new URL('pages/', import.meta.url), [], ['passkey.js'], 'Sign-in pages: files'),
 ];

@@ -1,56 +1,93 @@
-import type { Call } from '../../http/call.ts';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Call } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
-import { decimal, type Infer, oneOf, optional, queryParameters } from '../../http/shape.ts';
+import { decimal, type Infer, oneOf, optional, queryParameters } from '../../http/schema.ts';
 import { forbidden } from '../policy.ts';
 import type { PortalService } from '../service.ts';
-import { verify } from '../verify.ts';
-import { isNavigation, originalAddress } from './browser.ts';
+import type { Portal } from '../settings.ts';
+import { callerHeaders } from '../verify.ts';
+import { returnAddress } from './browser.ts';
 import type { Visitor } from './guards.ts';
+import { DAY } from '../../runtime/duration.ts';
 
 /** Unknown parameters are rejected, because a misspelled `require` must not admit everyone. */
 export const verifyQuery = queryParameters({
   require: optional(oneOf('super_admin', 'second_factor')),
   max_age: optional(
-    decimal({ min: 1, max: 366 * 86_400, description: 'Seconds since the person signed in' }),
+    decimal({ min: 1, max: 366 * DAY, description: 'Seconds since the person signed in' }),
   ),
   // The status with which the proxy sends browsers to the portal; nginx passes on only 401.
   redirect: optional(oneOf('302', '401')),
 });
 
-type Ask = Call<Visitor, unknown, Infer<typeof verifyQuery>, null>;
+type VerifyCall = Call<Visitor, unknown, Infer<typeof verifyQuery>, null>;
 
-/** Forward authentication with the portal: a browser that must sign in, or again, is sent to the portal. */
-export async function verifyOrSignIn({ caller, request, query }: Ask, { portal }: PortalService) {
-  if ('refused' in caller) return signIn('unauthorized', '/login', caller.refused.details);
-  const [{ session: proof }, { require, max_age: maxAge }] = [caller, query];
+/**
+ * Forward authentication with the portal: a browser that must sign in, or again, is sent to the
+ * portal.
+ */
+export async function verifyOrSignIn(call: VerifyCall, { portal }: PortalService) {
+  const visitor = call.caller;
+  if (visitor.kind === 'unauthorized') {
+    return signInFirst(call, portal, 'unauthorized', '/login', visitor.failure.details);
+  }
+  const { caller } = visitor;
+  const { session: proof, user } = caller;
+  const { require, max_age: maxAge } = call.query;
   // The holder of an API key cannot sign in again.
   if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
-  if (proof && proof.age > (maxAge ?? Infinity)) return signIn('signin_too_old');
+  if (proof && proof.age > (maxAge ?? Infinity)) return signInFirst(call, portal, 'signin_too_old');
   // A passkey alone has verified its user: two factors in one.
   if (proof && require === 'second_factor' && proof.methods === 'password') {
-    return signIn('second_factor_needed', proof.has_factor ? '/login' : '/account/factors');
+    const page = proof.has_factor ? '/login' : '/account/factors';
+    return signInFirst(call, portal, 'second_factor_needed', page);
   }
-  const role = require === 'super_admin' ? require : undefined;
-  const reply = await verify({ request, caller, path: {}, query: { require: role }, body: null });
-  if (reply instanceof Failure) return reply;
-  const time = proof ? String(Math.floor(proof.at.getTime() / 1000)) : '';
-  return {
-    data: null,
-    headers: { 'X-Auth-Methods': proof?.methods ?? '', 'X-Auth-Time': time, ...reply.headers },
+  if (require === 'super_admin' && !user?.super_admin) return forbidden(caller);
+  const headers = {
+    'X-Auth-Methods': proof?.methods ?? '',
+    'X-Auth-Time': proof ? String(Math.floor(proof.at.getTime() / 1000)) : '',
+    ...callerHeaders(caller),
   };
+  return { data: null, headers };
+}
 
-  function signIn(
-    code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed',
-    path = '/login',
-    details = {},
-  ) {
-    if (query.redirect === undefined || !isNavigation(request.headers))
-      return new Failure(code, details);
-    const address = originalAddress(request.headers, request.isFromProxy, portal);
-    const target = new URL(path, portal.origin);
-    if (address !== null) target.searchParams.set('return_to', address);
-    if (code !== 'unauthorized' && path === '/login') target.searchParams.set('again', 'on');
-    const headers = { Location: target.href };
-    return new Failure(query.redirect === '302' ? 'signin_needed' : code, { ...details, headers });
-  }
+/** Sends a browser to a page of the portal, if the proxy asks for that. */
+function signInFirst(
+  { request, query: { redirect } }: VerifyCall,
+  portal: Portal,
+  code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed',
+  page = '/login',
+  details = {},
+) {
+  if (!redirect || !isNavigation(request.headers)) return new Failure(code, details);
+  const address = originalAddress(request.headers, request.isFromProxy, portal);
+  const target = new URL(page, portal.origin);
+  if (address !== null) target.searchParams.set('return_to', address);
+  if (code !== 'unauthorized' && page === '/login') target.searchParams.set('again', 'on');
+  const headers = { Location: target.href };
+  return new Failure(redirect === '302' ? 'signin_needed' : code, { ...details, headers });
+}
+
+/**
+ * Where a proxied request was going. Any client could send these headers (GHSA-7x63-xv5r-3p2x,
+ * oauth2-proxy).
+ */
+export function originalAddress(
+  headers: IncomingHttpHeaders,
+  isFromProxy: boolean,
+  portal: Portal,
+): string | null {
+  const part = (name: string) => String(headers[`x-forwarded-${name}`] ?? '');
+  const path = part('uri');
+  if (!isFromProxy || !path.startsWith('/')) return null;
+  return returnAddress(`${part('proto')}://${part('host')}${path}`, portal);
+}
+
+/** Whether a user opens a page: a program, `fetch` or a WebSocket must never be redirected. */
+export function isNavigation(headers: IncomingHttpHeaders): boolean {
+  const { 'sec-fetch-mode': mode, 'sec-fetch-dest': target, accept = '' } = headers;
+  if (!/^(GET|HEAD)$/.test(String(headers['x-forwarded-method'] ?? 'GET'))) return false;
+  // Browsers send Fetch Metadata only to trustworthy addresses.
+  if (mode === undefined && target === undefined) return /\btext\/html\b/i.test(accept);
+  return mode === 'navigate' && target === 'document';
 }

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
-import { arrayLiteral } from '../../db/batch.ts';
+import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { countFailure, type Limit } from '../../db/throttle.ts';
+import type { RequestInfo } from '../../http/route.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
-import { SCHEMA } from '../schema.ts';
-import { countRows, idsOfPage, type Page, type PageOf } from './rows.ts';
+import { SCHEMA } from '../migrations.ts';
+import { countRows, idsOfPage, type Page } from './rows.ts';
 
 export const EVENTS = [
   'login.succeeded',
@@ -38,6 +39,13 @@ export type Actor = Readonly<{
   caller: Caller | null;
 }>;
 
+/** @param caller null for a request without a credential */
+export function actorOf(caller: Caller | null, { address: ip, requestId }: RequestInfo): Actor {
+  const unlessKey = caller?.session ? 'session' : 'nobody';
+  const via = caller?.key ? 'key' : unlessKey;
+  return { via, caller, userId: caller?.user?.id ?? null, ip, requestId };
+}
+
 /** Anyone who can run the command line. */
 export const COMMAND_LINE: Actor = {
   via: 'command',
@@ -50,68 +58,88 @@ export const COMMAND_LINE: Actor = {
 /** The actor has lost rights since the guard's check: nothing was changed. */
 export class RightsLost extends Error {}
 
-/** As a target: the sessions of all users. */
+/** As the target of a change: the sessions of all users. */
 export const EVERYONE = 'everyone';
 
 /**
- * Locks the target, and what the actor's rights depend on as it is after any wait, to the end of the transaction
- * (ASVS 8.3.2). All changes lock in one order, so that they cannot deadlock: users by id, what ends all sessions, the
- * session or key, then what they change. A session or key that has a user changes only under the lock of that user.
- * @param target the user whom the change is about  @returns whether there is such a user  @throws RightsLost
+ * Locks the target of a change, and what the actor's rights depend on, to the end of the
+ * transaction, and checks these rights as they are after any wait (ASVS 8.3.2). All changes lock in
+ * one order, so that they cannot deadlock: users by id, what ends all sessions, the session or key,
+ * then what they change. A session or key that has a user changes only under the lock of that user.
+ * @param target the id of the user whom the change is about, or null
+ * @returns whether there is such a user
+ * @throws RightsLost
  */
-export async function hold(sql: Sql, { caller }: Actor, target: string | null): Promise<boolean> {
-  const userId = target === EVERYONE ? null : target;
-  const { user = null, key = null, session = null } = caller ?? {};
+export async function lockAndCheckRights(sql: Sql, { caller }: Actor, target: string | null) {
+  const targetId = target === EVERYONE ? null : target;
   // The user on whom the session or key depends.
-  const ownerId = user?.id ?? key?.created_by ?? null;
-  const users = await sql<Array<{ id: string; may: boolean }>>`
-    select id, enabled and (super_admin or not ${user?.super_admin ?? false}) as may from identity.users
-    where id = any (${arrayLiteral([ownerId, userId])}::text::uuid[]) and deleted_at is null
+  const ownerId = caller?.user?.id ?? caller?.key?.created_by ?? null;
+  const wasAdministrator = caller?.user?.super_admin ?? false;
+  const users = await sql<Array<{ id: string; has_rights: boolean }>>`
+    select id, enabled and (super_admin or not ${wasAdministrator}) as has_rights
+      from identity.users
+    where id = any (${arrayLiteral([ownerId, targetId])}::text::uuid[]) and deleted_at is null
     order by id for no key update`;
-  await sql`select from identity.global_revocation for ${target === EVERYONE ? sql`update` : sql`share`}`;
-  if (caller) {
-    const credential = key
-      ? sql`identity.api_keys c where coalesce(c.expires_at > now(), true)`
-      : sql`
-      identity.sessions c where c.expires_at > now() and not c.logged_out
-        and c.created_at > coalesce(greatest((select sessions_end_at from identity.users where id = c.user_id),
-          (select sessions_end_at from identity.global_revocation)), '-infinity')`;
-    const { count } = await sql`
-      select from ${credential} and c.id = ${(key ?? session)?.id ?? null} and not c.revoked and c.deleted_at is null
-      for share`;
-    const isOwnerFit = ownerId === null || users.some(({ id, may }) => id === ownerId && may);
-    if (count === 0 || !isOwnerFit) throw new RightsLost();
+  const strength = target === EVERYONE ? sql`update` : sql`share`;
+  await sql`select from identity.global_revocation for ${strength}`;
+  if (caller && !(await lockCredential(sql, caller))) throw new RightsLost();
+  if (ownerId !== null && !users.some((user) => user.id === ownerId && user.has_rights)) {
+    throw new RightsLost();
   }
-  return userId === null || users.some(({ id }) => id === userId);
+  return targetId === null || users.some(({ id }) => id === targetId);
 }
 
-/** A change with the actor's rights, in one transaction. @returns null without the target @throws RightsLost */
-export const changing = <T>(
+/** @returns whether the session or key is still valid */
+async function lockCredential(sql: Sql, { session, key }: Caller) {
+  const { count } = key
+    ? await sql`
+      select from identity.api_keys
+      where id = ${key.id} and coalesce(expires_at > now(), true) and not revoked
+        and deleted_at is null
+      for share`
+    : await sql`
+      select from identity.sessions s
+      where id = ${session?.id ?? null} and expires_at > now() and not revoked and not logged_out
+        and deleted_at is null
+        and created_at > coalesce(greatest(
+          (select sessions_end_at from identity.users where id = s.user_id),
+          (select sessions_end_at from identity.global_revocation)), '-infinity')
+      for share`;
+  return count > 0;
+}
+
+/**
+ * A change with the actor's rights, in one transaction.
+ * @returns null without the target
+ * @throws RightsLost
+ */
+export function changing<T>(
   database: Database,
   actor: Actor,
   target: string | null,
   work: (sql: Sql) => Promise<T>,
-): Promise<T | null> =>
-  database.transaction(async (sql) => ((await hold(sql, actor, target)) ? work(sql) : null));
+) {
+  return database.transaction(async (sql) => {
+    const isFound = await lockAndCheckRights(sql, actor, target);
+    return isFound ? work(sql) : null;
+  });
+}
 
 /** `detail`: the program's own text, never a secret or a caller's text. */
 export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: string }>;
 
-const insertInto = (
-  sql: Sql,
-  { event, actor, detail = '' }: AuditEntry,
-  subject: Fragment,
-): Fragment => sql`
-  insert into identity.audit (id, event, via, actor_id, key_id, ip, request_id, detail, user_id, target_id, count)
+const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject: Fragment) => sql`
+  insert into identity.audit (id, event, via, actor_id, key_id, ip, request_id, detail, user_id,
+    target_id, count)
   select ${randomUUID()}::uuid, ${event}::text, ${actor.via}::text, ${actor.userId}::uuid,
-    ${actor.caller?.key?.id ?? null}::uuid, ${actor.ip}::text, ${actor.requestId}::text, ${detail}::text, ${subject}`;
+    ${actor.caller?.key?.id ?? null}::uuid, ${actor.ip}::text, ${actor.requestId}::text,
+    ${detail}::text, ${subject}`;
 
-/** A change, and a row in the trail if it changes any row. @param change returns at least `id` and `user_id` of each */
-export async function audited<T extends object>(
-  sql: Sql,
-  entry: AuditEntry,
-  change: Fragment,
-): Promise<T[]> {
+/**
+ * A change, and a row in the trail if it changes any row.
+ * @param change returns at least `id` and `user_id` of each
+ */
+export async function audited<T extends object>(sql: Sql, entry: AuditEntry, change: Fragment) {
   const subject = sql`
     case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end,
     case when count(*) = 1 then (array_agg(id))[1] end, count(*) from change having count(*) > 0`;
@@ -119,26 +147,46 @@ export async function audited<T extends object>(
     with change as (${change}), noted as (${insertInto(sql, entry, subject)}) select * from change`;
 }
 
-type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
+/**
+ * One audited statement with the actor's rights.
+ * @returns how many rows it changed; null without the target
+ */
+export const changeRows = (
+  database: Database,
+  entry: AuditEntry,
+  target: string | null,
+  change: (sql: Sql) => Fragment,
+) =>
+  changing(database, entry.actor, target, async (sql) => {
+    const rows = await audited(sql, entry, change(sql));
+    return rows.length;
+  });
 
 export async function insertAudit(
   sql: Sql,
   entry: AuditEntry,
-  { userId, targetId, count }: Subject,
-): Promise<void> {
+  {
+    userId,
+    targetId,
+    count,
+  }: Readonly<{ userId: string | null; targetId: string | null; count: number }>,
+) {
   await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int4`)}`;
 }
 
 /** Keys the digests of names and networks in the throttles. */
-export const readThrottleSecret = async (database: Database): Promise<Buffer> =>
-  (
-    await database.read(
-      (sql) => sql<[{ secret: Buffer }]>`select secret from identity.throttle_secret`,
-    )
-  )[0].secret;
+export async function readThrottleSecret(database: Database) {
+  const [row] = await database.read(
+    (sql) => sql<[{ secret: Buffer }]>`select secret from identity.throttle_secret`,
+  );
+  return row.secret;
+}
 
-/** Counts a failure under all limits, with its row in the trail, and a row for the delay that begins. */
-export function recordFailure(
+/**
+ * Counts a failure under all limits, with its row in the trail, and a row for the delay that
+ * begins.
+ */
+export function auditFailedLogin(
   database: Database,
   entry: AuditEntry,
   userId: string | null,
@@ -148,34 +196,65 @@ export function recordFailure(
   return database.transaction(async (sql) => {
     const state = await countFailure(sql, SCHEMA.name, limits);
     await insertAudit(sql, entry, subject);
-    const delay = {
-      event: 'login.throttled',
-      actor: entry.actor,
-      detail: `for ${Math.ceil(state.wait)} s`,
-    } as const;
     // None for attempts during the delay: attackers could fill the disk.
-    if (state.wait > 0) await insertAudit(sql, delay, subject);
+    if (state.wait > 0) {
+      const detail = `for ${Math.ceil(state.wait)} s`;
+      await insertAudit(sql, { event: 'login.throttled', actor: entry.actor, detail }, subject);
+    }
     return state;
   });
 }
 
-type AuditFilter = Readonly<{ userId: string | null; event: AuditEvent | null }>;
-
-/** Newest first. @param filter `userId`: the user it is about, or who did it */
+/** Newest first. @param userId the user it is about, or who did it */
 export function listAudit(
   database: Database,
   page: Page,
-  filter: AuditFilter,
-): Promise<PageOf<AuditRecord>> {
-  const { userId, event } = filter;
+  userId: string | null,
+  event: AuditEvent | null,
+) {
   return database.list(async (sql) => {
-    const ofUser =
+    const ofUserSql =
       userId === null ? sql`true` : sql`(x.user_id = ${userId} or x.actor_id = ${userId})`;
-    const where = event === null ? ofUser : sql`${ofUser} and x.event = ${event}`;
-    const table = sql`identity.audit`;
+    const whereSql = event === null ? ofUserSql : sql`${ofUserSql} and x.event = ${event}`;
     const rows = await sql<AuditRecord[]>`
-      select a.* from (${idsOfPage(sql, table, where, page)}) page join ${table} a on a.id = page.id
+      select a.* from (${idsOfPage(sql, 'audit', whereSql, page)}) page
+        join identity.audit a on a.id = page.id
       order by a.created_at desc, a.id desc`;
-    return { rows, total: await countRows(sql, table, where) };
+    return { rows, total: await countRows(sql, 'audit', whereSql) };
+  });
+}
+
+/** The longest time for which a failure counts: wrong codes count for a day. */
+const COUNTED_HOURS = 24;
+/** A flood from more addresses than this is seen at the limits of its accounts. */
+const MAX_FAILURES = 20_000;
+
+/** The addresses from which logins of a user failed while the failures still count. */
+export async function failedLoginAddresses(database: Database, userId: string) {
+  const rows = await database.list(
+    (sql) => sql<Array<{ ip: string }>>`
+    select distinct ip from (select ip from identity.audit
+      where event in ('login.failed', 'password.failed', 'factor.failed')
+        and created_at > now() - make_interval(hours => ${COUNTED_HOURS}) and ip is not null
+        and user_id = ${userId}
+      order by created_at desc limit ${MAX_FAILURES}) latest`,
+  );
+  return rows.map(({ ip }) => ip);
+}
+
+/**
+ * Forgets the failures of a user, but not the networks that are known.
+ * @returns how many limits had counted any
+ */
+export function clearLimits(database: Database, userId: string, keys: readonly Buffer[]) {
+  return changing(database, COMMAND_LINE, userId, async (sql) => {
+    const { count } = await sql`
+      update identity.throttles
+      set attempts = 0, window_ends_at = now(), blocked_until = null, was_blocked = false
+      where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0
+        and window_ends_at > now()`;
+    const entry = { event: 'login.unlocked', actor: COMMAND_LINE } as const;
+    if (count > 0) await insertAudit(sql, entry, { userId, targetId: userId, count });
+    return count;
   });
 }

@@ -1,102 +1,108 @@
-import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
+import { sharedStatement } from '../../db/share-statement.ts';
+import { alignToKeys, hexArrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { ApiKey } from '../model.ts';
-import { type Actor, audited, changing } from './audit.ts';
+import { type Actor, audited, type AuditEntry, changeRows, changing } from './audit.ts';
 import {
   countRows,
   idsOfPage,
+  isOfUserSql,
   type JoinedUser,
   joinedUser,
   type Page,
-  type PageOf,
   userOf,
 } from './rows.ts';
 
-const keyColumns = (sql: Sql): Fragment => sql`
+/** Columns of keys `k`, each with the user `u` on whom it depends. */
+const keysSql = (sql: Sql) => sql`
   k.id, k.key_prefix, k.name, k.user_id, k.created_by, k.revoked, k.expires_at,
   (select c.username from identity.users c where c.id = k.created_by) as created_by_username,
   coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
   coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
   coalesce(not u.enabled or u.deleted_at is not null, k.user_id is not null) as suspended,
-  k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}`;
-/** A key `k` with the user `u` on whom it depends. */
-const joined = (sql: Sql): Fragment => sql`
-  identity.api_keys k left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
+  k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}
+  from identity.api_keys k left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
 
-type Row = Omit<ApiKey, 'user'> & JoinedUser;
-const keyOf = (row: Row): ApiKey => Object.assign(row, { user: row.user_id ? userOf(row) : null }); // a copy is slow
+type KeyRow = Omit<ApiKey, 'user'> & JoinedUser;
+const keyOf = (row: KeyRow): ApiKey =>
+  Object.assign(row, { user: row.user_id ? userOf(row) : null }); // a copy is slow
 
-export type KeyRequest = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
-type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
-
-/** @returns null if there is no such user, false if the key would have expired already by the database's clock */
+export type KeyInput = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
+/** @returns `unknown user`: there is none to own the key; `expired`: by the database's clock */
 export async function insertKey(
   database: Database,
   actor: Actor,
-  key: NewKey,
-): Promise<boolean | null> {
-  const { id, userId, expiresAt } = key;
-  const rows = await changing(database, actor, userId, (sql) =>
-    audited(
-      sql,
-      { event: 'key.created', actor },
-      sql`
-    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by, expires_at)
-    select ${id}, ${key.digest}, ${key.prefix}, ${key.name}, ${userId}, ${actor.userId}, ${expiresAt}
-    where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`,
-    ),
-  );
-  return rows && rows.length > 0;
+  { name, userId, expiresAt }: KeyInput,
+  id: string,
+  digest: Buffer,
+  prefix: string,
+) {
+  const insert = (sql: Sql) => sql`
+    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by,
+      expires_at)
+    select ${id}, ${digest}, ${prefix}, ${name}, ${userId}, ${actor.userId}, ${expiresAt}
+    where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`;
+  const inserted = await changeRows(database, { event: 'key.created', actor }, userId, insert);
+  if (inserted === null) return 'unknown user';
+  return inserted === 1 ? 'inserted' : 'expired';
 }
 
 /** By the digest in hexadecimal. */
-export const findKeyByDigest = batched(
+export const findKeyByDigest = sharedStatement(
   async (database: Database, digests: readonly string[]): Promise<Array<ApiKey | null>> => {
     const rows = await database.read(
-      (sql) => sql<Array<Row & { digest: string }>>`
-      select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)} from ${joined(sql)}
-      where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and k.deleted_at is null`,
+      (sql) => sql<Array<KeyRow & { digest: string }>>`
+      select encode(k.key_digest, 'hex') as digest, ${keysSql(sql)}
+      where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[])
+        and k.deleted_at is null`,
     );
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
   },
 );
 
-export async function findKeyById(database: Database, id: string): Promise<ApiKey | null> {
+export async function findKeyById(database: Database, id: string) {
   const [row] = await database.read(
-    (sql) => sql<Row[]>`
-    select ${keyColumns(sql)} from ${joined(sql)} where k.id = ${id} and k.deleted_at is null`,
+    (sql) => sql<KeyRow[]>`
+    select ${keysSql(sql)} where k.id = ${id} and k.deleted_at is null`,
   );
   return row ? keyOf(row) : null;
 }
 
 /** Newest first, of one user or (null) of all. */
-export function listKeys(
-  database: Database,
-  page: Page,
-  userId: string | null,
-): Promise<PageOf<ApiKey>> {
+export function listKeys(database: Database, page: Page, userId: string | null) {
   return database.list(async (sql) => {
-    const where = sql`x.deleted_at is null ${userId === null ? sql`` : sql`and x.user_id = ${userId}`}`;
-    const table = sql`identity.api_keys`;
-    const rows = await sql<Row[]>`
-      select ${keyColumns(sql)} from ${joined(sql)}
-        join (${idsOfPage(sql, table, where, page)}) page on page.id = k.id
+    const listedSql = isOfUserSql(sql, userId);
+    const rows = await sql<KeyRow[]>`
+      select ${keysSql(sql)}
+        join (${idsOfPage(sql, 'api_keys', listedSql, page)}) page on page.id = k.id
       order by k.created_at desc, k.id desc`;
-    return { rows: rows.map(keyOf), total: await countRows(sql, table, where) };
+    return { rows: rows.map(keyOf), total: await countRows(sql, 'api_keys', listedSql) };
   });
 }
 
 /** @returns 1, or 0 if it was revoked before */
-export async function revokeKey(database: Database, actor: Actor, key: ApiKey): Promise<number> {
-  const entry = { event: 'key.revoked', actor } as const;
-  const rows = await changing(database, actor, key.user_id ?? key.created_by, (sql) =>
-    audited(
-      sql,
-      entry,
-      sql`
-    update identity.api_keys set revoked = true, updated_at = now()
-    where id = ${key.id} and deleted_at is null and not revoked returning id, user_id`,
-    ),
+export async function revokeKey(database: Database, actor: Actor, key: ApiKey) {
+  const count = await changing(database, actor, key.user_id ?? key.created_by, (sql) =>
+    revokeKeys(sql, { event: 'key.revoked', actor }, sql`id = ${key.id}`),
   );
-  return rows?.length ?? 0;
+  return count ?? 0;
+}
+
+/**
+ * In a transaction.
+ * @param creatorId whom the audit trail names for keys without a user
+ * @returns how many were revoked
+ */
+export async function revokeKeys(
+  sql: Sql,
+  entry: AuditEntry,
+  where: Fragment,
+  creatorId: string | null = null,
+) {
+  const revoke = sql`
+    update identity.api_keys set revoked = true, updated_at = now()
+    where ${where} and deleted_at is null and not revoked
+    returning id, coalesce(user_id, ${creatorId}::uuid) as user_id`;
+  const revoked = await audited(sql, entry, revoke);
+  return revoked.length;
 }

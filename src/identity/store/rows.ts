@@ -1,18 +1,19 @@
 import type { Fragment, Sql } from '../../db/pool.ts';
-import type { User } from '../model.ts';
+import { type User, userMembers } from '../model.ts';
 
 /** Pages are counted from 1. */
 export type Page = Readonly<{ page: number; limit: number }>;
 /** `total`: the rows of the whole list. */
 export type PageOf<Row> = Readonly<{ rows: readonly Row[]; total: number }>;
 
-export const userColumns = (sql: Sql): Fragment => sql`
-  u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
-  u.created_at, u.updated_at, u.deleted_at`;
+const USER_COLUMNS = Object.keys(userMembers).map((name) => `u.${name}`);
+/** Of users `u`. */
+export const userColumns = (sql: Sql) => sql(USER_COLUMNS);
 
 /** The user in a join, where other columns have the same names. */
-export const joinedUser = (sql: Sql): Fragment => sql`
-  u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username, u.email as u_email,
+export const joinedUser = (sql: Sql) => sql`
+  u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
+  u.email as u_email,
   u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
   u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at`;
 
@@ -33,16 +34,20 @@ export const userOf = (row: JoinedUser): User => ({
   deleted_at: row.u_deleted_at,
 });
 
-/** The ids of one page, newest first, from an index alone. @param table aliased `x` in `where` */
-export const idsOfPage = (
-  sql: Sql,
-  table: Fragment,
-  where: Fragment,
-  { page, limit }: Page,
-): Fragment => sql`
-  select x.id from ${table} x where ${where}
+type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
+
+/** The ids of one page, newest first, from an index alone. @param where names the table `x` */
+export const idsOfPage = (sql: Sql, table: Table, where: Fragment, { page, limit }: Page) => sql`
+  select x.id from identity.${sql(table)} x where ${where}
   order by x.created_at desc, x.id desc limit ${limit} offset ${(page - 1) * limit}`;
 
-/** @param table aliased `x` in `where`  @returns the exact number of rows, from an index alone */
-export const countRows = async (sql: Sql, table: Fragment, where: Fragment): Promise<number> =>
-  (await sql<[{ n: number }]>`select count(*)::int4 as n from ${table} x where ${where}`)[0].n;
+/** @returns the exact number of rows, from an index alone. @param where names the table `x` */
+export async function countRows(sql: Sql, table: Table, where: Fragment) {
+  const [row] = await sql<[{ total: number }]>`
+    select count(*)::int4 as total from identity.${sql(table)} x where ${where}`;
+  return row.total;
+}
+
+/** For a session or key `x`, of one user or (null) of any, without the deleted. */
+export const isOfUserSql = (sql: Sql, userId: string | null) =>
+  userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;

@@ -1,10 +1,15 @@
 /**
- * End-to-end encryption of shared texts and files, in a browser and in the command line. docs/secrets.md describes the
- * format. The service stores the envelope as it would store any text, and never sees the key.
+ * End-to-end encryption of shared texts and files, in a browser and in the command line.
+ * docs/secrets.md describes the format. The service stores the envelope as it would store any text,
+ * and never sees the key.
  */
 
 const VERSION = 1;
-const [KEY_BYTES, CHECK_BYTES, NONCE_BYTES, LENGTH_BYTES, MIN_PADDED] = [32, 4, 12, 4, 256];
+const KEY_BYTES = 32;
+const CHECK_BYTES = 4;
+const NONCE_BYTES = 12;
+const LENGTH_BYTES = 4;
+const MIN_PADDED = 256;
 /** OWASP password storage cheat sheet, for PBKDF2 with SHA-256. */
 const ITERATIONS = 600_000;
 const LABEL = 'gatehouse/envelope/v1/';
@@ -60,7 +65,8 @@ async function derive(from, use) {
 async function parseKey(key) {
   const bytes = fromBase64url(key);
   if (bytes?.length !== KEY_BYTES + CHECK_BYTES) return null;
-  const [secret, check] = [bytes.slice(0, KEY_BYTES), bytes.slice(KEY_BYTES)];
+  const secret = bytes.slice(0, KEY_BYTES);
+  const check = bytes.slice(KEY_BYTES);
   return (await derive(secret, 'check')).slice(0, CHECK_BYTES).join() === check.join()
     ? secret
     : null;
@@ -74,12 +80,12 @@ async function createKey() {
 }
 
 /**
- * The salt of the passphrase comes from the key, which the service never sees. So it cannot guess the passphrase from
- * the proof that it checks.
+ * The salt of the passphrase comes from the key, which the service never sees. So it cannot guess
+ * the passphrase from the proof that it checks.
  * @param {string} key of the link
  * @param {string} passphrase the empty string if there is none
- * @returns {Promise<{ content: Bytes, proof: string | undefined } | null>} null for a key with a mistake; `proof` is
- *   the passphrase for the service
+ * @returns {Promise<{ content: Bytes, proof: string | undefined } | null>} null for a key with a
+ * mistake; `proof` is the passphrase for the service
  */
 export async function deriveKeys(key, passphrase) {
   const secret = await parseKey(key);
@@ -109,7 +115,11 @@ function paddedLength(length) {
   return Math.ceil(length / unit) * unit;
 }
 
-/** @param {About} about @param {number} size of the content in bytes @returns the length of the envelope */
+/**
+ * @param {About} about
+ * @param {number} size of the content in bytes
+ * @returns the length of the envelope
+ */
 export function envelopeLength(about, size) {
   const header = encoder.encode(JSON.stringify(about)).length;
   return Math.ceil(
@@ -123,7 +133,8 @@ const aesKey = (bytes, use) => crypto.subtle.importKey('raw', bytes, 'AES-GCM', 
 /**
  * @param {Content} content
  * @param {string} passphrase the empty string for none
- * @returns the key for the link, the envelope to store, and what to send to the service as the passphrase
+ * @returns the key for the link, the envelope to store, and what to send to the service as the
+ * passphrase
  */
 export async function seal({ about, bytes }, passphrase) {
   const key = await createKey();
@@ -155,7 +166,8 @@ export async function seal({ about, bytes }, passphrase) {
 export async function open(envelope, contentKey) {
   const bytes = fromBase64url(envelope);
   if (bytes?.[0] !== VERSION) return null;
-  const [iv, ciphertext] = [bytes.subarray(1, 1 + NONCE_BYTES), bytes.subarray(1 + NONCE_BYTES)];
+  const iv = bytes.subarray(1, 1 + NONCE_BYTES);
+  const ciphertext = bytes.subarray(1 + NONCE_BYTES);
   const terms = { name: 'AES-GCM', iv, additionalData: bytes.subarray(0, 1) };
   try {
     const padded = new Uint8Array(
@@ -185,8 +197,8 @@ function aboutOf(json) {
 }
 
 /**
- * The sender chose the name. Directories, control characters and characters that change the direction of a text could
- * hide what the file is.
+ * The sender chose the name. Directories, control characters and characters that change the
+ * direction of a text could hide what the file is.
  * @param {string} name
  */
 export function safeName(name) {

@@ -27,14 +27,17 @@ function pick(letters, count) {
 }
 
 /** @param {number} bytes */
-export const formatSize = (bytes) =>
-  bytes < 1_024
-    ? `${bytes} bytes`
-    : bytes < 1_048_576
-      ? `${Math.floor(bytes / 102.4) / 10} KiB`
-      : `${Math.floor(bytes / 104_857.6) / 10} MiB`;
+export function formatSize(bytes) {
+  if (bytes < 1_024) return `${bytes} bytes`;
+  if (bytes < 1_048_576) return `${Math.floor(bytes / 102.4) / 10} KiB`;
+  return `${Math.floor(bytes / 104_857.6) / 10} MiB`;
+}
 
-/** @param {HTMLElement} figure @param {string | null} text null to remove the picture @returns whether there is one */
+/**
+ * @param {HTMLElement} figure
+ * @param {string | null} text null to remove the picture
+ * @returns whether there is one
+ */
 export function drawQr(figure, text) {
   const drawn = text === null ? null : qrPicture(text);
   figure.replaceChildren();

@@ -33,16 +33,23 @@ const CONTROLS = [token, secret, file, expiry, reads, passphrase];
 
 /**
  * @typedef {{
- *   expires_in: { max: number }, max_reads: { max: number }, passphrase: { min_length: number },
- *   password: { max_bytes: number }, caller: { role: string, user: string | null },
+ *   expires_in: { max: number },
+ *   max_reads: { max: number },
+ *   passphrase: { min_length: number },
+ *   password: { max_bytes: number },
+ *   caller: { role: string, user: string | null },
  * }} Options
  */
-let [maxBytes, minPassphrase] = [64_512, 4];
+let maxBytes = 64_512;
+let minPassphrase = 4;
 let latestRequest = 0;
 /** What padding and encoding leave of an envelope, at least. */
 const ENVELOPE_SHARE = 0.66;
 
-/** The form offers only what the operator allows. @param {boolean} isFirst before a token is entered */
+/**
+ * The form offers only what the operator allows.
+ * @param {boolean} isFirst before a token is entered
+ */
 async function loadOptions(isFirst) {
   const thisRequest = ++latestRequest;
   /** @type {Result<Options>} */
@@ -52,7 +59,8 @@ async function loadOptions(isFirst) {
   if (!options.ok)
     return isFirst && options.code === 'unauthorized' ? undefined : showFailure(options, false);
   const { expires_in, max_reads, password, passphrase: limits, caller } = options.data;
-  [maxBytes, minPassphrase] = [password.max_bytes, limits.min_length];
+  maxBytes = password.max_bytes;
+  minPassphrase = limits.min_length;
   showFieldProblem(token, '');
   showProblem('');
   if (isFirst) tokenPart.hidden = true;
@@ -73,12 +81,15 @@ async function loadOptions(isFirst) {
     `At most about ${formatSize(ENVELOPE_SHARE * maxBytes)}. Its name and type are encrypted, too.`;
 }
 void loadOptions(true);
-token.addEventListener('change', () => void loadOptions(false));
+token.addEventListener('change', () => {
+  void loadOptions(false);
+});
 
 if (!isSupported()) {
   element('insecure', HTMLElement).hidden = false;
   endToEnd.checked = false;
-  endToEnd.disabled = isFile.disabled = true;
+  endToEnd.disabled = true;
+  isFile.disabled = true;
 }
 
 for (const kind of [isFile, isText]) {
@@ -114,7 +125,8 @@ async function readForm() {
   const chosen = file.files?.[0];
   if (isFile.checked && !chosen) return problem(file, 'Choose a file.');
   if (!isFile.checked && secret.value === '') return problem(secret, 'Enter the text to share.');
-  const [count, max] = [Number(reads.value), Number(reads.max)];
+  const count = Number(reads.value);
+  const max = Number(reads.max);
   if (!Number.isInteger(count) || count < 1 || count > max)
     return problem(reads, `Enter a number from 1 to ${max}.`);
   if (passphrase.value !== '' && passphrase.value.length < minPassphrase) {
@@ -181,7 +193,9 @@ async function create() {
   element('locked', HTMLElement).hidden = passphrase.value === '';
   element('code', HTMLElement).hidden = !drawQr(element('qr', HTMLElement), link.value);
   element('share', HTMLElement).hidden = typeof navigator.share !== 'function';
-  secret.value = passphrase.value = file.value = '';
+  secret.value = '';
+  passphrase.value = '';
+  file.value = '';
   switchSection('make', 'made');
 }
 
@@ -216,7 +230,9 @@ function showFailure({ code, message, fields }, takesFocus = true) {
 }
 
 element('again', HTMLButtonElement).addEventListener('click', () => {
-  link.value = receipt.value = madePassphrase.value = '';
+  link.value = '';
+  receipt.value = '';
+  madePassphrase.value = '';
   element('open-receipt', HTMLAnchorElement).removeAttribute('href');
   drawQr(element('qr', HTMLElement), null);
   switchSection('made', 'make');
@@ -230,7 +246,6 @@ copyOnClick(
 );
 copyOnClick(element('copy-receipt', HTMLButtonElement), receipt, () => receipt.value);
 // Closing the share sheet without sending is not an error.
-element('share', HTMLButtonElement).addEventListener(
-  'click',
-  () => void navigator.share({ url: link.value }).catch(() => {}),
-);
+element('share', HTMLButtonElement).addEventListener('click', () => {
+  void navigator.share({ url: link.value }).catch(() => {});
+});

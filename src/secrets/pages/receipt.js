@@ -3,8 +3,13 @@ import { callApi, element, formatTime, showProblem, whileBusy } from '/pages/pag
 /** @import { Result } from '/pages/page.js' */
 /**
  * @typedef {{
- *   status: 'stored' | 'read' | 'expired' | 'deleted', created_at: string, expires_at: string | null, reads: number,
- *   max_reads: number | null, last_read_at: string | null, failed_reads: number,
+ *   status: 'stored' | 'read' | 'expired' | 'deleted',
+ *   created_at: string,
+ *   expires_at: string | null,
+ *   reads: number,
+ *   max_reads: number | null,
+ *   last_read_at: string | null,
+ *   failed_reads: number,
  * }} Receipt
  */
 
@@ -32,9 +37,11 @@ async function load() {
   /** @type {Result<Receipt> | null} */
   const receipt = isWhole ? await callApi(`/r/${id}`, { body: body() }) : null;
   if (!receipt || (!receipt.ok && receipt.code === 'not_found')) {
-    element('receipt-heading', HTMLElement).textContent = document.title = 'No such receipt';
+    document.title = 'No such receipt';
+    element('receipt-heading', HTMLElement).textContent = document.title;
     about.textContent = 'This address is incomplete or wrong, or the receipt is no longer kept.';
-    element('facts', HTMLElement).hidden = element('burn', HTMLElement).hidden = true;
+    element('facts', HTMLElement).hidden = true;
+    element('burn', HTMLElement).hidden = true;
     return false;
   }
   showProblem(receipt.ok ? '' : receipt.message);
@@ -49,7 +56,8 @@ function show({ status, created_at, expires_at, reads, max_reads, last_read_at, 
     STATES[status === 'stored' && reads > 0 ? 'opened' : status];
   const state = element('state', HTMLElement);
   state.className = `badge ${tone}`;
-  state.textContent = document.title = name;
+  document.title = name;
+  state.textContent = name;
   about.textContent = words;
   const facts = {
     created: formatTime(created_at),
@@ -67,13 +75,22 @@ function show({ status, created_at, expires_at, reads, max_reads, last_read_at, 
 
 async function keepLoading() {
   const mayChange = await load();
-  if (mayChange)
-    setTimeout(() => void (document.hidden ? waitUntilShown() : keepLoading()), REFRESH_MS);
+  if (mayChange) setTimeout(loadAgain, REFRESH_MS);
 }
-const waitUntilShown = () =>
-  document.addEventListener('visibilitychange', () => void keepLoading(), { once: true });
+
+function loadAgain() {
+  if (document.hidden) waitUntilShown();
+  else void keepLoading();
+}
+
+function waitUntilShown() {
+  document.addEventListener('visibilitychange', loadAgain, { once: true });
+}
+
 void keepLoading();
-addEventListener('hashchange', () => void load());
+addEventListener('hashchange', () => {
+  void load();
+});
 
 /** @param {boolean} isAsking */
 function ask(isAsking) {
@@ -85,15 +102,13 @@ button.addEventListener('click', () => ask(true));
 element('cancel', HTMLButtonElement).addEventListener('click', () => ask(false));
 
 const confirm = element('confirm', HTMLButtonElement);
-confirm.addEventListener(
-  'click',
-  () =>
-    void whileBusy(confirm, async () => {
-      const deleted = await callApi(`/s/${id}/delete`, { body: body() });
-      // It may have been opened or have expired just now: the receipt shows it.
-      if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
-      ask(false);
-      await load();
-      element('receipt-heading', HTMLElement).focus();
-    }),
-);
+confirm.addEventListener('click', () => {
+  void whileBusy(confirm, async () => {
+    const deleted = await callApi(`/s/${id}/delete`, { body: body() });
+    // It may have been opened or have expired just now: the receipt shows it.
+    if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
+    ask(false);
+    await load();
+    element('receipt-heading', HTMLElement).focus();
+  });
+});

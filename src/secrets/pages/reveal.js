@@ -16,11 +16,18 @@ import {
 /** @import { Failure, Result } from '/pages/page.js' */
 /**
  * @typedef {{
- *   status: 'stored' | 'read' | 'expired' | 'deleted', passphrase: boolean, reads: number, max_reads: number | null,
- *   expires_at: string | null, ended_at: string | null,
+ *   status: 'stored' | 'read' | 'expired' | 'deleted',
+ *   passphrase: boolean,
+ *   reads: number,
+ *   max_reads: number | null,
+ *   expires_at: string | null,
+ *   ended_at: string | null,
  * }} Link
  * @typedef {{
- *   password: string, reads_left: number | null, expires_at: string | null, delete_key: string | null,
+ *   password: string,
+ *   reads_left: number | null,
+ *   expires_at: string | null,
+ *   delete_key: string | null,
  * }} Revealed
  */
 
@@ -51,7 +58,10 @@ const INSECURE = [
   'What it holds was encrypted in a browser. Open the link over HTTPS.',
 ];
 
-/** A state in which nothing can be opened, so nothing is offered. @param {readonly string[]} words */
+/**
+ * A state in which nothing can be opened, so nothing is offered.
+ * @param {readonly string[]} words
+ */
 function showEnd([heading = '', words = '']) {
   document.title = heading;
   element('ended-heading', HTMLElement).textContent = heading;
@@ -80,6 +90,12 @@ function readLink() {
   return path === '' || key === '' ? null : { path, key, envelopeKey };
 }
 
+/** @param {number | null} times null for no limit @param {string} once @param {string} several */
+function shownTimes(times, once, several) {
+  if (times === null) return 'any number of times';
+  return times === 1 ? once : `${times} ${several}`;
+}
+
 /** Asks how often the link can be opened. This uses nothing up. */
 async function check() {
   element('ended', HTMLElement).hidden = true;
@@ -103,13 +119,15 @@ async function check() {
   if (state.data.status !== 'stored') return showEnd(endOf(state.data));
   const { max_reads, reads, expires_at, passphrase: isLocked } = state.data;
   const times = max_reads === null ? null : max_reads - reads;
-  const left = times === null ? 'any number of times' : times === 1 ? 'once' : `${times} times`;
+  const left = shownTimes(times, 'once', 'times');
   const until = expires_at === null ? '' : `, until ${formatTime(expires_at)}`;
   about.textContent = `It can be opened ${left}${until}. Be ready to save it.`;
   lock.hidden = !isLocked;
 }
 void check();
-addEventListener('hashchange', () => void check());
+addEventListener('hashchange', () => {
+  void check();
+});
 
 element('reveal', HTMLFormElement).addEventListener('submit', (event) => {
   event.preventDefault();
@@ -135,7 +153,8 @@ async function reveal() {
   content = keys
     ? await open(password, keys.content)
     : { about: { kind: 'text' }, bytes: new TextEncoder().encode(password) };
-  // Removes the key from the address bar and from the Back button. The browser's history keeps the original address.
+  // Removes the key from the address bar and from the Back button. The browser's history keeps the
+  // original address.
   history.replaceState({ isRevealed: true }, '', location.pathname);
   passphrase.value = '';
   if (!content) return showEnd(['This secret is damaged', `It could not be decrypted. ${ASK}`]);
@@ -159,7 +178,8 @@ function showContent({ about: { kind, ...file }, bytes }) {
     element('save', HTMLElement).textContent = 'Save file';
     return;
   }
-  text.value = secret = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
+  secret = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
+  text.value = secret;
   const rows = text.value
     .split('\n')
     .reduce((sum, line) => sum + Math.ceil((line.length + 1) / 30), 1);
@@ -171,27 +191,24 @@ function showLeft(path, { reads_left: reads, expires_at, delete_key: key }) {
   const note = element('left', HTMLElement);
   const button = element('delete', HTMLButtonElement);
   const until = expires_at === null ? '' : ` until ${formatTime(expires_at)}`;
-  const more =
-    reads === null ? 'any number of times' : reads === 1 ? 'once more' : `${reads} more times`;
+  const more = shownTimes(reads, 'once more', 'more times');
   note.textContent =
     reads === 0
       ? 'This was the last view. The service has deleted the secret, so save it before you close this page.'
       : `The link can be opened ${more}${until}.`;
   button.hidden = key === null;
-  button.addEventListener(
-    'click',
-    () =>
-      void whileBusy(button, async () => {
-        const deleted = await callApi(`${path}/delete`, { body: { key } });
-        if (!deleted.ok && deleted.code !== 'not_found')
-          return showAtButton(button, deleted.message, false);
-        button.hidden = true;
-        note.textContent =
-          'Deleted. The link no longer works, so save the secret before you close this page.';
-        note.classList.add('good');
-        element('status', HTMLElement).textContent = 'Deleted.';
-      }),
-  );
+  button.addEventListener('click', () => {
+    void whileBusy(button, async () => {
+      const deleted = await callApi(`${path}/delete`, { body: { key } });
+      if (!deleted.ok && deleted.code !== 'not_found')
+        return showAtButton(button, deleted.message, false);
+      button.hidden = true;
+      note.textContent =
+        'Deleted. The link no longer works, so save the secret before you close this page.';
+      note.classList.add('good');
+      element('status', HTMLElement).textContent = 'Deleted.';
+    });
+  });
 }
 
 /** @param {Failure} failure */

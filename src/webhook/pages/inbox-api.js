@@ -25,14 +25,22 @@ export async function call(path, request = {}) {
   return result;
 }
 
-/** Shows a problem next to what caused it. @param {string} id @param {string} message the empty string removes it */
+/**
+ * Shows a problem next to what caused it.
+ * @param {string} id
+ * @param {string} message the empty string removes it
+ */
 export function showProblemAt(id, message) {
   const problem = element(id, HTMLElement);
   if (problem.textContent !== message) problem.textContent = message;
   problem.hidden = message === '';
 }
 
-/** Says at the button that its work is done, for a moment. @param {HTMLButtonElement} button @param {string} text */
+/**
+ * Says at the button that its work is done, for a moment.
+ * @param {HTMLButtonElement} button
+ * @param {string} text
+ */
 export function confirmAt(button, text) {
   const before = button.dataset.label ?? button.textContent ?? '';
   button.dataset.label = before;
@@ -44,12 +52,17 @@ export function confirmAt(button, text) {
   }, 2_000);
 }
 
-/** Between two requests of the live view: so many times as long as the last one took, within these bounds. */
-const [POLL_RATIO, MIN_POLL_MS, MAX_POLL_MS] = [5, 1_000, 5_000];
+/**
+ * Between two requests of the live view: so many times as long as the last one took, within these
+ * bounds.
+ */
+const POLL_RATIO = 5;
+const MIN_POLL_MS = 1_000;
+const MAX_POLL_MS = 5_000;
 
 /**
- * Calls `refresh` again and again while the page is visible, also at once when it becomes visible. A slow service is
- * asked less often.
+ * Calls `refresh` again and again while the page is visible, also at once when it becomes visible.
+ * A slow service is asked less often.
  * @param {() => Promise<void>} refresh
  * @returns {() => Promise<void>} refreshes now
  */
@@ -59,7 +72,8 @@ export function poll(refresh) {
   let runs = 0;
   async function run() {
     clearTimeout(timer);
-    const mine = (runs += 1);
+    runs += 1;
+    const mine = runs;
     const startedAt = performance.now();
     await refresh();
     if (mine === runs && !document.hidden) {

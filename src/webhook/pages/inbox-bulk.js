@@ -2,7 +2,8 @@
 import { element } from '/pages/page.js';
 import { call } from '/pages/inbox-api.js';
 import { counted } from '/pages/inbox-format.js';
-import { apiFilter, refreshNow, selected, unselect } from '/pages/inbox-list.js';
+import { apiFilter } from '/pages/inbox-filter.js';
+import { refreshNow, selected, unselect } from '/pages/inbox-list.js';
 
 const bulk = element('bulk', HTMLElement);
 const bulkText = element('bulk-text', HTMLElement);
@@ -53,11 +54,9 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
   // What arrives from now on is not included.
   const filter = { ...apiFilter(), until: new Date().toISOString() };
   ask('Counting the events that match…', '', async () => {});
-  const count = await forAll(
-    filter,
-    true,
-    (so) => (bulkText.textContent = `${counted(so, 'event')} so far…`),
-  );
+  const count = await forAll(filter, true, (so) => {
+    bulkText.textContent = `${counted(so, 'event')} so far…`;
+  });
   if (isCancelled) return;
   if (typeof count === 'string') return ask(count, '', async () => {});
   if (count === 0) return ask('No event matches.', '', async () => {});
@@ -66,8 +65,9 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
     `Redeliver ${counted(count, 'event')}`,
     async () => {
       bulkYes.hidden = true;
-      const report = (/** @type {number} */ done) =>
-        (bulkText.textContent = `${done} of ${counted(count, 'event')}…`);
+      const report = (/** @type {number} */ done) => {
+        bulkText.textContent = `${done} of ${counted(count, 'event')}…`;
+      };
       const done = await forAll(filter, false, report);
       ask(
         typeof done === 'string' ? done : `${counted(done, 'event')} will be delivered again.`,
@@ -92,5 +92,7 @@ element('again-selected', HTMLButtonElement).addEventListener('click', () => {
     void refreshNow();
   });
 });
-bulkYes.addEventListener('click', () => void confirmed());
+bulkYes.addEventListener('click', () => {
+  void confirmed();
+});
 element('bulk-no', HTMLButtonElement).addEventListener('click', closeBulk);

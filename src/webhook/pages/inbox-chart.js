@@ -4,7 +4,8 @@ import { counted } from '/pages/inbox-format.js';
 /** @typedef {{ from: string, received: number, dead: number }} Bar */
 
 const SVG = 'http://www.w3.org/2000/svg';
-const [WIDTH, HEIGHT] = [600, 100];
+const WIDTH = 600;
+const HEIGHT = 100;
 
 /** @param {string} name @param {Record<string, string | number>} attributes */
 function shape(name, attributes) {

@@ -17,11 +17,20 @@ import { delivery, loadDelivery } from '/pages/inbox-state.js';
 /** @import { EventSummary } from '/pages/inbox-format.js' */
 /**
  * @typedef {{
- *   run: number, attempt: number, ended_at: string, duration_ms: number | null, error: string | null,
- *   answer_status: number | null, answer: string | null,
+ *   run: number,
+ *   attempt: number,
+ *   ended_at: string,
+ *   duration_ms: number | null,
+ *   error: string | null,
+ *   answer_status: number | null,
+ *   answer: string | null,
  * }} Attempt
  * @typedef {{
- *   event: EventSummary, ip: string | null, headers: Record<string, string>, body: string, attempts: Attempt[],
+ *   event: EventSummary,
+ *   ip: string | null,
+ *   headers: Record<string, string>,
+ *   body: string,
+ *   attempts: Attempt[],
  * }} EventDetails
  */
 
@@ -159,20 +168,24 @@ async function refresh() {
   /** @type {[Awaited<ReturnType<typeof call<EventDetails>>>, unknown]} */
   const [result] = await Promise.all([call(`/events/${id}`), loadDelivery()]);
   if (id !== shownId) return;
+  if (result.ok) {
+    showProblemAt('one-problem', '');
+    show(result.data);
+    return;
+  }
   const wrong =
     'The address of this event is incomplete or wrong. Open it exactly as you received it.';
-  showProblemAt(
-    'one-problem',
-    result.ok ? '' : result.code === 'invalid_path' ? wrong : result.message,
-  );
-  if (result.ok) show(result.data);
+  showProblemAt('one-problem', result.code === 'invalid_path' ? wrong : result.message);
 }
 const refreshNow = poll(refresh);
 
 /** Shows an event, and follows its state. @param {string} id the empty string to stop */
 export async function showEvent(id) {
-  [shownId, shownState, details] = [id, '', null];
-  element('by-hand', HTMLElement).hidden = element('found', HTMLElement).hidden = true;
+  shownId = id;
+  shownState = '';
+  details = null;
+  element('by-hand', HTMLElement).hidden = true;
+  element('found', HTMLElement).hidden = true;
   for (const problem of ['one-problem', 'action-problem']) showProblemAt(problem, '');
   if (id === '') return;
   element('one-heading', HTMLElement).textContent = 'Event';

@@ -1,9 +1,19 @@
-/** How values are shown: times, durations, statuses, JSON. Everything is put into the page as text. */
+/**
+ * How values are shown: times, durations, statuses, JSON. Everything is put into the page as text.
+ */
 
 /**
  * @typedef {{
- *   id: string, event: string, source: string, delivery_id: string | null, token: string | null, received_at: string,
- *   status: string, attempts: number, last_error: string | null, next_attempt_at: string | null,
+ *   id: string,
+ *   event: string,
+ *   source: string,
+ *   delivery_id: string | null,
+ *   token: string | null,
+ *   received_at: string,
+ *   status: string,
+ *   attempts: number,
+ *   last_error: string | null,
+ *   next_attempt_at: string | null,
  * }} EventSummary
  */
 
@@ -28,8 +38,10 @@ export function formatAge(time) {
 }
 
 /** @param {number | null} ms */
-export const formatDuration = (ms) =>
-  ms === null ? '' : ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`;
+export function formatDuration(ms) {
+  if (ms === null) return '';
+  return ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`;
+}
 
 /** @param {number} count @param {string} noun */
 export const counted = (count, noun) =>
@@ -82,7 +94,10 @@ class NumberText {
 /** What a person can still look through. A longer body is shown as it is. */
 const MAX_FORMATTED = 1_000_000;
 
-/** @param {string} text @returns {unknown} the value, or undefined if the text is not JSON or too long */
+/**
+ * @param {string} text
+ * @returns {unknown} the value, or undefined if the text is not JSON or too long
+ */
 export function parseJson(text) {
   if (text.length > MAX_FORMATTED) return undefined;
   /** @type {(key: string, value: unknown, context?: { source?: string }) => unknown} */
@@ -98,7 +113,11 @@ export function parseJson(text) {
 /** Levels that are open at first. */
 const OPEN_DEPTH = 2;
 
-/** @param {unknown} value @param {number} depth @returns {Node} a foldable view; deeper levels are made when opened */
+/**
+ * @param {unknown} value
+ * @param {number} depth
+ * @returns {Node} a foldable view; deeper levels are made when opened
+ */
 export function createJson(value, depth = 0) {
   if (value instanceof NumberText) return create('span', 'number', value.source);
   if (typeof value === 'string') return create('span', 'string', JSON.stringify(value));
@@ -132,8 +151,8 @@ export function createJson(value, depth = 0) {
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /**
- * A command that sends an event to a program under development, whose address is set in URL. None of the kept headers
- * is a credential.
+ * A command that sends an event to a program under development, whose address is set in URL. None
+ * of the kept headers is a credential.
  * @param {Record<string, string>} headers
  * @param {string} body
  */

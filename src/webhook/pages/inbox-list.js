@@ -1,4 +1,4 @@
-/** The list of events: filters and live rows. */
+/** The list of events: live rows, and what changes with the filter. */
 import { element } from '/pages/page.js';
 import { call, poll, showProblemAt } from '/pages/inbox-api.js';
 import {
@@ -9,29 +9,20 @@ import {
   formatAge,
   formatTime,
 } from '/pages/inbox-format.js';
-import { choice, loadCounts, showCounts, showText, STATUSES } from '/pages/inbox-state.js';
+import { addressOf, apiFilter, FIELDS, filterQuery, readFilter } from '/pages/inbox-filter.js';
+import { choice, loadCounts, showCounts, showText } from '/pages/inbox-state.js';
 
 /** @import { EventSummary } from '/pages/inbox-format.js' */
-const [PAGE, MAX_ROWS, MAX_LIMIT] = [50, 500, 100];
-/** One refresh lists all events since the last one, up to so many: each is seen, and the page does not grow. */
+const PAGE = 50;
+const MAX_ROWS = 500;
+const MAX_LIMIT = 100;
+/**
+ * One refresh lists all events since the last one, up to so many: each is seen, and the page does
+ * not grow.
+ */
 const MAX_LIVE = 400;
 /** How many parts of the history one refresh searches, at most. */
 const MAX_REQUESTS = 5;
-const AGES = new Map([
-  ['15m', 900],
-  ['1h', 3_600],
-  ['24h', 86_400],
-  ['7d', 604_800],
-]);
-
-/** The fields of the filter, by their names in the address. */
-const FIELDS = {
-  text: element('by-text', HTMLInputElement),
-  event: element('by-event', HTMLInputElement),
-  delivery_id: element('by-delivery', HTMLInputElement),
-  source: element('by-source', HTMLSelectElement),
-  age: element('by-age', HTMLSelectElement),
-};
 const section = element('list', HTMLElement);
 const rows = element('rows', HTMLTableSectionElement);
 const more = element('more', HTMLButtonElement);
@@ -49,30 +40,6 @@ let shown = new Map();
 export const selected = new Set();
 /** @type {(id: string) => void} */
 let openEvent = () => {};
-
-/** What the address holds of the filter. */
-export function filterQuery() {
-  const query = new URLSearchParams();
-  if (choice.status !== '') query.set('status', choice.status);
-  for (const [name, { value }] of Object.entries(FIELDS))
-    if (value.trim() !== '') query.set(name, value.trim());
-  return query;
-}
-
-/** @param {URLSearchParams} query of the address */
-export function readFilter(query) {
-  choice.status = STATUSES.find((one) => one === query.get('status')) ?? '';
-  for (const [name, field] of Object.entries(FIELDS)) field.value = query.get(name) ?? '';
-}
-
-/** The filter as the API takes it. The time is counted from now on. */
-export function apiFilter() {
-  const { age, ...filter } = Object.fromEntries(filterQuery());
-  const seconds = AGES.get(age ?? '');
-  const since =
-    seconds === undefined ? {} : { since: new Date(Date.now() - seconds * 1_000).toISOString() };
-  return { ...filter, ...since };
-}
 
 /** @param {EventSummary} summary */
 function createRow(summary) {
@@ -148,14 +115,10 @@ function createRedeliver({ id, event }) {
   return create('span', 'later', button, problem);
 }
 
-/** The address of an event, which keeps the filter. @param {string} id the empty string for the list */
-export function addressOf(id) {
-  const query = filterQuery();
-  if (id !== '') query.set('id', id);
-  return `/inbox${query.size > 0 ? `?${query}` : ''}`;
-}
-
-/** Changes rows in place, so that the focus and the selection stay. @param {EventSummary[]} events newest first */
+/**
+ * Changes rows in place, so that the focus and the selection stay.
+ * @param {EventSummary[]} events newest first
+ */
 function showRows(events) {
   const next = new Map();
   /** @type {Element | null} */
@@ -273,7 +236,9 @@ export const onChange = { handle: () => {} };
 
 /** The filter has changed: the address, the chips and the rows follow. */
 function changed() {
-  [generation, wanted, depth] = [generation + 1, PAGE, MAX_REQUESTS];
+  generation += 1;
+  wanted = PAGE;
+  depth = MAX_REQUESTS;
   unselect();
   onChange.handle();
   history.replaceState(null, '', addressOf(''));
@@ -323,15 +288,6 @@ function showSelection() {
   button.hidden = selected.size === 0;
   button.textContent = `Redeliver ${selected.size} selected`;
 }
-
-/** Moves to the next or previous row. @param {1 | -1} step */
-export function moveFocus(step) {
-  const links = [...rows.querySelectorAll('a')];
-  const at = links.findIndex((link) => link.closest('tr')?.contains(document.activeElement));
-  links[at < 0 ? 0 : Math.min(links.length - 1, Math.max(0, at + step))]?.focus();
-}
-
-export const focusSearch = () => FIELDS.text.focus();
 
 /** Shows the list. @param {(id: string) => void} open opens an event */
 export async function startList(open) {

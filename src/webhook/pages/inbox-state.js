@@ -7,8 +7,13 @@ import { counted, create, formatAge, formatTime } from '/pages/inbox-format.js';
 /** @import { Bar } from '/pages/inbox-chart.js' */
 /**
  * @typedef {{
- *   target: string | null, schedule: string[], paused_at: string | null, paused_by: string | null, failures: number,
- *   failing_since: string | null, next_probe_at: string | null,
+ *   target: string | null,
+ *   schedule: string[],
+ *   paused_at: string | null,
+ *   paused_by: string | null,
+ *   failures: number,
+ *   failing_since: string | null,
+ *   next_probe_at: string | null,
  * }} Delivery
  * @typedef {{ counts: Record<string, number>, minutes: Bar[], hours: Bar[] }} Counts
  */
@@ -89,7 +94,8 @@ export function showCounts() {
   const chips = ['', ...STATUSES].map((name) => {
     const number = counts?.counts[name] ?? 0;
     const text = number > MAX_COUNT ? `${MAX_COUNT.toLocaleString()}+` : number.toLocaleString();
-    return [name, name === '' ? '' : counts ? text : '…'];
+    const shown = counts ? text : '…';
+    return [name, name === '' ? '' : shown];
   });
   const group = element('statuses', HTMLElement);
   if (group.children.length === 0) {

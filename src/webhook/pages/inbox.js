@@ -3,14 +3,8 @@ import { element } from '/pages/page.js';
 import { showProblemAt, signedOut } from '/pages/inbox-api.js';
 import { showEvent } from '/pages/inbox-event.js';
 import { closeBulk } from '/pages/inbox-bulk.js';
-import {
-  addressOf,
-  focusSearch,
-  moveFocus,
-  onChange,
-  readFilter,
-  startList,
-} from '/pages/inbox-list.js';
+import { addressOf, focusSearch, readFilter } from '/pages/inbox-filter.js';
+import { onChange, startList } from '/pages/inbox-list.js';
 import { loadDelivery } from '/pages/inbox-state.js';
 
 const token = element('token', HTMLInputElement);
@@ -100,3 +94,10 @@ addEventListener('keydown', (press) => {
     focusSearch();
   }
 });
+
+/** Moves to the next or previous row. @param {1 | -1} step */
+function moveFocus(step) {
+  const links = [...element('rows', HTMLElement).querySelectorAll('a')];
+  const at = links.findIndex((link) => link.closest('tr')?.contains(document.activeElement));
+  links[at < 0 ? 0 : Math.min(links.length - 1, Math.max(0, at + step))]?.focus();
+}

@@ -1,61 +1,65 @@
 import { randomUUID } from 'node:crypto';
-import { openSecret, type SealedSecret } from '../../crypto/sealed.ts';
-import { digest, randomToken } from '../../crypto/token.ts';
+import { unsealServiceSecret, type SealedSecret } from '../../crypto/service-secret.ts';
+import { sha256, randomToken } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
+import { insertToken, replaceToken } from '../../db/tokens.ts';
 import type { SigningKeys } from '../service.ts';
-import { insertToken, type NewToken, type Token } from './tokens.ts';
+import { SCHEMA } from '../migrations.ts';
+import type { Token } from './tokens.ts';
 
 /** @returns its id, and the token itself, which is not stored */
 export async function createToken(
   database: Database,
-  request: Pick<NewToken, 'name' | 'role' | 'source'>,
+  request: Pick<Token, 'name' | 'role' | 'source'>,
   secret: SealedSecret | null,
-): Promise<{ id: string; token: string }> {
-  const [id, token] = [randomUUID(), randomToken()];
+) {
+  const id = randomUUID();
+  const token = randomToken();
   await database.transaction(async (sql) => {
-    await insertToken(sql, { ...request, id, digest: digest(token) });
+    await insertToken(sql, SCHEMA.name, { ...request, id, digest: sha256(token) });
     if (secret) await insertSecret(sql, id, secret, 0);
   });
   return { id, token };
 }
 
 /**
- * Replaces a token, or its signing secret if one is given. The old one stays valid for `overlap` seconds.
- * @returns the new token, null for a signing secret, or false if there is no active token with this id
+ * The old token stays valid for `overlap` seconds, and one before it ends.
+ * @returns the new one, or null if no active token has this id
  */
 export async function rotateToken(
   database: Database,
   id: string,
   overlap: number,
-  secret: SealedSecret | null,
-): Promise<string | null | false> {
+): Promise<string | null> {
+  const token = randomToken();
+  const isReplaced = await replaceToken(database, SCHEMA.name, id, sha256(token), overlap);
+  return isReplaced ? token : null;
+}
+
+/**
+ * Replaces the signing secret of a token. The old one stays valid for `overlap` seconds.
+ * @returns whether there is an active token with this id
+ */
+export function rotateSecret(
+  database: Database,
+  id: string,
+  overlap: number,
+  secret: SealedSecret,
+): Promise<boolean> {
   return database.transaction(async (sql) => {
-    if (!(await lockToken(sql, id))) return false;
-    if (secret) return insertSecret(sql, id, secret, overlap).then(() => null);
-    const token = randomToken();
-    await sql`
-      update webhook.tokens set previous_digest = digest, previous_until = now() + make_interval(secs => ${overlap}),
-        digest = ${digest(token)} where id = ${id}`;
-    return token;
+    const isActive = await lockToken(sql, id);
+    if (isActive) await insertSecret(sql, id, secret, overlap);
+    return isActive;
   });
 }
 
-/** @returns the pending signing secret, null if it is sealed under another key, or false if there is none */
-export async function showPending(
-  database: Database,
-  id: string,
-  keys: SigningKeys,
-): Promise<string | null | false> {
-  const pending = await database.read((sql) => findPending(sql, id));
-  return pending ? openSecret(keys, pending) : false;
-}
-
 /** Identifies a pending secret, so that an operator confirms the one that was shown. */
-export const fingerprint = (secret: string): string => digest(secret).toString('hex').slice(0, 16);
+export const fingerprint = (secret: string): string => sha256(secret).toString('hex').slice(0, 16);
 
 /**
  * Activates a pending signing secret.
- * @param expected the fingerprint of the secret that the operator has seen: another may have arrived since
+ * @param expected the fingerprint of the secret that the operator has seen: another may have
+ * arrived since
  * @param overlap seconds for which the old secret stays valid
  * @returns whether that secret was pending
  */
@@ -68,7 +72,7 @@ export async function acceptPending(
 ): Promise<boolean> {
   return database.transaction(async (sql) => {
     const pending = (await lockToken(sql, id)) && (await findPending(sql, id));
-    const secret = pending && openSecret(keys, pending);
+    const secret = pending && unsealServiceSecret(keys, pending);
     if (!secret || fingerprint(secret) !== expected) return false;
     await insertSecret(sql, id, pending, overlap);
     return true;
@@ -76,7 +80,7 @@ export async function acceptPending(
 }
 
 /** Locks an active token, so that rotations follow each other. @returns whether there is one */
-const lockToken = async (sql: Sql, id: string): Promise<boolean> =>
+const lockToken = async (sql: Sql, id: string) =>
   (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`)
     .length === 1;
 
@@ -89,35 +93,24 @@ export const listTokens = (database: Database) =>
   from webhook.tokens t order by created_at, id`,
   );
 
-/** Idempotent: the time of the first revocation is kept. @returns false if there is no such token */
-export const revokeToken = async (database: Database, id: string): Promise<boolean> =>
-  (
-    await database.write(
-      (sql) => sql`
-    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`,
-    )
-  ).count === 1;
-
 /**
  * Stores an active secret, or activates a pending one.
  * @param overlap seconds for which the old secrets stay valid, unless they expire sooner
  */
-async function insertSecret(
-  sql: Sql,
-  tokenId: string,
-  sealed: SealedSecret,
-  overlap: number,
-): Promise<void> {
-  await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
+async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, overlap: number) {
   await sql`
-    update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
+    delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
+  await sql`
+    update webhook.signing_secrets
+    set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
     where token_id = ${tokenId} and not pending`;
   await sql`
     insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId })}
     on conflict (id) do update set pending = false`;
 }
 
-async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
+/** The signing secret of a token that waits for its confirmation. */
+export async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
   const [secret] = await sql<SealedSecret[]>`
     select id, key_id, client_key, commitment, blob from webhook.signing_secrets
     where token_id = ${tokenId} and pending`;
@@ -132,7 +125,7 @@ export function resealSecrets(
   database: Database,
   keyId: string,
   reseal: (sealed: SealedSecret) => SealedSecret | null,
-): Promise<{ replaced: number; kept: number }> {
+) {
   return database.transaction(async (sql) => {
     const old = await sql<SealedSecret[]>`
       select id, key_id, client_key, commitment, blob from webhook.signing_secrets
@@ -148,11 +141,11 @@ export function resealSecrets(
   });
 }
 
-/** Revokes the tokens, which may have been revoked or replaced since a backup. @returns how many of each role */
-export function revokeRestored(
-  sql: Sql,
-  withSenders: boolean,
-): Promise<Array<{ role: string; revoked: number }>> {
+/**
+ * Revokes the tokens, which may have been revoked or replaced since a backup.
+ * @returns how many of each role
+ */
+export function revokeRestored(sql: Sql, withSenders: boolean) {
   return sql<Array<{ role: string; revoked: number }>>`
     with revoked as (
       update webhook.tokens set revoked_at = now()
@@ -165,7 +158,7 @@ export async function idsWithStatus(
   database: Database,
   status: 'dead' | 'stored' | 'skipped',
   limit: number,
-): Promise<string[]> {
+) {
   const rows = await database.list((sql) => {
     const isStored = sql`not exists (select from webhook.outcomes where event_id = e.id)
       and not exists (select from webhook.work where event_id = e.id)`;

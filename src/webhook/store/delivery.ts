@@ -1,56 +1,53 @@
 import type { Database } from '../../db/pool.ts';
 
-/** A target whose attempts fail, on all replicas. `is_open`: so often, and for so long, that it is only probed. */
-export type FailingTarget = Readonly<{
-  failures: number;
-  failing_since: Date;
-  probe_at: Date;
-  is_open: boolean;
-}>;
-
-/** A target fails from this many failures in a row on, over at least this time: a restart is over sooner. */
-const [OPEN_FAILURES, OPEN_SECONDS] = [10, 60];
+/** A target fails from this many failures in a row on, */
+const OPEN_FAILURES = 10;
+/** over at least this time: a restart is over sooner. */
+const OPEN_SECONDS = 60;
 /** Between two probes: a tenth of the time for which the target has failed, within these bounds. */
-const [MIN_PROBE_SECONDS, MAX_PROBE_SECONDS] = [10, 300];
+const MIN_PROBE_SECONDS = 10;
+const MAX_PROBE_SECONDS = 300;
 
-/** @returns null if the last attempt succeeded */
-export async function findFailing(
-  database: Database,
-  target: string,
-): Promise<FailingTarget | null> {
-  const [row] = await database.read(
-    (sql) => sql<FailingTarget[]>`
+/**
+ * The failures of a target on all replicas. `is_open`: so many, and for so long, that it is only
+ * probed.
+ * @returns undefined if the last attempt succeeded
+ */
+export async function findFailing(database: Database, target: string) {
+  const [failing] = await database.read(
+    (sql) => sql<
+      Array<{ failures: number; failing_since: Date; probe_at: Date; is_open: boolean }>
+    >`
     select failures, failing_since, probe_at, failures >= ${OPEN_FAILURES}
       and failing_since <= now() - make_interval(secs => ${OPEN_SECONDS}) as is_open
     from webhook.failing_targets where target = ${target}`,
   );
-  return row ?? null;
+  return failing;
 }
 
 /** Adds failures to the count of all replicas. */
-export async function addFailures(
-  database: Database,
-  target: string,
-  count: number,
-): Promise<FailingTarget | null> {
-  await database.write(
+export const addFailures = (database: Database, target: string, count: number) =>
+  database.write(
     (sql) => sql`
     insert into webhook.failing_targets as f (target, failures) values (${target}, ${count})
-    on conflict (target) do update set failures = least(f.failures + excluded.failures, 1000000000)`,
+    on conflict (target) do update
+      set failures = least(f.failures + excluded.failures, 1000000000)`,
   );
-  return findFailing(database, target);
-}
 
 /** After a success. */
 export const clearFailures = (database: Database, target: string) =>
   database.write((sql) => sql`delete from webhook.failing_targets where target = ${target}`);
 
-/** Takes the next probe of a failing target, if it is due and an event is. @returns true for one replica only */
+/**
+ * Takes the next probe of a failing target, if it is due and an event is.
+ * @returns true for one replica only
+ */
 export async function takeProbe(database: Database, target: string): Promise<boolean> {
   const { count } = await database.write(
     (sql) => sql`
-    update webhook.failing_targets set probe_at = now() + make_interval(secs => least(${MAX_PROBE_SECONDS}::float8,
-      greatest(${MIN_PROBE_SECONDS}::float8, extract(epoch from now() - failing_since) / 10)))
+    update webhook.failing_targets set probe_at = now() + make_interval(secs => least(
+      ${MAX_PROBE_SECONDS},
+      greatest(${MIN_PROBE_SECONDS}, extract(epoch from now() - failing_since) / 10)))
     where target = ${target} and probe_at <= now() and not exists (select from webhook.pause)
       and (exists (select from webhook.work where due_at <= now() and order_key is null)
         or exists (select from webhook.pages where due_at <= now()))`,
@@ -58,28 +55,34 @@ export async function takeProbe(database: Database, target: string): Promise<boo
   return count === 1;
 }
 
-/** Undefined if delivery is not paused. `paused_by`: the name of the operator's token, or "command". */
+/**
+ * Undefined if delivery is not paused. `paused_by`: the name of the operator's token, or "command".
+ */
 export async function findPause(database: Database) {
-  const [row] = await database.read(
+  const [pause] = await database.read(
     (sql) => sql<Array<{ paused_at: Date; paused_by: string | null }>>`
-    select paused_at, coalesce((select nullif(name, '') from webhook.tokens where id::text = paused_by), paused_by)
-      as paused_by from webhook.pause`,
+    select paused_at, coalesce(
+      (select nullif(name, '') from webhook.tokens where id::text = paused_by), paused_by
+    ) as paused_by from webhook.pause`,
   );
-  return row;
+  return pause;
 }
 
 /**
  * From the commit on, no replica begins an attempt.
- * @param by the id of an operator's token, or "command"  @returns false if delivery was paused already
+ * @param by the id of an operator's token, or "command"
+ * @returns false if delivery was paused already
  */
-export const pauseDelivery = async (database: Database, by: string): Promise<boolean> =>
-  (
-    await database.write(
-      (sql) => sql`
+export async function pauseDelivery(database: Database, by: string): Promise<boolean> {
+  const { count } = await database.write(
+    (sql) => sql`
     insert into webhook.pause (paused_by) values (${by}) on conflict (id) do nothing`,
-    )
-  ).count === 1;
+  );
+  return count === 1;
+}
 
 /** @returns false if delivery was not paused */
-export const resumeDelivery = async (database: Database): Promise<boolean> =>
-  (await database.write((sql) => sql`delete from webhook.pause`)).count === 1;
+export async function resumeDelivery(database: Database): Promise<boolean> {
+  const { count } = await database.write((sql) => sql`delete from webhook.pause`);
+  return count === 1;
+}

@@ -1,76 +1,79 @@
-import { arrayLiteral, batched } from '../../db/batch.ts';
+import { sharedStatement } from '../../db/share-statement.ts';
+import { arrayLiteral, hexBytes } from '../../db/sql.ts';
 import type { Database, Locks } from '../../db/pool.ts';
 import type { SourceName } from '../sources.ts';
 
 export const STATUSES = ['stored', 'waiting', 'done', 'dead', 'skipped'] as const;
 export type Status = (typeof STATUSES)[number];
 
-export interface NewEvent {
-  readonly id: string;
-  readonly tokenId: string;
+export type NewEvent = Readonly<{
+  id: string;
+  token_id: string;
   /** Of the token that the sender presented. */
-  readonly tokenDigest: Buffer;
+  token_digest: Buffer;
   /** The signing secret that verified its signature; null for a source without signatures. */
-  readonly secretId: string | null;
-  readonly source: SourceName;
-  readonly deliveryId: string | null;
-  readonly event: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly ip: string;
-  readonly body: Buffer;
+  secret_id: string | null;
+  source: SourceName;
+  delivery_id: string | null;
+  event: string;
+  headers: Readonly<Record<string, string>>;
+  ip: string;
+  body: Buffer;
   /** `waiting` is delivered, `stored` is only kept, `skipped` is not selected by WEBHOOK_EVENTS. */
-  readonly status: 'waiting' | 'stored' | 'skipped';
+  status: 'waiting' | 'stored' | 'skipped';
   /** Waiting events with the same key are delivered in order. */
-  readonly orderKey: string | null;
-}
+  order_key: string | null;
+}>;
 
 /**
- * Stores events and their work in one statement. The unique index decides which are repetitions: of two copies in
- * flight, a query in advance would find neither. The same statement checks the token, and the signing secret of a
- * signature, which the caller may have looked up seconds ago: nothing is stored once the end of one is committed.
- * @returns for each whether it is new, or `rejected` if its token or signing secret is not active
+ * Stores events and their work in one statement. The unique index decides which are repetitions: of
+ * two copies in flight, a query in advance would find neither. The same statement checks the token,
+ * and the signing secret of a signature, which the caller may have looked up seconds ago: nothing
+ * is stored once the end of one is committed.
+ * @returns for each its outcome: `rejected` if its token or signing secret is not active
  */
-export const insertEvent = batched(
-  async (
-    database: Database,
-    events: readonly NewEvent[],
-    locks?: Locks,
-  ): Promise<Array<boolean | 'rejected'>> => {
-    // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so is UTF-8.
+export const insertEvent = sharedStatement(
+  async (database: Database, events: readonly NewEvent[], locks?: Locks) => {
+    // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so
+    // is UTF-8.
     const rows = JSON.stringify(
-      events.map((event) => ({
+      events.map((event, n) => ({
         ...event,
-        tokenDigest: `\\x${event.tokenDigest.toString('hex')}`,
+        n,
+        token_digest: hexBytes(event.token_digest),
         body: event.body.toString('utf8'),
       })),
     );
     const found = await database.write(
-      (sql) => sql<Array<{ id: string; is_new: boolean }>>`
+      (sql) => sql<Array<{ id: string; outcome: 'new' | 'repeated' }>>`
         with given as (
-          select g.* from rows from (
-            json_to_recordset(${rows}::text::json) as (
-              id uuid, "tokenId" uuid, "tokenDigest" bytea, "secretId" uuid, source text, "deliveryId" text, event text,
-              headers jsonb, ip text, body text, status text, "orderKey" text)
-          ) with ordinality as g (
-            id, token_id, token_digest, secret_id, source, delivery_id, event, headers, ip, body, status, order_key, n)
-          join webhook.tokens t on t.id = g.token_id and t.revoked_at is null and t.role = 'sender'
-            and t.source = g.source
-            and (t.digest = token_digest or (t.previous_digest = token_digest and t.previous_until > now()))
+          select g.* from json_to_recordset(${rows}::text::json) as g (
+            id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
+            delivery_id text, event text, headers jsonb, ip text, body text, status text,
+            order_key text, n int4)
+          join webhook.tokens t on t.id = g.token_id and revoked_at is null and role = 'sender'
+            and t.source = g.source and (digest = token_digest
+              or (previous_digest = token_digest and previous_until > now()))
           where secret_id is null or exists (
-            select from webhook.signing_secrets s where s.id = secret_id and s.token_id = t.id and not s.pending
-              and (s.expires_at is null or s.expires_at > now()))
+            select from webhook.signing_secrets s
+            where s.id = secret_id and s.token_id = t.id and not pending
+              and (expires_at is null or expires_at > now()))
         ), event as (
-          -- Each gets a later received_at, for lists. The same order in all replicas avoids deadlocks.
-          insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
+          -- Each gets a later received_at, for lists. The same order in all replicas avoids
+          -- deadlocks.
+          insert into webhook.events
+            (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
           select id, token_id, source, delivery_id, event, headers, ip, convert_to(body, 'UTF8'),
             now() + n * interval '1 microsecond'
           from given order by token_id, delivery_id, n
-          on conflict (token_id, delivery_id) where delivery_id is not null do nothing returning id, received_at
+          on conflict (token_id, delivery_id) where delivery_id is not null do nothing
+          returning id, received_at
         ), tail as (
           insert into webhook.page_tails (order_key, tail)
           select order_key, count(*) from event join given using (id) where order_key is not null
           group by order_key order by order_key
-          on conflict (order_key) do update set tail = page_tails.tail + excluded.tail returning order_key, tail
+          on conflict (order_key) do update set tail = page_tails.tail + excluded.tail
+          returning order_key, tail
         ), numbered as (
           select id, received_at, order_key,
             tail + 1 - row_number() over (partition by order_key order by n desc) as seq
@@ -85,33 +88,35 @@ export const insertEvent = batched(
           insert into webhook.outcomes (event_id, status, attempts)
           select id, 'skipped', 0 from event join given using (id) where status = 'skipped'
         )
-        select id, event.received_at is not null as is_new from given left join event using (id)`,
+        select id, case when event.received_at is null then 'repeated' else 'new' end as outcome
+        from given left join event using (id)`,
       locks,
     );
-    const outcomes = new Map(found.map(({ id, is_new }) => [id, is_new]));
-    return events.map(({ id }) => outcomes.get(id) ?? 'rejected');
+    const outcomes = new Map(found.map(({ id, outcome }) => [id, outcome]));
+    return events.map(({ id }) => outcomes.get(id) ?? ('rejected' as const));
   },
   {
     bytesOf: ({ body }) => body.length,
-    lockOf: ({ tokenId, deliveryId, orderKey }) =>
-      orderKey ?? (deliveryId && `${tokenId} ${deliveryId}`),
+    lockOf: ({ token_id, delivery_id, order_key }) =>
+      order_key ?? (delivery_id && `${token_id} ${delivery_id}`),
   },
 );
 
 /** The event that has the same token and delivery id. Its body is returned if it is another one. */
-export async function findRepeated(database: Database, { tokenId, deliveryId, body }: NewEvent) {
+export async function findRepeated(database: Database, { token_id, delivery_id, body }: NewEvent) {
   const [first] = await database.read(
     (sql) => sql<Array<{ id: string; other_body: Buffer | null; is_dead: boolean }>>`
     select id, nullif(body, ${body}) as other_body,
       exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
-    from webhook.events where token_id = ${tokenId} and delivery_id = ${deliveryId}`,
+    from webhook.events where token_id = ${token_id} and delivery_id = ${delivery_id}`,
   );
   return first;
 }
 
 /**
- * Delivers events again, whatever their status, in another run. Attempts of earlier runs are kept. An event
- * that waits for its next attempt is due now, in the same run. An event that is being delivered stays as it is.
+ * Delivers events again, whatever their status, in another run. Attempts of earlier runs are kept.
+ * An event that waits for its next attempt is due now, in the same run. An event that is being
+ * delivered stays as it is.
  * @returns how many events are due now
  */
 export async function redeliver(database: Database, ids: readonly string[]): Promise<number> {
@@ -119,25 +124,31 @@ export async function redeliver(database: Database, ids: readonly string[]): Pro
     (sql) => sql`
     with redelivered as (
       insert into webhook.work (event_id, received_at, run)
-      select e.id, e.received_at, 1 + coalesce((
-        select o.run from webhook.outcomes o where o.event_id = e.id and o.status <> 'skipped'), 0)
-      from webhook.events e where e.id = any (${arrayLiteral(ids)}::text::uuid[]) for key share of e
-      on conflict (event_id) do update set due_at = now() where work.lease is null returning event_id, order_key, seq
+      select id, received_at, 1 + coalesce((
+        select run from webhook.outcomes where event_id = id and status <> 'skipped'), 0)
+      from webhook.events e where id = any (${arrayLiteral(ids)}::text::uuid[]) for key share of e
+      on conflict (event_id) do update set due_at = now() where work.lease is null
+      returning event_id, order_key, seq
     ), page as (
-      update webhook.pages p set due_at = now() from redelivered r where p.order_key = r.order_key and p.head = r.seq
+      update webhook.pages p set due_at = now()
+      from redelivered r where p.order_key = r.order_key and p.head = r.seq
     ), removed as (
       delete from webhook.outcomes where event_id in (select event_id from redelivered) returning *
     ), kept as (
-      insert into webhook.failures (event_id, attempt, failed_at, run, duration_ms, answer_status, answer)
-      select event_id, attempts, ended_at, run, duration_ms, answer_status, answer from removed
-      where status = 'done' and attempts > 0
+      insert into webhook.failures
+        (event_id, attempt, failed_at, run, duration_ms, answer_status, answer)
+      select event_id, attempts, ended_at, run, duration_ms, answer_status, answer
+      from removed where status = 'done' and attempts > 0
     )
     select event_id from redelivered`,
   );
   return result.count;
 }
 
-/** Removes events that ended more than `seconds` ago, with their failures. @returns how many, at most `limit` */
+/**
+ * Removes events that ended more than `seconds` ago, with their failures.
+ * @returns how many, at most `limit`
+ */
 export async function removeEnded(
   database: Database,
   status: Status,
@@ -161,13 +172,14 @@ export async function removeEnded(
 /** `oldest` is the age of the oldest waiting event in seconds. */
 export type Backlog = Record<'waiting' | 'oldest' | 'dead' | 'paused', number>;
 
-export async function readBacklog(database: Database): Promise<Backlog> {
-  const [row] = await database.list(
+export async function readBacklog(database: Database) {
+  const [backlog] = await database.list(
     (sql) => sql<[Backlog]>`
-    select count(*)::int4 as waiting, coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
+    select count(*)::int4 as waiting,
+      coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
       (select count(*)::int4 from webhook.outcomes where status = 'dead') as dead,
       (select count(*)::int4 from webhook.pause) as paused
     from webhook.work`,
   );
-  return row;
+  return backlog;
 }

@@ -6,130 +6,166 @@ import {
   nullable,
   object,
   oneOf,
+  optional,
   text,
+  timestamp,
   uuid,
-} from '../../http/shape.ts';
+  type Values,
+  withoutNul,
+} from '../../http/schema.ts';
 import { type NewEvent, type Status, STATUSES } from './events.ts';
 
-export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+export const textOrNull = nullable(text());
 /** An event without its body. `token` is the name of the sender's token. */
-export const summaryShape = object({
+export const summarySchema = object({
   id: uuid(),
   event: text(),
   source: text(),
-  delivery_id: nullable(text()),
-  token: nullable(text()),
+  delivery_id: textOrNull,
+  token: textOrNull,
   received_at: dateTime(),
   status: oneOf(...STATUSES),
-  attempts: count,
-  last_error: nullable(text()),
+  attempts: wholeNumber,
+  last_error: textOrNull,
   next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
 });
-export type EventSummary = Infer<typeof summaryShape>;
+export type EventSummary = Infer<typeof summarySchema>;
 
-const summaries = (sql: Sql): Fragment => sql`
+/** Of an event `e` with its outcome `o` and its work `w`. */
+const statusSql = (sql: Sql) =>
+  sql`coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end)`;
+
+const summariesSql = (sql: Sql) => sql`
   select e.id, e.event, e.source, e.delivery_id, t.name as token, e.received_at,
     coalesce(o.attempts, w.attempts, 0) as attempts,
-    coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end) as status,
+    ${statusSql(sql)} as status,
     (select error from webhook.failures f
       where f.event_id = e.id and error is not null order by failed_at desc limit 1) as last_error,
     case when w.lease is null then w.due_at end as next_attempt_at
   from webhook.events e left join webhook.outcomes o on o.event_id = e.id
   left join webhook.work w on w.event_id = e.id left join webhook.tokens t on t.id = e.token_id`;
 
-/** In `event`, `*` stands for any characters; `text` is in the body as it was sent. `after` ends the previous page. */
-export type EventFilter = Readonly<
-  Record<'event' | 'source' | 'text' | 'delivery_id' | 'after', string | undefined>
-> & { readonly status: Status | undefined } & Readonly<Record<'since' | 'until', Date | undefined>>;
+const name = (description: string) =>
+  optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
+/** What a list of events can select. */
+export const filterMembers = {
+  status: optional(oneOf(...STATUSES)),
+  event: name('The event name; * stands for any characters'),
+  source: name("The source of the event's token"),
+  text: name('A text in the body, as it was sent'),
+  delivery_id: name("The sender's id of the delivery"),
+  since: optional(timestamp('Only events received at this time or later')),
+  until: optional(timestamp('Only events received at this time or earlier')),
+};
+/** `after` is the last id of the previous page. */
+export type EventFilter = Values<typeof filterMembers> & { readonly after: string | undefined };
 
-/** How many events a list looks at, at most: a filter that matches nothing must not read the whole history. */
-const [SCANNED, SEARCHED] = [10_000, 2_000];
+/**
+ * How many events a list looks at, at most: a filter that matches nothing must not read the whole
+ * history.
+ */
+const SCANNED = 10_000;
+/** The same for a filter by text, which reads the bodies. */
+const SEARCHED = 2_000;
+const scannedBy = ({ text }: EventFilter) => (text === undefined ? SCANNED : SEARCHED);
 
-/** Newest first. Waiting and dead events are found in their own small tables, but for the few with a delivery id. */
-function candidates(
-  sql: Sql,
-  { status, delivery_id, since, until, after, text }: EventFilter,
-): Fragment {
-  const isGiven = (value: unknown, condition: Fragment) =>
-    value === undefined ? sql`true` : condition;
-  const isSmall = delivery_id === undefined && (status === 'waiting' || status === 'dead');
-  // An earlier program does not write received_at into its outcomes: there it is the time of the end.
-  const last = sql`select coalesce(o.received_at, e.received_at), id from webhook.events e left join webhook.outcomes o
-    on event_id = id and ${isSmall && status === 'dead'} and status = 'dead' where id = ${after ?? null}`;
-  const byId = sql`token_id in (select id from webhook.tokens) and delivery_id = ${delivery_id ?? null}`;
-  const tables = {
-    all: sql`select id, received_at from webhook.events where ${isGiven(delivery_id, byId)}`,
-    waiting: sql`select event_id as id, received_at from webhook.work`,
-    dead: sql`select event_id as id, received_at from webhook.outcomes where status = 'dead'`,
-  };
-  return sql`
-    select id, received_at from (${tables[isSmall ? status : 'all']}) event
-    where ${isGiven(since, sql`received_at >= ${since ?? null}`)}
-      and ${isGiven(until, sql`received_at <= ${until ?? null}`)}
-      and ${isGiven(after, sql`(received_at, id) < (${last})`)}
-    order by received_at desc, id desc limit ${text === undefined ? SCANNED : SEARCHED}`;
+/** The conditions that are given. */
+const allOfSql = (sql: Sql, conditions: ReadonlyArray<Fragment | undefined | false>) =>
+  conditions.reduce<Fragment>((all, one) => (one ? sql`${all} and ${one}` : all), sql`true`);
+
+/** Waiting and dead events are in small tables of their own. A delivery id has few events. */
+function tableSql(sql: Sql, { status, delivery_id }: EventFilter) {
+  if (delivery_id !== undefined) {
+    return sql`select id, received_at from webhook.events
+      where token_id in (select id from webhook.tokens) and delivery_id = ${delivery_id}`;
+  }
+  if (status === 'waiting') return sql`select event_id as id, received_at from webhook.work`;
+  if (status === 'dead')
+    return sql`select event_id as id, received_at from webhook.outcomes where status = 'dead'`;
+  return sql`select id, received_at from webhook.events`;
 }
 
-/** @returns events, newest first, and the `after` of the next page, which may be empty; null at the end */
+/** The events that a list looks at, newest first. */
+function candidatesSql(sql: Sql, filter: EventFilter) {
+  const { since, until, after } = filter;
+  const conditions = [
+    since && sql`received_at >= ${since}`,
+    until && sql`received_at <= ${until}`,
+    after !== undefined &&
+      sql`(received_at, id) < (select received_at, id from webhook.events where id = ${after})`,
+  ];
+  return sql`
+    select id, received_at from (${tableSql(sql, filter)}) event where ${allOfSql(sql, conditions)}
+    order by received_at desc, id desc limit ${scannedBy(filter)}`;
+}
+
+/** Which of the candidates match. */
+function matchSql(sql: Sql, { status, event, source, text }: EventFilter) {
+  return allOfSql(sql, [
+    status && sql`${statusSql(sql)} = ${status}`,
+    event !== undefined &&
+      sql`e.event like ${event.replace(/[\\%_]/g, '\\$&').replaceAll('*', '%')}`,
+    source !== undefined && sql`e.source = ${source}`,
+    text !== undefined && sql`position(convert_to(${text}, 'UTF8') in e.body) > 0`,
+  ]);
+}
+
+/**
+ * @returns events, newest first, and the `after` of the next page, which may be empty; null at the
+ * end
+ */
 export async function listEvents(database: Database, filter: EventFilter, limit: number) {
-  const { status, event, source, text } = filter;
-  const pattern = event?.replace(/[\\%_]/g, '\\$&').replaceAll('*', '%') ?? '';
-  const found = await database.search((sql) => {
-    const conditions = {
-      stored: sql`o.event_id is null and w.event_id is null`,
-      waiting: sql`w.event_id is not null`,
-      done: sql`o.status = 'done'`,
-      dead: sql`o.status = 'dead'`,
-      skipped: sql`o.status = 'skipped'`,
-    };
-    return sql<EventSummary[]>`
-      ${summaries(sql)} join (${candidates(sql, filter)}) c on c.id = e.id
-      where ${status ? conditions[status] : sql`true`}
-        and ${event === undefined ? sql`true` : sql`e.event like ${pattern}`}
-        and ${source === undefined ? sql`true` : sql`e.source = ${source}`}
-        and ${text === undefined ? sql`true` : sql`position(convert_to(${text}, 'UTF8') in e.body) > 0`}
-      order by c.received_at desc, c.id desc limit ${limit + 1}`;
-  });
+  const found = await database.search(
+    (sql) => sql<EventSummary[]>`
+    ${summariesSql(sql)} join (${candidatesSql(sql, filter)}) c on c.id = e.id
+    where ${matchSql(sql, filter)} order by c.received_at desc, c.id desc limit ${limit + 1}`,
+  );
   const events = found.slice(0, limit);
   if (found.length > limit) return { events, next: events.at(-1)?.id ?? null };
-  const size = text === undefined ? SCANNED : SEARCHED;
+  // The next page continues after the last event that this one has looked at.
   const [last] = await database.search(
     (sql) => sql<Array<{ id: string }>>`
-    select id from (${candidates(sql, filter)}) c order by received_at desc, id desc offset ${size - 1}`,
+    select id from (${candidatesSql(sql, filter)}) c
+    order by received_at desc, id desc offset ${scannedBy(filter) - 1}`,
   );
   return { events, next: last?.id ?? null };
 }
 
 /** The events of the last seconds, oldest first, at most 1,000. */
-export async function recentEvents(database: Database, seconds: number): Promise<EventSummary[]> {
+export function recentEvents(database: Database, seconds: number) {
   return database.list(
     (sql) => sql<EventSummary[]>`
     select * from (
-      ${summaries(sql)} where e.received_at > now() - make_interval(secs => ${seconds})
+      ${summariesSql(sql)} where e.received_at > now() - make_interval(secs => ${seconds})
       order by e.received_at desc, e.id desc limit 1000
     ) recent order by received_at, id`,
   );
 }
 
-/** An attempt that has ended. `run` is 1, and one more for each redelivery; `error` is null for a success. */
-export const attemptShape = object({
-  run: count,
-  attempt: count,
+/**
+ * An attempt that has ended. `run` is 1, and one more for each redelivery; `error` is null for a
+ * success.
+ */
+export const attemptSchema = object({
+  run: wholeNumber,
+  attempt: wholeNumber,
   ended_at: dateTime(),
-  duration_ms: nullable(count),
-  error: nullable(text()),
+  duration_ms: nullable(wholeNumber),
+  error: textOrNull,
   answer_status: nullable(integer({ min: 0, max: 999 })),
-  answer: nullable(text()),
+  answer: textOrNull,
 });
-export type Attempt = Infer<typeof attemptShape>;
+export type Attempt = Infer<typeof attemptSchema>;
 
 /** `tries`: oldest first, the last 1,000. */
 export type EventDetails = EventSummary &
   Pick<NewEvent, 'headers' | 'body'> &
   Readonly<{ token_id: string; ip: string | null; tries: readonly Attempt[] }>;
 
-export async function findEvent(database: Database, id: string): Promise<EventDetails | null> {
-  const [row] = await database.list(
+/** Undefined if there is none. */
+export async function findEvent(database: Database, id: string) {
+  const [event] = await database.list(
     (sql) => sql<EventDetails[]>`
     select summary.*, e.token_id, e.headers, e.ip, e.body, (
       select coalesce(json_agg(a order by ended_at, attempt), '[]') from (
@@ -140,44 +176,53 @@ export async function findEvent(database: Database, id: string): Promise<EventDe
         from webhook.outcomes where event_id = e.id and status = 'done' and attempts > 0
         order by ended_at desc limit 1000
       ) a) as tries
-    from (${summaries(sql)} where e.id = ${id}) summary join webhook.events e on e.id = summary.id`,
+    from (${summariesSql(sql)} where e.id = ${id}) summary
+    join webhook.events e on e.id = summary.id`,
   );
-  return row ?? null;
+  return event;
 }
 
 /** Up to this number, counts are exact. */
 const MAX_COUNT = 10_000;
 
-/** How many events have each status, at most one more than MAX_COUNT. `stored` counts among the newest SCANNED. */
-export async function countByStatus(database: Database): Promise<Record<Status, number>> {
-  const [row] = await database.search((sql) => {
-    const ended = (status: Status) => sql`(select count(*)::int4 from (
+/**
+ * How many events have each status, at most one more than MAX_COUNT. `stored` counts among the
+ * newest SCANNED.
+ */
+export async function countByStatus(database: Database) {
+  const [counts] = await database.search((sql) => {
+    const endedSql = (status: Status) => sql`(select count(*)::int4 from (
       select from webhook.outcomes where status = ${status} limit ${MAX_COUNT + 1}) one)`;
     return sql<[Record<Status, number>]>`
-      select ${ended('done')} as done, ${ended('dead')} as dead, ${ended('skipped')} as skipped,
-        (select count(*)::int4 from (select from webhook.work limit ${MAX_COUNT + 1}) one) as waiting,
+      select ${endedSql('done')} as done, ${endedSql('dead')} as dead,
+        ${endedSql('skipped')} as skipped, (select count(*)::int4 from (
+          select from webhook.work limit ${MAX_COUNT + 1}) one) as waiting,
         (select count(*)::int4 from (
           select id from webhook.events order by received_at desc, id desc limit ${SCANNED}) e
           where not exists (select from webhook.outcomes where event_id = e.id)
             and not exists (select from webhook.work where event_id = e.id)) as stored`;
   });
-  return row;
+  return counts;
 }
 
-/** Events received, and that became dead, in each of the last `count` minutes or hours, oldest first. */
-export async function readBars(database: Database, unit: 'minute' | 'hour', count: number) {
+/**
+ * Events received, and that became dead, in each of the last `length` minutes or hours, oldest
+ * first.
+ */
+export function readBars(database: Database, unit: 'minute' | 'hour', length: number) {
   return database.search((sql) => {
-    const first = sql`date_trunc(${unit}, now()) - ${count - 1} * ${`1 ${unit}`}::text::interval`;
+    const stepSql = sql`${`1 ${unit}`}::text::interval`;
+    const firstSql = sql`date_trunc(${unit}, now()) - ${length - 1} * ${stepSql}`;
     return sql<Array<{ from: Date; received: number; dead: number }>>`
       with received as (
         select date_trunc(${unit}, received_at) as at, count(*)::int4 as events
-        from webhook.events where received_at >= ${first} group by 1
+        from webhook.events where received_at >= ${firstSql} group by 1
       ), dead as (
         select date_trunc(${unit}, ended_at) as at, count(*)::int4 as events
-        from webhook.outcomes where status = 'dead' and ended_at >= ${first} group by 1
+        from webhook.outcomes where status = 'dead' and ended_at >= ${firstSql} group by 1
       )
       select bar as from, coalesce(r.events, 0) as received, coalesce(d.events, 0) as dead
-      from generate_series(${first}, now(), ${`1 ${unit}`}::text::interval) as bar
+      from generate_series(${firstSql}, now(), ${stepSql}) as bar
       left join received r on r.at = bar left join dead d on d.at = bar order by bar`;
   });
 }

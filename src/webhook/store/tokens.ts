@@ -1,5 +1,6 @@
-import type { SealedSecret } from '../../crypto/sealed.ts';
-import { arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
+import type { SealedSecret } from '../../crypto/service-secret.ts';
+import { sharedStatement } from '../../db/share-statement.ts';
+import { arrayLiteral, hexArrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SourceName } from '../sources.ts';
 
@@ -20,68 +21,61 @@ export type Token = Readonly<{
 /** The caller that a token authenticates. */
 export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
   readonly secrets: readonly SealedSecret[]; // the active signing secrets: two during a rotation
-  readonly is_active: boolean; // false for a revoked token, and for a rotated one whose overlap has ended
+  readonly is_active: boolean; // false after a revocation, and after the overlap of a rotation
   readonly last_seen_is_old: boolean; // the last use is recorded at most once a minute
 }
 
-/** `isKept`: looked up some seconds ago, so only a statement that checks the token may accept anything. */
+/**
+ * `isKept`: looked up some seconds ago, so only a statement that checks the token may accept
+ * anything.
+ */
 export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isKept: boolean }>;
 
 /** @returns the caller of the token with this digest, active or not */
-export const findTokenCaller = batched(
-  async (database: Database, presented: readonly Buffer[]): Promise<Array<TokenCaller | null>> => {
+export const findTokenCaller = sharedStatement(
+  async (database: Database, presented: readonly Buffer[]) => {
     const digests = presented.map((digest) => digest.toString('hex'));
     const wanted = hexArrayLiteral([...new Set(digests)]);
     const rows = await database.read(
       (sql) => sql<CallerRow[]>`
-      select encode(t.digest, 'hex') as current, encode(t.previous_digest, 'hex') as previous, t.id, t.role, t.source,
-        t.revoked_at is null as is_active, coalesce(t.previous_until > now(), false) as overlaps,
-        coalesce(t.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
-        s.id as secret_id, s.key_id, s.client_key, s.commitment, s.blob
+      select encode(digest, 'hex') as current, encode(previous_digest, 'hex') as previous,
+        t.id as token_id, role, source, revoked_at is null as is_active,
+        coalesce(previous_until > now(), false) as overlaps,
+        coalesce(last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
+        s.id, key_id, client_key, commitment, blob
       from webhook.tokens t left join webhook.signing_secrets s
-        on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
-      where t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[])`,
+        on token_id = t.id and not pending and (expires_at is null or expires_at > now())
+      where digest = any (${wanted}::text::bytea[])
+        or previous_digest = any (${wanted}::text::bytea[])`,
     );
     const callers = new Map<string | null, TokenCaller>();
-    for (const {
-      current,
-      previous,
-      overlaps,
-      id,
-      role,
-      source,
-      is_active,
-      last_seen_is_old,
-      ...row
-    } of rows) {
-      const { secret_id, ...sealed } = row;
-      const others = callers.get(current)?.secrets ?? [];
-      const secrets = secret_id === null ? others : [...others, { ...sealed, id: secret_id }];
-      const caller = { id, role, source, is_active, last_seen_is_old, secrets };
+    for (const row of rows) {
+      const { current, previous, token_id, role, source, ...others } = row;
+      const { is_active, overlaps, last_seen_is_old, ...sealed } = others;
+      const known = callers.get(current)?.secrets ?? [];
+      const secrets = sealed.id === null ? known : [...known, sealed];
+      const caller = { id: token_id, role, source, is_active, last_seen_is_old, secrets };
       callers.set(current, caller).set(previous, { ...caller, is_active: is_active && overlaps });
     }
     return digests.map((digest) => callers.get(digest) ?? null);
   },
 );
 
-type CallerRow = Omit<TokenCaller, 'secrets'> &
-  Omit<SealedSecret, 'id'> & {
+/** A token with one of its signing secrets. Without one, the members of the secret are null. */
+type CallerRow = Omit<TokenCaller, 'id' | 'secrets'> &
+  (SealedSecret | { id: null }) & {
     current: string;
     previous: string | null;
+    token_id: string;
     overlaps: boolean;
-    secret_id: string | null;
   };
 
 export const markTokensUsed = (database: Database, ids: readonly string[]) =>
   database.write(
     (sql) => sql`
-  update webhook.tokens set last_used_at = now() where id = any (${arrayLiteral(ids)}::text::uuid[])`,
+  update webhook.tokens set last_used_at = now()
+  where id = any (${arrayLiteral(ids)}::text::uuid[])`,
   );
-
-export type NewToken = Pick<Token, 'id' | 'name' | 'role' | 'source'> & { readonly digest: Buffer };
-
-export const insertToken = (sql: Sql, token: NewToken) =>
-  sql`insert into webhook.tokens ${sql(token, 'id', 'name', 'role', 'source', 'digest')}`;
 
 export const anyTokenExists = async (sql: Sql) =>
   (await sql`select from webhook.tokens limit 1`).length === 1;
@@ -89,20 +83,25 @@ export const anyTokenExists = async (sql: Sql) =>
 /** Until the end of the transaction, no other replica can store a token. */
 export const lockTable = (sql: Sql) => sql`lock table webhook.tokens in share row exclusive mode`;
 
-/** Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an active one. */
+/**
+ * Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an
+ * active one.
+ */
 export const insertPending = (database: Database, tokenId: string, sealed: SealedSecret) =>
   database.write(
     (sql) => sql`
     insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, pending: true })}
     on conflict (token_id) where pending do update set id = excluded.id, key_id = excluded.key_id,
-      client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`,
+      client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob,
+      created_at = now()`,
   );
 
 /** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */
 export const countByKey = (database: Database) =>
   database.list(
     (sql) => sql<Array<{ key_id: string; secrets: number }>>`
-    select s.key_id, count(*)::int4 as secrets
-    from webhook.signing_secrets s join webhook.tokens t on t.id = s.token_id
-    where t.revoked_at is null and (s.expires_at is null or s.expires_at > now()) group by s.key_id`,
+    select key_id, count(*)::int4 as secrets
+    from webhook.signing_secrets join webhook.tokens t on t.id = token_id
+    where revoked_at is null and (expires_at is null or expires_at > now())
+    group by key_id`,
   );

@@ -1,4 +1,5 @@
-import { arrayLiteral, batched } from '../../db/batch.ts';
+import { sharedStatement } from '../../db/share-statement.ts';
+import { arrayLiteral, jsonRows } from '../../db/sql.ts';
 import type { Database, Locks } from '../../db/pool.ts';
 import type { NewEvent } from './events.ts';
 
@@ -7,19 +8,21 @@ export type LeasedEvent = Pick<NewEvent, 'id' | 'event' | 'source' | 'headers' |
   Readonly<{ delivery_id: string | null; received_at: Date; lease: string; attempt: number }>;
 
 /** How an attempt ended. */
-export interface Result {
-  readonly error: string | null; // null on success
-  readonly durationMs?: number;
-  readonly status?: number | undefined; // the status of the target's reply, or the exit code of the program
-  readonly answer?: string | undefined; // the beginning of the reply, or the end of the output
-}
+export type Result = Readonly<{
+  error: string | null; // null on success
+  duration_ms?: number;
+  answer_status?: number | undefined; // of the target's reply, or the exit code of the program
+  answer?: string | undefined; // the beginning of the reply, or the end of the output
+}>;
 
 /**
- * Leases due events: new events, retries, and events whose lease has expired. Of a page it leases only the head, which
- * is not due during its lease. It never waits for a lock. An attempt counts from here on, so that it counts even if its
- * process dies. While delivery is paused, nothing is leased.
+ * Leases due events: new events, retries, and events whose lease has expired. Of a page it leases
+ * only the head, which is not due during its lease. It never waits for a lock. An attempt counts
+ * from here on, so that it counts even if its process dies. While delivery is paused, nothing is
+ * leased.
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
- * @param first `newest` for the probe of a failing target, so that one bad event cannot be the probe every time
+ * @param first `newest` for the probe of a failing target, so that one bad event cannot be the
+ * probe every time
  */
 export function claimWork(
   database: Database,
@@ -27,63 +30,62 @@ export function claimWork(
   seconds: number,
   limit: number,
   first: 'oldest' | 'newest' = 'oldest',
-): Promise<LeasedEvent[]> {
+) {
   return database.claim((sql) => {
-    const order = first === 'newest' ? sql`desc` : sql`asc`;
+    const orderSql = first === 'newest' ? sql`desc` : sql`asc`;
     return sql<LeasedEvent[]>`
     with event as (
       select event_id, due_at from webhook.work
       where due_at <= now() and order_key is null and not exists (select from webhook.pause)
-      order by due_at ${order} limit ${limit} for update skip locked
+      order by due_at ${orderSql} limit ${limit} for update skip locked
     ), page as (
-      select w.event_id, p.due_at from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
+      select w.event_id, p.due_at
+      from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
         select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
       where p.due_at <= now() and not exists (select from webhook.pause)
-      order by p.due_at ${order} limit ${limit} for update of p, w skip locked
+      order by p.due_at ${orderSql} limit ${limit} for update of p, w skip locked
     ), claimed as (
-      update webhook.work
-      set lease = ${lease}, attempts = attempts + 1, due_at = now() + make_interval(secs => ${seconds})
+      update webhook.work set lease = ${lease}, attempts = attempts + 1,
+        due_at = now() + make_interval(secs => ${seconds})
       where event_id = any (array(
         select event_id from (select * from event union all select * from page) due
-        order by due_at ${order} limit ${limit}
+        order by due_at ${orderSql} limit ${limit}
       )) returning event_id, attempts, order_key, due_at
     ), leased as (
       update webhook.pages p set due_at = c.due_at from claimed c where p.order_key = c.order_key
     )
-    select e.id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source, e.delivery_id, e.received_at,
-      e.headers, e.body
+    select e.id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source, e.delivery_id,
+      e.received_at, e.headers, e.body
     from claimed c join webhook.events e on e.id = c.event_id`;
   });
 }
 
 export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 
-const columns = (leases: readonly Lease[]) =>
-  [
-    arrayLiteral(leases.map(({ id }) => id)),
-    arrayLiteral(leases.map(({ lease }) => lease)),
-  ] as const;
-
-/** Extends the leases that are still held. */
-export async function renewLeases(
-  database: Database,
-  leases: readonly Lease[],
-  leaseSeconds: number,
-): Promise<void> {
-  const [ids, leaseIds] = columns(leases);
-  await database.write(
-    (sql) => sql`
+/**
+ * Extends the leases that are still held. `limit` tells PostgreSQL how many rows the JSON has.
+ * Without it, it assumes a hundred, and reads all waiting events instead of an index.
+ */
+export const renewLeases = (database: Database, leases: readonly Lease[], seconds: number) =>
+  database.write((sql) => {
+    const rows = jsonRows(leases.map(({ id, lease }) => ({ id, lease })));
+    return sql`
     with renewed as (
-      update webhook.work w set due_at = now() + make_interval(secs => ${leaseSeconds})
-      from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
+      update webhook.work w set due_at = now() + make_interval(secs => ${seconds})
+      from (
+        select * from json_to_recordset(${rows}::text::json) as held (id uuid, lease uuid)
+        limit ${leases.length}
+      ) held
       where w.event_id = held.id and w.lease = held.lease returning w.order_key, w.due_at
     )
-    update webhook.pages p set due_at = r.due_at from renewed r where p.order_key = r.order_key`,
-  );
-}
+    update webhook.pages p set due_at = r.due_at from renewed r where p.order_key = r.order_key`;
+  });
 
-/** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
-export const endDelivered = batched(
+/**
+ * Ends events that were delivered at about the same time in one statement. If it fails, they are
+ * delivered again.
+ */
+export const endDelivered = sharedStatement(
   async (database: Database, ended: readonly Ended[], locks?: Locks) => {
     await endWork(database, ended, 'done', locks);
     return ended.map(() => undefined);
@@ -91,45 +93,50 @@ export const endDelivered = batched(
   { lockOf: ({ id }) => id },
 );
 
-/** An event whose last attempt has ended. `wasAttempted` is false if it was claimed without an attempt. */
-export type Ended = Lease & { readonly result?: Result; readonly wasAttempted?: boolean };
+/** An event whose last attempt has ended. `unused` is 1 if it was claimed without an attempt. */
+type Ended = Lease & Readonly<{ result?: Result; unused?: 1 }>;
 
-/** Ends events whose leases are still held. */
+/** Ends events whose leases are still held. The reason for `limit` is that of `renewLeases`. */
 export async function endWork(
   database: Database,
   events: readonly Ended[],
   status: 'done' | 'dead',
   locks?: Locks,
-): Promise<void> {
-  const [ids, leaseIds] = columns(events);
-  const all = (name: keyof Result) =>
-    arrayLiteral(events.map(({ result }) => result?.[name] ?? null));
-  const unused = arrayLiteral(events.map(({ wasAttempted = true }) => (wasAttempted ? 0 : 1)));
+) {
+  const rows = jsonRows(
+    events.map(({ id, lease, result, unused = 0 }) => ({ ...result, id, lease, unused })),
+  );
   const idle = await database.write(
     (sql) => sql<Array<{ order_key: string }>>`
     with held as (
-      select * from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[], ${unused}::text::int4[],
-        ${all('error')}::text::text[], ${all('durationMs')}::text::int4[], ${all('status')}::text::int4[],
-        ${all('answer')}::text::text[]) as held (id, lease, unused, error, duration_ms, answer_status, answer)
+      select * from json_to_recordset(${rows}::text::json) as held (
+        id uuid, lease uuid, unused int4, error text, duration_ms int4, answer_status int4,
+        answer text)
+      limit ${events.length}
     ), ended as (
-      delete from webhook.work w using held
-      where w.event_id = held.id and w.lease = held.lease
-      returning w.event_id, w.attempts - held.unused as attempts, w.order_key, w.seq, w.run, w.received_at,
-        held.error, held.duration_ms, held.answer_status, held.answer
+      delete from webhook.work w using held where event_id = id and w.lease = held.lease
+      returning event_id, attempts - unused as attempts, order_key, seq, run, received_at, error,
+        duration_ms, answer_status, answer
     ), page as (
-      update webhook.pages p set head = e.seq + 1, due_at = now() from ended e where p.order_key = e.order_key
+      update webhook.pages p set head = e.seq + 1, due_at = now()
+      from ended e where p.order_key = e.order_key
     ), failed as (
-      insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
-      select event_id, attempts, error, run, duration_ms, answer_status, answer from ended where error is not null
+      insert into webhook.failures
+        (event_id, attempt, error, run, duration_ms, answer_status, answer)
+      select event_id, attempts, error, run, duration_ms, answer_status, answer
+      from ended where error is not null
     ), outcome as (
-      insert into webhook.outcomes (event_id, status, attempts, run, duration_ms, answer_status, answer, received_at)
-      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer, received_at from ended
-      on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts, ended_at = now(),
-        run = excluded.run, duration_ms = excluded.duration_ms, answer_status = excluded.answer_status,
-        answer = excluded.answer
+      insert into webhook.outcomes
+        (event_id, status, attempts, run, duration_ms, answer_status, answer, received_at)
+      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer, received_at
+      from ended
+      on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts,
+        ended_at = now(), run = excluded.run, duration_ms = excluded.duration_ms,
+        answer_status = excluded.answer_status, answer = excluded.answer,
+        received_at = excluded.received_at
     )
-    select order_key from ended e where order_key is not null
-      and not exists (select from webhook.work w where w.order_key = e.order_key and w.seq > e.seq)`,
+    select order_key from ended e where order_key is not null and not exists (
+      select from webhook.work w where w.order_key = e.order_key and w.seq > e.seq)`,
     locks,
   );
   // The outcomes are stored. If this fails, a job removes the pages.
@@ -138,45 +145,46 @@ export async function endWork(
 }
 
 /**
- * Removes pages without a waiting event, which claims would look at. Whether an event is being stored is decided by the
- * lock of the tail, and by its value then. @returns how many, at most `limit`
+ * Removes pages without a waiting event, which claims would look at. Whether an event is being
+ * stored is decided by the lock of the tail, and by its value then.
+ * @returns how many, at most `limit`
  */
-export async function removeIdlePages(
-  database: Database,
-  limit: number,
-  keys?: readonly string[],
-): Promise<number> {
-  const { count } = await database.write(
-    (sql) => sql`
+export async function removeIdlePages(database: Database, limit: number, keys?: readonly string[]) {
+  const { count } = await database.write((sql) => {
+    const amongSql = keys ? sql`order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`;
+    return sql`
     with idle as (
       select order_key from webhook.page_tails t join webhook.pages p using (order_key)
-      where t.tail < p.head and ${keys ? sql`order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`}
-      limit ${limit} for update of t, p skip locked
+      where t.tail < p.head and ${amongSql} limit ${limit} for update of t, p skip locked
     ), page as (delete from webhook.pages where order_key in (select order_key from idle))
-    delete from webhook.page_tails where order_key in (select order_key from idle)`,
-  );
+    delete from webhook.page_tails where order_key in (select order_key from idle)`;
+  });
   return count;
 }
 
-/** Returns an event. @param result null if a shutdown interrupted the attempt, which then does not count */
+/**
+ * Returns an event.
+ * @param result null if a shutdown interrupted the attempt, which then does not count
+ */
 export async function returnWork(
   database: Database,
   { id, lease }: Lease,
   result: Result | null,
   delaySeconds: number,
-): Promise<void> {
-  const { error = null, durationMs = null, status = null, answer = null } = result ?? {};
+) {
+  const { error = null, duration_ms = null, answer_status = null, answer = null } = result ?? {};
   await database.write(
     (sql) => sql`
     with returned as (
-      update webhook.work set lease = null, attempts = attempts - ${error === null ? 1 : 0},
+      update webhook.work set lease = null, attempts = attempts - ${result ? 0 : 1},
         due_at = now() + make_interval(secs => ${delaySeconds})
-      where event_id = ${id} and lease = ${lease} returning event_id, attempts, order_key, due_at, run
+      where event_id = ${id} and lease = ${lease}
+      returning event_id, attempts, order_key, due_at, run
     ), page as (
       update webhook.pages p set due_at = r.due_at from returned r where p.order_key = r.order_key
     )
     insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
-    select event_id, attempts, ${error}::text, run, ${durationMs}::int4, ${status}::int4, ${answer}::text
-    from returned where ${error}::text is not null`,
+    select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}
+    from returned where ${result !== null}`,
   );
 }

@@ -10,46 +10,50 @@ import type { LeasedEvent } from '../store/work.ts';
 import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 
 /**
- * IANA special-purpose networks, which only this host or its neighbors can reach, and 168.63.129.16, at which Azure
- * serves each virtual machine (SSRF, ASVS 1.3.6). The metadata services of other clouds are in these networks.
+ * IANA special-purpose networks, which only this host or its neighbors can reach, and
+ * 168.63.129.16, at which Azure serves each virtual machine (SSRF, ASVS 1.3.6). The metadata
+ * services of other clouds are in these networks.
  */
-const PRIVATE_IPV4 = [
-  ['0.0.0.0', 8],
-  ['10.0.0.0', 8],
-  ['100.64.0.0', 10],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['172.16.0.0', 12],
-  ['192.0.0.0', 24],
-  ['192.168.0.0', 16],
-  ['198.18.0.0', 15],
-  ['224.0.0.0', 3],
-  ['168.63.129.16', 32],
-] as const;
-const PRIVATE_IPV6 = [
-  ['::', 96],
-  ['::ffff:0:0:0', 96],
-  ['64:ff9b:1::', 48],
-  ['2001::', 23],
-  ['2002::', 16],
-  ['5f00::', 16],
-  ['fc00::', 7],
-  ['fe80::', 10],
-  ['fec0::', 10],
-  ['ff00::', 8],
-] as const;
+const PRIVATE_NETWORKS = [
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.168.0.0/16',
+  '198.18.0.0/15',
+  '224.0.0.0/3',
+  '168.63.129.16/32',
+  '::/96',
+  '::ffff:0:0:0/96',
+  '64:ff9b:1::/48',
+  '2001::/23',
+  '2002::/16',
+  '5f00::/16',
+  'fc00::/7',
+  'fe80::/10',
+  'fec0::/10',
+  'ff00::/8',
+];
 const PRIVATE = new BlockList();
-for (const [network, bits] of PRIVATE_IPV4) {
-  PRIVATE.addSubnet(network, bits, 'ipv4');
+for (const [address = '', bits] of PRIVATE_NETWORKS.map((network) => network.split('/'))) {
+  const family = isIP(address);
+  PRIVATE.addSubnet(address, Number(bits), family === 4 ? 'ipv4' : 'ipv6');
   // The same through a NAT64 gateway (RFC 6052).
-  PRIVATE.addSubnet(`64:ff9b::${network}`, 96 + bits, 'ipv6');
+  if (family === 4) PRIVATE.addSubnet(`64:ff9b::${address}`, 96 + Number(bits), 'ipv6');
 }
-for (const [network, bits] of PRIVATE_IPV6) PRIVATE.addSubnet(network, bits, 'ipv6');
 
-/** The end of an ISATAP address, which contains an IPv4 address under any prefix (RFC 5214, 6.1). */
+/**
+ * The end of an ISATAP address, which contains an IPv4 address under any prefix (RFC 5214, 6.1).
+ */
 const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)\]$/;
 
-/** An IPv6 address that contains a private IPv4 address is private, too. So is text that is not an address. */
+/**
+ * An IPv6 address that contains a private IPv4 address is private, too. So is text that is not an
+ * address.
+ */
 export function isPrivate(address: string): boolean {
   const family = isIP(address);
   if (family !== 6) return family === 0 || PRIVATE.check(address);
@@ -59,8 +63,8 @@ export function isPrivate(address: string): boolean {
 }
 
 /**
- * Resolves a name, and fails if any of its addresses is private. The connection uses these addresses, so a later DNS
- * reply cannot change them (DNS rebinding).
+ * Resolves a name, and fails if any of its addresses is private. The connection uses these
+ * addresses, so a later DNS reply cannot change them (DNS rebinding).
  */
 const lookupPublic: LookupFunction = (host, options, done) => {
   lookup(host, { ...options, all: true }, (error, addresses) => {
@@ -74,7 +78,9 @@ const lookupPublic: LookupFunction = (host, options, done) => {
   });
 };
 
-/** Whether the URL contains a private address itself: Node does not call `lookup` for an address. */
+/**
+ * Whether the URL contains a private address itself: Node does not call `lookup` for an address.
+ */
 export function hasPrivateAddress({ hostname }: URL): boolean {
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
   return isIP(host) !== 0 && isPrivate(host);
@@ -83,7 +89,10 @@ export function hasPrivateAddress({ hostname }: URL): boolean {
 export const PRIVATE_TARGET =
   'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
 
-/** POSTs the raw body. Any 2xx is success. Redirects are not followed. Of the reply's body, the beginning is kept. */
+/**
+ * POSTs the raw body. Any 2xx is success. Redirects are not followed. Of the reply's body, the
+ * beginning is kept.
+ */
 export function createForwardTarget(
   settings: ForwardSettings,
   concurrency: number,
@@ -101,20 +110,23 @@ export function createForwardTarget(
         return resultOf(await send(request(url, options), event.body));
       } catch (error) {
         const code = codeOf(error);
-        const reason =
-          code === 'PRIVATE_ADDRESS' ? PRIVATE_TARGET : `the target could not be reached (${code})`;
-        return { error: reason };
+        if (code === 'PRIVATE_ADDRESS') return { error: PRIVATE_TARGET };
+        return { error: `the target could not be reached (${code})` };
       }
     },
     close: async () => agent.destroy(),
   };
 }
 
-/** How much of a reply is kept, how much is read, so that the connection can be reused, and for how long. */
-const [KEPT_BYTES, MAX_BYTES, BODY_MS] = [1_024, 16_384, 1_000];
+/** How much of a reply is kept. */
+const KEPT_BYTES = 1_024;
+/** How much of a reply is read, and for how long, so that the connection can be reused. */
+const MAX_BYTES = 16_384;
+const BODY_MS = 1_000;
 
 type Answered = Readonly<{ response: IncomingMessage; body: Buffer }>;
 
+/** @returns once the reply has ended, or enough of it is read */
 function send(request: ClientRequest, body: Buffer): Promise<Answered> {
   return new Promise((resolve, reject) => {
     let isAnswered = false;
@@ -126,7 +138,11 @@ function send(request: ClientRequest, body: Buffer): Promise<Answered> {
         resolve({ response, body: Buffer.concat(parts).subarray(0, KEPT_BYTES) });
       // A long or slow reply closes the connection. The status is known already, and decides.
       const timer = setTimeout(() => response.destroy(), BODY_MS);
-      response.once('close', () => (clearTimeout(timer), answer())).on('error', () => {});
+      response.on('error', () => {});
+      response.once('close', () => {
+        clearTimeout(timer);
+        answer();
+      });
       response.on('data', (chunk: Buffer) => {
         if (size < KEPT_BYTES) parts.push(chunk);
         size += chunk.length;
@@ -134,21 +150,19 @@ function send(request: ClientRequest, body: Buffer): Promise<Answered> {
         if (size > MAX_BYTES) response.destroy();
       });
     });
-    const fail = (error: Error) => isAnswered || reject(error);
+    const fail = (error: Error) => {
+      if (!isAnswered) reject(error);
+    };
     // After a 101 there is neither a response nor an error.
     request.once('error', fail).once('close', () => fail(new Error('closed')));
     request.end(body);
   });
 }
 
-function headersOf(
-  { id, event, headers, body, attempt }: LeasedEvent,
-  key: Buffer | null,
-): Record<string, string> {
+/** @param key signs by Standard Webhooks; null for no signature */
+function headersOf({ id, event, headers, body, attempt }: LeasedEvent, key: Buffer | null) {
   const time = String(Math.floor(Date.now() / 1000));
-  const signature =
-    key && createHmac('sha256', key).update(`${id}.${time}.`).update(body).digest('base64');
-  return {
+  const own = {
     'content-type': headers['content-type'] ?? 'application/json',
     'content-length': String(body.length),
     'user-agent': 'gatehouse-webhook',
@@ -156,12 +170,14 @@ function headersOf(
     'webhook-timestamp': time,
     'gatehouse-event': encodeURIComponent(event),
     'gatehouse-attempt': String(attempt),
-    ...(signature === null ? {} : { 'webhook-signature': `v1,${signature}` }),
   };
+  if (key === null) return own;
+  const mac = createHmac('sha256', key).update(`${id}.${time}.`).update(body).digest('base64');
+  return { ...own, 'webhook-signature': `v1,${mac}` };
 }
 
 function resultOf({ response: { statusCode = 0, headers }, body }: Answered): DeliveryResult {
-  const answered = { status: statusCode, answer: body.toString('utf8') };
+  const answered = { answer_status: statusCode, answer: body.toString('utf8') };
   if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
   const redirect = statusCode >= 300 && statusCode < 400 ? '; redirects are not followed' : '';
   const error = `the target answered ${statusCode}${redirect}`;
@@ -169,7 +185,7 @@ function resultOf({ response: { statusCode = 0, headers }, body }: Answered): De
 }
 
 /** Seconds or a date (RFC 9110, 10.2.3). */
-function secondsOf(retryAfter: string | undefined): number | null {
+function secondsOf(retryAfter: string | undefined) {
   if (retryAfter === undefined) return null;
   const isSeconds = /^[0-9]{1,9}$/.test(retryAfter);
   const seconds = isSeconds ? Number(retryAfter) : (Date.parse(retryAfter) - Date.now()) / 1000;

@@ -1,14 +1,14 @@
 import { pathToFileURL } from 'node:url';
 import { Worker as Thread } from 'node:worker_threads';
+import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 import type { LeasedEvent } from '../store/work.ts';
-import type { DeliveryTarget } from '../worker.ts';
 
 /** How long `close` waits: a thread that is blocked in a system call ends only after it. */
 const CLOSE_MS = 2_000;
 
 /**
- * Calls the default export of a module with each event, in threads that are reused. A handler that throws fails its own
- * event. One that hangs, even in a loop, or exits, ends its own thread.
+ * Calls the default export of a module with each event, in threads that are reused. A handler that
+ * throws fails its own event. One that hangs, even in a loop, or exits, ends its own thread.
  */
 export function createHandlerTarget(
   module: string,
@@ -20,20 +20,23 @@ export function createHandlerTarget(
     const workerData = pathToFileURL(module).href;
     const thread = new Thread(THREAD, { eval: true, workerData, env: environment, stdout: true });
     // Standard output is for log lines only.
-    thread.stdout.on('data', (chunk: Buffer) => void process.stderr.write(chunk));
+    thread.stdout.on('data', (chunk: Buffer) => process.stderr.write(chunk));
     // An error after the call ends the thread. Without a listener it would end this process.
     thread.on('error', () => {});
     all.add(thread);
-    thread.once('exit', () => all.delete(thread) && idle.delete(thread));
+    thread.once('exit', () => {
+      all.delete(thread);
+      idle.delete(thread);
+    });
     return thread;
   };
   return {
     async deliver(event, signal) {
       const [thread = start()] = idle;
       idle.delete(thread);
-      const error = await call(thread, event, signal);
+      const result = await call(thread, event, signal);
       if (all.has(thread)) idle.add(thread);
-      return error === null ? null : { error };
+      return result;
     },
     async close() {
       const ended = Promise.all([...all].map((thread) => thread.terminate()));
@@ -42,13 +45,12 @@ export function createHandlerTarget(
   };
 }
 
-/** @returns the error, or null on success */
-function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise<string | null> {
+function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise<DeliveryResult> {
   return new Promise((resolve) => {
     const settle = (error: string | null) => {
       signal.removeEventListener('abort', onAbort);
       thread.off('message', onMessage).off('error', onError).off('exit', onExit);
-      resolve(error);
+      resolve({ error });
     };
     // Settles when the thread has ended: until then it occupies its slot.
     let reason = 'the handler ended its thread';
@@ -66,17 +68,22 @@ function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise
     const onAbort = () => terminate('the handler was stopped');
     signal.addEventListener('abort', onAbort);
     thread.on('message', onMessage).on('error', onError).on('exit', onExit);
-    const { id, event, source, delivery_id: deliveryId, attempt, received_at, headers } = leased;
-    const [receivedAt, body] = [received_at.toISOString(), new Uint8Array(leased.body)];
+    const { id, event, source, delivery_id: deliveryId, attempt, headers } = leased;
+    const receivedAt = leased.received_at.toISOString();
+    const body = new Uint8Array(leased.body);
     thread.postMessage({ id, event, source, deliveryId, attempt, receivedAt, headers, body });
   });
 }
 
-/** The program of a thread. A text, so that it runs unchanged from the sources and from the build. */
+/**
+ * The program of a thread. A text, so that it runs unchanged from the sources and from the build.
+ */
 const THREAD = `
   const { parentPort, workerData } = require('node:worker_threads');
   import(workerData).then(({ default: handle }) => {
-    if (typeof handle !== 'function') throw new Error('the module has no function as its default export');
+    if (typeof handle !== 'function') {
+      throw new Error('the module has no function as its default export');
+    }
     const messageOf = (error) => String(error instanceof Error ? error.message : error);
     parentPort.on('message', async (event) => {
       const failed = await Promise.resolve(event).then(handle).then(() => null, messageOf);

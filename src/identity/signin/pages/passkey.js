@@ -1,4 +1,7 @@
-/** Passkeys on the sign-in and account pages: fills the form `passkey` with what the authenticator returned. */
+/**
+ * Passkeys on the sign-in and account pages: fills the form `passkey` with what the authenticator
+ * returned.
+ */
 
 /** @param {ArrayBuffer} buffer */
 const encode = (buffer) =>
@@ -13,7 +16,11 @@ const decode = (text) =>
 
 /**
  * @typedef {{
- *   challenge: string, host: string, ids: string[], algorithms: number[], user?: { id: string, name: string }
+ *   challenge: string,
+ *   host: string,
+ *   ids: string[],
+ *   algorithms: number[],
+ *   user?: { id: string, name: string },
  * }} Options
  */
 
@@ -90,7 +97,10 @@ async function get(signal, mediation) {
   };
 }
 
-/** After a cancellation or a timeout, the form stays. @param {(signal: AbortSignal) => Promise<object | null>} ask */
+/**
+ * After a cancellation or a timeout, the form stays.
+ * @param {(signal: AbortSignal) => Promise<object | null>} ask
+ */
 async function submit(ask) {
   running?.abort();
   running = new AbortController();

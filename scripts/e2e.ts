@@ -1,0 +1,88 @@
+/** `make e2e NAME=browser`: the tests that need other programs. Without a name, lists them. */
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { runMain, SetupError } from './setup-error.ts';
+
+const root = dirname(import.meta.dirname);
+
+interface Suite {
+  readonly summary: string;
+  /** Other suites whose programs it needs as well. */
+  readonly installs?: readonly string[];
+  /** Options of scripts/test.ts, in place of its folder. */
+  readonly flags?: readonly string[];
+  /** Whether its files run one after the other: each needs the whole machine. */
+  readonly isSerial?: boolean;
+  /** Whether it keeps a picture of each page that it sees, in SCREENSHOTS or a new folder. */
+  readonly hasPictures?: boolean;
+}
+
+const SUITES: Readonly<Record<string, Suite>> = {
+  arm: { summary: 'the program on an emulated ARM processor; installs nothing' },
+  browser: { summary: 'the web pages in Chromium', hasPictures: true },
+  deploy: { summary: 'the files in deploy/, read by the tools that use them' },
+  faults: { summary: 'processes, PostgreSQL, network and disk break under load' },
+  ha: { summary: 'failover of a Patroni cluster, backup and restore', isSerial: true },
+  image: { summary: 'both container images, built with buildah; needs root' },
+  nginx: { summary: 'the configurations of docs/forward-auth.md on nginx and Caddy' },
+  pgbouncer: { summary: 'the services behind PgBouncer, in every pool mode' },
+  senders: { summary: "signatures made by the senders' own libraries" },
+  signin: {
+    summary: 'sign-in with Chromium through nginx and Caddy, as documented',
+    installs: ['nginx', 'browser'],
+    hasPictures: true,
+  },
+  stress: { summary: 'races, memory and plans with many rounds and rows', flags: ['--stress'] },
+};
+
+async function main(): Promise<number> {
+  const name = process.argv[2] ?? '';
+  const suite = Object.hasOwn(SUITES, name) ? SUITES[name] : undefined;
+  if (!suite) {
+    const problem = name === '' ? 'NAME is missing' : `There is no suite "${name}"`;
+    throw new SetupError(`${problem}.\n${list()}`);
+  }
+  for (const folder of [name, ...(suite.installs ?? [])]) {
+    const install = join(root, 'test/e2e', folder, 'install.ts');
+    const status = existsSync(install) ? runScript([install]) : 0;
+    if (status !== 0) return status;
+  }
+  const folder = join(root, 'test/e2e', name);
+  const environment = { ...process.env, ...(suite.hasPictures ? { SCREENSHOTS: pictures() } : {}) };
+  const runs = suite.isSerial ? testsIn(folder).map((file) => [file]) : [suite.flags ?? [folder]];
+  for (const files of runs) {
+    const status = runScript([join(root, 'scripts/test.ts'), ...files], environment);
+    if (status !== 0) return status;
+  }
+  return 0;
+}
+
+function list(): string {
+  const lines = Object.entries(SUITES).map(([name, { summary }]) => {
+    return `  make e2e NAME=${name.padEnd(10)} ${summary}`;
+  });
+  return lines.join('\n');
+}
+
+function testsIn(folder: string): string[] {
+  const names = readdirSync(folder).filter((name) => name.endsWith('.test.ts'));
+  return names.sort().map((name) => join(folder, name));
+}
+
+function pictures(): string {
+  const folder = process.env.SCREENSHOTS ?? mkdtempSync(join(tmpdir(), 'gatehouse-pictures-'));
+  process.stdout.write(`pictures of every page: ${folder}\n`);
+  return folder;
+}
+
+function runScript(args: readonly string[], env = process.env): number {
+  const { status } = spawnSync(process.execPath, ['--import', 'tsx', ...args], {
+    stdio: 'inherit',
+    env,
+  });
+  return status ?? 1;
+}
+
+await runMain(main);

@@ -1,0 +1,78 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { readSchema, type SchemaState } from './store/diagnose.ts';
+import { migrate } from '../db/schema.ts';
+import { type Configuration, configure, SERVICE_NAMES } from '../serve.ts';
+import type { Output } from '../service-runner.ts';
+import { CHECK, withServices } from './check.ts';
+import { type Command, flag, OperationFailed } from './command.ts';
+import { counted } from './database.ts';
+
+/** The commands that belong to no service. */
+export const COMMANDS: readonly Command[] = [
+  {
+    name: 'migrate',
+    positionals: '[SERVICE…]',
+    among: SERVICE_NAMES,
+    summary: 'Bring the database schemas of the named services, or of all, up to date',
+    options: { status: flag('only say which steps are missing; exit 1 if there are any') },
+    async run({ positionals, flag }, { print, environment, streams }) {
+      const configuration = await configure(positionals, 'administer', environment);
+      if (flag('status')) {
+        const states = await withServices(
+          configuration,
+          streams,
+          async ({ storage }) => storage && readSchema(storage.database, storage.schema),
+        );
+        for (const [name, state] of states) if (state) print(`${name}: ${stateText(state)}`);
+        const isPending = [...states.values()].some((state) => state && state.pending.length > 0);
+        if (isPending)
+          throw new OperationFailed('steps are missing; "gatehouse migrate" applies them');
+        return;
+      }
+      for (const [name, steps] of await migrateAll(configuration, streams)) {
+        print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${counted(steps, 'step')}`}`);
+      }
+    },
+  },
+  CHECK,
+  {
+    name: 'start',
+    options: {},
+    summary: 'Try all services with a PostgreSQL of their own; data and secrets are in ./.data',
+    async run() {
+      const file = new URL('../start/start-package.js', import.meta.url);
+      if (!existsSync(file))
+        throw new OperationFailed('only the npm package has "start"; use "make start" or "serve"');
+      await import(file.href);
+    },
+  },
+  {
+    name: 'version',
+    summary: 'Print the version',
+    options: {},
+    async run(_given, { print }) {
+      const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+      const { version }: { version: string } = JSON.parse(text);
+      print(`gatehouse ${version} (Node ${process.versions.node})`);
+    },
+  },
+];
+
+/**
+ * Brings the schemas of the configured services up to date.
+ * @returns how many steps were applied, by service
+ */
+export const migrateAll = (
+  configuration: Configuration,
+  output: Output,
+): Promise<ReadonlyMap<string, number>> =>
+  withServices(configuration, output, async ({ storage }) =>
+    storage ? migrate(storage.database, storage.schema) : 0,
+  );
+
+function stateText({ applied, pending }: SchemaState): string {
+  const steps = `${counted(applied.length, 'step')} applied`;
+  return pending.length === 0
+    ? `is up to date, ${steps}`
+    : `${steps}, missing: ${pending.join('; ')}`;
+}

@@ -1,0 +1,128 @@
+import {
+  type Arguments,
+  choice,
+  type Command,
+  json,
+  OperationFailed,
+  type Option,
+  option,
+  type Terminal,
+  UsageError,
+} from './command.ts';
+import { requireUuid } from './database.ts';
+import { type Columns, parseDuration, printRows } from './terminal.ts';
+import type { Database } from '../db/pool.ts';
+import { type NewToken, revokeToken } from '../db/tokens.ts';
+
+/** The result of `rotate`. `unknown`: no active token has the id. */
+export type Rotated =
+  | { readonly kind: 'token'; readonly token: string }
+  | { readonly kind: 'signing secret' }
+  | { readonly kind: 'unknown' };
+
+/** What differs between the tokens of two services. */
+interface TokenGroup<Row> {
+  readonly name: string; // the words before `create`
+  readonly noun: string; // for the help
+  readonly schema: string;
+  readonly roles: string; // the help of --role
+  readonly createOptions: Readonly<Record<string, Option>>;
+  readonly rotateOptions: Readonly<Record<string, Option>>;
+  readonly columns: Columns<Row>;
+  readonly withDatabase: <T>(
+    terminal: Terminal,
+    work: (database: Database) => Promise<T>,
+  ) => Promise<T>;
+  readonly list: (database: Database) => Promise<Row[]>;
+  readonly create: (
+    given: Arguments,
+    terminal: Terminal,
+    token: Pick<NewToken, 'name' | 'role'>,
+  ) => Promise<{ id: string; token: string }>;
+  readonly rotate: (
+    given: Arguments,
+    terminal: Terminal,
+    id: string,
+    overlap: number,
+  ) => Promise<Rotated>;
+}
+
+/** The commands that create, list, replace and revoke the tokens of a service. */
+export const tokenCommands = <Row>(group: TokenGroup<Row>): readonly Command[] => [
+  createCommand(group),
+  {
+    name: `${group.name} list`,
+    summary: `List each ${group.noun}, oldest first, without the token itself`,
+    options: { json },
+    async run(given, terminal) {
+      const rows = await group.withDatabase(terminal, group.list);
+      printRows(given, terminal, rows, group.columns);
+    },
+  },
+  rotateCommand(group),
+  {
+    name: `${group.name} revoke`,
+    positionals: 'ID',
+    summary: `Revoke a ${group.noun} at once, on every replica`,
+    options: {},
+    async run(given, terminal) {
+      const id = readId(given, group.name);
+      const isKnown = await group.withDatabase(terminal, (database) =>
+        revokeToken(database, group.schema, id),
+      );
+      if (!isKnown)
+        throw new OperationFailed(`no token has this id; see: gatehouse ${group.name} list`);
+      terminal.note(`Revoked token ${id}.`);
+    },
+  },
+];
+
+const createCommand = <Row>(group: TokenGroup<Row>): Command => ({
+  name: `${group.name} create`,
+  summary: `Create a ${group.noun} and print it once`,
+  options: {
+    name: option('NAME', 'whose token it is; default empty'),
+    role: option('ROLE', group.roles),
+    ...group.createOptions,
+  },
+  async run(given, terminal) {
+    const name = given.text('name') ?? '';
+    const isName = name.length <= 255 && !/\p{C}/u.test(name);
+    if (!isName) throw new UsageError('--name takes at most 255 printable characters');
+    const role = choice(given, 'role', ['sender', 'operator']) ?? 'sender';
+    const { id, token } = await group.create(given, terminal, { name, role });
+    terminal.note(`Created token "${name}" with id ${id}.`);
+    printToken(terminal, token);
+  },
+});
+
+const rotateCommand = <Row>(group: TokenGroup<Row>): Command => ({
+  name: `${group.name} rotate`,
+  positionals: 'ID',
+  summary: `Replace a ${group.noun}; the old one stays valid for a while`,
+  options: {
+    overlap: option(
+      'TIME',
+      'how long the old one stays valid: seconds, or such as 30m, 24h, 7d or 1w; default 24h',
+    ),
+    ...group.rotateOptions,
+  },
+  async run(given, terminal) {
+    const id = readId(given, group.name);
+    const overlap = parseDuration('--overlap', given.text('overlap') ?? '24h');
+    const rotated = await group.rotate(given, terminal, id, overlap);
+    if (rotated.kind === 'unknown')
+      throw new OperationFailed(`no active token has this id; see: gatehouse ${group.name} list`);
+    const replaced = rotated.kind === 'token' ? 'token' : 'the signing secret of token';
+    terminal.note(`Replaced ${replaced} ${id}. The old one stays valid for ${overlap} seconds.`);
+    if (rotated.kind === 'token') printToken(terminal, rotated.token);
+  },
+});
+
+const readId = ({ positionals: [id = ''] }: Arguments, group: string): string =>
+  requireUuid(id, ` from gatehouse ${group} list`);
+
+function printToken({ note, print }: Terminal, token: string): void {
+  note('Token (shown only once):');
+  print(token);
+}

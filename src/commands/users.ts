@@ -1,0 +1,274 @@
+import {
+  type Arguments,
+  type Command,
+  flag,
+  json,
+  OperationFailed,
+  option,
+  type Terminal,
+  UsageError,
+} from './command.ts';
+import { counted, orThrow, withDatabase } from './database.ts';
+import { type Columns, printMembers, printRows, readInput } from './terminal.ts';
+import { isUuid } from '../runtime/text.ts';
+import { randomToken } from '../crypto/token.ts';
+import type { Database } from '../db/pool.ts';
+import { networkOf } from '../http/address.ts';
+import { Failure } from '../http/errors.ts';
+import { type Schema, validate } from '../http/schema.ts';
+import { codeLimit } from '../identity/factors/codes.ts';
+import { loginLimits } from '../identity/passwords.ts';
+import { accountKey, type User, viewUser } from '../identity/model.ts';
+import { SCHEMA } from '../identity/migrations.ts';
+import * as settings from '../identity/settings.ts';
+import {
+  clearLimits,
+  COMMAND_LINE,
+  failedLoginAddresses,
+  readThrottleSecret,
+} from '../identity/store/audit.ts';
+import { removeFactors } from '../identity/store/signin/factors.ts';
+import { type ChangedUser, findAccount, findUser, listUsers } from '../identity/store/users.ts';
+import {
+  changeUser,
+  createUser,
+  type Hashing,
+  newUserSchema,
+  removeUser,
+  revokedKeysText,
+  setPassword,
+  userChangeSchema,
+} from '../identity/users.ts';
+
+/** A page that holds every row. */
+export const ALL = { page: 1, limit: 2 ** 31 };
+
+const NAMES = {
+  'first-name': option('NAME', 'may be empty'),
+  'last-name': option('NAME', 'may be empty'),
+};
+const PASSWORD_STDIN = flag('read the password from standard input');
+const COLUMNS: Columns<User> = {
+  ID: 'id',
+  USERNAME: 'username',
+  EMAIL: 'email',
+  CREATED: 'created_at',
+  FLAGS: flagsOf,
+};
+
+export const USER_COMMANDS: readonly Command[] = [
+  {
+    name: 'user create',
+    summary: 'Create a user; without --password-stdin, print a password valid for 24 hours',
+    options: {
+      username: { ...option('NAME', 'letter case does not matter'), required: true },
+      email: { ...option('ADDRESS', 'one account per address'), required: true },
+      ...NAMES,
+      'super-admin': flag('all rights'),
+      verified: flag('mark the user as verified'),
+      'password-stdin': PASSWORD_STDIN,
+    },
+    run: (given, terminal) =>
+      withPassword(given, terminal, async (password, areGenerated) => {
+        const flags = { verified: given.flag('verified'), super_admin: given.flag('super-admin') };
+        const newUser = readInto(newUserSchema, { ...membersOf(given), ...flags, password });
+        const user = await inIdentity(terminal, async (database, hashing) =>
+          orThrow(await createUser(database, COMMAND_LINE, newUser, { ...hashing, areGenerated })),
+        );
+        return `Created user "${user.username}" with id ${user.id}.`;
+      }),
+  },
+  {
+    name: 'user list',
+    summary: 'List the users, oldest first',
+    options: { json },
+    async run(given, terminal) {
+      const { rows } = await inIdentity(terminal, (database) => listUsers(database, ALL));
+      printRows(given, terminal, rows, COLUMNS, viewUser);
+    },
+  },
+  {
+    name: 'user show',
+    summary: 'Show a user, by id or username',
+    positionals: 'USER',
+    options: { json },
+    async run(given, terminal) {
+      const user = await inIdentity(terminal, (database) =>
+        findByName(database, given.positionals[0]),
+      );
+      printMembers(given, terminal, viewUser(user));
+    },
+  },
+  {
+    name: 'user set',
+    summary: 'Change a user; options that are not given change nothing',
+    positionals: 'USER',
+    options: {
+      username: option('NAME', 'a new username'),
+      email: option('ADDRESS', 'a new address'),
+      ...NAMES,
+      enabled: option('true|false', 'false ends the sessions and suspends the keys'),
+      verified: option('true|false', 'whether the address was verified'),
+      'super-admin': option('true|false', 'whether the user has all rights'),
+    },
+    async run(given, terminal) {
+      const change = readInto(userChangeSchema, {
+        ...membersOf(given),
+        enabled: booleanOf(given.text('enabled')),
+        verified: booleanOf(given.text('verified')),
+        super_admin: booleanOf(given.text('super-admin')),
+      });
+      const isEmpty = Object.values(change).every((value) => value === undefined);
+      if (isEmpty) throw new UsageError('name at least one option to change');
+      const user = await onUser(terminal, given, (id, database) =>
+        changeUser(database, COMMAND_LINE, id, change),
+      );
+      terminal.note(`Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
+    },
+  },
+  {
+    name: 'user password',
+    summary:
+      "Set a user's password and end their sessions; without --password-stdin, print one valid for 24 hours",
+    positionals: 'USER',
+    options: { 'password-stdin': PASSWORD_STDIN },
+    run: (given, terminal) =>
+      withPassword(given, terminal, async (password, areGenerated) => {
+        const user = await onUser(terminal, given, (id, database, hashing) =>
+          setPassword(database, COMMAND_LINE, id, password, { ...hashing, areGenerated }),
+        );
+        return `Set the password of user "${user.username}"; the user's sessions have ended.`;
+      }),
+  },
+  {
+    name: 'user delete',
+    summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
+    positionals: 'USER',
+    options: {},
+    async run(given, terminal) {
+      const user = await onUser(terminal, given, (id, database) =>
+        removeUser(database, COMMAND_LINE, id),
+      );
+      terminal.note(`Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
+    },
+  },
+  {
+    name: 'user factors remove',
+    summary: "Remove a user's second factors and recovery codes, and end their sessions",
+    positionals: 'USER',
+    options: {},
+    async run({ positionals: [name] }, terminal) {
+      await inIdentity(terminal, async (database) => {
+        const { id, username } = await findByName(database, name);
+        const removed = await removeFactors(database, COMMAND_LINE, id, 'all');
+        terminal.note(
+          removed === 0
+            ? `User "${username}" has no second factor.`
+            : `Removed ${counted(removed, 'second factor')} of user "${username}"; the user's sessions have ended.`,
+        );
+      });
+    },
+  },
+  {
+    name: 'user unlock',
+    summary: "Forget a user's failed logins and codes, so that the user can log in at once",
+    positionals: 'USER',
+    options: {},
+    async run({ positionals: [name] }, terminal) {
+      await inIdentity(terminal, async (database) => {
+        const user = await findByName(database, name);
+        const cleared = await unlock(database, user);
+        terminal.note(
+          cleared
+            ? `Unlocked user "${user.username}": ${counted(cleared, 'limit')} cleared.`
+            : `User "${user.username}" has no failed login that counts.`,
+        );
+      });
+    },
+  },
+];
+
+export const inIdentity = <T>(
+  terminal: Terminal,
+  work: (database: Database, hashing: Hashing) => Promise<T>,
+): Promise<T> => withDatabase(terminal, settings, SCHEMA, work);
+
+/** By id or username. @throws OperationFailed if there is no such user */
+export async function findByName(database: Database, name = ''): Promise<User> {
+  const id = name.toLowerCase();
+  const user = isUuid(id)
+    ? await findUser(database, id)
+    : await findAccount(database, accountKey(name));
+  if (user) return user;
+  throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
+}
+
+/** Checks options as the API checks a body. @throws UsageError with every problem */
+export function readInto<T>(schema: Schema<T>, input: Readonly<Record<string, unknown>>): T {
+  const given = Object.entries(input).filter(([, value]) => value !== undefined);
+  return orThrow(validate(schema, Object.fromEntries(given), 'invalid_body'));
+}
+
+const onUser = (
+  terminal: Terminal,
+  { positionals: [name] }: Arguments,
+  work: (id: string, database: Database, hashing: Hashing) => Promise<ChangedUser | Failure>,
+): Promise<ChangedUser> =>
+  inIdentity(terminal, async (database, hashing) => {
+    const { id } = await findByName(database, name);
+    return orThrow(await work(id, database, hashing));
+  });
+
+/**
+ * Clears the limits on the logins and codes of a user. The limit of a network is for all of its
+ * users.
+ * @returns how many limits had counted anything
+ */
+async function unlock(database: Database, { id, username }: User): Promise<number | null> {
+  const secret = await readThrottleSecret(database);
+  const name = accountKey(username);
+  // The table stores only digests of names and networks, so that the networks come from the audit
+  // trail.
+  const addresses = await failedLoginAddresses(database, id);
+  const keys = addresses.flatMap((address) => {
+    const [pair, account] = loginLimits(secret, name, networkOf(address));
+    return [pair.key, account.key, codeLimit(secret, id).key];
+  });
+  return clearLimits(database, id, keys);
+}
+
+const membersOf = ({ text }: Arguments) => ({
+  username: text('username'),
+  email: text('email'),
+  first_name: text('first-name'),
+  last_name: text('last-name'),
+});
+
+/** Any other text stays as it is, and fails the check of the schema. */
+function booleanOf(text: string | undefined): boolean | string | undefined {
+  if (text === 'true') return true;
+  if (text === 'false') return false;
+  return text;
+}
+
+/**
+ * Works with the password from standard input, or a generated one, which it prints.
+ * @param work returns what it did
+ */
+async function withPassword(
+  { flag }: Arguments,
+  { note, print, streams }: Terminal,
+  work: (password: string, areGenerated: boolean) => Promise<string>,
+): Promise<void> {
+  const isGiven = flag('password-stdin');
+  const password = isGiven ? (await readInput(streams)).replace(/\r?\n$/, '') : randomToken();
+  note(await work(password, !isGiven));
+  if (isGiven) return;
+  note('Password (shown only once, expires in 24 hours unless the user changes it):');
+  print(password);
+}
+
+function flagsOf({ super_admin: isAdmin, verified, enabled }: User): string {
+  const flags = [isAdmin && 'super-admin', verified && 'verified', !enabled && 'disabled'];
+  return flags.filter(Boolean).join(',');
+}

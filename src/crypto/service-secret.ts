@@ -1,0 +1,58 @@
+import { randomUUID } from 'node:crypto';
+import {
+  createClientKey,
+  deriveKeys,
+  seal,
+  type Sealed,
+  type ServerKey,
+  TEXT,
+  unsealVersion,
+} from './envelope.ts';
+
+/**
+ * A secret that a service itself must read, as stored: sealed, not hashed. Its client key is stored
+ * beside it, so the server's key alone protects it.
+ */
+export type SealedSecret = Sealed & Readonly<{ id: string; key_id: string; client_key: Buffer }>;
+
+/** @param id of the row that holds the secret: in another row, it does not open */
+export function sealSecret(
+  key: ServerKey,
+  secret: string,
+  id: string = randomUUID(),
+): SealedSecret {
+  const client_key = createClientKey();
+  const metadata = { id, expiresAt: null, maxReads: null };
+  const sealed = seal(key, client_key, metadata, Buffer.from(secret, 'utf8'));
+  return { id, key_id: key.id, client_key, ...sealed };
+}
+
+/** @returns null if the secret is sealed under none of these keys or was altered */
+export function unsealServiceSecret(
+  keys: readonly ServerKey[],
+  sealed: SealedSecret,
+): string | null {
+  const key = keys.find(({ id }) => id === sealed.key_id);
+  if (!key) return null;
+  const { id, client_key } = sealed;
+  const metadata = { id, expiresAt: null, maxReads: null };
+  const text = unsealVersion(TEXT, key, deriveKeys(key, client_key, id), metadata, sealed);
+  return text && text.toString('utf8');
+}
+
+/**
+ * What an operator must know before an earlier server secret is removed.
+ * @param keys the current one first
+ * @param rows how many sealed values need each key
+ * @returns the rows whose key is not configured, and those under an earlier key
+ */
+export function staleKeys<Row extends Readonly<{ key_id: string }>>(
+  keys: readonly ServerKey[],
+  rows: readonly Row[],
+) {
+  const position = (row: Row) => keys.findIndex(({ id }) => id === row.key_id);
+  return {
+    unknown: rows.filter((row) => position(row) < 0),
+    earlier: rows.filter((row) => position(row) > 0),
+  };
+}

@@ -1,0 +1,244 @@
+import { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import postgres, { type Sql } from 'postgres';
+import { Unavailable } from '../runtime/errors.ts';
+import type { Log } from '../runtime/log.ts';
+import { type DatabaseAddress, type Host, hostList } from './url.ts';
+
+/** A client of `postgres` for exactly one connection. */
+export interface Client {
+  /** Rejects if the connection cannot be opened, or lacks a property that its callers rely on. */
+  readonly ready: Promise<Sql>;
+  readonly host: Host;
+  calls: number; // under way, as counted by the user of this client
+  bytes(): { received: number; sent: number };
+  /** Statements under way may finish within this time. Then they fail, and those that wait too. */
+  close(seconds: number): Promise<void>;
+}
+
+/** How long a closing server may take to close its side. */
+const GOODBYE_MS = 250;
+/** How long a pooler may take to open another connection. */
+const COMPARISON_MS = 5_000;
+const COMPARISONS = 4;
+
+/**
+ * Plans once, by the indexes: planning costs more than a point read, and a plan made for a small
+ * table would stay.
+ */
+const BY_INDEX = {
+  enable_seqscan: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+  jit: 'off',
+};
+const PLANNED_ONCE = { ...BY_INDEX, plan_cache_mode: 'force_generic_plan' };
+/** How long a statement may wait for a lock while others wait for its connection. */
+export const LOCK_MS = 5;
+const BRIEF_LOCKS = { lock_timeout: `${LOCK_MS}ms` };
+
+/** The settings of the connection for each purpose. */
+const SETTINGS = {
+  /** Point reads by an index, with any values. */
+  read: PLANNED_ONCE,
+  /** Single statements that find their rows by an index, with any values. */
+  write: { ...PLANNED_ONCE, ...BRIEF_LOCKS },
+  transaction: BRIEF_LOCKS,
+  /** Calls that wait for a lock. */
+  lock: BRIEF_LOCKS,
+  /** Lists and other reads that may take long. */
+  list: {},
+  /** Reads whose length a caller chooses. */
+  search: { ...BY_INDEX, statement_timeout: '2s' },
+  /**
+   * Claims of work, which lists must not delay. In the order of an index, without reading all and
+   * sorting.
+   */
+  claim: { ...PLANNED_ONCE, enable_bitmapscan: 'off' },
+  /** Readiness checks, which requests must not delay. */
+  readiness: { work_mem: '64kB' },
+  /** Changes of the schema. */
+  migration: { statement_timeout: '0', lock_timeout: '0' },
+  /** Only for comparison with another connection. */
+  comparison: {},
+};
+export type Purpose = keyof typeof SETTINGS;
+
+/** As PostgreSQL shows them. */
+function settingsOf(limitSeconds: number, purpose: Purpose) {
+  const limit = limitSeconds % 60 === 0 ? `${limitSeconds / 60}min` : `${limitSeconds}s`;
+  return {
+    statement_timeout: limit,
+    idle_in_transaction_session_timeout: limit,
+    // An acknowledged write must survive a crash, whatever the server and the role set.
+    synchronous_commit: 'on',
+    TimeZone: 'UTC',
+    ...SETTINGS[purpose],
+  };
+}
+
+/**
+ * After some errors, recognized by this field, `postgres` 3.4.9 sends the statement again without
+ * holding back those behind it. All later results then go to the wrong callers. Without the field,
+ * the error goes to its caller.
+ */
+Object.defineProperty(postgres.PostgresError.prototype, 'routine', {
+  set() {},
+  configurable: true,
+});
+
+/**
+ * Opens a client, which never connects again. By default, `postgres` 3.4.9 reconnects and resends
+ * the statements that were unanswered on the old one, or connects again and again, without a pause,
+ * to a proxy that closes at once.
+ * @param host one of the hosts of the address
+ * @param onEnd called when the connection has ended or is not fit for use: the client must not be
+ * used any more
+ */
+export function connect(
+  address: DatabaseAddress,
+  host: Host,
+  name: string,
+  log: Log,
+  onEnd: (client: Client) => void,
+  purpose: Purpose,
+): Client {
+  const { database, user, password } = address;
+  let socket: Socket | null = null;
+  // Every option is set: `postgres` takes missing ones from PG… variables of the environment.
+  const options = {
+    host: host.name,
+    port: host.port,
+    database,
+    username: user,
+    password: () => password, // a function, because an empty string would be replaced by PGPASSWORD
+    ssl: sslOf(address, host),
+    sslnegotiation: null,
+    connect_timeout: address.connectSeconds,
+    keep_alive: 30,
+    backoff: () => 0,
+    max: 1,
+    max_pipeline: 1_000,
+    max_lifetime: null,
+    idle_timeout: 0,
+    prepare: true,
+    debug: false,
+    fetch_types: false,
+    publications: '',
+    connection: { application_name: `${address.applicationName}-${name}` },
+    // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which
+    // would end the process.
+    async socket() {
+      await null;
+      const closed = { code: 'CONNECTION_CLOSED' };
+      if (socket) return new Socket().destroy(Object.assign(new Error('reconnected'), closed));
+      socket = dial(host);
+      return socket;
+    },
+    onclose: () => onEnd(client),
+    onnotice: (notice: postgres.Notice) =>
+      log.debug('database notice', { code: notice.code ?? '' }),
+  };
+  const sql = postgres(options);
+  const openOther = () => connect(address, host, name, log, () => {}, 'comparison');
+  const client: Client = {
+    ready: prepare(sql, address, host, purpose, openOther),
+    host,
+    calls: 0,
+    bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
+    async close(seconds) {
+      await sql.end({ timeout: seconds });
+      setTimeout(() => socket?.destroy(), GOODBYE_MS).unref();
+    },
+  };
+  client.ready.catch(() => onEnd(client));
+  return client;
+}
+
+const POOLED =
+  'a connection pooler or proxy does not keep the settings of a connection; set its pool mode to session, or connect to PostgreSQL directly';
+
+/**
+ * Applies the settings and reads them back. Not as startup parameters, which PgBouncer rejects or
+ * is told to ignore.
+ */
+async function prepare(
+  sql: Sql,
+  address: DatabaseAddress,
+  host: Host,
+  purpose: Purpose,
+  openOther: () => Client,
+) {
+  const wanted = settingsOf(address.limits.DATABASE_STATEMENT_TIMEOUT, purpose);
+  const text = JSON.stringify(wanted);
+  await sql`select set_config(key, value, false) from json_each_text(${text}::text::json)`;
+  const rows = await sql`
+    select pg_backend_pid() as pid, json_object_agg(key, current_setting(key)) as found,
+      json_build_object('read-write', current_setting('transaction_read_only') = 'off',
+        'primary', not pg_is_in_recovery(), 'any', true) as fits
+    from json_object_keys(${text}::text::json) as key`;
+  const [row] = rows;
+  const { target } = address;
+  if (!row?.fits[target]) {
+    const unfit = `the server at ${hostList([host])} is not ${target}`;
+    throw new Unavailable(`${unfit}, as target_session_attrs requires`, true);
+  }
+  const isKept = Object.entries(wanted).every(([key, value]) => row.found[key] === value);
+  if (!isKept) throw new Unavailable(POOLED, false);
+  // A pooler makes up the process id that it sends at the start of a connection.
+  const isPooled = rows.state.pid !== row.pid;
+  if (purpose === 'comparison' || !isPooled) return sql;
+  const other = openOther();
+  const late = sleep(COMPARISON_MS, null, { ref: false });
+  try {
+    const isShared = await Promise.race([sharesProcesses(sql, other.ready), late]);
+    if (isShared === false) return sql;
+    if (isShared) throw new Unavailable(POOLED, false);
+  } finally {
+    await other.close(0);
+  }
+  const problem = 'the connection pooler has too few connections; raise its pool size';
+  throw new Unavailable(problem, true);
+}
+
+/**
+ * Outside its session mode, a pooler gives a connection any server process for each transaction, so
+ * that settings and prepared statements are lost. Without other work, it is the process used last,
+ * or each process in turn.
+ */
+async function sharesProcesses(first: Sql, opening: Promise<Sql>) {
+  const second = await opening;
+  const ofFirst = new Set();
+  const ofSecond = new Set();
+  for (let round = 0; round < COMPARISONS; round += 1) {
+    ofFirst.add(await processId(first)).add(await processId(first));
+    ofSecond.add(await processId(second)).add(await processId(second));
+  }
+  const all = new Set([...ofFirst, ...ofSecond]);
+  return ofFirst.size > 1 || ofSecond.size > 1 || all.size < 2;
+}
+
+async function processId(sql: Sql) {
+  const [row] = await sql`select pg_backend_pid() as pid`.simple();
+  return row?.pid;
+}
+
+/** `postgres` reads `host` to check the certificate's name. */
+function dial({ name: host, port }: Host) {
+  const socket = Object.assign(new Socket(), { host });
+  return host.startsWith('/')
+    ? socket.connect(`${host}/.s.PGSQL.${port}`)
+    : socket.connect(port, host);
+}
+
+function sslOf({ sslmode, certificates }: DatabaseAddress, { name: host }: Host) {
+  // As libpq: a Unix socket needs no encryption, and no server offers it there.
+  if (sslmode === 'disable' || host.startsWith('/')) return false;
+  if (sslmode === 'prefer') return sslmode;
+  const own = certificates && { secureContext: certificates };
+  if (sslmode === 'require') return { rejectUnauthorized: false, ...own };
+  // For an IP address `postgres` gives no name, and Node would check the certificate for
+  // "localhost".
+  const verified = { rejectUnauthorized: true, host, ...own };
+  return sslmode === 'verify-ca' ? { ...verified, checkServerIdentity: () => undefined } : verified;
+}

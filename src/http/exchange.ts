@@ -1,0 +1,205 @@
+import { randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import type { BlockList } from 'node:net';
+import { describeError, Overloaded, Unavailable } from '../runtime/errors.ts';
+import type { Log } from '../runtime/log.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { clientAddress, networkOf } from './address.ts';
+import type { BodyReader } from './body-reader.ts';
+import { EARLY_ROUTES, PROBES } from './built-in-routes.ts';
+import type { Connection } from './connections.ts';
+import { Failure } from './errors.ts';
+import { renderAllow, type RenderedReply, renderSuccess } from './reply.ts';
+import type { RequestInfo, ResponseStyle, RouteMatcher } from './route.ts';
+import { hostOf, parseTarget } from './router.ts';
+
+export type ListenerOptions = Readonly<{
+  name: string;
+  host: string;
+  port: number;
+  /** Called for the first requests that are not for `/livez`. */
+  routes: () => Promise<RouteMatcher>;
+  style: ResponseStyle;
+  maxBodyBytes: number;
+  /** One for all listeners of a process. */
+  readBody: BodyReader;
+  trustedProxies: BlockList;
+  logProbes: boolean; // at the level info, which they would fill
+  log: Log;
+  metrics: Metrics;
+}>;
+
+/**
+ * W3C Trace Context, 3.2: version 00 has exactly these members, later ones may have more, and ff is
+ * invalid.
+ */
+const TRACEPARENT =
+  /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
+
+const NO_QUERY = new URLSearchParams();
+
+export function startExchange(
+  { headers, method = '' }: Pick<IncomingMessage, 'headers' | 'method'>,
+  connection: Connection,
+  trustedProxies: BlockList,
+): RequestInfo {
+  const { 'x-request-id': given, 'x-forwarded-for': forwarded, traceparent } = headers;
+  const isGiven = typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given);
+  const requestId = isGiven ? given : randomUUID();
+  const isFromProxy = connection.network === null;
+  const address = isFromProxy
+    ? clientAddress(connection.address, String(forwarded ?? ''), trustedProxies)
+    : connection.address;
+  return {
+    method,
+    headers,
+    requestId,
+    ids: { request_id: requestId, trace_id: TRACEPARENT.exec(String(traceparent ?? ''))?.[1] },
+    address,
+    network: connection.network ?? networkOf(address),
+    isFromProxy,
+    startedAt: performance.now(),
+    path: '',
+    query: NO_QUERY,
+    parameters: {},
+    route: '(none)',
+  };
+}
+
+/**
+ * For routes without a credential. Their largest valid body is a login with a password of 4,096
+ * characters.
+ */
+const MAX_ANONYMOUS_BODY = 8 * 1024;
+
+/** @returns what a request gets; throws what a handler throws */
+export function createAnswer({ routes, style, maxBodyBytes, readBody }: ListenerOptions) {
+  const loaded = { findRoute: EARLY_ROUTES }; // until the service is loaded
+
+  /** @param begin is called before a byte of the body is read */
+  return async (
+    info: RequestInfo,
+    request: IncomingMessage,
+    begin: () => void,
+  ): Promise<RenderedReply | Failure> => {
+    const { method, headers } = info;
+    const target = parseTarget(request.url ?? '');
+    if (!target) return new Failure('invalid_target');
+    const { authority, segments } = target;
+    const host = hostOf(request, authority);
+    if (host === null) {
+      return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
+    }
+
+    let match = loaded.findRoute(method, segments);
+    if (match instanceof Failure && loaded.findRoute === EARLY_ROUTES) {
+      loaded.findRoute = await routes();
+      match = loaded.findRoute(method, segments);
+    }
+    if (match instanceof Failure) {
+      const isOptions = method === 'OPTIONS' && match.code === 'method_not_allowed';
+      return isOptions ? renderAllow(match.details.headers) : match;
+    }
+    const { route, parameters } = match;
+    info.path = target.path;
+    info.query = target.query;
+    info.parameters = parameters;
+    info.route = `${route.method} ${route.pattern}`;
+    info.failurePage = route.failurePage;
+
+    // Before the credential is checked and before the request counts as an attempt.
+    const forwarded = info.isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [];
+    if (route.method !== 'GET' && isCrossSite(headers, [host, ...forwarded])) {
+      return new Failure('cross_site');
+    }
+
+    const limit =
+      route.security.length > 0 ? maxBodyBytes : Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY);
+    const outcome = await route.answer(info, (own = limit) =>
+      readBody(request, own, info.network, begin),
+    );
+    if (outcome instanceof Failure) return outcome;
+    return renderSuccess(outcome, route.success, style.wrapping, info.requestId);
+  };
+}
+
+/**
+ * Whether a page of another site sent the request, by the headers of browsers. Other clients send
+ * neither header.
+ * @param hosts under which this listener is known to the browser
+ */
+function isCrossSite(headers: IncomingHttpHeaders, hosts: readonly string[]) {
+  const { 'sec-fetch-site': site, origin } = headers;
+  if (site !== undefined) return site !== 'same-origin' && site !== 'none';
+  if (origin === undefined) return false;
+  // A proxy that terminates TLS changes the scheme, but the origin's scheme determines the default
+  // port.
+  const hostIn = (url: string) => (URL.canParse(url) ? new URL(url).host : null);
+  const own = hostIn(origin);
+  const scheme = origin.split('//', 1)[0];
+  return own === null || !hosts.some((host) => hostIn(`${scheme}//${host.trim()}`) === own);
+}
+
+/** @returns the reply for what a handler has thrown: never a message that is not ours */
+export function failureFor(
+  error: unknown,
+  { ids, route }: RequestInfo,
+  { log, style }: ListenerOptions,
+): Failure {
+  const fields = { ...ids, route, ...describeError(error) };
+  if (error instanceof Overloaded) {
+    log.limited('request rejected: overloaded', fields);
+    return new Failure('overloaded');
+  }
+  if (error instanceof Unavailable) {
+    log.error('dependency failed', fields);
+    return new Failure(style.unavailable);
+  }
+  log.error('internal error', fields);
+  return new Failure('internal');
+}
+
+/** Counts and logs the requests of one listener. */
+export function createRequestLog({ name, logProbes, log, metrics }: ListenerOptions) {
+  const { counter, histogram } = metrics;
+  const labels = ['service', 'route'];
+  const count = counter('gatehouse_requests_total', 'Requests answered.', [...labels, 'status']);
+  const countRejection = counter('gatehouse_requests_refused_total', 'Error replies.', [
+    ...labels,
+    'reason',
+  ]);
+  const countCredential = counter(
+    'gatehouse_credentials_refused_total',
+    'Credentials refused, by kind.',
+    ['service', 'credential'],
+  );
+  const observe = histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
+  return {
+    credentialRefused({ ids, route, address }: RequestInfo, credential: string): void {
+      countCredential([name, credential]);
+      log.limited('credential refused', { ...ids, route, ip: address, credential });
+    },
+
+    finished({ ids, method, route, address, startedAt, callerIds, reply }: RequestInfo): void {
+      const seconds = (performance.now() - startedAt) / 1000;
+      const status = reply?.status ?? 0;
+      if (reply?.reason) countRejection([name, route, reply.reason]);
+      count([name, route, String(status)]);
+      observe([name, route], seconds);
+      const duration_ms = Math.round(seconds * 1e5) / 100;
+      const write = PROBES.has(route) && !logProbes ? log.debug : log.info;
+      // By name: V8 takes microseconds for each member that follows a spread.
+      const { request_id, trace_id } = ids;
+      write('request', {
+        request_id,
+        trace_id,
+        method,
+        route,
+        status,
+        duration_ms,
+        ip: address,
+        ...callerIds,
+      });
+    },
+  };
+}

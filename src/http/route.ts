@@ -1,0 +1,232 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { type BodyRule, noBody } from './json-body.ts';
+import { type ErrorCode, Failure, type TextReply } from './errors.ts';
+import { createRouter } from './router.ts';
+import { noInput, noQuery, type Schema, validate } from './schema.ts';
+
+/** A request, and what is known of its reply. Plain data: no socket. */
+export interface RequestInfo {
+  readonly requestId: string;
+  /** Of the log lines about the request. */
+  readonly ids: Readonly<{ request_id: string; trace_id: string | undefined }>;
+  readonly method: string;
+  readonly headers: IncomingHttpHeaders;
+  /** The client's address, which trusted proxies may have forwarded. */
+  readonly address: string;
+  readonly network: string; // of the address; throttles count by it
+  /** Whether a trusted proxy sent the request, whose `X-Forwarded-` headers are believed. */
+  readonly isFromProxy: boolean;
+  readonly startedAt: number;
+
+  // Set once the route is found. Guards and handlers only read them.
+  path: string;
+  /** Decoded once. */
+  query: URLSearchParams;
+  /** The values of the pattern's parameters, percent-decoded. */
+  parameters: Readonly<Record<string, string>>;
+  /** Method and pattern of the route. Never the path, which may contain a credential. */
+  route: string;
+  failurePage?: FailurePage | undefined;
+
+  /** Of the caller, for the log. */
+  callerIds?: CallerIds | undefined;
+  /** Missing, logged as status 0, if the client left before there was a reply. */
+  reply?: Readonly<{ status: number; reason?: ErrorCode }>;
+}
+
+/** For a page: shows a failure to a person, as HTML. */
+type FailurePage = (failure: Failure) => TextReply;
+type CallerIds = Readonly<Record<string, string | undefined>>;
+
+/** A request whose credential and input were checked. */
+export type Call<Caller, Path, Search, Body> = Readonly<{
+  request: RequestInfo;
+  caller: Caller;
+  path: Path;
+  query: Search;
+  body: Body;
+}>;
+
+type Headers = Readonly<Record<string, string>>;
+
+/** A success is `{data, _meta}`, or the bare data. */
+export type Wrapping = 'data' | 'bare';
+
+/** How the replies of a service differ from those of the others. */
+export interface ResponseStyle {
+  readonly wrapping: Wrapping;
+  /** If a dependency fails: the specification requires 500 from identity; the others return 503. */
+  readonly unavailable: Extract<ErrorCode, 'service_failed' | 'unavailable'>;
+}
+
+/** A success. The service decides how it is wrapped, the route the status. */
+export type Reply<Data> =
+  | Readonly<{
+      data: Data;
+      pagination?: Readonly<Record<'page' | 'limit' | 'total' | 'total_pages', number>>;
+      links?: Headers;
+      headers?: Headers;
+    }>
+  /** A list of any length in batches, written as fast as the client reads. */
+  | { readonly items: AsyncIterable<Data> }
+  /** A stream continues until the client disconnects. */
+  | TextReply<string | Uint8Array | AsyncIterable<string>>;
+
+/**
+ * Turns a credential into a caller, before the body is read: an unauthenticated request must cost
+ * little.
+ */
+export interface Guard<Service, Caller> {
+  /** OpenAPI security schemes, any one of which suffices; empty if no credential is needed. */
+  readonly security: readonly string[];
+  readonly errors: readonly ErrorCode[];
+  check(request: RequestInfo, service: Service): Promise<Caller | Failure>;
+  /** Ids for the log, never a credential (ASVS 16.2.1). */
+  readonly idsOf?: (caller: Caller) => CallerIds;
+}
+
+/** Needs no credential. */
+export const anonymous: Guard<unknown, null> = {
+  security: [],
+  errors: [],
+  check: async () => null,
+};
+
+/**
+ * What most routes share. A query is rejected unless a row takes parameters or, by `noInput`,
+ * ignores them.
+ */
+export const routeDefaults = {
+  path: noInput,
+  query: noQuery,
+  body: noBody,
+  success: 200,
+  paged: 'never',
+  errors: [],
+} as const;
+
+/** A page or a description that anyone may read. Programs that share a link may add parameters. */
+export const publicRead = {
+  ...routeDefaults,
+  method: 'GET',
+  guard: anonymous,
+  query: noInput,
+  reply: null,
+} as const;
+
+/** One row of a route table. */
+type RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode> = Readonly<{
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** `/api/session/{session_id}/revoke`; a trailing slash does not matter. */
+  pattern: string;
+  summary: string;
+  guard: Guard<Service, Caller>;
+  path: Schema<Path>;
+  query: Schema<Search>;
+  body: BodyRule<Body>;
+  /** For callers that may send bodies of another size than MAX_BODY_BYTES. */
+  maxBodyBytes?: (caller: Caller, service: Service) => number | undefined;
+  success: 200 | 201;
+  /** What `data` holds; null if the document does not describe it. */
+  reply: Schema<Data> | null;
+  /** Whether the reply carries `_meta.pagination` and `_links`. */
+  paged: 'always' | 'if asked' | 'never';
+  /** What the handler itself may return. The compiler rejects any other code. */
+  errors: readonly Code[];
+  failurePage?: FailurePage;
+  handle(
+    call: Call<Caller, Path, Search, Body>,
+    service: Service,
+  ): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
+}>;
+
+/** A row without the types of its input, so that all rows fit in one table. */
+export interface Route<Service> extends Omit<
+  RouteDefinition<Service, unknown, unknown, unknown, unknown, unknown, ErrorCode>,
+  'guard' | 'maxBodyBytes' | 'handle'
+> {
+  readonly security: readonly string[];
+  /**
+   * Guard, then body, then schemas, then handler. `errors` has what each of them may return.
+   * @param readBody is called at most once, and only after the guard
+   */
+  answer(
+    request: RequestInfo,
+    service: Service,
+    readBody: ReadBody,
+  ): Promise<Reply<unknown> | Failure>;
+}
+
+type ReadBody = (maxBytes?: number) => Promise<Buffer | Failure>;
+
+/** How old the result of the guard may be, in milliseconds, when the handler starts. */
+const MAX_CALLER_AGE_MS = 500;
+const NO_BYTES = Buffer.alloc(0);
+
+export function route<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode = never>(
+  row: RouteDefinition<Service, Caller, Path, Search, Body, Data, Code>,
+): Route<Service> {
+  const { guard, body } = row;
+  const errors = new Set<ErrorCode>([
+    ...guard.errors,
+    ...body.errors,
+    ...row.errors,
+    'internal',
+    'overloaded',
+  ]);
+  if (row.method !== 'GET') errors.add('cross_site');
+  if (row.path !== noInput) errors.add('invalid_path');
+  if (row.query !== noInput) errors.add('invalid_query');
+  return {
+    ...row,
+    security: guard.security,
+    errors: [...errors],
+    async answer(request, service, readBody) {
+      let caller = await guard.check(request, service);
+      if (caller instanceof Failure) return caller;
+      request.callerIds = guard.idsOf?.(caller);
+      let bytes: Buffer | Failure = NO_BYTES;
+      if (body.schema) {
+        const unacceptable = body.accepts(request.headers);
+        if (unacceptable) return unacceptable;
+        const checkedAt = performance.now();
+        bytes = await readBody(row.maxBodyBytes?.(caller, service));
+        if (bytes instanceof Failure) return bytes;
+        // A slow body gives the caller's rights time to end.
+        const isSlow = performance.now() - checkedAt > MAX_CALLER_AGE_MS;
+        if (isSlow) caller = await guard.check(request, service);
+        if (caller instanceof Failure) return caller;
+      }
+      const path = validate(row.path, request.parameters, 'invalid_path');
+      if (path instanceof Failure) return path;
+      const query = validate(row.query, request.query, 'invalid_query');
+      if (query instanceof Failure) return query;
+      const parsed = body.parse(bytes);
+      if (parsed instanceof Failure) return parsed;
+      return row.handle({ request, caller, path, query, body: parsed }, service);
+    },
+  };
+}
+
+/**
+ * A router with its service bound, so that a listener does not need to know the type of the
+ * service.
+ */
+export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service) =>
+  createRouter(
+    routes.map((row) => ({
+      ...row,
+      answer: (request: RequestInfo, readBody: ReadBody) => row.answer(request, service, readBody),
+    })),
+  );
+
+export type RouteMatcher = ReturnType<typeof bindRoutes>;
+
+/**
+ * What the OpenAPI document says about a service, besides its routes. The version is that of the
+ * interface.
+ */
+export interface DocumentFacts
+  extends ResponseStyle, Readonly<Record<'title' | 'about' | 'version', string>> {
+  readonly securitySchemes: Readonly<Record<string, object>>;
+}

@@ -1,0 +1,251 @@
+import { isUuid } from '../runtime/text.ts';
+import { type ErrorCode, Failure, type FieldError } from './errors.ts';
+
+/** A JSON Schema, as in OpenAPI 3.0.3, with the keywords that are read again here. */
+export interface JsonSchema {
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly required?: readonly string[] | undefined;
+  readonly [keyword: string]: unknown;
+}
+
+/**
+ * One definition for both the check of an input and its JSON Schema, so that they cannot disagree.
+ */
+export interface Schema<T> {
+  readonly jsonSchema: JsonSchema;
+  /** Set if the member may be missing: `value` then takes its place. */
+  readonly missing?: { readonly value: T };
+  /**
+   * Reads an unknown value. `reject` gets every problem with its path, but never the value, which
+   * may be a secret. The result counts only if there is no problem.
+   */
+  read(input: unknown, at: string, reject: Reject): T | undefined;
+}
+
+type Reject = (path: string, message: string) => undefined;
+
+/** A reply must not be many times as long as its request. */
+const MAX_FIELD_ERRORS = 20;
+
+/** @param at the path of the input in its error */
+export function validate<T, Code extends ErrorCode>(
+  schema: Schema<T>,
+  input: unknown,
+  code: Code,
+  at = '',
+): T | Failure<Code> {
+  const errors: FieldError[] = [];
+  const value = schema.read(input, at, (path, message) => {
+    errors.push({ path, message });
+    return undefined;
+  });
+  if (value !== undefined && errors.length === 0) return value;
+  return new Failure(code, { fields: errors.slice(0, MAX_FIELD_ERRORS) });
+}
+
+/** A schema without parts. @param parse returns undefined for an invalid value */
+export const scalar = <T>(
+  jsonSchema: JsonSchema,
+  message: string,
+  parse: (input: unknown) => T | undefined,
+): Schema<T> => ({
+  jsonSchema,
+  read: (input, at, reject) => parse(input) ?? reject(at, message),
+});
+
+type Range = Readonly<{ min: number; max: number; description?: string }>;
+
+/**
+ * Well-formed text: a lone surrogate has no UTF-8 form, so it could neither be stored nor returned.
+ * Lengths are in UTF-16 units, as `maxLength` counts.
+ * @param limits `check` returns a further problem, or null
+ */
+export function text({
+  min = 0,
+  max,
+  description,
+  check = () => null,
+}: Partial<Range & { check: (text: string) => string | null }> = {}): Schema<string> {
+  const problemOf = (input: string) => {
+    if (input.length === 0 && min === 1) return 'must not be empty';
+    if (input.length < min) return `must have at least ${min} characters`;
+    if (max !== undefined && input.length > max) return `must have at most ${max} characters`;
+    return input.isWellFormed() ? check(input) : 'must not contain a lone surrogate';
+  };
+  return {
+    jsonSchema: { type: 'string', minLength: min || undefined, maxLength: max, description },
+    read(input, at, reject) {
+      if (typeof input !== 'string') return reject(at, 'must be a string');
+      const problem = problemOf(input);
+      return problem === null ? input : reject(at, problem);
+    },
+  };
+}
+
+/** PostgreSQL's `text` cannot hold U+0000. */
+export const withoutNul = (value: string): string | null =>
+  value.includes('\0') ? 'must not contain the character U+0000' : null;
+
+const UUID_NEEDED = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
+
+const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
+
+export const uuid = (description?: string): Schema<string> =>
+  scalar({ type: 'string', format: 'uuid', description }, UUID_NEEDED, (input) =>
+    typeof input === 'string' && isUuid(input.toLowerCase()) ? input.toLowerCase() : undefined,
+  );
+
+export const integer = ({ min, max, description }: Range): Schema<number> =>
+  scalar(
+    { type: 'integer', minimum: min, maximum: max, description },
+    `must be a whole number from ${min} to ${max}`,
+    (input) => {
+      if (typeof input !== 'number' || !Number.isInteger(input)) return undefined;
+      return input >= min && input <= max ? input : undefined;
+    },
+  );
+
+/** A whole decimal number in a query: digits only, so none of `1e3`, `0x10`, ` 1` and `1.0`. */
+export function decimal(range: Range): Schema<number> {
+  const { jsonSchema, read } = integer(range);
+  const numberIn = (input: unknown) =>
+    typeof input === 'string' && /^[0-9]{1,15}$/.test(input) ? Number(input) : null;
+  return { jsonSchema, read: (input, at, reject) => read(numberIn(input), at, reject) };
+}
+
+export const boolean = (): Schema<boolean> =>
+  scalar({ type: 'boolean' }, 'must be true or false', (input) =>
+    typeof input === 'boolean' ? input : undefined,
+  );
+
+export const oneOf = <W extends string>(...words: readonly W[]): Schema<W> =>
+  scalar({ type: 'string', enum: words }, `must be one of ${words.join(', ')}`, (input) =>
+    words.find((word) => word === input),
+  );
+
+/** A date and time in a reply (RFC 3339, in UTC), which is also the JSON of a `Date`. */
+export const dateTime = (description?: string): Schema<Date | string> => ({
+  ...text(),
+  jsonSchema: { type: 'string', format: 'date-time', description },
+});
+
+/** A date and time in a request (RFC 3339, with its offset). */
+export const timestamp = (description: string): Schema<Date> =>
+  scalar(
+    { type: 'string', format: 'date-time', description },
+    'must be a date and time, such as 2030-01-31T12:00:00Z',
+    (input) => {
+      const [whole = '', day = ''] = TIMESTAMP.exec(typeof input === 'string' ? input : '') ?? [];
+      const date = new Date(whole);
+      // JavaScript reads 30 February as 2 March, so the day is compared with itself.
+      const isReal =
+        !Number.isNaN(date.getTime()) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
+      // PostgreSQL reads neither year 0 nor years of five digits, which an offset can cause.
+      return isReal && /^(?!0000)\d{4}-/.test(date.toISOString()) ? date : undefined;
+    },
+  );
+
+export const nullable = <T>(schema: Schema<T>): Schema<T | null> => ({
+  jsonSchema: { ...schema.jsonSchema, nullable: true },
+  read: (input, at, reject) => (input === null ? null : schema.read(input, at, reject)),
+});
+
+export const list = <T>(schema: Schema<T>): Schema<T[]> => ({
+  jsonSchema: { type: 'array', items: schema.jsonSchema },
+  read(input, at, reject) {
+    if (!Array.isArray(input)) return reject(at, 'must be an array');
+    const values = input.map((item: unknown, index) => schema.read(item, `${at}/${index}`, reject));
+    return values.filter((value): value is T => value !== undefined);
+  },
+});
+
+/** A member that may be missing, and is then undefined. */
+export const optional = <T>(schema: Schema<T>): Schema<T | undefined> => ({
+  ...schema,
+  missing: { value: undefined },
+});
+
+/** A member that may be missing, and then has this value. */
+export const withDefault = <T>(schema: Schema<T>, value: T): Schema<T> => ({
+  ...schema,
+  jsonSchema: { ...schema.jsonSchema, default: value },
+  missing: { value },
+});
+
+/** The type that a schema reads. */
+export type Infer<S> = S extends Schema<infer T> ? T : never;
+
+export type Members = Readonly<Record<string, Schema<unknown>>>;
+export type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
+
+export const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
+  typeof input === 'object' && input !== null && !Array.isArray(input);
+
+/** @param rejected what an unknown name is called if it is rejected; null if it is ignored */
+function membersOf<M extends Members>(
+  members: M,
+  rejected: 'member' | 'parameter' | null,
+): Schema<Values<M>> {
+  const schemas = Object.entries(members);
+  const required = schemas.filter(([, schema]) => !schema.missing).map(([name]) => name);
+  const pathOf = (at: string, name: string) =>
+    rejected === 'parameter' ? name : pointer(at, name);
+  return {
+    jsonSchema: {
+      type: 'object',
+      properties: Object.fromEntries(schemas.map(([name, schema]) => [name, schema.jsonSchema])),
+      required: required.length > 0 ? required : undefined,
+      additionalProperties: rejected ? false : undefined,
+    },
+    read(input, at, reject) {
+      if (!isObject(input)) return reject(at, 'must be a JSON object');
+      for (const name of Object.keys(input)) {
+        if (!rejected || Object.hasOwn(members, name)) continue;
+        // The name is the client's own text, so it is cut short.
+        reject(pathOf(at, name.slice(0, 64)), `is not a known ${rejected}`);
+      }
+      const values = schemas.map(([name, { missing, read }]) => {
+        const given = Object.hasOwn(input, name) ? input[name] : undefined;
+        if (given !== undefined) return [name, read(given, pathOf(at, name), reject)];
+        if (missing) return [name, missing.value];
+        return [name, reject(pathOf(at, name), 'is required')];
+      });
+      // Each member was read by the schema of its name.
+      return Object.fromEntries(values) as Values<M>;
+    },
+  };
+}
+
+/**
+ * Unknown members are rejected where a misspelled optional member would silently change the
+ * outcome.
+ */
+export const object = <M extends Members>(
+  members: M,
+  unknown: 'ignored' | 'rejected' = 'ignored',
+): Schema<Values<M>> => membersOf(members, unknown === 'rejected' ? 'member' : null);
+
+/**
+ * The parameters of a query. One that is given twice is rejected: two readers might choose
+ * different values. So is an unknown one: a misspelled filter must not select everything.
+ */
+export function queryParameters<M extends Members>(members: M): Schema<Values<M>> {
+  const { jsonSchema, read } = membersOf(members, 'parameter');
+  return {
+    jsonSchema,
+    read(input, at, reject) {
+      const query = input instanceof URLSearchParams ? input : new URLSearchParams();
+      const repeated = Object.keys(members).filter((name) => query.getAll(name).length > 1);
+      for (const name of repeated) reject(name, 'must be given only once');
+      return read(Object.fromEntries(query), at, reject);
+    },
+  };
+}
+
+export const noQuery = queryParameters({});
+/** No input is expected, and any is ignored. */
+export const noInput: Schema<Record<never, never>> = { jsonSchema: {}, read: () => ({}) };
+
+/** A JSON pointer (RFC 6901). */
+export const pointer = (at: string, name: string) =>
+  `${at}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;

@@ -1,0 +1,110 @@
+import { decimal, withDefault } from '../http/schema.ts';
+import { type User, viewAudit, viewKey, viewSession, viewUser } from './model.ts';
+import { forbidden, type IdentityCall, may } from './policy.ts';
+import type { IdentityService } from './service.ts';
+import { type AuditEvent, listAudit } from './store/audit.ts';
+import { listKeys } from './store/keys.ts';
+import type { Page, PageOf } from './store/rows.ts';
+import { listSessions } from './store/sessions.ts';
+import { eachUser, listUsers } from './store/users.ts';
+
+/** The parameters of every paged list. */
+export const page = decimal({ min: 1, max: 1_000_000_000 });
+export const limit = decimal({ min: 1, max: 100 });
+const DEFAULT_LIMIT = 10;
+export const pageQuery = {
+  page: withDefault(page, 1),
+  limit: withDefault(limit, DEFAULT_LIMIT),
+};
+
+/**
+ * @param query with the other parameters of the list, which the links keep: path and query, or
+ * empty for none
+ */
+export function pageReply<Row, View>(
+  path: string,
+  query: Page & Readonly<Record<string, string | number | undefined>>,
+  { rows, total }: PageOf<Row>,
+  view: (row: Row) => View,
+) {
+  const { page, limit } = query;
+  const pages = Math.ceil(total / limit);
+  const linkTo = (number: number) => {
+    const parameters = new URLSearchParams();
+    for (const [name, value] of Object.entries({ ...query, page: number })) {
+      if (value !== undefined) parameters.set(name, String(value));
+    }
+    return `${path}?${parameters}`;
+  };
+  const links = {
+    first: linkTo(1),
+    last: linkTo(Math.max(1, pages)),
+    // Past the end, `prev` leads to the last page that exists.
+    prev: page > 1 ? linkTo(Math.max(1, Math.min(page - 1, pages))) : '',
+    next: page < pages ? linkTo(page + 1) : '',
+  };
+  return { data: rows.map(view), pagination: { page, limit, total, total_pages: pages }, links };
+}
+
+/**
+ * All users for a super administrator, otherwise the caller alone. A page only if one is requested.
+ */
+export async function users(
+  { caller, query, request }: IdentityCall<unknown, Record<'page' | 'limit', number | undefined>>,
+  { database }: IdentityService,
+) {
+  const mayListAll = may(caller, 'list every user');
+  const self = caller.user ? [caller.user] : [];
+  if (query.page === undefined && query.limit === undefined) {
+    return mayListAll ? { items: viewEach(eachUser(database)) } : { data: self.map(viewUser) };
+  }
+  const page = { page: query.page ?? 1, limit: query.limit ?? DEFAULT_LIMIT };
+  const own = { rows: page.page === 1 ? self : [], total: self.length };
+  const listed = mayListAll ? await listUsers(database, page) : own;
+  return pageReply(request.path, page, listed, viewUser);
+}
+
+async function* viewEach(batches: AsyncIterable<readonly User[]>) {
+  for await (const batch of batches) yield batch.map(viewUser);
+}
+
+type OfUser = Page & { user: string | undefined };
+
+export async function sessions(
+  {
+    caller,
+    query,
+    request,
+  }: IdentityCall<unknown, OfUser & { active: 'true' | 'false' | undefined }>,
+  service: IdentityService,
+) {
+  const { user, active } = query;
+  if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
+  // Without a filter, a super administrator gets all sessions and everyone else their own.
+  const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
+  if (userId === undefined) return forbidden(caller);
+  const isActive = active === undefined ? null : active === 'true';
+  const listed = await listSessions(service, query, userId, isActive);
+  return pageReply(request.path, query, listed, viewSession);
+}
+
+export async function keys(
+  { caller, query, request }: IdentityCall<unknown, OfUser>,
+  { database }: IdentityService,
+) {
+  const mayListAll = may(caller, 'list keys of every user');
+  const userId = query.user ?? (mayListAll ? null : (caller.user?.id ?? null));
+  if (!mayListAll && !may(caller, 'list keys of a user', userId)) return forbidden(caller);
+  return pageReply(request.path, query, await listKeys(database, query, userId), viewKey);
+}
+
+/** The audit trail, newest first. */
+export async function audit(
+  { caller, query, request }: IdentityCall<unknown, OfUser & { event: AuditEvent | undefined }>,
+  { database }: IdentityService,
+) {
+  if (!may(caller, 'read the audit trail')) return forbidden(caller);
+  const { user = null, event = null } = query;
+  const entries = await listAudit(database, query, user, event);
+  return pageReply(request.path, query, entries, viewAudit);
+}

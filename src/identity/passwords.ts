@@ -1,0 +1,156 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  createKdfParams,
+  MALFORMED,
+  prefixOf,
+  type ScryptCost,
+  stretch,
+  unpadded,
+} from '../crypto/scrypt.ts';
+import { equalDigests } from '../crypto/token.ts';
+import { type Limit, readThrottle, throttleKey } from '../db/throttle.ts';
+import { Failure } from '../http/errors.ts';
+import type { RequestInfo } from '../http/route.ts';
+import { Overloaded } from '../runtime/errors.ts';
+import { type Account, accountKey, mayLogIn } from './model.ts';
+import type { Caller } from './policy.ts';
+import { SCHEMA } from './migrations.ts';
+import type { IdentityService } from './service.ts';
+import { actorOf, type AuditEntry, auditFailedLogin } from './store/audit.ts';
+import { findAccount } from './store/users.ts';
+
+const HOUR = 3_600;
+/** Without a delay, a flood of throttled attempts would take the whole processor. */
+const DELAY_MS = 500;
+
+/**
+ * For the account from this network, the account, and the network. Names and networks are stored
+ * only as keyed digests.
+ */
+export function loginLimits(
+  secret: Buffer,
+  name: string,
+  network: string,
+): readonly [Limit, Limit, Limit] {
+  const key = (...parts: string[]) => throttleKey(secret, parts);
+  return [
+    { key: key('pair', name, network), mode: 'consecutive', attempts: 5, seconds: 12 * HOUR },
+    { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR },
+    { key: key('network', network), mode: 'window', attempts: 1_000, seconds: HOUR },
+  ];
+}
+
+type Checked = Account | Failure<'invalid_credentials' | 'too_many_requests'>;
+
+export const limitsOf = async (
+  service: IdentityService,
+  { network }: RequestInfo,
+  username: string,
+) => loginLimits(await service.throttleSecret(), accountKey(username), network);
+
+/**
+ * Checks the password of an account within the limits, for a login or, with a caller, for a change
+ * of the password. An unknown name, a wrong password and a closed account are counted, and get the
+ * same answer after the same work (ASVS 6.3.8). A throttled answer is delayed.
+ * @throws Overloaded if too many passwords wait to be hashed
+ */
+export async function checkPassword(
+  service: IdentityService,
+  request: RequestInfo,
+  caller: Caller | null,
+  username: string,
+  password: string,
+) {
+  const limits = await limitsOf(service, request, username);
+  const event = caller ? 'password.failed' : 'login.failed';
+  const failure = { event, actor: actorOf(caller, request) } as const;
+  try {
+    // Before the queue, so that a throttled attempt does not fill it. A network known to the
+    // account has priority: otherwise attempts from other networks could fill the queue.
+    const { wait, known } = await readThrottle(service.database, SCHEMA.name, limits);
+    const check = () => checkHash(service, username, password, limits, failure);
+    const checked = wait > 0 ? tooMany(wait) : await service.hashing.run(check, known);
+    const outcome = outcomeOf(checked);
+    service.countPasswordCheck([outcome]);
+    if (outcome === 'throttled') await delayAnswer(service);
+    return checked;
+  } catch (error) {
+    if (error instanceof Overloaded) await delayAnswer(service);
+    throw error;
+  }
+}
+
+function outcomeOf(checked: Checked) {
+  if (!(checked instanceof Failure)) return 'right';
+  return checked.code === 'too_many_requests' ? 'throttled' : 'wrong';
+}
+
+/** Beyond the limit of delayed answers, an answer is not delayed. */
+const delayAnswer = ({ delayedAnswers }: IdentityService) =>
+  delayedAnswers.run(() => sleep(DELAY_MS)).catch(() => {});
+
+/** Runs in a hashing slot. A failure is counted before it is returned. */
+async function checkHash(
+  { database, passwords }: IdentityService,
+  username: string,
+  password: string,
+  limits: readonly Limit[],
+  failure: AuditEntry,
+): Promise<Checked> {
+  // Others may have failed while this attempt was queued.
+  const { wait } = await readThrottle(database, SCHEMA.name, limits);
+  if (wait > 0) return tooMany(wait);
+
+  const account = await findAccount(database, accountKey(username));
+  const hash = account?.password_hash ?? decoyHash(passwords.cost);
+  const isRight = await verifyPassword(password, hash);
+  const detail = whyRejected(account, isRight);
+  if (account && detail === null) return account;
+
+  const entry = { ...failure, detail: detail ?? '' };
+  const state = await auditFailedLogin(database, entry, account?.id ?? null, limits);
+  return state.was_blocked ? tooMany(state.wait) : new Failure('invalid_credentials');
+}
+
+/** For the audit trail. The client gets the same answer for each. @returns null if it is right */
+function whyRejected(account: Account | null, isRight: boolean) {
+  if (!account) return 'no such user';
+  if (!account.password_hash) return 'no password';
+  if (!isRight) return 'wrong password';
+  if (account.password_expired) return 'password expired';
+  return mayLogIn(account) ? null : 'disabled';
+}
+
+const tooMany = (seconds: number) =>
+  new Failure('too_many_requests', { retryAfterSeconds: seconds });
+
+/** @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding */
+export const hashPassword = (password: string, cost: ScryptCost): Promise<string> =>
+  hashWith(password, createKdfParams(cost));
+
+/**
+ * Throws if the stored hash is malformed or costs too much. No password contains U+0000: HMAC, and
+ * so scrypt, pads a short key with zeros, and a password with U+0000 appended would have the same
+ * hash.
+ */
+export async function verifyPassword(password: string, stored: string): Promise<boolean> {
+  // The last of the 43 characters has two bits that are 0.
+  const [, kdfParams] = /^(.*)\$[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]$/.exec(stored) ?? [];
+  if (kdfParams === undefined) throw new Error(MALFORMED);
+  const hash = await hashWith(password, kdfParams);
+  return equalDigests(Buffer.from(hash), Buffer.from(stored)) && !password.includes('\0');
+}
+
+const hashWith = async (password: string, kdfParams: string) =>
+  `${kdfParams}$${unpadded(await stretch(password, kdfParams))}`;
+
+/** Whether the hash has another cost and should be replaced at the next successful login. */
+export const needsRehash = (stored: string, cost: ScryptCost): boolean =>
+  !stored.startsWith(prefixOf(cost));
+
+/**
+ * A hash that no password matches. Verifying against it takes as long as for a real one, for names
+ * without a user.
+ */
+export const decoyHash = (cost: ScryptCost): string =>
+  `${prefixOf(cost)}${'A'.repeat(22)}$${'A'.repeat(43)}`;

@@ -1,0 +1,111 @@
+import type { Database, Sql } from '../../db/pool.ts';
+import { type Actor, changeRows, changing, COMMAND_LINE, EVERYONE, insertAudit } from './audit.ts';
+import { revokeKeys } from './keys.ts';
+import { isOfUserSql } from './rows.ts';
+import { isOpenSql, isRevokedSql, sessionsSql } from './sessions.ts';
+
+/**
+ * For the session with this id as `x` and `s`: neither revoked by itself nor with others. In an
+ * update, PostgreSQL evaluates `x` again after a wait for its lock.
+ */
+const isNotRevokedSql = (sql: Sql, id: string) => sql`
+  x.id = ${id} and s.id = x.id and s.deleted_at is null and not x.revoked
+    and not ${isRevokedSql(sql)}`;
+
+/** @returns 1, or 0 if the session was revoked before, by itself or with others */
+export async function revokeSession(database: Database, actor: Actor, id: string, userId: string) {
+  const entry = { event: 'session.revoked', actor } as const;
+  const revoke = (sql: Sql) => sql`
+    update identity.sessions x set revoked = true, updated_at = now() from ${sessionsSql(sql)}
+    where ${isNotRevokedSql(sql, id)} returning x.id, x.user_id`;
+  return (await changeRows(database, entry, userId, revoke)) ?? 0;
+}
+
+/** Does nothing if the session has ended. */
+export async function logOutSession(database: Database, actor: Actor, id: string) {
+  const logOut = (sql: Sql) => sql`
+    update identity.sessions x set logged_out = true, updated_at = now() from ${sessionsSql(sql)}
+    where not x.logged_out and x.expires_at > now() and ${isNotRevokedSql(sql, id)}
+    returning x.id, x.user_id`;
+  await changeRows(database, { event: 'session.logged_out', actor }, null, logOut);
+}
+
+export const MAX_COUNT = 10_000;
+/** How many open sessions were ended; `MAX_COUNT + 1` means more, null means an unknown number. */
+export type EndedCount = number | null;
+
+/** Ends the sessions of one user or (null) of all. */
+export const revokeSessions = (database: Database, actor: Actor, userId: string | null) =>
+  changing(database, actor, userId ?? EVERYONE, (sql) => endSessions(sql, actor, userId));
+
+/**
+ * Ends the sessions of one user or (null) of all without touching them: each check compares their
+ * time of creation with `sessions_end_at`. The caller's transaction has locked the row of that
+ * value: a login that held the lock before has read an earlier clock, and one that waits for it
+ * reads the clock again. The value is never before the newest session: a failover may set the clock
+ * back, and then new sessions end at once until it catches up.
+ */
+export async function endSessions(sql: Sql, actor: Actor, userId: string | null) {
+  const { count, session_id: targetId, user_id, newest } = await countOpen(sql, userId);
+  const endSql = sql`sessions_end_at = greatest(sessions_end_at, clock_timestamp(),
+    ${newest}::text::timestamptz)`;
+  if (userId === null) await sql`update identity.global_revocation set ${endSql}`;
+  else await sql`update identity.users set ${endSql} where id = ${userId}`;
+  if (count !== 0) {
+    const entry = { event: 'session.revoked', actor, detail: countDetail(count) } as const;
+    const counted = Math.min(count ?? 0, MAX_COUNT);
+    await insertAudit(sql, entry, { userId: userId ?? user_id, targetId, count: counted });
+  }
+  return count;
+}
+
+function countDetail(count: EndedCount) {
+  if (count === null) return 'not counted';
+  return count > MAX_COUNT ? 'more than 10,000' : '';
+}
+
+/**
+ * `session_id` and `user_id`: if there is one session, and if all are of one user. `newest`: when
+ * the newest session, open or not, was created.
+ */
+type OpenSessions = Readonly<
+  { count: EndedCount } & Record<'session_id' | 'user_id' | 'newest', string | null>
+>;
+
+/**
+ * The number is only informative: if counting fails, the caller continues without. Without a
+ * connection, the rollback fails, too.
+ */
+async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions> {
+  await sql`savepoint counting`;
+  try {
+    const [open] = await sql<[OpenSessions]>`
+      select count(*)::int4 as count,
+        case when count(*) = 1 then (array_agg(id))[1] end as session_id,
+        case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
+        (select max(x.created_at)::text from identity.sessions x
+          where ${isOfUserSql(sql, userId)}) as newest
+      from (
+        select x.id, x.user_id from identity.sessions x
+        where ${isOfUserSql(sql, userId)} and ${isOpenSql(sql, userId, 0)} limit ${MAX_COUNT + 1}
+      ) open`;
+    return open;
+  } catch {
+    await sql`rollback to savepoint counting`;
+    return { count: null, session_id: null, user_id: null, newest: null };
+  }
+}
+
+/**
+ * Ends what was valid at the time of a backup and may have ended since: all sessions, recovery
+ * codes, which may have been used, and, if asked for, API keys.
+ */
+export async function endRestored(sql: Sql, withKeys: boolean) {
+  const entry = { event: 'key.revoked', actor: COMMAND_LINE, detail: 'after a restore' } as const;
+  await sql`select from identity.global_revocation for update`;
+  const sessions = await endSessions(sql, COMMAND_LINE, null);
+  const keys = withKeys ? await revokeKeys(sql, entry, sql`true`) : 0;
+  await sql`delete from identity.pending_sign_ins`;
+  const codes = await sql`delete from identity.recovery_codes`;
+  return { sessions, keys, codes: codes.count };
+}

@@ -1,0 +1,297 @@
+import type { SealedSecret } from '../../../crypto/service-secret.ts';
+import { sha256 } from '../../../crypto/token.ts';
+import { arrayLiteral } from '../../../db/sql.ts';
+import type { Database, Fragment, Sql } from '../../../db/pool.ts';
+import type { Account } from '../../model.ts';
+import { type Actor, audited, changing, insertAudit } from '../audit.ts';
+import { endSessions } from '../session-ends.ts';
+import type { Registered } from '../../factors/webauthn.ts';
+import { insertSignIn, type Tokens } from './sign-ins.ts';
+
+export type Passkey = Readonly<{
+  id: Buffer;
+  user_id: string;
+  name: string;
+  algorithm: number;
+  spki: Buffer;
+  is_backup_eligible: boolean;
+  created_at: Date;
+  last_used_at: Date | null;
+}>;
+
+const firstRow = async <Row>(rows: Promise<readonly Row[]>) => (await rows)[0] ?? null;
+const hasChanged = async (result: Promise<{ count: number }>) => (await result).count > 0;
+
+/** Seconds since 1970, by the clock that all replicas share. */
+export async function readClock(database: Database): Promise<number> {
+  const [row] = await database.read(
+    (sql) => sql<[{ now: number }]>`select extract(epoch from now())::float8 as now`,
+  );
+  return row.now;
+}
+
+/** The secret of an app. It is sealed for the user: in another user's row, it does not open. */
+export const findTotp = (database: Database, userId: string) =>
+  firstRow(
+    database.read(
+      (sql) => sql<SealedSecret[]>`
+      select *, user_id as id from identity.totp where user_id = ${userId}`,
+    ),
+  );
+
+export const countTotpByKey = (database: Database) =>
+  database.read(
+    (sql) => sql<Array<{ key_id: string; apps: number }>>`
+    select key_id, count(*)::int4 as apps from identity.totp group by key_id order by key_id`,
+  );
+
+/**
+ * Accepts each step once, and none before it (RFC 6238, 5.2; ASVS 6.5.1).
+ * @param sealed perhaps under another key
+ */
+export const consumeTotpStep = (
+  database: Database,
+  step: number,
+  given: SealedSecret,
+  { key_id, client_key, commitment, blob }: SealedSecret,
+) =>
+  hasChanged(
+    database.write(
+      (sql) => sql`
+      update identity.totp set last_step = ${step}, key_id = ${key_id}, client_key = ${client_key},
+        commitment = ${commitment}, blob = ${blob}
+      where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`,
+    ),
+  );
+
+/** @returns whether this was one of the user's codes; it is used up now */
+export async function consumeRecoveryCode(
+  database: Database,
+  actor: Actor,
+  userId: string,
+  code: Buffer,
+) {
+  const rows = await database.write((sql) =>
+    audited(
+      sql,
+      { event: 'recovery.used', actor },
+      sql`
+    delete from identity.recovery_codes where digest = ${code} and user_id = ${userId}
+    returning user_id as id, user_id`,
+    ),
+  );
+  return rows.length === 1;
+}
+
+export const auditWrongCode = (database: Database, actor: Actor, userId: string) =>
+  database.write((sql) =>
+    insertAudit(sql, { event: 'factor.failed', actor }, { userId, targetId: userId, count: 1 }),
+  );
+
+export const listPasskeys = (database: Database, userId: string): Promise<Passkey[]> =>
+  database.read(
+    (sql) => sql<Passkey[]>`
+    select * from identity.passkeys where user_id = ${userId} order by created_at limit 50`,
+  );
+
+export const findPasskey = (database: Database, id: Buffer) =>
+  firstRow(
+    database.read((sql) => sql<Passkey[]>`select * from identity.passkeys where id = ${id}`),
+  );
+
+/** @returns whether the challenge was not used before */
+export const consumeChallenge = (database: Database, challenge: Buffer) =>
+  hasChanged(
+    database.write(
+      (sql) => sql`
+      insert into identity.used_challenges (digest, expires_at)
+      values (${sha256(challenge.toString('hex'))}, now() + interval '10 minutes')
+      on conflict do nothing`,
+    ),
+  );
+
+/**
+ * If the counter did not grow, there may be a copy (WebAuthn, 6.1.1). Synchronized passkeys always
+ * send 0.
+ */
+export const recordPasskeyUse = (database: Database, id: Buffer, counter: number) =>
+  hasChanged(
+    database.write(
+      (sql) => sql`
+      update identity.passkeys set counter = ${counter}, last_used_at = now()
+      where id = ${id} and (counter < ${counter} or (counter = 0 and ${counter} = 0))`,
+    ),
+  );
+
+// --- Changes of the factors
+
+/**
+ * `tokens`: the new tokens of the session, because it has more proof now (ASVS 7.2.4); null without
+ * a session.
+ */
+export type Addition = Readonly<{
+  database: Database;
+  actor: Actor;
+  userId: string;
+  tokens: Tokens | null;
+}>;
+
+/**
+ * From now on, every login needs a factor.
+ * @returns the account's time of change; null if there is an app already
+ */
+export const addTotp = (
+  to: Addition,
+  { id, key_id, client_key, commitment, blob }: SealedSecret,
+  step: number,
+) =>
+  addFactor(
+    to,
+    'totp',
+    (sql) => sql`
+    insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
+    select ${id}, ${key_id}, ${client_key}, ${commitment}, ${blob}, ${step}
+    -- The password alone does not allow adding a factor beside another one.
+    where ${to.actor.caller !== null}
+      or exists (select from identity.users where id = ${id} and not second_factor)
+    on conflict do nothing returning user_id as id, user_id`,
+  );
+
+/** @returns null if the passkey is registered already, for any user */
+export const addPasskey = (
+  to: Addition,
+  name: string,
+  { id, key, counter, isBackupEligible }: Registered,
+) =>
+  addFactor(
+    to,
+    'passkey',
+    (sql) => sql`
+    insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
+    values (${id}, ${to.userId}, ${name}, ${key.algorithm}, ${key.spki}, ${counter},
+      ${isBackupEligible})
+    on conflict do nothing returning user_id as id, user_id`,
+  );
+
+function addFactor(
+  to: Addition,
+  factor: 'totp' | 'passkey',
+  insert: (sql: Sql) => Fragment,
+): Promise<Date | null> {
+  const { database, actor, userId, tokens } = to;
+  return changing(database, actor, userId, async (sql) => {
+    const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, insert(sql));
+    if (rows.length === 0) return null;
+    if (tokens) {
+      await sql`
+        update identity.sessions set token_digest = ${sha256(tokens.host)}, updated_at = now()
+        where id = ${actor.caller?.session?.id ?? null}`;
+      await insertSignIn(sql, tokens, `password, ${factor}`, null);
+    }
+    return applyFactorChange(sql, userId);
+  });
+}
+
+/** An added or removed factor ends pending sign-ins and, with the last one, the recovery codes. */
+async function applyFactorChange(sql: Sql, userId: string): Promise<Date> {
+  const [row] = await sql<[{ second_factor: boolean; updated_at: Date }]>`
+    update identity.users u set updated_at = now(), second_factor = exists (
+      select from identity.totp where user_id = u.id
+      union all select from identity.passkeys where user_id = u.id)
+    where id = ${userId} returning second_factor, updated_at`;
+  await sql`delete from identity.pending_sign_ins where user_id = ${userId}`;
+  if (!row.second_factor) await sql`delete from identity.recovery_codes where user_id = ${userId}`;
+  return row.updated_at;
+}
+
+/**
+ * An administrator removes all, and the user's sessions end.
+ * @param what a Buffer: the passkey with this id
+ */
+export async function removeFactors(
+  database: Database,
+  actor: Actor,
+  userId: string,
+  what: 'all' | 'totp' | Buffer,
+) {
+  const passkey = Buffer.isBuffer(what) ? what : null;
+  const detail = Buffer.isBuffer(what) ? 'passkey' : what;
+  const removed = await changing(database, actor, userId, async (sql) => {
+    const passkeys = await sql`
+      delete from identity.passkeys
+      where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
+    const apps = await sql`
+      delete from identity.totp where user_id = ${userId} and ${passkey === null}`;
+    const count = passkeys.count + apps.count;
+    if (count === 0) return 0;
+    await applyFactorChange(sql, userId);
+    const subject = { userId, targetId: userId, count };
+    await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
+    if (what === 'all') await endSessions(sql, actor, userId);
+    return count;
+  });
+  return removed ?? 0;
+}
+
+export const countRecoveryCodes = async (database: Database, userId: string): Promise<number> =>
+  (await database.read((sql) => sql`select from identity.recovery_codes where user_id = ${userId}`))
+    .count;
+
+export const replaceRecoveryCodes = (
+  database: Database,
+  actor: Actor,
+  userId: string,
+  digests: readonly Buffer[],
+) =>
+  changing(database, actor, userId, async (sql) => {
+    await sql`delete from identity.recovery_codes where user_id = ${userId}`;
+    await sql`
+      insert into identity.recovery_codes (digest, user_id)
+      select unnest(${arrayLiteral(digests)}::text::bytea[]), ${userId}`;
+    const subject = { userId, targetId: userId, count: digests.length };
+    await insertAudit(sql, { event: 'factor.added', actor, detail: 'recovery codes' }, subject);
+  });
+
+// --- A sign-in whose password was right
+
+/** A change of the password ends it. */
+export const insertPending = (database: Database, token: string, user: Account) =>
+  database.write(
+    (sql) => sql`
+    insert into identity.pending_sign_ins (token_digest, user_id, password_digest, expires_at)
+    values (${sha256(token)}, ${user.id}, ${sha256(user.password_hash ?? '')},
+      now() + interval '10 minutes')`,
+  );
+
+const isOpenSql = (sql: Sql, token: string): Fragment =>
+  sql`token_digest = ${sha256(token)} and attempts < 5 and expires_at > now()`;
+
+/**
+ * Counts an attempt before it is checked.
+ * @returns null without such a sign-in or an attempt left
+ */
+export const countPendingAttempt = (database: Database, token: string) =>
+  firstRow(
+    database.write(
+      (sql) => sql<Array<{ user_id: string; password_digest: Buffer }>>`
+      update identity.pending_sign_ins set attempts = attempts + 1 where ${isOpenSql(sql, token)}
+      returning user_id, password_digest`,
+    ),
+  );
+
+/** Writes nothing, because nothing limits such requests. @returns as above */
+export const findPending = (database: Database, token: string) =>
+  firstRow(
+    database.read(
+      (sql) => sql<Array<{ user_id: string }>>`
+      select user_id from identity.pending_sign_ins where ${isOpenSql(sql, token)}`,
+    ),
+  );
+
+/** @returns false if a concurrent request has ended the sign-in */
+export const removePending = (database: Database, token: string) =>
+  hasChanged(
+    database.write(
+      (sql) => sql`delete from identity.pending_sign_ins where token_digest = ${sha256(token)}`,
+    ),
+  );

@@ -1,0 +1,116 @@
+import { randomUUID } from 'node:crypto';
+import { sha256 } from '../../../crypto/token.ts';
+import { arrayLiteral } from '../../../db/sql.ts';
+import type { Database, Sql } from '../../../db/pool.ts';
+import { accountKey, type CallerSession, type User } from '../../model.ts';
+import { type Actor, changing } from '../audit.ts';
+import { countRows, type Page, type PageOf, userColumns } from '../rows.ts';
+import { endSessions } from '../session-ends.ts';
+import { callerColumns, callerOf, type CallerRow, sessionFinder } from '../sessions.ts';
+
+/**
+ * How and when a user signed in. `age` in seconds; `has_factor`: whether the user has a second one.
+ */
+type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
+export type ProvenSession = CallerSession & Proof;
+
+/**
+ * The tokens of a session: `host` for the portal, `domain` for the cookie that opens only `verify`.
+ */
+export type Tokens = Readonly<{ host: string; domain: string }>;
+
+/**
+ * Records how the session of these tokens was proved.
+ * @param at null: when the session began
+ */
+export const insertSignIn = (
+  sql: Sql,
+  { host, domain }: Tokens,
+  methods: string,
+  at: Date | null,
+) => sql`
+  insert into identity.sign_ins as p (session_id, domain_digest, methods, authenticated_at)
+  select id, ${sha256(domain)}, ${methods}, coalesce(${at}, created_at)
+  from identity.sessions where token_digest = ${sha256(host)}
+  on conflict (session_id) do update set domain_digest = excluded.domain_digest,
+    -- The user has just used a new factor. A passkey alone was sufficient proof.
+    methods = case p.methods when 'password' then excluded.methods else p.methods end`;
+
+/**
+ * Ends all sessions of the user of this one. A copy of it takes its place, with its end and how it
+ * was proved.
+ */
+export const endOtherSessions = (
+  database: Database,
+  actor: Actor,
+  { id, methods, at, user }: ProvenSession,
+  tokens: Tokens,
+) =>
+  changing(database, actor, user.id, async (sql) => {
+    await endSessions(sql, actor, user.id);
+    await sql`
+      insert into identity.sessions
+        (id, token_digest, user_id, ip, user_agent, expires_at,
+          created_at, updated_at, last_seen_at)
+      select ${randomUUID()}::uuid, ${sha256(tokens.host)}, user_id, ip, user_agent, expires_at,
+        at, at, at
+      from identity.sessions, clock_timestamp() as at where id = ${id}`;
+    await insertSignIn(sql, tokens, methods, at);
+  });
+
+/** A login through the API counts as a login by password. */
+const provenColumnsSql = (sql: Sql, idleSeconds: number) => sql`
+  coalesce(p.methods, 'password') as methods, coalesce(p.authenticated_at, s.created_at) as at,
+  extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
+  u.second_factor as has_factor, ${callerColumns(sql, idleSeconds)}`;
+const provenOf = (row: CallerRow & Proof): ProvenSession => ({
+  methods: row.methods,
+  age: row.age,
+  at: row.at,
+  has_factor: row.has_factor,
+  ...callerOf(row),
+});
+export const findByHostToken = sessionFinder('s.token_digest', provenColumnsSql, provenOf);
+export const findByDomainToken = sessionFinder('p.domain_digest', provenColumnsSql, provenOf);
+
+/** @returns when the user last signed in with another session than this one, or null */
+export async function findEarlierSignIn(database: Database, { id, user }: ProvenSession) {
+  const [row] = await database.list(
+    (sql) => sql<[{ at: Date | null }]>`
+    select max(created_at) as at from identity.sessions
+    where user_id = ${user.id} and id <> ${id} and deleted_at is null`,
+  );
+  return row.at;
+}
+
+/**
+ * By name, without deleted users.
+ * @param search a part of the username or the address; empty for all
+ */
+export function searchUsers(
+  database: Database,
+  search: string,
+  { page, limit }: Page,
+): Promise<PageOf<User>> {
+  return database.list(async (sql) => {
+    const key = accountKey(search);
+    const matchesSql = sql`x.deleted_at is null
+      and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0)`;
+    const rows = await sql<User[]>`
+      select ${userColumns(sql)} from identity.users u where u.id in (
+        select x.id from identity.users x where ${matchesSql}
+        order by x.username_key limit ${limit} offset ${(page - 1) * limit})
+      order by u.username_key`;
+    return { rows, total: await countRows(sql, 'users', matchesSql) };
+  });
+}
+
+/** By id, without erased users. */
+export async function findUsernames(database: Database, ids: ReadonlyArray<string | null>) {
+  const users = await database.read(
+    (sql) => sql<Array<{ id: string; username: string }>>`
+    select id, username from identity.users
+    where id = any (${arrayLiteral(ids)}::text::uuid[]) and username <> ''`,
+  );
+  return new Map(users.map(({ id, username }) => [id, username]));
+}

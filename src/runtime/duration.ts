@@ -1,0 +1,24 @@
+/** In seconds, as every duration whose name does not end with `Ms`. */
+export const DAY = 86_400;
+
+/** In milliseconds, the largest first. */
+export const UNITS_MS = {
+  w: 7 * DAY * 1_000,
+  d: DAY * 1_000,
+  h: 3_600_000,
+  m: 60_000,
+  s: 1_000,
+  ms: 1,
+} as const;
+export type Unit = keyof typeof UNITS_MS;
+
+/**
+ * Reads a whole number with its unit, such as `30s` or `7d`.
+ * @param units those that are accepted
+ * @returns milliseconds, or null for any other text
+ */
+export function parseDurationMs(text: string, units: readonly Unit[]): number | null {
+  const [, amount, given] = /^([0-9]{1,10})([a-z]+)$/.exec(text) ?? [];
+  const unit = units.find((one) => one === given);
+  return unit === undefined ? null : Number(amount) * UNITS_MS[unit];
+}

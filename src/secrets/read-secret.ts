@@ -1,0 +1,157 @@
+import { type BoundMetadata, deriveKeys, KEY_BYTES, type ServerKey } from '../crypto/envelope.ts';
+import { stretch } from '../crypto/scrypt.ts';
+import { fromBase64url } from '../crypto/text.ts';
+import { equalDigests } from '../crypto/token.ts';
+import { giveBackAttempts, takeAttempt } from '../db/throttle.ts';
+import type { RequestInfo } from '../http/route.ts';
+import { Failure } from '../http/errors.ts';
+import { type Infer, object, text } from '../http/schema.ts';
+import { passphraseSchema } from './manage-secrets.ts';
+import { SCHEMA } from './migrations.ts';
+import { isUnaltered, openWithPassphrase, type PassphraseSealed, unseal } from './sealing.ts';
+import { KEY_MISSING, limitOf, recordEvent, type SecretsService } from './service.ts';
+import { countFailedRead, findSecret, type StoredSecret, useUpRead } from './store/secrets.ts';
+
+export const clientKeySchema = text({
+  min: 1,
+  max: 256,
+  description: 'The encryption key that encrypt returned',
+});
+export const decryptRequestSchema = object({
+  secret: clientKeySchema,
+  passphrase: passphraseSchema('If the secret is locked with one'),
+});
+export type DecryptRequest = Infer<typeof decryptRequestSchema>;
+export const OPEN_ERRORS = [
+  'not_found',
+  'passphrase_needed',
+  'wrong_passphrase',
+  'too_many_requests',
+  'key_unknown',
+  'secret_damaged',
+  'unavailable',
+] as const;
+
+const ENDED = 'unknown or ended';
+const ALTERED = 'a stored secret has been altered: swapped, truncated or edited';
+/** The same for an unknown id, a wrong key, and an expired, deleted or used-up secret. */
+const NOT_FOUND = new Failure('not_found', {
+  message:
+    'No secret can be opened with this id and key. Check both for typing mistakes; ' +
+    'otherwise it has expired, was deleted or has been read as often as allowed.',
+});
+const MALFORMED = new Failure('not_found', {
+  message: 'This is not a key. A key has 43 characters of A-Z a-z 0-9 - _. Copy all of it again.',
+});
+
+/**
+ * The order matters:
+ * 1. The text is decrypted in memory: a damaged row or a wrong passphrase uses nothing up. An
+ *    altered row is reported before its expiry is believed, and its expiry before a wrong key.
+ * 2. One statement uses up the read and updates the receipt: a read that cannot be recorded does
+ *    not happen.
+ * 3. The text is returned only after that commit: a crash may lose a read but never returns one
+ *    twice.
+ */
+export async function readSecret(
+  service: SecretsService,
+  request: RequestInfo,
+  id: string,
+  { secret, passphrase }: DecryptRequest,
+) {
+  const { database, openingKeys } = service;
+  /** Counted in the receipt, and logged with its reason. */
+  const failedRead = async (
+    reason: string,
+    failure: Failure<'not_found' | 'wrong_passphrase'> = NOT_FOUND,
+  ) => {
+    const key_id = await countFailedRead(database, id);
+    recordEvent(service, 'read failed', { id, key_id }, request, reason);
+    return failure;
+  };
+  const clientKey = fromBase64url(secret);
+  if (clientKey?.length !== KEY_BYTES) return failedRead('malformed key', MALFORMED);
+  const row = await findSecret(database, id);
+  if (!row) return failedRead(ENDED);
+  const { key_id, commitment, expires_at, max_reads, expired } = row;
+  const serverKey = openingKeys.find((key) => key.id === key_id);
+  if (!serverKey) {
+    const isKeyIdEdited = openingKeys.some((key) =>
+      equalDigests(commitment, deriveKeys(key, clientKey, id).commitment),
+    );
+    if (isKeyIdEdited) return serverFailure('secret_damaged', ALTERED, service, row);
+    return expired ? failedRead(ENDED) : serverFailure('key_unknown', KEY_MISSING, service, row);
+  }
+  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
+  if (!isUnaltered(serverKey, metadata, row, row.tag))
+    return serverFailure('secret_damaged', ALTERED, service, row);
+  if (expired) return failedRead(ENDED);
+  const keys = deriveKeys(serverKey, clientKey, id);
+  if (!equalDigests(commitment, keys.commitment)) return failedRead('wrong key');
+  const content = unseal(serverKey, clientKey, metadata, row, keys);
+  if (!content) return serverFailure('secret_damaged', ALTERED, service, row);
+  const text = Buffer.isBuffer(content)
+    ? content
+    : await unlock(service, { serverKey, clientKey, metadata, content }, passphrase, request);
+  if (text instanceof Failure)
+    return text.code === 'wrong_passphrase' ? failedRead('wrong passphrase', text) : text;
+  const isFirst = await useUpRead(database, { id, commitment });
+  if (!isFirst) return failedRead('another reader was first');
+  recordEvent(service, 'read', row, request);
+  return { data: { password: text.toString('utf8') } };
+}
+
+/** Logged as an error: the operator must act. */
+const serverFailure = (
+  code: 'secret_damaged' | 'key_unknown',
+  message: string,
+  { log }: SecretsService,
+  { id, key_id }: StoredSecret,
+) => {
+  log.error(message, { secret_id: id, key_id });
+  return new Failure(code);
+};
+
+/** A secret whose key was right. */
+type LockedSecret = Readonly<{
+  serverKey: ServerKey;
+  clientKey: Buffer;
+  metadata: BoundMetadata;
+  content: PassphraseSealed;
+}>;
+
+/**
+ * Counts an attempt under each limit before it is made, and gives it back unless the passphrase was
+ * wrong. So any number of simultaneous attempts stays within the limits.
+ */
+async function unlock(
+  { database, hashing, tryInTurn }: SecretsService,
+  { serverKey, clientKey, metadata, content }: LockedSecret,
+  passphrase: string | undefined,
+  { network }: RequestInfo,
+) {
+  if (passphrase === undefined) return new Failure('passphrase_needed');
+  const { id } = metadata;
+  // By the key of the row: during a rotation, replicas with different current keys share the
+  // counts.
+  const limits = [limitOf(serverKey, 'network', id, network), limitOf(serverKey, 'secret', id)];
+  return tryInTurn(id, async () => {
+    const taken: Buffer[] = [];
+    let isWrong = false;
+    try {
+      for (const limit of limits) {
+        const wait = await takeAttempt(database, SCHEMA.name, limit);
+        if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
+        taken.push(limit.key);
+      }
+      const stretched = await hashing.run(() => stretch(passphrase, content.kdfParams));
+      const text = openWithPassphrase(serverKey, clientKey, metadata, content, stretched);
+      isWrong = text === null;
+      return text ?? new Failure('wrong_passphrase');
+    } finally {
+      // If this fails, the attempt counts until its window ends.
+      if (!isWrong && taken.length > 0)
+        await giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
+    }
+  });
+}

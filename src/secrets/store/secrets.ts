@@ -1,0 +1,296 @@
+import type { ServerKey } from '../../crypto/envelope.ts';
+import { LOCKED } from '../sealing.ts';
+import { sharedStatement } from '../../db/share-statement.ts';
+import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../db/sql.ts';
+import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
+import {
+  boolean,
+  dateTime,
+  type Infer,
+  integer,
+  nullable,
+  object,
+  oneOf,
+  uuid,
+} from '../../http/schema.ts';
+
+type KeyId = Readonly<{
+  id: string;
+  key_id: string; // the server secret it was encrypted under
+}>;
+export type StoredSecret = KeyId &
+  Readonly<{
+    commitment: Buffer;
+    blob: Buffer;
+    tag: Buffer | null; // null only in a row that was altered
+    expires_at: Date | null;
+    max_reads: number | null;
+  }>;
+
+export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+const status = oneOf('stored', 'read', 'expired', 'deleted');
+export const receiptSchema = object({
+  id: uuid(),
+  status,
+  created_at: dateTime(),
+  expires_at: nullable(dateTime()),
+  max_reads: nullable(count),
+  reads: count,
+  last_read_at: nullable(dateTime()),
+  failed_reads: count,
+});
+export type Receipt = Infer<typeof receiptSchema>;
+
+/** What the holder of a link may know, also after the end of the secret. */
+export const linkSchema = object({
+  status,
+  passphrase: boolean(),
+  reads: count,
+  max_reads: nullable(count),
+  expires_at: nullable(dateTime()),
+  ended_at: nullable(dateTime()),
+});
+type Link = Infer<typeof linkSchema> & Pick<StoredSecret, 'key_id' | 'commitment'>;
+
+const readableSql = (sql: Sql): Fragment =>
+  sql`blob is not null and (expires_at is null or expires_at > now())`;
+/**
+ * The content is removed with the end, so that nothing is left to decrypt. The commitment
+ * recognizes its link.
+ */
+const noContentSql = (sql: Sql): Fragment => sql`blob = null, tag = null`;
+
+const statusSql = (sql: Sql): Fragment =>
+  sql`coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end)`;
+
+/**
+ * The time in so many seconds, by the database's clock, which decides every expiry. In whole
+ * milliseconds, because the ciphertext is bound to the result.
+ */
+export const timeIn = sharedStatement(async (database: Database, seconds: readonly number[]) => {
+  const [{ now }] = await database.read(
+    (sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`,
+  );
+  return seconds.map((wait) => new Date(now.getTime() + wait * 1000));
+});
+
+type NewSecret = StoredSecret & Readonly<{ creator: string | null }>;
+
+export const insertSecret = sharedStatement(
+  async (database: Database, secrets: readonly NewSecret[], locks?: Locks) => {
+    // `stringify` alone is faster than `jsonRows`, and no text here has lone surrogates.
+    const rows = JSON.stringify(
+      secrets.map((secret) => ({
+        ...secret,
+        commitment: hexBytes(secret.commitment),
+        blob: secret.blob.toString('base64'), // shorter than in hexadecimal
+        tag: secret.tag && hexBytes(secret.tag),
+      })),
+    );
+    await database.write(
+      (sql) => sql`
+      insert into secrets.secrets
+        (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)
+      select id, key_id, commitment, decode(blob, 'base64'), tag, expires_at, max_reads, creator
+      from json_to_recordset(${rows}::text::json) as given (
+        id uuid, key_id text, commitment bytea, blob text, tag bytea, expires_at timestamptz,
+        max_reads int4, creator text)`,
+      locks,
+    );
+    return secrets.map(() => undefined);
+  },
+  { bytesOf: ({ blob }) => blob.length },
+);
+
+/** The row while it has its content. Uses nothing up. */
+export const findSecret = sharedStatement(async (database: Database, ids: readonly string[]) => {
+  const rows = await database.read(
+    (sql) => sql<Array<StoredSecret & { readonly expired: boolean }>>`
+    select id, key_id, commitment, blob, tag, expires_at, max_reads,
+      coalesce(expires_at <= now(), false) as expired
+    from secrets.secrets where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`,
+  );
+  return alignToKeys(ids, rows, ({ id }) => id);
+});
+
+/**
+ * Finds, checks and uses up one read and updates the receipt, in one statement. Of any number of
+ * simultaneous readers, as many succeed as there are reads left. A statement updates a row once, so
+ * readers of one secret never share one.
+ * @returns whether this reader succeeded
+ */
+export const useUpRead = sharedStatement(
+  async (
+    database: Database,
+    readers: ReadonlyArray<Readonly<{ id: string; commitment: Buffer }>>,
+    locks?: Locks,
+  ) => {
+    // Sorted, so that two replicas rarely deadlock; a deadlock is retried.
+    const sorted = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
+    const ids = arrayLiteral(sorted.map(({ id }) => id));
+    const commitments = arrayLiteral(sorted.map(({ commitment }) => commitment));
+    const updated = await database.write((sql) => {
+      const isLastSql = sql`reads + 1 >= max_reads`; // null without a limit
+      return sql<Array<{ id: string }>>`
+        update secrets.secrets set reads = reads + 1, last_read_at = now(),
+          blob = case when ${isLastSql} then null else blob end,
+          tag = case when ${isLastSql} then null else tag end,
+          ending = case when ${isLastSql} then 'read' end,
+          ended_at = case when ${isLastSql} then now() end
+        from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[]) as reader (reader_id, sent)
+        where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = sent
+          and (max_reads is null or reads < max_reads) and ${readableSql(sql)}
+        returning id`;
+    }, locks);
+    const succeeded = new Set(updated.map(({ id }) => id));
+    return readers.map(({ id }) => succeeded.has(id));
+  },
+  { keyOf: ({ id }) => id },
+);
+
+/** @returns the key id of the secret, or null if there is no such secret */
+export async function countFailedRead(database: Database, id: string) {
+  const [row] = await database.write(
+    (sql) => sql<Array<{ key_id: string }>>`
+    update secrets.secrets set failed_reads = failed_reads + 1 where id = ${id} returning key_id`,
+  );
+  return row?.key_id ?? null;
+}
+
+/** @param creator null for every secret, otherwise only secrets of this creator */
+export async function findReceipt(database: Database, id: string, creator: string | null) {
+  const [row] = await database.read(
+    (sql) => sql<Receipt[]>`
+    select id, ${statusSql(sql)} as status, created_at, expires_at, max_reads,
+      reads::float8 as reads, last_read_at, failed_reads::float8 as failed_reads
+    from secrets.secrets where id = ${id} and (${creator}::text is null or creator = ${creator})`,
+  );
+  return row ?? null;
+}
+
+export async function findLink(database: Database, id: string) {
+  const [row] = await database.read(
+    (sql) => sql<Link[]>`
+    select key_id, commitment, ${statusSql(sql)} as status,
+      coalesce(get_byte(blob, 0) = ${LOCKED}, false) as passphrase,
+      reads::float8 as reads, max_reads, expires_at,
+      coalesce(ended_at, case when expires_at <= now() then expires_at end) as ended_at
+    from secrets.secrets where id = ${id}`,
+  );
+  return row ?? null;
+}
+
+/**
+ * Idempotent.
+ * @returns null if the secret does not exist, was read as often as allowed, or has expired
+ */
+export async function deleteSecret(database: Database, id: string, creator: string | null) {
+  const [row] = await database.write(
+    (sql) => sql<Array<KeyId & { readonly is_new: boolean }>>`
+    update secrets.secrets set ${noContentSql(sql)}, ending = 'deleted',
+      ended_at = coalesce(ended_at, now())
+    where id = ${id} and (ending = 'deleted' or (${readableSql(sql)}))
+      and (${creator}::text is null or creator = ${creator})
+    returning id, key_id, ended_at = now() as is_new`,
+  );
+  return row ?? null;
+}
+
+/** Readable secrets in Base64url, with an id greater than `after`, sorted by id. */
+export async function listSecrets(database: Database, after: string, limit: number) {
+  const rows = await database.list(
+    (sql) => sql<Array<{ id: string; blob: Buffer }>>`
+    select id, blob from secrets.secrets where id > ${after} and ${readableSql(sql)}
+    order by id limit ${limit}`,
+  );
+  // In SQL this takes ten times as long as the rest.
+  return rows.map(({ id, blob }) => ({ id, secret: blob.toString('base64url') }));
+}
+
+/**
+ * Removes the content of expired secrets. Replicas may run it at once: each row is returned to one
+ * of them.
+ */
+export const expireSecrets = (database: Database, limit: number) =>
+  database.write(
+    (sql) => sql<KeyId[]>`
+    update secrets.secrets set ${noContentSql(sql)}, ending = 'expired', ended_at = expires_at
+    where blob is not null and id = any (array(
+      select id from secrets.secrets where blob is not null and expires_at <= now()
+      order by expires_at limit ${limit}))
+    returning id, key_id`,
+  );
+
+/** Removes receipts of secrets that ended more than `seconds` ago. @returns how many */
+export const removeReceipts = (database: Database, seconds: number, limit: number) =>
+  removeBatch(
+    database,
+    'secrets.secrets',
+    'id',
+    (sql) => sql`
+      select id from secrets.secrets
+      where blob is null and ended_at <= now() - make_interval(secs => ${seconds})
+      order by ended_at limit ${limit}`,
+  );
+
+/**
+ * Deletes the secrets that may have been used up since a backup: those with a limit of reads, or
+ * all.
+ */
+export const deleteRestored = (sql: Sql, all: boolean) => sql`
+  update secrets.secrets set ${noContentSql(sql)}, ending = 'deleted', ended_at = now()
+  where ${readableSql(sql)} and (max_reads is not null or ${all})`;
+
+/**
+ * Records that this server secret is in use.
+ * @returns true if it is new and others were in use before
+ */
+export async function rememberKey(database: Database, keyId: string) {
+  const [row] = await database.write(
+    (sql) => sql<Array<{ others: boolean }>>`
+    insert into secrets.server_keys (key_id) values (${keyId}) on conflict do nothing
+    returning exists (select from secrets.server_keys) as others`,
+  );
+  return row?.others ?? false;
+}
+
+/**
+ * The server secrets that are configured or were ever used with this database, by key id, and how
+ * many readable secrets need each. `missing`: not configured, though secrets need it. `retired`:
+ * neither configured nor needed. `unknown`: no server secret is configured at all.
+ * @param current null if SERVER_SECRET is not set, which only a command allows
+ * @param most counts no more for each key, so that the cost does not grow with their number; null
+ * for no limit
+ */
+export function listKeys(
+  database: Database,
+  current: ServerKey | null,
+  previous: readonly ServerKey[],
+  most: number | null,
+) {
+  const keys = current ? [current, ...previous] : previous;
+  const configured = new Set(keys.map(({ id }) => id));
+  type KeyCount = Readonly<{
+    key_id: string;
+    first_used_at: Date | null;
+    secrets: number;
+    state: 'current' | 'previous' | 'unknown' | 'missing' | 'retired';
+  }>;
+  // Keys without secrets are included: a rotation begins with configuring the new one on every
+  // replica.
+  return database.list(
+    (sql) => sql<KeyCount[]>`
+    select key_id, first_used_at, secrets,
+      case when key_id = ${current?.id ?? null}::text then 'current'
+        when configured.key_id is not null then 'previous'
+        when ${configured.size === 0} then 'unknown'
+        when secrets > 0 then 'missing' else 'retired' end as state
+    from secrets.server_keys used
+    full join unnest(${arrayLiteral([...configured])}::text::text[]) as configured (key_id)
+    using (key_id) cross join lateral (select count(*)::int4 as secrets from (
+      select from secrets.secrets s
+      where s.key_id = coalesce(used.key_id, configured.key_id) and ${readableSql(sql)}
+      limit ${most}::int8) one) counted
+    order by first_used_at, key_id`,
+  );
+}

@@ -1,0 +1,209 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Writable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Database } from './db/pool.ts';
+import { type DatabaseSchema, isCurrent, migrate, requireCurrent } from './db/schema.ts';
+import { createBodyReader } from './http/body-reader.ts';
+import type { ResponseStyle, RouteMatcher } from './http/route.ts';
+import { close, createListener, listen } from './http/server.ts';
+import type { ServiceContext } from './runtime/context.ts';
+import { codeOf, describeError, StartupError, Unavailable } from './runtime/errors.ts';
+import { type Job, startJobs } from './runtime/jobs.ts';
+import { createLimiter } from './runtime/limiter.ts';
+import { createLineWriter, createLog, type Log } from './runtime/log.ts';
+import { noMetrics } from './runtime/metrics.ts';
+import { formatLine } from './runtime/text-log.ts';
+import type { Shared } from './settings.ts';
+
+/** What a service's `start` returns. */
+export type Service = Readonly<{
+  routes: RouteMatcher;
+  /** Null for a service that stores nothing. */
+  storage: Readonly<{ database: Database; schema: DatabaseSchema }> | null;
+  /** What must happen exactly once, whichever of any number of replicas does it. */
+  firstRun: () => Promise<void>;
+  jobs: readonly Job[];
+  /** Continuous work that begins once the service is ready. */
+  startWork?: () => Work;
+  /** @throws StartupError if that work could not begin */
+  checkWork?: () => void;
+}>;
+type Work = { stop(graceMs: number): Promise<void> };
+
+/** A service with its settings bound, so that different services fit one list. */
+export type ConfiguredService = Readonly<{
+  name: string;
+  host: string;
+  port: number;
+  style: ResponseStyle;
+  logFields: Readonly<Record<string, string>>;
+  /** Loads the modules of the service and assembles it. */
+  start: (context: ServiceContext) => Promise<Service>;
+}>;
+
+/**
+ * Where the process writes: log lines and events as JSON on one stream, announcements as plain text
+ * on the other.
+ */
+export interface Output {
+  readonly stdout: Writable & { readonly isTTY?: boolean };
+  readonly stderr: NodeJS.WritableStream;
+}
+
+/** How many callers of one service may wait for a password hash. */
+const HASHES_WAITING = 32;
+
+export type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
+
+/** What all services of a process share. */
+export async function createProcessContext(shared: Shared, output: Output) {
+  const { stdout } = output;
+  const isText = shared.LOG_FORMAT === 'auto' ? stdout.isTTY : shared.LOG_FORMAT === 'text';
+  const lines = createLineWriter(stdout, isText ? formatLine : undefined);
+  const log = createLog(shared.LOG_LEVEL, lines.write);
+  const prometheus = shared.METRICS_PORT === null ? null : await import('./runtime/prometheus.ts');
+  const metrics = prometheus?.createMetrics() ?? noMetrics;
+  const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
+  const runningHelp = 'Password hashes being computed.';
+  const waitingHelp = 'Password hashes waiting for a slot.';
+  metrics.gauge('gatehouse_password_hashes_running', runningHelp, {}, hashing.running);
+  metrics.gauge('gatehouse_password_hashes_waiting', waitingHelp, {}, hashing.waiting);
+  const stopping = new AbortController();
+  return { shared, output, log, lines, metrics, hashing, stopping, readBody: createBodyReader() };
+}
+
+export type ServiceRunner = ReturnType<typeof createServiceRunner>;
+
+/** Starts and stops one service of the process. */
+export function createServiceRunner(configured: ConfiguredService, context: ProcessContext) {
+  const { name, host, logFields } = configured;
+  const { shared, metrics, readBody } = context;
+  const stopping = context.stopping.signal;
+  const log = context.log.with({ service: name, ...logFields });
+  const background: Work[] = [];
+  const state: State = { loading: null, isPrepared: false };
+  const isServing = () => state.isPrepared && !stopping.aborted;
+  const load = () => {
+    state.loading ??= configured.start(createServiceContext(context, log, isServing));
+    return state.loading;
+  };
+  const listener = createListener({
+    ...configured,
+    log,
+    metrics,
+    readBody,
+    routes: async () => (await load()).routes,
+    maxBodyBytes: shared.MAX_BODY_BYTES,
+    trustedProxies: shared.TRUSTED_PROXIES,
+    logProbes: shared.LOG_PROBES,
+  });
+
+  /** May be called again after a failure. */
+  async function prepareOnce(): Promise<void> {
+    const { storage, firstRun, jobs, startWork } = await load();
+    if (storage) await ensureSchema(storage, shared.MIGRATE);
+    await firstRun();
+    if (stopping.aborted) return;
+    background.push(startJobs(jobs, log, metrics));
+    if (startWork) background.push(startWork());
+    state.isPrepared = true;
+    log.info('ready');
+  }
+  return {
+    name,
+    /** @throws StartupError with what the operator can do, if the port is not available */
+    async listen(): Promise<number> {
+      const port = await listen(listener);
+      log.info('listening', { host, port });
+      return port;
+    },
+    /** Loads its modules, which `/livez` does not need. */
+    load,
+    /** Schema, first run and background work. @throws StartupError if the database rejects it */
+    prepare: () => retryUntilAvailable(prepareOnce, name, log, stopping),
+    /** Requests in flight finish, background work stops at a safe point, then connections close. */
+    async stop(graceMs = 0): Promise<void> {
+      await Promise.all([
+        close(listener, graceMs),
+        ...background.map((work) => work.stop(graceMs)),
+      ]);
+      // Whoever loaded it has reported a failure.
+      const service = await state.loading?.catch(() => null);
+      await service?.storage?.database.close();
+    },
+  };
+}
+
+/** `loading` is null before the first request or preparation. */
+type State = { loading: Promise<Service> | null; isPrepared: boolean };
+
+function createServiceContext(
+  { shared, metrics, hashing, output }: ProcessContext,
+  log: Log,
+  isServing: () => boolean,
+): ServiceContext {
+  return {
+    log,
+    metrics,
+    hashing: hashing.share(),
+    site: shared,
+    isServing,
+    announce(line) {
+      output.stderr.write(`${line}\n`);
+    },
+    async handOut(name, secret) {
+      const directory = shared.FIRST_CREDENTIALS_DIR;
+      return directory === null ? secret : writeCredential(join(directory, name), secret);
+    },
+    stdout: output.stdout,
+  };
+}
+
+/**
+ * What is printed stays in the log of a container (ASVS 16.2.5).
+ * @returns where the secret is now
+ */
+function writeCredential(file: string, secret: string): string {
+  try {
+    // A new file, so that neither the mode nor a link of an old one matters.
+    rmSync(file, { force: true });
+    writeFileSync(file, `${secret}\n`, { mode: 0o600, flag: 'wx', flush: true });
+    return `in ${file}`;
+  } catch (error) {
+    throw new StartupError(
+      `cannot write ${file} (${codeOf(error)}). Make FIRST_CREDENTIALS_DIR writable.`,
+    );
+  }
+}
+
+async function ensureSchema(
+  { database, schema }: NonNullable<Service['storage']>,
+  mayMigrate: boolean,
+): Promise<void> {
+  if (await isCurrent(database, schema)) return;
+  await (mayMigrate ? migrate : requireCurrent)(database, schema);
+}
+
+/**
+ * Repeats the work, without limit, until the database is available.
+ * @throws StartupError if the database rejects the service
+ */
+async function retryUntilAvailable(
+  work: () => Promise<void>,
+  name: string,
+  log: Log,
+  stopping: AbortSignal,
+): Promise<void> {
+  for (let pauseMs = 250; !stopping.aborted; pauseMs = Math.min(pauseMs * 2, 5_000)) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      if (stopping.aborted) return;
+      if (!error.isTemporary) throw new StartupError(`${name}: ${error.message}.`);
+      log.warn('not ready yet, trying again', { pause_ms: pauseMs, ...describeError(error) });
+      await sleep(pauseMs, undefined, { signal: stopping }).catch(() => {});
+    }
+  }
+}

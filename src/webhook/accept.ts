@@ -1,0 +1,295 @@
+import { createHash, randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+import { unsealServiceSecret, sealSecret } from '../crypto/service-secret.ts';
+import { sha256 } from '../crypto/token.ts';
+import type { Database } from '../db/pool.ts';
+import { type BodyRule, invalidBody, json } from '../http/json-body.ts';
+import type { Call } from '../http/route.ts';
+import { Failure } from '../http/errors.ts';
+import { isObject, nullable, scalar, text, validate } from '../http/schema.ts';
+import { Overloaded } from '../runtime/errors.ts';
+import { checkAgain } from './guard.ts';
+import type { WebhookService } from './service.ts';
+import { checkSignature } from './signatures.ts';
+import {
+  eventName,
+  genericSchema,
+  isRepetition,
+  type JsonObject,
+  readDeliveryId,
+  type Source,
+  SOURCES,
+} from './sources.ts';
+import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
+import { insertPending, type KnownToken } from './store/tokens.ts';
+
+type ReceiveCall = Call<KnownToken, unknown, unknown, Buffer>;
+
+/** Unchanged. */
+const jsonBody = json(
+  scalar<JsonObject>({}, 'must be a JSON object', (input) => (isObject(input) ? input : undefined)),
+  'required',
+);
+
+/**
+ * The raw bytes: their signature is verified before their content is used. The schema is the
+ * generic source's.
+ */
+export const eventBody: BodyRule<Buffer> = {
+  ...jsonBody,
+  schema: genericSchema.jsonSchema,
+  parse: (raw) => raw,
+};
+
+/** Accepts an event, or replies to a handshake. An event is committed before the reply. */
+export async function receive(call: ReceiveCall, service: WebhookService) {
+  const wait = service.limitRate(call.caller.id);
+  let current = call;
+  for (;;) {
+    const reply = await decideAndStore(current, wait, service);
+    if (reply !== null) return reply;
+    const caller = await checkAgain(call.request, service);
+    if (caller instanceof Failure) return caller;
+    current = { ...call, caller };
+  }
+}
+
+/**
+ * Not async: an async function would keep the parsed body in memory while the event waits for its
+ * commit.
+ * @returns null if the token must be looked up first: the insert rejected it, or the reply needs no
+ * insert
+ */
+function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
+  const { caller, request } = call;
+  const decision = wait > 0 ? rateExceeded(wait) : decide(call, service);
+  if (decision.kind === 'event') return storeEvent(decision.event, request.requestId, service);
+  if (caller.isKept) return null;
+  if (decision.kind === 'reply') return decision.reply;
+  return keepPending(caller, decision.secret, service);
+}
+
+const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
+
+/** @returns the event to store, the signing secret to keep, or the reply. Changes nothing. */
+function decide(call: ReceiveCall, service: WebhookService) {
+  const { caller, body: raw } = call;
+  const { headers } = call.request;
+  const source: Source = SOURCES[caller.source];
+  const parsed = jsonBody.parse(raw);
+  const body = parsed instanceof Failure ? {} : parsed;
+  if (source.sendsSecret && isSecret(body))
+    return { kind: 'signing secret', secret: body.verification_token } as const;
+
+  const secretId = source.scheme === null ? null : verifySignature(source.scheme, call, service);
+  if (secretId instanceof Failure) return replyWith(secretId);
+
+  if (parsed instanceof Failure) return replyWith(parsed);
+  const isGeneric = caller.source === 'generic';
+  const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
+  if (valid instanceof Failure) return replyWith(valid);
+  const handshake = source.handshake?.(headers, body);
+  if (handshake) return replyWith({ data: handshake });
+
+  const event = eventOf(call, body, secretId, service);
+  return event instanceof Failure ? replyWith(event) : ({ kind: 'event', event } as const);
+}
+
+/** @param secretId of the signing secret that verified the signature; null if there is none */
+function eventOf(
+  { request, caller, body: raw }: ReceiveCall,
+  body: JsonObject,
+  secretId: string | null,
+  service: WebhookService,
+) {
+  const { headers, address } = request;
+  const source: Source = SOURCES[caller.source];
+  const deliveryId = readDeliveryId(source, headers, body);
+  if (deliveryId instanceof Failure) return deliveryId;
+  const name = validate(eventName, source.event.read(headers, body), 'invalid_body');
+  if (name instanceof Failure) {
+    const length = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
+    const message = `must name the event ${source.event.at}, ${length}`;
+    return invalidBody(message);
+  }
+  const given: unknown = Object(body.data).page_id;
+  const pageId = validate(
+    pageIdSchema,
+    typeof given === 'string' ? given : null,
+    'invalid_body',
+    '/data/page_id',
+  );
+  if (pageId instanceof Failure) return pageId;
+  return {
+    id: risingUuid(),
+    token_id: caller.id,
+    token_digest: caller.digest,
+    secret_id: secretId,
+    source: caller.source,
+    delivery_id: deliveryId,
+    event: name,
+    headers: safeHeaders(headers),
+    ip: address,
+    body: raw,
+    ...initialState(name, pageId, service),
+  };
+}
+
+const pageIdSchema = nullable(text());
+
+/**
+ * A UUID that rises with time (RFC 9562, version 7), so that new rows are at the end of an index.
+ * Not secret.
+ */
+function risingUuid() {
+  const time = Date.now().toString(16).padStart(12, '0');
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
+}
+
+const RATE_EXCEEDED =
+  'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.';
+const rateExceeded = (retryAfterSeconds: number) =>
+  replyWith(new Failure('too_many_requests', { message: RATE_EXCEEDED, retryAfterSeconds }));
+
+/** Notion sends its signing secret as the only member of its first, unsigned request. */
+const isSecret = (body: JsonObject): body is { verification_token: string } =>
+  typeof body.verification_token === 'string' &&
+  /^[\x21-\x7e]{8,255}$/.test(body.verification_token) &&
+  Object.keys(body).length === 1;
+
+const NO_SECRET =
+  'This token has no active signing secret. Confirm the secret of its sender: gatehouse token confirm';
+const SIGNATURE_MESSAGES = {
+  'no signature':
+    "The request is not signed as the token's source signs. Check the source and the sender's secret.",
+  'wrong signature':
+    "The signature is wrong. Check that the sender's signing secret is the one given with the token.",
+  'too old': "The signature's time differs by more than five minutes: a replay, or a wrong clock.",
+};
+
+/** @returns the id of the signing secret that verifies the signature */
+function verifySignature(
+  scheme: NonNullable<Source['scheme']>,
+  { request, body: raw, caller }: ReceiveCall,
+  service: WebhookService,
+) {
+  const opened = caller.secrets.flatMap((sealed) => {
+    const secret = unsealServiceSecret(service.signingKeys, sealed);
+    return secret === null ? [] : [{ id: sealed.id, secret }];
+  });
+  const verdict = checkSignature(scheme, request.headers, raw, opened, Date.now() / 1_000);
+  if (verdict.kind === 'valid') return verdict.secretId;
+  // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
+  const isUnknown = verdict.kind === 'wrong signature' && opened.length < caller.secrets.length;
+  if (isUnknown) return keyUnknown(caller, service);
+  const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict.kind];
+  return new Failure('unauthorized', { message, credential: 'signature' });
+}
+
+export const UNKNOWN_KEY =
+  'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
+
+function keyUnknown({ id, isKept }: KnownToken, { log }: WebhookService) {
+  if (!isKept) log.error(UNKNOWN_KEY, { token_id: id });
+  const message =
+    "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.";
+  return new Failure('key_unknown', { message });
+}
+
+const SECRET_RECEIVED =
+  'signing secret received from a sender; confirm it with: gatehouse token confirm';
+
+/**
+ * Anyone with the token could send a secret. An operator must confirm it, and the active one stays
+ * until then.
+ */
+async function keepPending(caller: KnownToken, secret: string, service: WebhookService) {
+  const [signingKey] = service.signingKeys;
+  if (!signingKey) return keyUnknown(caller, service);
+  await insertPending(service.database, caller.id, sealSecret(signingKey, secret));
+  service.log.warn(SECRET_RECEIVED, { token_id: caller.id });
+  return { data: { status: 'pending' as const } };
+}
+
+/** Kept with the event for its recipient. None of these is a credential. */
+const SAFE_HEADERS = [
+  'content-type',
+  'user-agent',
+  'x-github-event',
+  'x-github-delivery',
+  'x-github-hook-id',
+  'webhook-id',
+  'webhook-timestamp',
+  'svix-id',
+  'svix-timestamp',
+  'x-slack-retry-num',
+  'x-slack-retry-reason',
+  'idempotency-key',
+];
+
+function safeHeaders(headers: IncomingHttpHeaders) {
+  const present = SAFE_HEADERS.filter((name) => typeof headers[name] === 'string');
+  return Object.fromEntries(present.map((name) => [name, String(headers[name]).slice(0, 1_024)]));
+}
+
+/**
+ * Without a target, events stay stored. With one, those that WEBHOOK_EVENTS selects wait for
+ * delivery.
+ */
+function initialState(name: string, pageId: string | null, { delivery }: WebhookService) {
+  if (!delivery) return { status: 'stored', order_key: null } as const;
+  if (!delivery.isSelected(name)) return { status: 'skipped', order_key: null } as const;
+  const isOrdered = delivery.isOrdered && pageId !== null;
+  // Hashed, because an index cannot hold a text of any length.
+  const order_key = isOrdered ? sha256(pageId).toString('base64url') : null;
+  return { status: 'waiting', order_key } as const;
+}
+
+const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
+
+async function storeEvent(event: NewEvent, requestId: string, service: WebhookService) {
+  const bytes = event.body.length;
+  if (service.uncommittedBytes + bytes > MAX_UNCOMMITTED_BYTES)
+    throw new Overloaded('too many events wait for their commit');
+  service.uncommittedBytes += bytes;
+  const accepted = await accept(service.database, event).finally(() => {
+    service.uncommittedBytes -= bytes;
+  });
+  if (accepted.status === 'rejected') return null;
+  if (accepted.status === 'conflict') {
+    service.log.warn('delivery id reused with another body', {
+      request_id: requestId,
+      token_id: event.token_id,
+      delivery_id: event.delivery_id,
+      ip: event.ip,
+      body_sha256: createHash('sha256').update(event.body).digest('hex'),
+    });
+    const message = 'This delivery id was used with another body. Nothing was stored.';
+    return new Failure('conflict', { message });
+  }
+  service.countReceived([event.source, accepted.status]);
+  if (event.status === 'waiting') service.notifyWorker();
+  return { data: accepted };
+}
+
+/**
+ * Stores an event once. A repetition of a dead event delivers it again, because the sender repeated
+ * it on request.
+ * @returns `rejected` if the token or signing secret is not active
+ */
+export async function accept(database: Database, event: NewEvent) {
+  // Retention may remove the first event between two statements. Then the next round stores the
+  // repetition.
+  for (;;) {
+    const inserted = await insertEvent(database, event);
+    if (inserted === 'rejected') return { status: 'rejected' } as const;
+    if (inserted === 'new') return { id: event.id, status: 'accepted' } as const;
+    const first = await findRepeated(database, event);
+    if (!first) continue;
+    const { id, other_body: other } = first;
+    const isSame = other === null || isRepetition(SOURCES[event.source], other, event.body);
+    if (!isSame) return { status: 'conflict' } as const;
+    if (first.is_dead && (await redeliver(database, [id])) === 0) continue;
+    return { id, status: 'duplicate' } as const;
+  }
+}

@@ -1,0 +1,244 @@
+/** Who a request line is about, and what the log says of refused credentials. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
+import { PORTAL } from '../support/portal.ts';
+import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
+import { exchange } from '../support/socket.ts';
+import { until } from '../support/until.ts';
+import { PASSWORD } from '../support/users.ts';
+
+const database = await createDatabase();
+const { sql } = database;
+const { url, log } = await startGatehouse(
+  { after },
+  ['identity', 'secrets', 'webhook'],
+  database.url,
+  { WEBHOOK_SECRET },
+);
+await addOperator(sql);
+const EVENT = { event: 'a', data: { page_id: 'b' } };
+
+/** The log lines of one request, without what every request line has. */
+async function linesOf(
+  method: string,
+  target: string,
+  options: Parameters<typeof ask>[2] = {},
+  written = log,
+) {
+  const id = randomUUID();
+  await ask(method, target, { ...options, headers: { ...options.headers, 'x-request-id': id } });
+  return linesWith(id, written);
+}
+
+async function linesWith(id: string, written: typeof log) {
+  const own = () => written().filter((line) => line.request_id === id);
+  await until(() => own().some(({ message }) => message === 'request'), 'the request line');
+  return own();
+}
+
+const idsOf = (line: Record<string, unknown> | undefined) =>
+  Object.fromEntries(
+    ['user_id', 'session_id', 'key_id', 'token_id'].flatMap((name) =>
+      line?.[name] === undefined ? [] : [[name, line[name]]],
+    ),
+  );
+
+test('identity: a request line has the ids of user and session, or of user and key', async () => {
+  const session = await logIn(url.identity);
+  const [user] =
+    await sql`select u.id as user_id, s.id as session_id from identity.users u join identity.sessions s on s.user_id = u.id`;
+  const [bySession] = await linesOf('GET', `${url.identity}/api/test/`, { bearer: session });
+  assert.deepEqual(idsOf(bySession), { user_id: user?.user_id, session_id: user?.session_id });
+  const created = await ask('POST', `${url.identity}/api/key/`, { bearer: session, body: {} });
+  const [byKey] = await linesOf('GET', `${url.identity}/api/test/`, {
+    bearer: created.json.data.key,
+  });
+  assert.deepEqual(idsOf(byKey), { user_id: user?.user_id, key_id: created.json.data.id });
+  const [denied] = await linesOf('GET', `${url.identity}/api/user/${randomUUID()}?x=1`, {
+    bearer: session,
+  });
+  assert.deepEqual(
+    [denied?.status, idsOf(denied).user_id],
+    [400, user?.user_id],
+    'also of a request that fails',
+  );
+});
+
+test("identity: the request line has the ids of a caller who may not see an administrators' page", async (t) => {
+  const pages = await startGatehouse(t, ['identity'], database.url, PORTAL);
+  const user = {
+    username: 'no-administrator',
+    email: 'no-administrator@example.org',
+    password: PASSWORD,
+  };
+  await ask('POST', `${url.identity}/api/user/`, { bearer: await logIn(url.identity), body: user });
+  const cookie = `__Host-gatehouse=${await logIn(url.identity, user.username, PASSWORD)}`;
+  const [session] =
+    await sql`select s.user_id, s.id as session_id from identity.users u join identity.sessions s on s.user_id = u.id where u.username = ${user.username}`;
+  for (const path of ['/account/users', `/account/users/${randomUUID()}`, '/account/audit']) {
+    const [line] = await linesOf(
+      'GET',
+      pages.url.identity + path,
+      { headers: { cookie } },
+      pages.log,
+    );
+    assert.deepEqual([line?.status, idsOf(line)], [403, { ...session }], path);
+  }
+});
+
+test('identity: verify with the pages logs callers, counts refused credentials as without', async (t) => {
+  const pages = await startGatehouse(t, ['identity'], database.url, {
+    ...PORTAL,
+    COOKIE_DOMAIN: undefined,
+  });
+  const verify = `${pages.url.identity}/api/auth/verify`;
+  const session = await logIn(url.identity);
+  const [known] =
+    await sql`select user_id, id as session_id from identity.sessions order by created_at desc limit 1`;
+  for (const options of [
+    { bearer: session },
+    { headers: { cookie: `__Host-gatehouse=${session}` } },
+  ]) {
+    const [line, ...others] = await linesOf('GET', verify, options, pages.log);
+    assert.deepEqual([line?.status, idsOf(line), others.length], [200, { ...known }, 0]);
+  }
+  const wrong = `__Host-gatehouse=session:${randomUUID()}`;
+  for (const [target, options, status] of [
+    [verify, { bearer: `session:${SESSION}` }, 401],
+    [verify, { headers: { cookie: wrong } }, 401],
+    [`${pages.url.identity}/account`, { headers: { cookie: wrong } }, 303],
+  ] as const) {
+    const lines = await linesOf('GET', target, options, pages.log);
+    const found = lines.find(({ message }) => message === 'request')?.status;
+    assert.deepEqual(
+      [refusedOf(lines).map(({ credential }) => credential), found],
+      [['session'], status],
+      target,
+    );
+  }
+  assert.deepEqual(refusedOf(await linesOf('GET', verify, {}, pages.log)), [], 'no credential');
+  const id = randomUUID();
+  const browser = [`Cookie: ${wrong}`, 'Sec-Fetch-Mode: navigate', 'Sec-Fetch-Dest: document'];
+  const head = [
+    'GET /api/auth/verify?redirect=302 HTTP/1.1',
+    'Host: gatehouse',
+    `X-Request-Id: ${id}`,
+    ...browser,
+  ];
+  assert.equal((await exchange(pages.url.identity, head)).status, 303);
+  assert.equal(
+    refusedOf(await linesWith(id, pages.log)).length,
+    1,
+    'of a browser that is sent to the sign-in page',
+  );
+});
+
+test('identity: verify with the pages says 429, not 401, beyond the limit of wrong credentials', async (t) => {
+  const pages = await startGatehouse(t, ['identity'], database.url, PORTAL);
+  const verify = `${pages.url.identity}/api/auth/verify`;
+  const wrong = () => ask('GET', verify, { bearer: `session:${randomUUID()}` });
+  const statuses = await Promise.all(
+    Array.from({ length: 120 }, async () => (await wrong()).status),
+  );
+  assert.deepEqual([...new Set(statuses)].sort(), [401, 429]);
+  const right = await ask('GET', verify, { bearer: await logIn(url.identity) });
+  assert.deepEqual(
+    [right.status, Number(right.headers.get('retry-after')) > 0],
+    [429, true],
+    'it was not checked',
+  );
+});
+
+test('webhook: a request line has the id of the token', async () => {
+  const tokens = await sql`select id, role from webhook.tokens`;
+  const idOf = (role: string) => ({ token_id: tokens.find((one) => one.role === role)?.id });
+  const [received] = await linesOf('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
+    body: EVENT,
+  });
+  assert.deepEqual(idsOf(received), idOf('sender'));
+  const [listed] = await linesOf('GET', `${url.webhook}/events`, { bearer: OPERATOR_TOKEN });
+  assert.deepEqual(idsOf(listed), idOf('operator'));
+});
+
+/** Well-formed, and wrong. */
+const SESSION = Buffer.from(`session:${randomUUID()}`).toString('base64');
+const refusedOf = (lines: ReadonlyArray<Record<string, unknown>>) =>
+  lines.filter(({ message }) => message === 'credential refused');
+
+test('a refused credential is logged as a warning and counted by kind; a missing one is not', async () => {
+  const { token } = await addToken(
+    openWebhook({ after: (fn) => after(fn) }, database.url),
+    'github',
+    SIGNING_SECRETS.github,
+  );
+  const wrong = [
+    ['identity', 'GET', '/api/test/', { bearer: `session:${SESSION}` }, 'session'],
+    [
+      'identity',
+      'GET',
+      '/api/auth/verify',
+      { headers: { cookie: `session=session:${randomUUID()}` } },
+      'session',
+    ],
+    ['identity', 'GET', '/api/key/', { headers: { 'x-api-key': 'key:wrong' } }, 'key'],
+    ['identity', 'POST', '/api/auth/session', { body: { session: SESSION } }, 'session'],
+    ['secrets', 'GET', '/api/store', { bearer: `${AUTH_TOKEN}x` }, 'token'],
+    ['webhook', 'POST', '/webhook?token=wrong', { body: EVENT }, 'token'],
+    ['webhook', 'GET', '/events', { bearer: WEBHOOK_TOKEN }, 'token'],
+    [
+      'webhook',
+      'POST',
+      '/webhook',
+      { bearer: token, body: {}, headers: { 'x-github-event': 'push' } },
+      'signature',
+    ],
+  ] as const;
+  for (const [service, method, path, options, credential] of wrong) {
+    const [line, ...others] = refusedOf(await linesOf(method, url[service] + path, options));
+    assert.deepEqual(
+      [line?.level, line?.service, line?.credential, line?.ip, others.length],
+      ['warn', service, credential, '127.0.0.1', 0],
+      path,
+    );
+    assert.ok(String(line?.route).startsWith(`${method} /`));
+  }
+  for (const [service, path] of [
+    ['identity', '/api/test/'],
+    ['identity', '/api/auth/verify'],
+    ['secrets', '/api/store'],
+    ['webhook', '/events'],
+  ] as const) {
+    assert.deepEqual(refusedOf(await linesOf('GET', url[service] + path)), [], path);
+  }
+  const { text } = await ask('GET', `${url.metrics}/metrics`);
+  for (const [labels, count] of [
+    ['service="identity",credential="session"', 3],
+    ['service="identity",credential="key"', 1],
+    ['service="secrets",credential="token"', 1],
+    ['service="webhook",credential="token"', 2],
+  ] as const) {
+    assert.ok(text.includes(`gatehouse_credentials_refused_total{${labels}} ${count}\n`), labels);
+  }
+  const secretsSent = [SESSION, 'key:wrong', `${AUTH_TOKEN}x`, WEBHOOK_TOKEN, OPERATOR_TOKEN];
+  for (const secret of secretsSent) assert.ok(!JSON.stringify(log()).includes(secret));
+});
+
+test('a flood of wrong tokens writes few lines, and one with the number omitted', async () => {
+  const flood = () =>
+    refusedOf(log()).filter(
+      ({ service, route }) => service === 'secrets' && route === 'GET /api/store/options',
+    );
+  for (let n = 0; n < 60; n += 1)
+    await ask('GET', `${url.secrets}/api/store/options`, { bearer: `wrong-${n}` });
+  const omitted = () => flood().reduce((sum, line) => sum + Number(line.omitted ?? 0), 0);
+  const written = () => flood().filter((line) => line.omitted === undefined).length;
+  await until(
+    () => omitted() > 0 && written() + omitted() === 60,
+    'every refused token is written or counted',
+  );
+  assert.ok(written() <= 30, `${written()} lines`);
+});

@@ -1,0 +1,295 @@
+/**
+ * Wrong credentials are limited by network on every service, without the database and without
+ * locking out others.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { after, test } from 'node:test';
+import { revokeToken } from '../../src/db/tokens.ts';
+import { createToken, rotateToken } from '../../src/webhook/store/admin.ts';
+import { createDatabase } from '../support/database.ts';
+import {
+  type Answer,
+  ask,
+  AUTH_TOKEN,
+  logIn,
+  startGatehouse,
+  WEBHOOK_TOKEN,
+} from '../support/gatehouse.ts';
+import { openWebhook } from '../support/senders.ts';
+import { until } from '../support/until.ts';
+
+const { url: databaseUrl, sql } = await createDatabase();
+const proxied = { TRUSTED_PROXIES: '127.0.0.1' };
+const { url } = await startGatehouse(
+  { after },
+  ['identity', 'secrets', 'webhook'],
+  databaseUrl,
+  proxied,
+);
+const plain = await startGatehouse({ after }, ['webhook'], undefined, {
+  ...proxied,
+  WEBHOOK_VARIANT: 'plain',
+});
+const session = await logIn(url.identity);
+const operator = { name: 'reader', role: 'operator', source: 'generic' } as const;
+const database = openWebhook({ after }, databaseUrl);
+const reading = await createToken(database, operator, null);
+const event = { event: 'x', data: { page_id: 'p' } };
+
+type Send = (credential: string, from: string) => Promise<Answer>;
+const bearer =
+  (method: string, path: string, body?: unknown): Send =>
+  (credential, from) =>
+    ask(method, path, { bearer: credential, body, headers: { 'x-forwarded-for': from } });
+const keyMade = await ask('POST', `${url.identity}/api/key/`, {
+  bearer: session,
+  body: { name: 'k' },
+});
+const sessions = bearer('GET', `${url.identity}/api/test/`);
+const secrets = bearer('GET', `${url.secrets}/api/store/options`);
+
+const CHECKS: ReadonlyArray<
+  readonly [what: string, send: Send, wrong: () => string, right: string]
+> = [
+  ['a session token', sessions, () => `session:${randomUUID()}`, session],
+  [
+    'a session token as cookie',
+    (credential, from) =>
+      ask('GET', `${url.identity}/api/auth/verify`, {
+        headers: { cookie: `session=${credential}`, 'x-forwarded-for': from },
+      }),
+    () => `session:${randomUUID()}`,
+    session,
+  ],
+  ['a malformed bearer token of identity', sessions, () => 'guess', session],
+  [
+    'an API key',
+    (credential, from) =>
+      ask('GET', `${url.identity}/api/test/`, {
+        headers: { 'x-api-key': credential, 'x-forwarded-for': from },
+      }),
+    () => `key:${randomUUID()}`,
+    String(keyMade.json.data.key),
+  ],
+  ['AUTH_TOKEN', secrets, () => `guess-${randomUUID()}`, AUTH_TOKEN],
+  [
+    'a webhook token',
+    bearer('POST', `${url.webhook}/webhook`, event),
+    () => `guess-${randomUUID()}`,
+    WEBHOOK_TOKEN,
+  ],
+  [
+    'a webhook token in the query',
+    (credential, from) =>
+      ask('POST', `${url.webhook}/webhook?token=${credential}`, {
+        body: event,
+        headers: { 'x-forwarded-for': from },
+      }),
+    () => `guess-${randomUUID()}`,
+    WEBHOOK_TOKEN,
+  ],
+  [
+    "an operator's token",
+    bearer('GET', `${url.webhook}/events`),
+    () => `guess-${randomUUID()}`,
+    reading.token,
+  ],
+  [
+    'WEBHOOK_TOKEN of the plain variant',
+    bearer('POST', `${plain.url.webhook}/webhook`, event),
+    () => 'g',
+    WEBHOOK_TOKEN,
+  ],
+];
+
+let networks = 0;
+/** An address of a network that has sent nothing yet. */
+const newAddress = () => {
+  networks += 1;
+  return `198.51.100.${networks}`;
+};
+
+/**
+ * Sends wrong credentials until one is rejected unchecked.
+ * @returns how many were checked, and that reply
+ */
+async function guess(
+  send: Send,
+  wrong: () => string,
+  from: string,
+): Promise<{ checked: number; rejected: Answer }> {
+  for (let checked = 0; ; checked += 1) {
+    const answer = await send(wrong(), from);
+    if (answer.status === 429) return { checked, rejected: answer };
+    assert.equal(answer.status, 401, answer.text);
+    assert.ok(checked < 1_000, 'a thousand guesses of one network were checked');
+  }
+}
+
+for (const [what, send, wrong, right] of CHECKS) {
+  test(`${what}: wrong ones are limited by network, the right one of a known client passes`, async () => {
+    const from = newAddress();
+    const elsewhere = newAddress();
+    assert.equal((await send(right, from)).status, 200, 'from now on this network has a client');
+    const started = performance.now();
+    const { checked, rejected } = await guess(send, wrong, from);
+    const refilled = (performance.now() - started) / 1_000;
+    assert.ok(
+      checked >= 100 && checked <= 101 + refilled,
+      `${checked} guesses checked in ${refilled} s`,
+    );
+    assert.equal(rejected.json.error.code, 'too_many_requests');
+    assert.equal(rejected.headers.get('retry-after'), '1');
+    assert.equal(
+      (await send(right, from)).status,
+      200,
+      'a client that has succeeded before is not locked out',
+    );
+    assert.equal((await send(right, elsewhere)).status, 200, 'another network is not concerned');
+    assert.equal((await send(wrong(), elsewhere)).status, 401);
+  });
+}
+
+async function guessThenSend(): Promise<[from: string, answer: Answer]> {
+  const from = newAddress();
+  await guess(secrets, () => 'guess', from);
+  return [from, await secrets(AUTH_TOKEN, from)];
+}
+
+test('the right credential is not compared for a guessing network until the wait is over', async () => {
+  let [from, unchecked] = await guessThenSend();
+  // Accepted if a second has passed since the last guess.
+  for (let turn = 0; unchecked.status === 200 && turn < 10; turn += 1)
+    [from, unchecked] = await guessThenSend();
+  assert.deepEqual([unchecked.status, unchecked.json.error?.code], [429, 'too_many_requests']);
+  await sleep(1_000 * Number(unchecked.headers.get('retry-after')));
+  assert.equal((await secrets(AUTH_TOKEN, from)).status, 200);
+});
+
+test('simultaneous guesses stay within the limit; right credentials beside them are accepted', async () => {
+  const from = newAddress();
+  const tokens = await Promise.all(
+    Array.from({ length: 150 }, async () => {
+      const sender = { name: 'one of many', role: 'sender', source: 'generic' } as const;
+      return (await createToken(database, sender, null)).token;
+    }),
+  );
+  const send = bearer('POST', `${url.webhook}/webhook`, event);
+  const right = await Promise.all(tokens.map((token) => send(token, from)));
+  assert.deepEqual([...new Set(right.map(({ status }) => status))], [200]);
+  const started = performance.now();
+  // A network that has sent no wrong credential for a while is not limited at once.
+  for (let sent = 0; sent < 30; sent += 1) await send('guess', from);
+  const wrong = await Promise.all(
+    Array.from({ length: 400 }, (_, number) => send(`guess-${number}`, from)),
+  );
+  const checked = wrong.filter(({ status }) => status === 401).length;
+  assert.ok(
+    checked <= 71 + (performance.now() - started) / 1_000,
+    `${checked} of 400 guesses were checked`,
+  );
+});
+
+test('an IPv6 network is a /64', async () => {
+  await guess(secrets, () => 'guess', '2001:db8:0:1::1');
+  // One of these may be checked in each second.
+  const same = await Promise.all(
+    Array.from({ length: 20 }, () => secrets('guess', '2001:db8:0:1:ffff::2')),
+  );
+  assert.ok(same.some(({ status }) => status === 429));
+  assert.equal((await secrets('guess', '2001:db8:0:2::1')).status, 401);
+});
+
+test('a rejected guess is not looked up, and no guess is written', async () => {
+  const from = newAddress();
+  await guess(sessions, () => `session:${randomUUID()}`, from);
+  const all: Array<Promise<void>> = [];
+  let rejected = 0;
+  const note = ({ status }: Answer) => {
+    if (status === 429) rejected += 1;
+  };
+  await sql.begin(async (tx) => {
+    await tx`lock table identity.sessions in access exclusive mode`;
+    // Some of these are looked up, because the network has had a second or more.
+    for (let sent = 0; sent < 150; sent += 1)
+      all.push(sessions(`session:${randomUUID()}`, from).then(note));
+    await until(() => rejected > 0, 'a guess that is answered without the table');
+  });
+  await Promise.all(all);
+  const rows = await sql`select from identity.throttles union all select from secrets.throttles`;
+  assert.equal(rows.filter(() => true).length, 1, 'only that of the login above');
+  assert.equal((await sql`select from identity.audit where event like '%failed'`).length, 0);
+});
+
+test('a check that fails with the database is no guess', async () => {
+  const from = newAddress();
+  assert.equal((await sessions(`session:${randomUUID()}`, from)).status, 401);
+  await sql`alter table identity.sessions rename to gone`;
+  const answers = await Promise.all(
+    Array.from({ length: 150 }, () => sessions(`session:${randomUUID()}`, from)),
+  );
+  for (let sent = 0; sent < 150; sent += 1)
+    answers.push(await sessions(`session:${randomUUID()}`, from));
+  await sql`alter table identity.gone rename to sessions`;
+  // Together, more than the attempts that are left; one after the other, all of them are looked up.
+  assert.deepEqual([...new Set(answers.slice(150).map(({ status }) => status))], [500]);
+  assert.equal((await sessions(session, from)).status, 200);
+});
+
+test('a missing credential, an ended session and the cookie of another program are no guesses', async () => {
+  const from = newAddress();
+  const ended = await logIn(url.identity);
+  assert.equal(
+    (
+      await ask('DELETE', `${url.identity}/api/session/revoke?session=${ended}`, {
+        bearer: session,
+      })
+    ).status,
+    200,
+  );
+  for (let turn = 0; turn < 120; turn += 1) {
+    for (const headers of [
+      {},
+      { cookie: `session=${ended}` },
+      { cookie: 'session=eyJmbGFzayI6MX0.Zx.y' },
+    ]) {
+      const answer = await ask('GET', `${url.identity}/api/auth/verify`, {
+        headers: { ...headers, 'x-forwarded-for': from },
+      });
+      assert.equal(answer.status, 401, answer.text);
+    }
+  }
+  assert.equal((await sessions(session, from)).status, 200);
+});
+
+test('a revoked webhook token and a replaced one are no guesses', async () => {
+  const from = newAddress();
+  const sender = { name: 'ended', role: 'sender', source: 'generic' } as const;
+  const revoked = await createToken(database, sender, null);
+  const replaced = await createToken(database, sender, null);
+  assert.ok(await revokeToken(database, 'webhook', revoked.id));
+  assert.ok(await rotateToken(database, replaced.id, 0));
+  const send = bearer('POST', `${url.webhook}/webhook`, event);
+  for (let turn = 0; turn < 120; turn += 1) {
+    for (const { token } of [revoked, replaced])
+      assert.equal((await send(token, from)).status, 401);
+  }
+  assert.equal((await send(WEBHOOK_TOKEN, from)).status, 200);
+});
+
+test('rejected guesses are counted in the metrics by reason', async () => {
+  const { text } = await ask('GET', `${url.metrics}/metrics`);
+  for (const [service, route] of [
+    ['identity', 'GET /api/test'],
+    ['secrets', 'GET /api/store/options'],
+    ['webhook', 'POST /webhook'],
+  ]) {
+    const series = `gatehouse_requests_refused_total{service="${service}",route="${route}`;
+    const found = text
+      .split('\n')
+      .find((line) => line.startsWith(series) && line.includes('reason="too_many_requests"'));
+    assert.match(found ?? '', / [1-9][0-9]*$/, `${service}\n${text}`);
+  }
+});

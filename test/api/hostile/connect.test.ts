@@ -1,0 +1,97 @@
+/**
+ * CONNECT asks for a tunnel and TRACE for an echo. No service offers them, and neither must affect
+ * other clients.
+ */
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { get, post, slowGuard, startListener } from '../../support/listener.ts';
+import { exchange } from '../../support/socket.ts';
+import { bounded } from '../../support/until.ts';
+
+const CONNECT = 'CONNECT gatehouse.test:1 HTTP/1.1\r\nHost: gatehouse.test\r\n\r\n';
+const rows = [get('/a', async () => ({ data: 'a' }))];
+const dial = (url: string, allowHalfOpen = false) =>
+  connect({ port: Number(new URL(url).port), host: '127.0.0.1', allowHalfOpen }).on(
+    'error',
+    () => {},
+  );
+
+test('CONNECT followed by a reset does not harm the process', bounded, async (t) => {
+  const { url } = await startListener(t, rows);
+  for (let pause = 0; pause < 30; pause += 1) {
+    const socket = dial(url);
+    await new Promise<void>((resolve) =>
+      socket.once('connect', () => socket.write(CONNECT, () => resolve())),
+    );
+    if (pause > 0) await sleep(pause);
+    socket.resetAndDestroy();
+    assert.equal((await exchange(url, ['GET /a HTTP/1.1', 'Host: x'])).status, 200);
+  }
+});
+
+test(
+  'CONNECT gets 400, and a half-open connection does not delay the shutdown',
+  bounded,
+  async () => {
+    const ends: Array<() => Promise<void>> = [];
+    const { url, requests } = await startListener(
+      {
+        after: (end) => {
+          ends.push(end);
+        },
+      },
+      rows,
+    );
+    const socket = dial(url, true);
+    let said = '';
+    await new Promise<void>((resolve) =>
+      socket
+        .on('data', (part) => {
+          said += part.toString();
+        })
+        .once('end', resolve)
+        .write(CONNECT),
+    );
+    assert.match(said, /^HTTP\/1\.1 400 /);
+    assert.deepEqual(
+      requests().map(({ route, status }) => [route, status]),
+      [['(unreadable)', 400]],
+    );
+    // With no grace at all: it would wait for this client for ever.
+    for (const end of ends) await end();
+    socket.destroy();
+  },
+);
+
+test(
+  'CONNECT behind a request without a reply is not answered in its place',
+  bounded,
+  async (t) => {
+    const { guard, entered, release } = slowGuard();
+    const { url } = await startListener(t, [post('/slow', guard)]);
+    const socket = dial(url);
+    let said = '';
+    const closed = new Promise<void>((resolve) =>
+      socket
+        .on('data', (part) => {
+          said += part.toString();
+        })
+        .once('close', () => resolve()),
+    );
+    socket.write('POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}');
+    await entered;
+    socket.write(CONNECT);
+    await closed;
+    assert.equal(said, '');
+    release();
+  },
+);
+
+test('TRACE gets 405 and no echo of its headers (ASVS 13.4.4)', async (t) => {
+  const { url } = await startListener(t, rows);
+  const { status, body } = await exchange(url, ['TRACE /a HTTP/1.1', 'Host: x', 'X-Secret: 4b1d']);
+  assert.equal(status, 405);
+  assert.doesNotMatch(body, /4b1d/);
+});

@@ -1,0 +1,366 @@
+/** More bodies and connections than the process accepts. */
+import assert from 'node:assert/strict';
+import { BlockList } from 'node:net';
+import { after, test, type TestContext } from 'node:test';
+import { bearerGuard, get, post, startListener } from '../../support/listener.ts';
+import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
+import { until } from '../../support/until.ts';
+
+const HOST = 'Host: gatehouse.test';
+const MAX_BODIES = 1_024;
+const { url, inFlight } = await startListener({ after }, [
+  get('/a', async () => ({ data: 'a' })),
+  post('/a'),
+  post('/large', bearerGuard),
+]);
+
+const BODY = '{"name":"posted"}';
+/** In chunks, because a body of known length that arrives with its head is read at once. */
+const CHUNKED = `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`;
+const postFrom = (from: string) =>
+  exchange(url, ['POST /a HTTP/1.1', HOST, 'Transfer-Encoding: chunked'], CHUNKED, from);
+
+/**
+ * Clients that each hold back the last byte of a body. The minimum rate ends a body of fewer bytes
+ * earlier.
+ */
+async function holdBodies(count: number, from: (n: number) => string): Promise<RawClient[]> {
+  const clients = await Promise.all(
+    Array.from({ length: count }, (_, n) => connectTo(url, from(n))),
+  );
+  for (const client of clients)
+    client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']), ' '.repeat(7_999));
+  return clients;
+}
+
+test('one network with 1,024 unfinished bodies does not block the bodies of another', async () => {
+  const clients = await holdBodies(MAX_BODIES, () => '127.0.0.2');
+  await until(
+    () => clients.some((client) => client.pending().includes(' 503 ')),
+    'its share is used up',
+  );
+  const own = await postFrom('127.0.0.2');
+  const other = await postFrom('127.0.0.3');
+  assert.deepEqual([own.status, own.json.error.code, other.status], [503, 'overloaded', 200]);
+  assert.match(own.json.error.message, /of your network/);
+  for (const client of clients) client.leave();
+  await until(() => inFlight() === 0, 'all slots are free');
+});
+
+test('beyond 1,024 bodies: 503 for another body, 200 for a request without one', async () => {
+  const clients = await holdBodies(MAX_BODIES, (n) => `127.0.0.${2 + (n % 4)}`);
+  await until(() => inFlight() === MAX_BODIES, 'all bodies are being received');
+  const refused = await postFrom('127.0.0.9');
+  assert.deepEqual([refused.status, refused.json.error.code], [503, 'overloaded']);
+  assert.ok(Number(refused.headers.get('retry-after')) >= 1);
+  assert.equal((await exchange(url, ['GET /a HTTP/1.1', HOST])).status, 200);
+  const complete = await exchange(
+    url,
+    ['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`],
+    BODY,
+    '127.0.0.9',
+  );
+  assert.equal(complete.status, 200, 'a body that arrives with its head takes no slot');
+  for (const client of clients) client.leave();
+  await until(() => inFlight() === 0, 'all slots are free');
+  assert.equal((await postFrom('127.0.0.9')).status, 200);
+});
+
+test('the bytes of all bodies together are bounded, and are free again afterwards', async () => {
+  const large = 60_000;
+  const head = headOf([
+    'POST /large HTTP/1.1',
+    HOST,
+    'Authorization: Bearer good',
+    `Content-Length: ${large}`,
+  ]);
+  const clients = await Promise.all(
+    Array.from({ length: 400 }, (_, n) => connectTo(url, `127.0.0.${2 + (n % 4)}`)),
+  );
+  for (const client of clients) client.send(head, ' '.repeat(large - 1));
+  await until(
+    () => inFlight() > 0 && clients.some((client) => client.pending().includes(' 503 ')),
+    'some are refused',
+  );
+  for (const client of clients) client.leave();
+  await until(() => inFlight() === 0, 'all bytes are free');
+  const body = BODY.padEnd(large);
+  const fits = await exchange(
+    url,
+    ['POST /large HTTP/1.1', HOST, 'Authorization: Bearer good', `Content-Length: ${large}`],
+    body,
+  );
+  assert.equal(fits.status, 200);
+});
+
+test('a body is read correctly from chunks of one byte', async () => {
+  const chunks = [...BODY].map((letter) => `1\r\n${letter}\r\n`).join('');
+  const client = await connectTo(url);
+  client.send(headOf(['POST /a HTTP/1.1', HOST, 'Transfer-Encoding: chunked']));
+  for (const byte of chunks) {
+    client.send(byte);
+    await new Promise(setImmediate);
+  }
+  client.send('0\r\n\r\n');
+  assert.equal((await client.answer()).json, 'posted');
+  client.leave();
+});
+
+const GET = headOf(['GET /a HTTP/1.1', HOST]);
+const MAX_CONNECTIONS = 4_096;
+const SHARE = MAX_CONNECTIONS / 4;
+
+/** Connections that have had one request, or none, in the order in which they were opened. */
+async function holdConnections(
+  to: string,
+  count: number,
+  from: string,
+  isSilent = false,
+): Promise<RawClient[]> {
+  const clients = [];
+  // In waves, because the kernel's accept queue is limited.
+  for (let wave = 0; wave < count; wave += 128) {
+    const opened = await Promise.all(
+      Array.from({ length: Math.min(128, count - wave) }, () => connectTo(to, from)),
+    );
+    for (const client of opened) {
+      if (isSilent) continue;
+      client.send(GET);
+      await client.answer();
+    }
+    clients.push(...opened);
+  }
+  return clients;
+}
+
+const isOpen = (client: RawClient | undefined) =>
+  client?.socket.readable === true && client.socket.writable;
+const getFrom = (to: string, from: string) => exchange(to, ['GET /a HTTP/1.1', HOST], '', from);
+
+test(
+  '4,096 idle connections of four networks do not shut out a fifth',
+  { timeout: 60_000 },
+  async (t) => {
+    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+    const clients: RawClient[] = [];
+    for (const last of [2, 3, 4, 5])
+      clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`)));
+    const [first, second, third] = clients;
+    // The first connection is no longer the one that has been idle for longest.
+    first?.send(GET);
+    assert.equal((await first?.answer())?.status, 200);
+    assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
+    await second?.closed();
+    assert.deepEqual([first, third, clients.at(-1)].map(isOpen), [true, true, true]);
+    assert.match(
+      own.metrics(),
+      /^gatehouse_connections_closed_total\{service="test",limit="connections"\} 1$/m,
+    );
+    for (const client of clients) client.leave();
+  },
+);
+
+test(
+  '4,096 silent connections of four networks do not shut out a fifth',
+  { timeout: 60_000 },
+  async (t) => {
+    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+    const clients: RawClient[] = [];
+    for (const last of [2, 3, 4, 5])
+      clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`, true)));
+    assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
+    for (const client of clients) client.leave();
+  },
+);
+
+test(
+  'one network holds a quarter of the connections, and its own longest idle one is closed',
+  { timeout: 60_000 },
+  async (t) => {
+    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+    const [other] = await holdConnections(own.url, 1, '127.0.0.3');
+    const clients = await holdConnections(own.url, SHARE, '127.0.0.2');
+    assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
+    await clients[0]?.closed();
+    assert.deepEqual([clients[1], clients.at(-1), other].map(isOpen), [true, true, true]);
+    assert.match(
+      own.metrics(),
+      /^gatehouse_connections_closed_total\{service="test",limit="network"\} 1$/m,
+    );
+    for (const client of [...clients, other]) client?.leave();
+  },
+);
+
+test(
+  'at a limit, the client that reads a reply for longest is closed, no request in progress is',
+  { timeout: 60_000 },
+  async (t) => {
+    let release = () => {};
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    // More than the kernel takes for a client that does not read.
+    const large = 'x'.repeat(8 * 1024 * 1024);
+    const endless = async function* () {
+      for (;;)
+        yield await new Promise<string[]>((resolve) =>
+          setImmediate(resolve, ['x'.repeat(64 * 1024)]),
+        );
+    };
+    const own = await startListener(t, [
+      get('/a', async () => ({ data: 'a' })),
+      get('/slow', async () => (await released, { data: 'slow' })),
+      get('/large', async () => ({ data: large })),
+      get('/list', async () => ({ items: endless() })),
+    ]);
+    const clients = await holdConnections(own.url, SHARE, '127.0.0.2', true);
+    const [list, later, first, ...others] = clients;
+    assert.ok(list && later && first);
+    for (const other of others) other.send(headOf(['GET /slow HTTP/1.1', HOST]));
+    for (const client of [list, later, first]) client.socket.pause();
+    // HTTP/1.0 has no chunks: its list has no known length either.
+    list.send(headOf(['GET /list HTTP/1.0', HOST]));
+    // Its second request waits.
+    first.send(headOf(['GET /large HTTP/1.1', HOST]), GET);
+    await until(
+      () => own.inFlight() === SHARE && first.socket.bytesRead > 0,
+      'all but one are in progress',
+    );
+    later.send(headOf(['GET /large HTTP/1.1', HOST]));
+    await until(
+      () => own.inFlight() === SHARE + 1 && later.socket.bytesRead > 0,
+      'all are in progress',
+    );
+    assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
+    first.socket.resume();
+    await first.closed();
+    assert.match(
+      own.metrics(),
+      /^gatehouse_connections_closed_total\{service="test",limit="network"\} 1$/m,
+    );
+    assert.ok([list, later, ...others].every(isOpen));
+    release();
+    for (const other of others) assert.equal((await other.answer()).json, 'slow');
+    later.socket.resume();
+    assert.equal((await later.answer()).json.length, large.length);
+    for (const client of clients) client.leave();
+  },
+);
+
+test(
+  'the share of one network does not apply to a trusted proxy',
+  { timeout: 60_000 },
+  async (t) => {
+    const proxies = new BlockList();
+    proxies.addAddress('127.0.0.2');
+    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))], proxies);
+    const clients = await holdConnections(own.url, SHARE + 1, '127.0.0.2');
+    assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
+    assert.ok(clients.every(isOpen));
+    for (const client of clients) client.leave();
+  },
+);
+
+test('pipelined requests are processed one after the other, after the reply to the one before', async (t) => {
+  let calls = 0;
+  // More than the kernel takes for a client that does not read.
+  const large = 'x'.repeat(8 * 1024 * 1024);
+  const own = await startListener(t, [
+    get('/a', async () => ({ data: 'a' })),
+    get('/large', async () => {
+      calls += 1;
+      return { data: large };
+    }),
+  ]);
+  const client = await connectTo(own.url);
+  client.socket.pause();
+  client.send(headOf(['GET /large HTTP/1.1', HOST]).repeat(2), GET);
+  await until(() => calls > 0, 'the first is processed');
+  for (let other = 0; other < 10; other += 1)
+    assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
+  assert.deepEqual([calls, own.inFlight()], [1, 3], 'the others wait');
+  client.socket.resume();
+  const answers = [await client.answer(), await client.answer(), await client.answer()];
+  assert.deepEqual(
+    answers.map(({ json }) => json.length),
+    [large.length, large.length, 1],
+  );
+  client.leave();
+});
+
+/** A route whose handler waits until the test ends it, and how often the other one was called. */
+async function startSlow(t: TestContext) {
+  let calls = 0;
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const slow = get('/slow', async () => (await released, { data: 'slow' }));
+  const own = await startListener(t, [
+    slow,
+    get('/a', async () => {
+      calls += 1;
+      return { data: 'a' };
+    }),
+  ]);
+  const client = await connectTo(own.url);
+  client.send(headOf(['GET /slow HTTP/1.1', HOST]));
+  return { ...own, client, release, calls: () => calls };
+}
+
+test('five pipelined requests may wait, and one more closes the connection', async (t) => {
+  const { client, calls, release, metrics, inFlight: running, url: own } = await startSlow(t);
+  client.send(GET.repeat(5));
+  await until(() => running() === 6, 'all have arrived');
+  assert.equal((await getFrom(own, '127.0.0.3')).status, 200);
+  const before = calls();
+  client.send(GET.repeat(5));
+  assert.equal(await client.closed(), '', 'no reply in the place of another');
+  release();
+  await until(() => running() === 0, 'none waits any more');
+  assert.equal(calls(), before, 'none was processed');
+  assert.match(
+    metrics(),
+    /^gatehouse_connections_closed_total\{service="test",limit="pipelining"\} 1$/m,
+  );
+});
+
+test(
+  'of all connections, 256 requests may wait, and one more closes its connection',
+  { timeout: 20_000 },
+  async (t) => {
+    const { client, release, metrics, inFlight: running, url: own } = await startSlow(t);
+    const slow = headOf(['GET /slow HTTP/1.1', HOST]);
+    const others = await Promise.all(Array.from({ length: 52 }, () => connectTo(own)));
+    for (const other of others.slice(0, 51)) other.send(slow, GET.repeat(5));
+    await until(() => running() === 1 + 51 * 6, '255 requests wait');
+    client.send(GET);
+    await until(() => running() === 2 + 51 * 6, '256 requests wait');
+    const late = others.at(-1);
+    late?.send(slow, GET);
+    assert.equal(await late?.closed(), '');
+    assert.match(
+      metrics(),
+      /^gatehouse_connections_closed_total\{service="test",limit="pipelining"\} 1$/m,
+    );
+    others[0]?.leave();
+    release();
+    for (const to of ['slow', 'a']) assert.equal((await client.answer()).json, to);
+    await until(() => running() === 0, 'none waits any more');
+    client.send(GET.repeat(5));
+    for (let n = 0; n < 5; n += 1)
+      assert.equal((await client.answer()).json, 'a', 'others may wait again');
+    for (const other of [client, ...others]) other.leave();
+  },
+);
+
+test('requests that wait are not processed when their client leaves', async (t) => {
+  const own = await startSlow(t);
+  own.client.send(GET, GET);
+  await until(() => own.inFlight() === 3, 'all have arrived');
+  own.client.leave();
+  await until(() => own.inFlight() === 1, 'the waiting ones end');
+  own.release();
+  await until(() => own.inFlight() === 0, 'the first one ends');
+  assert.equal(own.calls(), 0);
+});

@@ -1,0 +1,306 @@
+/** Clients that leave or stop reading: no partial work, and every slot is freed. */
+import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import type { Reply } from '../../../src/http/route.ts';
+import { Unavailable } from '../../../src/runtime/errors.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { get, post, slowGuard, startListener } from '../../support/listener.ts';
+import { connectTo, exchange, headOf } from '../../support/socket.ts';
+import { until } from '../../support/until.ts';
+
+const HOST = 'Host: gatehouse.test';
+const BODY = '{"name":"posted"}';
+
+test(
+  'a client that leaves during the check of its credential frees its slot',
+  { timeout: 10_000 },
+  async (t) => {
+    for (const framing of [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked']) {
+      const { guard, entered, release } = slowGuard();
+      let handled = 0;
+      const { url, inFlight } = await startListener(t, [
+        post('/a', guard, () => {
+          handled += 1;
+        }),
+        get('/b', async () => ({ data: 1 })),
+      ]);
+      const client = await connectTo(url);
+      client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), BODY.slice(0, 3));
+      await entered;
+      client.socket.resetAndDestroy();
+      await client.closed();
+      // After another reply, the server has noticed that the first client left.
+      assert.equal((await exchange(url, ['GET /b HTTP/1.1', HOST])).status, 200);
+      release();
+      await until(() => inFlight() === 0, 'the end of the exchange');
+      assert.equal(handled, 0);
+    }
+  },
+);
+
+test('a client that leaves before its body is complete reaches no handler', async (t) => {
+  let handled = 0;
+  const { url, inFlight, requests } = await startListener(t, [
+    post('/a', undefined, () => {
+      handled += 1;
+    }),
+  ]);
+  const client = await connectTo(url);
+  client.send(
+    headOf(['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`]),
+    BODY.slice(0, 3),
+  );
+  await until(() => inFlight() === 1, 'the exchange');
+  client.socket.resetAndDestroy();
+  await until(() => inFlight() === 0, 'the end of the exchange');
+  assert.equal(handled, 0);
+  assert.deepEqual(
+    requests().map(({ route, status }) => `${route} ${status}`),
+    ['POST /a 0'],
+  );
+});
+
+test('a client that leaves before its reply: the work completes', async (t) => {
+  const { guard, entered, release } = slowGuard();
+  let handled = 0;
+  const { url, inFlight } = await startListener(t, [
+    post('/a', guard, () => {
+      handled += 1;
+    }),
+  ]);
+  const client = await connectTo(url);
+  client.send(headOf(['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`]) + BODY);
+  await entered;
+  client.leave();
+  await client.closed();
+  release();
+  await until(() => inFlight() === 0, 'the end of the exchange');
+  assert.ok(handled === 0 || handled === 1, 'handled once or not at all');
+});
+
+test(
+  'webhook: an event whose sender leaves is stored completely or not at all',
+  { timeout: 10_000 },
+  async (t) => {
+    const database = await createDatabase(t);
+    const { url } = await startGatehouse(t, ['webhook'], database.url);
+    const event = '{"event":"a","data":{"page_id":"b"}}';
+    const senders = Array.from({ length: 20 }, (_, n) => n);
+    const head = (n: number) =>
+      headOf([
+        `POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`,
+        HOST,
+        'Content-Type: application/json',
+        `webhook-id: d${n}`,
+        `Content-Length: ${event.length}`,
+      ]);
+    for (const n of senders) {
+      const client = await connectTo(url.webhook);
+      client.send(head(n), event.slice(0, n % 2 === 0 ? event.length : 5));
+      await new Promise<void>((resolve) => client.socket.end(resolve));
+      client.leave();
+    }
+    const inFlight = async () =>
+      (await ask('GET', `${url.metrics}/metrics`)).text.match(
+        /in_flight\{service="webhook"\} (\d+)/,
+      )?.[1];
+    const repeated = await Promise.all(
+      senders.map((n) =>
+        ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
+          body: event,
+          headers: { 'webhook-id': `d${n}` },
+        }),
+      ),
+    );
+    assert.deepEqual(new Set(repeated.map(({ status }) => status)), new Set([200]));
+    const rows = await database.sql`select delivery_id, body from webhook.events`;
+    assert.deepEqual(
+      [rows.length, new Set(rows.map(({ body }) => String(body)))],
+      [senders.length, new Set([event])],
+    );
+    while ((await inFlight()) !== '0') await new Promise((resolve) => setImmediate(resolve));
+  },
+);
+
+const ITEM = 'x'.repeat(64 * 1024);
+
+/** A list without end that counts what has been asked of it. */
+function endless(): {
+  readonly reply: () => Promise<Reply<string[]>>;
+  readonly seen: { pulled: number; ended: boolean };
+} {
+  const seen = { pulled: 0, ended: false };
+  async function* items(): AsyncGenerator<string[]> {
+    try {
+      for (;;) {
+        seen.pulled += 1;
+        // As from a database: never in the same turn.
+        await new Promise((resolve) => setImmediate(resolve));
+        yield [ITEM];
+      }
+    } finally {
+      seen.ended = true;
+    }
+  }
+  return { reply: async () => ({ items: items() }), seen };
+}
+
+/** Settles when nothing has been pulled for a while of turns of the event loop. */
+async function stalled(seen: { pulled: number }): Promise<void> {
+  for (let quiet = 0, last = -1; quiet < 200; quiet = seen.pulled === last ? quiet + 1 : 0) {
+    last = seen.pulled;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+/** The server's side of the connections that are made during a test. */
+function serverSockets(t: TestContext): Socket[] {
+  const sockets: Socket[] = [];
+  const note = (message: unknown) => {
+    sockets.push((message as { socket: Socket }).socket);
+  };
+  subscribe('net.server.socket', note);
+  t.after(() => {
+    unsubscribe('net.server.socket', note);
+  });
+  return sockets;
+}
+
+test('a list is produced as fast as the client reads, and ends when it leaves', async (t) => {
+  const { reply, seen } = endless();
+  const { url, inFlight } = await startListener(t, [get('/list', reply)]);
+  const sockets = serverSockets(t);
+  const client = await connectTo(url);
+  client.socket.pause();
+  client.send(headOf(['GET /list HTTP/1.1', HOST]));
+  await until(() => seen.pulled > 1, 'the first items');
+  await stalled(seen);
+  const [socket] = sockets;
+  assert.ok(
+    socket && socket.writableLength < 4 * ITEM.length,
+    `${socket?.writableLength} bytes wait in memory`,
+  );
+  assert.equal(inFlight(), 1);
+  client.leave();
+  await until(() => seen.ended, 'the end of the list');
+  await until(() => inFlight() === 0, 'the end of the exchange');
+});
+
+test('a client that stops reading is disconnected after the inactivity timeout', async (t) => {
+  const { reply, seen } = endless();
+  const { url, inFlight } = await startListener(t, [get('/list', reply)]);
+  const sockets = serverSockets(t);
+  const client = await connectTo(url);
+  client.socket.pause();
+  client.send(headOf(['GET /list HTTP/1.1', HOST]));
+  await until(() => seen.pulled > 1, 'the first items');
+  await stalled(seen);
+  const [socket] = sockets;
+  assert.ok(socket?.timeout && socket.timeout <= 30_000, `the limit is ${socket?.timeout}`);
+  // The timeout is shortened for the test.
+  socket.setTimeout(100);
+  await until(() => seen.ended && inFlight() === 0, 'the end of the exchange');
+});
+
+test('a reply that a slow client still receives is completed at the shutdown', async (t) => {
+  let calls = 0;
+  // More than the kernel takes for a client that does not read.
+  const large = 'x'.repeat(8 * 1024 * 1024);
+  const { url, inFlight, close } = await startListener(t, [
+    get('/large', async () => {
+      calls += 1;
+      return { data: large };
+    }),
+  ]);
+  const sockets = serverSockets(t);
+  const client = await connectTo(url);
+  client.socket.pause();
+  client.send(headOf(['GET /large HTTP/1.1', HOST]));
+  await until(
+    () => calls === 1 && (sockets[0]?.writableLength ?? 0) > 0,
+    'a part of the reply waits',
+  );
+  assert.equal(inFlight(), 1);
+  const closed = close(20_000);
+  client.socket.resume();
+  assert.equal((await client.answer()).json.length, large.length);
+  assert.equal(await client.closed(), '');
+  await closed;
+});
+
+test("a reply below the limit of Node's buffer is completed at the shutdown, too", async (t) => {
+  let calls = 0;
+  // Too large for one packet, and below 16 KiB, from which on Node asks to wait.
+  const medium = 'x'.repeat(12 * 1024);
+  const { url, inFlight, close } = await startListener(t, [
+    get('/medium', async () => {
+      calls += 1;
+      return { data: medium };
+    }),
+  ]);
+  const sockets = serverSockets(t);
+  const client = await connectTo(url);
+  client.socket.pause();
+  // Until the kernel has no room for another reply.
+  for (let sent = 1; (sockets[0]?.writableLength ?? 0) === 0; sent += 1) {
+    client.send(headOf(['GET /medium HTTP/1.1', HOST]));
+    await until(() => calls === sent, 'the request is processed');
+  }
+  assert.equal(inFlight(), 1);
+  const closed = close(20_000);
+  client.socket.resume();
+  for (let reply = 0; reply < calls; reply += 1)
+    assert.equal((await client.answer()).json.length, medium.length);
+  assert.equal(await client.closed(), '');
+  await closed;
+});
+
+test('HEAD of a list produces only the first batch', async (t) => {
+  const { reply, seen } = endless();
+  const { url, inFlight } = await startListener(t, [get('/list', reply)]);
+  assert.equal((await exchange(url, ['HEAD /list HTTP/1.1', HOST])).status, 200);
+  await until(() => inFlight() === 0, 'the end of the exchange');
+  assert.deepEqual([seen.pulled, seen.ended], [1, true]);
+});
+
+const failing = (before: number, error: Error) => async (): Promise<Reply<string[]>> => ({
+  items: (async function* () {
+    for (let n = 0; n < before; n += 1) yield ['item'];
+    // Time for what has been written to leave the process.
+    await new Promise((resolve) => setImmediate(resolve));
+    throw error;
+  })(),
+});
+
+test('a list that fails before its first item gets an error reply', async (t) => {
+  const { url, inFlight } = await startListener(t, [
+    get('/away', failing(0, new Unavailable('marked-detail', true))),
+    get('/bug', failing(0, new TypeError('marked-detail'))),
+  ]);
+  for (const [path, status, code] of [
+    ['/away', 503, 'unavailable'],
+    ['/bug', 500, 'internal'],
+  ] as const) {
+    const answer = await exchange(url, [`GET ${path} HTTP/1.1`, HOST]);
+    assert.deepEqual([answer.status, answer.json.error.code], [status, code]);
+    assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
+    assert.ok(!answer.body.includes('marked-detail'));
+  }
+  await until(() => inFlight() === 0, 'the end of the exchanges');
+});
+
+test('a list that fails later breaks the connection', async (t) => {
+  const { url, inFlight } = await startListener(t, [
+    get('/away', failing(2, new Unavailable('marked-detail', true))),
+  ]);
+  const client = await connectTo(url);
+  client.send(headOf(['GET /away HTTP/1.1', HOST]));
+  const received = await client.closed();
+  assert.match(received, /^HTTP\/1\.1 200 /);
+  assert.ok(!received.includes('\r\n0\r\n'), 'no last chunk');
+  assert.ok(!received.includes('marked-detail') && !received.includes('"error"'));
+  await until(() => inFlight() === 0, 'the end of the exchange');
+});

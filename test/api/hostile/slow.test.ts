@@ -1,0 +1,110 @@
+/** Slow clients are disconnected, and the others are served meanwhile. */
+import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Server } from 'node:http';
+import { after, afterEach, describe, test, type TestContext } from 'node:test';
+import { get, post, startListener } from '../../support/listener.ts';
+import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
+import { until } from '../../support/until.ts';
+
+const HOST = 'Host: gatehouse.test';
+const rows = [get('/a', async () => ({ data: 'a' })), post('/a')];
+const { url, inFlight } = await startListener({ after }, rows);
+
+/** What a test has begun must not go on behind it. */
+afterEach(() => until(() => inFlight() === 0, 'no request is in flight'));
+
+/** Sends one byte every 100 ms until the server replies. */
+async function trickle(client: RawClient, text: string): Promise<void> {
+  const letters = [...text, ...'x'.repeat(10_000)];
+  const timer = setInterval(
+    () => client.socket.writable && client.send(letters.shift() ?? 'x'),
+    100,
+  );
+  try {
+    const answer = await client.answer();
+    assert.deepEqual([answer.status, answer.json.error.code], [408, 'request_timeout']);
+    assert.equal(answer.headers.get('connection'), 'close');
+  } finally {
+    clearInterval(timer);
+    client.leave();
+  }
+}
+
+/** @returns the settings of Node's server, which shows itself with a request */
+async function openRequest(t: TestContext, address: string, client: RawClient): Promise<Server> {
+  const servers = new Set<Server>();
+  const note = (message: unknown) => {
+    const { server, socket } = message as { server: Server; socket: { localPort?: number } };
+    if (String(socket.localPort) === new URL(address).port) servers.add(server);
+  };
+  subscribe('http.server.request.start', note);
+  t.after(() => {
+    unsubscribe('http.server.request.start', note);
+  });
+  client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']));
+  await until(() => servers.size === 1, 'the request');
+  const [server] = servers;
+  return server ?? assert.fail('no server');
+}
+
+async function testSlowHead(): Promise<void> {
+  const [silent, slow, idle] = await Promise.all([connectTo(url), connectTo(url), connectTo(url)]);
+  idle.send(headOf(['GET /a HTTP/1.1', HOST]));
+  assert.equal((await idle.answer()).json, 'a');
+  await Promise.all([
+    trickle(slow, `GET /a HTTP/1.1\r\n${HOST}\r\nX: `),
+    silent.answer().then(({ status }) => assert.equal(status, 408)),
+  ]);
+  // Between two requests is not within one.
+  idle.send(headOf(['GET /a HTTP/1.1', HOST]));
+  assert.equal((await idle.answer()).json, 'a');
+  for (const client of [silent, idle]) client.leave();
+}
+
+async function testManySlow(): Promise<void> {
+  const slow = await Promise.all(Array.from({ length: 100 }, () => connectTo(url)));
+  for (const client of slow) client.send('POST /a HTTP/1.1\r\nHost: a\r\n');
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, () => exchange(url, ['GET /a HTTP/1.1', HOST])),
+  );
+  assert.ok(answers.every(({ status }) => status === 200));
+  for (const client of slow) client.leave();
+}
+
+async function testSlowBody(): Promise<void> {
+  const client = await connectTo(url);
+  client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']));
+  const startedAt = performance.now();
+  await trickle(client, '{');
+  assert.ok(performance.now() - startedAt < 9_000, 'long before the limit of a whole request');
+}
+
+async function testFreedSlot(t: TestContext): Promise<void> {
+  const own = await startListener(t, rows);
+  const client = await connectTo(own.url);
+  const server = await openRequest(t, own.url, client);
+  assert.ok(server.requestTimeout > 0 && server.requestTimeout <= 30_000);
+  assert.ok(server.headersTimeout > 0 && server.headersTimeout <= 10_000);
+  assert.ok(server.timeout > 0 && server.timeout <= 30_000);
+  assert.ok((server.maxRequestsPerSocket ?? 0) > 0);
+  // The timeout is shortened for the test.
+  server.headersTimeout = 300;
+  server.requestTimeout = 300;
+  await trickle(client, '{');
+  await until(() => own.inFlight() === 0, 'the end of the exchange');
+}
+
+const bounded = { timeout: 20_000 };
+
+describe('slow clients', { concurrency: true }, () => {
+  // The limit itself is waited for, once: 10 s for the head, looked at every second.
+  test(
+    'a client that sends no or slow headers gets 408 and is disconnected',
+    bounded,
+    testSlowHead,
+  );
+  test('100 slow clients do not delay others', testManySlow);
+  test('a body below 1 KiB per second gets 408 and is disconnected', bounded, testSlowBody);
+  test('a slow body gets 408, and its slot is freed', testFreedSlot);
+});

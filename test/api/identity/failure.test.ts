@@ -1,0 +1,191 @@
+/**
+ * The 500s of the error table, with a database that really fails: never 401, never a pretended
+ * success.
+ */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { connect, databaseUrl } from '../../../scripts/postgres.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
+import {
+  assertError,
+  assertSuccess,
+  bearerEndpoints,
+  isOpen,
+  sessionOf,
+} from '../../support/users.ts';
+
+async function start(t: TestContext) {
+  const database = await createDatabase(t);
+  const gatehouse = await startGatehouse(t, ['identity'], database.url);
+  const identity = gatehouse.url.identity;
+  const bearer = await logIn(identity);
+  const { id, user_id: user } = await sessionOf(identity, bearer);
+  const guarded = bearerEndpoints({ token: bearer, id, user });
+  const open = [
+    ['/api/auth/login', { username: 'admin', password: ADMIN_PASSWORD }],
+    ['/api/auth/logout', { session: bearer }],
+    ['/api/auth/session', { session: bearer }],
+  ] as const;
+  return { ...database, gatehouse, identity, bearer, guarded, open };
+}
+
+async function assertAllFail({
+  identity,
+  bearer,
+  guarded,
+  open,
+}: Awaited<ReturnType<typeof start>>) {
+  for (const [method, path] of guarded)
+    assertError(await ask(method, identity + path, { bearer }), 500, 'service_failed');
+  for (const [path, body] of open)
+    assertError(await ask('POST', identity + path, { body }), 500, 'service_failed');
+}
+
+test('without its database every endpoint answers 500, /livez excepted', async (t) => {
+  const started = await start(t);
+  assertSuccess(await ask('GET', `${started.identity}/readyz`));
+  await started.drop();
+  await assertAllFail(started);
+  assertError(await ask('GET', `${started.identity}/readyz`), 500, 'service_failed');
+  assertSuccess(await ask('GET', `${started.identity}/livez`));
+  // What needs no database is still told apart.
+  assertError(
+    await ask('POST', `${started.identity}/api/auth/login`, { body: '{' }),
+    400,
+    'invalid_body',
+    [''],
+  );
+  assertError(await ask('GET', `${started.identity}/api/test/`), 401, 'unauthorized');
+});
+
+test('a failure is logged with its request id, and not explained to the caller', async (t) => {
+  const started = await start(t);
+  await started.sql`alter table identity.sessions rename to hidden_sessions`;
+  const answer = await ask('GET', `${started.identity}/api/test/`, { bearer: started.bearer });
+  assert.doesNotMatch(answer.text, /42P01|relation|hidden|select/i);
+  const line = started.gatehouse.log().find((entry) => entry.level === 'error');
+  assert.equal(line?.request_id, answer.json._meta.request_id);
+  assert.match(String(line?.error), /42P01/);
+});
+
+test('with a table missing every endpoint answers 500 until it is back', async (t) => {
+  const started = await start(t);
+  await started.sql`alter table identity.sessions rename to hidden_sessions`;
+  await assertAllFail(started);
+  await started.sql`alter table identity.hidden_sessions rename to sessions`;
+  assert.equal(await isOpen(started.identity, started.bearer), true);
+});
+
+test('a login whose account cannot be looked up is 500', async (t) => {
+  const { identity, sql } = await start(t);
+  await sql`alter table identity.users rename to hidden_users`;
+  for (const username of ['admin', 'nobody-here']) {
+    assertError(
+      await ask('POST', `${identity}/api/auth/login`, {
+        body: { username, password: ADMIN_PASSWORD },
+      }),
+      500,
+      'service_failed',
+    );
+  }
+});
+
+test('login, logout and revocations that cannot be stored are 500 and undone', async (t) => {
+  const { identity, sql, bearer, guarded, open } = await start(t);
+  await sql`create function identity.refuse() returns trigger language plpgsql
+    as $$ begin raise exception 'refused'; end $$`;
+  for (const table of ['sessions', 'users', 'global_revocation']) {
+    await sql`create trigger refuse before insert
+      or update on ${sql(`identity.${table}`)} execute function identity.refuse()`;
+  }
+  for (const [path, body] of open.slice(0, 2))
+    assertError(await ask('POST', identity + path, { body }), 500, 'service_failed');
+  const revocations = guarded.filter(([method]) => method === 'DELETE');
+  assert.equal(revocations.length, 4);
+  for (const [method, path] of revocations)
+    assertError(await ask(method, identity + path, { bearer }), 500, 'service_failed');
+  const rows = await sql`select revoked, logged_out from identity.sessions`;
+  assert.deepEqual([...rows], [{ revoked: false, logged_out: false }]);
+  assert.equal(await isOpen(identity, bearer), true);
+});
+
+test('a stored hash that cannot be verified is 500 and no login', async (t) => {
+  const { identity, sql } = await start(t);
+  for (const hash of [
+    '',
+    'plain text',
+    '$scrypt$ln=40,r=8,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA',
+  ]) {
+    await sql`update identity.users set password_hash = ${hash}`;
+    const answer = await ask('POST', `${identity}/api/auth/login`, {
+      body: { username: 'admin', password: ADMIN_PASSWORD },
+    });
+    assert.equal(answer.status, 500, hash);
+  }
+  const [row] = await sql`select count(*)::int as count from identity.sessions`;
+  assert.equal(row?.count, 1);
+});
+
+test('a list that fails is 500, though the caller is known', async (t) => {
+  const { identity, bearer, url } = await start(t);
+  const lists = ['/api/user/', '/api/session/'];
+  for (const path of lists)
+    assert.equal((await ask('GET', identity + path, { bearer })).status, 200);
+  // New connections are rejected, and the one connection that made the lists is ended: the caller's
+  // look-up keeps its own.
+  const outside = connect(databaseUrl(url, 'postgres'));
+  t.after(() => outside.end());
+  const name = new URL(url).pathname.slice(1);
+  const allow = (yes: boolean) =>
+    outside`alter database ${outside(name)} with allow_connections ${outside.unsafe(String(yes))}`;
+  await allow(false);
+  const ended =
+    await outside`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name}
+      and query like '%from identity."sessions" x where%'`;
+  assert.equal(ended.length, 1);
+  for (const path of lists)
+    assertError(await ask('GET', identity + path, { bearer }), 500, 'service_failed');
+  assert.equal(await isOpen(identity, bearer), true);
+  await allow(true);
+  for (const path of lists)
+    assert.equal((await ask('GET', identity + path, { bearer })).status, 200);
+});
+
+test('closed connections reopen by themselves, and meanwhile nothing is 401', async (t) => {
+  const { identity, sql, bearer } = await start(t);
+  for (let round = 0; round < 5; round += 1) {
+    const asking = Array.from({ length: 8 }, () => ask('GET', `${identity}/api/test/`, { bearer }));
+    await sql`select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid()`;
+    for (const { status } of await Promise.all(asking))
+      assert.ok(status === 200 || status === 500, String(status));
+  }
+  for (let tries = 0; !(await isOpen(identity, bearer)); tries += 1) {
+    assert.ok(tries < 50);
+    await pause(20);
+  }
+  assertSuccess(await ask('GET', `${identity}/readyz`));
+});
+
+test('before its database is available, the service is alive, not ready, and answers 500', async (t) => {
+  const { url } = await startGatehouse(
+    t,
+    ['identity'],
+    'postgres://nobody:nothing@127.0.0.1:1/nowhere',
+    {},
+    'listening',
+  );
+  assertSuccess(await ask('GET', `${url.identity}/livez`));
+  assertError(await ask('GET', `${url.identity}/readyz`), 500, 'service_failed');
+  assertError(
+    await ask('POST', `${url.identity}/api/auth/login`, {
+      body: { username: 'admin', password: ADMIN_PASSWORD },
+    }),
+    500,
+    'service_failed',
+  );
+  const bearer = 'session:00000000-0000-4000-8000-000000000000';
+  assertError(await ask('GET', `${url.identity}/api/test/`, { bearer }), 500, 'service_failed');
+});

@@ -1,0 +1,267 @@
+/**
+ * POST and GET of /api/key/, DELETE /api/key/{key_id}/revoke: who makes which keys, who sees them,
+ * and how they end.
+ */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { after, test } from 'node:test';
+import { startGatehouse } from '../../../support/gatehouse.ts';
+import { assertCreated, assertKey, startIdentity } from '../../../support/api-users.ts';
+import { assertError, assertRevoked, assertSuccess, isOpen } from '../../../support/users.ts';
+
+const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
+const NOBODY = '00000000-0000-4000-8000-000000000000';
+const create = (bearer: string, body: unknown = {}) => call(bearer, 'POST', '/api/key/', body);
+const revoke = (bearer: string, id: string) => call(bearer, 'DELETE', `/api/key/${id}/revoke`);
+const keys = async () => Number((await sql`select count(*) from identity.api_keys`)[0]?.count);
+const sha256 = (text: string) => createHash('sha256').update(text).digest();
+
+test('a key is created for its caller, and is shown in full only once', async () => {
+  const user = await enter();
+  const answer = await create(user.token, { name: 'nightly backup' });
+  assertCreated(answer);
+  const made = answer.json.data;
+  assertKey(made);
+  assert.deepEqual(
+    [made.name, made.user_id, made.revoked, made.expires_at, made.last_used_at, made.deleted_at],
+    ['nightly backup', user.id, false, null, null, null],
+  );
+  assert.equal(await isOpen(identity, made.key), true);
+
+  const listed = await call(user.token, 'GET', '/api/key/');
+  assertSuccess(listed, 'paged');
+  assertKey(listed.json.data[0]);
+  assert.equal(listed.json.data[0].key, `${made.key.slice(0, 'key:'.length + 8)}…`);
+  const mayBeSeen = [
+    '/api/key/',
+    `/api/key/?user=${user.id}`,
+    '/api/user/',
+    '/api/session/',
+    '/api/audit/',
+    '/api/test/',
+  ];
+  for (const bearer of [user.token, admin.token, made.key]) {
+    for (const path of mayBeSeen)
+      assert.equal(
+        (await call(bearer, 'GET', path)).text.includes(made.key.slice(13)),
+        false,
+        path,
+      );
+  }
+});
+
+test('a key is "key:", 43 characters of Base64url and a checksum of 6 over them', async () => {
+  const seen = new Set<string>();
+  for (let round = 0; round < 20; round += 1) {
+    const { key: whole } = await key(admin);
+    const [, random = '', sum] = /^key:([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})$/.exec(whole) ?? [];
+    assert.equal(sum, sha256(random).subarray(0, 4).toString('base64url'), whole);
+    assert.equal(Buffer.from(random, 'base64url').length, 32);
+    assert.equal(Buffer.from(random, 'base64url').toString('base64url'), random);
+    seen.add(random);
+  }
+  assert.equal(seen.size, 20);
+});
+
+test('the database has the digest of a key and its first characters only', async () => {
+  const { id, key: whole } = await key(admin, { name: 'stored' });
+  await call(whole, 'GET', '/api/test/');
+  await revoke(whole, id);
+  const [row] = await sql`select key_digest, key_prefix from identity.api_keys where id = ${id}`;
+  assert.deepEqual([row?.key_digest, row?.key_prefix], [sha256(whole), whole.slice(0, 12)]);
+  const tables = await sql<Array<{ name: string }>>`
+    select format('%I.%I', schemaname, tablename) as name from pg_tables
+      where schemaname not in ('pg_catalog', 'information_schema')`;
+  assert.ok(tables.length >= 6);
+  const secret = whole.slice(12);
+  for (const { name } of tables) {
+    const rows = (await sql`select whole::text as text from ${sql.unsafe(name)} as whole`)
+      .map((one) => String(one.text))
+      .join('\n');
+    for (const form of [
+      secret,
+      secret.slice(0, 31),
+      Buffer.from(secret).toString('hex'),
+      Buffer.from(whole.slice(4, 47), 'base64url').toString('hex'),
+    ]) {
+      assert.equal(rows.includes(form), false, name);
+    }
+  }
+});
+
+test('who may create a key for which user', async () => {
+  const chief = await enter({ super_admin: true });
+  const user = await enter();
+  const other = await add();
+  const disabled = await add({ enabled: false });
+  const callers = [
+    chief.token,
+    user.token,
+    (await key(chief)).key,
+    (await key(user)).key,
+    (await key(null)).key,
+  ];
+  const wishes: ReadonlyArray<readonly [body: { user_id?: string | null }, ...statuses: number[]]> =
+    [
+      [{}, 201, 201, 403, 403, 403],
+      [{ user_id: user.id }, 201, 201, 403, 403, 403],
+      [{ user_id: user.id.toUpperCase() }, 201, 201, 403, 403, 403],
+      [{ user_id: chief.id }, 201, 403, 403, 403, 403],
+      [{ user_id: other.id }, 201, 403, 403, 403, 403],
+      [{ user_id: disabled.id }, 201, 403, 403, 403, 403],
+      [{ user_id: null }, 201, 403, 403, 403, 403],
+      [{ user_id: NOBODY }, 404, 403, 403, 403, 403],
+    ];
+  for (const [body, ...statuses] of wishes) {
+    for (const [index, bearer] of callers.entries()) {
+      const before = await keys();
+      const answer = await create(bearer, body);
+      assert.equal(
+        answer.status,
+        statuses[index],
+        `${JSON.stringify(body)}, caller ${index}: ${answer.text}`,
+      );
+      if (answer.status === 403) assertError(answer, 403, 'forbidden');
+      if (answer.status === 404) assertError(answer, 404, 'not_found');
+      assert.equal(await keys(), before + (answer.status === 201 ? 1 : 0));
+      if (answer.status !== 201) continue;
+      assertCreated(answer);
+      assertKey(answer.json.data);
+      const own = bearer === chief.token ? chief.id : user.id;
+      const given = body.user_id?.toLowerCase() ?? null;
+      assert.equal(answer.json.data.user_id, body.user_id === undefined ? own : given);
+    }
+  }
+  assertError(await create('session:00000000-0000-4000-8000-000000000000'), 401, 'unauthorized');
+});
+
+test('an invalid request for a key is 400, and no key is created', async () => {
+  const before = await keys();
+  const wrong: ReadonlyArray<readonly [member: string, ...values: unknown[]]> = [
+    ['user_id', 'admin', '', 1, true, {}, `${NOBODY}0`],
+    ['name', null, 1, 'n'.repeat(256), 'n'.repeat(10_000), 'a\nb', 'a\0b', '\x1b[31m', '\u202e'],
+    [
+      'expires_at',
+      '',
+      'tomorrow',
+      1_900_000_000,
+      '1900000000',
+      true,
+      {},
+      '2100-01-01',
+      '2100-01-01 00:00:00Z',
+      '2100-01-01T00:00:00',
+      '2100-13-01T00:00:00Z',
+      '01/01/2100',
+      '2100-01-01T00:00:00Zjunk',
+    ],
+    [
+      'expires_at',
+      '2020-01-01T00:00:00Z',
+      '1970-01-01T00:00:00Z',
+      new Date(Date.now() - 1_000).toISOString(),
+    ],
+    ['expires', '2100-01-01T00:00:00Z'],
+    ['scope', 'all'],
+    ['key', 'key:mine'],
+    ['revoked', false],
+  ];
+  for (const [member, ...values] of wrong) {
+    for (const value of values)
+      assertError(await create(admin.token, { [member]: value }), 400, 'invalid_body', [
+        `/${member}`,
+      ]);
+  }
+  for (const body of ['', '[]', 'null'])
+    assertError(await create(admin.token, body), 400, 'invalid_body', ['']);
+  assert.equal(await keys(), before);
+});
+
+test('a day that does not exist is not a date', async () => {
+  for (const day of ['2100-02-30', '2100-02-29', '2100-06-31', '2100-00-10', '2100-01-00']) {
+    assertError(
+      await create(admin.token, { expires_at: `${day}T00:00:00Z` }),
+      400,
+      'invalid_body',
+      ['/expires_at'],
+    );
+  }
+});
+
+test('a time beyond the range of the database is 400', async () => {
+  for (const far of [
+    '0000-01-01T00:00:00Z',
+    '0000-01-01T00:00:00+23:59',
+    '9999-12-31T23:59:59-23:59',
+  ]) {
+    assertError(await create(admin.token, { expires_at: far }), 400, 'invalid_body', [
+      '/expires_at',
+    ]);
+  }
+});
+
+test('a future expiry is kept to the millisecond, with any offset', async () => {
+  const said = {
+    '2100-01-31T12:00:00Z': '2100-01-31T12:00:00.000Z',
+    '2100-01-31T12:00:00.125+02:00': '2100-01-31T10:00:00.125Z',
+    '2096-02-29T23:59:59-01:00': '2096-03-01T00:59:59.000Z',
+  };
+  for (const [given, kept] of Object.entries(said)) {
+    const answer = await create(admin.token, { expires_at: given });
+    assertCreated(answer);
+    assert.equal(answer.json.data.expires_at, kept);
+    assert.equal(await isOpen(identity, answer.json.data.key), true);
+  }
+  assert.equal((await create(admin.token, { expires_at: null })).json.data.expires_at, null);
+});
+
+test('a key is revoked at once on every replica, by its owner or administrator', async (t) => {
+  const replica = (await startGatehouse(t, ['identity'], databaseUrl)).url.identity;
+  const user = await enter();
+  const other = await enter();
+  const revokers = {
+    'its owner': user.token,
+    'the administrator': admin.token,
+    'another key of its owner': (await key(user)).key,
+    'a key of the administrator': (await key(admin)).key,
+  };
+  for (const [who, bearer] of Object.entries(revokers)) {
+    const { id, key: whole } = await key(user);
+    assert.deepEqual([await isOpen(identity, whole), await isOpen(replica, whole)], [true, true]);
+    for (const bearer of [other.token, (await key(other)).key, (await key(null)).key])
+      assertError(await revoke(bearer, id), 403, 'forbidden');
+    assert.equal(await isOpen(identity, whole), true, who);
+    assertRevoked(await revoke(bearer, id), 'Key revoked.');
+    assert.deepEqual(
+      [await isOpen(identity, whole), await isOpen(replica, whole)],
+      [false, false],
+      who,
+    );
+    assertRevoked(await revoke(bearer, id), 'The key was revoked before.');
+    const [newest] = (await call(user.token, 'GET', '/api/key/?limit=1')).json.data;
+    assert.deepEqual([newest.id, newest.revoked], [id, true]);
+  }
+});
+
+test('a key may revoke itself; one without a user is revoked by an administrator', async () => {
+  const user = await enter();
+  const own = await key(user);
+  assertRevoked(await revoke(own.key, own.id), 'Key revoked.');
+  assertError(await revoke(own.key, own.id), 401, 'unauthorized');
+  const program = await key(null);
+  for (const bearer of [program.key, user.token])
+    assertError(await revoke(bearer, program.id), 403, 'forbidden');
+  assertRevoked(await revoke(admin.token, program.id), 'Key revoked.');
+  assertError(await call(program.key, 'GET', '/api/user/'), 401, 'unauthorized');
+});
+
+test('an unknown key is 404 and a malformed id 400; a session is no key', async () => {
+  const user = await enter();
+  for (const bearer of [admin.token, user.token]) {
+    assertError(await revoke(bearer, NOBODY), 404, 'not_found');
+    for (const id of ['x', `${NOBODY}0`, '%00'])
+      assertError(await revoke(bearer, id), 400, 'invalid_path', ['/key_id']);
+  }
+  const [session] = await sql`select id from identity.sessions where user_id = ${user.id}`;
+  assertError(await revoke(admin.token, String(session?.id)), 404, 'not_found');
+});

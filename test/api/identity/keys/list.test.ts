@@ -1,0 +1,140 @@
+/** GET /api/key/: whose keys are listed to whom, in which order, and how one pages through them. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { assertKey, startIdentity } from '../../../support/api-users.ts';
+import { assertError, assertSuccess } from '../../../support/users.ts';
+
+const { sql, admin, call, enter, key } = await startIdentity({ after });
+const one = await enter();
+const other = await enter();
+const idle = await enter();
+const made: Array<{ id: string; user: string | null }> = [];
+for (let round = 0; round < 6; round += 1) {
+  for (const owner of [one, other, null, one])
+    made.push({ id: (await key(owner, { name: `round ${round}` })).id, user: owner?.id ?? null });
+}
+const program = await key(null, { name: 'round 2' });
+made.push({ id: program.id, user: null });
+// All of one round at one moment: they are ordered by id.
+await sql`update identity.api_keys set created_at = timestamptz '2026-01-01 00:00Z' +
+  split_part(name, ' ', 2)::int * interval '1 microsecond'`;
+await sql`update identity.api_keys set revoked = true where name = 'round 0'`;
+await sql`update identity.api_keys set expires_at = now() - interval '1 day'
+  where name = 'round 1'`;
+
+const inOrder = async (user?: string) =>
+  (
+    await sql`select id from identity.api_keys where ${user === undefined}
+      or user_id = ${user ?? null} order by created_at desc, id desc`
+  ).map((row) => String(row.id));
+const list = (query: string, bearer: string) => call(bearer, 'GET', `/api/key/${query}`);
+const ids = (answer: { json: { data: Array<{ id: string }> } }) =>
+  answer.json.data.map((one) => one.id);
+
+test('the administrator sees every key, newest first, masked and with its user', async () => {
+  const answer = await list('?limit=100', admin.token);
+  assertSuccess(answer, 'paged');
+  assert.deepEqual(ids(answer), await inOrder());
+  assert.equal(answer.json.data.length, made.length);
+  for (const each of answer.json.data) {
+    assertKey(each);
+    assert.match(each.key, /^key:[A-Za-z0-9_-]{8}…$/);
+    assert.equal(each.user_id, made.find(({ id }) => id === each.id)?.user);
+  }
+  assert.equal(answer.json.data.filter((each: { revoked: boolean }) => each.revoked).length, 4);
+});
+
+test('any other user sees their own keys, with or without the filter', async () => {
+  for (const query of [
+    '?limit=100',
+    `?limit=100&user=${one.id}`,
+    `?limit=100&user=${one.id.toUpperCase()}`,
+  ]) {
+    const answer = await list(query, one.token);
+    assertSuccess(answer, 'paged');
+    assert.deepEqual(ids(answer), await inOrder(one.id));
+    assert.equal(answer.json._meta.pagination.total, 12);
+  }
+});
+
+test('the administrator may ask for those of one user', async () => {
+  const answer = await list(`?user=${other.id}`, admin.token);
+  assertSuccess(answer, 'paged');
+  assert.deepEqual(ids(answer), await inOrder(other.id));
+  assert.deepEqual(answer.json._meta.pagination, { page: 1, limit: 10, total: 6, total_pages: 1 });
+});
+
+test('filtering by another user is 403, and so is any list for a key without a user', async () => {
+  for (const user of [other.id, admin.id, '00000000-0000-4000-8000-000000000000'])
+    assertError(await list(`?user=${user}`, one.token), 403, 'forbidden');
+  for (const query of ['', `?user=${one.id}`])
+    assertError(await list(query, program.key), 403, 'forbidden');
+});
+
+test('the pages have no gap or overlap, and the links keep the filter', async () => {
+  for (const [bearer, filter, user] of [
+    [one.token, '', one.id],
+    [admin.token, `&user=${one.id}`, one.id],
+  ] as const) {
+    const seen: string[] = [];
+    const visited: string[] = [];
+    let path = `/api/key/?page=1&limit=5${filter}`;
+    while (path !== '') {
+      const answer = await call(bearer, 'GET', path);
+      assertSuccess(answer, 'paged');
+      assert.deepEqual(answer.json._meta.pagination, {
+        page: visited.length + 1,
+        limit: 5,
+        total: 12,
+        total_pages: 3,
+      });
+      const { first, last, prev, next } = answer.json._links;
+      assert.deepEqual(
+        [first, last, prev],
+        [
+          `/api/key/?page=1&limit=5${filter}`,
+          `/api/key/?page=3&limit=5${filter}`,
+          visited.at(-1) ?? '',
+        ],
+      );
+      seen.push(...ids(answer));
+      visited.push(path);
+      path = next;
+    }
+    assert.deepEqual(seen, await inOrder(user));
+  }
+});
+
+test('a page past the end is empty, and an empty list has 0 pages', async () => {
+  const past = await list('?page=9&limit=5', one.token);
+  assertSuccess(past, 'paged');
+  assert.deepEqual(
+    [past.json.data, past.json._links.prev, past.json._links.next],
+    [[], '/api/key/?page=3&limit=5', ''],
+  );
+  const none = await list('', idle.token);
+  assertSuccess(none, 'paged');
+  assert.deepEqual(none.json.data, []);
+  assert.deepEqual(none.json._meta.pagination, { page: 1, limit: 10, total: 0, total_pages: 0 });
+});
+
+test('an invalid page, limit or user is 400', async () => {
+  for (const wrong of ['0', '-1', '1.0', '', 'one', '99999999999999999999']) {
+    assertError(await list(`?page=${wrong}`, one.token), 400, 'invalid_query', ['page']);
+    assertError(await list(`?limit=${wrong}`, one.token), 400, 'invalid_query', ['limit']);
+  }
+  assertError(await list('?limit=101', one.token), 400, 'invalid_query', ['limit']);
+  for (const wrong of ['', 'user-1', `${one.id}0`])
+    assertError(await list(`?user=${wrong}`, one.token), 400, 'invalid_query', ['user']);
+});
+
+test("the keys of a deleted user stay in the administrator's list, revoked", async () => {
+  const leaving = await enter();
+  const { id } = await key(leaving);
+  await call(admin.token, 'DELETE', `/api/user/${leaving.id}`);
+  const answer = await list(`?user=${leaving.id}`, admin.token);
+  assertSuccess(answer, 'paged');
+  assert.deepEqual(ids(answer), [id]);
+  assert.equal(answer.json.data[0].revoked, true);
+  assert.match(answer.json.data[0].user.deleted_at, /Z$/);
+});

@@ -1,0 +1,411 @@
+/**
+ * API keys as a credential: how they are sent, what they open, what is refused without a look into
+ * the database, and their end.
+ */
+import assert from 'node:assert/strict';
+import { createHash, randomBytes } from 'node:crypto';
+import { after, test } from 'node:test';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { type Identity, startIdentity } from '../../../support/api-users.ts';
+import { untilSql } from '../../../support/connections.ts';
+import { startProxy } from '../../../support/proxy.ts';
+import { assertError, assertSuccess, isOpen, PASSWORD } from '../../../support/users.ts';
+
+const started = await startIdentity({ after });
+const { identity, databaseUrl, sql, admin, call, add, enter, key } = started;
+const visit = (headers: Record<string, string>, url = identity) =>
+  ask('GET', `${url}/api/test/`, { headers });
+
+/** A well-formed key that was never issued. */
+function unknownKey(): string {
+  const random = randomBytes(32).toString('base64url');
+  return `key:${random}${createHash('sha256').update(random).digest().subarray(0, 4).toString('base64url')}`;
+}
+
+test('a key is taken as bearer and as X-API-Key, and acts as its user', async () => {
+  const user = await enter();
+  const { key: own } = await key(user);
+  for (const headers of [
+    { authorization: `Bearer ${own}` },
+    { authorization: `bearer  ${own}` },
+    { 'x-api-key': own },
+    { 'X-API-KEY': own },
+  ]) {
+    const answer = await visit(headers);
+    assertSuccess(answer);
+    assert.equal(answer.json.data.user.id, user.id);
+  }
+});
+
+test('of two credentials only the bearer is checked', async () => {
+  const one = await enter();
+  const two = await enter();
+  const ofOne = (await key(one)).key;
+  const ofTwo = (await key(two)).key;
+  const seen = async (headers: Record<string, string>) =>
+    (await visit(headers)).json.data?.user.id ?? null;
+  assert.equal(await seen({ authorization: `Bearer ${ofOne}`, 'x-api-key': ofTwo }), one.id);
+  assert.equal(await seen({ authorization: `Bearer ${one.token}`, 'x-api-key': ofTwo }), one.id);
+  assert.equal(await seen({ authorization: `Bearer ${ofOne}`, 'x-api-key': 'garbage' }), one.id);
+  assert.equal(await seen({ authorization: `Bearer ${unknownKey()}`, 'x-api-key': ofTwo }), null);
+  assert.equal(await seen({ authorization: 'Bearer garbage', 'x-api-key': ofTwo }), null);
+});
+
+test('a key is no session token, and a session token no key', async () => {
+  const user = await enter();
+  const { key: own } = await key(user);
+  assertError(await visit({ 'x-api-key': user.token }), 401, 'unauthorized');
+  assertError(await visit({ cookie: `session=${own}` }), 401, 'unauthorized');
+  assertError(
+    await visit({ authorization: `Basic ${Buffer.from(own).toString('base64')}` }),
+    401,
+    'unauthorized',
+  );
+  assertError(await call(null, 'GET', `/api/test/?key=${own}&api_key=${own}`), 401, 'unauthorized');
+  assertError(
+    await call(null, 'POST', '/api/auth/session', { session: own }),
+    401,
+    'invalid_session',
+  );
+  assertError(await call(null, 'POST', '/api/auth/logout', { session: own }), 400, 'invalid_body', [
+    '/session',
+  ]);
+  assertError(
+    await call(user.token, 'GET', `/api/session/info?session=${own}`),
+    400,
+    'invalid_session_token',
+  );
+  assertError(
+    await call(user.token, 'DELETE', `/api/session/revoke?session=${own}`),
+    400,
+    'invalid_session_token',
+  );
+  assertError(
+    await call(null, 'POST', '/api/auth/login', { username: user.username, password: own }),
+    401,
+    'invalid_credentials',
+  );
+  assert.equal(await isOpen(identity, own), true);
+});
+
+/** Everything that is not exactly a key, made from one. */
+function garbage(whole: string): Record<string, string> {
+  const random = whole.slice(4, 47);
+  const sum = whole.slice(47);
+  const other = (letter: string | undefined) => (letter === 'A' ? 'B' : 'A');
+  return {
+    'nothing behind the prefix': 'key:',
+    'no prefix': `${random}${sum}`,
+    'an upper case prefix': `KEY:${random}${sum}`,
+    'no checksum': `key:${random}`,
+    'another checksum': `key:${random}${sum.slice(0, 5)}${other(sum[5])}`,
+    'the checksum of another key': `key:${random}${unknownKey().slice(47)}`,
+    'one letter changed': `key:${other(random[0])}${random.slice(1)}${sum}`,
+    'the letters in reverse': `key:${[...random].reverse().join('')}${sum}`,
+    'one letter too many': `${whole}A`,
+    'one letter too few': whole.slice(0, -1),
+    padding: `${whole}=`,
+    'a full stop inside': `key:${random.slice(0, 20)}.${random.slice(21)}${sum}`,
+    'the masked form': `${whole.slice(0, 12)}...`,
+    'the whole in Base64': Buffer.from(whole).toString('base64'),
+    'the key twice': `${whole},${whole}`,
+    'a very long text': `key:${'A'.repeat(8_000)}`,
+  };
+}
+
+test('malformed keys and wrong checksums are rejected', async () => {
+  const { key: whole } = await key(admin);
+  for (const [what, form] of Object.entries(garbage(whole))) {
+    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
+      assert.equal((await visit(headers)).status, 401, what);
+    assertError(await visit({ 'x-api-key': form }), 401, 'unauthorized');
+  }
+  assertError(await visit({ 'x-api-key': '' }), 401, 'unauthorized');
+  assertError(await visit({ authorization: `Bearer ${unknownKey()}` }), 401, 'unauthorized');
+  assert.equal(await isOpen(identity, whole), true);
+});
+
+test('garbage costs no query: without the database it is 401, a valid form 500', async (t) => {
+  let cut = async () => {};
+  const {
+    identity: away,
+    key: make,
+    admin: chief,
+  } = await startIdentity(t, {}, async (url) => {
+    const proxy = await startProxy(t, url);
+    cut = () => proxy.cut();
+    return proxy.url;
+  });
+  const { key: whole } = await make(chief);
+  assert.equal(await isOpen(away, whole), true);
+  await cut();
+  for (const form of Object.values(garbage(whole))) {
+    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
+      assertError(await visit(headers, away), 401, 'unauthorized');
+  }
+  for (const form of [whole, unknownKey()]) {
+    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
+      assertError(await visit(headers, away), 500, 'service_failed');
+  }
+});
+
+test("a key ends by the database's clock, and not a moment before", async () => {
+  const { id, key: whole } = await key(admin, { expires_at: '2100-01-01T00:00:00Z' });
+  await sql`update identity.api_keys set expires_at = now() + interval '1 minute' where id = ${id}`;
+  assert.equal(await isOpen(identity, whole), true);
+  await sql`update identity.api_keys set expires_at = now() where id = ${id}`;
+  assertError(await call(whole, 'GET', '/api/test/'), 401, 'unauthorized');
+  await sql`update identity.api_keys set expires_at = null where id = ${id}`;
+  assert.equal(await isOpen(identity, whole), true);
+  await sql`update identity.api_keys set deleted_at = now() where id = ${id}`;
+  assertError(await call(whole, 'GET', '/api/test/'), 401, 'unauthorized');
+});
+
+/**
+ * Every guarded endpoint, and what a key without a user gets there; a new endpoint has to be added
+ * here.
+ */
+async function asProgram({
+  call: through,
+  add: more,
+  enter: visitor,
+  key: make,
+}: Identity): Promise<
+  Record<string, readonly [status: number, ask: () => ReturnType<typeof call>]>
+> {
+  const program = (await make(null)).key;
+  const subject = await more();
+  const holder = await visitor();
+  const { data: session } = (
+    await through(null, 'POST', '/api/auth/session', { session: holder.token })
+  ).json;
+  const { id } = await make(holder);
+  const by = (method: string, path: string, body?: unknown) => () =>
+    through(program, method, path, body);
+  return {
+    'GET /api/user/': [200, by('GET', '/api/user/')],
+    'POST /api/user/': [
+      403,
+      by('POST', '/api/user/', { username: 'by-program', email: 'by@program.org' }),
+    ],
+    'GET /api/user/{user_id}': [200, by('GET', `/api/user/${subject.id}`)],
+    'PATCH /api/user/{user_id}': [
+      403,
+      by('PATCH', `/api/user/${subject.id}`, { first_name: 'Changed' }),
+    ],
+    'DELETE /api/user/{user_id}': [403, by('DELETE', `/api/user/${subject.id}`)],
+    'POST /api/user/{user_id}/password': [
+      403,
+      by('POST', `/api/user/${subject.id}/password`, { password: PASSWORD }),
+    ],
+    'POST /api/auth/password': [
+      403,
+      by('POST', '/api/auth/password', {
+        current_password: PASSWORD,
+        new_password: 'a new passphrase',
+      }),
+    ],
+    'GET /api/auth/verify': [200, by('GET', '/api/auth/verify')],
+    'POST /api/key/': [403, by('POST', '/api/key/', {})],
+    'GET /api/key/': [403, by('GET', '/api/key/')],
+    'DELETE /api/key/{key_id}/revoke': [403, by('DELETE', `/api/key/${id}/revoke`)],
+    'GET /api/session/': [200, by('GET', '/api/session/')],
+    'GET /api/session/info': [200, by('GET', `/api/session/info?session=${holder.token}`)],
+    'DELETE /api/session/revoke': [
+      200,
+      by('DELETE', `/api/session/revoke?session=${holder.token}`),
+    ],
+    'DELETE /api/session/{session_id}/revoke': [
+      200,
+      by('DELETE', `/api/session/${session.id}/revoke`),
+    ],
+    'DELETE /api/session/revoke/all/user': [
+      200,
+      by('DELETE', `/api/session/revoke/all/user?user=${holder.id}`),
+    ],
+    'GET /api/test/': [403, by('GET', '/api/test/')],
+    'GET /api/audit/': [403, by('GET', '/api/audit/')],
+    'DELETE /api/session/revoke/all': [200, by('DELETE', '/api/session/revoke/all')],
+  };
+}
+
+test('a key without a user may do only what the policy lists', async (t) => {
+  const own = await startIdentity(t);
+  const table = await asProgram(own);
+  const users = () =>
+    own.sql`select to_jsonb(u) - 'sessions_end_at' as row from identity.users u order by id`;
+  const before = [...(await users())];
+  for (const [what, [status, asking]] of Object.entries(table)) {
+    const answer = await asking();
+    assert.equal(answer.status, status, `${what}: ${answer.text}`);
+    if (status === 403) assertError(answer, 403, 'forbidden');
+  }
+  assert.deepEqual([...(await users())], before);
+  const open = (await own.call(await logIn(own.identity), 'GET', '/api/session/?active=true')).json
+    ._meta.pagination.total;
+  assert.equal(open, 1, 'only the session that asks');
+
+  const { paths } = (await own.call(null, 'GET', '/openapi.json')).json;
+  const guarded = Object.entries<Record<string, { security?: unknown[] }>>(paths).flatMap(
+    ([path, item]) =>
+      Object.entries(item)
+        .filter(([, operation]) => (operation.security ?? []).length > 0)
+        .map(([method]) => `${method.toUpperCase()} ${path}`),
+  );
+  assert.deepEqual(guarded.sort(), Object.keys(table).sort());
+});
+
+test('a key without a user sees the sessions and users of everyone', async () => {
+  const user = await enter();
+  const { key: program } = await key(null);
+  const all = await call(program, 'GET', '/api/session/?limit=1');
+  assertSuccess(all, 'paged');
+  assert.equal(
+    all.json._meta.pagination.total,
+    (await call(admin.token, 'GET', '/api/session/?limit=1')).json._meta.pagination.total,
+  );
+  const some = await call(program, 'GET', `/api/session/?user=${user.id}`);
+  assert.deepEqual(
+    some.json.data.map((session: { user_id: string }) => session.user_id),
+    [user.id],
+  );
+  assert.equal(
+    (await call(program, 'GET', `/api/user/${user.id}`)).json.data.username,
+    user.username,
+  );
+});
+
+test('no key changes a password or makes a key, whatever rights its user has', async () => {
+  for (const user of [await enter(), await enter({ super_admin: true })]) {
+    const { key: own } = await key(user);
+    assertError(
+      await call(own, 'POST', '/api/auth/password', {
+        current_password: PASSWORD,
+        new_password: 'a new passphrase',
+      }),
+      403,
+      'forbidden',
+    );
+    assertError(
+      await call(own, 'POST', `/api/user/${user.id}/password`, { password: 'a new passphrase' }),
+      403,
+      'forbidden',
+    );
+    for (const body of [{}, { user_id: user.id }, { user_id: null }])
+      assertError(await call(own, 'POST', '/api/key/', body), 403, 'forbidden');
+    await logIn(identity, user.username, PASSWORD);
+  }
+});
+
+test('a forbidden action of a key is 403, and a wrong current password 401', async () => {
+  const chief = await enter({ super_admin: true });
+  const { key: own } = await key(chief);
+  const answer = await call(own, 'POST', '/api/key/', {});
+  assertError(answer, 403, 'forbidden');
+  assert.match(answer.json.error.message, /API key/);
+  const wrong = await call(chief.token, 'POST', '/api/auth/password', {
+    current_password: 'not it',
+    new_password: 'a new passphrase',
+  });
+  assertError(wrong, 401, 'invalid_credentials');
+  assert.equal(wrong.json.error.message, 'The current password is wrong or has expired.');
+});
+
+test('a misspelled filter of keys or of the trail is rejected', async () => {
+  for (const path of ['/api/key/?user_id=', '/api/audit/?user_id=', '/api/audit/?pgae=']) {
+    assertError(await call(admin.token, 'GET', `${path}${admin.id}`), 400, 'invalid_query', [
+      path.includes('pgae') ? 'pgae' : 'user_id',
+    ]);
+  }
+});
+
+test('no key makes a super administrator, who could then log in and do the rest', async () => {
+  const chief = await enter({ super_admin: true });
+  const plain = await enter();
+  const { key: own } = await key(chief);
+  const raised = { username: 'raised', email: 'raised@example.org', password: PASSWORD };
+  assertError(
+    await call(own, 'POST', '/api/user/', { ...raised, super_admin: true }),
+    403,
+    'forbidden',
+  );
+  assertError(
+    await call(own, 'PATCH', `/api/user/${plain.id}`, { super_admin: true, first_name: 'Raised' }),
+    403,
+    'forbidden',
+  );
+  assert.deepEqual(
+    [...(await sql`select first_name, super_admin from identity.users where id = ${plain.id}`)],
+    [{ first_name: '', super_admin: false }],
+  );
+  assert.equal(
+    (await call(own, 'POST', '/api/user/', { ...raised, super_admin: false })).status,
+    201,
+  );
+  assertSuccess(await call(own, 'PATCH', `/api/user/${chief.id}`, { super_admin: false }));
+});
+
+test('a key created for another user acts as that user', async () => {
+  const user = await add();
+  const { key: own } = await key(null, { user_id: user.id });
+  assert.equal((await call(own, 'GET', '/api/test/')).json.data.user.id, user.id);
+  assertError(await call(own, 'GET', '/api/audit/'), 403, 'forbidden');
+});
+
+test('the last use of a key is recorded within seconds, not with each request', async (t) => {
+  const replica = (await startGatehouse(t, ['identity'], databaseUrl)).url.identity;
+  const busy = await key(admin);
+  const seen = await key(admin);
+  const later = await key(admin);
+  await sql`create table writes (id uuid)`;
+  await sql`create function count_write() returns trigger language plpgsql
+    as $$ begin insert into writes values (new.id); return new; end $$`;
+  await sql`create trigger count_write after update on identity.api_keys
+    for each row execute function count_write()`;
+  const rush = () =>
+    Promise.all(
+      Array.from({ length: 40 }, (_, index) =>
+        visit({ 'x-api-key': busy.key }, index % 2 === 0 ? identity : replica),
+      ),
+    );
+  const used = async ({ id }: { id: string }) =>
+    (await sql`select last_used_at is not null as used from identity.api_keys where id = ${id}`)[0]
+      ?.used === true;
+  const writes = async () =>
+    Number((await sql`select count(*) from writes where id = ${busy.id}`)[0]?.count);
+  // What was seen before the barrier has been written when the barrier has, at both replicas.
+  const flushed = async (barrier: { id: string; key: string }) => {
+    for (const url of [identity, replica]) {
+      await sql`update identity.api_keys set last_used_at = null where id = ${barrier.id}`;
+      await visit({ 'x-api-key': barrier.key }, url);
+      await untilSql(() => used(barrier), 'the last use is kept');
+    }
+  };
+  assert.equal(await used(busy), false);
+  await rush();
+  await flushed(seen);
+  assert.deepEqual([await used(busy), await writes()], [true, 1]);
+  // However long the next part takes, it is not a minute ago.
+  await sql`update identity.api_keys set last_used_at = now() + interval '1 hour'
+    where id = ${busy.id}`;
+  await rush();
+  await flushed(later);
+  assert.equal(await writes(), 2);
+  assert.ok(
+    (await call(admin.token, 'GET', '/api/key/')).json.data.find(
+      ({ id }: { id: string }) => id === busy.id,
+    ).last_used_at,
+  );
+  // A minute later it counts as news again.
+  await sql`update identity.api_keys set last_used_at = now() - interval '2 minutes'
+    where id = ${busy.id}`;
+  await rush();
+  await untilSql(
+    async () =>
+      (
+        await sql`select from identity.api_keys where id = ${busy.id}
+          and last_used_at > now() - interval '1 minute'`
+      ).length === 1,
+    'it is kept again',
+  );
+});

@@ -1,0 +1,288 @@
+/**
+ * GET /api/user/, /api/session/ and /api/test/: what is listed, in which order, and how one pages
+ * through it.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../../support/database.ts';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import {
+  addUser,
+  assertError,
+  assertSession,
+  assertSuccess,
+  assertUser,
+  openIdentity,
+  PASSWORD,
+} from '../../../support/users.ts';
+
+const { url: databaseUrl, sql } = await createDatabase();
+const { url } = await startGatehouse({ after }, ['identity'], databaseUrl);
+const database = openIdentity({ after }, databaseUrl);
+const identity = url.identity;
+
+const plain = await addUser(database, 'plain-user', {
+  first_name: 'First',
+  last_name: 'Last',
+  verified: true,
+});
+const many = await addUser(database, 'many-sessions');
+const idle = await addUser(database, 'idle-user');
+const deleted = await addUser(database, 'deleted-user');
+await sql`update identity.users set deleted_at = now() where id = ${deleted}`;
+await sql`update identity.users set enabled = false where id = ${idle}`;
+// 23 sessions, one a minute; the last two end early, and one more has been deleted.
+await sql`
+  insert into identity.sessions (id, token_digest, user_id, expires_at, created_at, revoked,
+    logged_out, deleted_at)
+  select gen_random_uuid(), sha256(n::text::bytea), ${many}, now() - interval '1 hour' + n *
+    interval '10 minutes',
+    now() - n * interval '1 minute', n = 22, n = 23, case when n = 24 then now() end
+  from generate_series(1, 24) as n`;
+const inOrder = (
+  await sql`select id from identity.sessions where user_id = ${many} and deleted_at is null
+    order by created_at desc`
+).map((row) => String(row.id));
+
+const admin = await logIn(identity);
+const own = await logIn(identity, 'plain-user', PASSWORD);
+const list = (query: string, bearer = admin) =>
+  ask('GET', `${identity}/api/session/${query}`, { bearer });
+const ids = (answer: { json: { data: Array<{ id: string }> } }) =>
+  answer.json.data.map((session) => session.id);
+
+test('a super administrator sees every user but the deleted, oldest first', async () => {
+  const answer = await ask('GET', `${identity}/api/user/`, { bearer: admin });
+  assertSuccess(answer);
+  answer.json.data.forEach(assertUser);
+  const seen = answer.json.data.map((user: { username: string; enabled: boolean }) => [
+    user.username,
+    user.enabled,
+  ]);
+  assert.deepEqual(seen, [
+    ['admin', true],
+    ['plain-user', true],
+    ['many-sessions', true],
+    ['idle-user', false],
+  ]);
+});
+
+test('any other user sees only their own record', async () => {
+  const answer = await ask('GET', `${identity}/api/user/`, { bearer: own });
+  assertSuccess(answer);
+  answer.json.data.forEach(assertUser);
+  const [{ created_at: _made, updated_at: _changed, ...user }, ...others] = answer.json.data;
+  assert.deepEqual(others, []);
+  assert.deepEqual(user, {
+    id: plain,
+    first_name: 'First',
+    last_name: 'Last',
+    username: 'plain-user',
+    email: 'plain-user@example.org',
+    enabled: true,
+    verified: true,
+    super_admin: false,
+    deleted_at: null,
+  });
+});
+
+test('the first administrator is enabled, verified and a super administrator', async () => {
+  const { user } = (await ask('GET', `${identity}/api/test/`, { bearer: admin })).json.data;
+  assert.deepEqual(
+    [user.username, user.email, user.enabled, user.verified, user.super_admin],
+    ['admin', 'admin@localhost', true, true, true],
+  );
+});
+
+test('by default, the session list has ten sessions', async () => {
+  const answer = await list('');
+  assertSuccess(answer, 'paged');
+  answer.json.data.forEach(assertSession);
+  assert.equal(answer.json.data.length, 10);
+  assert.deepEqual(answer.json._meta.pagination, { page: 1, limit: 10, total: 25, total_pages: 3 });
+  assert.deepEqual(answer.json._links, {
+    first: '/api/session/?page=1&limit=10',
+    last: '/api/session/?page=3&limit=10',
+    prev: '',
+    next: '/api/session/?page=2&limit=10',
+  });
+});
+
+test('sessions are listed newest first, with any flags, without deleted ones', async () => {
+  const answer = await list(`?user=${many}&limit=100`);
+  assert.deepEqual(ids(answer), inOrder);
+  assert.equal(inOrder.length, 23);
+  const [second, last] = answer.json.data.slice(-2);
+  assert.deepEqual(
+    [second.revoked, second.logged_out, last.revoked, last.logged_out],
+    [true, false, false, true],
+  );
+});
+
+test('the pages have no gap or overlap, and the links lead through them', async () => {
+  const seen: string[] = [];
+  let path = `/api/session/?page=1&limit=5&user=${many}`;
+  const visited: string[] = [];
+  while (path !== '') {
+    const answer = await ask('GET', identity + path, { bearer: admin });
+    assertSuccess(answer, 'paged');
+    assert.equal(answer.json._links.prev, visited.at(-1) ?? '');
+    assert.equal(answer.json._links.first, `/api/session/?page=1&limit=5&user=${many}`);
+    assert.equal(answer.json._links.last, `/api/session/?page=5&limit=5&user=${many}`);
+    assert.deepEqual(answer.json._meta.pagination, {
+      page: visited.length + 1,
+      limit: 5,
+      total: 23,
+      total_pages: 5,
+    });
+    seen.push(...ids(answer));
+    visited.push(path);
+    path = answer.json._links.next;
+  }
+  assert.deepEqual(seen, inOrder);
+});
+
+test('a page past the end is empty, and its links lead back', async () => {
+  for (const page of [4, 1_000_000]) {
+    const answer = await list(`?page=${page}&limit=10&user=${many}`);
+    assertSuccess(answer, 'paged');
+    assert.deepEqual(answer.json.data, []);
+    assert.deepEqual(answer.json._meta.pagination, { page, limit: 10, total: 23, total_pages: 3 });
+    assert.equal(answer.json._links.next, '');
+    assert.equal(answer.json._links.prev, `/api/session/?page=3&limit=10&user=${many}`);
+  }
+});
+
+test('an empty list has 0 pages', async () => {
+  for (const user of [
+    idle,
+    '00000000-0000-4000-8000-000000000000',
+    '00000000-0000-0000-0000-000000000000',
+  ]) {
+    const answer = await list(`?user=${user}`);
+    assertSuccess(answer, 'paged');
+    assert.deepEqual(answer.json.data, []);
+    assert.deepEqual(answer.json._meta.pagination, {
+      page: 1,
+      limit: 10,
+      total: 0,
+      total_pages: 0,
+    });
+    assert.deepEqual([answer.json._links.prev, answer.json._links.next], ['', '']);
+    assert.equal(answer.json._links.first, `/api/session/?page=1&limit=10&user=${user}`);
+  }
+});
+
+test('page and limit accept their bounds', async () => {
+  for (const [query, length] of [
+    ['?limit=1', 1],
+    ['?limit=100', 25],
+    ['?page=1&limit=25', 25],
+    ['?page=2&limit=24', 1],
+  ] as const) {
+    const answer = await list(query);
+    assertSuccess(answer, 'paged');
+    assert.equal(answer.json.data.length, length, query);
+  }
+});
+
+test('a page or limit that is not a whole decimal number in its bounds is 400', async () => {
+  for (const wrong of [
+    '0',
+    '-1',
+    '1.0',
+    '1e1',
+    '0x1',
+    '',
+    '%20',
+    '+1',
+    '1%20',
+    'one',
+    'null',
+    'NaN',
+    '1,2',
+    '٣',
+    '99999999999999999999',
+  ]) {
+    assertError(await list(`?page=${wrong}`), 400, 'invalid_query', ['page']);
+    assertError(await list(`?limit=${wrong}`), 400, 'invalid_query', ['limit']);
+  }
+  assertError(await list('?limit=101'), 400, 'invalid_query', ['limit']);
+  assertError(await list('?page=0&limit=0'), 400, 'invalid_query', ['page', 'limit']);
+  assertError(await list('?page=1&page=1'), 400, 'invalid_query', ['page']);
+  assertError(await list('?limit=5&limit=5'), 400, 'invalid_query', ['limit']);
+});
+
+test('a user filter that is not a UUID is 400 for every caller', async () => {
+  for (const bearer of [admin, own]) {
+    for (const wrong of [
+      '',
+      'plain-user',
+      plain.slice(1),
+      `${plain}0`,
+      `{${plain}}`,
+      plain.replaceAll('-', ''),
+      `${plain}%00`,
+    ]) {
+      assertError(await list(`?user=${wrong}`, bearer), 400, 'invalid_query', ['user']);
+    }
+    assertError(await list(`?user=${plain}&user=${plain}`, bearer), 400, 'invalid_query', ['user']);
+  }
+});
+
+test('a caller who is no super administrator lists their own sessions, with any filter', async () => {
+  for (const query of ['', `?user=${plain}`, `?user=${plain.toUpperCase()}`]) {
+    const answer = await list(query, own);
+    assertSuccess(answer, 'paged');
+    assert.equal(answer.json._meta.pagination.total, 1);
+    assert.deepEqual(
+      answer.json.data.map((session: { user_id: string }) => session.user_id),
+      [plain],
+    );
+  }
+});
+
+test('filtering by another user is 403, whether that user exists or not', async () => {
+  for (const user of [many, '00000000-0000-4000-8000-000000000000'])
+    assertError(await list(`?user=${user}`, own), 403, 'forbidden');
+});
+
+test('the links keep the path as it was asked for', async () => {
+  const answer = await ask('GET', `${identity}/api/session?limit=20`, { bearer: admin });
+  assert.equal(answer.json._links.next, '/api/session?page=2&limit=20');
+});
+
+test("the test endpoint tells the caller's user and address", async () => {
+  const answer = await ask('GET', `${identity}/api/test/`, {
+    bearer: own,
+    headers: { 'x-forwarded-for': '203.0.113.9' },
+  });
+  assertSuccess(answer);
+  assert.deepEqual(Object.keys(answer.json.data).sort(), ['ip', 'user']);
+  assertUser(answer.json.data.user);
+  assert.equal(answer.json.data.user.id, plain);
+  // No proxy is trusted here, so the caller has forged the header.
+  assert.equal(answer.json.data.ip, '127.0.0.1');
+});
+
+test('behind trusted proxies the address is the rightmost one that is not theirs', async (t) => {
+  const behind = await startGatehouse(t, ['identity'], databaseUrl, {
+    TRUSTED_PROXIES: '127.0.0.1,10.0.0.0/8,2001:db8:1::/48',
+  });
+  const cases: ReadonlyArray<readonly [forwardedFor: string | null, ip: string]> = [
+    [null, '127.0.0.1'],
+    ['203.0.113.9', '203.0.113.9'],
+    ['198.51.100.1, 203.0.113.9', '203.0.113.9'],
+    ['198.51.100.1, 203.0.113.9, 10.1.2.3', '203.0.113.9'],
+    ['203.0.113.9, 10.1.2.3,2001:db8:1::5', '203.0.113.9'],
+    ['::ffff:203.0.113.9', '203.0.113.9'],
+    ['2001:DB8:2::5', '2001:db8:2::5'],
+    ['203.0.113.9, invented', '127.0.0.1'],
+  ];
+  for (const [forwardedFor, ip] of cases) {
+    const headers: Record<string, string> =
+      forwardedFor === null ? {} : { 'x-forwarded-for': forwardedFor };
+    const answer = await ask('GET', `${behind.url.identity}/api/test/`, { bearer: own, headers });
+    assert.equal(answer.json.data.ip, ip, String(forwardedFor));
+  }
+});

@@ -1,0 +1,228 @@
+/** GET /api/session/info and the four revocations, row by row. */
+import assert from 'node:assert/strict';
+import { after, beforeEach, test } from 'node:test';
+import { createDatabase } from '../../../support/database.ts';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import {
+  addUser,
+  assertError,
+  assertRevoked,
+  assertSession,
+  assertSuccess,
+  isOpen,
+  openIdentity,
+  PASSWORD,
+  sessionOf,
+} from '../../../support/users.ts';
+
+const { url: databaseUrl, sql } = await createDatabase();
+const identity = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const database = openIdentity({ after }, databaseUrl);
+const one = await addUser(database, 'user-one');
+const two = await addUser(database, 'user-two');
+const logInAs = (username: string) => logIn(identity, username, PASSWORD);
+const del = (path: string, bearer: string) =>
+  ask('DELETE', `${identity}/api/session/${path}`, { bearer });
+const info = (token: string, bearer: string) =>
+  ask('GET', `${identity}/api/session/info?session=${token}`, { bearer });
+const NOBODY = '00000000-0000-4000-8000-000000000000';
+
+// Some tests count every session that there is.
+beforeEach(async () => {
+  await sql`delete from identity.sessions`;
+});
+
+test('a logged-in caller may read the session of a token', async () => {
+  const token = await logIn(identity);
+  const own = await logInAs('user-one');
+  const answer = await info(token, own);
+  assertSuccess(answer);
+  assertSession(answer.json.data);
+  assert.equal(answer.json.data.user.username, 'admin');
+});
+
+test('the session of a token that has ended is still returned, with its flags', async () => {
+  const admin = await logIn(identity);
+  const revoked = await logInAs('user-one');
+  const loggedOut = await logInAs('user-one');
+  const expired = await logInAs('user-one');
+  const { id } = await sessionOf(identity, expired);
+  await del(`revoke?session=${revoked}`, admin);
+  await ask('POST', `${identity}/api/auth/logout`, { body: { session: loggedOut } });
+  await sql`update identity.sessions set expires_at = now() - interval '1 second' where id = ${id}`;
+  const flags = [];
+  for (const token of [revoked, loggedOut, expired]) {
+    const answer = await info(token, admin);
+    assertSuccess(answer);
+    assertSession(answer.json.data);
+    flags.push([
+      answer.json.data.revoked,
+      answer.json.data.logged_out,
+      Date.parse(answer.json.data.expires_at) < Date.now(),
+    ]);
+  }
+  assert.deepEqual(flags, [
+    [true, false, false],
+    [false, true, false],
+    [false, false, true],
+  ]);
+});
+
+test('a malformed or unknown token is 400 at info and at revoke', async () => {
+  const admin = await logIn(identity);
+  const { id } = await sessionOf(identity, admin);
+  for (const token of ['garbage', id, `session:${id}`, `session:${NOBODY}`, 'session:']) {
+    assertError(await info(token, admin), 400, 'invalid_session_token');
+    assertError(await del(`revoke?session=${token}`, admin), 400, 'invalid_session_token');
+  }
+});
+
+test('a deleted session gets the same reply as an unknown one', async () => {
+  const admin = await logIn(identity);
+  const token = await logInAs('user-one');
+  const { id } = await sessionOf(identity, token);
+  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
+  assert.equal(await isOpen(identity, token), false);
+  assertError(await info(token, admin), 400, 'invalid_session_token');
+  assertError(await del(`revoke?session=${token}`, admin), 400, 'invalid_session_token');
+  assertError(await del(`${id}/revoke`, admin), 404, 'not_found');
+});
+
+test('a session is revoked by its token in every form, at once and permanently', async () => {
+  const admin = await logIn(identity);
+  for (const encode of [
+    (token: string) => token,
+    (token: string) => encodeURIComponent(Buffer.from(token).toString('base64')),
+  ]) {
+    const token = await logInAs('user-one');
+    const other = await logInAs('user-one');
+    assertRevoked(await del(`revoke?session=${encode(token)}`, admin), '1 session revoked.');
+    assert.deepEqual([await isOpen(identity, token), await isOpen(identity, other)], [false, true]);
+    const { data } = (await info(token, admin)).json;
+    assert.deepEqual([data.revoked, data.logged_out], [true, false]);
+    assert.ok(data.updated_at > data.created_at);
+  }
+});
+
+test('a caller may revoke the session of any token, including their own', async () => {
+  const foreign = await logIn(identity);
+  const own = await logInAs('user-one');
+  assertRevoked(await del(`revoke?session=${foreign}`, own), '1 session revoked.');
+  assert.equal(await isOpen(identity, foreign), false);
+  assertRevoked(await del(`revoke?session=${own}`, own), '1 session revoked.');
+  assert.equal(await isOpen(identity, own), false);
+});
+
+test('revoking twice is 200, and the second time counts nothing', async () => {
+  const admin = await logIn(identity);
+  const token = await logInAs('user-one');
+  const { id } = await sessionOf(identity, token);
+  assertRevoked(await del(`${id}/revoke`, admin), '1 session revoked.');
+  assertRevoked(await del(`${id}/revoke`, admin), '0 sessions revoked.');
+  assertRevoked(await del(`revoke?session=${token}`, admin), '0 sessions revoked.');
+});
+
+test('a session is revoked by its id: by a super administrator or by its user', async () => {
+  const admin = await logIn(identity);
+  const own = await logInAs('user-one');
+  for (const bearer of [admin, own]) {
+    const token = await logInAs('user-one');
+    const { id } = await sessionOf(identity, token);
+    assertRevoked(
+      await del(`${bearer === own ? id.toUpperCase() : id}/revoke`, bearer),
+      '1 session revoked.',
+    );
+    assert.equal(await isOpen(identity, token), false);
+  }
+});
+
+test("another's session id is 403, and revokes nothing", async () => {
+  const own = await logInAs('user-one');
+  const foreign = await logInAs('user-two');
+  const { id } = await sessionOf(identity, foreign);
+  assertError(await del(`${id}/revoke`, own), 403, 'forbidden');
+  assert.equal(await isOpen(identity, foreign), true);
+});
+
+test('an unknown session id is 404 and a malformed one 400', async () => {
+  const admin = await logIn(identity);
+  assertError(await del(`${NOBODY}/revoke`, admin), 404, 'not_found');
+  for (const id of [
+    'garbage',
+    '0',
+    NOBODY.slice(1),
+    `${NOBODY}0`,
+    NOBODY.replaceAll('-', ''),
+    admin,
+    `${NOBODY}%00`,
+    '%20',
+  ]) {
+    assertError(await del(`${id}/revoke`, admin), 400, 'invalid_path', ['/session_id']);
+  }
+});
+
+test("revoke/all ends all sessions, the caller's too, and counts the open ones", async () => {
+  const tokens = [
+    await logIn(identity),
+    await logIn(identity),
+    await logInAs('user-one'),
+    await logInAs('user-two'),
+  ];
+  const [admin = '', , ended = ''] = tokens;
+  await ask('POST', `${identity}/api/auth/logout`, { body: { session: ended } });
+  assertRevoked(await del('revoke/all', admin), '3 sessions revoked.');
+  for (const token of tokens) assert.equal(await isOpen(identity, token), false);
+  assert.equal(await isOpen(identity, await logIn(identity)), true);
+});
+
+test('revoke/all is 403 for any other user, and revokes nothing', async () => {
+  const own = await logInAs('user-one');
+  const foreign = await logInAs('user-two');
+  assertError(await del('revoke/all', own), 403, 'forbidden');
+  assert.deepEqual([await isOpen(identity, own), await isOpen(identity, foreign)], [true, true]);
+});
+
+test('revoke/all/user ends every session of that user and no other', async () => {
+  const admin = await logIn(identity);
+  const ended = [await logInAs('user-one'), await logInAs('user-one')];
+  const others = [admin, await logInAs('user-two')];
+  assertRevoked(
+    await del(`revoke/all/user?user=${one.toUpperCase()}`, admin),
+    '2 sessions revoked.',
+  );
+  for (const token of ended) assert.equal(await isOpen(identity, token), false);
+  for (const token of others) assert.equal(await isOpen(identity, token), true);
+  assertRevoked(await del(`revoke/all/user?user=${one}`, admin), '0 sessions revoked.');
+});
+
+test('revoke/all/user works for oneself and is 403 for another user', async () => {
+  const own = await logInAs('user-one');
+  const foreign = await logInAs('user-two');
+  assertError(await del(`revoke/all/user?user=${two}`, own), 403, 'forbidden');
+  assertError(await del(`revoke/all/user?user=${NOBODY}`, own), 403, 'forbidden');
+  assertRevoked(await del(`revoke/all/user?user=${one}`, own), '1 session revoked.');
+  assert.deepEqual([await isOpen(identity, own), await isOpen(identity, foreign)], [false, true]);
+});
+
+test('revoke/all/user is 400 for an invalid user and 404 for an unknown one', async () => {
+  const admin = await logIn(identity);
+  for (const query of ['', '?user=', '?user=admin', `?user=${one}0`, `?user=${one}&user=${one}`]) {
+    assertError(await del(`revoke/all/user${query}`, admin), 400, 'invalid_query', ['user']);
+  }
+  assertError(await del(`revoke/all/user?id=${one}`, admin), 400, 'invalid_query', ['id', 'user']);
+  assertError(await del(`revoke/all/user?user=${NOBODY}`, admin), 404, 'not_found');
+  assert.equal(await isOpen(identity, admin), true);
+});
+
+test('simultaneous revocations of one session count it once', async () => {
+  const admin = await logIn(identity);
+  const token = await logInAs('user-one');
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, () => del(`revoke?session=${token}`, admin)),
+  );
+  const messages = answers.map((answer) => answer.json.data.message).sort();
+  assert.deepEqual(messages, [
+    ...Array<string>(19).fill('0 sessions revoked.'),
+    '1 session revoked.',
+  ]);
+});

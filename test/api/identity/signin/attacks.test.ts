@@ -1,0 +1,484 @@
+/**
+ * What an attacker tries at the sign-in pages: one test for each way in that once was open, or
+ * nearly.
+ */
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { after, test } from 'node:test';
+import type { TransactionSql } from 'postgres';
+import { totpCode } from '../../../../src/identity/factors/codes.ts';
+import { createPasskey } from '../../../support/authenticator.ts';
+import { createDatabase } from '../../../support/database.ts';
+import { factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
+import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
+import { PASSWORD } from '../../../support/users.ts';
+
+const portal = await startPortal({ after });
+const { sql, admin, call, add, visit, signIn } = portal;
+const {
+  events,
+  stepNow,
+  forgetSteps,
+  enrol,
+  start,
+  enter,
+  options,
+  register,
+  answer,
+  send,
+  newBrowser,
+} = factorsOf(portal);
+
+const ADMIN = { username: 'admin', password: ADMIN_PASSWORD, return_to: '' };
+const factorPage = async (cookie: string) => (await visit('/account/factors', { cookie })).status;
+const rowsOf = async (table: string, user: string) =>
+  (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
+
+/** Sends a request that waits for a row, and makes a change before the request continues. */
+async function meanwhile(
+  lock: (sql: TransactionSql) => Promise<unknown>,
+  request: () => Promise<Page>,
+  change: (sql: TransactionSql) => Promise<unknown>,
+): Promise<Page> {
+  let page: Promise<Page> | null = null;
+  await sql.begin(async (locking) => {
+    await lock(locking);
+    page = request();
+    const isWaiting = async () =>
+      (
+        await locking`
+      select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+      ).length > 0;
+    for (let tries = 0; !(await isWaiting()); tries += 1) {
+      assert.ok(tries < 1_000, 'the request waits for the row');
+      await sleep(10);
+      await locking`select pg_stat_clear_snapshot()`;
+    }
+    await change(locking);
+  });
+  assert.ok(page);
+  return page;
+}
+
+test('another session of the user neither learns nor replaces the secret of an app during set-up', async () => {
+  const { username } = await add();
+  const owner = await signIn(username);
+  const thief = await signIn(username);
+  const secret = secretOn(
+    (await visit('/account/totp/start', { fields: {}, cookie: owner.host })).text,
+  );
+  const other = await visit('/account/totp', { fields: { code: '000000' }, cookie: thief.host });
+  assert.equal(other.status, 401);
+  assert.notDeepEqual(secretOn(other.text), secret);
+  await visit('/account/totp/start', { fields: {}, cookie: thief.host });
+  const confirmed = await visit('/account/totp', {
+    fields: { code: totpCode(secret, await stepNow()) },
+    cookie: owner.host,
+  });
+  assert.equal(confirmed.status, 200);
+});
+
+test('an app that is set up again after its removal has another secret', async () => {
+  const { username } = await add();
+  const { host, secret } = await enrol(username);
+  await visit('/account/factors/remove', { fields: {}, cookie: host });
+  assert.notDeepEqual(
+    secretOn((await visit('/account/totp/start', { fields: {}, cookie: host })).text),
+    secret,
+  );
+});
+
+test('the row of an app does not open in the row of another user', async () => {
+  const one = await add();
+  const other = await add();
+  const { secret } = await enrol(one.username);
+  await sql`update identity.totp set user_id = ${other.id}, last_step = 0 where user_id = ${one.id}`;
+  await sql`update identity.users set second_factor = true where id = ${other.id}`;
+  const page = await enter(await start(other.username), totpCode(secret, await stepNow()));
+  assert.notEqual(page.status, 200);
+});
+
+test('a session by the password alone is no proof once the account has a second factor', async () => {
+  const { username, id } = await add();
+  const { host: old } = await signIn(username);
+  const { host, domain } = await enrol(username);
+  assert.equal(await factorPage(host), 200, 'this browser has just used the factor');
+  assert.equal(
+    (await visit('/api/auth/verify', { cookie: domain })).headers.get('x-auth-methods'),
+    'password, totp',
+  );
+  assert.equal(await factorPage(old), 303);
+  for (const path of ['/account/factors/remove', '/account/recovery']) {
+    assert.equal((await visit(path, { fields: {}, cookie: old })).status, 303, path);
+  }
+  assert.equal(await events(id, 'factor.removed'), 0);
+});
+
+/** The ways to add a first factor. */
+const WAYS = [
+  async (username: string) => {
+    const { before, host, domain } = await enrol(username);
+    return { before, host, domain, methods: 'password, totp' };
+  },
+  async (username: string) => {
+    const { host: before } = await signIn(username);
+    const page = await register(before);
+    return {
+      before,
+      host: cookieFrom(page, '__Host-gatehouse'),
+      domain: cookieFrom(page, '__Secure-gatehouse'),
+      methods: 'password, passkey',
+    };
+  },
+  // A session that the API began has no row that says how.
+  async (username: string) => {
+    const before = `__Host-gatehouse=${await logIn(portal.identity, username, PASSWORD)}`;
+    const page = await register(before);
+    return {
+      before,
+      host: cookieFrom(page, '__Host-gatehouse'),
+      domain: cookieFrom(page, '__Secure-gatehouse'),
+      methods: 'password, passkey',
+    };
+  },
+];
+
+test('a session that adds a factor gets new tokens, says so, and stays the same session', async () => {
+  for (const begin of WAYS) {
+    const { username, id } = await add();
+    const { before, host, domain, methods } = await begin(username);
+    assert.equal((await visit('/api/auth/verify', { cookie: before })).status, 401);
+    assert.equal((await visit('/account', { cookie: before })).status, 303);
+    assert.equal(
+      (await visit('/api/auth/verify', { cookie: domain })).headers.get('x-auth-methods'),
+      methods,
+    );
+    assert.equal(
+      (await sql`select from identity.sessions where user_id = ${id} and not revoked`).length,
+      1,
+      'no second session',
+    );
+    assert.equal(await factorPage(host), 200);
+    const second = await register(host);
+    const latest = cookieFrom(second, '__Host-gatehouse');
+    assert.equal(
+      (await visit('/account', { cookie: host })).status,
+      303,
+      'new tokens with every factor',
+    );
+    assert.equal(
+      (
+        await visit('/api/auth/verify', { cookie: cookieFrom(second, '__Secure-gatehouse') })
+      ).headers.get('x-auth-methods'),
+      methods,
+    );
+    assert.match(second.text, /Sign out everywhere else/);
+    const removed = await visit('/account/factors/remove', { fields: {}, cookie: latest });
+    assert.equal(removed.status, 200);
+  }
+});
+
+test('a factor that was not added leaves the tokens as they are', async () => {
+  const { username } = await add();
+  const { host } = await signIn(username);
+  await visit('/account/totp/start', { fields: {}, cookie: host });
+  const wrong = await visit('/account/totp', { fields: { code: '000000' }, cookie: host });
+  const rejected = await register(host, createPasskey(), { origin: 'https://app.example.org' });
+  for (const page of [wrong, rejected]) assert.deepEqual(page.cookies, []);
+  assert.equal((await visit('/account', { cookie: host })).status, 200);
+});
+
+test('a change of the password keeps how and when the session was proved', async () => {
+  const { username } = await add();
+  const { host } = await enrol(username);
+  await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
+  const fields = { current_password: PASSWORD, new_password: 'another-long-password' };
+  const changed = await visit('/account/password', { fields, cookie: host });
+  const next = cookieFrom(changed, '__Host-gatehouse');
+  const shared = cookieFrom(changed, '__Secure-gatehouse');
+  assert.equal(
+    (await visit('/api/auth/verify?require=second_factor', { cookie: shared })).status,
+    200,
+  );
+  assert.equal((await visit('/api/auth/verify?max_age=600', { cookie: shared })).status, 401);
+  assert.equal(await factorPage(next), 303);
+});
+
+test('a pending sign-in takes its own step only: a generated password is changed first', async () => {
+  const bare = await add();
+  const strong = await add();
+  const { secret } = await enrol(strong.username);
+  for (const { username, id } of [bare, strong]) {
+    await sql`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
+    const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
+    assert.match(page.text, /name="new_password"/);
+    const pending = cookieFrom(page, PENDING);
+    await forgetSteps(id);
+    assert.match(
+      (await enter(pending, totpCode(secret, await stepNow()))).text,
+      /This sign-in has ended/,
+    );
+    const enrolled = await visit('/login/enrol', {
+      fields: { code: '000000', return_to: '' },
+      cookie: pending,
+    });
+    assert.match(enrolled.text, /This sign-in has ended/);
+    assert.doesNotMatch(enrolled.text, /<code>/);
+  }
+});
+
+test('a password that an administrator sets meanwhile is not replaced', async () => {
+  const { username, id } = await add();
+  await sql`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
+  const pending = cookieFrom(
+    await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } }),
+    PENDING,
+  );
+  const page = await meanwhile(
+    (locking) => locking`select from identity.users where id = ${id} for update`,
+    () =>
+      visit('/login/password', {
+        fields: { new_password: 'the-thief-s-password', return_to: '' },
+        cookie: pending,
+      }),
+    (locking) =>
+      locking`update identity.users set password_hash = 'set meanwhile', updated_at = now() where id = ${id}`,
+  );
+  assert.notEqual(page.status, 200);
+  assert.equal(
+    (await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash,
+    'set meanwhile',
+  );
+});
+
+test('a passkey that is removed during its sign-in opens nothing', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const browser = await newBrowser();
+  const credential = answer(passkey, (await options('/login/passkey', browser)).challenge, id);
+  const page = await meanwhile(
+    (locking) => locking`select from identity.users where id = ${id} for update`,
+    () => send(credential, browser),
+    async (locking) => {
+      await locking`delete from identity.passkeys where user_id = ${id}`;
+      await locking`update identity.users set second_factor = false, updated_at = now() where id = ${id}`;
+    },
+  );
+  assert.equal(page.status, 401);
+  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+});
+
+test('an app that is replaced while its code is checked opens nothing, and stays the new one', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  await forgetSteps(id);
+  const pending = await start(username);
+  const code = totpCode(secret, await stepNow());
+  const page = await meanwhile(
+    (locking) => locking`select from identity.totp where user_id = ${id} for update`,
+    () => enter(pending, code),
+    (locking) =>
+      locking`update identity.totp set commitment = sha256('another app') where user_id = ${id}`,
+  );
+  assert.equal(page.status, 401);
+  const [row] =
+    await sql`select commitment = sha256('another app') as kept from identity.totp where user_id = ${id}`;
+  assert.equal(row?.kept, true);
+});
+
+test('a pending sign-in makes one session, also by two right codes at once', async () => {
+  const { username } = await add();
+  const {
+    codes: [first = '', second = ''],
+  } = await enrol(username);
+  const pending = await start(username);
+  const both = await Promise.all([enter(pending, first), enter(pending, second)]);
+  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
+});
+
+test('a pending sign-in ends after five wrong passkeys', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const pending = await start(username);
+  const { challenge } = await options('/login/passkey', pending);
+  for (let tries = 1; tries <= 6; tries += 1) {
+    await send(answer(createPasskey(undefined, passkey.id), challenge, id), pending);
+  }
+  assert.equal(await events(id, 'factor.failed'), 5);
+  assert.equal((await send(answer(passkey, challenge, id), pending)).status, 401);
+});
+
+test('a challenge without a cookie belongs to no browser', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const { challenge } = await options('/login/passkey', 'other=1');
+  assert.equal((await send(answer(passkey, challenge, id), 'other=1')).status, 401);
+});
+
+test('the sign-in page ends the pending sign-in of another person', async () => {
+  const one = await add();
+  const other = await add();
+  await enrol(one.username);
+  const { host } = await signIn(other.username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const pending = await start(one.username);
+  const page = await visit('/login', { cookie: pending });
+  assert.ok(
+    page.cookies.some(
+      (cookie) => cookie.startsWith(`${PENDING}=;`) && cookie.endsWith('Max-Age=0'),
+    ),
+  );
+});
+
+test('credentials of the program behind the proxy do not hide the cookie', async () => {
+  const { domain } = await signIn((await add()).username);
+  assert.equal(
+    (await visit('/api/auth/verify', { cookie: domain, headers: { authorization: 'Basic YTpi' } }))
+      .status,
+    200,
+  );
+  const bearer = await visit('/api/auth/verify', {
+    cookie: domain,
+    headers: { authorization: 'Bearer wrong' },
+  });
+  assert.equal(bearer.status, 401, 'only the first credential is checked');
+});
+
+test('a session that ends during a change sends the browser to the sign-in page', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const page = await meanwhile(
+    (locking) => locking`select from identity.sessions where user_id = ${id} for update`,
+    () => visit('/account/recovery', { fields: {}, cookie: host }),
+    (locking) => locking`update identity.sessions set revoked = true where user_id = ${id}`,
+  );
+  assert.deepEqual([page.status, page.headers.get('location')], [303, '/login']);
+  assert.equal(await rowsOf('recovery_codes', id), 0);
+});
+
+test('a sign-in succeeds although the session before it ends at the same time', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const page = await meanwhile(
+    (locking) => locking`select from identity.sessions where user_id = ${id} for update`,
+    async () => (await signIn(username, { cookie: host })).page,
+    (locking) => locking`update identity.sessions set logged_out = true where user_id = ${id}`,
+  );
+  assert.equal(page.status, 200);
+});
+
+test('an administrator cannot create a user with a name that the API rejects', async () => {
+  const host = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const create = (username: string, email: string) =>
+    visit('/account/users', { fields: { username, email, password: PASSWORD }, cookie: host });
+  for (const name of ['', 'two\nlines', ' spaced', 'x'.repeat(256)]) {
+    assert.equal((await create(name, 'valid@example.org')).status, 400, JSON.stringify(name));
+  }
+  for (const email of ['', 'no address'])
+    assert.equal((await create('valid-name', email)).status, 400, email);
+  assert.equal((await create('valid-name', 'valid@example.org')).status, 200);
+});
+
+test('the pages of the administrator show and change nothing for another person', async () => {
+  const { username, id } = await add();
+  const victim = await add();
+  const { host } = await signIn(username);
+  for (const path of ['/account/users', `/account/users/${victim.id}`, '/account/audit']) {
+    assert.equal((await visit(path, { cookie: host })).status, 403, path);
+  }
+  for (const action of ['disable', 'enable', 'remove_factors', 'set_password']) {
+    const page = await visit(`/account/users/${victim.id}`, {
+      fields: { action, password: 'another-long-password' },
+      cookie: host,
+    });
+    assert.equal(page.status, 403, action);
+    assert.doesNotMatch(page.text, new RegExp(victim.username));
+  }
+  const created = await visit('/account/users', {
+    fields: { username: 'made-by-user', email: 'm@example.org', password: PASSWORD },
+    cookie: host,
+  });
+  assert.equal(created.status, 403);
+  assert.equal(await events(id, 'user.created'), 1, 'only their own');
+});
+
+test('the audit trail names users beside their ids, and erased ones by the id alone', async () => {
+  const user = await add();
+  const gone = await add();
+  await sql`update identity.users set username = '', username_key = ${gone.id}, deleted_at = now() where id = ${gone.id}`;
+  const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const { text } = await visit('/account/audit', { cookie: own });
+  const rows = text.split('<tr>').filter((row) => row.includes('user.created'));
+  const cells = (name: string, id: string) =>
+    `<td>${name}<br><small class="hint">${id}</small></td>`;
+  const rowOf = (id: string) => rows.find((row) => row.includes(id)) ?? '';
+  assert.ok(
+    rowOf(user.id).includes(cells('admin (session)', admin.id) + cells(user.username, user.id)),
+    rowOf(user.id),
+  );
+  assert.ok(rowOf(gone.id).includes(cells('deleted user', gone.id)));
+  assert.ok(text.includes(cells('admin (password)', admin.id)), 'a login');
+});
+
+test('an administrator removes the factors of a user, which ends the sessions', async () => {
+  const { username, id } = await add();
+  const { host } = await enrol(username);
+  const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const page = await visit(`/account/users/${id}`, {
+    fields: { action: 'remove_factors' },
+    cookie: own,
+  });
+  assert.equal(page.status, 200);
+  assert.equal((await visit('/account', { cookie: host })).status, 303);
+  assert.deepEqual([await rowsOf('totp', id), await rowsOf('recovery_codes', id)], [0, 0]);
+  assert.notEqual((await signIn(username)).host, '');
+});
+
+test('the factors of a deleted user are erased at once, and the passkey is free', async () => {
+  const { username, id } = await add();
+  const { host } = await enrol(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  await start(username);
+  assert.equal((await call(admin.token, 'DELETE', `/api/user/${id}`)).status, 200);
+  for (const table of ['totp', 'passkeys', 'recovery_codes', 'pending_sign_ins'])
+    assert.equal(await rowsOf(table, id), 0, table);
+  const { host: other } = await signIn((await add()).username);
+  assert.doesNotMatch((await register(other, passkey)).text, /was not accepted/);
+});
+
+test('what happens to second factors is counted and logged', async (context) => {
+  const database = await createDatabase(context);
+  const { url } = await startGatehouse(context, ['identity'], database.url, PORTAL);
+  const to = visitorOf(url.identity);
+  const first = cookieFrom(await to('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const secret = secretOn((await to('/account/totp/start', { fields: {}, cookie: first })).text);
+  const confirmed = await to('/account/totp', {
+    fields: { code: totpCode(secret, await stepNow()) },
+    cookie: first,
+  });
+  const host = cookieFrom(confirmed, '__Host-gatehouse');
+  const login = (otp: string) =>
+    ask('POST', `${url.identity}/api/auth/login`, {
+      body: { ...ADMIN, return_to: undefined, otp },
+    });
+  await login('000000');
+  await database.sql`update identity.totp set last_step = 0`;
+  assert.equal((await login(totpCode(secret, await stepNow()))).status, 200);
+  await to('/account/factors/remove', { fields: {}, cookie: host });
+  const metrics = (await ask('GET', `${url.metrics}/metrics`)).text;
+  for (const event of ['added', 'wrong', 'right', 'removed']) {
+    assert.match(
+      metrics,
+      new RegExp(`^gatehouse_factor_events_total\\{factor="totp",event="${event}"\\} 1$`, 'm'),
+    );
+  }
+});

@@ -1,0 +1,426 @@
+/** Second factors: enrolment, the second step of a sign-in, and what a pending sign-in may do. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { totpCode } from '../../../../src/identity/factors/codes.ts';
+import { createRoutes } from '../../../../src/identity/routes.ts';
+import { createPasskey } from '../../../support/authenticator.ts';
+import { createDatabase } from '../../../support/database.ts';
+import { codesOn, factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
+import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
+import { PASSWORD } from '../../../support/users.ts';
+import { SITE } from '../../../support/service-context.ts';
+
+const portal = await startPortal({ after });
+const { identity, sql, add, visit, signIn } = portal;
+const {
+  events,
+  stepNow,
+  forgetSteps,
+  enrol,
+  start,
+  enter,
+  options,
+  register,
+  answer,
+  send,
+  newBrowser,
+} = factorsOf(portal);
+
+test('an app is set up with a key, a QR code and its first right code', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
+  assert.match(offered.text, /<svg role="img" aria-label="QR code of the key"/);
+  const secret = secretOn(offered.text);
+  const wrong = await visit('/account/totp', { fields: { code: '000000' }, cookie: host });
+  assert.equal(wrong.status, 401);
+  assert.deepEqual(secretOn(wrong.text), secret, 'the app has this key already');
+  assert.equal(
+    (await visit('/login', { fields: { username, password: PASSWORD } })).status,
+    200,
+    'not asked for yet',
+  );
+  const done = await visit('/account/totp', {
+    fields: { code: totpCode(secret, await stepNow()) },
+    cookie: host,
+  });
+  assert.equal(codesOn(done.text).length, 10);
+  assert.equal(await events(id, 'factor.added'), 2);
+  const [row] =
+    await sql`select blob::text || client_key::text as sealed from identity.totp where user_id = ${id}`;
+  assert.doesNotMatch(String(row?.sealed), new RegExp(secret.toString('hex')));
+  assert.match(
+    (await visit('/account/factors', { cookie: cookieFrom(done, '__Host-gatehouse') })).text,
+    /In use</,
+  );
+});
+
+test('a right password alone opens nothing, and the right code leads to the requested address', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  const pending = await start(username);
+  const token = pending.slice(PENDING.length + 1);
+  for (const { method, pattern, security } of await createRoutes(SITE)) {
+    if (security.length === 0) continue;
+    const path = identity + pattern.replace(/\{[a-z_]+\}/g, id);
+    for (const headers of [
+      {
+        cookie: `${pending}; __Host-gatehouse=${token}; __Secure-gatehouse=${token}; session=${token}`,
+      },
+      { authorization: `Bearer ${token}` },
+    ]) {
+      const response = await fetch(path, {
+        method,
+        redirect: 'manual',
+        headers: { ...headers, origin: ORIGIN, 'sec-fetch-site': 'same-origin' },
+      });
+      assert.ok([401, 303].includes(response.status), `${method} ${pattern}: ${response.status}`);
+      await response.body?.cancel();
+    }
+  }
+  await forgetSteps(id);
+  const done = await enter(pending, totpCode(secret, await stepNow()));
+  assert.match(done.text, /url=https:\/\/app\.example\.org\/x"/);
+  const verified = await visit('/api/auth/verify?require=second_factor', {
+    cookie: cookieFrom(done, '__Secure-gatehouse'),
+  });
+  assert.deepEqual(
+    [verified.status, verified.headers.get('x-auth-methods')],
+    [200, 'password, totp'],
+  );
+  assert.equal(
+    (await enter(pending, totpCode(secret, await stepNow()))).status,
+    401,
+    'a sign-in that is finished',
+  );
+});
+
+test('a code is accepted once, also by two requests at once, and no earlier one after it', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  const now = await stepNow();
+  await forgetSteps(id);
+  const one = await start(username);
+  const other = await start(username);
+  const both = await Promise.all(
+    [one, other].map((cookie) => enter(cookie, totpCode(secret, now))),
+  );
+  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
+  assert.equal(
+    (await enter(await start(username), totpCode(secret, now - 1))).status,
+    401,
+    'an earlier step',
+  );
+  assert.match(
+    (await enter(await start(username), totpCode(secret, now))).text,
+    /wrong, too old, or was used before/,
+  );
+});
+
+test('after five codes the password is asked for again; twenty wrong ones a day are the limit', async () => {
+  const { username, id } = await add();
+  const { secret, codes } = await enrol(username);
+  await forgetSteps(id);
+  let pending = await start(username);
+  for (let tries = 1; tries <= 5; tries += 1)
+    assert.equal((await enter(pending, '000000')).status, 401);
+  const sixth = await enter(pending, totpCode(secret, await stepNow()));
+  assert.match(sixth.text, /This sign-in has ended/);
+  assert.equal(await events(id, 'factor.failed'), 5);
+  for (let tries = 6; tries <= 20; tries += 1) {
+    if (tries % 5 === 1) pending = await start(username);
+    assert.equal(
+      (await enter(pending, tries % 2 === 0 ? '000000' : 'AAAA-AAAA-AAAA-AAAA-AAAA-AAAA')).status,
+      401,
+    );
+  }
+  const blocked = await enter(await start(username), codes[0] ?? '');
+  assert.equal(blocked.status, 429);
+  assert.ok(Number(blocked.headers.get('retry-after')) > 0);
+});
+
+test('a recovery code opens once, however it is written', async () => {
+  const { username, id } = await add();
+  const {
+    codes: [first = '', second = ''],
+  } = await enrol(username);
+  const both = await Promise.all(
+    [await start(username), await start(username)].map((cookie) =>
+      enter(cookie, first.toLowerCase().replaceAll('-', ' ')),
+    ),
+  );
+  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
+  assert.equal(await events(id, 'recovery.used'), 1);
+  assert.equal((await enter(await start(username), second)).status, 200);
+  assert.equal(
+    Number(
+      (await sql`select count(*)::int as n from identity.recovery_codes where user_id = ${id}`)[0]
+        ?.n,
+    ),
+    8,
+  );
+  const stored =
+    await sql`select digest::text as digest from identity.recovery_codes where user_id = ${id}`;
+  assert.doesNotMatch(JSON.stringify(stored), new RegExp(second.replaceAll('-', '')));
+});
+
+test('the API asks for the code after the right password only', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  const login = (body: Record<string, string>) =>
+    ask('POST', `${identity}/api/auth/login`, { body: { username, ...body } });
+  const wrong = await login({ password: 'wrong-password' });
+  const right = await login({ password: PASSWORD });
+  assert.deepEqual([wrong.status, wrong.json.error.code], [401, 'invalid_credentials']);
+  assert.deepEqual([right.status, right.json.error.code], [401, 'second_factor_needed']);
+  const wrongCode = await login({
+    password: 'wrong-password',
+    otp: totpCode(secret, await stepNow()),
+  });
+  assert.equal(wrongCode.json.error.code, 'invalid_credentials');
+  await forgetSteps(id);
+  const otp = totpCode(secret, await stepNow());
+  assert.equal(
+    (await login({ password: PASSWORD, otp: '000000' })).json.error.code,
+    'invalid_code',
+  );
+  assert.equal((await login({ password: PASSWORD, otp })).status, 200);
+  assert.equal((await login({ password: PASSWORD, otp })).json.error.code, 'invalid_code');
+});
+
+test('a pending sign-in ends with a change of the password, the factors, or the right to log in', async () => {
+  const changes = [
+    (id: string) =>
+      portal.call(portal.admin.token, 'POST', `/api/user/${id}/password`, {
+        password: 'another-long-password',
+      }),
+    (id: string) => portal.call(portal.admin.token, 'PATCH', `/api/user/${id}`, { enabled: false }),
+    (id: string) =>
+      sql`update identity.pending_sign_ins set expires_at = now() where user_id = ${id}`,
+  ];
+  for (const change of changes) {
+    const { username, id } = await add();
+    const { secret } = await enrol(username);
+    await forgetSteps(id);
+    const pending = await start(username);
+    await change(id);
+    const late = await enter(pending, totpCode(secret, await stepNow()));
+    assert.equal(late.status, 401);
+    assert.match(late.text, /This sign-in has ended/);
+  }
+});
+
+// --- Passkeys
+
+test('a passkey signs in alone if it has verified its user, and after the password without', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  const added = await register(host, passkey, { counter: 1 });
+  assert.equal(codesOn(added.text).length, 10, 'the first factor comes with recovery codes');
+  assert.match(
+    (await visit('/account/factors', { cookie: cookieFrom(added, '__Host-gatehouse') })).text,
+    /my &#60;device&#62;/,
+  );
+
+  const browser = await newBrowser();
+  const { challenge, ids } = await options('/login/passkey', browser);
+  assert.deepEqual(ids, [], 'nobody learns who has a passkey');
+  const credential = answer(passkey, challenge, id, { counter: 2 });
+  const alone = await send(credential, browser);
+  const verified = await visit('/api/auth/verify?require=second_factor', {
+    cookie: cookieFrom(alone, '__Secure-gatehouse'),
+  });
+  assert.deepEqual([verified.status, verified.headers.get('x-auth-methods')], [200, 'passkey']);
+  assert.equal((await send(credential, browser)).status, 401, 'a challenge is used once');
+
+  const unverified = answer(passkey, (await options('/login/passkey', browser)).challenge, id, {
+    counter: 3,
+    flags: 1,
+  });
+  assert.equal((await send(unverified, browser)).status, 401);
+  const pending = await start(username);
+  const second = await options('/login/passkey', pending);
+  assert.deepEqual(second.ids, [passkey.id.toString('base64url')]);
+  const both = await send(
+    answer(passkey, second.challenge, null, { counter: 4, flags: 1 }),
+    pending,
+  );
+  const methods = await visit('/api/auth/verify', {
+    cookie: cookieFrom(both, '__Secure-gatehouse'),
+  });
+  assert.equal(methods.headers.get('x-auth-methods'), 'password, passkey');
+});
+
+test('options for a passkey leave the row of the pending sign-in as it is', async () => {
+  const { username, id } = await add();
+  await enrol(username);
+  const pending = await start(username);
+  const versions = async () => [
+    ...(await sql`select xmin::text as version, attempts from identity.pending_sign_ins where user_id = ${id}`),
+  ];
+  const before = await versions();
+  assert.equal(before.length, 1);
+  for (let times = 0; times < 3; times += 1) await options('/login/passkey', pending);
+  assert.deepEqual(await versions(), before);
+});
+
+test('a passkey is rejected for another browser, purpose, user, counter, site, or once removed', async () => {
+  const owner = await add();
+  const other = await add();
+  const { host } = await signIn(owner.username);
+  const passkey = createPasskey();
+  const stranger = createPasskey();
+  const renewed = cookieFrom(await register(host, passkey, { counter: 5 }), '__Host-gatehouse');
+  const { host: otherHost } = await signIn(other.username);
+  const taken = await register(otherHost, passkey);
+  assert.equal(taken.status, 401, 'registered for another user');
+  assert.match(taken.text, /was not accepted/);
+  await register(otherHost, stranger);
+  const browser = await newBrowser();
+  const fresh = async (cookie = browser) => (await options('/login/passkey', cookie)).challenge;
+  const refused = async (credential: string, cookie = browser) =>
+    assert.equal((await send(credential, cookie)).status, 401);
+
+  await refused(answer(passkey, await fresh(await newBrowser()), owner.id, { counter: 9 }));
+  await refused(
+    answer(passkey, (await options('/account/passkeys', renewed)).challenge, owner.id, {
+      counter: 9,
+    }),
+  );
+  const pending = await start(owner.username);
+  await refused(answer(passkey, await fresh(pending), owner.id, { counter: 9 }));
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 9 }), pending);
+  await refused(answer(stranger, await fresh(pending), other.id, { counter: 9 }), pending);
+  await refused(answer(passkey, await fresh(), other.id, { counter: 9 }));
+  await refused(answer(passkey, await fresh(), null, { counter: 9 }));
+  for (const counter of [5, 4, 0])
+    await refused(answer(passkey, await fresh(), owner.id, { counter }));
+  await refused(
+    answer(passkey, await fresh(), owner.id, { counter: 9, origin: 'https://app.example.org' }),
+  );
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 9, flags: 0x0d }), browser);
+  for (const text of ['', '{}', 'null', '[]', 'x'.repeat(8_000), '{"id":1}']) await refused(text);
+  await sql`update identity.users set enabled = false where id = ${owner.id}`;
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 6 }));
+  await sql`update identity.users set enabled = true where id = ${owner.id}`;
+  assert.equal(
+    (await send(answer(passkey, await fresh(), owner.id, { counter: 7 }), browser)).status,
+    200,
+  );
+  const removed = await visit('/account/factors/remove', {
+    fields: { passkey: passkey.id.toString('base64url') },
+    cookie: renewed,
+  });
+  assert.equal(removed.status, 200);
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 99 }));
+  assert.equal(
+    cookieFrom((await signIn(owner.username)).page, '__Host-gatehouse') !== '',
+    true,
+    'the password alone again',
+  );
+});
+
+test('a rule for a second factor leads to setting one up, and then to the requested address', async () => {
+  const { username } = await add();
+  const { host, domain } = await signIn(username);
+  const navigation = {
+    accept: 'text/html',
+    'x-forwarded-proto': 'https',
+    'x-forwarded-host': 'app.example.org',
+    'x-forwarded-uri': '/pay?x=1',
+  };
+  const { headers } = await visit('/api/auth/verify?require=second_factor&redirect=302', {
+    cookie: domain,
+    headers: navigation,
+  });
+  const target = new URL(headers.get('location') ?? '');
+  assert.equal(target.pathname, '/account/factors');
+  const page = await visit(target.pathname + target.search, { cookie: host });
+  assert.equal(page.status, 200, page.text);
+  const fields = { return_to: /name="return_to" value="([^"]+)"/.exec(page.text)?.[1] ?? '' };
+  assert.equal(fields.return_to, 'https://app.example.org/pay?x=1');
+  const secret = secretOn((await visit('/account/totp/start', { fields, cookie: host })).text);
+  const done = await visit('/account/totp', {
+    fields: { ...fields, code: totpCode(secret, await stepNow()) },
+    cookie: host,
+  });
+  assert.match(
+    done.text,
+    /<a href="https:\/\/app\.example\.org\/pay\?x=1" class="button primary">/,
+  );
+  assert.match(
+    (await visit('/account/factors?retur=x', { cookie: cookieFrom(done, '__Host-gatehouse') }))
+      .text,
+    />retur is not a known parameter/,
+  );
+});
+
+test('sensitive changes ask for a new sign-in after ten minutes', async () => {
+  const { username } = await add();
+  const { host } = await signIn(username);
+  await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
+  const location = `/login?again=on&return_to=${encodeURIComponent(`${ORIGIN}/account/factors`)}`;
+  assert.equal(
+    (await visit('/account/factors', { cookie: host })).headers.get('location'),
+    location,
+  );
+  for (const path of [
+    '/account/totp/start',
+    '/account/totp',
+    '/account/recovery',
+    '/account/factors/remove',
+  ]) {
+    assert.equal(
+      (await visit(path, { fields: {}, cookie: host })).headers.get('location'),
+      location,
+      path,
+    );
+  }
+  assert.equal((await register(host)).headers.get('location'), location);
+});
+
+test('removing a factor while a sign-in waits for it ends that sign-in', async () => {
+  const { username, id } = await add();
+  const { host, secret } = await enrol(username);
+  await forgetSteps(id);
+  const pending = await start(username);
+  await visit('/account/factors/remove', { fields: {}, cookie: host });
+  assert.equal((await enter(pending, totpCode(secret, await stepNow()))).status, 401);
+  assert.equal(await events(id, 'factor.removed'), 1);
+});
+
+test('a required second factor is set up before the first session', async (context) => {
+  const database = await createDatabase(context);
+  const environment = { ...PORTAL, REQUIRE_SECOND_FACTOR: 'super_admin' };
+  const { url } = await startGatehouse(context, ['identity'], database.url, environment);
+  const to = visitorOf(url.identity);
+  const credentials = { username: 'admin', password: ADMIN_PASSWORD };
+  const api = await ask('POST', `${url.identity}/api/auth/login`, { body: credentials });
+  assert.deepEqual([api.status, api.json.error.code], [401, 'second_factor_needed']);
+  const page = await to('/login', {
+    fields: { ...credentials, return_to: 'https://app.example.org/y' },
+  });
+  const secret = secretOn(page.text);
+  const pending = cookieFrom(page, PENDING);
+  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+  const fields = (code: string) => ({
+    fields: { code, return_to: 'https://app.example.org/y' },
+    cookie: pending,
+  });
+  assert.equal((await to('/login/enrol', fields('000000'))).status, 401);
+  const done = await to('/login/enrol', fields(totpCode(secret, await stepNow())));
+  assert.equal(codesOn(done.text).length, 10);
+  assert.match(done.text, /href="https:\/\/app\.example\.org\/y"/);
+  const verified = await to('/api/auth/verify?require=second_factor', {
+    cookie: cookieFrom(done, '__Secure-gatehouse'),
+  });
+  assert.equal(verified.status, 200);
+  const again = await to('/login', { fields: credentials });
+  const late = await to('/login/enrol', {
+    fields: { code: '000000', return_to: '' },
+    cookie: cookieFrom(again, PENDING),
+  });
+  assert.match(late.text, /This sign-in has ended/, 'a second app beside the first one');
+});

@@ -1,0 +1,109 @@
+/** API keys on the account page. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { ORIGIN, startPortal } from '../../../support/portal.ts';
+
+const { sql, admin, call, add, visit, signIn } = await startPortal({ after });
+const create = (cookie: string, fields: Record<string, string>) =>
+  visit('/account/keys', { fields, cookie });
+const keyOn = (text: string) => /<pre>(key:[\w-]{49})<\/pre>/.exec(text)?.[1] ?? '';
+const idsOn = (text: string) =>
+  [...text.matchAll(/name="key_id" value="([^"]+)"/g)].map(([, id = '']) => id);
+
+test('a key is shown whole once, acts for the user, and is revoked', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  assert.match(
+    (await visit('/account', { cookie: host })).text,
+    /<a href="\/account\/keys">API keys<\/a>/,
+  );
+  assert.match((await visit('/account/keys', { cookie: host })).text, /<li>None\.<\/li>/);
+  const made = await create(host, { name: 'backup <b>', days: '90' });
+  const key = keyOn(made.text);
+  assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 200);
+  const listed = await visit('/account/keys', { cookie: host });
+  assert.match(listed.text, new RegExp(`backup &#60;b&#62;: <code>${key.slice(0, 12)}…</code>`));
+  assert.doesNotMatch(listed.text, new RegExp(key.slice(0, 16)));
+  assert.match(listed.text, new RegExp(`created [^,]+ by ${username}, never used, expires 20`));
+  const [row] =
+    await sql`select round(extract(epoch from expires_at - now()) / 86400)::int as days from identity.api_keys where user_id = ${id}`;
+  assert.equal(row?.days, 90);
+  const [keyId = ''] = idsOn(listed.text);
+  const revoked = await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: host });
+  assert.match(revoked.text, /<span class="badge">Revoked<\/span>/);
+  assert.deepEqual(idsOn(revoked.text), []);
+  assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
+  const events =
+    await sql`select event, via from identity.audit where user_id = ${id} and event like 'key.%' order by created_at`;
+  assert.deepEqual(
+    events.map(({ event, via }) => `${event} ${via}`),
+    ['key.created session', 'key.revoked session'],
+  );
+});
+
+test('a key that expired is marked, and one that never expires says so', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  await create(host, { name: 'one', days: '30' });
+  await sql`update identity.api_keys set expires_at = now() where user_id = ${id}`;
+  await create(host, { name: 'other', days: 'never' });
+  const { text } = await visit('/account/keys', { cookie: host });
+  assert.match(text, /other:[^]*never expires[^]*one:[^]*<span class="badge">Expired<\/span>/);
+});
+
+test('a form with an invalid field creates no key', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  for (const fields of [
+    { name: '', days: '30' },
+    { name: 'x\ny', days: '30' },
+    { name: 'x', days: '31' },
+    { name: 'x' },
+  ]) {
+    const page = await create(host, { ...fields });
+    assert.equal(page.status, 400, JSON.stringify(fields));
+    assert.match(page.text, /role="alert"[^>]*>(name|days) /);
+  }
+  assert.equal((await sql`select from identity.api_keys where user_id = ${id}`).length, 0);
+});
+
+test('keys are listed and made only soon after a sign-in, and revoked at any time', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const key = keyOn((await create(host, { name: 'x', days: '30' })).text);
+  const [keyId = ''] = idsOn((await visit('/account/keys', { cookie: host })).text);
+  await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
+  const location = `/login?again=on&return_to=${encodeURIComponent(`${ORIGIN}/account/keys`)}`;
+  assert.equal((await visit('/account/keys', { cookie: host })).headers.get('location'), location);
+  assert.equal((await create(host, { name: 'y', days: '30' })).headers.get('location'), location);
+  assert.equal((await sql`select from identity.api_keys where user_id = ${id}`).length, 1);
+  await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: host });
+  assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
+});
+
+test('a user cannot see or revoke the key of another user, and other sites cannot create one', async () => {
+  const owner = await add();
+  const other = await add();
+  const { host } = await signIn(owner.username);
+  const key = keyOn((await create(host, { name: 'of-the-owner', days: '30' })).text);
+  const [keyId = ''] = idsOn((await visit('/account/keys', { cookie: host })).text);
+  const { host: otherHost, domain } = await signIn(other.username);
+  assert.doesNotMatch((await visit('/account/keys', { cookie: otherHost })).text, /of-the-owner/);
+  assert.equal(
+    (await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: otherHost })).status,
+    403,
+  );
+  for (const headers of [
+    { origin: 'https://app.example.org' },
+    { 'sec-fetch-site': 'same-site' },
+  ]) {
+    const fields = { name: 'planted', days: 'never', key_id: keyId };
+    for (const path of ['/account/keys', '/account/keys/revoke']) {
+      assert.equal((await visit(path, { fields, cookie: host, headers })).status, 403, path);
+    }
+  }
+  assert.equal((await create(domain, { name: 'x', days: '30' })).headers.get('location'), '/login');
+  assert.equal((await call(key, 'GET', `/api/user/${owner.id}`)).status, 200);
+  const { data } = (await call(admin.token, 'GET', `/api/key/?user=${owner.id}`)).json;
+  assert.equal(data.length, 1);
+});

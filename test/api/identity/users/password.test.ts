@@ -1,0 +1,246 @@
+/**
+ * POST /api/auth/password: users change their own password with the current one; all sessions end,
+ * a new one begins.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { connect } from '../../../../scripts/postgres.ts';
+import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
+import { startIdentity, type Person } from '../../../support/api-users.ts';
+import { untilSql } from '../../../support/connections.ts';
+import { BEHIND_PROXY, loginFrom, passTime } from '../../../support/logins.ts';
+import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
+
+const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity(
+  { after },
+  BEHIND_PROXY,
+);
+const other = connect(databaseUrl);
+after(() => other.end());
+const NEW = 'another passphrase';
+const HERE = '192.0.2.1';
+const ELSEWHERE = '198.51.100.1';
+
+/** From an address of one's choice, as a proxy passes it on. */
+const change = (
+  { token }: { token: string },
+  current: unknown,
+  next: unknown,
+  address = HERE,
+): Promise<Answer> =>
+  ask('POST', `${identity}/api/auth/password`, {
+    bearer: token,
+    body: { current_password: current, new_password: next },
+    headers: { 'x-forwarded-for': address },
+  });
+const hashOf = async ({ id }: { id: string }) =>
+  String((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash);
+
+/** @returns the user with the new session */
+async function assertChanged<P extends Person>(user: P, answer: Answer, ended: string): Promise<P> {
+  assertSuccess(answer);
+  const { session: token, ...rest } = answer.json.data;
+  assert.deepEqual(rest, { message: `Password changed. ${ended} ended.`, status: 'CHANGED' });
+  assert.equal(await isOpen(identity, token), true);
+  if (token !== user.token) assert.equal(await isOpen(identity, user.token), false);
+  return { ...user, token };
+}
+
+test('only the new password works, and only the session of the reply is open', async () => {
+  const user = await enter();
+  const bystander = await enter();
+  const others = [
+    await logIn(identity, user.username, PASSWORD),
+    await logIn(identity, user.username, PASSWORD),
+  ];
+  // These have ended before, so they are not counted.
+  const expired = await logIn(identity, user.username, PASSWORD);
+  const out = await logIn(identity, user.username, PASSWORD);
+  await sql`update identity.sessions set expires_at = now()
+    where id = ${(await sessionOf(identity, expired)).id}`;
+  await call(null, 'POST', '/api/auth/logout', { session: out });
+  const { key: own } = await key(user);
+
+  const changed = await assertChanged(user, await change(user, PASSWORD, NEW), '3 sessions');
+  for (const token of [user.token, ...others])
+    assertError(await call(token, 'GET', '/api/test/'), 401, 'unauthorized');
+  for (const bearer of [changed.token, own, bystander.token, admin.token])
+    assert.equal(await isOpen(identity, bearer), true);
+  const session = await sessionOf(identity, changed.token);
+  const [row] = await sql`select ip, user_agent is not null as has_agent from identity.sessions
+      where id = ${session.id}`;
+  assert.deepEqual({ ...row }, { ip: HERE, has_agent: true });
+  assertError(
+    await call(null, 'POST', '/api/auth/login', { username: user.username, password: PASSWORD }),
+    401,
+    'invalid_credentials',
+  );
+  await logIn(identity, user.username, NEW);
+});
+
+test('the message has the number of ended sessions, the own one included', async () => {
+  let user = await enter();
+  user = await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
+  await logIn(identity, user.username, NEW);
+  await assertChanged(user, await change(user, NEW, PASSWORD), '2 sessions');
+});
+
+test('a wrong current password is 401, and nothing changes', async () => {
+  const user = await enter();
+  const second = await logIn(identity, user.username, PASSWORD);
+  const before = await hashOf(user);
+  for (const wrong of ['', NEW, PASSWORD.toUpperCase(), before])
+    assertError(await change(user, wrong, NEW), 401, 'invalid_credentials');
+  assert.equal(await hashOf(user), before);
+  for (const token of [user.token, second]) assert.equal(await isOpen(identity, token), true);
+});
+
+test('a new password that breaks the policy is 400 and counts no failure', async () => {
+  const user = await enter();
+  const before = await hashOf(user);
+  for (const current of [PASSWORD, 'wrong']) {
+    for (const next of [
+      '',
+      'seven77',
+      'password',
+      'PassWord',
+      'ｐassword',
+      'a\0bcdefgh',
+      'p'.repeat(1_025),
+      'p'.repeat(5_000),
+    ]) {
+      assertError(await change(user, current, next), 400, 'invalid_body', ['/new_password']);
+    }
+  }
+  assert.equal(await hashOf(user), before);
+  await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
+});
+
+test('a body without exactly the two members is 400', async () => {
+  const user = await enter();
+  const before = await hashOf(user);
+  const send = (body: unknown) => call(user.token, 'POST', '/api/auth/password', body);
+  assertError(await send({}), 400, 'invalid_body', ['/current_password', '/new_password']);
+  assertError(await send({ new_password: NEW }), 400, 'invalid_body', ['/current_password']);
+  assertError(await send({ current_password: PASSWORD }), 400, 'invalid_body', ['/new_password']);
+  assertError(
+    await send({ current_password: PASSWORD, new_password: NEW, user_id: admin.id }),
+    400,
+    'invalid_body',
+    ['/user_id'],
+  );
+  for (const wrong of [null, 1, ['x'], {}]) {
+    assertError(await change(user, wrong, NEW), 400, 'invalid_body', ['/current_password']);
+    assertError(await change(user, PASSWORD, wrong), 400, 'invalid_body', ['/new_password']);
+  }
+  for (const body of ['', '[]', 'null']) assertError(await send(body), 400, 'invalid_body', ['']);
+  assert.equal(await hashOf(user), before);
+});
+
+test('only a session changes a password: without a credential 401, with a key 403', async () => {
+  const user = await enter();
+  const before = await hashOf(user);
+  const body = { current_password: PASSWORD, new_password: NEW };
+  assertError(await call(null, 'POST', '/api/auth/password', body), 401, 'unauthorized');
+  for (const bearer of [(await key(user)).key, (await key(null)).key])
+    assertError(await call(bearer, 'POST', '/api/auth/password', body), 403, 'forbidden');
+  await call(null, 'POST', '/api/auth/logout', { session: user.token });
+  assertError(await change(user, PASSWORD, NEW), 401, 'unauthorized');
+  assert.equal(await hashOf(user), before);
+});
+
+test('after five failures every attempt from that network is 429', async () => {
+  const user = await enter();
+  const bystander = await enter();
+  for (let failure = 1; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  for (const current of ['wrong', PASSWORD]) {
+    const answer = await change(user, current, NEW);
+    assertError(answer, 429, 'too_many_requests');
+    const seconds = Number(answer.headers.get('retry-after'));
+    assert.ok(seconds >= 1 && seconds <= 15, String(seconds));
+  }
+  assertError(await loginFrom(identity, HERE, user.username, PASSWORD), 429, 'too_many_requests');
+  // The session is as good as before, and so are other accounts and other networks.
+  assert.equal(await isOpen(identity, user.token), true);
+  await assertChanged(bystander, await change(bystander, PASSWORD, NEW), '1 session');
+  await assertChanged(user, await change(user, PASSWORD, NEW, ELSEWHERE), '1 session');
+});
+
+test("after the delay the right password works and clears that network's failures", async () => {
+  let user = await enter();
+  for (let failure = 1; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  await passTime(sql, 15);
+  user = await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
+  for (let failure = 1; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  assertError(await change(user, NEW, PASSWORD), 429, 'too_many_requests');
+});
+
+test('failed logins and failed changes are counted together', async () => {
+  const user = await enter();
+  for (let failure = 1; failure <= 3; failure += 1)
+    assertError(await loginFrom(identity, HERE, user.username), 401, 'invalid_credentials');
+  for (let failure = 4; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  assertError(await change(user, PASSWORD, NEW), 429, 'too_many_requests');
+});
+
+test('of two changes at once one wins, and its password and session are the valid ones', async () => {
+  for (let round = 0; round < 10; round += 1) {
+    const user = await enter();
+    const second: Person = {
+      ...user,
+      token: round % 2 === 0 ? user.token : await logIn(identity, user.username, PASSWORD),
+    };
+    const passwords = ['the first passphrase', 'the second passphrase'];
+    const answers = await Promise.all([
+      change(user, PASSWORD, passwords[0]),
+      change(second, PASSWORD, passwords[1]),
+    ]);
+    assert.deepEqual(answers.map((answer) => answer.status).sort(), [200, 401]);
+    const winner = answers.findIndex((answer) => answer.status === 200);
+    assert.equal(await isOpen(identity, answers[winner]?.json.data.session), true);
+    await logIn(identity, user.username, passwords[winner]);
+    assertError(
+      await call(null, 'POST', '/api/auth/login', {
+        username: user.username,
+        password: passwords[1 - winner],
+      }),
+      401,
+      'invalid_credentials',
+    );
+  }
+});
+
+test('a login with the old password that waits for the change makes no session', async () => {
+  const user = await enter();
+  const waiting = async (event: string) =>
+    (
+      await sql`select from pg_stat_activity where datname = current_database()
+        and wait_event = ${event}`
+    ).length;
+  // The change has locked and updated the user's row, and sleeps in its row of the trail.
+  await sql`
+    create function identity.hold() returns trigger language plpgsql as $$ begin
+      while exists (select from pg_locks where locktype = 'advisory'
+        and objid = 77) loop perform pg_sleep(0.005); end loop;
+      return new;
+    end $$`;
+  await sql`create trigger hold before insert on identity.audit
+    for each row execute function identity.hold()`;
+  const { changing, login } = await other.begin(async (held) => {
+    await held`select pg_advisory_xact_lock(77)`;
+    const changing = change(user, PASSWORD, NEW);
+    await untilSql(async () => (await waiting('PgSleep')) === 1, 'the change sleeps');
+    const login = loginFrom(identity, ELSEWHERE, user.username, PASSWORD);
+    await untilSql(async () => (await waiting('transactionid')) === 1, 'the login waits');
+    return { changing: () => changing, login: () => login };
+  });
+  await sql`drop trigger hold on identity.audit`;
+  await assertChanged(user, await changing(), '1 session');
+  assertError(await login(), 401, 'invalid_credentials');
+  const { json } = await call(admin.token, 'GET', `/api/session/?user=${user.id}&active=true`);
+  assert.equal(json._meta.pagination.total, 1);
+});

@@ -1,0 +1,242 @@
+/**
+ * Who may store secrets and see receipts: AUTH_TOKEN, named tokens, people behind a proxy, and
+ * anyone.
+ */
+import assert from 'node:assert/strict';
+import { after, test, type TestContext } from 'node:test';
+import { createToken } from '../../../src/commands/secrets.ts';
+import { ConfigurationError } from '../../../src/settings.ts';
+import { openConnections } from '../../support/connections.ts';
+import { createDatabase } from '../../support/database.ts';
+import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { readConfig } from '../../support/settings.ts';
+
+const file = await createDatabase();
+const { sql } = file;
+const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, { LOG_LEVEL: 'debug' });
+const base = gatehouse.url.secrets;
+const database = openConnections({ after }, file.url, 'secrets');
+const tokenOf = async (role: 'sender' | 'operator') =>
+  (await createToken(database, { name: role, role })).token;
+const ada = await tokenOf('sender');
+const grace = await tokenOf('sender');
+const operator = await tokenOf('operator');
+
+type Headers = Record<string, string>;
+const store = (url: string, headers: Headers = {}, bearer?: string): Promise<Answer> =>
+  ask('POST', `${url}/api/store/encrypt`, {
+    headers,
+    body: { password: 'x', max_reads: 2 },
+    ...(bearer ? { bearer } : {}),
+  });
+const receipt = (id: string, bearer: string) => ask('GET', `${base}/api/store/${id}`, { bearer });
+const refused = ({ status, json }: Answer, expected: number, code: string) =>
+  assert.deepEqual([status, json.error?.code], [expected, code]);
+
+test('a sender sees and deletes its own secrets only, an operator all', async () => {
+  const { id } = (await store(base, {}, ada)).json;
+  assert.equal((await receipt(id, ada)).json.status, 'stored');
+  assert.equal((await receipt(id, operator)).json.status, 'stored');
+  assert.equal((await receipt(id, AUTH_TOKEN)).json.status, 'stored');
+  refused(await receipt(id, grace), 404, 'not_found');
+  refused(await ask('DELETE', `${base}/api/store/${id}`, { bearer: grace }), 404, 'not_found');
+  const { id: other } = (await store(base, {}, AUTH_TOKEN)).json;
+  refused(await receipt(other, ada), 404, 'not_found');
+  assert.equal(
+    (await ask('DELETE', `${base}/api/store/${id}`, { bearer: ada })).json.status,
+    'deleted',
+  );
+});
+
+test('a sender opens and lists nothing', async () => {
+  const { id, secret } = (await store(base, {}, ada)).json;
+  refused(await ask('GET', `${base}/api/store`, { bearer: ada }), 403, 'forbidden');
+  refused(
+    await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: ada, body: { secret } }),
+    403,
+    'forbidden',
+  );
+  assert.equal(
+    (
+      await ask('POST', `${base}/api/store/decrypt?id=${id}`, {
+        bearer: operator,
+        body: { secret },
+      })
+    ).status,
+    200,
+  );
+});
+
+test('the creator is in the row and in the log, and an invented token is 401', async () => {
+  const { id } = (await store(base, {}, ada)).json;
+  const [row] = await sql`select creator from secrets.secrets where id = ${id}`;
+  assert.match(row?.creator, /^token:[0-9a-f-]{36}$/);
+  assert.ok(
+    gatehouse.log().some((line) => line.message === 'request' && line.creator === row?.creator),
+  );
+  refused(await store(base, {}, `share:${'A'.repeat(43)}`), 401, 'unauthorized');
+  refused(await store(base, {}, ada.replace('share:', '')), 401, 'unauthorized');
+  refused(await store(base), 401, 'unauthorized');
+});
+
+const HEADER = {
+  TRUSTED_USER_HEADER: 'X-Auth-Username',
+  TRUSTED_PROXIES: '127.0.0.1',
+  SHARE_PAGES: 'on',
+};
+const SAME = {
+  'x-auth-username': 'ada',
+  'sec-fetch-site': 'same-origin',
+  'x-forwarded-for': '203.0.113.5',
+};
+const serve = async (t: TestContext, environment: Headers) =>
+  (await startGatehouse(t, ['secrets'], file.url, environment)).url.secrets;
+
+test('a person whom a trusted proxy names stores secrets, and sees their own receipts', async (t) => {
+  const url = await serve(t, HEADER);
+  const options = await ask('GET', `${url}/api/store/options`, { headers: SAME });
+  assert.deepEqual(options.json.caller, { role: 'sender', user: 'ada' });
+  const { id } = (await store(url, SAME)).json;
+  assert.equal(
+    (await ask('GET', `${url}/api/store/${id}`, { headers: SAME })).json.status,
+    'stored',
+  );
+  refused(
+    await ask('GET', `${url}/api/store/${id}`, { headers: { ...SAME, 'x-auth-username': 'bob' } }),
+    404,
+    'not_found',
+  );
+  refused(await ask('GET', `${url}/api/store`, { headers: SAME }), 403, 'forbidden');
+  const [row] = await sql`select creator from secrets.secrets where id = ${id}`;
+  assert.equal(row?.creator, 'user:ada');
+});
+
+test('the header counts only if the request comes from a page of this host', async (t) => {
+  const url = await serve(t, HEADER);
+  const { 'sec-fetch-site': _site, ...bare } = SAME;
+  refused(await store(url, bare), 401, 'unauthorized');
+  refused(await store(url, { ...SAME, 'sec-fetch-site': 'cross-site' }), 403, 'cross_site');
+  refused(await store(url, { ...bare, origin: 'https://evil.example' }), 403, 'cross_site');
+  assert.equal((await store(url, { ...bare, origin: url })).status, 201);
+  refused(
+    await ask('GET', `${url}/api/store/options`, {
+      headers: { ...SAME, 'sec-fetch-site': 'none' },
+    }),
+    401,
+    'unauthorized',
+  );
+});
+
+test('an empty name, two names and a name that is too long are not accepted', async (t) => {
+  const url = await serve(t, HEADER);
+  for (const name of ['', 'ada, bob', 'x'.repeat(256)]) {
+    refused(await store(url, { ...SAME, 'x-auth-username': name }), 401, 'unauthorized');
+  }
+});
+
+test('the header is ignored unless a trusted proxy sent it', async (t) => {
+  const url = await serve(t, { ...HEADER, TRUSTED_PROXIES: '198.51.100.7' });
+  refused(await store(url, SAME), 401, 'unauthorized');
+  refused(await store(base, SAME), 401, 'unauthorized');
+});
+
+test('with SHARE_ANYONE, anyone stores secrets, throttled by network, and sees nothing', async (t) => {
+  const url = await serve(t, {
+    SHARE_ANYONE: 'on',
+    SHARE_PAGES: 'on',
+    TRUSTED_PROXIES: '127.0.0.1',
+  });
+  const from = (address: string) => ({ 'x-forwarded-for': address });
+  assert.deepEqual((await ask('GET', `${url}/api/store/options`)).json.caller, {
+    role: 'anyone',
+    user: null,
+  });
+  const { id, secret } = (await store(url, from('203.0.113.9'))).json;
+  assert.equal((await ask('POST', `${url}/s/${id}`, { body: { secret } })).json.password, 'x');
+  for (const path of [`/api/store/${id}`, '/api/store'])
+    refused(await ask('GET', url + path), 401, 'unauthorized');
+  for (let i = 1; i < 30; i += 1)
+    assert.equal((await store(url, from('203.0.113.9'))).status, 201, String(i));
+  const late = await store(url, from('203.0.113.9'));
+  refused(late, 429, 'too_many_requests');
+  assert.ok(Number(late.headers.get('retry-after')) > 0);
+  assert.equal((await store(url, from('203.0.113.10'))).status, 201, 'another network');
+  assert.equal(
+    (await store(url, from('203.0.113.9'), ada)).status,
+    201,
+    'a token is not throttled',
+  );
+  refused(await store(url, from('203.0.113.11'), 'wrong'), 401, 'unauthorized');
+});
+
+test('a refused secret of anyone does not count', async (t) => {
+  const url = await serve(t, {
+    SHARE_ANYONE: 'on',
+    SHARE_PAGES: 'on',
+    TRUSTED_PROXIES: '127.0.0.1',
+  });
+  const before =
+    await sql`select count(*)::int as n, coalesce(sum(attempts), 0)::int as sum from secrets.throttles`;
+  const body = { password: '' };
+  refused(
+    await ask('POST', `${url}/api/store/encrypt`, {
+      body,
+      headers: { 'x-forwarded-for': '203.0.113.40' },
+    }),
+    400,
+    'invalid_body',
+  );
+  assert.deepEqual(
+    await sql`select count(*)::int as n, coalesce(sum(attempts), 0)::int as sum from secrets.throttles`,
+    before,
+  );
+});
+
+test('a body of up to SECRETS_MAX_BODY_BYTES is stored, and a larger one is 413', async (t) => {
+  const url = await serve(t, { SECRETS_MAX_BODY_BYTES: '1048576' });
+  const put = (length: number) =>
+    ask('POST', `${url}/api/store/encrypt`, {
+      bearer: AUTH_TOKEN,
+      body: { password: 'x'.repeat(length) },
+    });
+  const { id, secret } = (await put(1_047_552)).json;
+  const opened = await ask('POST', `${url}/api/store/decrypt?id=${id}`, {
+    bearer: AUTH_TOKEN,
+    body: { secret },
+  });
+  assert.equal(opened.json.password.length, 1_047_552);
+  refused(await put(1_047_553), 400, 'invalid_body');
+  refused(await put(1_048_577), 413, 'body_too_large');
+  const page = await ask('GET', `${url}/api/store?limit=100`, { bearer: AUTH_TOKEN });
+  assert.ok(page.json.length <= 9, 'a page of large secrets is short');
+});
+
+const WRONG: ReadonlyArray<readonly [environment: Headers, problem: RegExp]> = [
+  [{ TRUSTED_USER_HEADER: 'X-User' }, /^TRUSTED_USER_HEADER requires TRUSTED_PROXIES/],
+  [
+    { TRUSTED_USER_HEADER: 'X User', TRUSTED_PROXIES: '10.0.0.1' },
+    /^TRUSTED_USER_HEADER must be the name of a header\.$/,
+  ],
+  [{ SHARE_ANYONE: 'on' }, /^SHARE_ANYONE=on requires SHARE_PAGES=on\.$/],
+];
+for (const [environment, problem] of WRONG) {
+  test(`${Object.keys(environment).join(', ')}: a setting without effect stops the start`, () => {
+    const needed = {
+      DATABASE_URL: 'postgres://u:p@localhost/x',
+      SERVER_SECRET: 'x'.repeat(32),
+      AUTH_TOKEN: 'y'.repeat(32),
+    };
+    assert.throws(
+      () => readConfig(['secrets'], 'serve', { ...needed, ...environment }),
+      (error) => {
+        assert.ok(error instanceof ConfigurationError);
+        assert.deepEqual(
+          [error.problems.length, problem.test(error.problems[0] ?? '')],
+          [1, true],
+          error.message,
+        );
+        return true;
+      },
+    );
+  });
+}

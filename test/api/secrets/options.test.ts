@@ -1,0 +1,334 @@
+/** The limits and defaults for new secrets: the options document is what encrypt enforces. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { after, test, type TestContext } from 'node:test';
+import { ConfigurationError } from '../../../src/settings.ts';
+import { readConfig } from '../../support/settings.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, AUTH_TOKEN, startGatehouse, variables } from '../../support/gatehouse.ts';
+import { root } from '../../support/process.ts';
+import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
+
+const DAY = 86_400;
+const DEFAULTS = {
+  expires_in: { default: 7 * DAY, max: 30 * DAY },
+  max_reads: { default: null, max: 1_000 },
+  password: { max_bytes: 64_512 },
+  passphrase: { min_length: 4 },
+  share_pages: false,
+  caller: { role: 'operator', user: null },
+};
+type Options = Omit<typeof DEFAULTS, 'expires_in' | 'max_reads'> &
+  Record<
+    'expires_in' | 'max_reads',
+    {
+      default: number | null;
+      max: number;
+    }
+  >;
+
+const database = await createDatabase();
+const { sql } = database;
+const { url } = await startGatehouse({ after }, ['secrets'], database.url);
+const standard = secretsClient(url.secrets);
+
+const countRows = async () => Number((await sql`select count(*) from secrets.secrets`)[0]?.count);
+const serveWith = async (t: TestContext, environment: Record<string, string>) =>
+  secretsClient((await startGatehouse(t, ['secrets'], database.url, environment)).url.secrets);
+
+const readOptions = async (client: SecretsClient): Promise<Options> =>
+  (await client.options()).json;
+
+/** Stores a secret and checks its lifetime, within 30 s, and its read limit in the row. */
+async function assertMade(
+  client: SecretsClient,
+  request: { expires_in?: number; max_reads?: number },
+  seconds: number | null,
+  reads: number | null,
+): Promise<void> {
+  const { id, expires_at } = await client.keep('x', request);
+  const [row] = await sql`
+    select expires_at, max_reads,
+      extract(epoch from created_at + make_interval(secs => ${seconds}) - expires_at)::float8
+        as late
+    from secrets.secrets where id = ${id}`;
+  assert.equal(row?.expires_at?.toISOString() ?? null, expires_at);
+  assert.equal(row?.max_reads, reads);
+  assert.equal(expires_at === null, seconds === null);
+  assert.ok(seconds === null || Math.abs(row?.late) < 10, `${row?.late} s away from ${seconds} s`);
+}
+
+async function assertRefused(
+  client: SecretsClient,
+  body: unknown,
+  field: string,
+  message: RegExp,
+): Promise<void> {
+  const before = await countRows();
+  const { status, json, text } = await client.encrypt(body);
+  assert.deepEqual([status, json.error?.code], [400, 'invalid_body'], text);
+  assert.deepEqual(
+    json.error.fields.map((fault: { path: string }) => fault.path),
+    [`/${field}`],
+  );
+  assert.match(json.error.fields[0].message, message);
+  assert.equal(await countRows(), before);
+}
+
+/** Checks the defaults, each maximum, and one more than each maximum. */
+async function assertTrue(client: SecretsClient): Promise<void> {
+  const { expires_in, max_reads, passphrase, password } = await readOptions(client);
+  await assertMade(client, {}, expires_in.default, max_reads.default);
+  await assertMade(
+    client,
+    { expires_in: expires_in.max, max_reads: max_reads.max },
+    expires_in.max,
+    max_reads.max,
+  );
+  await assertMade(client, { expires_in: 1, max_reads: 1 }, 1, 1);
+  for (const [name, { max }] of Object.entries({ expires_in, max_reads })) {
+    for (const value of [max + 1, 0, -1]) {
+      await assertRefused(
+        client,
+        { password: 'x', [name]: value },
+        name,
+        new RegExp(`^must be a whole number from 1 to ${max}$`),
+      );
+    }
+  }
+  const short = 'x'.repeat(passphrase.min_length);
+  await client.keep('x', { passphrase: short });
+  await assertRefused(
+    client,
+    { password: 'x', passphrase: short.slice(1) },
+    'passphrase',
+    new RegExp(`^must have at least ${passphrase.min_length} characters$`),
+  );
+  await client.keep('x'.repeat(password.max_bytes));
+  await assertRefused(
+    client,
+    { password: 'x'.repeat(password.max_bytes + 1) },
+    'password',
+    new RegExp(`^must have at most ${password.max_bytes} bytes`),
+  );
+}
+
+test('options: exactly these members and values by default', async () => {
+  const { status, text } = await standard.options();
+  assert.equal(status, 200);
+  assert.equal(text, JSON.stringify(DEFAULTS));
+});
+
+const SETTINGS: ReadonlyArray<
+  readonly [what: string, environment: Record<string, string>, expected: Partial<Options>]
+> = [
+  ['nothing is set', {}, {}],
+  [
+    'SECRET_TTL is an hour',
+    { SECRET_TTL: '3600' },
+    { expires_in: { default: 3_600, max: 30 * DAY } },
+  ],
+  ['SECRET_TTL is 0', { SECRET_TTL: '0' }, { expires_in: { default: null, max: 30 * DAY } }],
+  [
+    'SECRET_TTL_MAX is below the default',
+    { SECRET_TTL_MAX: '3600' },
+    { expires_in: { default: 3_600, max: 3_600 } },
+  ],
+  [
+    'SECRET_TTL is above SECRET_TTL_MAX',
+    { SECRET_TTL: '7200', SECRET_TTL_MAX: '3600' },
+    { expires_in: { default: 3_600, max: 3_600 } },
+  ],
+  [
+    'SECRET_TTL_MAX is above 30 days',
+    { SECRET_TTL_MAX: String(366 * DAY) },
+    { expires_in: { default: 7 * DAY, max: 366 * DAY } },
+  ],
+  ['SECRET_READS is 1', { SECRET_READS: '1' }, { max_reads: { default: 1, max: 1_000 } }],
+  [
+    'SECRET_READS_MAX is 5',
+    { SECRET_READS: '3', SECRET_READS_MAX: '5' },
+    { max_reads: { default: 3, max: 5 } },
+  ],
+  [
+    'SECRET_READS is above SECRET_READS_MAX',
+    { SECRET_READS: '9', SECRET_READS_MAX: '5' },
+    { max_reads: { default: 5, max: 5 } },
+  ],
+  [
+    'SECRETS_MAX_BODY_BYTES is 1 MiB',
+    { SECRETS_MAX_BODY_BYTES: '1048576' },
+    { password: { max_bytes: 1_047_552 } },
+  ],
+  ['SHARE_PAGES is on', { SHARE_PAGES: 'on' }, { share_pages: true }],
+  [
+    'everything is set',
+    {
+      SECRET_TTL: '60',
+      SECRET_TTL_MAX: '120',
+      SECRET_READS: '2',
+      SECRET_READS_MAX: '2',
+      SHARE_PAGES: 'on',
+    },
+    { expires_in: { default: 60, max: 120 }, max_reads: { default: 2, max: 2 }, share_pages: true },
+  ],
+];
+for (const [what, environment, expected] of SETTINGS) {
+  test(`options: with ${what}, encrypt accepts each limit and rejects more`, async (t) => {
+    const client = await serveWith(t, environment);
+    assert.deepEqual(await readOptions(client), { ...DEFAULTS, ...expected });
+    await assertTrue(client);
+  });
+}
+
+test('SECRET_READS=1: a secret can be read once unless its sender asks for more', async (t) => {
+  const client = await serveWith(t, { SECRET_READS: '1' });
+  const once = await client.keep('x');
+  assert.equal((await client.receipt(once.id)).json.max_reads, 1);
+  assert.deepEqual(
+    [
+      (await client.decrypt(once.id, once.secret)).status,
+      (await client.decrypt(once.id, once.secret)).status,
+    ],
+    [200, 404],
+  );
+  const twice = await client.keep('x', { max_reads: 2 });
+  for (const status of [200, 200, 404])
+    assert.equal((await client.decrypt(twice.id, twice.secret)).status, status);
+});
+
+test('options: share_pages is true only if the pages are served', async (t) => {
+  const shared = (await startGatehouse(t, ['secrets'], database.url, { SHARE_PAGES: 'on' })).url
+    .secrets;
+  for (const [base, status] of [
+    [url.secrets, 404],
+    [shared, 200],
+  ] as const) {
+    assert.equal((await ask('GET', `${base}/`)).status, status);
+  }
+});
+
+test('new limits do not affect secrets stored before', async (t) => {
+  const before = await standard.keep('x', { expires_in: 30 * DAY, max_reads: 10 });
+  const narrow = await serveWith(t, { SECRET_TTL_MAX: '60', SECRET_READS_MAX: '1' });
+  for (let read = 0; read < 10; read += 1)
+    assert.equal((await narrow.decrypt(before.id, before.secret)).status, 200);
+  assert.equal((await narrow.receipt(before.id)).json.expires_at, before.expires_at);
+});
+
+const VALUES: ReadonlyArray<readonly [name: string, values: readonly unknown[]]> = [
+  ['expires_in', [0, -1, 1.5, 30 * DAY + 1, 1e300, '3600', '', null, true, [60], { seconds: 60 }]],
+  ['max_reads', [0, -1, 0.5, 1_001, 1e300, '1', '', null, false, [1], {}]],
+  ['passphrase', ['', 'abc', 'x'.repeat(1_025), 'mar\0ked', 1234, null, true, ['four'], {}]],
+  ['password', ['', 'x'.repeat(64_513), 1, null, true, ['x'], {}]],
+];
+for (const [name, values] of VALUES) {
+  test(`encrypt: each invalid ${name} is one field error that says what is accepted`, async () => {
+    for (const value of values) {
+      await assertRefused(
+        standard,
+        { password: 'x', [name]: value },
+        name,
+        /^must (not )?(be|have|contain) /,
+      );
+    }
+  });
+}
+
+test('encrypt: unknown members are rejected by name', async () => {
+  for (const name of [
+    'expiresIn',
+    'expires',
+    'ttl',
+    'max_read',
+    'maxReads',
+    'MAX_READS',
+    'max_reads ',
+    'pass-phrase',
+    'constructor',
+    '__proto__',
+  ]) {
+    await assertRefused(
+      standard,
+      `{"password":"x",${JSON.stringify(name)}:1}`,
+      name,
+      /^is not a known member$/,
+    );
+  }
+});
+
+test('options: the bearer token is required, and only GET and HEAD are allowed', async () => {
+  assert.equal((await ask('GET', `${url.secrets}/api/store/options`)).status, 401);
+  assert.equal(
+    (await ask('HEAD', `${url.secrets}/api/store/options`, { bearer: AUTH_TOKEN })).status,
+    200,
+  );
+  for (const method of ['POST', 'DELETE']) {
+    const { status, headers } = await ask(method, `${url.secrets}/api/store/options`, {
+      bearer: AUTH_TOKEN,
+    });
+    assert.deepEqual([status, headers.get('allow')], [405, 'GET, HEAD, OPTIONS']);
+  }
+});
+
+const REFUSED: ReadonlyArray<readonly [name: string, accepts: string, values: readonly string[]]> =
+  [
+    [
+      'SECRET_TTL',
+      'a whole number from 0 to 31622400',
+      ['-1', '31622401', '1.5', '1e3', '7d', ' 60', 'never'],
+    ],
+    [
+      'SECRET_TTL_MAX',
+      'a whole number from 1 to 31622400',
+      ['0', '-1', '31622401', '30d', '١', '+1'],
+    ],
+    [
+      'SECRET_READS',
+      '0, or a whole number from 1 to 1000',
+      ['-1', '1001', '1.0', 'once', '0x1', '00', '-0'],
+    ],
+    ['SECRET_READS_MAX', 'a whole number from 1 to 1000', ['0', '1001', '-1', 'many', '1e3']],
+    ['RECEIPT_RETENTION', 'a whole number from 0 to 316224000', ['-1', '316224001', '30d', '0.5']],
+    ['SHARE_PAGES', 'one of on, off', ['ON', 'true', '1', 'yes', 'on ']],
+  ];
+
+function problems(environment: Record<string, string>): readonly string[] {
+  try {
+    readConfig(['secrets'], 'serve', { ...variables(database.url), ...environment });
+  } catch (error) {
+    assert.ok(error instanceof ConfigurationError);
+    return error.problems;
+  }
+  return [];
+}
+
+for (const [name, accepts, values] of REFUSED) {
+  test(`${name} must be ${accepts}`, () => {
+    for (const value of values)
+      assert.deepEqual(problems({ [name]: value }), [`${name} must be ${accepts}.`], value);
+  });
+}
+
+test('invalid settings: exit 78, one sentence for each, and no listener', async () => {
+  const bad = Object.fromEntries(REFUSED.map(([name, , values]) => [name, values[0] ?? '']));
+  const words = ['dist/cli.js', 'serve', 'secrets'];
+  const { code, stdout, stderr } = await new Promise<{
+    code: unknown;
+    stdout: string;
+    stderr: string;
+  }>((resolve) => {
+    execFile(
+      process.execPath,
+      words,
+      { cwd: root, env: { PATH: process.env.PATH, ...variables(database.url), ...bad } },
+      (error, stdout, stderr) => resolve({ code: error?.code, stdout, stderr }),
+    );
+  });
+  assert.equal(code, 78, stderr);
+  assert.equal(stdout, '');
+  assert.deepEqual(
+    stderr.split('\n').filter(Boolean).sort(),
+    REFUSED.map(([name, accepts]) => `gatehouse: ${name} must be ${accepts}.`).sort(),
+  );
+});

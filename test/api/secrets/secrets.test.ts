@@ -1,0 +1,319 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+const ENCRYPT = '/api/store/encrypt';
+const DECRYPT = '/api/store/decrypt';
+const KIB = 1024;
+
+const database = await createDatabase();
+const gatehouse = await startGatehouse({ after }, ['secrets'], database.url);
+const base = gatehouse.url.secrets;
+const { encrypt, keep, decrypt, list } = secretsClient(base);
+
+const countRows = async () =>
+  Number((await database.sql`select count(*) from secrets.secrets`)[0]?.count);
+
+test('encrypt: 201 with exactly id, key and expiry', async () => {
+  const { status, json, headers } = await encrypt({ password: 'a secret' });
+  assert.equal(status, 201);
+  assert.deepEqual(Object.keys(json), ['id', 'secret', 'expires_at']);
+  assert.match(json.id, UUID);
+  assert.match(json.secret, /^[A-Za-z0-9_-]{43}$/);
+  assert.equal(new Date(json.expires_at).toISOString(), json.expires_at);
+  assert.equal(headers.get('content-type'), 'application/json; charset=utf-8');
+  assert.equal(headers.get('cache-control'), 'no-store');
+});
+
+test('encrypt: the same text twice has different ids, keys and ciphertexts', async () => {
+  const one = await keep('the same');
+  const other = await keep('the same');
+  assert.notEqual(one.id, other.id);
+  assert.notEqual(one.secret, other.secret);
+  const [counted] = await database.sql`
+    select count(distinct blob)::int as blobs, count(distinct commitment)::int as commitments
+    from secrets.secrets where id in (${one.id}, ${other.id})`;
+  assert.deepEqual({ ...counted }, { blobs: 2, commitments: 2 });
+});
+
+test('decrypt: 200 with exactly the password', async () => {
+  const { id, secret } = await keep('a secret');
+  const answer = await decrypt(id, secret);
+  assert.equal(answer.status, 200);
+  assert.equal(answer.text, '{"password":"a secret"}');
+  assert.equal(
+    (await decrypt(id.toUpperCase(), secret)).status,
+    200,
+    'a UUID may be written in upper case (RFC 9562, section 4)',
+  );
+});
+
+test('list: an array of id and encrypted text, without an envelope', async () => {
+  const { id, secret } = await keep('plainly visible');
+  const { status, json, text } = await list();
+  assert.equal(status, 200);
+  assert.ok(Array.isArray(json));
+  const found = json.find((item) => item.id === id);
+  assert.deepEqual(Object.keys(found), ['id', 'secret']);
+  assert.ok(!text.includes(secret) && !text.includes('plainly visible'));
+  const [row] = await database.sql`select blob from secrets.secrets where id = ${id}`;
+  assert.equal(found.secret, row?.blob.toString('base64url'));
+});
+
+const CREDENTIALS: ReadonlyArray<
+  readonly [why: string, authorization: string | undefined, admitted: boolean]
+> = [
+  ['as specified', `Bearer ${AUTH_TOKEN}`, true],
+  ['the scheme in lower case (RFC 9110, 11.1)', `bearer ${AUTH_TOKEN}`, true],
+  ['the scheme in upper case', `BEARER ${AUTH_TOKEN}`, true],
+  ['more than one space', `Bearer   ${AUTH_TOKEN}`, true],
+  ['no header', undefined, false],
+  ['an empty header', '', false],
+  ['the scheme alone', 'Bearer', false],
+  ['an empty token', 'Bearer ', false],
+  ['the token without the word Bearer', AUTH_TOKEN, false],
+  ['no space', `Bearer${AUTH_TOKEN}`, false],
+  ['another scheme', `Basic ${AUTH_TOKEN}`, false],
+  ['one character less', `Bearer ${AUTH_TOKEN.slice(0, -1)}`, false],
+  ['one character more', `Bearer ${AUTH_TOKEN}x`, false],
+  ['one character other', `Bearer ${AUTH_TOKEN.slice(0, -1)}_`, false],
+  ['the token in another case', `Bearer ${AUTH_TOKEN.toUpperCase()}`, false],
+  ['the token twice', `Bearer ${AUTH_TOKEN} ${AUTH_TOKEN}`, false],
+  ['another token', `Bearer ${'0'.repeat(AUTH_TOKEN.length)}`, false],
+];
+for (const [why, authorization, admitted] of CREDENTIALS) {
+  test(`every operation ${admitted ? 'accepts' : 'is 401 for'} a credential with ${why}`, async () => {
+    const { id, secret } = await keep('guarded');
+    const before = await countRows();
+    const headers: Record<string, string> = authorization === undefined ? {} : { authorization };
+    const answers = [
+      await ask('POST', base + ENCRYPT, { headers, body: { password: 'x' } }),
+      await ask('POST', `${base}${DECRYPT}?id=${id}`, { headers, body: { secret } }),
+      await ask('GET', `${base}/api/store`, { headers }),
+    ];
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      admitted ? [201, 200, 200] : [401, 401, 401],
+    );
+    if (admitted) return;
+    for (const answer of answers) {
+      assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
+      assert.deepEqual(Object.keys(answer.json), ['data', 'error', '_meta']);
+      assert.equal(answer.json.error.code, 'unauthorized');
+    }
+    assert.equal(await countRows(), before);
+  });
+}
+
+test('a token in the query is not accepted', async () => {
+  assert.equal(
+    (await ask('GET', `${base}/api/store?token=${AUTH_TOKEN}&access_token=${AUTH_TOKEN}`)).status,
+    401,
+  );
+});
+
+test('401 discloses nothing about the rest of the request', async () => {
+  assert.equal(
+    (await ask('POST', `${base}${DECRYPT}?id=no-uuid`, { body: 'no JSON' })).status,
+    401,
+  );
+});
+
+const bytes = (...values: number[]) =>
+  Buffer.concat([Buffer.from('{"password":"'), Buffer.from(values), Buffer.from('"}')]);
+
+const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: string]> = [
+  ['no body', '', ''],
+  ['no JSON', '{"password":', ''],
+  ['two values', '{"password":"x"}{}', ''],
+  ['an array', [{ password: 'x' }], ''],
+  ['a string', '"x"', ''],
+  ['null', 'null', ''],
+  ['a byte that is not UTF-8', bytes(0xff), ''],
+  ['UTF-8 that is too long for its character', bytes(0xc0, 0xaf), ''],
+  ['a surrogate in UTF-8', bytes(0xed, 0xa0, 0x80), ''],
+  ['a byte order mark', Buffer.from('\ufeff{"password":"x"}'), ''],
+  ['a line break within a string', '{"password":"a\nb"}', ''],
+  ['no password', {}, '/password'],
+  ['an empty password', { password: '' }, '/password'],
+  ['half of a surrogate pair, high', '{"password":"a\\ud83d"}', '/password'],
+  ['half of a surrogate pair, low', '{"password":"\\ude00a"}', '/password'],
+  ['63 KiB and one byte of ASCII', { password: 'x'.repeat(63 * KIB + 1) }, '/password'],
+  [
+    '63 KiB and one byte in two-byte characters',
+    { password: `${'é'.repeat(31.5 * KIB)}x` },
+    '/password',
+  ],
+  [
+    '63 KiB and two bytes in four-byte characters',
+    { password: `${'😀'.repeat(15.75 * KIB)}xy` },
+    '/password',
+  ],
+  ...[null, 1, true, ['x'], { a: 1 }].map(
+    (password) => [`the password ${JSON.stringify(password)}`, { password }, '/password'] as const,
+  ),
+  ...['expires_in', 'max_reads'].flatMap((name) =>
+    [0, -1, 1.5, '1', null, true, [], {}, 1e300].map(
+      (value) =>
+        [`${name} ${JSON.stringify(value)}`, { password: 'x', [name]: value }, `/${name}`] as const,
+    ),
+  ),
+  ['expires_in one above 30 days', { password: 'x', expires_in: 30 * 86_400 + 1 }, '/expires_in'],
+  ['max_reads one above 1000', { password: 'x', max_reads: 1_001 }, '/max_reads'],
+  ['a misspelt optional member', { password: 'x', max_read: 1 }, '/max_read'],
+  ['an optional member in another case', { password: 'x', Expires_In: 60 }, '/Expires_In'],
+  ['a member named __proto__', '{"password":"x","__proto__":{"max_reads":1}}', '/__proto__'],
+];
+for (const [why, body, path] of BODY_FAULTS) {
+  test(`encrypt: 400 at "${path}" for ${why}`, async () => {
+    const before = await countRows();
+    const { status, json } = await encrypt(body);
+    assert.equal(status, 400, JSON.stringify(json));
+    assert.equal(json.error.code, 'invalid_body');
+    assert.deepEqual(
+      json.error.fields.map((field: { path: string }) => field.path),
+      [path],
+    );
+    assert.equal(await countRows(), before);
+  });
+}
+
+test('encrypt: all field errors are reported together', async () => {
+  const { json } = await encrypt({ password: '', expires_in: 0, max_reads: 'one', more: 1 });
+  const paths = json.error.fields.map((field: { path: string }) => field.path);
+  assert.deepEqual(paths.sort(), ['/expires_in', '/max_reads', '/more', '/password']);
+});
+
+const QUERY_FAULTS: ReadonlyArray<readonly [why: string, query: string]> = [
+  ['no query', ''],
+  ['an empty id', '?id='],
+  ['an id that is no UUID', '?id=1'],
+  ['an id without hyphens', `?id=${randomUUID().replaceAll('-', '')}`],
+  ['an id in braces', `?id={${randomUUID()}}`],
+  ['an id with a space behind it', `?id=${randomUUID()}%20`],
+  ['an id with a NUL character', `?id=${randomUUID()}%00`],
+  ['two ids', `?id=${randomUUID()}&id=${randomUUID()}`],
+];
+for (const [why, query] of QUERY_FAULTS) {
+  test(`decrypt: 400 at "id" for ${why}`, async () => {
+    const { status, json } = await ask('POST', base + DECRYPT + query, {
+      bearer: AUTH_TOKEN,
+      body: { secret: 'x' },
+    });
+    assert.equal(status, 400);
+    assert.equal(json.error.code, 'invalid_query');
+    assert.deepEqual(
+      json.error.fields.map((field: { path: string }) => field.path),
+      ['id'],
+    );
+  });
+}
+
+test('decrypt: 400 for two ids', async () => {
+  const { id, secret } = await keep('x');
+  assert.equal((await decrypt(`${id}&id=${id}`, secret)).status, 400);
+});
+
+const KEY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: string]> = [
+  ['no body', '', ''],
+  ['no JSON', 'secret=x', ''],
+  ['no key', {}, '/secret'],
+  ['an empty key', { secret: '' }, '/secret'],
+  ['a number', { secret: 1 }, '/secret'],
+  ['null', { secret: null }, '/secret'],
+  ['a key of 257 characters', { secret: 'A'.repeat(257) }, '/secret'],
+  ['half of a surrogate pair', '{"secret":"\\ud800"}', '/secret'],
+];
+for (const [why, body, path] of KEY_FAULTS) {
+  test(`decrypt: 400 at "${path}" for ${why}, and nothing is used up`, async () => {
+    const { id, secret } = await keep('once', { max_reads: 1 });
+    const { status, json } = await ask('POST', `${base}${DECRYPT}?id=${id}`, {
+      bearer: AUTH_TOKEN,
+      body,
+    });
+    assert.equal(status, 400);
+    assert.equal(json.error.code, 'invalid_body');
+    assert.deepEqual(
+      json.error.fields.map((field: { path: string }) => field.path),
+      [path],
+    );
+    assert.equal((await decrypt(id, secret)).status, 200);
+  });
+}
+
+test('decrypt: unknown members are ignored', async () => {
+  const { id, secret } = await keep('x');
+  assert.equal(
+    (
+      await ask('POST', `${base}${DECRYPT}?id=${id}`, {
+        bearer: AUTH_TOKEN,
+        body: { secret, more: 1 },
+      })
+    ).status,
+    200,
+  );
+});
+
+const TEXTS: ReadonlyArray<readonly [what: string, text: string]> = [
+  ['one byte', 'x'],
+  ['a NUL character alone', '\0'],
+  ['NUL characters within', 'a\0b\0\0'],
+  ['every ASCII character', String.fromCharCode(...Array(128).keys())],
+  ['line breaks of all kinds', '\n a\r\nb\r\u2028c\u2029\t \n'],
+  ['spaces around', '  x  '],
+  ['emoji with joiners and skin tones', '👩🏽‍🚀🏳️‍🌈😀'],
+  ['combining marks, decomposed', 'e\u0301 A\u030a \u1112\u1161\u11ab'],
+  ['the same marks, composed', '\u00e9 \u00c5 \ud55c'],
+  ['right-to-left marks and text', '\u202eabc\u202c \u05e9\u05dc\u05d5\u05dd'],
+  ['noncharacters and the last code point', '\ufffe\uffff\ufeff\u{10ffff}'],
+  ['JSON', '{"password":"x","max_reads":1}'],
+  ['63 KiB of ASCII', 'x'.repeat(63 * KIB)],
+  ['63 KiB in two-byte characters', 'é'.repeat(31.5 * KIB)],
+  ['63 KiB in four-byte characters', '😀'.repeat(15.75 * KIB)],
+];
+for (const [what, text] of TEXTS) {
+  test(`a text is returned unchanged: ${what}`, async () => {
+    const { id, secret } = await keep(text);
+    const answer = await decrypt(id, secret);
+    assert.equal(answer.status, 200);
+    assert.ok(answer.json.password === text);
+  });
+}
+
+test('JSON escapes in a text are decoded', async () => {
+  const { json } = await encrypt('{"password":"\\u00e9\\ud83d\\ude00\\/\\u0000"}');
+  assert.equal((await decrypt(json.id, json.secret)).json.password, 'é😀/\0');
+});
+
+test('no content type is required', async () => {
+  const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+  const made = await ask('POST', base + ENCRYPT, {
+    bearer: AUTH_TOKEN,
+    headers,
+    body: { password: 'x' },
+  });
+  assert.equal(made.status, 201);
+});
+
+test('the output contains no secrets', async () => {
+  const { id, secret } = await keep('marked-password-text');
+  await decrypt(id, secret);
+  await decrypt(id, `wrong-${secret}`);
+  await encrypt({ password: 'marked-password-text', 'marked-member': 1 });
+  await encrypt('{"password":"marked-password-text"');
+  const written = gatehouse.stdout() + gatehouse.stderr();
+  const [row] = await database.sql`select blob, commitment from secrets.secrets where id = ${id}`;
+  for (const mark of [
+    secret,
+    AUTH_TOKEN,
+    'marked-',
+    row?.blob.toString('base64url'),
+    row?.commitment.toString('hex'),
+  ]) {
+    assert.ok(!written.includes(mark), mark);
+  }
+});

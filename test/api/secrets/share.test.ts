@@ -1,0 +1,197 @@
+/**
+ * Share pages over HTTP: the state of a link, the receipt for its sender, and deletion by either of
+ * them.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { keepExpired } from '../../support/expired.ts';
+import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
+
+const database = await createDatabase();
+const { sql } = database;
+const SETTINGS = { SHARE_PAGES: 'on', LOG_LEVEL: 'debug', TRUSTED_PROXIES: '127.0.0.1' };
+const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, SETTINGS);
+const base = gatehouse.url.secrets;
+const { encrypt, keep, remove } = secretsClient(base);
+
+type Conditions = { max_reads?: number; passphrase?: string };
+async function store(
+  conditions: Conditions = {},
+): Promise<{ id: string; secret: string; receipt: string; expires_at: string }> {
+  const { status, json } = await encrypt({ password: 'marked-text', ...conditions });
+  assert.equal(status, 201);
+  return json;
+}
+const send = (path: string, body: unknown, headers: Record<string, string> = {}) =>
+  ask('POST', base + path, { body, headers });
+const stateOf = (id: string, secret: string) => send(`/s/${id}/status`, { secret });
+const open = (id: string, secret: string) => send(`/s/${id}`, { secret });
+const rowOf = async (id: string): Promise<unknown> =>
+  (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row;
+const wrongKey = () => randomBytes(32).toString('base64url');
+const refused = (
+  answer: { status: number; json: { error: { code: string } } },
+  status: number,
+  code: string,
+) => assert.deepEqual([answer.status, answer.json.error?.code], [status, code]);
+
+test('the state of a link says how often it can be opened, and changes nothing', async () => {
+  const { id, secret, expires_at } = await store({ max_reads: 3, passphrase: 'said by phone' });
+  await store();
+  const before = await rowOf(id);
+  const expected = {
+    status: 'stored',
+    passphrase: true,
+    reads: 0,
+    max_reads: 3,
+    expires_at,
+    ended_at: null,
+  };
+  for (let i = 0; i < 3; i += 1) assert.deepEqual((await stateOf(id, secret)).json, expected);
+  assert.equal(await rowOf(id), before);
+  const plain = await store();
+  assert.equal((await stateOf(plain.id, plain.secret)).json.passphrase, false);
+});
+
+test('only holders of its key learn how a secret ended', async () => {
+  const read = await store({ max_reads: 1 });
+  const deleted = await store();
+  const expired = await keepExpired(sql);
+  assert.equal((await open(read.id, read.secret)).status, 200);
+  assert.equal((await remove(deleted.id)).status, 200);
+  for (const [{ id, secret }, status] of [
+    [read, 'read'],
+    [deleted, 'deleted'],
+    [expired, 'expired'],
+  ] as const) {
+    const { json } = await stateOf(id, secret);
+    assert.equal(json.status, status);
+    assert.ok(Date.parse(json.ended_at) <= Date.now());
+    refused(await stateOf(id, wrongKey()), 404, 'not_found');
+    refused(await open(id, secret), 404, 'not_found');
+  }
+  const answers = [
+    await stateOf(randomUUID(), read.secret),
+    await stateOf(read.id, wrongKey()),
+    await stateOf(read.id, 'x'),
+    await stateOf(read.id, 'AAAA'),
+  ];
+  assert.equal(new Set(answers.map(({ json }) => json.error.message)).size, 1);
+});
+
+test('after a read, the reply says what is left, and allows to delete it', async () => {
+  const { id, secret, expires_at } = await store({ max_reads: 3 });
+  const { json } = await open(id, secret);
+  assert.deepEqual(
+    { ...json, delete_key: '' },
+    { password: 'marked-text', reads_left: 2, expires_at, delete_key: '' },
+  );
+  refused(await send(`/r/${id}`, { key: json.delete_key }), 404, 'not_found');
+  assert.deepEqual((await send(`/s/${id}/delete`, { key: json.delete_key })).json, {
+    id,
+    status: 'deleted',
+  });
+  refused(await open(id, secret), 404, 'not_found');
+  const unlimited = await store();
+  assert.equal((await open(unlimited.id, unlimited.secret)).json.reads_left, null);
+});
+
+test('the receipt key shows the receipt and deletes the secret, and nothing else', async () => {
+  const { id, secret, receipt } = await store({ max_reads: 2 });
+  assert.match(receipt, /^[A-Za-z0-9_-]{43}$/);
+  const before = await send(`/r/${id}`, { key: receipt });
+  assert.deepEqual([before.status, before.json.status, before.json.reads], [200, 'stored', 0]);
+  assert.equal((await open(id, secret)).status, 200);
+  assert.deepEqual((await send(`/r/${id}`, { key: receipt })).json.reads, 1);
+  refused(await open(id, receipt), 404, 'not_found');
+  refused(await stateOf(id, receipt), 404, 'not_found');
+  assert.equal((await send(`/s/${id}/delete`, { key: receipt })).status, 200);
+  const { json } = await send(`/r/${id}`, { key: receipt });
+  assert.deepEqual([json.status, json.reads], ['deleted', 1]);
+  assert.ok(!JSON.stringify(json).includes('marked-text'));
+});
+
+test("a wrong key, another secret's key and the link's key open no receipt and delete nothing", async () => {
+  const one = await store();
+  const other = await store();
+  for (const key of [wrongKey(), other.receipt, one.secret, '', 'x'.repeat(43)].slice(0, 3)) {
+    for (const path of [`/r/${one.id}`, `/s/${one.id}/delete`])
+      refused(await send(path, { key }), 404, 'not_found');
+  }
+  refused(await send(`/r/${one.id}`, { key: '' }), 400, 'invalid_body');
+  refused(await send('/r/not-an-id', { key: one.receipt }), 400, 'invalid_path');
+  assert.equal((await stateOf(one.id, one.secret)).json.status, 'stored');
+});
+
+test('wrong keys count as failed links of their network', async () => {
+  const { id, receipt } = await store();
+  const from = { 'x-forwarded-for': '203.0.113.77' };
+  for (let i = 0; i < 60; i += 1) {
+    const path = [`/r/${id}`, `/s/${id}/delete`][i % 2] ?? '';
+    refused(await send(path, { key: wrongKey() }, from), 404, 'not_found');
+  }
+  refused(await send(`/r/${id}`, { key: receipt }, from), 429, 'too_many_requests');
+  assert.equal((await send(`/r/${id}`, { key: receipt })).status, 200);
+});
+
+test('a page of another site and a form cannot use them', async () => {
+  const { id, secret, receipt } = await store();
+  for (const [path, body] of [
+    [`/s/${id}/status`, { secret }],
+    [`/s/${id}/delete`, { key: receipt }],
+    [`/r/${id}`, { key: receipt }],
+  ] as const) {
+    refused(await send(path, body, { 'sec-fetch-site': 'cross-site' }), 403, 'cross_site');
+    const form = await send(path, JSON.stringify(body), { 'content-type': 'text/plain' });
+    refused(form, 415, 'unsupported_media_type');
+  }
+  assert.equal((await stateOf(id, secret)).json.status, 'stored');
+});
+
+test('receipts and links outlive a replaced server secret', async (t) => {
+  const { id, secret, receipt } = await store({ max_reads: 1 });
+  const next = {
+    ...SETTINGS,
+    SERVER_SECRET: 'another-server-secret-0123456789-abcdef',
+    SERVER_SECRET_PREVIOUS: SERVER_SECRET,
+  };
+  const { url } = await startGatehouse(t, ['secrets'], database.url, next);
+  const later = (path: string, body: unknown) => ask('POST', url.secrets + path, { body });
+  assert.equal((await later(`/r/${id}`, { key: receipt })).status, 200);
+  assert.equal((await later(`/s/${id}/status`, { secret })).json.status, 'stored');
+  assert.equal((await later(`/s/${id}/delete`, { key: receipt })).status, 200);
+});
+
+test('without SHARE_PAGES there is no receipt key', async (t) => {
+  const { url } = await startGatehouse(t, ['secrets'], database.url);
+  assert.deepEqual(Object.keys(await secretsClient(url.secrets).keep('x')), [
+    'id',
+    'secret',
+    'expires_at',
+  ]);
+});
+
+test('no key of a receipt or a deletion is logged or stored', async () => {
+  const { id, secret, receipt } = await store({ max_reads: 2 });
+  const { delete_key: key } = (await open(id, secret)).json;
+  await send(`/r/${id}`, { key: receipt });
+  await send(`/s/${id}/delete`, { key });
+  for (const one of [receipt, key]) {
+    assert.ok(!gatehouse.stdout().includes(one));
+    assert.ok(!String(await rowOf(id)).includes(Buffer.from(one, 'base64url').toString('hex')));
+  }
+  const [stored] = await keep('x').then(
+    () =>
+      sql`select count(*)::int as n from secrets.throttles where key = ${Buffer.from(receipt, 'base64url')}`,
+  );
+  assert.equal(stored?.n, 0);
+});
+
+test('the API still needs a bearer token, and returns its caller', async () => {
+  refused(await ask('GET', `${base}/api/store/options`), 401, 'unauthorized');
+  const { json } = await ask('GET', `${base}/api/store/options`, { bearer: AUTH_TOKEN });
+  assert.deepEqual(json.caller, { role: 'operator', user: null });
+});

@@ -1,0 +1,70 @@
+/**
+ * WEBHOOK_MAX_BODY_BYTES: events of signed sources that are larger than MAX_BODY_BYTES, as GitHub
+ * sends them.
+ */
+import assert from 'node:assert/strict';
+import { createHash, randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import {
+  addToken,
+  openWebhook,
+  signatureOf,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
+import { exchange } from '../../support/socket.ts';
+
+const LIMIT = 25 * 1024 * 1024;
+const { url: databaseUrl, sql } = await createDatabase();
+const { url } = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+  WEBHOOK_SECRET,
+  WEBHOOK_MAX_BODY_BYTES: String(LIMIT),
+});
+const { token } = await addToken(
+  openWebhook({ after }, databaseUrl),
+  'github',
+  SIGNING_SECRETS.github,
+);
+
+const headersFor = (body: string) => ({
+  'x-github-event': 'push',
+  'x-github-delivery': randomUUID(),
+  ...signatureOf('github', SIGNING_SECRETS.github, body),
+});
+
+test('a signed event of 25 MiB is stored unchanged', { timeout: 60_000 }, async () => {
+  const body = JSON.stringify({ text: 'x'.repeat(LIMIT - '{"text":""}'.length) });
+  assert.equal(Buffer.byteLength(body), LIMIT);
+  const answer = await ask('POST', `${url.webhook}/webhook`, {
+    bearer: token,
+    body,
+    headers: headersFor(body),
+  });
+  assert.deepEqual([answer.status, answer.json.status], [200, 'accepted']);
+  const [row] =
+    await sql`select encode(sha256(body), 'hex') as digest, octet_length(body) as length from webhook.events`;
+  assert.deepEqual(row, { digest: createHash('sha256').update(body).digest('hex'), length: LIMIT });
+});
+
+test('a signed event of more than 25 MiB gets 413 by its Content-Length, before it is read', async () => {
+  const head = ['POST /webhook HTTP/1.1', 'Host: a', 'Content-Type: application/json'];
+  const refused = await exchange(url.webhook, [
+    ...head,
+    `Authorization: Bearer ${token}`,
+    `Content-Length: ${LIMIT + 1}`,
+  ]);
+  assert.deepEqual([refused.status, refused.json.error.code], [413, 'body_too_large']);
+  assert.match(refused.json.error.message, /at most 26214400 bytes/);
+  const unauthorized = await exchange(url.webhook, [...head, `Content-Length: ${LIMIT}`]);
+  assert.equal(unauthorized.status, 401, 'the credential is checked first');
+});
+
+test('unsigned sources keep MAX_BODY_BYTES', async () => {
+  const body = JSON.stringify({ event: 'a', data: { page_id: 'b' }, text: 'x'.repeat(65_536) });
+  assert.equal(
+    (await ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body })).status,
+    413,
+  );
+});

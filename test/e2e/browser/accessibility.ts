@@ -1,0 +1,171 @@
+/** Accessibility checks (WCAG 2.2), measured in the page. */
+import assert from 'node:assert/strict';
+import { axeViolations } from './axe.ts';
+import { saveScreenshot } from './setup.ts';
+import type { Browser } from './webdriver.ts';
+
+export interface Contrast {
+  /** The element with this contrast. */
+  readonly element: string;
+  readonly ratio: number;
+}
+
+/**
+ * The lowest contrast of a text against its background, and of a control's border against the page.
+ */
+export function lowestContrast(
+  browser: Browser,
+): Promise<{ readonly text: Contrast; readonly border: Contrast }> {
+  return browser.run(`
+    // Mixed colors are computed as color(srgb …), with parts from 0 to 1.
+    const parts = (color) => {
+      const [red, green, blue, ...opacity] = color.match(/[\\d.]+(e-\\d+)?/g).map(Number);
+      const most = color.startsWith('color(srgb ') ? 255 : 1;
+      return [red * most, green * most, blue * most, ...opacity];
+    };
+    const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+    const luminance = (color) => {
+      const [red, green, blue] = parts(color).map((part) => linear(part / 255));
+      return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const contrast = (one, other) => {
+      const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+      return (light + 0.05) / (dark + 0.05);
+    };
+    const background = (element) => {
+      for (let at = element; at; at = at.parentElement) {
+        const [, , , opacity = 1] = parts(getComputedStyle(at).backgroundColor);
+        if (opacity > 0) return getComputedStyle(at).backgroundColor;
+      }
+      const isDark = matchMedia('(prefers-color-scheme: dark)').matches;
+      return isDark ? 'rgb(18, 18, 18)' : 'rgb(255, 255, 255)';
+    };
+    const name = (element) => element.tagName.toLowerCase() + (element.id && '#' + element.id);
+    const lowest = (elements, color, behind) => {
+      const ratio = (one) => contrast(getComputedStyle(one)[color], background(behind(one)));
+      return elements.map((one) => ({ element: name(one), ratio: ratio(one) }))
+        .reduce((a, b) => (b.ratio < a.ratio ? b : a), { element: 'nothing', ratio: 99 });
+    };
+    // Disabled controls are exempt (1.4.3).
+    const isExempt = (one) => one.matches(':disabled, svg, svg *, option');
+    const isMeasured = (one) => one.checkVisibility() && !isExempt(one);
+    const isText = (node) => node.nodeType === 3 && node.data.trim() !== '';
+    const hasText = (one) => [...one.childNodes].some(isText);
+    const all = [...document.querySelectorAll('body *')].filter(isMeasured);
+    const texts = all.filter((one) => one.matches('input, textarea, select') || hasText(one));
+    const controls = all.filter((one) => one.matches('input, textarea, select, button'));
+    return {
+      text: lowest(texts, 'color', (one) => one),
+      border: lowest(controls, 'borderTopColor', (one) => one.parentElement),
+    };
+  `);
+}
+
+/** Elements that extend beyond the window, or whose content is wider than they are. */
+export function overflowing(browser: Browser): Promise<string[]> {
+  return browser.run(`
+    const width = document.documentElement.clientWidth;
+    const isOverflowing = (one) => {
+      const { left, right } = one.getBoundingClientRect();
+      if (left < -0.5 || right > width + 0.5) return true;
+      if (one.matches('input, textarea, select, svg, svg *, .visually-hidden')) return false;
+      return one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0;
+    };
+    const all = [...document.querySelectorAll('body, body *')];
+    const visible = all.filter((one) => one.checkVisibility());
+    const nameOf = (one) => one.tagName.toLowerCase() + '#' + one.id;
+    const found = visible.filter(isOverflowing).map(nameOf);
+    const { scrollWidth } = document.documentElement;
+    return scrollWidth > width ? [...found, 'the page: ' + scrollWidth + ' of ' + width] : found;
+  `);
+}
+
+/** Controls smaller than 24 by 24 pixels (2.5.8). */
+export function tooSmall(browser: Browser): Promise<string[]> {
+  return browser.run(`
+    const controls = [...document.querySelectorAll('input, textarea, select, button')];
+    return controls.filter((one) => one.checkVisibility()).filter((one) => {
+      // A label around a control is part of its target.
+      const { width, height } = (one.closest('label') ?? one).getBoundingClientRect();
+      return width < 24 || height < 24;
+    }).map(({ id }) => id);
+  `);
+}
+
+const VIEWPORTS = {
+  desktop: { width: 1_280, height: 900, deviceScaleFactor: 1, mobile: false },
+  phone: { width: 320, height: 640, deviceScaleFactor: 2, mobile: true },
+} as const;
+export type Viewport = keyof typeof VIEWPORTS;
+export type ColorScheme = 'light' | 'dark';
+
+export async function setViewport(browser: Browser, name: Viewport): Promise<void> {
+  // A picture has none, so that the page is as wide in it as it was before.
+  await browser.devtools('Emulation.setScrollbarsHidden', { hidden: true });
+  await browser.devtools('Emulation.setDeviceMetricsOverride', VIEWPORTS[name]);
+}
+
+export const setColorScheme = (browser: Browser, value: ColorScheme): Promise<void> =>
+  browser.devtools('Emulation.setEmulatedMedia', {
+    features: [
+      // Without motion, a color does not change slowly while it is measured.
+      { name: 'prefers-color-scheme', value },
+      { name: 'prefers-reduced-motion', value: 'reduce' },
+    ],
+  });
+
+export const enlargeText = (browser: Browser): Promise<void> =>
+  browser.run('document.documentElement.style.fontSize = "200%"');
+
+/**
+ * A state of a page: how to reach it, and the role and accessible name of its controls by element
+ * id.
+ */
+export type PageState = readonly [
+  name: string,
+  open: () => Promise<unknown>,
+  controls: Readonly<Record<string, readonly [role: string, name: string]>>,
+];
+
+/** Opens a state on a desktop in light colors and checks its heading and its controls. */
+export async function openState(browser: Browser, [, open, controls]: PageState): Promise<void> {
+  await setViewport(browser, 'desktop');
+  await setColorScheme(browser, 'light');
+  await open();
+  const headings = '[...document.querySelectorAll("h1")].filter((one) => one.checkVisibility())';
+  assert.equal(await browser.run(`return ${headings}.length`), 1, 'one heading is visible');
+  for (const [id, expected] of Object.entries(controls)) {
+    assert.deepEqual([await browser.roleOf(id), await browser.nameOf(id)], expected, id);
+  }
+}
+
+/**
+ * Checks the rules of axe, contrast, overflow and target size in both color schemes and widths;
+ * saves screenshots.
+ */
+export async function checkAppearance(browser: Browser, state: string): Promise<void> {
+  for (const scheme of ['light', 'dark'] as const) {
+    await setColorScheme(browser, scheme);
+    for (const viewport of ['desktop', 'phone'] as const) {
+      await setViewport(browser, viewport);
+      const where = `${scheme}, ${viewport}`;
+      await saveScreenshot(browser, `${state}-${scheme}-${viewport}`);
+      assert.deepEqual(await axeViolations(browser), [], `${where}: axe`);
+      const { text, border } = await lowestContrast(browser);
+      // 1.4.3 and 1.4.11.
+      assert.ok(text.ratio >= 4.5, `${where}: ${text.element} has ${text.ratio}:1`);
+      assert.ok(border.ratio >= 3, `${where}: ${border.element} has ${border.ratio}:1`);
+      assert.deepEqual(await overflowing(browser), [], `${where}: nothing overflows`);
+      assert.deepEqual(await tooSmall(browser), [], `${where}: every control is large enough`);
+    }
+  }
+}
+
+/** Checks that the focused element shows a focus indicator (2.4.7). */
+export async function assertFocusVisible(browser: Browser, id: string): Promise<void> {
+  const [style, width] = await browser.run(`
+    const { outlineStyle, outlineWidth } = getComputedStyle(document.activeElement);
+    return [outlineStyle, parseFloat(outlineWidth)];
+  `);
+  assert.ok(style === 'solid' && width >= 2, `${id} shows that it has the focus`);
+}

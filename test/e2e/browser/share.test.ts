@@ -1,0 +1,491 @@
+/**
+ * The share pages in a real Chromium: making a link for a text or a file, and opening a whole,
+ * damaged or used one.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { AUTH_TOKEN } from '../../support/gatehouse.ts';
+import { until } from '../../support/until.ts';
+import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
+import {
+  checkAfterEach,
+  createLink,
+  enterToken,
+  focused,
+  INSECURE_HOST,
+  noteKeys,
+  openLink,
+  openPage,
+  reveal,
+  setOffline,
+  startChromium,
+  startService,
+  untilEnded,
+  untilFieldProblem,
+  untilProblem,
+} from './setup.ts';
+import { KEYS } from './webdriver.ts';
+
+const service = await startService();
+const restricted = await startService({ SECRET_TTL_MAX: '120', SECRET_READS_MAX: '1' });
+const open = await startService({ SHARE_ANYONE: 'on', SITE_NAME: 'Example & Sons' });
+const browser = await startChromium();
+checkAfterEach(browser, service, restricted, open);
+
+// Chromium runs as another user if this process is root.
+const files = mkdtempSync(join(tmpdir(), 'gatehouse-files-'));
+chmodSync(files, 0o777);
+after(() => rmSync(files, { recursive: true }));
+
+const idOf = (link: string) => new URL(link).pathname.split('/').at(-1) ?? '';
+/** Nothing was used up. */
+const READ = /^This secret was already read$/;
+const WRONG = /^This link is incomplete or wrong$/;
+
+test('a first-time user makes a link and copies it in three actions: text, button, button', async () => {
+  await browser.open(open.url);
+  await browser.grantPermission('clipboard-read');
+  await browser.grantPermission('clipboard-write');
+  await openPage(browser, `${open.url}/`);
+  await browser.until('document.getElementById("token-part").hidden');
+  browser.takeActions();
+  await browser.fill('secret', 'confidential');
+  await browser.click('submit');
+  await browser.untilVisible('made');
+  await browser.click('copy');
+  assert.equal(browser.takeActions(), 3);
+  await browser.until('document.getElementById("copy").innerText === "Copied"');
+  assert.equal(
+    await browser.runAsync('return navigator.clipboard.readText()'),
+    await browser.value('link'),
+  );
+  const link = await browser.value('link');
+  noteKeys(open, link, await browser.value('receipt'));
+  assert.equal(await reveal(browser, link), 'confidential');
+});
+
+test('a link reveals its secret once, and then says that it was read', async () => {
+  const link = await createLink(browser, service, 'confidential, "ß" & <b>名前</b>');
+  assert.match(
+    link,
+    new RegExp(`^${service.url}/s/[0-9a-f-]{36}#[A-Za-z0-9_-]{43}\\.[A-Za-z0-9_-]{48}$`),
+  );
+  assert.match(await browser.text('made'), /It can be opened once, until \S/);
+  assert.equal(await browser.isVisible('locked'), false);
+  await openLink(browser, link);
+  assert.match(await browser.text('about'), /^It can be opened once, until \S/);
+  await browser.click('submit');
+  await browser.untilVisible('revealed');
+  assert.equal(await browser.value('text'), 'confidential, "ß" & <b>名前</b>');
+  assert.equal(await focused(browser), 'revealed-heading');
+  assert.match(
+    await browser.text('left'),
+    /^This was the last view\. The service has deleted the secret/,
+  );
+  assert.equal(await browser.isVisible('delete'), false);
+  await openPage(browser, link);
+  await untilEnded(browser, READ);
+  assert.match(
+    await browser.text('ended-text'),
+    /opened on .+ If that was not you, tell the sender at once/,
+  );
+});
+
+test('the service never sees the text, and node:crypto opens what it stores', async () => {
+  const link = await createLink(browser, service, 'marked-text-of-mine', 'marked-passphrase');
+  const [key = '', envelopeKey = ''] = new URL(link).hash.slice(1).split('.');
+  assert.doesNotMatch(
+    `${service.output()}${JSON.stringify(await service.row(idOf(link)))}`,
+    /marked-/,
+  );
+  const { content, proof } = plainKeys(envelopeKey, 'marked-passphrase');
+  const opened = plainOpen(content, await service.decrypt(idOf(link), key, proof));
+  assert.deepEqual(
+    [opened.about, opened.bytes.toString()],
+    [{ kind: 'text' }, 'marked-text-of-mine'],
+  );
+});
+
+test('without end-to-end encryption the API returns the text as it is', async () => {
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.fill('secret', 'for a program');
+  await browser.click('end-to-end');
+  await browser.click('submit');
+  await browser.untilVisible('made');
+  const link = await browser.value('link');
+  noteKeys(service, link);
+  assert.match(link, /#[A-Za-z0-9_-]{43}$/);
+  assert.equal(await service.decrypt(idOf(link), new URL(link).hash.slice(1)), 'for a program');
+});
+
+test('a file keeps its bytes and its name, and is saved, never shown', async () => {
+  const bytes = randomBytes(20_000);
+  const path = join(files, 'words & <b>.svg');
+  writeFileSync(path, bytes);
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.click('kind-file');
+  assert.equal(await browser.isVisible('secret'), false);
+  assert.equal(await browser.isEnabled('end-to-end'), false);
+  await browser.attach('file', path);
+  await browser.click('submit');
+  await browser.untilVisible('made');
+  const link = await browser.value('link');
+  noteKeys(service, link);
+  const downloads = join(files, 'downloads');
+  await browser.devtools('Browser.setDownloadBehavior', {
+    behavior: 'allow',
+    downloadPath: downloads,
+  });
+  await openLink(browser, link);
+  await browser.click('submit');
+  await browser.untilVisible('revealed');
+  assert.equal(await browser.text('revealed-heading'), 'The file');
+  assert.equal(await browser.text('file-name'), 'words & b.svg');
+  assert.equal(await browser.isVisible('text'), false);
+  assert.equal(await browser.isVisible('copy'), false);
+  await browser.click('save');
+  const saved = () => readdirSync(downloads).filter((name) => name.endsWith('.svg'));
+  await until(() => saved().length === 1, 'the saved file');
+  assert.ok(readFileSync(join(downloads, saved()[0] ?? '')).equals(bytes));
+});
+
+test('a file over the limit is named at the field, with the limit, before anything is sent', async () => {
+  const path = join(files, 'large.bin');
+  writeFileSync(path, Buffer.alloc(60_000));
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.fill('passphrase', 'is not lost');
+  await browser.click('kind-file');
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'file', /^Choose a file\.$/);
+  await browser.attach('file', path);
+  const requests = () =>
+    service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
+  const before = requests();
+  await browser.click('submit');
+  await untilFieldProblem(
+    browser,
+    'file',
+    /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/,
+  );
+  assert.equal(requests(), before);
+  assert.equal(await browser.value('passphrase'), 'is not lost');
+});
+
+test('a wrong key, a cut link and a link with a mistake say so without using anything up', async () => {
+  const { id, link, key } = await service.store('still there', { max_reads: 1 });
+  await openPage(browser, link.replace(key, randomBytes(32).toString('base64url')));
+  await untilEnded(browser, WRONG);
+  const statuses = () =>
+    service.log().filter(({ route }) => route === 'POST /s/{id}/status').length;
+  const before = statuses();
+  const cut = [link.replace(`#${key}`, ''), link.slice(0, -key.length), link.slice(0, -1)];
+  for (const damaged of [...cut, `${link}.`, link.replace(/\/s\/./, '/s/')]) {
+    await openPage(browser, damaged);
+    await untilEnded(browser, WRONG);
+  }
+  const whole = await createLink(browser, service, 'end to end');
+  const last = whole.at(-1) === 'A' ? 'B' : 'A';
+  for (const damaged of [whole.slice(0, -1), whole.slice(0, -1) + last]) {
+    await openPage(browser, damaged);
+    await untilEnded(browser, WRONG);
+  }
+  assert.equal(statuses(), before, 'no request is needed to see it');
+  await browser.open(whole);
+  await browser.untilVisible('submit');
+  assert.equal(await reveal(browser, whole), 'end to end');
+  assert.equal(await service.reads(id), 0);
+  assert.equal(await reveal(browser, link), 'still there');
+});
+
+test('an expired and a deleted secret say so in the heading', async () => {
+  const deleted = await service.store('deleted');
+  await service.remove(deleted.id);
+  await openPage(browser, deleted.link);
+  await untilEnded(browser, /^This secret was deleted$/);
+  await openPage(browser, (await service.storeExpired()).link);
+  await untilEnded(browser, /^This link has expired$/);
+});
+
+test('a secret that another person reads while the page is open', async () => {
+  const { id, key, link } = await service.store('contested', { max_reads: 1 });
+  await openLink(browser, link);
+  assert.equal(await service.decrypt(id, key), 'contested');
+  await browser.click('submit');
+  await untilEnded(browser, READ);
+});
+
+test('what is left after reading, and deleting it at once', async () => {
+  const { id, link } = await service.store('twice', { max_reads: 3 });
+  await reveal(browser, link);
+  assert.match(await browser.text('left'), /^The link can be opened 2 more times until \S/);
+  await browser.click('delete');
+  await browser.until('/^Deleted\\./.test(document.getElementById("left").innerText)');
+  assert.equal(await browser.isVisible('delete'), false);
+  assert.equal(await browser.value('text'), 'twice', 'it can still be saved');
+  assert.equal(await service.reads(id), 1);
+  await openPage(browser, link);
+  await untilEnded(browser, /^This secret was deleted$/);
+});
+
+test('the receipt shows whether the link was opened, and deletes the secret after a question', async () => {
+  const link = await createLink(browser, service, 'confidential');
+  const receipt = await browser.value('receipt');
+  noteKeys(service, receipt);
+  await openPage(browser, receipt);
+  await browser.untilVisible('burn');
+  assert.equal(await browser.text('state'), 'Not opened yet');
+  await browser.click('delete');
+  assert.equal(await focused(browser), 'cancel');
+  await browser.click('cancel');
+  assert.equal(await focused(browser), 'delete');
+  await browser.click('delete');
+  await browser.click('confirm');
+  await browser.until('document.getElementById("state").innerText === "Deleted"');
+  assert.equal(await browser.isVisible('burn'), false);
+  await openPage(browser, link);
+  await untilEnded(browser, /^This secret was deleted$/);
+});
+
+test('the receipt of a secret that was read says when; a wrong address says so', async () => {
+  const link = await createLink(browser, service, 'confidential');
+  const receipt = await browser.value('receipt');
+  noteKeys(service, receipt);
+  await reveal(browser, link);
+  await openPage(browser, receipt);
+  await browser.until('document.getElementById("state").innerText === "Opened"');
+  assert.match(await browser.text('opened'), /\d/);
+  assert.equal(await browser.text('views'), '1 of 1');
+  const unknown = receipt.replace(/#.*/, `#${'A'.repeat(43)}`);
+  for (const wrong of [receipt.slice(0, -1), receipt.replace(/#./, '#'), unknown]) {
+    await openPage(browser, wrong);
+    await browser.until('document.title === "No such receipt"');
+    assert.equal(await browser.isVisible('burn'), false);
+  }
+});
+
+test('a passphrase is asked for at once, and a wrong one uses no read and is said at the field', async () => {
+  const link = await createLink(browser, service, 'locked away', 'said by phone');
+  assert.equal(await browser.value('made-passphrase'), 'said by phone');
+  await openLink(browser, link);
+  assert.equal(await browser.isVisible('lock'), true);
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'passphrase', /^Enter the passphrase\.$/);
+  assert.equal(await focused(browser), 'passphrase');
+  await browser.press(...'wrong', KEYS.Enter);
+  await untilFieldProblem(
+    browser,
+    'passphrase',
+    /^This passphrase is wrong\. Nothing was used up\.$/,
+  );
+  assert.equal(await browser.value('passphrase'), 'wrong', 'what was typed is kept');
+  assert.equal(await service.reads(idOf(link)), 0);
+  await browser.fill('passphrase', 'said by phone');
+  await browser.press(KEYS.Enter);
+  await browser.untilVisible('revealed');
+  assert.equal(await browser.value('text'), 'locked away');
+  assert.equal(await browser.value('passphrase'), '', 'the passphrase field is cleared');
+});
+
+test('too many wrong passphrases are reported with the time to wait', async () => {
+  const { link } = await service.store('locked away', { passphrase: 'said by phone' });
+  await openLink(browser, link);
+  for (let i = 0; i < 6; i += 1) {
+    await browser.run(
+      'for (const one of document.querySelectorAll("#problem, .error")) one.textContent = ""',
+    );
+    await browser.fill('passphrase', `wrong ${i}`);
+    await browser.press(KEYS.Enter);
+    await untilProblem(
+      browser,
+      i < 5 ? /wrong/ : /^Too many attempts\. Try again in 1\d minutes\.$/,
+    );
+  }
+});
+
+test('generated passwords and passphrases are long, and different each time', async () => {
+  await openPage(browser, `${service.url}/`);
+  const seen = new Set<string>();
+  for (let i = 0; i < 3; i += 1) {
+    await browser.click('generate');
+    await browser.click('suggest');
+    seen.add(await browser.value('secret')).add(await browser.value('passphrase'));
+  }
+  assert.equal(seen.size, 6);
+  assert.match(await browser.value('secret'), /^[A-Za-z2-9]{24}$/);
+  assert.match(await browser.value('passphrase'), /^([a-z2-9]{4}-){4}[a-z2-9]{4}$/);
+});
+
+test('a wrong access token is said at its field, and nothing typed is lost', async () => {
+  await openPage(browser, `${service.url}/`);
+  await browser.fill('secret', 'typed before');
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'token', /^Enter your access token\.$/);
+  await browser.fill('token', 'wrong');
+  await browser.press(KEYS.Tab);
+  const invalid = /^This access token is not valid\. Check it, or ask for a valid one\.$/;
+  await untilFieldProblem(browser, 'token', invalid);
+  assert.equal(await focused(browser), 'kind-text', 'the user may be typing');
+  await browser.click('submit');
+  await browser.until('document.activeElement.id === "token"');
+  await untilFieldProblem(browser, 'token', invalid);
+  assert.equal(await browser.value('secret'), 'typed before');
+  await browser.fill('token', AUTH_TOKEN);
+  await browser.press(KEYS.Tab);
+  await browser.until('document.getElementById("token-error").hidden');
+});
+
+test('the form offers only what the operator allows, and says it at the field', async () => {
+  await openPage(browser, `${restricted.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.until('document.getElementById("max-reads").max === "1"');
+  await browser.fill('secret', 'confidential');
+  const choices = await browser.run(`
+    const all = [...document.getElementById("expires-in").options];
+    return all.filter(({ disabled }) => !disabled).map(({ text }) => text);`);
+  assert.deepEqual(choices, ['120 seconds']);
+  await browser.fill('max-reads', '2');
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'max-reads', /^Enter a number from 1 to 1\.$/);
+  await browser.fill('max-reads', '1');
+  await browser.fill('passphrase', 'abc');
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'passphrase', /^Enter at least 4 characters, or none\.$/);
+  await browser.fill('passphrase', '');
+  await browser.click('submit');
+  await browser.untilVisible('made');
+  noteKeys(restricted, await browser.value('link'), await browser.value('receipt'));
+});
+
+test('without a connection the form keeps what was typed, and a link is not lost', async () => {
+  const { link } = await service.store('interrupted');
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.fill('secret', 'typed offline');
+  await setOffline(browser, true);
+  await browser.click('submit');
+  await untilProblem(browser, /^The service did not answer\. Check the connection and try again\./);
+  assert.equal(await browser.value('secret'), 'typed offline');
+  await setOffline(browser, false);
+  await openLink(browser, link);
+  await setOffline(browser, true);
+  await browser.click('submit');
+  await untilProblem(
+    browser,
+    /^The service did not answer\..* If a view was under way, it may have been used up\.$/,
+  );
+  await setOffline(browser, false);
+  await browser.click('submit');
+  await browser.untilVisible('revealed');
+});
+
+test('a user with a token makes a link in three actions: token, text, button', async () => {
+  await openPage(browser, `${service.url}/`);
+  browser.takeActions();
+  await browser.fill('token', AUTH_TOKEN);
+  await browser.fill('secret', 'confidential');
+  await browser.click('submit');
+  await browser.untilVisible('made');
+  assert.equal(browser.takeActions(), 3);
+  noteKeys(service, await browser.value('link'), await browser.value('receipt'));
+});
+
+test('a text over the limit is said at the field, before anything is sent', async () => {
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.run('document.getElementById("secret").value = "x".repeat(60_000)');
+  const requests = () =>
+    service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
+  const before = requests();
+  await browser.click('submit');
+  await untilFieldProblem(
+    browser,
+    'secret',
+    /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/,
+  );
+  assert.deepEqual([requests(), (await browser.value('secret')).length], [before, 60_000]);
+});
+
+test('a token that was revoked meanwhile is said at its field, and nothing typed is lost', async () => {
+  const token = await service.addToken();
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, token.text);
+  await browser.fill('secret', 'typed before');
+  await token.revoke();
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'token', /^This access token is not valid\./);
+  assert.deepEqual(
+    [await browser.value('secret'), await browser.value('token')],
+    ['typed before', token.text],
+  );
+});
+
+test('without a connection a passphrase is kept, and neither it nor a view is used up', async () => {
+  const { id, link } = await service.store('locked away', {
+    passphrase: 'said by phone',
+    max_reads: 1,
+  });
+  await openLink(browser, link);
+  await browser.fill('passphrase', 'said by phone');
+  await setOffline(browser, true);
+  await browser.click('submit');
+  await untilProblem(browser, /^The service did not answer\./);
+  assert.equal(await browser.value('passphrase'), 'said by phone');
+  await setOffline(browser, false);
+  assert.equal(await service.reads(id), 0);
+  await browser.click('submit');
+  await browser.untilVisible('revealed');
+});
+
+test('without a connection a receipt says so and deletes nothing', async () => {
+  const link = await createLink(browser, service, 'confidential');
+  const receipt = await browser.value('receipt');
+  noteKeys(service, receipt);
+  await openPage(browser, receipt);
+  await browser.untilVisible('burn');
+  await browser.click('delete');
+  await setOffline(browser, true);
+  await browser.click('confirm');
+  await untilProblem(browser, /^The service did not answer\./);
+  assert.equal(await browser.isVisible('confirm'), true);
+  await setOffline(browser, false);
+  assert.equal(await service.reads(idOf(link)), 0);
+  await browser.click('confirm');
+  await browser.until('document.getElementById("state").innerText === "Deleted"');
+  assert.equal(await browser.isVisible('problem'), false);
+});
+
+test('the receiver sees who runs the site', async () => {
+  const { link } = await open.store('confidential');
+  await openLink(browser, link);
+  assert.match(
+    await browser.run('return document.querySelector("header").innerText'),
+    /^Example & Sons$/,
+  );
+  assert.match(await browser.text('reveal'), /Someone sent you this through Example & Sons\./);
+});
+
+test('without HTTPS the pages say what that means, and offer no file', async () => {
+  const insecure = service.url.replace('localhost', INSECURE_HOST);
+  await openPage(browser, `${insecure}/`);
+  assert.match(
+    await browser.text('insecure'),
+    /^This page was opened without HTTPS\..* Open this page with HTTPS/,
+  );
+  assert.deepEqual(
+    await Promise.all(['kind-file', 'end-to-end'].map((id) => browser.isEnabled(id))),
+    [false, false],
+  );
+  const link = await createLink(browser, service, 'end to end');
+  await openPage(browser, link.replace('localhost', INSECURE_HOST));
+  await untilEnded(browser, /^This link needs HTTPS$/);
+  assert.equal(await service.reads(idOf(link)), 0);
+  // Chromium itself says that it ignores a header there.
+  await browser.log();
+});

@@ -1,0 +1,94 @@
+/** The disk of PostgreSQL, with its write-ahead log, is full until an operator makes room. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { appendFileSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { withConnection } from '../../../scripts/postgres.ts';
+import { removeTemporary } from '../../../scripts/temporary.ts';
+import { expectFailures, type Options, scenario } from './scenario.ts';
+import { startDatabase } from './system.ts';
+
+/**
+ * How long each phase may take: until a table cannot grow, and until the write-ahead log cannot.
+ */
+const PHASE_MS = 20_000;
+
+/** @returns a small disk, or why there can be none */
+function mountDisk(): { readonly directory: string } | string {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-disk-'));
+  const mount = spawnSync('mount', [
+    '-t',
+    'tmpfs',
+    '-o',
+    'size=200m,mode=0755',
+    'gatehouse-disk',
+    directory,
+  ]);
+  if (mount.status === 0) return { directory };
+  removeTemporary(directory);
+  return `no small disk can be mounted here: ${mount.error?.message ?? mount.stderr.toString().trim()}`;
+}
+
+/** Lazily: whatever still uses it keeps it until its end. */
+function unmountDisk(directory: string): void {
+  spawnSync('umount', ['-l', directory]);
+  removeTemporary(directory);
+}
+
+const trial = mountDisk();
+if (typeof trial !== 'string') unmountDisk(trial.directory);
+
+async function startOnSmallDisk(t: TestContext) {
+  const disk = mountDisk();
+  assert.ok(typeof disk !== 'string', String(disk));
+  t.after(() => unmountDisk(disk.directory));
+  return startDatabase(t, disk.directory);
+}
+
+const options: Options = { database: startOnSmallDisk, skip: typeof trial === 'string' && trial };
+
+scenario(
+  'a full disk',
+  async (fault) => {
+    const { database, load, t } = fault;
+    const filler = join(database.directory, 'filler');
+    const fill = () => {
+      const { bavail, bsize } = statfsSync(database.directory);
+      if (bavail > 0) appendFileSync(filler, Buffer.alloc(bavail * bsize));
+    };
+    await expectFailures(fault, async () => {
+      let hasEnded = false;
+      void database.server().ended.then(() => {
+        hasEnded = true;
+      });
+      const before = load.failed();
+      for (
+        const end = Date.now() + PHASE_MS;
+        Date.now() < end && load.failed() < before + 10;
+        await sleep(50)
+      )
+        fill();
+      const failed = load.failed() - before;
+      for (const end = Date.now() + PHASE_MS; Date.now() < end && !hasEnded; await sleep(50)) {
+        fill();
+        // The next segment has no room: PostgreSQL panics, and cannot recover.
+        const switched = withConnection(
+          database.server().url,
+          (sql) => sql`select pg_switch_wal()`,
+        ).catch(() => {});
+        // A server that panics under load may leave the statement without an answer.
+        await Promise.race([switched, sleep(2_000)]);
+      }
+      t.diagnostic(
+        `${failed} requests failed because of tables; then PostgreSQL ${hasEnded ? 'ended' : 'did not end'}`,
+      );
+      await sleep(1_000);
+      rmSync(filler);
+      if (hasEnded) await database.restart();
+    });
+  },
+  options,
+);

@@ -1,0 +1,176 @@
+/**
+ * The three services, each in a process of its own, on a PostgreSQL of their own behind a proxy.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { tmpdir } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { variables } from '../../support/gatehouse.ts';
+import { buildProgram, type Running, startProgram } from '../../support/process.ts';
+import { type Proxy, startProxy } from '../../support/proxy.ts';
+import { type PostgresServer, startPostgres } from '../../../scripts/postgres.ts';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { startTarget, type Target } from './load/webhook.ts';
+import { createRandom, SEED } from './random.ts';
+
+export const SERVICES = ['identity', 'secrets', 'webhook'] as const;
+export type ServiceName = (typeof SERVICES)[number];
+
+interface Owner {
+  after(fn: () => Promise<void> | void): void;
+}
+
+export interface Database {
+  /** Through the proxy: the same after a restart and a failover. */
+  readonly url: string;
+  readonly proxy: Proxy;
+  /** Holds the server's files. */
+  readonly directory: string;
+  server(): PostgresServer;
+  /** Kills the server and its connections. */
+  kill(): Promise<void>;
+  /** Starts the server again, which has ended. */
+  restart(): Promise<void>;
+  /** Stops the server, copies its files, and starts it again. */
+  copyTo(directory: string): Promise<void>;
+  /** Lets the proxy lead to another server. */
+  moveTo(server: PostgresServer): Promise<void>;
+}
+
+/** @param directory where its files are; by default a temporary directory */
+export async function startDatabase(t: Owner, directory = temporary(t)): Promise<Database> {
+  let server: PostgresServer = await startPostgres({ directory, durable: true });
+  // Stops the server even if the test has failed to start it again.
+  t.after(() => server.stop());
+  const proxy = await startProxy(t, server.url);
+  const restart = async () => {
+    server = await startPostgres({ directory, durable: true });
+    await proxy.restore(server.url);
+  };
+  return {
+    url: proxy.url,
+    proxy,
+    directory,
+    restart,
+    server: () => server,
+    async kill() {
+      process.kill(server.processId, 'SIGKILL');
+      await server.ended;
+      await proxy.cut();
+    },
+    async copyTo(copy) {
+      await server.stop();
+      // With the owner, who may be another user: PostgreSQL does not run as root.
+      execFileSync('cp', ['-a', directory, copy]);
+      await restart();
+    },
+    async moveTo(other) {
+      server = other;
+      await proxy.restore(server.url);
+    },
+  };
+}
+
+export function temporary(t: Owner): string {
+  const directory = makeTemporary(tmpdir(), 'gatehouse-faults');
+  t.after(() => removeTemporary(directory));
+  return directory;
+}
+
+export interface System extends Services {
+  readonly database: Database;
+}
+
+/** The services, with a target for the events. */
+export interface Services {
+  readonly target: Target;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly url: (service: ServiceName) => string;
+  readonly directUrl: () => string;
+  running(service: ServiceName): Running;
+  /** Kills a service and starts it again. */
+  killService(service: ServiceName): Promise<void>;
+  /** Sends the requests to another process from now on. */
+  useProcess(service: ServiceName, process: Running): Promise<void>;
+  /** Resolves when all three services say that they are ready. */
+  untilReady(): Promise<void>;
+}
+
+const READY_MS = 45_000;
+
+export async function startSystem(t: Owner, database?: Database): Promise<System> {
+  const used = database ?? (await startDatabase(t));
+  return {
+    ...(await startServices(t, used.url, () => used.server().url)),
+    database: used,
+  };
+}
+
+/** @param directUrl of the database without what may fail on the way to it */
+export async function startServices(
+  t: Owner,
+  databaseUrl: string,
+  directUrl: () => string,
+): Promise<Services> {
+  const target = await startTarget(t, createRandom(SEED + 1));
+  const program = buildProgram();
+  const environment = {
+    ...variables(databaseUrl),
+    TRUSTED_PROXIES: '127.0.0.1',
+    WEBHOOK_FORWARD_URL: target.url,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    // The target fails now and then, and is never the reason for a late delivery.
+    WEBHOOK_RETRY_SCHEDULE: '50ms,100ms,200ms,400ms,800ms,2s,4s,8s,16s,32s,1m',
+    LOG_LEVEL: 'warn',
+  };
+  const processes = new Map<ServiceName, Running>();
+  const urls = new Map<ServiceName, string>();
+  const useProcess = async (service: ServiceName, running: Running) => {
+    processes.set(service, running);
+    urls.set(service, await running.url(service));
+  };
+  const start = (service: ServiceName) =>
+    useProcess(
+      service,
+      startProgram(t, program, ['serve', service], { ...environment, LOG_LEVEL: 'info' }),
+    );
+  const running = (service: ServiceName) =>
+    processes.get(service) ?? assert.fail(`${service} is not running`);
+  const url = (service: ServiceName) => urls.get(service) ?? '';
+  await Promise.all(SERVICES.map(start));
+  await Promise.all(SERVICES.map((service) => running(service).ready(service)));
+  return {
+    target,
+    environment,
+    url,
+    running,
+    useProcess,
+    directUrl,
+    async killService(service) {
+      running(service).signal('SIGKILL');
+      await running(service).ended;
+      await start(service);
+    },
+    async untilReady() {
+      for (const deadline = Date.now() + READY_MS; ; await sleep(100)) {
+        const statuses = await Promise.all(SERVICES.map((service) => readiness(url(service))));
+        if (statuses.every((status) => status === 200)) return;
+        const text = JSON.stringify(
+          Object.fromEntries(SERVICES.map((service, index) => [service, statuses[index]])),
+        );
+        assert.ok(Date.now() < deadline, `not ready ${READY_MS} ms after the fault: ${text}`);
+      }
+    },
+  };
+}
+
+/** @returns the status of the probe; 0 if there is none */
+async function readiness(url: string): Promise<number> {
+  try {
+    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) });
+    await response.text();
+    return response.status;
+  } catch {
+    return 0;
+  }
+}

@@ -1,0 +1,166 @@
+/** Starts programs for a test, on free ports. They cannot outlive it. */
+import {
+  accessSync,
+  chmodSync,
+  chownSync,
+  closeSync,
+  constants,
+  mkdirSync,
+  openSync,
+  readFileSync,
+} from 'node:fs';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { unprivilegedUser } from '../../scripts/binaries.ts';
+import { type Supervised, supervise } from '../../scripts/supervise.ts';
+import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
+
+export interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+export interface Started {
+  readonly port: number;
+  stop(): Promise<void>;
+}
+
+interface Prepared {
+  readonly command: readonly [string, ...string[]];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+export interface Program {
+  readonly name: string;
+  /** Runs it as an ordinary user even if this process is root. */
+  readonly unprivileged: boolean;
+  /** Writes the program's files into its directory. @returns the command and its environment */
+  prepare(directory: string, port: number): Prepared;
+  /** Whether it is ready. Called once its port is open. */
+  isReady?(port: number): Promise<boolean>;
+}
+
+/** Also looks in directories for servers, which are not on every PATH. */
+export function findProgram(name: string): string | undefined {
+  const others = ['/usr/sbin', '/usr/local/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
+  const directories = [...(process.env.PATH ?? '').split(':').filter(Boolean), ...others];
+  return directories.map((directory) => join(directory, name)).find(isExecutable);
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const ATTEMPTS = 3;
+const LIMIT_MS = 30_000;
+
+/** Starts the program in its own directory. It stops when its owner ends, or this process. */
+export async function start(owner: Owner, program: Program): Promise<Started> {
+  const user = program.unprivileged ? unprivilegedUser() : undefined;
+  const temporary = makeTemporary(tmpdir(), `gatehouse-${program.name}`);
+  const directory = join(temporary, 'own');
+  mkdirSync(directory);
+  if (user) {
+    // The outer directory remains ours, so that the next run can remove it after a `kill -9`.
+    chmodSync(temporary, 0o711);
+    chownSync(directory, user.uid, user.gid);
+  }
+  let run: Supervised | undefined;
+  const stop = async () => {
+    run?.tell('TERM');
+    await run?.ended;
+  };
+  owner.after(async () => {
+    await stop();
+    await removeAfter(temporary);
+  });
+  const log = join(directory, 'log');
+  for (let attempt = 1; ; attempt += 1) {
+    const port = await freePort();
+    const {
+      command: [file, ...args],
+      env,
+    } = program.prepare(directory, port);
+    const output = openSync(log, 'w');
+    const options = {
+      cwd: directory,
+      env: { HOME: directory, ...env },
+      output,
+      ...(user ? { user } : {}),
+    };
+    run = supervise('TERM', file, args, options);
+    closeSync(output);
+    const problem = await untilReady(run, port, program);
+    if (problem === undefined) return { port, stop };
+    await stop();
+    const text = readFileSync(log, 'utf8');
+    // Another process may have taken the port.
+    if (/in use|EADDRINUSE/i.test(text) && attempt < ATTEMPTS) continue;
+    throw new Error(`${program.name} did not start: ${problem}\n${text}`);
+  }
+}
+
+/** Child processes of a program, such as those of a browser, may end a moment after it. */
+async function removeAfter(path: string): Promise<void> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return removeTemporary(path);
+    } catch (error) {
+      if (attempt === ATTEMPTS) throw error;
+      await sleep(1_000);
+    }
+  }
+}
+
+/** @returns undefined when it is ready, otherwise why it is not */
+async function untilReady(
+  run: Supervised,
+  port: number,
+  program: Program,
+): Promise<string | undefined> {
+  const { isReady = async () => true } = program;
+  let end: string | undefined;
+  run.ended.then(
+    (status) => {
+      end = `it ended with status ${status}`;
+    },
+    (error: unknown) => {
+      end = String(error);
+    },
+  );
+  const deadline = performance.now() + LIMIT_MS;
+  while (end === undefined) {
+    if ((await isOpen(port)) && (await isReady(port))) return undefined;
+    if (performance.now() > deadline) return 'it took too long';
+    await sleep(20);
+  }
+  return end;
+}
+
+async function isOpen(port: number): Promise<boolean> {
+  const socket = connect({ host: '127.0.0.1', port });
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}

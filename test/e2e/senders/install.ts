@@ -1,0 +1,52 @@
+/**
+ * Installs the senders' own libraries into a temporary directory. They are not dependencies of
+ * Gatehouse.
+ */
+import { spawnSync } from 'node:child_process';
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+export const PACKAGES = [
+  'standardwebhooks',
+  'svix',
+  '@octokit/webhooks-methods',
+  'stripe',
+  '@slack/bolt',
+  '@notionhq/client',
+] as const;
+export type Package = (typeof PACKAGES)[number];
+
+/**
+ * Installs them one at a time, so that the failure of one does not affect the others.
+ * @returns the reason for each package that could not be installed
+ */
+export function installLibraries(directory: string): Map<Package, string> {
+  // Without a manifest npm would install into a project in a parent directory.
+  writeFileSync(join(directory, 'package.json'), '{ "private": true, "type": "module" }');
+  const failed = new Map<Package, string>();
+  for (const name of PACKAGES) {
+    const flags = [
+      '--ignore-scripts',
+      '--no-package-lock',
+      '--no-audit',
+      '--no-fund',
+      '--loglevel=error',
+    ];
+    const { status, stderr, error } = spawnSync(
+      'npm',
+      ['install', '--prefix', directory, ...flags, name],
+      {
+        cwd: directory,
+        encoding: 'utf8',
+        timeout: 120_000,
+      },
+    );
+    if (status === 0 && existsSync(join(directory, 'node_modules', name))) continue;
+    const code = stderr?.split('\n').find((line) => /npm (error|ERR!) code/.test(line));
+    failed.set(
+      name,
+      `npm install ${name}: ${code ?? error?.message ?? `npm exited with ${String(status)}`}`,
+    );
+  }
+  return failed;
+}

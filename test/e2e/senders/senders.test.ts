@@ -1,0 +1,202 @@
+/**
+ * `make e2e NAME=senders`: Gatehouse accepts requests signed by the current releases of the
+ * senders' own libraries, and rejects wrongly signed ones. The libraries are installed into a
+ * temporary directory.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import type { SourceName } from '../../../src/webhook/sources.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import {
+  addToken,
+  now,
+  openWebhook,
+  signatureOf,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { installLibraries, type Package, PACKAGES } from './install.ts';
+
+const directory = makeTemporary(tmpdir(), 'gatehouse-senders');
+after(() => removeTemporary(directory));
+const failed = installLibraries(directory);
+
+const { url: databaseUrl, sql } = await createDatabase();
+const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const database = openWebhook({ after }, databaseUrl);
+
+// Node resolves packages relative to the importing file, so the import must be in the temporary
+// directory.
+const loader = join(directory, 'loader.mjs');
+writeFileSync(loader, 'export const load = (name) => import(name);');
+
+/** Imports a library. @returns its exports */
+async function load<Exports>(name: Package): Promise<Exports> {
+  const module: { load(name: string): Promise<Exports> } = await import(pathToFileURL(loader).href);
+  return module.load(name);
+}
+
+interface SignedRequest {
+  readonly body: string;
+  readonly headers: Record<string, string>;
+}
+/** Signs a body with a secret. @param time seconds since 1970 */
+type Sign = (body: string, secret: string, time: number) => Promise<SignedRequest>;
+
+interface Subject {
+  readonly name: Package;
+  readonly source: Exclude<SourceName, 'generic'>;
+  /** Whether the scheme signs a time. */
+  readonly signsTime: boolean;
+}
+
+function testLibrary({ name, source, signsTime }: Subject, start: () => Promise<Sign>): void {
+  const reason = failed.get(name);
+  const options = reason === undefined ? {} : { skip: reason };
+  test(`${name}: valid ${source} signatures are accepted, others rejected`, options, async () => {
+    const manifest = readFileSync(join(directory, 'node_modules', name, 'package.json'), 'utf8');
+    const { version }: { version: string } = JSON.parse(manifest);
+    process.stdout.write(`${name} ${version}\n`);
+    const sign = await start();
+    const secret = SIGNING_SECRETS[source];
+    const { token } = await addToken(database, source, secret);
+    const url = `${gatehouse.url.webhook}/webhook?token=${token}`;
+    const send = ({ body, headers }: SignedRequest) => ask('POST', url, { body, headers });
+    const bodyWith = (members: object) => {
+      const ids = { id: `evt_${randomUUID()}`, event_id: `Ev${randomUUID()}` };
+      return JSON.stringify({ ...ids, type: 'thing.made', ...members }, null, 2);
+    };
+    for (const text of ['plain', 'beyond ASCII: é 🎉', 'x'.repeat(50_000)]) {
+      const body = bodyWith({ text });
+      const request = await sign(body, secret, now());
+      const answer = await send(request);
+      assert.deepEqual([answer.status, answer.json.status], [200, 'accepted'], answer.text);
+      assert.equal((await send(request)).json.status, 'duplicate');
+      const [row] =
+        await sql`select source, event, body from webhook.events where id = ${answer.json.id}`;
+      assert.deepEqual(
+        [row?.source, row?.event, row?.body.toString()],
+        [source, 'thing.made', body],
+      );
+      assert.equal((await send({ ...request, body: body.replace('made', 'mode') })).status, 401);
+    }
+    const body = bodyWith({});
+    const isRejected = async (usedSecret: string, time: number, what: string) =>
+      assert.equal((await send(await sign(body, usedSecret, time))).status, 401, what);
+    await isRejected(`${secret.slice(0, -4)}AAAA`, now(), 'another secret');
+    if (signsTime)
+      for (const offset of [-310, 310])
+        await isRejected(secret, now() + offset, `${offset} seconds off`);
+  });
+}
+
+interface StandardLibrary {
+  readonly Webhook: new (secret: string) => { sign(id: string, time: Date, body: string): string };
+}
+for (const [name, prefix] of [
+  ['standardwebhooks', 'webhook'],
+  ['svix', 'svix'],
+] as const) {
+  testLibrary({ name, source: 'standard', signsTime: true }, async () => {
+    const { Webhook } = await load<StandardLibrary>(name);
+    return async (body, secret, time) => {
+      const id = `msg_${randomUUID()}`;
+      const signature = new Webhook(secret).sign(id, new Date(time * 1000), body);
+      const headers = {
+        [`${prefix}-id`]: id,
+        [`${prefix}-timestamp`]: String(time),
+        [`${prefix}-signature`]: signature,
+      };
+      return { body, headers };
+    };
+  });
+}
+
+interface GitHubLibrary {
+  sign(secret: string, body: string): Promise<string>;
+}
+testLibrary({ name: '@octokit/webhooks-methods', source: 'github', signsTime: false }, async () => {
+  const { sign } = await load<GitHubLibrary>('@octokit/webhooks-methods');
+  return async (body, secret) => {
+    const signature = await sign(secret, body);
+    const event = { 'x-github-event': 'thing.made', 'x-github-delivery': randomUUID() };
+    return { body, headers: { ...event, 'x-hub-signature-256': signature } };
+  };
+});
+
+interface StripeLibrary {
+  readonly default: new (key: string) => {
+    webhooks: {
+      generateTestHeaderString(options: {
+        payload: string;
+        secret: string;
+        timestamp: number;
+      }): string;
+    };
+  };
+}
+testLibrary({ name: 'stripe', source: 'stripe', signsTime: true }, async () => {
+  const { default: Stripe } = await load<StripeLibrary>('stripe');
+  const { webhooks } = new Stripe('sk_test_not_a_real_key');
+  return async (payload, secret, timestamp) => {
+    const signature = webhooks.generateTestHeaderString({ payload, secret, timestamp });
+    return { body: payload, headers: { 'stripe-signature': signature } };
+  };
+});
+
+interface SlackLibrary {
+  isValidSlackRequest(request: {
+    signingSecret: string;
+    body: string;
+    headers: Record<string, string | number>;
+  }): boolean;
+}
+testLibrary({ name: '@slack/bolt', source: 'slack', signsTime: true }, async () => {
+  const { isValidSlackRequest } = await load<SlackLibrary>('@slack/bolt');
+  // This library only verifies. Requests are signed here, and both sides must agree whether they
+  // are valid.
+  return async (body, secret, time) => {
+    const headers = signatureOf('slack', secret, body, { at: time });
+    const received = { ...headers, 'x-slack-request-timestamp': time };
+    const isValid = isValidSlackRequest({
+      signingSecret: SIGNING_SECRETS.slack,
+      body,
+      headers: received,
+    });
+    assert.equal(isValid, secret === SIGNING_SECRETS.slack && time > now() - 300);
+    return { body, headers };
+  };
+});
+
+interface NotionLibrary {
+  signWebhookPayload(options: { body: string; verificationToken: string }): Promise<string>;
+  verifyWebhookSignature(request: {
+    body: string;
+    signature: string | undefined;
+    verificationToken: string;
+  }): Promise<boolean>;
+}
+testLibrary({ name: '@notionhq/client', source: 'notion', signsTime: false }, async () => {
+  const { signWebhookPayload, verifyWebhookSignature } =
+    await load<NotionLibrary>('@notionhq/client');
+  return async (body, secret) => {
+    const ours = signatureOf('notion', secret, body)['x-notion-signature'];
+    assert.equal(
+      await verifyWebhookSignature({ body, signature: ours, verificationToken: secret }),
+      true,
+    );
+    const signature = await signWebhookPayload({ body, verificationToken: secret });
+    return { body, headers: { 'x-notion-signature': signature } };
+  };
+});
+
+test('at least one library could be installed', () => {
+  assert.ok(failed.size < PACKAGES.length, [...failed.values()].join('\n'));
+});

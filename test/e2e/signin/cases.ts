@@ -1,0 +1,465 @@
+/** The tests that every proxy must pass with its documented configuration for sign-in pages. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type ReceivedRequest, request } from '../nginx/setup.ts';
+import { APP, askProxy, EVIL, LOGIN, NAVIGATION, type SigninSetup } from './setup.ts';
+
+const headerOf = ({ headers }: ReceivedRequest, name: string): string | undefined =>
+  headers.find(([key]) => key.toLowerCase() === name)?.[1];
+
+const ADDRESS = `${APP}/a%20b/c?d=e&f=%2F%26&g=%22`;
+
+export function testSignin(setup: SigninSetup): void {
+  addReturnTests(setup);
+  addCookieTests(setup);
+  addPlantedCookieTest(setup);
+  addSubresourceTests(setup);
+  addForgeryTests(setup);
+  addCrossSiteTests(setup);
+  addSessionTests(setup);
+  addAdministratorTests(setup);
+  addRuleTests(setup);
+}
+
+function addReturnTests(setup: SigninSetup): void {
+  const { browser } = setup;
+
+  test('the first visit leads to the sign-in page and back to the exact address', async () => {
+    const { id, username } = await setup.addMember();
+    await browser.open(ADDRESS);
+    assert.equal(new URL(await browser.address()).origin, LOGIN);
+    assert.equal(await browser.title(), 'Sign in');
+    await setup.enterPassword(username);
+    const received = await setup.untilProgram(ADDRESS);
+    assert.equal(headerOf(received, 'x-auth-user-id'), id);
+    assert.equal(headerOf(received, 'x-auth-methods'), 'password');
+    assert.match(headerOf(received, 'x-auth-time') ?? '', /^\d{10}$/);
+    await browser.open(`${APP}/next`);
+    assert.equal(
+      headerOf(await setup.untilProgram(`${APP}/next`), 'cookie'),
+      'theme=dark',
+      'only its own cookie',
+    );
+  });
+
+  test('a wrong password keeps the address, and the right one then leads there', async () => {
+    const { username } = await setup.addMember();
+    await browser.open(ADDRESS);
+    await setup.enterPassword(username, 'wrong');
+    await browser.untilVisible('problem');
+    assert.equal(await browser.value('username'), username);
+    await setup.enterPassword(username);
+    await setup.untilProgram(ADDRESS);
+  });
+
+  test('password and code lead back to the address, also without JavaScript', async () => {
+    const member = await setup.addMember();
+    const secret = await setup.addApp(member);
+    for (const value of [false, true]) {
+      await browser.deleteCookies();
+      await browser.devtools('Emulation.setScriptExecutionDisabled', { value });
+      try {
+        await browser.open(ADDRESS);
+        await setup.enterPassword(member.username);
+        await setup.untilTitle('Second factor');
+        await browser.fill('code', '000000');
+        await browser.clickOn('form[action="/login/code"] button');
+        await setup.untilTitle('Second factor: try again');
+        await browser.fill('code', await setup.codeOf(secret));
+        await browser.clickOn('form[action="/login/code"] button');
+        const received = await setup.untilProgram(ADDRESS);
+        assert.equal(headerOf(received, 'x-auth-methods'), 'password, totp');
+      } finally {
+        await browser.devtools('Emulation.setScriptExecutionDisabled', { value: false });
+      }
+    }
+  });
+}
+
+function addCookieTests(setup: SigninSetup): void {
+  test("the program receives its own cookies and never the session's", async () => {
+    const cases = [
+      ['__Secure-gatehouse=x', ''],
+      ['__Secure-gatehouse=x; a=1', 'a=1'],
+      ['a=1; __Secure-gatehouse=x', 'a=1'],
+      ['a=1; __Secure-gatehouse=x; b=2', 'a=1; b=2'],
+      ['a=1; b=2', 'a=1; b=2'],
+      ['a=1;__Secure-gatehouse=x;b=2', 'a=1;b=2'],
+    ] as const;
+    for (const [sent, expected] of cases) {
+      await askProxy(setup, { path: '/status', headers: [['Cookie', sent]] });
+      assert.equal(headerOf(lastRequest(setup), 'cookie') ?? '', expected, sent);
+    }
+    for (const twice of [
+      '__Secure-gatehouse=x; a=1; __Secure-gatehouse=y',
+      'a=1; __Secure-gatehouse=x; __Secure-gatehouse=y',
+    ]) {
+      await askProxy(setup, { path: '/status', headers: [['Cookie', twice]] });
+      assert.doesNotMatch(headerOf(lastRequest(setup), 'cookie') ?? '', /gatehouse/);
+    }
+  });
+}
+
+function lastRequest({ upstream }: SigninSetup): ReceivedRequest {
+  const received = upstream.requests.at(-1);
+  assert.ok(received);
+  return received;
+}
+
+function addPlantedCookieTest(setup: SigninSetup): void {
+  const { browser, upstream } = setup;
+
+  test('a cookie that a neighboring host plants opens nothing for another person', async () => {
+    const victim = await setup.addMember();
+    const thief = await setup.addMember();
+    const tokensOf = async ({ username }: { username: string }, path: string) => {
+      await browser.open(APP + path);
+      await setup.enterPassword(username);
+      await setup.untilProgram(APP + path);
+      const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
+      return new Map<string, string>(
+        cookies.map(({ name, value }: { name: string; value: string }) => [name, value]),
+      );
+    };
+    const planted = await tokensOf(thief, '/thief');
+    assert.ok(planted.has('__Host-gatehouse') && planted.has('__Secure-gatehouse'));
+    await browser.deleteCookies();
+    await tokensOf(victim, '/victim');
+    await browser.open(`${APP}/status`);
+    for (const [name, value] of planted) {
+      for (const place of [
+        'Path=/',
+        'Path=/; Domain=example.org',
+        'Path=/planted; Domain=example.org',
+        'Path=/account; Domain=example.org',
+      ]) {
+        await browser.run('document.cookie = arguments[0]', `${name}=${value}; Secure; ${place}`);
+      }
+    }
+    await browser.open(`${LOGIN}/account`);
+    assert.match(await browser.run('return document.body.innerText'), new RegExp(victim.username));
+    const before = upstream.requests.length;
+    await browser.open(`${APP}/planted`);
+    await browser.open(`${APP}/other`);
+    const ids = upstream.requests
+      .slice(before)
+      .map((received) => headerOf(received, 'x-auth-user-id'));
+    assert.ok(!ids.includes(thief.id), 'nobody acts as the person whose cookie was planted');
+  });
+}
+
+/** What each way to ask for a resource leads to, in the order of time. */
+const TRY_ALL = `
+      const asked = async (init) => {
+        const { status, redirected, url } = await fetch('/data?x=1', init);
+        return [status, redirected, new URL(url).host];
+      };
+      const settled = (make, good, bad) => new Promise((resolve) => {
+        const one = make();
+        one.addEventListener(good, () => resolve(true));
+        one.addEventListener(bad, () => resolve(false));
+      });
+      const image = () => Object.assign(new Image(), { src: '/image?' + Math.random() });
+      const frame = Object.assign(document.createElement('iframe'), { src: '/frame' });
+      await new Promise((resolve) => {
+        frame.addEventListener('load', resolve);
+        document.body.append(frame);
+      });
+      return {
+        fetch: await asked({}), manual: (await fetch('/data', { redirect: 'manual' })).type,
+        post: await asked({ method: 'POST', body: 'x=1' }),
+        html: await asked({ headers: { Accept: 'text/html' } }),
+        socket: await settled(() => new WebSocket('wss://app.example.org/socket'), 'open', 'error'),
+        events: await settled(() => new EventSource('/events'), 'message', 'error'),
+        image: await settled(image, 'load', 'error'),
+        framed: frame.contentDocument?.title === 'Program',
+      };`;
+
+const UNAUTHENTICATED = {
+  fetch: [401, false, 'app.example.org'],
+  manual: 'basic',
+  post: [401, false, 'app.example.org'],
+  html: [401, false, 'app.example.org'],
+  socket: false,
+  events: false,
+  image: false,
+  framed: false,
+};
+const AUTHENTICATED = {
+  fetch: [200, false, 'app.example.org'],
+  manual: 'basic',
+  post: [200, false, 'app.example.org'],
+  html: [200, false, 'app.example.org'],
+  socket: true,
+  events: true,
+  image: true,
+  framed: true,
+};
+
+function addSubresourceTests(setup: SigninSetup): void {
+  const { browser, upstream } = setup;
+
+  test('fetch, WebSocket, EventSource, image and frame get 401 and are not redirected', async () => {
+    const { username } = await setup.addMember();
+    await browser.open(`${APP}/status`);
+    const before = upstream.requests.length;
+    assert.deepEqual(await browser.runAsync(TRY_ALL), UNAUTHENTICATED);
+    assert.equal(upstream.requests.length, before, 'the program received nothing');
+    await browser.open(`${APP}/a`);
+    await setup.enterPassword(username);
+    await setup.untilProgram(`${APP}/a`);
+    assert.deepEqual(await browser.runAsync(TRY_ALL), AUTHENTICATED);
+  });
+
+  test('a form gets 401 and is not redirected', async () => {
+    await browser.open(`${APP}/status`);
+    const before = upstream.requests.length;
+    await browser.run(`
+      const form = document.createElement('form');
+      Object.assign(form, { method: 'post', action: '/order?x=1' });
+      document.body.append(form);
+      form.submit();`);
+    await browser.until('location.pathname === "/order" && document.readyState === "complete"');
+    assert.equal(await browser.address(), `${APP}/order?x=1`);
+    assert.equal(upstream.requests.length, before, 'the program received nothing');
+  });
+}
+
+function addForgeryTests(setup: SigninSetup): void {
+  const { browser, upstream } = setup;
+
+  test('forwarding headers of a client or of an untrusted sender have no effect', async () => {
+    const forged = [
+      ['X-Forwarded-Host', 'wiki.example.org'],
+      ['X-Forwarded-Proto', 'http'],
+      ['X-Forwarded-Uri', '/forged'],
+      ['X-Forwarded-Method', 'GET'],
+      ['X-Auth-User-Id', 'forged'],
+      ['X-Auth-Methods', 'passkey'],
+      ['X-Auth-Time', '1'],
+    ] as const;
+    const { status, headers } = await askProxy(setup, {
+      path: '/real?x=1',
+      headers: [...NAVIGATION, ...forged],
+    });
+    assert.ok([302, 303].includes(status), String(status));
+    const target = new URL(headers.get('location') ?? '');
+    assert.deepEqual([target.origin, target.pathname], [LOGIN, '/login']);
+    assert.equal(target.searchParams.get('return_to'), `${APP}/real?x=1`);
+    assert.equal(
+      (await askProxy(setup, { method: 'POST', headers: [...NAVIGATION, ...forged] })).status,
+      401,
+    );
+    await askProxy(setup, { path: '/status', headers: forged });
+    const names = upstream.requests
+      .at(-1)
+      ?.headers.filter(([name, value]) => /^x-auth/i.test(name) && value !== '');
+    assert.deepEqual(names, [], 'not on a public path either');
+
+    const path = '/api/auth/verify?redirect=302';
+    const direct = await request(setup.gatehouse.port, {
+      path,
+      from: '127.0.0.2',
+      headers: [...NAVIGATION, ...forged],
+    });
+    assert.equal(direct.headers.get('location'), `${LOGIN}/login`);
+  });
+
+  test('an address of a host that is not listed is not returned to', async () => {
+    const { username } = await setup.addMember();
+    for (const address of [
+      'https://evil.example.net/',
+      'https://app.example.org.evil.example.net/',
+      '//evil.example.net',
+    ]) {
+      await browser.deleteCookies();
+      await browser.open(`${LOGIN}/login?return_to=${encodeURIComponent(address)}`);
+      await setup.enterPassword(username);
+      await browser.until(`location.href === "${LOGIN}/account"`);
+    }
+  });
+}
+
+function addCrossSiteTests(setup: SigninSetup): void {
+  const { browser } = setup;
+
+  test('a form of another origin neither starts nor ends a session', async () => {
+    const victim = await setup.addMember();
+    const attacker = await setup.addMember();
+    const post = async (action: string, fields: Record<string, string>) => {
+      await browser.run(
+        `
+        const form = document.createElement('form');
+        Object.assign(form, { method: 'post', action: arguments[0] });
+        for (const [name, value] of Object.entries(arguments[1])) {
+          form.append(Object.assign(document.createElement('input'), { name, value }));
+        }
+        document.body.append(form);
+        form.submit();`,
+        action,
+        fields,
+      );
+      await browser.until(
+        `location.href === ${JSON.stringify(action)} && document.readyState === "complete"`,
+      );
+      assert.equal(await browser.title(), 'That did not work');
+    };
+    const fields = {
+      username: attacker.username,
+      password: 'a passphrase for people',
+      return_to: '',
+    };
+    for (const page of [`${APP}/status`, `${EVIL}/`]) {
+      await browser.open(page);
+      await post(`${LOGIN}/login`, fields);
+      await browser.open(`${APP}/a`);
+      assert.equal(await browser.title(), 'Sign in');
+    }
+    await setup.enterPassword(victim.username);
+    await setup.untilProgram(`${APP}/a`);
+    for (const page of [`${APP}/status`, `${EVIL}/`]) {
+      await browser.open(page);
+      await post(`${LOGIN}/logout`, {});
+      await browser.open(page);
+      await post(`${LOGIN}/login`, fields);
+      await browser.open(`${APP}/b`);
+      assert.equal(
+        headerOf(await setup.untilProgram(`${APP}/b`), 'x-auth-user-id'),
+        victim.id,
+        'still the same person',
+      );
+    }
+  });
+}
+
+function addSessionTests(setup: SigninSetup): void {
+  const { browser } = setup;
+
+  test('signing out ends the session for the program at once', async () => {
+    const { username } = await setup.addMember();
+    await browser.open(`${APP}/a`);
+    await setup.enterPassword(username);
+    await setup.untilProgram(`${APP}/a`);
+    await browser.open(`${LOGIN}/account`);
+    const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
+    const session: string = cookies.find(
+      ({ name }: { name: string }) => name === '__Secure-gatehouse',
+    ).value;
+    const withCookie = {
+      path: '/a',
+      headers: [['Cookie', `__Secure-gatehouse=${session}`]],
+    } as const;
+    assert.equal((await askProxy(setup, withCookie)).status, 200);
+    await browser.clickOn('form[action="/logout"] button');
+    await setup.untilTitle('Sign in');
+    assert.equal((await askProxy(setup, withCookie)).status, 401);
+    const left = (await browser.devtools('Network.getCookies', { urls: [APP, LOGIN] })).cookies;
+    const names: string[] = left.map(({ name }: { name: string }) => name);
+    assert.deepEqual(
+      names.filter((name) => ['__Host-gatehouse', '__Secure-gatehouse'].includes(name)),
+      [],
+    );
+    await browser.open(`${APP}/a`);
+    assert.equal(await browser.title(), 'Sign in');
+  });
+
+  test('one sign-in serves two tabs that were waiting for it', async () => {
+    const { username } = await setup.addMember();
+    const [first = ''] = await browser.tabs();
+    await browser.open(`${APP}/first`);
+    const second = await browser.newTab();
+    try {
+      await browser.switchTo(second);
+      await browser.open(`${APP}/second`);
+      await setup.enterPassword(username);
+      await setup.untilProgram(`${APP}/second`);
+      await browser.switchTo(first);
+      assert.equal(await browser.title(), 'Sign in');
+      await browser.reload();
+      await setup.untilProgram(`${APP}/first`);
+    } finally {
+      await browser.switchTo(second);
+      await browser.closeTab();
+      await browser.switchTo(first);
+    }
+  });
+}
+
+function addAdministratorTests(setup: SigninSetup): void {
+  const { browser, upstream } = setup;
+
+  test('paths for super administrators answer 403 to others, without a redirect loop', async () => {
+    const member = await setup.addMember();
+    const administrator = await setup.addMember({ super_admin: true });
+    for (const [{ username }, isAdmitted] of [
+      [member, false],
+      [administrator, true],
+    ] as const) {
+      await browser.deleteCookies();
+      await browser.open(`${APP}/admin/users?x=1`);
+      await setup.enterPassword(username);
+      await browser.until(
+        `location.href === "${APP}/admin/users?x=1" && document.readyState === "complete"`,
+      );
+      assert.equal((await browser.title()) === 'Program', isAdmitted);
+      assert.equal(
+        upstream.requests.some(({ path }) => path === '/admin/users?x=1'),
+        isAdmitted,
+      );
+    }
+  });
+}
+
+function addRuleTests(setup: SigninSetup): void {
+  const { browser, sql } = setup;
+
+  test('a rule for a second factor leads to setting one up, asks for it, and leads back', async () => {
+    const member = await setup.addMember();
+    await browser.open(`${APP}/a`);
+    await setup.enterPassword(member.username);
+    await setup.untilProgram(`${APP}/a`);
+    await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
+    await browser.open(`${APP}/payroll?x=1`);
+    // Setting up a factor needs a recent sign-in itself.
+    await setup.enterPassword(member.username);
+    await setup.untilTitle('Second factors');
+    const secret = await setup.setUpApp();
+    await browser.clickOn('a');
+    const first = await setup.untilProgram(`${APP}/payroll?x=1`);
+    assert.equal(
+      headerOf(first, 'x-auth-methods'),
+      'password, totp',
+      'the code that confirmed the app',
+    );
+    await browser.deleteCookies();
+    await browser.open(`${APP}/payroll?x=2`);
+    await setup.enterPassword(member.username);
+    await setup.untilTitle('Second factor');
+    await browser.fill('code', await setup.codeOf(secret));
+    await browser.clickOn('form[action="/login/code"] button');
+    const received = await setup.untilProgram(`${APP}/payroll?x=2`);
+    assert.equal(headerOf(received, 'x-auth-methods'), 'password, totp');
+  });
+
+  test('a rule for the age of the sign-in asks for the password and the code again and leads back', async () => {
+    const member = await setup.addMember();
+    const secret = await setup.addApp(member);
+    await browser.deleteCookies();
+    const signIn = async () => {
+      await setup.enterPassword(member.username);
+      await setup.untilTitle('Second factor');
+      await browser.fill('code', await setup.codeOf(secret));
+      await browser.clickOn('form[action="/login/code"] button');
+      await setup.untilProgram(`${APP}/payroll?x=1`);
+    };
+    await browser.open(`${APP}/payroll?x=1`);
+    await signIn();
+    await sql`update identity.sign_ins set authenticated_at = now() - interval '20 minutes'`;
+    await browser.open(`${APP}/b`);
+    await setup.untilProgram(`${APP}/b`);
+    assert.equal(await browser.runAsync('return (await fetch("/payroll?x=1")).status'), 401);
+    await browser.open(`${APP}/payroll?x=1`);
+    assert.equal(await browser.title(), 'Sign in');
+    await signIn();
+  });
+}

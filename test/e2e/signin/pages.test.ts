@@ -1,0 +1,502 @@
+/**
+ * The sign-in pages in a real Chromium: keyboard, screen reader, contrast, small screens, and
+ * pictures of each.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import {
+  assertFocusVisible,
+  checkAppearance,
+  enlargeText,
+  openState,
+  overflowing,
+  type PageState,
+  setColorScheme,
+  setViewport,
+} from '../browser/accessibility.ts';
+import { focused } from '../browser/setup.ts';
+import { KEYS } from '../browser/webdriver.ts';
+import { findProgram } from '../programs.ts';
+import { APP, EVIL, LOGIN, type Member, startSignin } from './setup.ts';
+
+const setup = await startSignin('nginx');
+const { browser } = setup;
+const { Tab, Enter } = KEYS;
+
+const plain = await setup.addMember({ first_name: 'Ada', last_name: 'Lovelace' });
+const administrator = await setup.addMember({ super_admin: true });
+const guarded = await setup.addMember();
+const secret = await setup.addApp(guarded);
+// More than one page of them.
+for (let i = 0; i < 25; i += 1) await setup.addMember();
+await setup.addUser('a-very-long-user-name-without-any-space-in-it-0123456789');
+
+async function open(path: string): Promise<void> {
+  await browser.open('about:blank');
+  await browser.open(LOGIN + path);
+}
+/** Signs in anew and opens a page. */
+async function openAs({ username }: Member, path: string): Promise<void> {
+  await browser.deleteCookies();
+  await open('/login');
+  await setup.enterPassword(username);
+  if (username === guarded.username) {
+    await browser.untilVisible('code');
+    await browser.fill('code', await setup.codeOf(secret));
+    await browser.clickOn('form[action="/login/code"] button');
+  }
+  await browser.until('location.pathname === "/account"');
+  if (path !== '/account') await open(path);
+}
+async function openCode(): Promise<void> {
+  await browser.deleteCookies();
+  await open('/login');
+  await setup.enterPassword(guarded.username);
+  await setup.untilTitle('Second factor');
+}
+
+/** The first sign-in of a user whom an administrator has made with the page. */
+async function openFirst(): Promise<string> {
+  created += 1;
+  const username = `new-${created}`;
+  await openAs(administrator, '/account/users');
+  await browser.clickOn('summary');
+  await browser.fill('username', username);
+  await browser.fill('email', `${username}@example.org`);
+  await browser.fill('password', FIRST_PASSWORD);
+  await browser.clickOn('form[method="post"][action="/account/users"] button');
+  await browser.until(`document.body.innerText.includes('${username}@example.org')`);
+  await browser.deleteCookies();
+  await browser.open('about:blank');
+  await browser.open(`${APP}/first?x=1`);
+  await setup.enterPassword(username, FIRST_PASSWORD);
+  await setup.untilTitle('Choose a password');
+  return username;
+}
+let created = 0;
+const FIRST_PASSWORD = 'chosen by somebody else';
+
+const LOGIN_CONTROLS = {
+  username: ['textbox', 'Username or e-mail address'],
+  password: ['textbox', 'Password'],
+} as const;
+const CODE_CONTROLS = {
+  code: ['textbox', 'Code of your authenticator app, or a recovery code'],
+} as const;
+
+const STATES: readonly PageState[] = [
+  [
+    'sign-in',
+    async () => {
+      await browser.deleteCookies();
+      await open('/login');
+    },
+    LOGIN_CONTROLS,
+  ],
+  [
+    'sign-in-wrong',
+    async () => {
+      await open('/login');
+      await setup.enterPassword(plain.username, 'wrong');
+      await browser.untilVisible('problem');
+    },
+    { ...LOGIN_CONTROLS, problem: ['alert', ''] },
+  ],
+  [
+    'sign-in-throttled',
+    async () => {
+      await browser.deleteCookies();
+      await open('/login');
+      for (let i = 0; i < 7; i += 1) {
+        await setup.enterPassword('nobody-at-all', `wrong ${i}`);
+        await browser.until(`document.readyState === 'complete'
+        && document.getElementById('problem') !== null
+        && document.getElementById('password').value === ''`);
+      }
+      await browser.until('/Too many/.test(document.getElementById("problem").innerText)');
+    },
+    { ...LOGIN_CONTROLS, problem: ['alert', ''] },
+  ],
+  ['code', openCode, CODE_CONTROLS],
+  [
+    'code-wrong',
+    async () => {
+      await openCode();
+      await browser.fill('code', '000000');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { ...CODE_CONTROLS, problem: ['alert', ''] },
+  ],
+  [
+    'choose-password',
+    async () => {
+      await browser.deleteCookies();
+      await openFirst();
+    },
+    { new: ['textbox', 'New password'] },
+  ],
+  [
+    'choose-password-wrong',
+    async () => {
+      await browser.deleteCookies();
+      await openFirst();
+      await browser.fill('new', 'short');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { new: ['textbox', 'New password'], problem: ['alert', ''] },
+  ],
+  [
+    'account',
+    () => openAs(plain, '/account'),
+    {
+      current: ['textbox', 'Current password'],
+      new: ['textbox', 'New password'],
+    },
+  ],
+  [
+    'account-wrong',
+    async () => {
+      await openAs(plain, '/account');
+      await browser.fill('current', 'wrong');
+      await browser.fill('new', 'another long passphrase');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { problem: ['alert', ''] },
+  ],
+  ['account-administrator', () => openAs(administrator, '/account'), {}],
+  [
+    'factors-none',
+    () => openAs(plain, '/account/factors'),
+    {
+      name: ['textbox', 'Name of the new passkey, such as the device'],
+    },
+  ],
+  [
+    'factors-used',
+    async () => {
+      await openAs(guarded, '/account/factors');
+      const id = await browser.addAuthenticator(true);
+      await browser.fill('name', 'Ada\u2019s laptop');
+      await browser.clickOn('#passkey button');
+      await browser.until('/laptop/.test(document.body.innerText)');
+      await browser.removeAuthenticator(id);
+    },
+    {},
+  ],
+  [
+    'app',
+    async () => {
+      await openAs(plain, '/account/factors');
+      await browser.clickOn('form[action="/account/totp/start"] button');
+      await browser.untilVisible('code');
+    },
+    { code: ['textbox', 'Code of 6 digits'] },
+  ],
+  [
+    'app-wrong',
+    async () => {
+      await openAs(plain, '/account/factors');
+      await browser.clickOn('form[action="/account/totp/start"] button');
+      await browser.untilVisible('code');
+      await browser.fill('code', '000000');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { code: ['textbox', 'Code of 6 digits'], problem: ['alert', ''] },
+  ],
+  [
+    'recovery-codes',
+    async () => {
+      await openAs(guarded, '/account/factors');
+      await browser.clickOn('form[action="/account/recovery"] button');
+      await setup.untilTitle('Recovery codes');
+    },
+    {},
+  ],
+  ['keys-none', () => openAs(administrator, '/account/keys'), {}],
+  [
+    'key-new',
+    async () => {
+      await openAs(plain, '/account/keys');
+      await browser.fill('name', 'Backup of the wiki');
+      await browser.clickOn('form[action="/account/keys"] button');
+      await setup.untilTitle('Your new API key');
+    },
+    {},
+  ],
+  [
+    'keys',
+    async () => {
+      await openAs(plain, '/account/keys');
+      await browser.fill('name', 'An old program');
+      await browser.clickOn('form[action="/account/keys"] button');
+      await setup.untilTitle('Your new API key');
+      await open('/account/keys');
+      await browser.clickOn('form[action="/account/keys/revoke"] button');
+      await browser.until('/Revoked/.test(document.body.innerText)');
+    },
+    { name: ['textbox', 'Name of the key, such as the program'], days: ['combobox', 'Expires'] },
+  ],
+  [
+    'users',
+    () => openAs(administrator, '/account/users'),
+    {
+      search: ['textbox', 'Part of a username or e-mail address'],
+    },
+  ],
+  [
+    'users-create',
+    async () => {
+      await openAs(administrator, '/account/users');
+      await browser.clickOn('summary');
+    },
+    {
+      username: ['textbox', 'Username'],
+      email: ['textbox', 'E-mail address'],
+      password: ['textbox', 'First password, which the user must change'],
+    },
+  ],
+  [
+    'users-found-none',
+    () => openAs(administrator, '/account/users?search=nobody-at-all'),
+    {
+      search: ['textbox', 'Part of a username or e-mail address'],
+    },
+  ],
+  ['users-second-page', () => openAs(administrator, '/account/users?page=2'), {}],
+  [
+    'users-wrong',
+    async () => {
+      await openAs(administrator, '/account/users');
+      await browser.clickOn('summary');
+      await browser.fill('username', plain.username);
+      await browser.fill('email', 'another@example.org');
+      await browser.fill('password', 'chosen by somebody else');
+      await browser.clickOn('form[method="post"][action="/account/users"] button');
+      await browser.untilVisible('problem');
+    },
+    { problem: ['alert', ''] },
+  ],
+  [
+    'user',
+    () => openAs(administrator, `/account/users/${guarded.id}`),
+    {
+      password: ['textbox', 'New password, which the user must change'],
+    },
+  ],
+  ['audit', () => openAs(administrator, '/account/audit'), {}],
+  ['forbidden', () => openAs(plain, '/account/users'), {}],
+  [
+    'other-site',
+    async () => {
+      await browser.deleteCookies();
+      await browser.open(`${EVIL}/`);
+      await browser.run(`
+      const form = document.createElement('form');
+      Object.assign(form, { method: 'post', action: '${LOGIN}/login' });
+      document.body.append(form);
+      form.submit();`);
+      await setup.untilTitle('That did not work');
+    },
+    { problem: ['alert', ''] },
+  ],
+  [
+    'failure',
+    () => openAs(administrator, '/account/users/00000000-0000-4000-8000-000000000000'),
+    {},
+  ],
+];
+
+/** Controls and links without an accessible name (4.1.2), and ids that are used twice. */
+const unnamed = (): Promise<string[]> =>
+  browser.run(`
+  const isNamed = (one) =>
+    one.labels?.length > 0 || one.innerText?.trim() || one.getAttribute('aria-label');
+  const all = [...document.querySelectorAll('input, button, a, select, svg')];
+  const isWithoutName = (one) =>
+    one.checkVisibility() && !one.matches('[type=hidden]') && !isNamed(one);
+  const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
+  const found = all.filter(isWithoutName).map((one) => one.outerHTML);
+  if (!document.documentElement.lang) found.push('the page has no language');
+  return [...found, ...ids.filter((id, at) => ids.indexOf(id) !== at)];`);
+
+for (const state of STATES) {
+  const [name] = state;
+  test(`every check of accessibility passes: ${name}`, async () => {
+    await openState(browser, state);
+    assert.deepEqual(await unnamed(), []);
+    await checkAppearance(browser, `signin-${name}`);
+    await setViewport(browser, 'desktop');
+    await enlargeText(browser);
+    assert.deepEqual(await overflowing(browser), [], 'nothing overflows at 200 %');
+    const messages = (await browser.log())
+      .filter(({ source }) => source !== 'network')
+      .map(({ message }) => message);
+    assert.deepEqual(messages, [], 'the browser reports an error');
+    await setColorScheme(browser, 'light');
+  });
+}
+
+test('the keyboard alone signs in with password and code, and the focus is visible', async () => {
+  await browser.open(`${APP}/keyboard?x=1`);
+  await browser.until('document.activeElement.id === "username"');
+  assert.equal(await focused(browser), 'username');
+  await assertFocusVisible(browser, 'username');
+  await browser.press(...guarded.username, Tab);
+  assert.equal(await focused(browser), 'password');
+  await browser.press(...'wrong', Enter);
+  await setup.untilTitle('Sign in: try again');
+  await setup.enterPassword(guarded.username);
+  await setup.untilTitle('Second factor');
+  assert.equal(await focused(browser), 'code');
+  await assertFocusVisible(browser, 'code');
+  await browser.press(...(await setup.codeOf(secret)), Enter);
+  await setup.untilProgram(`${APP}/keyboard?x=1`);
+});
+
+test('every control of every page is reached with Tab, with a visible focus', async () => {
+  for (const [who, path] of [
+    [plain, '/account'],
+    [guarded, '/account/factors'],
+    [plain, '/account/keys'],
+    [administrator, '/account/users'],
+  ] as const) {
+    await openAs(who, path);
+    const all = await browser.run(`
+      const controls = [...document.querySelectorAll('a, button, input, select')];
+      return controls.filter((one) => one.checkVisibility()).length;`);
+    await browser.run('document.body.tabIndex = -1; document.body.focus()');
+    const seen = new Set<number>();
+    for (let i = 0; i < 120 && seen.size < all; i += 1) {
+      await browser.press(Tab);
+      const at = await browser.run(`
+        const { activeElement: one } = document;
+        if (!one.matches('a, button, input, select')) return -1;
+        if (!['solid', 'auto'].includes(getComputedStyle(one).outlineStyle)) return -2;
+        return [...document.querySelectorAll('a, button, input, select')].indexOf(one)`);
+      assert.notEqual(at, -2, 'the focus is visible');
+      if (at >= 0) seen.add(at);
+    }
+    assert.equal(seen.size, all, path);
+  }
+});
+
+test('a first password is replaced before anything else, and then leads to the address', async () => {
+  const username = await openFirst();
+  await browser.open(`${APP}/first?x=1`);
+  assert.equal(await browser.title(), 'Sign in');
+  await setup.enterPassword(username, FIRST_PASSWORD);
+  await setup.untilTitle('Choose a password');
+  await browser.fill('new', 'chosen by the person');
+  await browser.press(Enter);
+  await setup.untilTitle('Sign in');
+  await setup.enterPassword(username, 'chosen by the person');
+  await setup.untilProgram(`${APP}/first?x=1`);
+});
+
+test('a user who cannot be created is said at the form, which keeps what was typed', async () => {
+  await openAs(administrator, '/account/users');
+  await browser.clickOn('summary');
+  await browser.fill('username', plain.username);
+  await browser.fill('email', 'another@example.org');
+  await browser.fill('password', FIRST_PASSWORD);
+  await browser.press(Enter);
+  await browser.untilVisible('problem');
+  assert.deepEqual(await Promise.all(['username', 'email'].map((id) => browser.value(id))), [
+    plain.username,
+    'another@example.org',
+  ]);
+  assert.equal(await focused(browser), 'username');
+  assert.equal(
+    await browser.run(
+      'return document.querySelector("details").contains(document.getElementById("problem"))',
+    ),
+    true,
+  );
+});
+
+test('a recovery code opens once, in lower case and with spaces', async () => {
+  await openAs(guarded, '/account/factors');
+  await browser.clickOn('form[action="/account/recovery"] button');
+  await setup.untilTitle('Recovery codes');
+  const codes: string = await browser.run('return document.querySelector("pre").textContent');
+  const code = (codes.trim().split('\n')[0] ?? '').toLowerCase().replaceAll('-', ' ');
+  await openCode();
+  await browser.fill('code', code);
+  await browser.press(Enter);
+  await browser.until('location.pathname === "/account"');
+  assert.match(await browser.run('return document.body.innerText'), /New: recovery used/);
+  await openCode();
+  await browser.fill('code', code);
+  await browser.press(Enter);
+  await setup.untilTitle('Second factor: try again');
+});
+
+test('an administrator removes the factors of a user, which ends their sessions', async () => {
+  const member = await setup.addMember();
+  await browser.deleteCookies();
+  await setup.addApp(member);
+  const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
+  await openAs(administrator, `/account/users/${member.id}`);
+  await browser.clickOn('form:has([value="remove_factors"]) button');
+  await browser.until('/Second factors\\s+none/.test(document.body.innerText)');
+  await browser.deleteCookies();
+  for (const { name, value } of cookies) {
+    await browser.devtools('Network.setCookie', {
+      name,
+      value,
+      url: LOGIN,
+      path: '/',
+      secure: true,
+      httpOnly: true,
+    });
+  }
+  await open('/account');
+  await setup.untilTitle('Sign in');
+  await setup.enterPassword(member.username);
+  await browser.until('location.pathname === "/account"');
+});
+
+test('a reader of QR codes reads the key of the app', async () => {
+  await openAs(plain, '/account/factors');
+  await browser.clickOn('form[action="/account/totp/start"] button');
+  await browser.untilVisible('code');
+  await browser.run('document.querySelector("svg").id = "picture"');
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-qr-'));
+  try {
+    const file = join(directory, 'qr.png');
+    writeFileSync(file, await browser.screenshot('picture'));
+    const uri = new URL(
+      execFileSync(findProgram('zbarimg') ?? 'zbarimg', ['--quiet', '--raw', file], {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'ignore'],
+      }).trim(),
+    );
+    const shown = await browser.run('return document.querySelector("figcaption code").textContent');
+    assert.equal(uri.protocol, 'otpauth:');
+    assert.equal(uri.searchParams.get('secret'), shown.replaceAll(' ', ''));
+    assert.equal(uri.searchParams.get('issuer'), 'login.example.org');
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test('a password manager finds the fields of each form', async () => {
+  const hints = () =>
+    browser.run(
+      'return [...document.querySelectorAll("input:not([type=hidden])")].map((one) => one.autocomplete)',
+    );
+  await open('/login');
+  assert.deepEqual(await hints(), ['username webauthn', 'current-password']);
+  await openCode();
+  assert.deepEqual(await hints(), ['one-time-code']);
+  await openAs(plain, '/account');
+  assert.deepEqual(await hints(), ['username', 'current-password', 'new-password']);
+});

@@ -1,0 +1,421 @@
+/**
+ * Setup of the sign-in tests: Gatehouse with its pages, a program behind a proxy with TLS, and a
+ * Chromium.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { createHash, X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type IncomingMessage } from 'node:http';
+import { createServer as createTlsServer, request as httpsRequest } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach } from 'node:test';
+import type { Sql } from 'postgres';
+import { totpCode } from '../../../src/identity/factors/codes.ts';
+import { ask, logIn } from '../../support/gatehouse.ts';
+import { PORTAL } from '../../support/portal.ts';
+import { startChromium } from '../browser/setup.ts';
+import type { Browser } from '../browser/webdriver.ts';
+import {
+  completeNginx,
+  documented,
+  type HeaderFields,
+  nginxCommand,
+  pairs,
+  type ProxySetup,
+  type ReceivedRequest,
+  startProxySetup,
+  type Upstream,
+} from '../nginx/setup.ts';
+import { findProgram, start } from '../programs.ts';
+
+export const APP = 'https://app.example.org';
+export const LOGIN = 'https://login.example.org';
+/** A page of another site, which nothing guards. */
+export const EVIL = 'https://evil.example.net';
+const PASSWORD = 'a passphrase for people';
+
+export type ProxyName = 'nginx' | 'caddy';
+
+export interface Member {
+  readonly id: string;
+  readonly username: string;
+}
+
+export interface SigninSetup extends ProxySetup {
+  readonly browser: Browser;
+  /** Of the proxy, which answers for every name. */
+  readonly port: number;
+  /** A user who has chosen their password themselves. */
+  addMember(more?: Readonly<Record<string, unknown>>): Promise<Member>;
+  /** The first step of the form. */
+  enterPassword(username: string, password?: string): Promise<void>;
+  /** @returns the current code of a key */
+  codeOf(secret: Buffer): Promise<string>;
+  /** Sets up an authenticator app on the page of second factors, which is open. @returns its key */
+  setUpApp(): Promise<Buffer>;
+  /** Signs in if needed, and sets up an authenticator app. */
+  addApp(member: Member): Promise<Buffer>;
+  /**
+   * Waits until the program's page is shown at this address.
+   * @returns the request as the program received it
+   */
+  untilProgram(address: string): Promise<ReceivedRequest>;
+  untilTitle(title: string): Promise<void>;
+}
+
+/** Like a browser that opens a page, but with any headers. */
+export const NAVIGATION: HeaderFields = [
+  ['Accept', 'text/html,*/*'],
+  ['Sec-Fetch-Mode', 'navigate'],
+  ['Sec-Fetch-Dest', 'document'],
+];
+
+/** Sends one request to the proxy. */
+export async function askProxy(
+  { port }: SigninSetup,
+  {
+    method = 'GET',
+    host = 'app.example.org',
+    path = '/',
+    headers = [],
+    body = '',
+  }: {
+    method?: string;
+    host?: string;
+    path?: string;
+    headers?: HeaderFields;
+    body?: string;
+  },
+): Promise<{ status: number; headers: Headers; text: string }> {
+  const length = body === '' ? [] : [['Content-Length', String(Buffer.byteLength(body))]];
+  const sent = [['Host', host], ['Connection', 'close'], ...length, ...headers].flat();
+  const options = {
+    host: '127.0.0.1',
+    port,
+    servername: host,
+    method,
+    path,
+    headers: sent,
+    rejectUnauthorized: false,
+    agent: false,
+  };
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
+    httpsRequest(options, resolve).on('error', reject).end(body);
+  });
+  let text = '';
+  for await (const chunk of response.setEncoding('utf8')) text += chunk;
+  return {
+    status: response.statusCode ?? 0,
+    headers: new Headers(pairs(response.rawHeaders)),
+    text,
+  };
+}
+
+/**
+ * A program with pages, an image, an event stream and a WebSocket. It knows nothing of Gatehouse.
+ */
+async function startProgram(): Promise<Upstream> {
+  const requests: ReceivedRequest[] = [];
+  const note = ({ method = '', url: path = '', rawHeaders }: IncomingMessage) =>
+    requests.push({ method, path, headers: pairs(rawHeaders), body: '' });
+  const server = createServer((incoming, response) => {
+    note(incoming);
+    const path = incoming.url ?? '';
+    incoming.resume();
+    if (path.startsWith('/events')) {
+      response.writeHead(200, { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' });
+      response.write('data: one\n\n');
+    } else if (path.startsWith('/image')) {
+      response.writeHead(200, { 'Content-Type': 'image/svg+xml' });
+      response.end('<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>');
+    } else {
+      response.writeHead(200, {
+        'Content-Type': 'text/html',
+        'Set-Cookie': 'theme=dark; Path=/; Secure',
+      });
+      response.end(
+        '<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>Program</title><h1>Program</h1>',
+      );
+    }
+  });
+  server.on('upgrade', (incoming, socket) => {
+    note(incoming);
+    const accept = createHash('sha1')
+      .update(`${incoming.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+      .digest('base64');
+    socket.write(
+      'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
+        `Sec-WebSocket-Accept: ${accept}\r\n\r\n`,
+    );
+    socket.on('error', () => {});
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  after(() => {
+    server.close().closeAllConnections();
+  });
+  const address = server.address();
+  return { port: typeof address === 'object' && address !== null ? address.port : 0, requests };
+}
+
+/** A certificate for all names of the test. Chromium accepts it by the digest of its key. */
+function createCertificate() {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
+  try {
+    const key = join(directory, 'key.pem');
+    const certificate = join(directory, 'certificate.pem');
+    execFileSync(
+      'openssl',
+      [
+        'req',
+        '-x509',
+        '-newkey',
+        'ec',
+        '-pkeyopt',
+        'ec_paramgen_curve:P-256',
+        '-nodes',
+        '-days',
+        '2',
+        '-subj',
+        '/CN=example.org',
+        '-addext',
+        'subjectAltName=DNS:*.example.org,DNS:*.example.net',
+        '-keyout',
+        key,
+        '-out',
+        certificate,
+      ],
+      { stdio: 'pipe' },
+    );
+    const pem = readFileSync(certificate, 'utf8');
+    const spki = new X509Certificate(pem).publicKey.export({ type: 'spki', format: 'der' });
+    return {
+      certificate: pem,
+      key: readFileSync(key, 'utf8'),
+      pin: createHash('sha256').update(spki).digest('base64'),
+    };
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+}
+type Certificate = ReturnType<typeof createCertificate>;
+
+/** A part of the document that configures both proxies. */
+export interface DocumentedSites {
+  readonly part: string;
+  readonly hosts: readonly string[];
+  /** Where the services and programs of the configuration listen in the test. */
+  readonly addresses: Readonly<Record<string, string>>;
+}
+
+const PROXIES: Readonly<
+  Record<
+    ProxyName,
+    (directory: string, port: number, sites: DocumentedSites) => [string, ...string[]]
+  >
+> = {
+  nginx(directory, port, { part, addresses }) {
+    const file = join(directory, 'nginx.conf');
+    const configuration = documented(
+      'nginx',
+      {
+        ...addresses,
+        'listen 443 ssl;': `listen 127.0.0.1:${port} ssl;`,
+        '/etc/ssl/example.org.pem': join(directory, 'certificate.pem'),
+        '/etc/ssl/example.org.key': join(directory, 'key.pem'),
+      },
+      part,
+    );
+    writeFileSync(file, completeNginx(configuration));
+    return nginxCommand(directory, file);
+  },
+  caddy(directory, port, { part, hosts, addresses }) {
+    const file = join(directory, 'Caddyfile');
+    const own = `tls ${join(directory, 'certificate.pem')} ${join(directory, 'key.pem')}`;
+    const blocks = hosts.map((host) => [
+      `${host}.example.org {`,
+      `${host}.example.org {\n\t${own}`,
+    ]);
+    const configuration = documented(
+      'caddy',
+      { ...addresses, ...Object.fromEntries(blocks) },
+      part,
+    );
+    const options = `{\n\tadmin off\n\tauto_https disable_redirects\n\thttps_port ${port}\n\tdefault_bind 127.0.0.1\n}\n\n`;
+    writeFileSync(file, options + configuration);
+    return [findProgram('caddy') ?? 'caddy', 'run', '--config', file, '--adapter', 'caddyfile'];
+  },
+};
+
+async function startProxy(
+  name: ProxyName,
+  sites: DocumentedSites,
+  { certificate, key }: Certificate,
+): Promise<number> {
+  const { port } = await start(
+    { after },
+    {
+      name,
+      unprivileged: true,
+      prepare(directory, free) {
+        writeFileSync(join(directory, 'certificate.pem'), certificate);
+        writeFileSync(join(directory, 'key.pem'), key);
+        return { command: PROXIES[name](directory, free, sites) };
+      },
+    },
+  );
+  return port;
+}
+
+const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
+
+function fromBase32(text: string): Buffer {
+  const bits = [...text]
+    .map((letter) => ALPHABET.indexOf(letter).toString(2).padStart(5, '0'))
+    .join('');
+  return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
+}
+
+/** Call at the top level of a test file. Everything stops after the file's tests. */
+export async function startSignin(
+  name: ProxyName,
+  environment: Readonly<Record<string, string>> = {},
+  sites?: DocumentedSites,
+): Promise<SigninSetup> {
+  const setup = await startProxySetup(
+    { ...PORTAL, PASSWORD_SCRYPT: 'ln=4,r=8,p=1', ...environment },
+    startProgram,
+  );
+  const certificate = createCertificate();
+  const identity = { '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}` };
+  const program = { '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}` };
+  const chosen = sites ?? { part: 'Sign-in pages', hosts: ['app', 'login'], addresses: program };
+  const port = await startProxy(
+    name,
+    { ...chosen, addresses: { ...identity, ...chosen.addresses } },
+    certificate,
+  );
+  const other = await startOtherSite(certificate);
+  const browser = await startChromium(
+    `MAP evil.example.net:443 127.0.0.1:${other},MAP *:443 127.0.0.1:${port}`,
+    [`--ignore-certificate-errors-spki-list=${certificate.pin}`],
+  );
+  afterEach(async () => {
+    await browser.deleteCookies();
+    await browser.open('about:blank');
+    await browser.log();
+  });
+  return {
+    ...setup,
+    browser,
+    port,
+    addMember: memberFactory(setup),
+    ...pageSteps(browser, setup.upstream),
+    ...appSteps(browser, setup.sql),
+  };
+}
+
+/** @returns a function that creates users who have chosen their password themselves */
+function memberFactory({ url, admin, addUser }: ProxySetup): SigninSetup['addMember'] {
+  let members = 0;
+  return async (more = {}) => {
+    members += 1;
+    const username = `member-${members}`;
+    const { id } = await addUser(username, `${username}@example.org`);
+    const token = await logIn(url, username, 'a passphrase for tests');
+    const body = { current_password: 'a passphrase for tests', new_password: PASSWORD };
+    const changed = await ask('POST', `${url}/api/auth/password`, { bearer: token, body });
+    assert.equal(changed.status, 200);
+    if (Object.keys(more).length > 0) {
+      const patched = await ask('PATCH', `${url}/api/user/${id}`, { bearer: admin, body: more });
+      assert.equal(patched.status, 200);
+    }
+    return { id, username };
+  };
+}
+
+type PageSteps = Pick<SigninSetup, 'enterPassword' | 'untilProgram' | 'untilTitle'>;
+
+const pageSteps = (browser: Browser, upstream: Upstream): PageSteps => ({
+  enterPassword: (username, password) => enterPassword(browser, username, password),
+  async untilProgram(address) {
+    await browser.until(
+      `location.href === ${JSON.stringify(address)} && document.title === "Program"`,
+    );
+    const { pathname, search } = new URL(address);
+    const received = upstream.requests.findLast(({ path }) => path === pathname + search);
+    assert.ok(received);
+    return received;
+  },
+  untilTitle: (title) => untilTitle(browser, title),
+});
+
+async function enterPassword(
+  browser: Browser,
+  username: string,
+  password = PASSWORD,
+): Promise<void> {
+  await browser.untilVisible('password');
+  await browser.fill('username', username);
+  await browser.fill('password', password);
+  await browser.clickOn('form[action="/login"] button');
+}
+
+const untilTitle = (browser: Browser, title: string) =>
+  browser.until(`document.title === ${JSON.stringify(title)}`);
+
+/** Steps with an authenticator app. */
+function appSteps(browser: Browser, sql: Sql): Pick<SigninSetup, 'codeOf' | 'addApp' | 'setUpApp'> {
+  async function codeOf(secret: Buffer): Promise<string> {
+    // In place of waiting for the next step.
+    await sql`update identity.totp set last_step = 0`;
+    const [row] = await sql`select extract(epoch from now())::float8 as now`;
+    return totpCode(secret, Math.floor(Number(row?.now) / 30));
+  }
+
+  async function setUpApp(): Promise<Buffer> {
+    await browser.clickOn('form[action="/account/totp/start"] button');
+    await browser.untilVisible('code');
+    const key = await browser.run('return document.querySelector("figcaption code").textContent');
+    const secret = fromBase32(String(key).replaceAll(' ', ''));
+    await browser.fill('code', await codeOf(secret));
+    await browser.clickOn('form[action="/account/totp"] button');
+    await untilTitle(browser, 'Recovery codes');
+    return secret;
+  }
+
+  async function addApp({ username }: Member): Promise<Buffer> {
+    await browser.open(`${LOGIN}/account/factors`);
+    if ((await browser.title()) === 'Sign in') await enterPassword(browser, username);
+    await browser.until(
+      'location.pathname === "/account" || location.pathname === "/account/factors"',
+    );
+    await browser.open(`${LOGIN}/account/factors`);
+    return setUpApp();
+  }
+
+  return { codeOf, setUpApp, addApp };
+}
+
+/** The pages of another site. */
+async function startOtherSite(certificate: Certificate): Promise<number> {
+  const server = createTlsServer(
+    { cert: certificate.certificate, key: certificate.key },
+    (_request, response) => {
+      response.setHeader('Content-Type', 'text/html');
+      response.end(
+        '<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>Other site</title>',
+      );
+    },
+  );
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  after(() => {
+    server.close().closeAllConnections();
+  });
+  const address = server.address();
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}

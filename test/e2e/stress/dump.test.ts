@@ -1,0 +1,197 @@
+/** `make dump` and `make load`: one state of a database in use, complete or not at all. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import type { Sql } from 'postgres';
+import { dump, load } from '../../../scripts/dump.ts';
+import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
+import { logIn, startGatehouse } from '../../support/gatehouse.ts';
+import { startLoad } from '../../support/load.ts';
+import { buildProgram, runProgram } from '../../support/process.ts';
+import { bounded, until } from '../../support/until.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'gatehouse-dump-'));
+after(() => rmSync(directory, { recursive: true, force: true }));
+const SERVICES = ['identity', 'secrets', 'webhook'] as const;
+
+/** Characters that end a line or a column somewhere. */
+const ODD =
+  'tab \t, backslash \\, \\., \\N, newline \n, CR \r, U+2028 \u2028, U+0085 \u0085, € 𝄞, "quote", \'apostrophe\'';
+
+/** A digest of every row of each table. */
+async function contents(sql: Sql): Promise<Readonly<Record<string, string>>> {
+  const tables = await sql<Array<{ name: string }>>`
+    select format('%I.%I', schemaname, tablename) as name from pg_tables
+    where schemaname in ('identity', 'secrets', 'webhook') and tablename <> 'migrations'
+    order by 1`;
+  const digests: Record<string, string> = {};
+  for (const { name } of tables) {
+    const [row] = await sql.unsafe(
+      `select count(*) || ' ' || coalesce(md5(string_agg(t::text, '|' order by t::text)), '') as digest from ${name} t`,
+    );
+    digests[name] = String(row?.digest);
+  }
+  return digests;
+}
+
+test('a dump under load is one state, and its copy serves', bounded, async (t) => {
+  const source = await createDatabase(t);
+  const { url, stop } = await startGatehouse(t, SERVICES, source.url);
+  const callers = await startLoad(url, 4);
+  await until(() => callers.rounds() >= 8, '8 rounds');
+  const early = join(directory, 'early.dump');
+  await dump(source.url, early);
+  // What refers to another table's row was written after it: a mixture of two states would be
+  // rejected.
+  const mixed = await createEmptyDatabase(t);
+  await load(mixed.url, early);
+  await callers.stopAndCompare(source.sql);
+  await stop();
+  await source.sql`update identity.users set first_name = ${ODD} where username = 'caller-0'`;
+
+  const late = join(directory, 'late.dump');
+  await dump(source.url, late);
+  assert.equal(statSync(late).mode & 0o777, 0o600);
+  const copy = await createEmptyDatabase(t);
+  await load(copy.url, late);
+  const expected = await contents(source.sql);
+  assert.deepEqual(await contents(copy.sql), expected);
+  assert.deepEqual(
+    [...(await copy.sql`select sequencename from pg_sequences`)],
+    [],
+    'a sequence would have to be dumped, too',
+  );
+  assert.ok(Object.keys(expected).length >= 20, 'every table is compared');
+  await callers.stopAndCompare(copy.sql);
+  const program = buildProgram();
+  const { code, stdout } = await runProgram(t, program, ['migrate'], { DATABASE_URL: copy.url });
+  assert.deepEqual(
+    [code, stdout],
+    [0, 'identity: is up to date\nsecrets: is up to date\nwebhook: is up to date\n'],
+  );
+  const again = await startGatehouse(t, SERVICES, copy.url);
+  assert.ok(await logIn(again.url.identity));
+});
+
+test('the embedded database of make start: load, and dump again', bounded, async (t) => {
+  const source = await createDatabase(t);
+  await source.sql`insert into secrets.throttles (key, attempts, window_ends_at) values ('\\x00ff', 2, now())`;
+  const file = join(directory, 'moved.dump');
+  await dump(source.url, file);
+  const checkout = mkdtempSync(join(tmpdir(), 'gatehouse-checkout-'));
+  t.after(() => rmSync(checkout, { recursive: true, force: true }));
+  for (const name of ['scripts', 'src'])
+    cpSync(join(import.meta.dirname, '../../..', name), join(checkout, name), { recursive: true });
+  symlinkSync(join(import.meta.dirname, '../../../node_modules'), join(checkout, 'node_modules'));
+  writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
+  const run = (action: string, path: string) =>
+    spawnSync('node', ['--import', 'tsx', 'scripts/dump.ts', action, path], {
+      cwd: checkout,
+      encoding: 'utf8',
+      env: { PATH: process.env.PATH },
+    });
+  const loaded = run('load', file);
+  assert.deepEqual([loaded.status, loaded.stderr], [0, '']);
+  const again = join(checkout, 'again.dump');
+  const dumped = run('dump', again);
+  assert.deepEqual([dumped.status, dumped.stderr], [0, '']);
+  const sorted = (path: string) => readFileSync(path, 'utf8').split('\n').sort();
+  assert.deepEqual(sorted(again), sorted(file));
+  assert.match(loaded.stdout, /^[1-9][0-9]* rows read from /);
+  const twice = run('load', file);
+  assert.deepEqual(
+    [twice.status, twice.stderr],
+    [1, 'The database has a schema "identity" already. Load into a new database.\n'],
+  );
+  assert.equal(run('dump', '').status, 1);
+});
+
+test(
+  'a file that is not complete, not a dump, or of a newer release changes nothing',
+  bounded,
+  async (t) => {
+    const source = await createDatabase(t);
+    const whole = join(directory, 'whole.dump');
+    await dump(source.url, whole);
+    const text = readFileSync(whole, 'utf8');
+    const cases: ReadonlyArray<readonly [name: string, text: string, message: RegExp]> = [
+      ['cut', text.slice(0, text.lastIndexOf('{')), /The file is not complete/],
+      ['cut-value', text.slice(0, -3), /The file is not complete/],
+      ['cut-row', `${text.slice(0, text.search(/^\[/m) + 5)}\n`, /The file is not complete/],
+      ['empty', '', /was not written by "make dump"/],
+      ['other', 'drop schema identity;\n', /was not written by "make dump"/],
+      [
+        'newer',
+        text.replace(/"webhook":\[/, '"webhook":["a later step",'),
+        /is of another release: this one does not know the step "a later step" of webhook/,
+      ],
+      [
+        'foreign',
+        text.replace('"table":"identity.users"', '"table":"pg_catalog.pg_authid"'),
+        /a table that does not fit: pg_catalog\.pg_authid/,
+      ],
+      [
+        'wrong-row',
+        text.replace(/("table":"identity.users".*\n)/, '$1["no such row"]\n'),
+        /SQLSTATE 2|is not complete/,
+      ],
+      ['lost-row', text.replace(/^\[.*\n/m, ''), /The file is not complete/],
+    ];
+    for (const [name, content, message] of cases) {
+      const file = join(directory, name);
+      writeFileSync(file, content);
+      const target = await createEmptyDatabase(t);
+      await assert.rejects(load(target.url, file), message, name);
+      assert.deepEqual(
+        [
+          ...(await target.sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook')`),
+        ],
+        [],
+        name,
+      );
+    }
+  },
+);
+
+test(
+  'a database with data is not loaded into, and a file is not overwritten',
+  bounded,
+  async (t) => {
+    const source = await createDatabase(t);
+    const file = join(directory, 'once.dump');
+    await dump(source.url, file);
+    const before = readFileSync(file, 'utf8');
+    await assert.rejects(dump(source.url, file), /exists\. Name a new file/);
+    assert.equal(readFileSync(file, 'utf8'), before);
+    const contentsBefore = await contents(source.sql);
+    await assert.rejects(
+      load(source.url, file),
+      /The database has a schema "identity" already\. Load into a new database\./,
+    );
+    assert.deepEqual(await contents(source.sql), contentsBefore);
+  },
+);
+
+test('a dump that fails leaves no file', bounded, async (t) => {
+  const empty = await createEmptyDatabase(t);
+  const file = join(directory, 'none.dump');
+  await assert.rejects(dump(empty.url, file), /has no schema of Gatehouse/);
+  await assert.rejects(
+    dump('postgres://u:p@127.0.0.1:1/d', file),
+    /the connection to the database at 127\.0\.0\.1:1 failed/,
+  );
+  await assert.rejects(dump('nonsense', file), /DATABASE_URL must be postgres:/);
+  assert.deepEqual([existsSync(file), existsSync(`${file}.part`)], [false, false]);
+});

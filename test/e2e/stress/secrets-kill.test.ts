@@ -1,0 +1,268 @@
+/**
+ * `kill -9` of the process or of PostgreSQL, also between the commit of a read and its reply.
+ * Counted over all replies before and after: a read may be lost, but none is returned twice, and
+ * every acknowledged secret exists.
+ */
+import assert from 'node:assert/strict';
+import { randomInt } from 'node:crypto';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sql } from 'postgres';
+import { createDatabase } from '../../support/database.ts';
+import { startKillablePostgres } from '../../support/killable-postgres.ts';
+import { type Answer, ask, startGatehouse, variables } from '../../support/gatehouse.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { untilSql } from '../../support/connections.ts';
+import { buildProgram, type Running, startProgram } from '../../support/process.ts';
+import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
+import { bounded, until } from '../../support/until.ts';
+
+const program = buildProgram();
+
+interface Kept {
+  readonly id: string;
+  readonly secret: string;
+  readonly text: string;
+}
+
+let texts = 0;
+async function keepMany(client: SecretsClient, count: number): Promise<Kept[]> {
+  return Promise.all(
+    Array.from({ length: count }, async () => {
+      texts += 1;
+      const text = `marked-text-${texts}`;
+      const { id, secret } = await client.keep(text, { max_reads: 1 });
+      return { id, secret, text };
+    }),
+  );
+}
+
+/** How often each text was returned, by any process, before or after a kill. */
+function ledger() {
+  const served = new Map<string, number>();
+  return {
+    total: () => [...served.values()].reduce((sum, times) => sum + times, 0),
+    twice: () => [...served].filter(([, times]) => times > 1),
+    of: ({ id }: Kept) => served.get(id) ?? 0,
+    /** Opens a secret; a process that is killed meanwhile sends no reply. */
+    async read(client: SecretsClient, { id, secret, text }: Kept): Promise<Answer | null> {
+      const answer = await client.decrypt(id, secret).catch(() => null);
+      if (answer?.status === 200) {
+        assert.equal(answer.json.password, text);
+        served.set(id, (served.get(id) ?? 0) + 1);
+      } else assert.ok(!answer?.text.includes(text));
+      return answer;
+    },
+  };
+}
+
+const usedUp = async (sql: Sql, kept: readonly Kept[]): Promise<number> => {
+  const [row] = await sql`
+    select count(*)::int as count from secrets.secrets where id in ${sql(kept.map(({ id }) => id))}
+    and ending = 'read'`;
+  return Number(row?.count);
+};
+
+async function startService(
+  t: TestContext,
+  databaseUrl: string,
+): Promise<Running & { readonly client: SecretsClient }> {
+  const running = startProgram(t, program, ['serve', 'secrets'], variables(databaseUrl));
+  await running.ready('secrets');
+  return { ...running, client: secretsClient(await running.url('secrets')) };
+}
+
+async function kill(service: Running): Promise<void> {
+  service.signal('SIGKILL');
+  assert.equal((await service.ended).signal, 'SIGKILL');
+}
+
+const ROUNDS = 12;
+
+test(
+  `process killed between commit and reply: no read is returned twice, ${ROUNDS} times`,
+  bounded,
+  async (t) => {
+    const database = await createDatabase(t);
+    const survivor = secretsClient(
+      (await startGatehouse(t, ['secrets'], database.url)).url.secrets,
+    );
+    const { read, twice, of } = ledger();
+    const startNext = async () => {
+      const proxy = await startProxy(t, database.url);
+      const service = await startService(t, proxy.url);
+      // Its statements are prepared, as in a process that has run for a while.
+      for (const one of await keepMany(survivor, 2))
+        assert.equal((await read(service.client, one))?.status, 200);
+      return { ...service, proxy };
+    };
+    let lost = 0;
+    let killable = await startNext();
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const kept = await keepMany(survivor, 12);
+      const answered = randomInt(0, 6);
+      await Promise.all(
+        kept.slice(kept.length - answered).map((one) => read(killable.client, one)),
+      );
+      const held = killable.proxy.drop();
+      const readers = [killable, killable].flatMap(({ client }) =>
+        kept.slice(0, kept.length - answered).map((one) => read(client, one)),
+      );
+      await held;
+      // A replica that is not killed gets requests too, while replies are in transit.
+      readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
+      await untilSql(
+        async () => (await usedUp(database.sql, kept)) >= answered + 3,
+        'more reads are committed than were answered',
+      );
+      await kill(killable);
+      await Promise.all(readers);
+
+      killable = await startNext();
+      for (const client of [killable.client, survivor])
+        await Promise.all(kept.map((one) => read(client, one)));
+      assert.deepEqual(twice(), []);
+      assert.equal(
+        await usedUp(database.sql, kept),
+        kept.length,
+        'whatever was not read before was read afterwards',
+      );
+      const lostNow = kept.filter((one) => of(one) === 0).length;
+      assert.ok(lostNow > 0, 'no answer was kept back');
+      lost += lostNow;
+    }
+    t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
+  },
+);
+
+test('process killed under load: every acknowledged secret opens', bounded, async (t) => {
+  const database = await createDatabase(t);
+  const acknowledged: Kept[] = [];
+  let killable = await startService(t, database.url);
+  for (let round = 0; round < 3; round += 1) {
+    const { client } = killable;
+    const before = acknowledged.length;
+    const load = store(client, acknowledged);
+    await until(() => acknowledged.length >= before + 200, 'two hundred acknowledged secrets');
+    await kill(killable);
+    await load.stop();
+    killable = await startService(t, database.url);
+    await assertAllOpen(killable.client, acknowledged);
+  }
+});
+
+/** 32 clients that store one secret after the other and record the acknowledged ones. */
+function store(client: SecretsClient, acknowledged: Kept[]) {
+  let goesOn = true;
+  const refused: Answer[] = [];
+  const one = async () => {
+    while (goesOn) {
+      texts += 1;
+      const text = `marked-text-${texts}`;
+      const answer = await client.encrypt({ password: text }).catch(() => null);
+      if (answer?.status === 201) acknowledged.push({ ...answer.json, text });
+      // The process is gone.
+      else if (!answer) return;
+      else {
+        refused.push(answer);
+        // Like clients that obey Retry-After, only sooner.
+        await sleep(20);
+      }
+    }
+  };
+  const clients = Promise.all(Array.from({ length: 32 }, one));
+  return {
+    refused,
+    async stop() {
+      goesOn = false;
+      await clients;
+    },
+  };
+}
+
+/** In batches: one process does not accept any number of connections. */
+async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Promise<void> {
+  for (let at = 0; at < kept.length; at += 100) {
+    const texts = await Promise.all(
+      kept
+        .slice(at, at + 100)
+        .map(async ({ id, secret }) => (await client.decrypt(id, secret)).json.password),
+    );
+    assert.deepEqual(
+      texts,
+      kept.slice(at, at + 100).map(({ text }) => text),
+    );
+  }
+}
+
+/** A service that reconnects after its PostgreSQL was killed. */
+async function startOnDoomed(t: TestContext) {
+  const killable = await startKillablePostgres(t);
+  const proxy = await startProxy(t, killable.proxyUrl);
+  const { url } = await startGatehouse(t, ['secrets'], proxy.url);
+  return {
+    ...killable,
+    proxy,
+    client: secretsClient(url.secrets),
+    async restart() {
+      await killable.restart();
+      while ((await ask('GET', `${url.secrets}/readyz`)).status !== 200);
+    },
+  };
+}
+
+test('PostgreSQL killed at any moment: no read is returned twice', bounded, async (t) => {
+  const { proxy, client, query, kill, restart } = await startOnDoomed(t);
+  const { read, total, twice, of } = ledger();
+  for (const moment of ['kept', 'any', 'kept', 'any', 'any', 'any'] as const) {
+    const kept = await keepMany(client, 40);
+    if (moment === 'kept') await Promise.all(kept.slice(35).map((one) => read(client, one)));
+    const before = total();
+    const held =
+      moment === 'kept'
+        ? proxy.drop()
+        : until(() => total() > before + randomInt(1, 20), 'the first answers');
+    const readers = [1, 2].flatMap(() =>
+      (moment === 'kept' ? kept.slice(0, 35) : kept).map((one) => read(client, one)),
+    );
+    await held;
+    if (moment === 'kept') {
+      await query((sql) =>
+        untilSql(
+          async () => (await usedUp(sql, kept)) > 5,
+          'more reads are committed than were answered',
+        ),
+      );
+    }
+    await kill();
+    for (const answer of await Promise.all(readers)) {
+      assert.ok(answer && [200, 404, 503].includes(answer.status), answer?.text);
+    }
+    await restart();
+    await Promise.all(kept.map((one) => read(client, one)));
+    assert.deepEqual(twice(), []);
+    assert.equal(await query((sql) => usedUp(sql, kept)), kept.length);
+    if (moment === 'kept')
+      assert.ok(
+        kept.some((one) => of(one) === 0),
+        'no answer was kept back',
+      );
+  }
+});
+
+test('PostgreSQL killed under load: every acknowledged secret opens', bounded, async (t) => {
+  const { client, kill, restart } = await startOnDoomed(t);
+  const acknowledged: Kept[] = [];
+  const load = store(client, acknowledged);
+  for (let round = 0; round < 3; round += 1) {
+    const before = acknowledged.length;
+    await until(() => acknowledged.length >= before + 200, 'two hundred acknowledged secrets');
+    await kill();
+    await restart();
+  }
+  await load.stop();
+  for (const { status, json } of load.refused)
+    assert.deepEqual([status, json.error.code], [503, 'unavailable']);
+  assert.ok(load.refused.length > 0, 'it was killed under load');
+  await assertAllOpen(client, acknowledged);
+});

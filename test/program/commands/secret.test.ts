@@ -1,0 +1,336 @@
+/** `secret put`, `status` and `delete`: input, output and errors. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { assertRefused, runCommand } from '../../support/commands.ts';
+import { createDatabase } from '../../support/database.ts';
+import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
+import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
+
+const file = await createDatabase();
+const [plain, sharing] = await Promise.all(
+  [{}, { SHARE_PAGES: 'on' }].map((more) => startGatehouse({ after }, ['secrets'], file.url, more)),
+);
+const url = plain?.url.secrets ?? assert.fail();
+const sharingUrl = sharing?.url.secrets ?? assert.fail();
+const client = secretsClient(url);
+const UNKNOWN = '00000000-0000-4000-8000-000000000000';
+
+const run = (
+  words: readonly string[],
+  input: string | Buffer = '',
+  more: Readonly<Record<string, string>> = {},
+) => runCommand(['secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN, ...more }, input);
+
+const count = async () => Number((await file.sql`select count(*) from secrets.secrets`)[0]?.count);
+
+async function put(input: string | Buffer, ...options: readonly string[]) {
+  const { code, stdout, stderr } = await run(['put', ...options], input);
+  assert.equal(code, 0, stderr);
+  const [, id = '', secret = ''] = /^([0-9a-f-]{36})\n([A-Za-z0-9_-]{43})\n$/.exec(stdout) ?? [];
+  assert.notEqual(id, '', stdout);
+  return { id, secret };
+}
+
+test('put: id and key on standard output, the expiry on standard error', async () => {
+  const { code, stdout, stderr } = await run(['put'], 'hunter2\n');
+  assert.equal(code, 0, stderr);
+  const [id = '', secret = '', ...rest] = stdout.split('\n');
+  assert.deepEqual(rest, ['']);
+  assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
+  const until = (await client.receipt(id)).json.expires_at;
+  assert.equal(stderr, `Stored until ${until}. Id and key (shown only once):\n`);
+});
+
+test('put: prints a link if the service has share pages', async () => {
+  for (const GATEHOUSE_URL of [sharingUrl, `${sharingUrl}/`]) {
+    const { code, stdout, stderr } = await run(['put'], 'hunter2\n', { GATEHOUSE_URL });
+    assert.equal(code, 0, stderr);
+    const link = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{48})\n$/;
+    const [, id = '', secret = '', key = ''] = link.exec(stdout) ?? [];
+    assert.equal(stdout, `${sharingUrl}/s/${id}#${secret}.${key}\n`);
+    const receipt = new RegExp(
+      `^Receipt, for you alone: ${sharingUrl}/r/${id}#[A-Za-z0-9_-]{43}\\n$`,
+      'm',
+    );
+    assert.match(stderr, /^Stored until \S+Z\. Link \(shown only once\):\n/);
+    assert.match(stderr, receipt);
+    const { password } = (await client.decrypt(id, secret)).json;
+    assert.ok(!password.includes('hunter2'), 'the service does not see the text');
+    assert.equal(plainOpen(plainKeys(key, '').content, password).bytes.toString('utf8'), 'hunter2');
+  }
+});
+
+test('put: no expiry in the note of a secret that never expires', async (t) => {
+  const { url: there } = await startGatehouse(t, ['secrets'], file.url, { SECRET_TTL: '0' });
+  const { stderr } = await run(['put'], 'never expires', { GATEHOUSE_URL: there.secrets });
+  assert.equal(stderr, 'Stored. Id and key (shown only once):\n');
+});
+
+const INPUTS: ReadonlyArray<readonly [what: string, input: string, stored: string]> = [
+  ['a newline at the end', 'text\n', 'text'],
+  ['the newline of another system', 'text\r\n', 'text'],
+  ['two newlines at the end', 'text\n\n', 'text\n'],
+  ['several lines', 'one\ntwo\n\nthree\n', 'one\ntwo\n\nthree'],
+  ['several lines of another system', 'one\r\ntwo\r\n', 'one\r\ntwo'],
+  ['a newline and spaces before it, no newline behind it', '\n text ', '\n text '],
+  ['letters of the whole world', 'пароль 密码 🔑 e\u0301', 'пароль 密码 🔑 e\u0301'],
+  [
+    'characters that are not for reading',
+    'a\u0000b\u001b[31m\ufeff\u2028',
+    'a\u0000b\u001b[31m\ufeff\u2028',
+  ],
+  ['a byte order mark before it', '\ufefftext', '\ufefftext'],
+  ['all the bytes there may be', `${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
+];
+
+test('put: stores the input without one trailing newline', async () => {
+  for (const [what, input, stored] of INPUTS) {
+    const { id, secret } = await put(input);
+    assert.ok((await client.decrypt(id, secret)).json.password === stored, what);
+  }
+});
+
+const BAD_INPUTS: ReadonlyArray<
+  readonly [what: string, input: string | Buffer, code: number, said: RegExp]
+> = [
+  ['nothing', '', 2, /secret put: no secret on standard input/],
+  ['the newline of another system alone', '\r\n', 2, /no secret on standard input/],
+  ['no UTF-8 text', Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
+  [
+    'UTF-8 that breaks off',
+    Buffer.from('text ü').subarray(0, -1),
+    2,
+    /standard input is not UTF-8 text/,
+  ],
+  ['a byte too many', 'x'.repeat(64_513), 2, /must have at most 64512 bytes/],
+  [
+    'a byte too many in a letter of two',
+    `${'x'.repeat(64_511)}ü`,
+    2,
+    /must have at most 64512 bytes/,
+  ],
+  ['more than a request may hold', 'x'.repeat(200_000), 1, /too large/],
+  ['what becomes too long as JSON', '"'.repeat(32_768), 1, /too large/],
+];
+
+test('put: invalid input is an error, and nothing is stored', async () => {
+  const before = await count();
+  for (const [, input, code, said] of BAD_INPUTS)
+    assertRefused(await run(['put'], input), code, said);
+  assert.equal(await count(), before);
+});
+
+test('put: --expires-in accepts seconds, or a number with s, m, h or d', async () => {
+  for (const [given, seconds] of [
+    ['90', 90],
+    ['45s', 45],
+    ['30m', 1_800],
+    ['12h', 43_200],
+    ['30d', 2_592_000],
+  ] as const) {
+    const { id } = await put('x', '--expires-in', given);
+    const { created_at, expires_at } = (await client.receipt(id)).json;
+    // The expiry is computed just before the row is written.
+    const lives = Date.parse(expires_at) - Date.parse(created_at);
+    assert.ok(lives <= seconds * 1_000 && lives > (seconds - 30) * 1_000, `${given}: ${lives} ms`);
+  }
+});
+
+test('put: --max-reads limits the reads', async () => {
+  const { id, secret } = await put('x', '--max-reads', '2', '--expires-in=1h');
+  assert.deepEqual(
+    [
+      await client.decrypt(id, secret),
+      await client.decrypt(id, secret),
+      await client.decrypt(id, secret),
+    ].map(({ status }) => status),
+    [200, 200, 404],
+  );
+});
+
+const FORM =
+  /secret put: --expires-in must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w\. See: [^\n]*\n$/;
+const WHOLE =
+  /secret put: --max-reads must be a whole number\. See: gatehouse secret put --help\n$/;
+
+test('put: exit 2 for invalid limits, and nothing is stored', async () => {
+  const before = await count();
+  for (const value of ['', 'soon', '1.5h', '1H', '1h30m', '12345678901']) {
+    assertRefused(await run(['put', '--expires-in', value], 'x'), 2, FORM);
+  }
+  for (const value of ['', '1e3'])
+    assertRefused(await run(['put', '--max-reads', value], 'x'), 2, WHOLE);
+  for (const value of ['0h', '31d', '36500d']) {
+    assertRefused(
+      await run(['put', '--expires-in', value], 'x'),
+      2,
+      /secret put: expires-in must be a whole number from 1 to 2592000/,
+    );
+  }
+  for (const value of ['0', '1001']) {
+    assertRefused(
+      await run(['put', '--max-reads', value], 'x'),
+      2,
+      /secret put: max-reads must be a whole number from 1 to 1000/,
+    );
+  }
+  assertRefused(
+    await run(['put', '--max-reads', '0', '--expires-in', '0'], 'x'),
+    2,
+    /expires-in [^;]*; max-reads /,
+  );
+  assertRefused(
+    await run(['put', '--expires-in'], 'x'),
+    2,
+    /Option '--expires-in <value>' argument missing/,
+  );
+  assertRefused(
+    await run(['put', '--max-reads', '-1'], 'x'),
+    2,
+    /Option '--max-reads' argument is ambiguous/,
+  );
+  assertRefused(await run(['put', '--max-reads=-1'], 'x'), 2, WHOLE);
+  assert.equal(await count(), before);
+});
+
+test('put: --passphrase reads the first line; the rest is the secret', async () => {
+  for (const newline of ['\n', '\r\n']) {
+    const { id, secret } = await put(`five words${newline}one\ntwo\n`, '--passphrase');
+    assert.equal((await client.decrypt(id, secret)).json.error.code, 'passphrase_needed');
+    assert.equal((await client.decrypt(id, secret, 'five words')).json.password, 'one\ntwo');
+  }
+});
+
+test('put: exit 2 for an invalid passphrase or without a secret', async () => {
+  const before = await count();
+  assertRefused(
+    await run(['put', '--passphrase'], '\nsecret'),
+    2,
+    /secret put: passphrase must have at least 4 characters/,
+  );
+  assertRefused(
+    await run(['put', '--passphrase'], 'abc\nsecret'),
+    2,
+    /secret put: passphrase must have at least 4 characters/,
+  );
+  assertRefused(
+    await run(['put', '--passphrase'], `${'x'.repeat(1_025)}\nsecret`),
+    2,
+    /secret put: passphrase must have at most 1024 characters/,
+  );
+  for (const input of ['five words', 'five words\n\n']) {
+    assertRefused(await run(['put', '--passphrase'], input), 2, /no secret on standard input/);
+  }
+  assertRefused(
+    await run(['put', '--passphrase', 'five words'], 'secret'),
+    2,
+    /secret put: Unexpected argument 'five words'/,
+  );
+  assert.equal(await count(), before);
+});
+
+test('status: the receipt as a table or as JSON', async () => {
+  const { id, secret } = await put('x', '--max-reads', '3');
+  await client.decrypt(id, secret);
+  const { json: receipt } = await client.receipt(id);
+  for (const given of [id, id.toUpperCase()]) {
+    const { code, stdout, stderr } = await run(['status', given, '--json']);
+    assert.deepEqual([code, stderr, JSON.parse(stdout)], [0, '', receipt]);
+  }
+  const { code, stdout, stderr } = await run(['status', id]);
+  assert.deepEqual([code, stderr], [0, '']);
+  const lines = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => line.split(/ {2,}/));
+  assert.deepEqual(
+    lines,
+    Object.entries(receipt).map(([name, value]) => [name.replaceAll('_', ' '), String(value)]),
+  );
+  assert.match((await run(['status', (await client.keep('x')).id])).stdout, /^max reads +–$/m);
+});
+
+test('delete: idempotent, with a note on standard error', async () => {
+  const { id, secret } = await put('x');
+  for (const given of [id, id.toUpperCase()]) {
+    assert.deepEqual(await run(['delete', given]), {
+      code: 0,
+      signal: null,
+      stdout: '',
+      stderr: `Deleted secret ${given}.\n`,
+    });
+  }
+  assert.equal((await client.decrypt(id, secret)).status, 404);
+  assert.match((await run(['status', id])).stdout, /^status +deleted$/m);
+});
+
+test('status and delete: exit 1 for an unknown or ended secret', async () => {
+  assertRefused(
+    await run(['status', UNKNOWN]),
+    1,
+    /There is no such secret, or its receipt is no longer kept/,
+  );
+  assertRefused(
+    await run(['delete', UNKNOWN]),
+    1,
+    /Nothing to delete: the secret does not exist, was already read, or has expired\. See its receipt/,
+  );
+  const { id, secret } = await put('x', '--max-reads', '1');
+  await client.decrypt(id, secret);
+  assertRefused(await run(['delete', id]), 1, /Nothing to delete/);
+});
+
+const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
+  [
+    [],
+    /"secret" needs a subcommand: put, get, status, delete, keys, token create, token list, token rotate, token revoke\. See: /,
+  ],
+  [['put', 'hunter2'], /secret put: Unexpected argument 'hunter2'/],
+  [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
+  [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
+  [['status'], /secret status takes ID/],
+  [['status', UNKNOWN, UNKNOWN], /secret status takes ID/],
+  [
+    ['status', 'not-an-id'],
+    /secret status: ID must be a UUID: secret put prints it, and a link has it after \/s\//,
+  ],
+  [['status', `${UNKNOWN}/../options`], /secret status: ID must be a UUID/],
+  [['delete', `${sharingUrl}/s/${UNKNOWN}`], /secret delete: ID must be a UUID/],
+  [['delete', UNKNOWN, '--force'], /secret delete: Unknown option '--force'/],
+];
+
+test('invalid arguments: one line and exit 2, before anything is sent', async () => {
+  for (const [words, said] of MISUSES) {
+    assertRefused(await run(words, 'x', { GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, said);
+  }
+});
+
+const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
+  put: [
+    /^Usage: gatehouse secret put \[OPTION…\]\n/,
+    /^ {2}--expires-in TIME +when it expires: seconds, or such as 30s, 15m, 12h, 7d or 1w$/m,
+    /^ {2}--max-reads N +\S/m,
+    /^ {2}--passphrase +\S/m,
+  ],
+  get: [
+    /^Usage: gatehouse secret get \[LINK\|ID\] \[OPTION…\]\n/,
+    /reads its link or its key from standard input/,
+  ],
+  status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
+  delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
+  keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],
+};
+
+test('--help: describes each command and its options without any settings', async () => {
+  for (const [command, said] of Object.entries(HELPED)) {
+    const { code, stdout, stderr } = await runCommand(['secret', command, '--help'], {});
+    assert.deepEqual([code, stderr], [0, ''], command);
+    for (const one of [...said, /^ {2}--help +\S/m]) assert.match(stdout, one);
+  }
+  const { stdout } = await runCommand(['secret', '--help'], {});
+  assert.deepEqual(
+    [...stdout.matchAll(/^ {2}secret (?!token)(\S+)/gm)].map(([, name]) => name),
+    Object.keys(HELPED),
+  );
+});

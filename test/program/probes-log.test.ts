@@ -1,0 +1,68 @@
+/**
+ * Load balancers and supervisors probe every few seconds: the log has the changes, not the
+ * requests.
+ */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
+
+const requestsOf = ({ log }: Gatehouse) =>
+  log()
+    .filter(({ message }) => message === 'request')
+    .map(({ level, route, status }) => `${level} ${route} ${status}`);
+
+for (const [settings, expected] of [
+  [{ LOG_PROBES: undefined }, []],
+  [
+    { LOG_PROBES: undefined, LOG_LEVEL: 'debug' },
+    ['debug GET /livez 200', 'debug GET /readyz 200'],
+  ],
+  [{ LOG_PROBES: 'on' }, ['info GET /livez 200', 'info GET /readyz 200']],
+] as const) {
+  test(`probes in the log with ${JSON.stringify(settings)}`, async (t) => {
+    const plain = { WEBHOOK_VARIANT: 'plain', ...settings };
+    const gatehouse = await startGatehouse(t, ['webhook'], undefined, plain);
+    for (const path of ['/livez', '/readyz', '/none'])
+      await ask('GET', gatehouse.url.webhook + path);
+    await gatehouse.stop();
+    assert.deepEqual(requestsOf(gatehouse), [...expected, 'info (none) 404']);
+  });
+}
+
+test('failed probes while a service starts are not in the log', async (t) => {
+  const away = 'postgres://postgres@127.0.0.1:1/none';
+  const gatehouse = await startGatehouse(
+    t,
+    ['secrets'],
+    away,
+    { LOG_PROBES: undefined },
+    'listening',
+  );
+  assert.equal((await ask('GET', `${gatehouse.url.secrets}/readyz`)).status, 503);
+  await gatehouse.stop();
+  assert.deepEqual(requestsOf(gatehouse), []);
+});
+
+test('the log has one line when a service is no longer ready, and one when it is ready again', async (t) => {
+  const { sql, url } = await createDatabase(t);
+  const gatehouse = await startGatehouse(t, ['secrets'], url, { LOG_PROBES: undefined });
+  const probe = async () => (await ask('GET', `${gatehouse.url.secrets}/readyz`)).status;
+  const probes = async () => [await probe(), await probe(), await probe()];
+  assert.deepEqual(await probes(), [200, 200, 200]);
+  await sql`alter table secrets.migrations rename to away`;
+  assert.deepEqual(await probes(), [503, 503, 503]);
+  await sql`alter table secrets.away rename to migrations`;
+  assert.deepEqual(await probes(), [200, 200, 200]);
+  await gatehouse.stop();
+  const changes = gatehouse
+    .log()
+    .filter(({ message }) => /^(request|not ready|ready again)$/.test(String(message)));
+  assert.deepEqual(
+    changes.map(({ level, message, problem }) => [level, message, problem]),
+    [
+      ['warn', 'not ready', 'the schema is not current: run "gatehouse migrate"'],
+      ['info', 'ready again', undefined],
+    ],
+  );
+});

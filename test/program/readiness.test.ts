@@ -1,0 +1,102 @@
+/**
+ * A service is ready only if requests can read and write, and the probe says which of these fails.
+ */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { createEmptyDatabase } from '../support/database.ts';
+import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
+import { SERVICES } from '../support/settings.ts';
+import { untilSql } from '../support/connections.ts';
+
+const UNREADY = { identity: 500, secrets: 503, webhook: 503 } as const;
+type Database = Awaited<ReturnType<typeof createEmptyDatabase>>;
+
+/** Ends the connections of the services: a changed default applies to new ones. */
+const endConnections = ({ sql }: Database) =>
+  sql`select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and application_name like 'gatehouse-%'`;
+const nameOf = ({ url }: Database) => new URL(url).pathname.slice(1);
+
+async function assertUnready({ url, log }: Gatehouse, problem: RegExp): Promise<void> {
+  for (const service of SERVICES) {
+    const probe = () => ask('GET', `${url[service]}/readyz`);
+    await untilSql(async () => problem.test((await probe()).text), `${service} says ${problem}`);
+    const start = performance.now();
+    // Shared checks, and checks one after the other.
+    for (const { status } of [...(await Promise.all([probe(), probe(), probe()])), await probe()])
+      assert.equal(status, UNREADY[service]);
+    assert.ok(performance.now() - start < 5_000);
+    assert.ok(
+      log().some(
+        (line) =>
+          line.service === service &&
+          line.message === 'not ready' &&
+          problem.test(String(line.problem)) &&
+          String(line.error).includes('SQLSTATE'),
+      ),
+    );
+  }
+}
+
+async function untilReady({ url }: Gatehouse): Promise<void> {
+  for (const service of SERVICES)
+    await untilSql(
+      async () => (await ask('GET', `${url[service]}/readyz`)).status === 200,
+      `${service} is ready`,
+    );
+}
+
+async function start(t: TestContext): Promise<[Database, Gatehouse]> {
+  const database = await createEmptyDatabase(t);
+  const gatehouse = await startGatehouse(t, SERVICES, database.url);
+  await untilReady(gatehouse);
+  return [database, gatehouse];
+}
+
+test('on a read-only database, as on a standby, a service is not ready', async (t) => {
+  const [database, gatehouse] = await start(t);
+  const { sql } = database;
+  await sql`alter database ${sql(nameOf(database))} set default_transaction_read_only = on`;
+  await endConnections(database);
+  await assertUnready(gatehouse, /the database can be read but not written/);
+  await sql`set default_transaction_read_only = off`;
+  await sql`alter database ${sql(nameOf(database))} reset default_transaction_read_only`;
+  await untilReady(gatehouse);
+});
+
+test('without disk space for new data, a service is not ready', async (t) => {
+  const [database, gatehouse] = await start(t);
+  const { sql } = database;
+  // Like a full disk for a statement that needs space. An update in place still succeeds.
+  await sql`alter database ${sql(nameOf(database))} set temp_file_limit = 0`;
+  await endConnections(database);
+  await assertUnready(gatehouse, /the database can be read but not written/);
+  await sql`alter database ${sql(nameOf(database))} reset temp_file_limit`;
+  await endConnections(database);
+  await untilReady(gatehouse);
+});
+
+test('without a connection left for requests, a service is not ready', async (t) => {
+  const database = await createEmptyDatabase(t);
+  const { sql } = database;
+  const url = new URL(database.url);
+  const role = `limited_${nameOf(database)}`;
+  await sql.unsafe(
+    `create role ${role} login password 'limited'; grant create, temporary on database ${nameOf(database)} to ${role}`,
+  );
+  url.username = role;
+  url.password = 'limited';
+  const gatehouse = await startGatehouse(t, SERVICES, url.href);
+  await untilReady(gatehouse);
+  // One for each probe, and none for requests.
+  await sql.unsafe(`alter role ${role} connection limit ${SERVICES.length}`);
+  await endConnections(database);
+  for (const service of SERVICES) {
+    for (let round = 0; round < 5; round += 1) {
+      const { status, text } = await ask('GET', `${gatehouse.url[service]}/readyz`);
+      assert.equal(status, UNREADY[service], text);
+    }
+  }
+  await sql.unsafe(`alter role ${role} connection limit -1`);
+  await untilReady(gatehouse);
+});

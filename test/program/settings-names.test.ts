@@ -1,0 +1,146 @@
+/** Unknown, removed and foreign variables. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ConfigurationError } from '../../src/settings.ts';
+import { runCommand } from '../support/commands.ts';
+import { variables } from '../support/gatehouse.ts';
+import { buildProgram, runProgram } from '../support/process.ts';
+import { readConfig, SERVICES } from '../support/settings.ts';
+
+const program = buildProgram();
+const VALID = variables('postgres://user:word@localhost:5432/gatehouse');
+
+function problems(given: Readonly<Record<string, string>>): readonly string[] {
+  try {
+    readConfig(SERVICES, 'serve', { ...VALID, ...given });
+  } catch (error) {
+    assert.ok(error instanceof ConfigurationError);
+    return error.problems;
+  }
+  return [];
+}
+
+const SHARE_PAGE =
+  'SHARE_PAGE is not a variable of Gatehouse. Did you mean SHARE_PAGES? If not, remove it, or add it to IGNORE_VARIABLES.';
+const WORKERS = 'WORKERS was removed: run one process per container and add replicas.';
+const LIST_PAUSES = 'list the pauses between attempts in WEBHOOK_RETRY_SCHEDULE, such as';
+const MAX_ATTEMPTS = `WEBHOOK_MAX_ATTEMPTS was removed: ${LIST_PAUSES} 5s,30s,2m for four attempts.`;
+const BACKOFF = `WEBHOOK_BACKOFF_BASE_MS was removed: ${LIST_PAUSES} 500ms,1s,2s.`;
+
+for (const command of ['serve', 'serve identity', 'migrate', 'migrate webhook']) {
+  for (const [variable, value, problem] of [
+    ['SHARE_PAGE', 'on', SHARE_PAGE],
+    ['WORKERS', '2', WORKERS],
+    ['WEBHOOK_MAX_ATTEMPTS', '3', MAX_ATTEMPTS],
+  ] as const) {
+    test(`${command} exits with 78 and the remedy if ${variable} is set`, async (t) => {
+      const words = command.split(' ');
+      const given = { ...VALID, [variable]: value };
+      const isServe = words[0] === 'serve';
+      const finished = isServe
+        ? await runProgram(t, program, words, given)
+        : await runCommand(words, given);
+      assert.equal(finished.code, 78);
+      assert.equal(finished.stdout, '');
+      assert.equal(finished.stderr.trimEnd().split('\n').length, 1, finished.stderr);
+      assert.ok(finished.stderr.includes(problem), finished.stderr);
+    });
+  }
+}
+
+test('a removed variable is rejected with what to do instead, also as a file', () => {
+  for (const [variable, problem] of [
+    ['WORKERS', WORKERS],
+    ['WEBHOOK_MAX_ATTEMPTS', MAX_ATTEMPTS],
+    ['WEBHOOK_BACKOFF_BASE_MS', BACKOFF],
+  ] as const) {
+    const file = `${variable}_FILE`;
+    assert.deepEqual(problems({ [variable]: '1' }), [problem]);
+    assert.deepEqual(problems({ [file]: '/tmp/one' }), [problem.replace(variable, file)]);
+  }
+});
+
+const similar: ReadonlyArray<readonly [name: string, meant: string]> = [
+  ['SHARE_PAGE', 'SHARE_PAGES'],
+  ['SHARE_PAGE_FILE', 'SHARE_PAGES'],
+  ['DATABSE_URL', 'DATABASE_URL'],
+  ['TRUSTED_PROXYS', 'TRUSTED_PROXIES'],
+  ['IDENTITY_PROT', 'IDENTITY_PORT'],
+  ['SESSION_TLL', 'SESSION_TTL'],
+  ['SHUTDOWN_GRACES', 'SHUTDOWN_GRACE'],
+];
+
+for (const [name, meant] of similar) {
+  test(`${name} is rejected as a misspelled ${meant}`, () => {
+    const [problem, ...others] = problems({ [name]: 'on' });
+    assert.ok(
+      problem?.startsWith(`${name} is not a variable of Gatehouse. Did you mean ${meant}?`),
+      problem,
+    );
+    assert.deepEqual(others, []);
+  });
+}
+
+test('an unknown variable with one of the prefixes is rejected', () => {
+  const prefixes = [
+    'IDENTITY',
+    'SECRETS',
+    'SECRET',
+    'WEBHOOK',
+    'SESSION',
+    'PASSWORD',
+    'RECEIPT',
+    'AUDIT',
+  ];
+  for (const name of prefixes.map((prefix) => `${prefix}_OF_SOMEBODY_ELSE`)) {
+    assert.deepEqual(problems({ [name]: 'x' }), [
+      `${name} is not a variable of Gatehouse. Remove it, or add it to IGNORE_VARIABLES.`,
+    ]);
+  }
+});
+
+test('the value of an unknown variable is not printed', () => {
+  assert.ok(
+    !problems({ SERVER_SECRETS: 'marked', WEBHOOK_TOKENS: 'marked' }).join('\n').includes('marked'),
+  );
+});
+
+test('IGNORE_VARIABLES lists variables of other programs', () => {
+  const given = { WEBHOOK_COLOR: 'red', SHARE_PAGE: 'on' };
+  assert.deepEqual(problems({ ...given, IGNORE_VARIABLES: 'SHARE_PAGE, WEBHOOK_COLOR' }), []);
+  assert.equal(problems({ ...given, IGNORE_VARIABLES: 'WEBHOOK_COLOR' }).length, 1);
+});
+
+const foreign: ReadonlyArray<readonly [what: string, given: Readonly<Record<string, string>>]> = [
+  [
+    'SESSION_MANAGER, which desktops set',
+    { SESSION_MANAGER: 'local/host:@/tmp/.ICE-unix/1,unix/host:/tmp/.ICE-unix/1' },
+  ],
+  ['HOME and other short names', { HOME: '/root', HOSTS: 'a', HOSE: 'b', PORTS: '1', POST: '2' }],
+  ['an empty unknown variable', { SHARE_PAGE: '', WORKERS: '' }],
+  [
+    'the service links of Kubernetes',
+    {
+      IDENTITY_SERVICE_HOST: '10.0.0.1',
+      IDENTITY_SERVICE_PORT: '3000',
+      IDENTITY_SERVICE_PORT_HTTP: '3000',
+      IDENTITY_PORT_3000_TCP: 'tcp://10.0.0.1:3000',
+      IDENTITY_PORT_3000_TCP_ADDR: '10.0.0.1',
+      SECRETS_SERVICE_HOST: '10.0.0.2',
+      WEBHOOK_PORT_8000_TCP_PROTO: 'tcp',
+    },
+  ],
+];
+
+for (const [what, given] of foreign) {
+  test(`${what}: ignored`, () => assert.deepEqual(problems(given), []));
+}
+
+for (const service of SERVICES) {
+  const name = `${service.toUpperCase()}_PORT`;
+  test(`${name} is rejected with advice if Kubernetes sets it`, () => {
+    assert.deepEqual(problems({ [name]: 'tcp://10.0.0.1:3000' }), [
+      `${name} must be a port number, not a Kubernetes service link; set enableServiceLinks: false in the pod.`,
+    ]);
+  });
+}

@@ -1,0 +1,486 @@
+/** What the program makes of its environment: one typed object, or every problem at once. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import type { ServiceName } from '../../src/serve.ts';
+import { ConfigurationError } from '../../src/settings.ts';
+import { type Config, readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
+
+const LONG = 'a-long-random-text-0123456789-abcdefgh';
+const NEEDED = {
+  DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse',
+  SERVER_SECRET: LONG,
+  AUTH_TOKEN: LONG,
+};
+type Given = Readonly<Record<string, string | undefined>>;
+
+const read = (
+  given: Given,
+  services: readonly ServiceName[] = SERVICES,
+  purpose: 'serve' | 'administer' = 'serve',
+): Config => readConfig(services, purpose, { ...NEEDED, ...given });
+
+function problems(
+  given: Given,
+  services: readonly ServiceName[] = SERVICES,
+  purpose: 'serve' | 'administer' = 'serve',
+): readonly string[] {
+  try {
+    read(given, services, purpose);
+  } catch (error) {
+    assert.ok(error instanceof ConfigurationError);
+    return error.problems;
+  }
+  return [];
+}
+
+const place = mkdtempSync(join(tmpdir(), 'gatehouse-config-'));
+after(() => rmSync(place, { recursive: true, force: true }));
+
+function file(name: string, content: string | Buffer): string {
+  const path = join(place, name);
+  writeFileSync(path, content);
+  return path;
+}
+
+test('every optional variable has its documented default', () => {
+  const config = read({});
+  const places = [config.identity, config.secrets, config.webhook].map(
+    (one) => `${one?.host}:${one?.port}`,
+  );
+  assert.deepEqual(places, ['0.0.0.0:3000', '0.0.0.0:8080', '0.0.0.0:8000']);
+  const { LOG_LEVEL, metrics, MIGRATE, SHUTDOWN_GRACE, MAX_BODY_BYTES } = config;
+  assert.deepEqual(
+    { LOG_LEVEL, metrics, MIGRATE, SHUTDOWN_GRACE, MAX_BODY_BYTES },
+    { LOG_LEVEL: 'info', metrics: null, MIGRATE: true, SHUTDOWN_GRACE: 10, MAX_BODY_BYTES: 65_536 },
+  );
+  assert.deepEqual(config.identity?.admin, {
+    username: 'admin',
+    password: null,
+    email: 'admin@localhost',
+  });
+  assert.deepEqual(config.identity?.passwords, {
+    minLength: 8,
+    words: [],
+    cost: { logN: 15, r: 8, p: 3 },
+  });
+  assert.equal(config.identity?.sessionSeconds, 24 * 3_600);
+  assert.equal(config.identity?.idleSeconds, 0);
+  assert.equal(config.identity?.retentionSeconds, 30 * 24 * 3_600);
+  assert.equal(config.identity?.auditSeconds, 365 * 24 * 3_600);
+  assert.deepEqual(config.secrets?.limits, {
+    expires_in: { default: 7 * 24 * 3_600, max: 30 * 24 * 3_600 },
+    max_reads: { default: null, max: 1_000 },
+    password: { max_bytes: 64_512 },
+  });
+  assert.equal(config.secrets?.receiptSeconds, 30 * 24 * 3_600);
+  assert.equal(config.secrets?.sharePages, false);
+  assert.deepEqual(config.secrets?.previousSecrets, []);
+  assert.equal(config.webhook?.appName, 'gatehouse-webhook');
+  assert.deepEqual(config.warnings, []);
+});
+
+const numbers: ReadonlyArray<
+  readonly [name: string, least: number, most: number, read: (config: Config) => number | undefined]
+> = [
+  ['PORT', 0, 65_535, (config) => config.webhook?.port],
+  ['IDENTITY_PORT', 0, 65_535, (config) => config.identity?.port],
+  ['SECRETS_PORT', 0, 65_535, (config) => config.secrets?.port],
+  ['WEBHOOK_PORT', 0, 65_535, (config) => config.webhook?.port],
+  ['METRICS_PORT', 0, 65_535, (config) => config.metrics?.port],
+  ['MAX_BODY_BYTES', 1_024, 16_777_216, (config) => config.MAX_BODY_BYTES],
+  ['WEBHOOK_MAX_BODY_BYTES', 1_024, 26_214_400, (config) => config.webhook?.maxSignedBytes],
+  ['SHUTDOWN_GRACE', 0, 600, (config) => config.SHUTDOWN_GRACE],
+  ['PASSWORD_MIN_LENGTH', 8, 64, (config) => config.identity?.passwords.minLength],
+  ['PASSWORD_HASHES', 1, 64, (config) => config.PASSWORD_HASHES],
+  ['SESSION_TTL', 60, 31_622_400, (config) => config.identity?.sessionSeconds],
+  ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
+  ['AUDIT_RETENTION', 86_400, 316_224_000, (config) => config.identity?.auditSeconds],
+  ['SECRET_TTL_MAX', 1, 31_622_400, (config) => config.secrets?.limits.expires_in.max],
+  ['SECRETS_MAX_BODY_BYTES', 2_048, 1_048_576, (config) => config.secrets?.maxBodyBytes],
+  ['SECRET_READS_MAX', 1, 1_000, (config) => config.secrets?.limits.max_reads.max],
+  ['RECEIPT_RETENTION', 0, 316_224_000, (config) => config.secrets?.receiptSeconds],
+];
+
+for (const [name, least, most, value] of numbers) {
+  test(`${name} is a whole number from ${least} to ${most}`, () => {
+    for (const good of [least, most]) assert.equal(value(read({ [name]: String(good) })), good);
+    for (const bad of [
+      String(least - 1),
+      String(most + 1),
+      '1.5',
+      '1e3',
+      '0x400',
+      ' 4096',
+      '4096 ',
+      '+4096',
+      '٤٠٩٦',
+      'many',
+      '99999999999999999999',
+    ]) {
+      assert.deepEqual(
+        problems({ [name]: bad }),
+        [`${name} must be a whole number from ${least} to ${most}.`],
+        bad,
+      );
+    }
+  });
+}
+
+test('SESSION_IDLE_TTL is 0 or at least 300', () => {
+  for (const good of ['0', '300', '31622400'])
+    assert.equal(read({ SESSION_IDLE_TTL: good }).identity?.idleSeconds, Number(good));
+  for (const bad of [
+    '1',
+    '299',
+    '31622401',
+    '-1',
+    '-0',
+    '00',
+    '0.0',
+    '+300',
+    ' 300',
+    '3e2',
+    'off',
+    '٣٠٠',
+  ]) {
+    assert.deepEqual(
+      problems({ SESSION_IDLE_TTL: bad }),
+      ['SESSION_IDLE_TTL must be 0, or a whole number from 300 to 31622400.'],
+      bad,
+    );
+  }
+});
+
+const texts: ReadonlyArray<
+  readonly [name: string, good: readonly string[], bad: readonly string[], accepts: string]
+> = [
+  ['MIGRATE', ['on', 'off'], ['ON', 'yes', '0'], 'one of on, off'],
+  [
+    'LOG_LEVEL',
+    ['debug', 'info', 'warn', 'error', 'silent'],
+    ['INFO', 'trace', '3'],
+    'one of debug, info, warn, error, silent',
+  ],
+  ['WEBHOOK_VARIANT', ['extended', 'plain'], ['Plain', 'none'], 'one of extended, plain'],
+  [
+    'TRUSTED_PROXIES',
+    ['10.0.0.0/8', '::1', '10.0.0.0/8, 192.0.2.7,2001:db8::/32'],
+    ['10.0.0.0/33', 'proxy.example', '10.0.0', '::1/129', '10.0.0.0/8/8', '10.0.0.0/'],
+    'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
+  ],
+  [
+    'PASSWORD_SCRYPT',
+    ['ln=15,r=8,p=3', 'ln=4,r=8,p=1'],
+    [
+      'ln=15',
+      'ln=30,r=8,p=1',
+      'ln=0,r=8,p=1',
+      'ln=15,r=0,p=1',
+      'ln=15,r=8,p=0',
+      'N=32768,r=8,p=3',
+      'ln=15, r=8, p=3',
+    ],
+    'a cost such as ln=15,r=8,p=3 that needs at most 256 MiB',
+  ],
+  [
+    'AUTH_TOKEN',
+    [LONG, 'a/b+c='.repeat(6)],
+    [
+      'two words are not a token at all 123',
+      'naïve-token-0123456789-0123456789',
+      `${LONG},${LONG}`,
+    ],
+    'visible ASCII characters without spaces and commas',
+  ],
+  [
+    'WEBHOOK_TOKEN',
+    [LONG, 'a'.repeat(512)],
+    ['a'.repeat(513), 'a-token-with-a-slash/0123456789', 'a token with a space'],
+    'at most 512 characters of A-Z a-z 0-9 . _ ~ -',
+  ],
+];
+
+for (const [name, good, bad, accepts] of texts) {
+  test(`${name} accepts ${accepts}`, () => {
+    for (const value of good) assert.deepEqual(problems({ [name]: value }), [], value);
+    for (const value of bad)
+      assert.deepEqual(problems({ [name]: value }), [`${name} must be ${accepts}.`], value);
+  });
+}
+
+const SCHEDULE = '5s,30s,2m,10m,30m,1h,2h,4h,8h,12h,20h,24h';
+const SECONDS = [5, 30, 120, 600, 1_800, 3_600, 7_200, 14_400, 28_800, 43_200, 72_000, 86_400];
+const SCHEDULES: ReadonlyArray<
+  readonly [environment: Record<string, string>, pausesMs: readonly number[]]
+> = [
+  [{}, SECONDS.map((seconds) => seconds * 1_000)],
+  [{ WEBHOOK_RETRY_SCHEDULE: 'none' }, []],
+  [{ WEBHOOK_RETRY_SCHEDULE: '0s,7d, 1h' }, [0, 604_800_000, 3_600_000]],
+  [{ WEBHOOK_RETRY_SCHEDULE: '1ms,20ms,999999ms' }, [1, 20, 999_999]],
+];
+test('the retry schedule is a list of pauses, about three days together by default', () => {
+  for (const [environment, pausesMs] of SCHEDULES) {
+    assert.deepEqual(
+      read(environment).webhook?.delivery.pausesMs,
+      pausesMs,
+      JSON.stringify(environment),
+    );
+  }
+  const hours = SECONDS.reduce((sum, seconds) => sum + seconds, 0) / 3_600;
+  assert.ok(hours > 70 && hours < 74, String(hours));
+  const accepts = `WEBHOOK_RETRY_SCHEDULE must be none, or up to 99 pauses of at most 7d each, such as ${SCHEDULE}.`;
+  for (const bad of [
+    '5',
+    '5s,',
+    ',5s',
+    '5 s',
+    '-5s',
+    '1.5h',
+    '8d',
+    '169h',
+    '5S',
+    '5s;1m',
+    '1w',
+    '5 ms',
+    '5sm',
+    '5msms',
+    'None',
+    '٥s',
+    Array(100).fill('1s').join(),
+  ]) {
+    assert.deepEqual(problems({ WEBHOOK_RETRY_SCHEDULE: bad }), [accepts], bad);
+  }
+});
+
+test('INBOX_USERS requires TRUSTED_USER_HEADER, which requires TRUSTED_PROXIES', () => {
+  const header = { TRUSTED_USER_HEADER: 'X-User', TRUSTED_PROXIES: '10.0.0.1' };
+  assert.deepEqual(read({ ...header, INBOX_USERS: 'a, b,' }).webhook?.inboxUsers, {
+    header: 'X-User',
+    names: ['a', 'b'],
+  });
+  assert.equal(read(header).webhook?.inboxUsers, null);
+  const needed = 'INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.';
+  assert.deepEqual(problems({ INBOX_USERS: 'a' }), [needed]);
+  assert.match(
+    problems({ TRUSTED_USER_HEADER: 'X-User' }, ['webhook']).join(),
+    /^TRUSTED_USER_HEADER requires TRUSTED_PROXIES/,
+  );
+  assert.match(
+    problems({ ...header, TRUSTED_USER_HEADER: 'X User' }, ['webhook']).join(),
+    /must be the name of a header\.$/,
+  );
+});
+
+test('a server secret has no comma and no surrounding space', () => {
+  const accepts = 'SERVER_SECRET must be a text without commas, and without spaces around it.';
+  for (const value of [`${LONG},${LONG}`, ` ${LONG}`, `${LONG} `])
+    assert.deepEqual(problems({ SERVER_SECRET: value }), [accepts]);
+});
+
+test('PGTARGETSESSIONATTRS is rejected', () => {
+  assert.deepEqual(problems({ PGTARGETSESSIONATTRS: 'standby' }), [
+    'PGTARGETSESSIONATTRS must not be set: use target_session_attrs in DATABASE_URL.',
+  ]);
+});
+
+test('ADMIN_PASSWORD must have the minimum length', () => {
+  assert.deepEqual(problems({ ADMIN_PASSWORD: 'seven77' }), [
+    'ADMIN_PASSWORD must have at least 8 characters.',
+  ]);
+  assert.deepEqual(problems({ ADMIN_PASSWORD: 'eight888', PASSWORD_MIN_LENGTH: '9' }), [
+    'ADMIN_PASSWORD must have at least 9 characters.',
+  ]);
+  assert.equal(read({ ADMIN_PASSWORD: 'eight888' }).identity?.admin.password, 'eight888');
+});
+
+test('an invalid first administrator is reported with every problem, and a password never', () => {
+  const names =
+    'must not consist of names of the user or the service; choose several unrelated words';
+  assert.deepEqual(
+    problems({
+      ADMIN_USERNAME: ' root',
+      ADMIN_EMAIL: 'nowhere',
+      ADMIN_PASSWORD: 'Nowhere-2024',
+      PASSWORD_MIN_LENGTH: 'x',
+    }),
+    [
+      'PASSWORD_MIN_LENGTH must be a whole number from 8 to 64.',
+      'ADMIN_USERNAME must not begin or end with a space.',
+      'ADMIN_EMAIL must be an e-mail address, such as ada@example.org.',
+      `ADMIN_PASSWORD ${names}.`,
+    ],
+  );
+  assert.deepEqual(problems({ ADMIN_USERNAME: 'ro\u2800ot', ADMIN_PASSWORD: 'password1' }), [
+    'ADMIN_USERNAME must not contain invisible characters.',
+    'ADMIN_PASSWORD is among the most common passwords; choose another.',
+  ]);
+  assert.deepEqual(problems({ ADMIN_PASSWORD: 'acme rockets 1' }), []);
+  assert.deepEqual(
+    problems({ ADMIN_PASSWORD: 'acme rockets 1', PASSWORD_WORDS: 'rockets, Acme,' }),
+    [`ADMIN_PASSWORD ${names}.`],
+  );
+});
+
+test('a PASSWORD_SCRYPT below the minimum causes one warning', () => {
+  const warnings = (cost: string) => read({ PASSWORD_SCRYPT: cost }).warnings;
+  for (const cost of ['ln=4,r=8,p=1', 'ln=13,r=8,p=9', 'ln=12,r=8,p=20', 'ln=15,r=8,p=2']) {
+    assert.deepEqual(
+      warnings(cost),
+      [
+        'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.',
+      ],
+      cost,
+    );
+  }
+  for (const cost of [
+    'ln=13,r=8,p=10',
+    'ln=14,r=8,p=5',
+    'ln=15,r=8,p=3',
+    'ln=16,r=8,p=2',
+    'ln=17,r=8,p=1',
+  ])
+    assert.deepEqual(warnings(cost), [], cost);
+});
+
+test('all problems are reported together, each with its variable', () => {
+  const found = problems({
+    DATABASE_URL: 'mysql://localhost/x',
+    SERVER_SECRET: undefined,
+    AUTH_TOKEN: undefined,
+    LOG_LEVEL: 'loud',
+    PORT: 'x',
+    SECRET_TTL: '-1',
+  });
+  const named = found.map((problem) => problem.split(' ')[0]);
+  assert.deepEqual(
+    new Set(named),
+    new Set(['DATABASE_URL', 'SERVER_SECRET', 'AUTH_TOKEN', 'LOG_LEVEL', 'PORT', 'SECRET_TTL']),
+  );
+  assert.equal(found.length, named.length);
+});
+
+test('a problem does not hide that of a variable with the same prefix', () => {
+  const found = problems({
+    SERVER_SECRET: undefined,
+    SERVER_SECRET_PREVIOUS_FILE: join(place, 'nowhere'),
+  });
+  assert.ok(
+    found.some((problem) => problem.startsWith('SERVER_SECRET must be set')),
+    found.join('\n'),
+  );
+});
+
+test('every service without a database is reported', () => {
+  const found = problems({
+    DATABASE_URL: undefined,
+    IDENTITY_DATABASE_URL: NEEDED.DATABASE_URL,
+  }).join('\n');
+  assert.match(found, /SECRETS_DATABASE_URL/);
+  assert.match(found, /WEBHOOK_DATABASE_URL/);
+  assert.doesNotMatch(found, /IDENTITY_DATABASE_URL/);
+});
+
+test('a problem never contains the invalid value', () => {
+  const secret = 'marked secret value';
+  const everywhere = Object.fromEntries(Object.keys(VARIABLES).map((name) => [name, secret]));
+  const found = problems(everywhere);
+  assert.ok(found.length > 10);
+  assert.ok(!found.join('\n').includes('marked'));
+});
+
+test('an empty variable counts as unset', () => {
+  const empty = Object.fromEntries(Object.keys(VARIABLES).map((name) => [name, '']));
+  assert.deepEqual(read({ ...empty, ...NEEDED }), read({}));
+  assert.ok(
+    problems({ AUTH_TOKEN: '' }).some((problem) => problem.startsWith('AUTH_TOKEN must be set')),
+  );
+});
+
+for (const name of Object.keys(VARIABLES)) {
+  test(`${name}_FILE sets ${name}, and both together are rejected`, () => {
+    assert.deepEqual(
+      problems({ [name]: undefined, [`${name}_FILE`]: join(place, 'nowhere') }).filter((problem) =>
+        problem.startsWith(`${name}_FILE`),
+      ),
+      [`${name}_FILE names a file that cannot be read (ENOENT).`],
+    );
+    const both = problems({ [name]: 'anything', [`${name}_FILE`]: file('both', 'anything') });
+    assert.ok(
+      both.includes(`${name} and ${name}_FILE are both set; remove one of them.`),
+      both.join('\n'),
+    );
+  });
+}
+
+const contents: ReadonlyArray<readonly [content: string, value: string]> = [
+  [`${LONG}`, LONG],
+  [`${LONG}\n`, LONG],
+  [`${LONG}\r\n`, LONG],
+  [`${LONG}\n\n`, `${LONG}\n`],
+  [` ${LONG} \n`, ` ${LONG} `],
+];
+
+test('exactly one trailing newline of a file is removed', () => {
+  for (const [content, value] of contents) {
+    assert.equal(
+      read({ ADMIN_PASSWORD: undefined, ADMIN_PASSWORD_FILE: file('password', content) }).identity
+        ?.admin.password,
+      value,
+    );
+  }
+});
+
+test('an empty file counts as unset', () => {
+  for (const content of ['', '\n', '\r\n']) {
+    const found = problems({
+      SERVER_SECRET: undefined,
+      SERVER_SECRET_FILE: file('empty', content),
+    });
+    assert.ok(
+      found.length === 1 && found[0]?.startsWith('SERVER_SECRET must be set'),
+      found.join('\n'),
+    );
+  }
+});
+
+test('a directory instead of a file is reported', () => {
+  assert.ok(
+    problems({ AUTH_TOKEN: undefined, AUTH_TOKEN_FILE: place }).includes(
+      'AUTH_TOKEN_FILE names a file that cannot be read (EISDIR).',
+    ),
+  );
+});
+
+test('a file that is not UTF-8 is rejected', () => {
+  const bytes = Buffer.from(
+    'fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0',
+    'hex',
+  );
+  const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('bytes', bytes) });
+  assert.ok(
+    found.some((problem) => problem.startsWith('SERVER_SECRET')),
+    'random bytes were taken for text',
+  );
+});
+
+test('the earlier values of a secret are a list without empty entries', () => {
+  const one = `${LONG}-1`;
+  const two = `${LONG}-2`;
+  const list = `${one}, ${two} ,,three,`;
+  const { secrets, webhook } = read({
+    SERVER_SECRET_PREVIOUS: list,
+    AUTH_TOKEN_PREVIOUS: `${one}, ${two},`,
+    WEBHOOK_SECRET: LONG,
+    WEBHOOK_SECRET_PREVIOUS: list,
+  });
+  assert.deepEqual(secrets?.previousSecrets, [one, two, 'three']);
+  assert.deepEqual(secrets?.authTokens, [LONG, one, two]);
+  assert.deepEqual(webhook?.secrets, [LONG, one, two, 'three']);
+  const form = 'a comma-separated list, each visible ASCII characters without spaces and commas';
+  assert.deepEqual(problems({ AUTH_TOKEN_PREVIOUS: `${LONG},two words in one token` }), [
+    `AUTH_TOKEN_PREVIOUS must be ${form}.`,
+  ]);
+});

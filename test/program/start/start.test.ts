@@ -1,0 +1,324 @@
+/** `make start` itself, in a checkout of its own, with stand-ins for the three services. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer as createWebServer } from 'node:http';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { TestContext } from 'node:test';
+import { withConnection } from '../../../scripts/postgres.ts';
+import { bounded, until } from '../../support/until.ts';
+
+const repository = join(import.meta.dirname, '../../..');
+const checkout = mkdtempSync(join(tmpdir(), 'gatehouse-checkout-'));
+test.after(() => rmSync(checkout, { recursive: true, force: true }));
+cpSync(join(repository, 'scripts'), join(checkout, 'scripts'), { recursive: true });
+symlinkSync(join(repository, 'node_modules'), join(checkout, 'node_modules'));
+writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
+
+// It replies on the three ports, and prints the values and signals that it gets.
+const standIn = `
+import { createServer } from 'node:http';
+import { readFileSync, existsSync, writeFileSync } from 'node:fs';
+const say = (word, value) => console.log(JSON.stringify({ [word]: value }));
+process.on('SIGINT', () => say('signal', 'SIGINT'));
+let patience = Number(process.env.PATIENCE ?? 0);
+process.on('SIGTERM', () => { say('signal', 'SIGTERM'); if (patience-- === 0) process.exit(); });
+say('database', process.env.DATABASE_URL);
+for (const name of ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST']) {
+  say(name, process.env[name] ?? 'unset');
+}
+const first = process.env.FIRST_CREDENTIALS_DIR + '/admin-password';
+say('directory', process.env.FIRST_CREDENTIALS_DIR);
+if (process.env.ADMIN_PASSWORD) say('ADMIN_PASSWORD', process.env.ADMIN_PASSWORD);
+else if (!existsSync(first)) writeFileSync(first, 'a-generated-password');
+for (const name of ['SERVER_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN']) {
+  const file = process.env[name + '_FILE'];
+  say(name, process.env[name] ?? readFileSync(file, 'utf8').trim());
+}
+if (process.env.FAIL) { console.error('a port is taken'); process.exit(3); }
+for (const name of ['IDENTITY', 'SECRETS', 'WEBHOOK']) {
+  const server = createServer((request, response) => response.end('{}'));
+  server.listen(process.env[name + '_PORT'], '127.0.0.1');
+}
+`;
+mkdirSync(join(checkout, 'dist'));
+mkdirSync(join(checkout, 'src'));
+writeFileSync(join(checkout, 'dist/cli.js'), standIn);
+writeFileSync(join(checkout, 'src/cli.ts'), standIn);
+
+const [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT] = await freePorts(3);
+
+async function freePorts(count: number): Promise<string[]> {
+  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
+  await Promise.all(
+    servers.map((server) => new Promise((resolve) => server.once('listening', resolve))),
+  );
+  const ports = servers
+    .map((server) => server.address())
+    .map((at) => String(typeof at === 'object' ? at?.port : at));
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports;
+}
+
+interface Run {
+  output: () => string;
+  /** The values the stand-in printed under this name. */
+  said: (word: string) => string[];
+  shows: (text: string) => Promise<void>;
+  /** As Ctrl-C does: to the whole process group. */
+  press: (signal: NodeJS.Signals) => void;
+  kill: () => void;
+  ended: Promise<number | null>;
+}
+
+function start(t: TestContext, variables: Record<string, string> = {}, ...args: string[]): Run {
+  const env = { PATH: process.env.PATH, IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT, ...variables };
+  // Compiled, to save the time that tsx takes; --watch needs tsx itself.
+  const script = args.includes('--watch')
+    ? ['--import', 'tsx', 'scripts/start.ts']
+    : ['scripts/start.js'];
+  const child = spawn(process.execPath, [...script, ...args], {
+    cwd: checkout,
+    env,
+    detached: true,
+  });
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+  let text = '';
+  let over = false;
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (part: Buffer) => {
+      text += part.toString();
+    });
+  void ended.then(() => {
+    over = true;
+  });
+  t.after(() => child.kill('SIGKILL'));
+  return {
+    ended,
+    output: () => text,
+    said: (word) =>
+      [...text.matchAll(new RegExp(`^\\{"${word}":"(.*)"\\}$`, 'gm'))].map(
+        ([, value = '']) => value,
+      ),
+    shows: async (part) => {
+      await until(() => over || text.includes(part), `"${part}"`);
+      assert.ok(text.includes(part), `ended without "${part}":\n${text}`);
+    },
+    press: (signal) => process.kill(-(child.pid ?? assert.fail('it was started')), signal),
+    kill: () => child.kill('SIGKILL'),
+  };
+}
+
+const query = (url = '', text: string): Promise<unknown[]> =>
+  withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
+
+const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postmaster.pid'));
+const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
+const ready = 'Gatehouse is ready';
+
+test(
+  'a first start generates and prints everything, and Ctrl-C ends it in order',
+  bounded,
+  async (t) => {
+    const run = start(t);
+    await run.shows(ready);
+    await run.shows('"42"');
+    await query(run.said('database')[0], 'create table kept as select 42 as number');
+    for (const name of ['server-secret', 'auth-token', 'webhook-token']) {
+      assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
+      assert.deepEqual(
+        run.said(name.toUpperCase().replace('-', '_')),
+        [kept(name)],
+        'the services get the printed values',
+      );
+    }
+    assert.match(kept('server-secret'), /^[\w-]{43}$/);
+    assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
+    const shown = run.output().slice(run.output().indexOf(ready));
+    assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
+    assert.match(
+      shown,
+      /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another:\n +DATABASE_URL_FILE=\.data\/database-url node dist\/cli\.js user password admin\n/,
+    );
+    assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
+    assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
+
+    run.press('SIGINT');
+    assert.equal(await run.ended, 0);
+    assert.deepEqual(
+      run.said('signal'),
+      ['SIGTERM'],
+      'the signal comes from make start, not from the terminal',
+    );
+    assert.equal(postgresRuns(), false);
+  },
+);
+
+test('a second start reuses everything, and a simultaneous one is rejected', bounded, async (t) => {
+  const before = kept('auth-token');
+  const run = start(t);
+  await run.shows(ready);
+  assert.deepEqual(run.said('AUTH_TOKEN'), [before]);
+  assert.deepEqual(await query(run.said('database')[0], 'select number from kept'), [
+    { number: 42 },
+  ]);
+
+  const third = start(t);
+  assert.equal(await third.ended, 1);
+  assert.match(third.output(), /^Another "make start" is running in this directory .*\n$/);
+  run.press('SIGTERM');
+  assert.equal(await run.ended, 0);
+});
+
+test('a kill leaves no process behind', bounded, async (t) => {
+  const run = start(t);
+  await run.shows(ready);
+  run.kill();
+  // Its output is closed when the last process that could write to it has ended.
+  await run.ended;
+  await until(() => !postgresRuns());
+  assert.deepEqual(run.said('signal'), ['SIGTERM']);
+});
+
+test('it ends when PostgreSQL ends', bounded, async (t) => {
+  const run = start(t);
+  await run.shows(ready);
+  process.kill(Number(kept('postgres/data/postmaster.pid').split('\n')[0]), 'SIGKILL');
+  assert.equal(await run.ended, 1);
+  assert.match(
+    run.output(),
+    /PostgreSQL has ended. The end of its log:\n.*ready to accept connections/s,
+  );
+  assert.deepEqual(run.said('signal'), ['SIGTERM']);
+});
+
+test('a second signal is forwarded, unless it duplicates the first', bounded, async (t) => {
+  const run = start(t, { PATIENCE: '1' });
+  await run.shows(ready);
+  // A terminal and a program in between may both deliver one Ctrl-C.
+  run.press('SIGINT');
+  run.press('SIGTERM');
+  await until(() => run.said('signal').length === 1);
+  await sleep(300);
+  assert.deepEqual(run.said('signal'), ['SIGTERM']);
+  run.press('SIGINT');
+  assert.equal(await run.ended, 0);
+  assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
+});
+
+test(
+  'services that fail to start decide the last message and the exit status',
+  bounded,
+  async (t) => {
+    const run = start(t, { FAIL: 'yes' });
+    assert.equal(await run.ended, 3);
+    assert.match(run.output(), /a port is taken\n$/);
+    assert.ok(!run.output().includes(ready));
+    assert.equal(postgresRuns(), false);
+  },
+);
+
+test('replies of another program on the same ports are ignored', bounded, async (t) => {
+  for (const port of [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT]) {
+    const other = createWebServer((_, response) => response.end());
+    await new Promise<void>((resolve) => other.listen(Number(port), '127.0.0.1', resolve));
+    t.after(() => other.close());
+  }
+  const run = start(t, { FAIL: 'yes' });
+  assert.equal(await run.ended, 3);
+  assert.ok(!run.output().includes(ready));
+});
+
+test(
+  'given values are forwarded and not printed, and no database is started',
+  bounded,
+  async (t) => {
+    const run = start(t, {
+      DATABASE_URL: 'postgres://elsewhere/',
+      AUTH_TOKEN: 'given-token',
+      ADMIN_PASSWORD: '',
+      WEBHOOK_TOKEN: 'given-webhook',
+    });
+    await run.shows(ready);
+    assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
+    assert.deepEqual(run.said('AUTH_TOKEN'), ['given-token']);
+    assert.match(
+      run.output(),
+      /first password a-generated-password\n/,
+      'an empty variable counts as unset',
+    );
+    assert.equal(postgresRuns(), false);
+    const shown = run.output().slice(run.output().indexOf(ready));
+    assert.ok(!shown.includes('given-'));
+    assert.match(shown, /bearer token from AUTH_TOKEN\n/);
+    run.press('SIGINT');
+    assert.equal(await run.ended, 0);
+  },
+);
+
+test('with --watch the services restart from source after every change', bounded, async (t) => {
+  const run = start(t, {}, '--watch');
+  await run.shows(ready);
+  writeFileSync(join(checkout, 'src/cli.ts'), `console.log('changed');\n${standIn}`);
+  await run.shows('changed');
+  await until(() => run.said('WEBHOOK_TOKEN').length === 2);
+  run.press('SIGINT');
+  assert.equal(await run.ended, 0);
+  assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
+  assert.equal(postgresRuns(), false);
+});
+
+test('Ctrl-C ends it while PostgreSQL is being set up', bounded, async (t) => {
+  rmSync(join(checkout, '.data'), { recursive: true, force: true });
+  const run = start(t);
+  await until(() => existsSync(join(checkout, '.data/postgres.log')));
+  run.press('SIGINT');
+  assert.equal(await run.ended, 0, run.output());
+  assert.equal(run.output(), '', 'no service was started');
+  assert.equal(postgresRuns(), false);
+});
+
+test('an unwritable directory is reported in one line', bounded, async (t) => {
+  rmSync(join(checkout, '.data'), { recursive: true, force: true });
+  writeFileSync(join(checkout, '.data'), 'in the way');
+  for (const variables of [{}, { DATABASE_URL: 'postgres://elsewhere/' }]) {
+    const run = start(t, variables);
+    assert.equal(await run.ended, 1);
+    assert.match(run.output(), /^Cannot write \S*.data.*\. Make .* writable.*\n$/);
+  }
+});
+
+test(
+  'the services listen for this machine only, unless a variable says otherwise',
+  bounded,
+  async (t) => {
+    const hosts = (run: Run) =>
+      ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'].map((name) => run.said(name)[0]);
+    rmSync(join(checkout, '.data'), { recursive: true, force: true });
+    const first = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes' });
+    await first.ended;
+    assert.deepEqual(hosts(first), ['127.0.0.1', '127.0.0.1', '127.0.0.1']);
+    const told = start(t, {
+      DATABASE_URL: 'postgres://elsewhere/',
+      FAIL: 'yes',
+      IDENTITY_HOST: '0.0.0.0',
+      HOST: '::',
+    });
+    await told.ended;
+    assert.deepEqual(hosts(told), ['0.0.0.0', '127.0.0.1', 'unset']);
+  },
+);

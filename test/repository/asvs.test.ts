@@ -1,0 +1,102 @@
+/** docs/asvs.md: every requirement has a verdict, and its evidence exists. */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+
+const root = dirname(dirname(import.meta.dirname));
+const read = (name: string) => readFileSync(join(root, name), 'utf8');
+
+/**
+ * The requirements of Level 1 and 2 that apply. One that disappears from the document would be
+ * missed otherwise.
+ */
+const EXPECTED: Readonly<Record<string, string>> = {
+  1: `
+    1.2.4 2.2.1 3.3.1 3.5.1 4.1.1 6.1.1 6.2.1 6.2.2 6.2.3 6.2.4 6.2.5 6.2.8 6.3.1 6.3.2 6.4.1
+    7.2.2 7.2.3 7.2.4 7.4.1 7.4.2 8.1.1 8.2.1 8.2.2 8.3.1 11.3.2 11.4.1 14.2.1 15.3.1`,
+  2: `
+    1.3.6 2.3.3 2.4.1 3.3.3 4.1.3 4.2.1 6.1.2 6.2.9 6.2.11 6.2.12 6.3.3 6.5.1 6.5.2 6.5.5 7.1.1
+    7.1.2 7.3.1 7.3.2 7.4.3 7.4.5 7.5.1 7.5.2 8.2.3 11.1.2 11.2.2 11.3.3 11.4.2 11.5.1 12.3.1
+    13.2.1 13.2.2 13.3.1 13.4.4 13.4.5 14.3.2 15.1.3 15.2.2 15.3.3 15.3.4 15.3.5 15.3.6 16.2.1
+    16.2.5 16.3.1 16.3.2 16.3.3 16.4.1 16.4.2 16.5.1 16.5.2 16.5.3`,
+};
+
+interface Row {
+  readonly id: string;
+  readonly level: string;
+  readonly requirement: string;
+  readonly verdict: string;
+  readonly evidence: string;
+}
+
+const rows: readonly Row[] = read('docs/asvs.md')
+  .split('\n')
+  .filter((line) => /^\| \d/.test(line))
+  .map((line) => {
+    const cells = line.slice(1, -1).split('|');
+    const [id = '', level = '', requirement = '', verdict = '', evidence = '', ...others] =
+      cells.map((cell) => cell.trim());
+    assert.deepEqual(others, [], `a row with too many cells: ${line}`);
+    return { id, level, requirement, verdict, evidence };
+  });
+
+const filesOf = ({ evidence }: Row) =>
+  [...evidence.matchAll(/`((?:src|test|scripts|docs)\/[^`]+|[A-Z]+\.md)`/g)].map(
+    ([, name = '']) => name,
+  );
+
+test('every requirement is listed once, with a level and a sentence', () => {
+  const ids = rows.map(({ id }) => id);
+  assert.equal(new Set(ids).size, ids.length, 'a requirement is listed twice');
+  for (const { id, level, requirement } of rows) {
+    assert.match(id, /^\d+\.\d+\.\d+$/);
+    assert.match(level, /^[123]$/, id);
+    assert.match(requirement, /^[A-Z].*\.$/, id);
+  }
+});
+
+for (const [level, expected] of Object.entries(EXPECTED)) {
+  test(`no requirement of level ${level} is missing, and none is listed at another level`, () => {
+    const listed = rows.filter((row) => row.level === level).map(({ id }) => id);
+    assert.deepEqual(listed.sort(), expected.trim().split(/\s+/).sort());
+  });
+}
+
+test('every verdict is one of three, and has its evidence or its reason', () => {
+  for (const row of rows) {
+    const { id, verdict, evidence } = row;
+    assert.ok(['met', 'not met', 'not applicable'].includes(verdict), `${id}: "${verdict}"`);
+    if (verdict !== 'met') {
+      assert.ok(
+        evidence.replaceAll(/`[^`]*`/g, '').split(/\s+/).length >= 4,
+        `${id} has no reason`,
+      );
+      continue;
+    }
+    const isTest = (name: string) => name.endsWith('.test.ts');
+    const files = filesOf(row);
+    assert.ok(!files.every(isTest), `${id} names neither a source file nor a document`);
+    assert.ok(files.some(isTest), `${id} names no test`);
+  }
+});
+
+test('every file that the evidence names exists', () => {
+  for (const row of rows) {
+    for (const name of filesOf(row))
+      assert.ok(existsSync(join(root, name)), `${row.id} names ${name}`);
+  }
+});
+
+test('SECURITY.md lists the requirements that are not met, and no other', () => {
+  const text = read('SECURITY.md');
+  assert.match(text, /\]\(docs\/asvs\.md\)/);
+  const list = text.slice(text.indexOf('\n## ASVS shortfalls'));
+  const cells = list
+    .split('\n')
+    .filter((line) => /^\| \d/.test(line))
+    .map((line) => line.split('|')[1] ?? '');
+  const listed = cells.flatMap((cell) => cell.match(/\d+\.\d+\.\d+/g) ?? []);
+  const notMet = rows.filter(({ verdict }) => verdict === 'not met').map(({ id }) => id);
+  assert.deepEqual(listed.sort(), notMet.sort());
+});

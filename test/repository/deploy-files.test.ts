@@ -1,0 +1,419 @@
+/**
+ * compose.yaml, the systemd units and the Kubernetes manifests against the program, its image, and
+ * each other.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { configure, SERVICE_NAMES } from '../../src/serve.ts';
+import { runCommand } from '../support/commands.ts';
+import { createDatabase } from '../support/database.ts';
+import {
+  compose,
+  composeServices,
+  type Deployed,
+  KUBERNETES,
+  kubernetesWorkloads,
+  manifest,
+  ofKind,
+  only,
+  readDeployFile,
+  secretKeys,
+  systemdUnits,
+  unitOf,
+  unitValues,
+  workloads,
+} from '../support/deploy.ts';
+import { readDocument, rowsUnder } from '../support/documents.ts';
+import { buildProgram, root, startProgram } from '../support/process.ts';
+import { VARIABLES } from '../support/settings.ts';
+import { listAt, mapAt, readYaml, textAt, type Yaml } from '../support/yaml.ts';
+
+const database = await createDatabase();
+const DEPLOYED = [...composeServices(), ...systemdUnits(SERVICE_NAMES), ...kubernetesWorkloads()];
+const { version }: { version: string } = JSON.parse(
+  readFileSync(join(root, 'package.json'), 'utf8'),
+);
+const dockerfile = readFileSync(join(root, 'Dockerfile'), 'utf8');
+const POD = 'spec.template.spec';
+const CONTAINER = `${POD}.containers.0`;
+
+const place = mkdtempSync(join(tmpdir(), 'gatehouse-deploy-'));
+after(() => rmSync(place, { recursive: true, force: true }));
+const secrets = join(place, 'secrets');
+const createSecrets = () => execFileSync('sh', [join(root, 'deploy/compose/new-secrets'), secrets]);
+createSecrets();
+
+/** The environment with the secrets of this test. @param url of the database, if it is used */
+function environmentOf(
+  { environment, secrets: seen }: Deployed,
+  url: string | null,
+): Record<string, string> {
+  const own = mkdtempSync(join(place, 'one-'));
+  const moved = Object.entries(environment).map(([name, value]) => [
+    name,
+    value.replace(`${seen}/`, `${secrets}/`),
+  ]);
+  const given: Record<string, string> = {
+    ...Object.fromEntries(moved),
+    FIRST_CREDENTIALS_DIR: own,
+  };
+  if (url !== null) {
+    given.DATABASE_URL_FILE = join(own, 'url');
+    writeFileSync(given.DATABASE_URL_FILE, url);
+  }
+  return given;
+}
+
+test('there are files for all services', () => {
+  const services = DEPLOYED.map(({ words }) => words.join(' '))
+    .filter((words) => words !== 'migrate')
+    .sort();
+  const each = SERVICE_NAMES.map((name) => `serve ${name}`);
+  assert.deepEqual(services, [...each, ...each, ...each].sort());
+});
+
+for (const deployed of DEPLOYED) {
+  const {
+    from,
+    words: [command, service = 'identity'],
+    environment,
+    files,
+    secrets: seen,
+  } = deployed;
+
+  test(`${from}: every setting exists, and its value is accepted`, async () => {
+    const { NODE_OPTIONS: options, ...settings } = environment;
+    assert.equal(options, command === 'serve' ? '--max-semi-space-size=8' : undefined);
+    for (const name of Object.keys(settings)) {
+      assert.ok(
+        Object.hasOwn(VARIABLES, name) || Object.hasOwn(VARIABLES, name.replace(/_FILE$/, '')),
+        name,
+      );
+    }
+    const purpose = command === 'serve' ? 'serve' : 'administer';
+    const {
+      services: [read],
+      metrics,
+      warnings,
+    } = await configure([service], purpose, environmentOf(deployed, null));
+    // The connection of compose.yaml stays in a network of the machine. SECURITY.md says when TLS
+    // is needed.
+    assert.deepEqual(
+      warnings.filter(
+        (warning) => !warning.startsWith('The connection to the database at postgres'),
+      ),
+      [],
+    );
+    assert.equal(read?.name, service);
+    assert.equal(
+      read.port,
+      Number(VARIABLES[`${service.toUpperCase()}_PORT`]?.fallback),
+      'the port that is not set',
+    );
+    if (!from.startsWith('systemd')) assert.equal(metrics?.port ?? 9464, 9464);
+  });
+
+  test(`${from}: every secret that a setting names is there, and no other`, () => {
+    const named = Object.values(environment).filter((value) => value.startsWith(`${seen}/`));
+    assert.deepEqual(named.map((path) => path.slice(seen.length + 1)).sort(), [...files].sort());
+  });
+
+  test(`${from}: it starts`, async (t) => {
+    const given: Record<string, string> = environmentOf(deployed, database.url);
+    if (command === 'migrate') {
+      assert.equal((await runCommand(['migrate'], given)).code, 0);
+      return;
+    }
+    const free = {
+      HOST: '127.0.0.1',
+      [`${service.toUpperCase()}_PORT`]: '0',
+      METRICS_HOST: '127.0.0.1',
+    };
+    const running = startProgram(t, buildProgram(), deployed.words, {
+      ...given,
+      ...free,
+      ...('METRICS_PORT' in given ? { METRICS_PORT: '0' } : {}),
+    });
+    await running.ready(service);
+    running.signal('SIGTERM');
+    assert.deepEqual(await running.ended, { code: 0, signal: null });
+  });
+}
+
+test('new-secrets creates the files that compose.yaml names, all different, and changes none', () => {
+  const names = Object.values(mapAt(compose, 'secrets')).map((one) => textAt(one, 'file'));
+  assert.deepEqual(
+    names.map((name) => name.replace('./compose/secrets/', '')).sort(),
+    readdirSync(secrets).sort(),
+  );
+  const read = () =>
+    readdirSync(secrets)
+      .sort()
+      .map((name) => readFileSync(join(secrets, name), 'utf8'));
+  const first = read();
+  assert.equal(new Set(first).size, names.length);
+  createSecrets();
+  assert.deepEqual(read(), first);
+  assert.equal(statSync(secrets).mode & 0o777, 0o700);
+});
+
+const images = [
+  ...Object.values(mapAt(compose, 'services')).map((service) => textAt(service, 'image')),
+  ...workloads.map((workload) => textAt(workload, `${CONTAINER}.image`)),
+];
+
+test('every image has a version, and Gatehouse that of the package', () => {
+  for (const image of images) assert.match(image, /:\d+\.\d+(\.\d+)?$/);
+  const own = images.filter((image) => image.includes('gatehouse:'));
+  assert.deepEqual(new Set(own.map((image) => image.replace(/^.*:/, ''))), new Set([version]));
+  assert.equal(own.length, 7);
+  assert.ok(
+    ofKind('Job').every((job) =>
+      textAt(job, 'metadata.name').endsWith(version.replaceAll('.', '-')),
+    ),
+  );
+});
+
+test('ports and user are those of the image, and Caddy knows the ports', () => {
+  const [, exposed = ''] = /^EXPOSE (.*)$/m.exec(dockerfile) ?? [];
+  const ports = ofKind('Deployment').map((one) =>
+    textAt(one, `${CONTAINER}.ports.0.containerPort`),
+  );
+  assert.deepEqual(ports.sort(), exposed.split(' ').sort());
+  for (const deployment of ofKind('Deployment')) {
+    const name = textAt(deployment, 'metadata.name');
+    const [, service = ''] = name.split('-');
+    const port = textAt(deployment, `${CONTAINER}.ports.0.containerPort`);
+    assert.equal(port, VARIABLES[`${service.toUpperCase()}_PORT`]?.fallback);
+    assert.deepEqual(mapAt(manifest('Service', name), 'spec.ports.0'), {
+      name: 'http',
+      port: Number(port),
+      targetPort: 'http',
+    });
+    assert.match(
+      readDeployFile('compose/Caddyfile'),
+      new RegExp(`^\treverse_proxy ${service}:${port}$`, 'm'),
+    );
+    assert.match(
+      readDeployFile('prometheus/prometheus.yaml'),
+      new RegExp(`"${service}:${textAt(deployment, `${CONTAINER}.ports.1.containerPort`)}"`),
+    );
+  }
+  const [, user] = /^USER (\d+:\d+)$/m.exec(dockerfile) ?? [];
+  for (const workload of workloads) {
+    const { runAsUser, runAsGroup } = mapAt(workload, `${POD}.securityContext`);
+    assert.equal(`${runAsUser}:${runAsGroup}`, user);
+  }
+});
+
+test('every pod meets the restricted standard, and has no token and no links', () => {
+  for (const workload of workloads) {
+    const { automountServiceAccountToken, enableServiceLinks, securityContext } = mapAt(
+      workload,
+      POD,
+    );
+    assert.deepEqual([automountServiceAccountToken, enableServiceLinks], [false, false]);
+    assert.deepEqual(securityContext, {
+      runAsNonRoot: true,
+      runAsUser: 1000,
+      runAsGroup: 1000,
+      fsGroup: 1000,
+      seccompProfile: { type: 'RuntimeDefault' },
+    });
+    assert.deepEqual(mapAt(workload, `${CONTAINER}.securityContext`), {
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    });
+    assert.equal(listAt(workload, `${POD}.containers`).length, 1);
+  }
+});
+
+test('probes use the probes of the program, on the port of its service', () => {
+  for (const deployment of ofKind('Deployment')) {
+    for (const [probe, path] of [
+      ['livenessProbe', '/livez'],
+      ['readinessProbe', '/readyz'],
+    ]) {
+      assert.deepEqual(mapAt(deployment, `${CONTAINER}.${probe}.httpGet`), { path, port: 'http' });
+    }
+  }
+});
+
+const LATE = 2;
+const grace = Number(VARIABLES.SHUTDOWN_GRACE?.fallback);
+
+test('every file allows enough time for a shutdown', () => {
+  for (const deployment of ofKind('Deployment')) {
+    const pause = Number(textAt(deployment, `${CONTAINER}.lifecycle.preStop.sleep.seconds`));
+    assert.ok(
+      Number(textAt(deployment, `${POD}.terminationGracePeriodSeconds`)) > pause + grace + LATE,
+    );
+  }
+  for (const name of SERVICE_NAMES) {
+    assert.ok(
+      Number.parseInt(textAt(compose, `services.${name}.stop_grace_period`), 10) > grace + LATE,
+    );
+    assert.ok(Number(unitValues(unitOf(name), 'TimeoutStopSec')[0]) > grace + LATE);
+  }
+});
+
+test('selectors find their pods, and policies name ports that exist', () => {
+  const labels = (workload: Yaml) => mapAt(workload, 'spec.template.metadata.labels');
+  for (const deployment of ofKind('Deployment')) {
+    const name = textAt(deployment, 'metadata.name');
+    assert.deepEqual(mapAt(deployment, 'spec.selector.matchLabels'), labels(deployment));
+    assert.deepEqual(mapAt(manifest('Service', name), 'spec.selector'), labels(deployment));
+    assert.deepEqual(
+      mapAt(manifest('PodDisruptionBudget', name), 'spec.selector.matchLabels'),
+      labels(deployment),
+    );
+    const ports = listAt(deployment, `${CONTAINER}.ports`).map((port) => textAt(port, 'name'));
+    const allowed = listAt(manifest('NetworkPolicy', 'gatehouse'), 'spec.ingress').map((rule) =>
+      textAt(rule, 'ports.0.port'),
+    );
+    assert.deepEqual(allowed, ports);
+  }
+  const forward = mapAt(
+    manifest('NetworkPolicy', 'gatehouse-webhook-forward'),
+    'spec.podSelector.matchLabels',
+  );
+  assert.deepEqual(forward, labels(manifest('Deployment', 'gatehouse-webhook')));
+});
+
+test('Prometheus finds the pods by the service for metrics', () => {
+  const service = manifest('Service', 'gatehouse-metrics');
+  const port = textAt(service, 'spec.ports.0.port');
+  for (const deployment of ofKind('Deployment')) {
+    assert.equal(textAt(deployment, `${CONTAINER}.ports.1.containerPort`), port);
+    for (const [label, value] of Object.entries(mapAt(service, 'spec.selector'))) {
+      assert.equal(mapAt(deployment, 'spec.template.metadata.labels')[label], value);
+    }
+  }
+  const [scrape] = listAt(
+    only(readYaml(readDeployFile('prometheus/kubernetes.yaml'))),
+    'scrape_configs',
+  );
+  assert.ok(scrape);
+  const found = mapAt(scrape, 'dns_sd_configs.0');
+  assert.deepEqual(found, {
+    names: ['gatehouse-metrics.gatehouse.svc.cluster.local'],
+    type: 'A',
+    port: Number(port),
+  });
+  assert.equal(
+    `${textAt(service, 'metadata.name')}.${textAt(service, 'metadata.namespace')}.svc.cluster.local`,
+    textAt(found, 'names.0'),
+  );
+});
+
+test('every Secret of a pod is described', () => {
+  const named = workloads.map((workload) => textAt(workload, `${POD}.volumes.0.secret.secretName`));
+  assert.deepEqual([...secretKeys.keys()].sort(), named.sort());
+});
+
+test('memory is limited to 256 MiB everywhere', () => {
+  for (const workload of workloads)
+    assert.equal(textAt(workload, `${CONTAINER}.resources.limits.memory`), '256Mi');
+  for (const name of SERVICE_NAMES) {
+    assert.equal(textAt(compose, `services.${name}.mem_limit`), '256m');
+    assert.deepEqual(unitValues(unitOf(name), 'MemoryMax'), ['256M']);
+  }
+});
+
+test('the units do not forbid what Node needs, and restart except after a wrong setting', () => {
+  for (const name of SERVICE_NAMES) {
+    const unit = unitOf(name);
+    assert.deepEqual(unitValues(unit, 'MemoryDenyWriteExecute'), []);
+    assert.deepEqual(unitValues(unit, 'Restart'), ['on-failure']);
+    assert.deepEqual(unitValues(unit, 'RestartPreventExitStatus'), ['78']);
+  }
+});
+
+test('only Caddy may say who a client is, and only Caddy is reached from outside', () => {
+  const services = mapAt(compose, 'services');
+  const trusted = new Set(
+    SERVICE_NAMES.map((name) => textAt(services, `${name}.environment.TRUSTED_PROXIES`)),
+  );
+  assert.deepEqual(trusted, new Set([textAt(services, 'caddy.networks.front.ipv4_address')]));
+  assert.deepEqual(
+    Object.entries(services)
+      .filter(([, service]) => Object.hasOwn(Object(service), 'ports'))
+      .map(([name]) => name),
+    ['caddy'],
+  );
+  assert.deepEqual(listAt(services, 'postgres.networks'), ['database']);
+});
+
+const operations = readDocument('docs/operations.md');
+
+test('the commands for Kubernetes create the Secrets of the manifests, and apply every manifest', () => {
+  const created = [...operations.matchAll(/create secret generic (\S+) (.*)$/gm)].map(
+    ([, name = '', rest = '']) => [
+      name,
+      [...rest.matchAll(/--from-file=([a-z-]+)/g)].map(([, key = '']) => key),
+    ],
+  );
+  assert.deepEqual(
+    new Map(Object.entries(Object.fromEntries(created))),
+    new Map([...secretKeys].sort()),
+  );
+  const applied = [...operations.matchAll(/-f deploy\/(kubernetes\/\S+)/g)].map(
+    ([, name = '']) => name,
+  );
+  assert.deepEqual(
+    applied.sort(),
+    KUBERNETES.filter((name) => !name.endsWith('webhook-forward.yaml')),
+  );
+});
+
+test('the commands for systemd install this version and create every credential', () => {
+  assert.ok(
+    operations.includes(`npm install --global --prefix /usr/local ./gatehouse-${version}.tgz`),
+  );
+  assert.ok(
+    unitValues(unitOf('identity'), 'ExecStart').every((command) =>
+      command.startsWith('/usr/local/bin/gatehouse '),
+    ),
+  );
+  const [, names = ''] = /for name in ([a-z -]+); do openssl/.exec(operations) ?? [];
+  const needed = new Set(
+    SERVICE_NAMES.flatMap((name) => unitValues(unitOf(name), 'LoadCredential')),
+  );
+  const path = (name: string) => `${name}:/etc/gatehouse/credentials/${name}`;
+  assert.deepEqual([...needed].sort(), ['database-url', ...names.split(' ')].map(path).sort());
+});
+
+test('the commands for systemd make credentials that their owner can read, and services take', async () => {
+  const [commands = ''] = /^install -d -m 700 [\s\S]*?; done\)$/m.exec(operations) ?? [];
+  const directory = join(place, 'systemd');
+  execFileSync('sh', ['-e', '-c', commands.replaceAll('/etc/gatehouse/credentials', directory)]);
+  for (const name of readdirSync(directory))
+    assert.equal(statSync(join(directory, name)).mode & 0o777, 0o600, name);
+  for (const {
+    words: [, service = ''],
+    environment,
+    secrets: seen,
+  } of systemdUnits(SERVICE_NAMES)) {
+    const moved = Object.entries(environment).map(([name, value]) => [
+      name,
+      value.replace(seen, directory),
+    ]);
+    const { warnings } = await configure([service], 'serve', Object.fromEntries(moved));
+    assert.deepEqual(warnings, []);
+  }
+});
+
+test('operations.md lists the names that Caddy answers for', () => {
+  const hosts = [
+    ...readDeployFile('compose/Caddyfile').matchAll(/^([a-z]+)\.\{\$DOMAIN\} \{$/gm),
+  ].map(([, name]) => `${name}.example.org`);
+  assert.deepEqual(
+    rowsUnder('docs/operations.md', 'name | leads to').map(([name]) => name),
+    hosts,
+  );
+});

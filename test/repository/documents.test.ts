@@ -1,0 +1,342 @@
+/**
+ * The documents against the code: variables, commands, endpoints, errors, metrics, files, links,
+ * and the tour.
+ */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, normalize } from 'node:path';
+import { after, test } from 'node:test';
+import { promisify } from 'node:util';
+import { COMMANDS as EVENT_COMMANDS } from '../../src/commands/events.ts';
+import { COMMANDS as IDENTITY_COMMANDS } from '../../src/commands/identity.ts';
+import { COMMANDS as PROCESS_COMMANDS } from '../../src/commands/program.ts';
+import { COMMANDS as SECRETS_COMMANDS } from '../../src/commands/secrets.ts';
+import { COMMANDS as WEBHOOK_COMMANDS } from '../../src/commands/webhook.ts';
+import type { Route } from '../../src/http/route.ts';
+import { ERRORS } from '../../src/http/errors.ts';
+import { createRoutes as createIdentityRoutes } from '../../src/identity/routes.ts';
+import { createRoutes } from '../../src/secrets/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
+import { BUDGET } from '../../scripts/reading.ts';
+import { createEmptyDatabase } from '../support/database.ts';
+import { documentedMetrics, readDocument as read, rowsUnder } from '../support/documents.ts';
+import { VARIABLES } from '../support/settings.ts';
+import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { SITE } from '../support/service-context.ts';
+
+const identity = await createIdentityRoutes(SITE);
+const webhook = await createWebhookRoutes(SITE);
+const secrets = await createRoutes(
+  {
+    expires_in: { default: 1, max: 1 },
+    max_reads: { default: 1, max: 1 },
+    password: { max_bytes: 64_512 },
+  },
+  SITE,
+);
+const run = promisify(execFile);
+const root = dirname(dirname(import.meta.dirname));
+const PAGES = readdirSync(join(root, 'docs')).map((name) => `docs/${name}`);
+const DOCUMENTS = ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...PAGES];
+
+const firstCells = (rows: readonly string[][]) => rows.map(([first = '']) => first).sort();
+/** What a document shows as code. */
+function codeOf(document: string): string[] {
+  const found = read(document).matchAll(/```[a-z]*\n([\s\S]*?)```|`([^`\n]+)`/g);
+  return [...found].map(([, block, word]) => block ?? word ?? '');
+}
+
+test('configuration.md lists every variable with its default, and no other', () => {
+  const rows = rowsUnder('docs/configuration.md', 'variable | default');
+  const documented = rows.map(([name, fallback]) => [name, fallback]);
+  const actual = Object.entries(VARIABLES).map(([name, variable]) => [name, variable.fallback]);
+  assert.deepEqual(documented.sort(), actual.sort());
+});
+
+test('operations.md lists every error code with its status, and no other', () => {
+  const documented = rowsUnder('docs/operations.md', 'code | status').map(([code, status]) => [
+    code,
+    status,
+  ]);
+  assert.deepEqual(
+    documented,
+    Object.entries(ERRORS).map(([code, [status]]) => [code, String(status)]),
+  );
+});
+
+const isProbe = ({ pattern }: Route<never>) =>
+  ['/livez', '/readyz', '/openapi.json'].includes(pattern);
+const namesOf = (routes: ReadonlyArray<Route<never>>) =>
+  routes.map(({ method, pattern }) => `${method} ${pattern}`).sort();
+const ROUTES: ReadonlyArray<readonly [document: string, routes: ReadonlyArray<Route<never>>]> = [
+  ['docs/identity.md', identity.filter((route) => !isProbe(route))],
+  ['docs/secrets.md', secrets.filter((route) => !isProbe(route))],
+  ['docs/webhooks.md', webhook.filter((route) => !isProbe(route))],
+  ['docs/operations.md', identity.filter(isProbe)],
+];
+for (const [document, routes] of ROUTES) {
+  test(`${document} lists every endpoint, and no other`, () => {
+    assert.deepEqual(firstCells(rowsUnder(document, 'method and path')), namesOf(routes));
+  });
+}
+
+test('the documents list every command, and no other', async () => {
+  const documented = PAGES.flatMap((page) => rowsUnder(page, 'command | purpose'));
+  const services = [
+    ...IDENTITY_COMMANDS,
+    ...SECRETS_COMMANDS,
+    ...WEBHOOK_COMMANDS,
+    ...EVENT_COMMANDS,
+  ];
+  const names = ['serve', ...[...PROCESS_COMMANDS, ...services].map(({ name }) => name)];
+  assert.deepEqual(firstCells(documented), names.sort());
+  const program = [join(root, 'dist/cli.js')];
+  const { stdout } = await run(process.execPath, [...program, '--help'], { cwd: root });
+  const lines = stdout.split('\n').filter((line) => line.startsWith('  '));
+  const helped = lines.map((line) => line.slice(2, 21).trim());
+  assert.deepEqual(helped.sort(), firstCells(documented));
+});
+
+const SOURCES = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter(
+  (name) => name.endsWith('.ts'),
+);
+
+test('operations.md lists every metric, and no other', () => {
+  const source = SOURCES.map((name) => read(join('src', name))).join('\n');
+  const declared = source.match(/(?<=')(gatehouse|process|nodejs)_[a-z0-9_]+(?=')/g) ?? [];
+  assert.deepEqual(
+    documentedMetrics()
+      .map(({ name }) => name)
+      .sort(),
+    [...new Set(declared)].sort(),
+  );
+});
+
+test('the unit of a metric is that of its name', () => {
+  for (const { name, unit } of documentedMetrics()) {
+    for (const one of ['seconds', 'bytes'])
+      assert.equal(unit === one, new RegExp(`_${one}$`).test(name), name);
+    assert.notEqual(unit, '', name);
+  }
+});
+
+/**
+ * Calls that write a warning or an error, and functions that pass their message on. The level is
+ * that of the log.
+ */
+const WRITES =
+  /\b(?:log\.(warn|error|limited)|(warn)|(serverFailure))\(\s*(?:'[a-z_]+', )?((?:'[^']*'|[^,()'])+)/g;
+/**
+ * Messages that are not a constant where they are written: parameters, and the warnings about
+ * settings.
+ */
+const PASSED_ON = ['message', 'warning'];
+/** `log[…]` with a template, in one place. */
+const FACTORS = ['second factor wrong', 'second factor throttled'];
+
+test('operations.md lists every warning and error of the log with its level, and no other', () => {
+  const texts = SOURCES.map((name) =>
+    read(join('src', name)).replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, ''),
+  );
+  const constantsOf = (text: string) =>
+    [...text.matchAll(/const ([A-Z_]+) =\s*'([^']*)';/g)].map(
+      ([, name = '', value = '']) => [name, value] as const,
+    );
+  const passedOn: string[] = [];
+  const found = texts.flatMap((text) => {
+    // Those of the file itself go before those that it imports.
+    const constants = new Map([...texts, text].flatMap(constantsOf));
+    return [...text.matchAll(WRITES)].flatMap(([, level, warn, , argument = '']) => {
+      const named = [...argument.matchAll(/'([^']*)'|\b([A-Z][A-Z_]+)\b/g)].map(
+        ([, given, name = '']) => given ?? constants.get(name) ?? name,
+      );
+      if (named.length === 0) passedOn.push(argument.trim());
+      const given = level === 'limited' ? 'warn' : level;
+      const assumed = warn ? 'warn' : 'error';
+      return named.map((message) => `${given ?? assumed}: ${message}`);
+    });
+  });
+  assert.deepEqual(passedOn.sort(), PASSED_ON.sort());
+  assert.equal(texts.join('').match(/\blog\[/g)?.length, 1);
+  found.push(...FACTORS.map((text) => `warn: ${text}`));
+  const documented = rowsUnder('docs/operations.md', 'log message').map(
+    ([text, level]) => `${level}: ${text}`,
+  );
+  assert.deepEqual(documented.sort(), [...new Set(found)].sort());
+});
+
+test('the changelog begins with the version of the package', () => {
+  const { version }: { version: string } = JSON.parse(read('package.json'));
+  assert.equal(/^## ([0-9.]+)/m.exec(read('CHANGELOG.md'))?.[1], version);
+});
+
+test('the README has at most 250 lines', () => {
+  assert.ok(read('README.md').split('\n').length <= 251);
+});
+
+test('README and CONTRIBUTING state the reading budget that is enforced', () => {
+  const shown = (tokens: number) => tokens.toLocaleString('en-US');
+  const services = [BUDGET.secrets, BUDGET.identity, BUDGET.webhook].map(shown);
+  const inReadme = `| ${services.join(' / ')} | tokens (words, numbers, strings and marks) that a reviewer of secrets / identity / webhook reads at most`;
+  assert.ok(read('README.md').includes(inReadme));
+  const inRules = `core ${shown(BUDGET.core)}, secrets ${services[0]}, identity ${services[1]}, webhook ${services[2]}`;
+  assert.ok(read('CONTRIBUTING.md').includes(inRules));
+});
+
+test('every file that a document names exists', () => {
+  const entries = readdirSync(root, { recursive: true, encoding: 'utf8' });
+  const all = entries.filter((name) => !/^(node_modules|dist|\.git|\.data)\b/.test(name));
+  const isName = /^(src|test|scripts|docs)\/[A-Za-z0-9_.*/-]+$|^[A-Z][A-Za-z]+\.md$/;
+  for (const document of DOCUMENTS) {
+    for (const name of codeOf(document).filter((word) => isName.test(word))) {
+      const pattern = new RegExp(
+        `^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`,
+      );
+      assert.ok(
+        all.some((file) => pattern.test(file)),
+        `${document} names ${name}, which does not exist`,
+      );
+    }
+  }
+});
+
+/** The anchors of a document's headings, as the usual viewers make them. */
+function anchorsOf(document: string): string[] {
+  const headings = read(document)
+    .replaceAll(/```[\s\S]*?```/g, '')
+    .matchAll(/^#+ (.*)$/gm);
+  const anchorOf = (text: string) =>
+    text
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-');
+  return [...headings].map(([, text = '']) => anchorOf(text));
+}
+
+test('every link between documents leads to a file, and to a heading of it', () => {
+  for (const document of DOCUMENTS) {
+    for (const [, link = ''] of read(document).matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
+      const [path = '', anchor] = link.split('#');
+      const target = path === '' ? document : normalize(join(dirname(document), path));
+      assert.ok(
+        existsSync(join(root, target)),
+        `${document} links to ${link}, which does not exist`,
+      );
+      if (anchor === undefined) continue;
+      assert.ok(
+        anchorsOf(target).includes(anchor),
+        `${document} links to ${link}, and there is no such heading`,
+      );
+    }
+  }
+});
+
+test('every make target that a document names is listed by make help', async () => {
+  const { stdout } = await run('make', ['-s', 'help'], { cwd: root });
+  const code = DOCUMENTS.flatMap(codeOf).join('\n');
+  const named = [...code.matchAll(/(?:^|[\s;&])make ([a-z0-9-]+)/g)].map(
+    ([, target = '']) => target,
+  );
+  assert.ok(new Set(named).size >= 5, 'the documents name targets');
+  for (const target of named) assert.match(stdout, new RegExp(`^ +make ${target} +\\S`, 'm'));
+  const suites = [...code.matchAll(/make e2e NAME=([a-z]+)/g)].map(([, name = '']) => name);
+  for (const name of suites) assert.ok(existsSync(join(root, 'test/e2e', name)), name);
+});
+
+/**
+ * Every value of a text that holds one JSON value after the other, each beginning on its own line.
+ */
+function jsonValues(text: string): unknown[] {
+  const values: unknown[] = [];
+  let gathered = '';
+  for (const line of text.trim().split('\n')) {
+    gathered += line;
+    try {
+      values.push(JSON.parse(gathered));
+      gathered = '';
+    } catch {
+      // Goes on in the next line.
+    }
+  }
+  assert.equal(gathered, '', 'every value is complete');
+  return values;
+}
+
+/**
+ * Replaces what differs from run to run. A token is recognized by its length. Error messages are
+ * not compared.
+ */
+function comparable(value: unknown): unknown {
+  const withoutMessage = (key: string, member: unknown): unknown =>
+    key === 'error' ? { ...Object(member), message: '…' } : member;
+  const text = JSON.stringify(value, withoutMessage);
+  return JSON.parse(
+    text
+      .replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
+      .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
+      .replaceAll(/"([A-Za-z0-9_-]{43}|key:[A-Za-z0-9_-]{49})"/g, '"<key>"')
+      .replaceAll(/"curl\/[0-9.]+"/g, '"curl"'),
+  );
+}
+
+/** @returns each series of Prometheus's text format as its metric's name, type and labels */
+function seriesOf(text: string): string[] {
+  const types = new Map(
+    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]),
+  );
+  const series = [...text.matchAll(/^([a-z0-9_]+)(?:\{(.*)\})? \S+$/gm)].map(
+    ([, name = '', labels = '']) => {
+      const family = types.has(name) ? name : name.replace(/_(bucket|sum|count)$/, '');
+      const names = [...labels.matchAll(/([a-z_]+)="/g)]
+        .map(([, label = '']) => label)
+        .filter((label) => label !== 'le');
+      return `${family} ${types.get(family)} ${names.join()}`;
+    },
+  );
+  return [...new Set(series)];
+}
+
+test('every command of the tour gets the printed reply, and the metrics are as documented', async (context) => {
+  const database = await createEmptyDatabase(context);
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tour-'));
+  after(() => rmSync(directory, { recursive: true, force: true }));
+  const state = join(directory, '.data');
+  mkdirSync(state);
+  const environment = { ADMIN_PASSWORD: undefined, FIRST_CREDENTIALS_DIR: state };
+  const { url } = await startGatehouse(
+    context,
+    ['identity', 'secrets', 'webhook'],
+    database.url,
+    environment,
+  );
+  writeFileSync(join(directory, '.data/auth-token'), AUTH_TOKEN);
+  writeFileSync(join(directory, '.data/webhook-token'), WEBHOOK_TOKEN);
+  const tour = ['README.md', 'docs/secrets.md', 'docs/identity.md'].map(read).join('\n');
+  const steps = [...tour.matchAll(/```sh\n([\s\S]*?)```(?:\n```json\n([\s\S]*?)```)?/g)];
+  assert.ok(steps.length >= 10, 'the tour has its steps');
+  // One shell for all steps, as in a terminal.
+  const script = steps
+    .map(([, commands = '']) => `${commands}echo ----`)
+    .join('\n')
+    .replace('http://localhost:3000', url.identity)
+    .replace('http://localhost:8080', url.secrets)
+    .replace('http://localhost:8000', url.webhook);
+  const { stdout } = await run('sh', ['-c', script], { cwd: directory });
+  const replies = stdout.split('----\n').slice(0, -1);
+  assert.deepEqual(
+    replies.map((reply) => jsonValues(reply || 'null').map(comparable)),
+    steps.map(([, , reply = 'null']) => jsonValues(reply).map(comparable)),
+  );
+  const series = seriesOf(await (await fetch(`${url.metrics}/metrics`)).text());
+  const documented = documentedMetrics().map(
+    ({ name, type, labels }) => `${name} ${type} ${labels.join()}`,
+  );
+  assert.deepEqual(
+    series.filter((one) => !documented.includes(one)),
+    [],
+    'metrics with other types or labels',
+  );
+  assert.ok(series.length >= 18, `the tour leads to most metrics, not only ${series.length}`);
+});

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { findLateAwait, findNarrowing, findSilentSkip } from '../../scripts/test-rules.ts';
+
+const narrow = 'only';
+
+test('a skipped or unfinished test must give a reason', () => {
+  const silent = [{ skip: true }, { todo: true }, { skip: '' }, { skip: ' ' }];
+  for (const event of silent)
+    assert.match(findSilentSkip({ name: 'a test', ...event }) ?? '', /without a reason: "a test"/);
+  const fine = [
+    {},
+    { skip: false },
+    { todo: false },
+    { skip: 'needs a tape drive' },
+    { todo: 'when the moon is full' },
+  ];
+  for (const event of fine) assert.equal(findSilentSkip({ name: 'a test', ...event }), undefined);
+});
+
+test('every spelling of only is found', () => {
+  for (const line of [
+    `test.${narrow}('x')`,
+    `describe.${narrow} ('x')`,
+    `{ ${narrow}: true }`,
+    `context.run${'Only'}(true)`,
+  ]) {
+    assert.deepEqual(findNarrowing('a.test.ts', `// first line\n${line}`), [
+      'narrowed with only: a.test.ts:2',
+    ]);
+  }
+  assert.deepEqual(
+    findNarrowing('a.test.ts', `{ ${narrow}: false } // the only true one; readonly: true`),
+    [],
+  );
+});
+
+test('a file that waits between its tests is found', () => {
+  const first = "test('x', f);\n";
+  const waiting = [
+    'await open();',
+    'const one = await open({',
+    'one = wrap(await open());',
+    'const {\n  one,\n} = await open();',
+    'for await (const one of all()) {}',
+    'for (const one of all) {\n  await one;\n}',
+    'if (one) {\n  const two = await one;\n}',
+  ];
+  for (const lines of waiting) {
+    const where = 1 + lines.split('\n').findIndex((line) => line.includes('await'));
+    for (const before of [first, `for (;;) {\n  ${first}}\n`]) {
+      assert.deepEqual(
+        findLateAwait('a.test.ts', before + lines),
+        [`waits between tests: a.test.ts:${before.split('\n').length - 1 + where}`],
+        lines,
+      );
+    }
+    assert.deepEqual(findLateAwait('a.test.ts', lines + first), [], lines);
+  }
+  for (const fine of [
+    "test('y', async () => {\n  await f();\n});",
+    'const open = async () => await f();',
+    'async function open() {\n  await f();\n}',
+    '// await it',
+    "for (;;) {\n  test('y', async () => {\n    await f();\n  });\n}",
+  ]) {
+    assert.deepEqual(findLateAwait('a.test.ts', first + fine), [], fine);
+  }
+});

@@ -1,0 +1,71 @@
+/**
+ * A connection that fails before `postgres` listens: it is Unavailable, and the process does not
+ * end.
+ */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Unavailable } from '../../../src/runtime/errors.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { openConnections, untilSql } from '../../support/connections.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
+import { connectTo, headOf } from '../../support/socket.ts';
+import { bounded, until } from '../../support/until.ts';
+
+test('an address that the system does not connect to is Unavailable', async (t) => {
+  // The broadcast address: no stream goes there (ENETUNREACH, EACCES), as where the route to the
+  // database has gone.
+  const database = openConnections(t, 'postgres://u:p@255.255.255.255:5432/x', 'dial');
+  for (const _turn of [1, 2])
+    await assert.rejects(
+      database.read((sql) => sql`select 1`),
+      Unavailable,
+    );
+});
+
+test(
+  'without a free file descriptor requests get 503, and 200 when there is one again',
+  bounded,
+  async (t) => {
+    const { url } = await createDatabase(t);
+    const FILES = 200;
+    const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(url), {
+      files: FILES,
+    });
+    await running.ready('webhook');
+    const address = await running.url('webhook');
+    const sender = await connectTo(address);
+    t.after(() => sender.leave());
+    const crowd = await Promise.all(Array.from({ length: FILES + 50 }, () => connectTo(address)));
+    t.after(() => crowd.forEach((one) => one.leave()));
+    let turnedAway = 0;
+    for (const one of crowd)
+      void one.closed().then(() => {
+        turnedAway += 1;
+      });
+    await until(() => turnedAway > 0, 'no file is left');
+    const event = JSON.stringify({ event: 'e', data: { page_id: 'p' } });
+    const head = headOf([
+      'POST /webhook HTTP/1.1',
+      'Host: x',
+      `Authorization: Bearer ${WEBHOOK_TOKEN}`,
+      'Content-Type: application/json',
+      `Content-Length: ${event.length}`,
+    ]);
+    // The first statement needs a connection.
+    sender.send(head, event);
+    assert.equal((await sender.answer()).status, 503);
+    for (const one of crowd) one.leave();
+    await untilSql(
+      async () =>
+        (
+          await ask('POST', `${address}/webhook`, { bearer: WEBHOOK_TOKEN, body: event }).catch(
+            () => null,
+          )
+        )?.status === 200,
+      'events are accepted again',
+    );
+    running.signal('SIGTERM');
+    assert.deepEqual(await running.ended, { code: 0, signal: null });
+  },
+);

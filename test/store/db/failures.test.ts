@@ -1,0 +1,330 @@
+/**
+ * Connections that die: calls get their true outcome, the next call works, and the process does not
+ * end.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { before, test, type TestContext } from 'node:test';
+import type { Database } from '../../../src/db/pool.ts';
+import { Unavailable } from '../../../src/runtime/errors.ts';
+import { createDatabase } from '../../support/database.ts';
+import {
+  ask,
+  kill,
+  PURPOSES,
+  type Purpose,
+  openConnections,
+  runningPid,
+  untilSql,
+} from '../../support/connections.ts';
+import { startProxy } from '../../support/proxy.ts';
+
+const file = await createDatabase();
+
+before(async () => {
+  await file.sql`create table marks (mark text)`;
+  await file.sql`create sequence tries`;
+});
+
+const marks = async (): Promise<unknown[]> =>
+  (await file.sql`select mark from marks order by mark`).map(({ mark }) => mark);
+const failure = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => 'it worked',
+    (error: unknown) => error,
+  );
+
+function assertPassing(error: unknown): void {
+  assert.ok(error instanceof Unavailable, String(error));
+  assert.equal(error.isTemporary, true, error.message);
+  // Said at once, since the other side has refused or closed; never only after a wait that was for
+  // nothing.
+  assert.doesNotMatch(error.message, /CONNECT_TIMEOUT/);
+}
+
+const pidOf = async (database: Database, purpose: Purpose): Promise<number> =>
+  Number((await ask(database, purpose, 'select pg_backend_pid() as pid')).pid);
+
+for (const purpose of PURPOSES) {
+  test(`${purpose}: a connection that dies in a statement is Unavailable; the next call works`, async (t) => {
+    const database = openConnections(t, file.url, 'dies');
+    const hanging = failure(
+      ask(database, purpose, `select pg_sleep(30) as "${purpose} that dies"`),
+    );
+    await kill(file, await runningPid(file, `${purpose} that dies`));
+    assertPassing(await hanging);
+    for (let call = 1; call <= 3; call += 1)
+      assert.deepEqual(await ask(database, purpose, `select ${call} as call`), { call });
+  });
+
+  test(`${purpose}: every call that waits for a connection that dies fails`, async (t) => {
+    const database = openConnections(t, file.url, 'crowd');
+    const sleeping = (index: number) =>
+      ask(database, purpose, `select pg_sleep(30) as "${purpose} crowd ${index}"`);
+    const waiting = Array.from({ length: 20 }, (_, index) => failure(sleeping(index)));
+    const answered = Promise.all(waiting);
+    let open = true;
+    void answered.then(() => {
+      open = false;
+    });
+    // A waiting transaction gets a connection of its own, so there may be one more to kill.
+    while (open) {
+      await file.sql`
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name = 'gatehouse-crowd'
+          and state = 'active'`;
+    }
+    for (const outcome of await answered) assertPassing(outcome);
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
+  });
+
+  test(`${purpose}: after an idle connection died, the second call works at the latest`, async (t) => {
+    const database = openConnections(t, file.url, 'idle');
+    await kill(file, await pidOf(database, purpose));
+    // The news may still be under way: who sends into a dead connection gets Unavailable, once.
+    for (let tries = 0; tries < 2; tries += 1) {
+      const outcome = await failure(ask(database, purpose, 'select 1 as one'));
+      if (outcome !== 'it worked') assertPassing(outcome);
+    }
+    for (let call = 1; call <= 2; call += 1)
+      assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
+  });
+}
+
+/**
+ * A transaction that is killed between two statements, and its other half, which runs when it is
+ * let.
+ */
+function killedHalfway(database: Database) {
+  let goOn = () => {};
+  const gate = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  let over = () => {};
+  const ended = new Promise<void>((resolve) => {
+    over = resolve;
+  });
+  const outcome = failure(
+    database.transaction(async (sql) => {
+      const [row] = await sql<Array<{ pid: number }>>`select pg_backend_pid() as pid`;
+      await sql`insert into marks values ('before the death')`;
+      await kill(file, row?.pid ?? 0);
+      await gate;
+      try {
+        await sql`insert into marks values ('after the death')`;
+      } finally {
+        over();
+      }
+    }),
+  );
+  return { outcome, goOn, ended };
+}
+
+test('a transaction whose connection dies between two statements stores nothing', async (t) => {
+  const database = openConnections(t, file.url, 'halfway');
+  const { outcome, goOn } = killedHalfway(database);
+  goOn();
+  // An exception that nobody catches would end this process here, as it would end the services.
+  assertPassing(await outcome);
+  assert.deepEqual(await marks(), []);
+});
+
+test('the rest of a dead transaction never gets into another one', async (t) => {
+  const database = openConnections(t, file.url, 'ghost');
+  const { outcome, goOn, ended } = killedHalfway(database);
+  // One beside the dead one, and one after it, in its place.
+  const others = ['one', 'other'].map((name) =>
+    database.transaction(async (sql) => {
+      await sql`insert into marks values (${name})`;
+      goOn();
+      await ended;
+      await sql`select`;
+    }),
+  );
+  assertPassing(await outcome);
+  await Promise.all(others);
+  assert.deepEqual(await marks(), ['one', 'other']);
+  await file.sql`delete from marks`;
+});
+
+test('a transaction that throws is rolled back, and its connection works on', async (t) => {
+  const database = openConnections(t, file.url, 'throws');
+  for (let round = 0; round < 3; round += 1) {
+    const thrown = database.transaction(async (sql) => {
+      await sql`insert into marks values ('taken back')`;
+      throw new RangeError('on purpose');
+    });
+    await assert.rejects(thrown, RangeError);
+  }
+  assert.deepEqual(await marks(), []);
+  assert.deepEqual(await ask(database, 'transaction', 'select 1 as one'), { one: 1 });
+});
+
+test('a database that is down is Unavailable at once; when it is back, no restart is needed', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'away');
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
+  proxy.cut();
+  for (const purpose of PURPOSES) {
+    const outcomes = await Promise.all(
+      Array.from({ length: 20 }, () => failure(ask(database, purpose, 'select 1 as one'))),
+    );
+    outcomes.forEach(assertPassing);
+  }
+  proxy.restore();
+  for (const purpose of PURPOSES) {
+    // The cut may reach a connection only with the next statement.
+    await failure(ask(database, purpose, 'select 1 as one'));
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
+  }
+});
+
+test('if connections are closed at once, calls fail at once, and each connects once', async (t) => {
+  let dials = 0;
+  const nobody = createServer((socket) => {
+    dials += 1;
+    socket.destroy();
+  });
+  t.after(async () => {
+    nobody.close();
+  });
+  nobody.listen(0, '127.0.0.1');
+  await once(nobody, 'listening');
+  const bound = nobody.address();
+  const url = new URL(file.url);
+  url.port = String(typeof bound === 'object' ? bound?.port : '');
+  const database = openConnections(t, url.href, 'nobody');
+  const calls = Promise.all(PURPOSES.map((purpose) => failure(ask(database, purpose, 'select 1'))));
+  let outcomes: readonly unknown[] | undefined;
+  void calls.then((all) => {
+    outcomes = all;
+  });
+  await untilSql(async () => outcomes !== undefined || dials > 100, 'callers were told');
+  assert.ok(dials <= PURPOSES.length, `dialled ${dials} times`);
+  (await calls).forEach(assertPassing);
+});
+
+/** A database whose watchdogs run when the test calls `pass`, not once a second. */
+function openWithWatchdogs(t: TestContext, url: string) {
+  const watchdogs: Array<() => void> = [];
+  const interval = t.mock.method(globalThis, 'setInterval', (watchdog: () => void) => {
+    watchdogs.push(watchdog);
+    return setTimeout(() => {}, 0);
+  });
+  const database = openConnections(t, url, 'silent');
+  interval.mock.restore();
+  const pass = (seconds: number) => {
+    for (let second = 0; second < seconds; second += 1)
+      for (const watchdog of watchdogs) watchdog();
+  };
+  return { database, pass };
+}
+
+test('a connection with a call and without a byte for 15 seconds is replaced, for every purpose', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const { database, pass } = openWithWatchdogs(t, proxy.url);
+  // Two transactions at once, so that both connections are open; later a third transaction waits
+  // for one.
+  const first = [...PURPOSES, 'transaction'] as const;
+  await Promise.all(first.map((purpose) => ask(database, purpose, 'select pg_sleep(0.05)')));
+  proxy.stall();
+  const outcomes: unknown[] = [];
+  const callAs = async (purpose: Purpose, index: number) => {
+    outcomes[index] = await failure(ask(database, purpose, `select ${index} as call`));
+  };
+  const calls = [...first, ...PURPOSES].map(callAs);
+  // New connections pass, as they would after a router forgot the old ones.
+  await proxy.restore();
+  const settle = () => new Promise((resolve) => setTimeout(resolve, 200));
+  await settle();
+  // The first second sees what the calls have sent.
+  pass(1 + 14);
+  await settle();
+  assert.deepEqual(outcomes, [], 'replaced too early');
+  // Further calls are no sign of life.
+  const more = ['read', 'write', 'list', 'claim', 'readiness'] as const;
+  calls.push(
+    ...more.map((purpose, index) => callAs(purpose, first.length + PURPOSES.length + index)),
+  );
+  await settle();
+  pass(1);
+  await untilSql(
+    async () => Object.keys(outcomes).length === calls.length,
+    'everybody was answered',
+  );
+  outcomes.slice(0, first.length).forEach(assertPassing);
+  for (const outcome of outcomes.slice(first.length))
+    if (outcome !== 'it worked') assertPassing(outcome);
+  for (const purpose of first)
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
+});
+
+test('a replaced connection is closed once, however many calls fail with it', async (t) => {
+  const warnings: string[] = [];
+  const listener = ({ message }: Error) => {
+    warnings.push(message);
+  };
+  process.on('warning', listener);
+  t.after(async () => {
+    process.off('warning', listener);
+  });
+  const proxy = await startProxy(t, file.url);
+  const { database, pass } = openWithWatchdogs(t, proxy.url);
+  await ask(database, 'read', 'select 1');
+  proxy.stall();
+  const calls = Promise.all(
+    Array.from({ length: 20 }, () => failure(ask(database, 'read', 'select 1'))),
+  );
+  pass(1 + 15);
+  (await calls).forEach(assertPassing);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  // Node warns of more than ten listeners on one socket.
+  assert.deepEqual(warnings, []);
+});
+
+const tryAgain: ReadonlyArray<
+  readonly [what: string, sqlstate: string, failures: number, tries: number, works: boolean]
+> = [
+  ['a serialization failure', '40001', 2, 3, true],
+  ['a deadlock', '40P01', 2, 3, true],
+  ['a lasting serialization failure', '40001', 1_000, 5, false],
+  ['any other failure', '22000', 1, 1, false],
+];
+
+for (const purpose of ['read', 'write', 'list', 'claim', 'transaction'] as const) {
+  for (const [what, sqlstate, failures, tries, works] of tryAgain) {
+    test(`${purpose}: tried ${tries} time${tries === 1 ? '' : 's'} after ${what}`, async (t) => {
+      const database = openConnections(t, file.url, 'again');
+      await file.sql`select setval('tries', 1, false)`;
+      const statement = `do $$ begin
+        if nextval('tries') <= ${failures} then
+          raise exception 'marked' using errcode = '${sqlstate}';
+        end if;
+        insert into marks values ('tried');
+      end $$`;
+      const outcome = await failure(ask(database, purpose, statement));
+      if (works) assert.equal(outcome, 'it worked');
+      else
+        assert.ok(
+          outcome instanceof Unavailable && outcome.message.includes(sqlstate),
+          String(outcome),
+        );
+      const [row] = await file.sql`select last_value from tries`;
+      assert.equal(Number(row?.last_value), tries);
+      assert.deepEqual(await marks(), works ? ['tried'] : []);
+      await file.sql`delete from marks`;
+    });
+  }
+}
+
+test('a connection that became read-only, as after a failover, is replaced for the next write', async (t) => {
+  const database = openConnections(t, file.url, 'failover');
+  await database.write((sql) => sql`set session characteristics as transaction read only`);
+  assertPassing(
+    await failure(database.write((sql) => sql`insert into marks values ('read-only')`)),
+  );
+  await database.write((sql) => sql`insert into marks values ('writable')`);
+  await file.sql`delete from marks where mark = 'writable'`;
+});

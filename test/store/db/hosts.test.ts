@@ -1,0 +1,343 @@
+/**
+ * A database URL with several hosts, which may be dead, silent, read-only or standbys, and a Unix
+ * socket.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
+import { Unavailable } from '../../../src/runtime/errors.ts';
+import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
+import { createDatabase } from '../../support/database.ts';
+import { variables } from '../../support/gatehouse.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
+import { type Proxy, startProxy } from '../../support/proxy.ts';
+import { listenOnTcp } from '../../support/socket.ts';
+import { bounded } from '../../support/until.ts';
+
+const ROLE = `create role app superuser login password 'app-word'`;
+
+interface Server {
+  /** The address of a proxy, which keeps it when the server restarts. */
+  readonly at: string;
+  readonly proxy: Proxy;
+  query(statement: string): Promise<unknown>;
+  stop(): Promise<void>;
+  start(): Promise<void>;
+  /** Starts it again as a standby, which nobody promotes. */
+  restartAsStandby(): Promise<void>;
+}
+
+/**
+ * A server of its own. What it is called is in its table `name`.
+ * @param onConnection called for each connection to it
+ */
+async function startServer(t: TestContext, name: string, onConnection = () => {}): Promise<Server> {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  let server = await startPostgres({ directory, durable: false });
+  t.after(() => server.stop());
+  const query = (statement: string) => withConnection(server.url, (sql) => sql.unsafe(statement));
+  await query(ROLE);
+  await query(`create table name as select '${name}' as name`);
+  const proxy = await startProxy(t, server.url, () => {
+    onConnection();
+    return () => {};
+  });
+  const stop = async () => {
+    await server.stop();
+    await proxy.cut();
+  };
+  const start = async () => {
+    server = await startPostgres({ directory, durable: false });
+    await proxy.restore(server.url);
+  };
+  return {
+    at: `127.0.0.1:${new URL(proxy.url).port}`,
+    proxy,
+    query,
+    stop,
+    start,
+    async restartAsStandby() {
+      await stop();
+      writeFileSync(join(directory, 'postgres/data/standby.signal'), '');
+      await start();
+    },
+  };
+}
+
+const urlOf = (servers: ReadonlyArray<string>, parameters = '') =>
+  `postgres://app:app-word@${servers.join()}/postgres${parameters}`;
+const NAME = 'select name from name';
+
+/** A port on which nothing listens. */
+const NOBODY = '127.0.0.1:1';
+
+/** No other timer has this length. */
+const CONNECT_SECONDS = 77;
+const CONNECT_TIMEOUT = `?connect_timeout=${CONNECT_SECONDS}`;
+
+/**
+ * Lets the test say when an attempt to connect has lasted too long: with a real limit, a slow
+ * machine would skip a host that works.
+ * @returns ends all attempts under way
+ */
+function controlConnectTimeout(t: TestContext): () => void {
+  const attempts = new Map<NodeJS.Timeout | undefined, () => void>();
+  const { setTimeout: start, clearTimeout: stop } = globalThis;
+  type Work = (...values: unknown[]) => void;
+  t.mock.method(globalThis, 'setTimeout', (work: Work, ms?: number, ...values: unknown[]) => {
+    const timer = start(work, ms, ...values);
+    if (ms === CONNECT_SECONDS * 1_000) attempts.set(timer, () => work(...values));
+    return timer;
+  });
+  t.mock.method(globalThis, 'clearTimeout', (timer?: NodeJS.Timeout) => {
+    attempts.delete(timer);
+    stop(timer);
+  });
+  return () => {
+    const ends = [...attempts.values()];
+    for (const timer of [...attempts.keys()]) clearTimeout(timer);
+    for (const end of ends) end();
+  };
+}
+
+test('hosts that are dead or silent are skipped, for every purpose', bounded, async (t) => {
+  const server = await startServer(t, 'a');
+  const silent = `127.0.0.1:${await listenOnTcp(t, controlConnectTimeout(t))}`;
+  const database = openConnections(t, urlOf([NOBODY, silent, server.at], CONNECT_TIMEOUT), 'skip');
+  assert.equal(
+    await database.maintain(
+      async (sql) => (await sql<Array<{ name: string }>>`select name from name`)[0]?.name,
+    ),
+    'a',
+  );
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
+});
+
+test(
+  'no host can be reached: calls fail with the names of all, and succeed when one is back',
+  bounded,
+  async (t) => {
+    const server = await startServer(t, 'a');
+    await server.stop();
+    const database = openConnections(t, urlOf([NOBODY, server.at]), 'none');
+    for (const purpose of PURPOSES) {
+      await assert.rejects(
+        ask(database, purpose, NAME),
+        (error) =>
+          error instanceof Unavailable &&
+          error.isTemporary &&
+          error.message ===
+            `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED)`,
+      );
+    }
+    await server.start();
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
+  },
+);
+
+test(
+  'target_session_attrs: read-write, the default, and primary skip a standby; any does not',
+  bounded,
+  async (t) => {
+    const [standby, primary] = await Promise.all([
+      startServer(t, 'standby'),
+      startServer(t, 'primary'),
+    ]);
+    await standby.restartAsStandby();
+    const found = async (parameters: string) => {
+      const database = openConnections(t, urlOf([standby.at, primary.at], parameters), 'target');
+      const names = await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, NAME)));
+      return [...new Set(names.map(({ name }) => name))];
+    };
+    assert.deepEqual(await found(''), ['primary']);
+    assert.deepEqual(await found('?target_session_attrs=read-write'), ['primary']);
+    assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
+    assert.deepEqual(await found('?target_session_attrs=any'), ['standby']);
+    // A primary that is read-only is a primary.
+    await primary.query('alter system set default_transaction_read_only = on');
+    await primary.query('select pg_reload_conf()');
+    assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
+    for (const target of ['read-write', 'primary']) {
+      const url = urlOf([standby.at], `?target_session_attrs=${target}`);
+      const message = `the server at ${standby.at} is not ${target}, as target_session_attrs requires`;
+      await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
+    }
+  },
+);
+
+test(
+  'a server becomes read-only under open connections: writes find the other one, reads follow',
+  bounded,
+  async (t) => {
+    const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
+    for (const server of [old, next]) await server.query('create table things (id integer)');
+    const database = openConnections(t, urlOf([old.at, next.at]), 'follow');
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
+    await old.query('alter system set default_transaction_read_only = on');
+    await old.query('select pg_reload_conf()');
+    const isWritten = async () =>
+      ask(database, 'write', 'insert into things values (1)').then(
+        () => true,
+        () => false,
+      );
+    await untilSql(isWritten, 'a write reaches the next server');
+    await untilSql(
+      async () => (await ask(database, 'read', NAME).catch(() => ({ name: '' }))).name === 'next',
+      'reads follow',
+    );
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'next' }, purpose);
+    // The former primary keeps its place in the list, and nobody goes back to it.
+    await old.query('alter system reset default_transaction_read_only');
+    await old.query('select pg_reload_conf()');
+    assert.deepEqual(await ask(database, 'write', NAME), { name: 'next' });
+  },
+);
+
+test(
+  'a server falls silent while it is in use: the services continue with the other one',
+  bounded,
+  async (t) => {
+    const endAttempts = controlConnectTimeout(t);
+    let isSilent = false;
+    const onConnection = () => {
+      if (isSilent) endAttempts();
+    };
+    const [old, next] = await Promise.all([
+      startServer(t, 'old', onConnection),
+      startServer(t, 'next'),
+    ]);
+    const limits = { DATABASE_STATEMENT_TIMEOUT: '4', DATABASE_DEAD_AFTER: '5' };
+    const url = urlOf([old.at, next.at], CONNECT_TIMEOUT);
+    const database = openConnections(t, url, 'silence', limits);
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
+    isSilent = true;
+    old.proxy.stall('all');
+    await assert.rejects(ask(database, 'read', NAME), Unavailable);
+    // The other connections were idle, and are given up with it.
+    for (const purpose of PURPOSES) {
+      await untilSql(
+        async () =>
+          (await ask(database, purpose, NAME).catch(() => ({ name: '' }))).name === 'next',
+        `${purpose} follows`,
+      );
+    }
+  },
+);
+
+test('a process starts with a standby first, and serves', bounded, async (t) => {
+  const [standby, primary] = await Promise.all([
+    startServer(t, 'standby'),
+    startServer(t, 'primary'),
+  ]);
+  await standby.restartAsStandby();
+  const running = startProgram(
+    t,
+    buildProgram(),
+    ['serve', 'webhook'],
+    variables(urlOf([standby.at, primary.at])),
+  );
+  await running.ready('webhook');
+  assert.equal((await fetch(`${await running.url('webhook')}/readyz`)).status, 200);
+});
+
+test(
+  'a Unix socket, in the authority and as the parameter host; TLS is not asked for there',
+  bounded,
+  async (t) => {
+    const { url } = await createDatabase(t);
+    const { port, username, password, pathname } = new URL(url);
+    const directory = mkdtempSync(join(tmpdir(), 'gatehouse-socket-'));
+    t.after(() => rmSync(directory, { recursive: true, force: true }));
+    const sockets = new Set<Socket>();
+    const relay = createServer((near) => {
+      const far = connect(Number(port), '127.0.0.1');
+      for (const [one, other] of [
+        [near, far],
+        [far, near],
+      ] as const)
+        sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+      near.pipe(far).pipe(near);
+    });
+    t.after(() => {
+      for (const socket of sockets) socket.destroy();
+      relay.close();
+    });
+    relay.listen(join(directory, '.s.PGSQL.6543'));
+    await once(relay, 'listening');
+    const user = `${username}:${password}`;
+    const encoded = encodeURIComponent(directory);
+    for (const form of [
+      `${user}@${encoded}:6543${pathname}`,
+      `${user}@:6543${pathname}?host=${directory}`,
+      `${user}@:6543${pathname}?host=${encoded}&sslmode=require`,
+    ]) {
+      assert.deepEqual(
+        await ask(openConnections(t, `postgres://${form}`, 'socket'), 'write', 'select 1 as one'),
+        { one: 1 },
+      );
+    }
+    assert.ok(sockets.size > 0);
+  },
+);
+
+test('application_name and the limits reach the server', async (t) => {
+  const { url } = await createDatabase(t);
+  const show = `select current_setting('application_name') as name,
+    current_setting('statement_timeout') as statement,
+    current_setting('idle_in_transaction_session_timeout') as idle`;
+  const named = openConnections(t, `${url}?application_name=my%20app`, 'limits', {
+    DATABASE_STATEMENT_TIMEOUT: '120',
+    DATABASE_DEAD_AFTER: '121',
+  });
+  for (const purpose of PURPOSES) {
+    assert.deepEqual(
+      await ask(named, purpose, show),
+      { name: 'my app-limits', statement: '2min', idle: '2min' },
+      purpose,
+    );
+  }
+  const short = openConnections(t, url, 'short', { DATABASE_STATEMENT_TIMEOUT: '1' });
+  assert.deepEqual(await ask(short, 'list', show), {
+    name: 'gatehouse-short',
+    statement: '1s',
+    idle: '1s',
+  });
+  await assert.rejects(ask(short, 'list', 'select pg_sleep(20)'), /57014/);
+});
+
+test('DATABASE_LOCK_TIMEOUT ends a call that waits for a lock', bounded, async (t) => {
+  const own = await createDatabase(t);
+  await own.sql`create table things (id integer)`;
+  const open = (seconds: string) =>
+    openConnections(t, own.url, 'locked', { DATABASE_LOCK_TIMEOUT: seconds });
+  const patient = open('50');
+  const impatient = open('1');
+  const insert = 'insert into things values (1)';
+  let isOver = false;
+  const first = await own.sql.begin(async (sql) => {
+    await sql`lock table things`;
+    // In an array, because the transaction would wait for a promise.
+    const waiting = [
+      ask(patient, 'write', insert).finally(() => {
+        isOver = true;
+      }),
+    ];
+    await assert.rejects(ask(impatient, 'write', insert), /55P03/);
+    assert.equal(isOver, false, 'the other call waits on');
+    return waiting;
+  });
+  await Promise.all(first);
+  await ask(impatient, 'write', insert);
+  assert.deepEqual([...(await own.sql`select count(*)::int from things`)], [{ count: 2 }]);
+});

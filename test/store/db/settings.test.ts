@@ -1,0 +1,101 @@
+/**
+ * Settings on which correctness depends, where something between a service and PostgreSQL removes
+ * or changes them.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { test, type TestContext } from 'node:test';
+import { Unavailable } from '../../../src/runtime/errors.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, openConnections, PURPOSES } from '../../support/connections.ts';
+import { variables } from '../../support/gatehouse.ts';
+import { buildProgram, runProgram } from '../../support/process.ts';
+
+const file = await createDatabase();
+
+/** A proxy that replaces text in what a client sends. @returns the database URL through it */
+async function startReplacing(
+  t: TestContext,
+  ...replacements: ReadonlyArray<readonly [text: string, by: string]>
+): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const upstream = connect(Number(new URL(file.url).port), '127.0.0.1');
+    for (const [one, other] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const)
+      sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+    upstream.pipe(client);
+    client.on('data', (chunk) => {
+      const text = replacements.reduce(
+        (all, [one, by]) => all.replaceAll(one, by),
+        chunk.toString('latin1'),
+      );
+      assert.equal(text.length, chunk.length);
+      upstream.write(text, 'latin1');
+    });
+  });
+  t.after(async () => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = server.address();
+  const url = new URL(file.url);
+  url.port = String(typeof bound === 'object' ? bound?.port : '');
+  return url.href;
+}
+
+/** PostgreSQL accepts any name with a dot, and nothing reads it: the parameter is swallowed. */
+const STARTUP = ['synchronous_commit\0', 'x.nchronous_commit\0'] as const;
+const STATEMENT = ['"synchronous_commit":"on"', '"synchronous_commit":"no"'] as const;
+
+test('startup parameters may be swallowed: commits are synchronous all the same', async (t) => {
+  await file.sql.unsafe(
+    `alter database "${new URL(file.url).pathname.slice(1)}" set synchronous_commit to off`,
+  );
+  const database = openConnections(t, await startReplacing(t, STARTUP), 'swallowed');
+  for (const purpose of PURPOSES) {
+    assert.deepEqual(
+      await ask(database, purpose, `select current_setting('synchronous_commit') as commit`),
+      { commit: 'on' },
+      purpose,
+    );
+  }
+});
+
+const MESSAGE =
+  'a connection pooler or proxy does not keep the settings of a connection; set its pool mode to session, or connect to PostgreSQL directly';
+
+test('a setting that is not applied: every call is Unavailable and nothing is written', async (t) => {
+  await file.sql`create table things (id integer)`;
+  const database = openConnections(t, await startReplacing(t, STARTUP, STATEMENT), 'changed');
+  for (const purpose of PURPOSES) {
+    const calls = Array.from({ length: 20 }, () =>
+      ask(database, purpose, 'insert into things values (1)').catch((error: unknown) => error),
+    );
+    for (const error of await Promise.all(calls)) {
+      assert.ok(error instanceof Unavailable, String(error));
+      assert.equal(error.message, MESSAGE);
+    }
+  }
+  await assert.rejects(
+    database.maintain((sql) => sql`insert into things values (1)`),
+    { message: MESSAGE },
+  );
+  assert.deepEqual([...(await file.sql`select * from things`)], []);
+});
+
+test('a setting that is not applied ends the start', async (t) => {
+  const url = await startReplacing(t, STARTUP, STATEMENT);
+  const { code, stderr } = await runProgram(
+    t,
+    buildProgram(),
+    ['serve', 'webhook'],
+    variables(url),
+  );
+  assert.deepEqual([code, stderr], [1, `gatehouse: webhook: ${MESSAGE}.\n`]);
+});

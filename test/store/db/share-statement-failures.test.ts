@@ -1,0 +1,281 @@
+/**
+ * Connections and servers that die under a shared statement: every caller gets its true outcome,
+ * nobody hangs, and it goes on.
+ */
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sharedStatement } from '../../../src/db/share-statement.ts';
+import { arrayLiteral } from '../../../src/db/sql.ts';
+import { Rejected } from '../../../src/db/errors.ts';
+import type { Database } from '../../../src/db/pool.ts';
+import { Overloaded, Unavailable } from '../../../src/runtime/errors.ts';
+import { createDatabase } from '../../support/database.ts';
+import { startKillablePostgres } from '../../support/killable-postgres.ts';
+import { kill, openConnections, untilSql } from '../../support/connections.ts';
+import { startProxy } from '../../support/proxy.ts';
+import {
+  blockThing,
+  idsOf,
+  makeThings,
+  type Outcome,
+  outcomeOf,
+  someThings,
+  stored,
+  storing,
+  type Thing,
+} from '../../support/batch-table.ts';
+import { bounded, until } from '../../support/until.ts';
+
+const file = await createDatabase();
+
+before(() => makeThings(file.sql));
+
+const storedOf = (list: readonly Thing[]) => stored(file.sql, list);
+
+function assertUnavailable(outcome: Outcome | undefined): void {
+  assert.ok(outcome instanceof Unavailable && outcome.isTemporary, String(outcome));
+}
+
+/** Those whose callers were told that they are stored: whether that is true is another matter. */
+const acknowledged = (list: readonly Thing[], outcomes: readonly Outcome[]): Thing[] =>
+  list.filter((_, index) => typeof outcomes[index] === 'string');
+
+/** Asks until there is a connection again. */
+async function untilStored(
+  database: Database,
+  store: (database: Database, thing: Thing) => Promise<string>,
+): Promise<void> {
+  const [thing] = someThings(1);
+  assert.ok(thing);
+  await untilSql(
+    async () => typeof (await outcomeOf(store(database, thing))) === 'string',
+    'something is stored again',
+  );
+}
+
+test('a cut connection fails every call of a shared statement, and the next one works', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'cut');
+  const { store, statements } = storing();
+  const underWay = someThings(10);
+  const waiting = someThings(200);
+  const other = await blockThing(t, file.url, underWay[5] ?? assert.fail());
+  const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
+  await proxy.cut();
+  (await Promise.all(calls)).forEach(assertUnavailable);
+  assert.deepEqual(
+    statements.map((ids) => ids.length),
+    [10, 32, 32, 32, 32, 32, 32, 8],
+    'none was tried again by itself',
+  );
+  assert.deepEqual(await storedOf(waiting), []);
+  await proxy.restore();
+  await untilStored(database, store);
+  const later = someThings(20);
+  await Promise.all(later.map((thing) => store(database, thing)));
+  assert.deepEqual(await storedOf(later), idsOf(later));
+});
+
+test('a connection cut while items are tried alone leaves the invalid one its own error', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'alone');
+  const { store } = storing();
+  const [wrong] = someThings(1, { size: 0 });
+  const [before, slow, after] = someThings(3);
+  assert.ok(wrong && before && slow && after);
+  const other = await blockThing(t, file.url, slow);
+  const calls = [wrong, before, slow, after].map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  const [first, second] = await Promise.all(calls.slice(0, 2));
+  assert.ok(first instanceof Rejected);
+  assert.equal(second, `${before.id} of size 1`);
+  assert.deepEqual(await storedOf([before]), [before.id]);
+  await proxy.cut();
+  (await Promise.all(calls.slice(2))).forEach(assertUnavailable);
+  assert.deepEqual(await storedOf([wrong, after]), []);
+  await proxy.restore();
+  await untilStored(database, store);
+});
+
+test('calls whose committed statement gets no answer fail, and it is not sent again', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'kept');
+  let statements = 0;
+  const grow = sharedStatement(async (context: Database, ids: readonly number[]) => {
+    statements += 1;
+    const rows = await context.write(
+      (sql) => sql<Array<{ id: number; size: number }>>`
+        update things set size = size + 1
+          from unnest(${arrayLiteral(ids.map(String))}::text::integer[]) as given (wanted)
+            where id = wanted returning id, size`,
+    );
+    return ids.map((wanted) => String(rows.find(({ id }) => id === wanted)?.size));
+  });
+  const { store } = storing();
+  const lost = someThings(30);
+  const waiting = someThings(30);
+  await Promise.all([...lost, ...waiting].map((thing) => store(database, thing)));
+  const held = proxy.drop();
+  const calls = lost.map(({ id }) => outcomeOf(grow(database, id)));
+  await until(() => statements === 1, 'the first is sent');
+  calls.push(...waiting.map(({ id }) => outcomeOf(grow(database, id))));
+  await held;
+  const [backend] = await file.sql<
+    Array<{ pid: number }>
+  >`select pid from pg_stat_activity where application_name = 'gatehouse-kept'
+    and query like '%update things%'`;
+  await kill(file, backend?.pid ?? 0);
+  const outcomes = await Promise.all(calls);
+  outcomes.slice(0, 30).forEach(assertUnavailable);
+  const sizeOf = async (list: readonly Thing[]) =>
+    (
+      await file.sql<
+        Array<{ size: number }>
+      >`select size from things where id in ${file.sql(idsOf(list))}`
+    ).map(({ size }) => size);
+  assert.deepEqual(
+    await sizeOf(lost),
+    Array<number>(30).fill(2),
+    'it was done once, though nobody was told',
+  );
+  // Those who waited came to the dying connection, or to the next one.
+  const done = typeof outcomes[30] === 'string';
+  assert.deepEqual(await sizeOf(waiting), Array<number>(30).fill(done ? 2 : 1));
+  for (const outcome of outcomes.slice(30))
+    if (done) assert.equal(outcome, '2');
+    else assertUnavailable(outcome);
+  assert.equal(statements, 2);
+});
+
+test(
+  'after kill -9 of PostgreSQL, every acknowledged item is stored and no call hangs',
+  bounded,
+  async (t) => {
+    const killable = await startKillablePostgres(t);
+    await killable.query(makeThings);
+    const database = openConnections(t, killable.proxyUrl, 'killable');
+    const { store, statements } = storing();
+    const outcomes = new Map<Thing, Outcome>();
+    let goesOn = true;
+    let isUp = true;
+    /** Asks for one after the other, and while there is no server waits for the next one. */
+    const client = async () => {
+      while (goesOn) {
+        await until(() => isUp, 'there is a server');
+        for (const thing of someThings(1))
+          outcomes.set(thing, await outcomeOf(store(database, thing)));
+      }
+    };
+    const clients = Promise.all(Array.from({ length: 64 }, client));
+    const successes = () =>
+      [...outcomes.values()].filter((outcome) => typeof outcome === 'string').length;
+    for (let round = 0; round < 3; round += 1) {
+      const before = successes();
+      await until(() => successes() >= before + 1_000, 'a thousand are stored');
+      const [held] = someThings(1);
+      assert.ok(held);
+      // At any moment, or in the middle of a statement for certain.
+      const other = round === 0 ? null : await blockThing(t, killable.url(), held);
+      const call = other && outcomeOf(store(database, held));
+      await other?.met();
+      const killed = killable.kill();
+      isUp = false;
+      await killed;
+      if (call) assertUnavailable(await call);
+      await killable.restart();
+      await untilStored(database, store);
+      isUp = true;
+    }
+    goesOn = false;
+    await clients;
+    const list = [...outcomes.keys()];
+    const told = acknowledged(list, [...outcomes.values()]);
+    const found = await killable.query((sql) => stored(sql, list));
+    assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
+    assert.deepEqual(
+      idsOf(told).filter((id) => !found.includes(id)),
+      [],
+      'told "stored", and gone',
+    );
+    const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');
+    failures.forEach(assertUnavailable);
+    assert.ok(failures.length > 0, 'it was killed under load');
+    assert.ok(
+      statements.some((ids) => ids.length > 1),
+      'statements were shared',
+    );
+    t.diagnostic(
+      `${told.length} were told "stored", ${failures.length} of a failure, of whom ${found.length - told.length} are stored`,
+    );
+  },
+);
+
+test('closing lets the statement under way finish, and fails waiting and later calls', async (t) => {
+  const database = openConnections(t, file.url, 'closed');
+  const { store } = storing();
+  const underWay = someThings(3);
+  const waiting = someThings(300);
+  const late = someThings(3);
+  const other = await blockThing(t, file.url, underWay[1] ?? assert.fail());
+  const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
+  const closed = database.close();
+  calls.push(...late.map((thing) => outcomeOf(store(database, thing))));
+  await other.leave();
+  const outcomes = await Promise.all(calls);
+  await closed;
+  assert.deepEqual(
+    outcomes.slice(0, 3),
+    underWay.map(({ id }) => `${id} of size 1`),
+  );
+  outcomes.slice(3).forEach(assertUnavailable);
+  assert.deepEqual(await storedOf([...underWay, ...waiting, ...late]), idsOf(underWay));
+  assertUnavailable(await outcomeOf(store(database, late[0] ?? assert.fail())));
+});
+
+test('closing fails the calls of a statement that does not finish', async (t) => {
+  const database = openConnections(t, file.url, 'stuck');
+  const { store } = storing();
+  const underWay = someThings(3);
+  const waiting = someThings(300);
+  const other = await blockThing(t, file.url, underWay[1] ?? assert.fail());
+  const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
+  await database.close();
+  (await Promise.all(calls)).forEach(assertUnavailable);
+  assert.deepEqual(await storedOf(waiting), []);
+});
+
+test(
+  'a call that waited for ten seconds fails, and its work is not done later',
+  { timeout: 60_000 },
+  async () => {
+    const done: number[] = [];
+    let release = () => {};
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const call = sharedStatement(async (_context: object, items: readonly number[]) => {
+      done.push(...items);
+      if (items.some((item) => item <= 2)) await held;
+      return items;
+    });
+    const context = {};
+    const first = call(context, 1);
+    await until(() => done.length === 1, 'the first is under way');
+    const second = call(context, 2);
+    await until(() => done.length === 2, 'the second is under way, too');
+    const late = call(context, 3);
+    await sleep(10_100);
+    const last = call(context, 4);
+    release();
+    assert.deepEqual(await Promise.all([first, second, last]), [1, 2, 4]);
+    await assert.rejects(late, Overloaded);
+    assert.deepEqual(done, [1, 2, 4]);
+  },
+);

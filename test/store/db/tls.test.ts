@@ -1,0 +1,140 @@
+/** TLS with certificates of one's own, on a real PostgreSQL that asks for a client certificate. */
+import assert from 'node:assert/strict';
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
+import { Unavailable } from '../../../src/runtime/errors.ts';
+import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
+
+/**
+ * Made with openssl: a CA, and a key and certificate for a server named "localhost" and for the
+ * role "gatehouse".
+ */
+const FILES = join(import.meta.dirname, '../../unit/vectors/tls');
+
+const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
+after(() => rmSync(directory, { recursive: true, force: true }));
+const server = await startPostgres({ directory, durable: false });
+after(() => server.stop());
+const data = join(directory, 'postgres/data');
+const { uid, gid } = statSync(data);
+for (const name of ['server.key', 'server.crt', 'ca.crt']) {
+  copyFileSync(join(FILES, name), join(data, name));
+  chmodSync(join(data, name), 0o600); // PostgreSQL accepts no other mode for a key
+  chownSync(join(data, name), uid, gid);
+}
+const rules = readFileSync(join(data, 'pg_hba.conf'), 'utf8');
+// The password is checked as well.
+writeFileSync(
+  join(data, 'pg_hba.conf'),
+  `hostssl all gatehouse 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n${rules}`,
+);
+await withConnection(server.url, async (sql) => {
+  await sql.unsafe(`alter system set ssl_ca_file = 'ca.crt'`);
+  await sql.unsafe(`alter system set ssl = on`);
+  await sql`create role other superuser login password 'other-word'`;
+  await sql`select pg_reload_conf()`;
+});
+// A new connection has what the server has read.
+await untilSql(
+  () => withConnection(server.url, async (sql) => (await sql`show ssl`)[0]?.ssl === 'on'),
+  'TLS is on',
+);
+const { port, password } = new URL(server.url);
+
+const own = `&sslcert=${FILES}/client.crt&sslkey=${FILES}/client.key`;
+const SHOW = 'select ssl, client_dn as client from pg_stat_ssl where pid = pg_backend_pid()';
+const urlFor = (host: string, parameters: string, user = `gatehouse:${password}`) =>
+  `postgres://${user}@${host}:${port}/postgres?${parameters}`;
+
+const accepted: ReadonlyArray<readonly [what: string, host: string, parameters: string]> = [
+  [
+    'verify-full, where the name is that of the certificate',
+    'localhost',
+    `sslmode=verify-full&sslrootcert=${FILES}/ca.crt`,
+  ],
+  ['verify-ca, for another name', '127.0.0.1', `sslmode=verify-ca&sslrootcert=${FILES}/ca.crt`],
+  ['require with sslrootcert', '127.0.0.1', `sslmode=require&sslrootcert=${FILES}/ca.crt`],
+  ['require without sslrootcert', '127.0.0.1', 'sslmode=require'],
+];
+for (const [what, host, parameters] of accepted) {
+  test(`${what}: connects, with the client's certificate`, async (t) => {
+    const database = openConnections(t, urlFor(host, `${parameters}${own}`), 'tls');
+    for (const purpose of PURPOSES)
+      assert.deepEqual(
+        await ask(database, purpose, SHOW),
+        { ssl: true, client: '/CN=gatehouse' },
+        purpose,
+      );
+  });
+}
+
+const rejected: ReadonlyArray<
+  readonly [what: string, host: string, parameters: string, message: RegExp]
+> = [
+  [
+    'verify-full for another name',
+    '127.0.0.1',
+    `sslmode=verify-full&sslrootcert=${FILES}/ca.crt${own}`,
+    /ERR_TLS_CERT_ALTNAME_INVALID/,
+  ],
+  [
+    'verify-full with another CA',
+    'localhost',
+    `sslmode=verify-full&sslrootcert=${FILES}/other-ca.crt${own}`,
+    /UNABLE_TO_VERIFY|SELF_SIGNED|UNABLE_TO_GET_ISSUER/,
+  ],
+  [
+    'verify-ca with another CA',
+    'localhost',
+    `sslmode=verify-ca&sslrootcert=${FILES}/other-ca.crt${own}`,
+    /UNABLE_TO_VERIFY|SELF_SIGNED|UNABLE_TO_GET_ISSUER/,
+  ],
+  [
+    'require with another CA',
+    'localhost',
+    `sslmode=require&sslrootcert=${FILES}/other-ca.crt${own}`,
+    /UNABLE_TO_VERIFY|SELF_SIGNED|UNABLE_TO_GET_ISSUER/,
+  ],
+  [
+    'verify-full with the CAs of the system',
+    'localhost',
+    `sslmode=verify-full&sslrootcert=system${own}`,
+    /UNABLE_TO_VERIFY|SELF_SIGNED|UNABLE_TO_GET_ISSUER/,
+  ],
+  [
+    'no certificate of the client',
+    'localhost',
+    `sslmode=verify-full&sslrootcert=${FILES}/ca.crt`,
+    /28000|CONNECTION_CLOSED|ERR_SSL/,
+  ],
+];
+for (const [what, host, parameters, message] of rejected) {
+  test(`${what}: is rejected`, async (t) => {
+    const database = openConnections(t, urlFor(host, parameters), 'tls');
+    await assert.rejects(
+      ask(database, 'read', SHOW),
+      (error) => error instanceof Unavailable && message.test(error.message),
+    );
+  });
+}
+
+test('without sslcert no certificate is shown', async (t) => {
+  const database = openConnections(
+    t,
+    urlFor('localhost', `sslmode=verify-full&sslrootcert=${FILES}/ca.crt`, 'other:other-word'),
+    'tls',
+  );
+  assert.deepEqual(await ask(database, 'read', SHOW), { ssl: true, client: null });
+});

@@ -1,0 +1,168 @@
+/**
+ * Changes that meet in the same rows take them in one order: none waits for the other until
+ * PostgreSQL ends one of them.
+ */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { type Answer, ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
+import { BEHIND_PROXY, loginFrom, newAddress } from '../../support/logins.ts';
+import { untilSql } from '../../support/connections.ts';
+import { rounds } from '../../support/rounds.ts';
+import { addUser, openIdentity, PASSWORD, sessionOf } from '../../support/users.ts';
+
+const ROUNDS = rounds(6, 24);
+
+interface Meeting {
+  /** A replica. */
+  at(): string;
+  /** A super administrator's. */
+  readonly bearer: string;
+  readonly user: string;
+  readonly name: string;
+  readonly address: string;
+  /** The user's sessions. */
+  readonly tokens: readonly string[];
+}
+
+/**
+ * Requests that are sent together, in this order.
+ * @param status what they may answer besides 200
+ */
+async function meet(
+  t: TestContext,
+  status: readonly number[],
+  requests: (meeting: Meeting) => Promise<ReadonlyArray<() => Promise<Answer>>>,
+): Promise<void> {
+  const { url, sql } = await createDatabase(t);
+  const gatehouses = [
+    await startGatehouse(t, ['identity'], url, BEHIND_PROXY),
+    await startGatehouse(t, ['identity'], url, BEHIND_PROXY),
+  ];
+  const database = openIdentity(t, url);
+  for (let round = 0; round < ROUNDS; round += 1) {
+    // Both by turns: what is done together is done by one in one round, and by two in the next.
+    const replicas = gatehouses.map(({ url: { identity } }) => identity);
+    let turn = 0;
+    const at = () => {
+      if (round % 2 === 1) turn += 1;
+      return replicas[turn % 2] ?? '';
+    };
+    const name = `user-${round}`;
+    const address = newAddress();
+    const user = await addUser(database, name);
+    const tokens = await Promise.all(Array.from({ length: 8 }, () => logIn(at(), name, PASSWORD)));
+    const answers = await Promise.all(
+      (await requests({ at, bearer: await logIn(at()), user, name, address, tokens })).map((send) =>
+        send(),
+      ),
+    );
+    for (const answer of answers)
+      assert.ok(answer.status === 200 || status.includes(answer.status), answer.text);
+  }
+  // A connection hands in its numbers at its end.
+  await Promise.all(gatehouses.map(({ stop }) => stop()));
+  await untilSql(
+    async () =>
+      (
+        await sql`select from pg_stat_activity where application_name = 'gatehouse-identity'
+          and datname = current_database()`
+      ).length <= 2,
+    'the services have left',
+  );
+  const [row] =
+    await sql`select deadlocks::int as n from pg_stat_database where datname = current_database()`;
+  assert.equal(row?.n, 0);
+}
+
+type Send = (meeting: Meeting) => Promise<Answer>;
+const change =
+  (method: string, path: string, body?: unknown): Send =>
+  ({ at, bearer, user }) =>
+    ask(method, `${at()}/api/user/${user}${path}`, {
+      bearer,
+      ...(body === undefined ? {} : { body }),
+    });
+const changeOwn: Send = ({ at, address, tokens }) =>
+  ask('POST', `${at()}/api/auth/password`, {
+    bearer: tokens.at(-1) ?? '',
+    body: { current_password: PASSWORD, new_password: PASSWORD },
+    headers: { 'x-forwarded-for': address },
+  });
+
+const CHANGES: ReadonlyArray<readonly [what: string, send: Send]> = [
+  ['deleting a user', change('DELETE', '')],
+  ['disabling a user', change('PATCH', '', { enabled: false })],
+  ['setting a password', change('POST', '/password', { password: PASSWORD })],
+  ['a change of the own password', changeOwn],
+];
+
+for (const [what, send] of CHANGES) {
+  test(`${what} beside the end of the user's sessions and keys`, (t) =>
+    meet(t, [], async (meeting) => {
+      const { at, bearer, user, tokens } = meeting;
+      const ids = await Promise.all(tokens.map(async (token) => (await sessionOf(at(), token)).id));
+      const keys = await Promise.all(
+        [1, 2].map(
+          async () =>
+            (await ask('POST', `${at()}/api/key/`, { bearer, body: { user_id: user } })).json.data
+              .id,
+        ),
+      );
+      const revoke = (id: string) => () =>
+        ask('DELETE', `${at()}/api/session/${id}/revoke`, { bearer });
+      const revokeKey = (id: string) => () =>
+        ask('DELETE', `${at()}/api/key/${id}/revoke`, { bearer });
+      const logout = (session: string) => () =>
+        ask('POST', `${at()}/api/auth/logout`, { body: { session } });
+      // The last session comes from the change of the own password.
+      return [
+        ...ids.slice(0, 3).map(revoke),
+        () => send(meeting),
+        ...ids.slice(3, 5).map(revoke),
+        ...keys.map(revokeKey),
+        ...tokens.slice(5, 7).map(logout),
+      ];
+    }));
+}
+
+test('a change of the own password beside logins from the same network', (t) =>
+  meet(t, [401, 429], async (meeting) => {
+    const login = (password: string) => () =>
+      loginFrom(meeting.at(), meeting.address, meeting.name, password);
+    return [login('wrong'), () => changeOwn(meeting), login('wrong'), login(PASSWORD)];
+  }));
+
+test('administrators change each other, and end the sessions and keys they act with', (t) =>
+  meet(t, [201, 401, 403], async ({ at, bearer, user, tokens }) => {
+    const send = (as: string, method: string, path: string, body?: unknown) => () =>
+      ask(method, `${at()}/api/${path}`, { bearer: as, ...(body === undefined ? {} : { body }) });
+    await send(bearer, 'PATCH', `user/${user}`, { super_admin: true })();
+    const admin = await sessionOf(at(), bearer);
+    const [one = '', two = '', three = '', four = '', five = ''] = tokens;
+    const first = (await sessionOf(at(), one)).id;
+    const second = (await sessionOf(at(), two)).id;
+    const key = async (as: string) => (await send(as, 'POST', 'key/', {})()).json.data;
+    const own = await key(one);
+    const other = await key(one);
+    const admins = await key(bearer);
+    const names = { last_name: 'Changed' };
+    return [
+      send(one, 'PATCH', `user/${user}`, names),
+      send(two, 'PATCH', `user/${user}`, names),
+      send(bearer, 'PATCH', `user/${user}`, names),
+      send(three, 'PATCH', `user/${admin.user_id}`, names),
+      send(four, 'POST', 'key/', { user_id: admin.user_id }),
+      send(bearer, 'POST', 'key/', { user_id: user }),
+      send(one, 'DELETE', `session/${second}/revoke`),
+      send(two, 'DELETE', `session/${first}/revoke`),
+      send(own.key, 'DELETE', `key/${other.id}/revoke`),
+      send(other.key, 'DELETE', `key/${own.id}/revoke`),
+      send(admins.key, 'DELETE', `session/${first}/revoke`),
+      send(three, 'DELETE', `key/${admins.id}/revoke`),
+      send(five, 'DELETE', `session/revoke/all/user?user=${admin.user_id}`),
+      send(five, 'DELETE', 'session/revoke/all'),
+      send(bearer, 'DELETE', 'session/revoke/all'),
+      send(bearer, 'DELETE', `session/revoke/all/user?user=${user}`),
+    ];
+  }));

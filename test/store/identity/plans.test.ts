@@ -1,0 +1,362 @@
+/**
+ * No statement of a request reads a table without an index: the plans that PostgreSQL really ran,
+ * for every route.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { routes } from '../../../src/identity/routes.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
+import { observe, type Scan } from '../../support/plans.ts';
+import { rounds } from '../../support/rounds.ts';
+import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
+import { addUser, openIdentity, PASSWORD, sessionOf } from '../../support/users.ts';
+
+const file = await createDatabase();
+const { sql } = file;
+const observatory = await observe({ after }, file);
+const { identity } = (await startGatehouse({ after }, ['identity'], observatory.url, BEHIND_PROXY))
+  .url;
+const idle = (
+  await startGatehouse({ after }, ['identity'], observatory.url, {
+    ...BEHIND_PROXY,
+    SESSION_IDLE_TTL: '3600',
+  })
+).url.identity;
+
+const USERS = 3_000;
+const SESSIONS = 20_000;
+const LINES = 20_000;
+
+/**
+ * Enough rows that the planner has a choice, in the proportions of a service that has run for a
+ * month.
+ */
+async function fill(): Promise<void> {
+  await addUser(openIdentity({ after }, file.url), 'model');
+  await sql`
+    insert into identity.users (id, username, username_key, email, email_key, first_name,
+      last_name, password_hash, enabled, verified, super_admin, created_at)
+    select gen_random_uuid(), 'user-' || n, 'user-' || n, 'user-' || n || '@example.org',
+      'user-' || n || '@example.org', '', '',
+      (select password_hash from identity.users
+        where username = 'model'), true, n % 2 = 0, n % 1000 = 0, now() - n * interval '1 minute'
+    from generate_series(1, ${USERS}) n`;
+  const owners = sql`(select id, row_number() over (order by id) as place
+    from identity.users) owner`;
+  // All but the last day's have expired, and of those some were ended.
+  await sql`
+    insert into identity.sessions (id, token_digest, user_id, expires_at, created_at, last_seen_at,
+      updated_at, revoked, logged_out, ip, user_agent)
+    select gen_random_uuid(), sha256(n::text::bytea), owner.id, made + interval '24 hours', made,
+      made, made, n % 20 = 0, n % 5 = 0, '192.0.2.1', 'a browser'
+    from (select n, now() - n * interval '30 days' / ${SESSIONS} as made
+      from generate_series(1, ${SESSIONS}) n) s
+    join ${owners} on owner.place = 1 + n % ${USERS}`;
+  await sql`
+    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_at)
+    select gen_random_uuid(), sha256(place::text::bytea), 'key:12345678', '',
+      case when place % 10 > 0 then owner.id end, now() - place * interval '1 hour' from ${owners}`;
+  await sql`
+    insert into identity.audit (id, created_at, event, via, actor_id, user_id, target_id, count,
+      ip, detail)
+    select gen_random_uuid(), now() - n * interval '1 minute',
+      (array['login.succeeded', 'login.succeeded', 'login.succeeded', 'login.failed',
+        'session.logged_out', 'user.changed'])[1 + n % 6],
+      'session', owner.id, owner.id, gen_random_uuid(), 1, '192.0.2.1', ''
+    from generate_series(1, ${LINES}) n join ${owners} on owner.place = 1 + n % ${USERS}`;
+  await sql`
+    insert into identity.throttles (key, attempts, window_ends_at)
+    select sha256(n::text::bytea), 1, now() + interval '1 hour' from generate_series(1, 5000) n`;
+  await sql`
+    insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
+    select id, '', '', '', '', 0 from identity.users`;
+  await sql`insert into identity.recovery_codes (user_id, digest)
+    select id, sha256(id::text::bytea) from identity.users`;
+  await sql`
+    insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
+    select sha256(id::text::bytea), id, '', -7, '', 0, false from identity.users`;
+  await sql`
+    insert into identity.pending_sign_ins (token_digest, user_id, password_digest, expires_at)
+    select sha256(id::text::bytea), id, '', now() + interval '1 hour' from identity.users`;
+  await sql`vacuum analyze`;
+}
+await fill();
+let bearer = await logIn(identity);
+
+let number = 0;
+/** Another one each time, so that the planner's guesses are tried on many values. */
+const someName = () => {
+  number += 1;
+  return `user-${1 + ((number * 7) % USERS)}`;
+};
+const someId = async () =>
+  String((await sql`select id from identity.users where username = ${someName()}`)[0]?.id);
+const newUser = () => {
+  number += 1;
+  const username = `new-${number}`;
+  return { username, email: `${username}@example.org`, password: PASSWORD };
+};
+
+/** A user with a session and a key. */
+async function someone(): Promise<{
+  id: string;
+  session: string;
+  token: string;
+  key: string;
+  keyId: string;
+}> {
+  const user = newUser();
+  const made = await ask('POST', `${identity}/api/user/`, { bearer, body: user });
+  const { id } = made.json.data;
+  const token = await logIn(identity, user.username, PASSWORD);
+  const { data } = (await ask('POST', `${identity}/api/key/`, { bearer: token, body: {} })).json;
+  return {
+    id,
+    token,
+    session: (await sessionOf(identity, token)).id,
+    key: data.key,
+    keyId: data.id,
+  };
+}
+
+interface Request {
+  readonly path: string;
+  readonly body?: unknown;
+  readonly as?: string | null;
+  readonly status?: number;
+}
+
+/** How much a request may read besides the total: the rows of a page, or a part of the list. */
+type Measure = 'a page' | 'a part';
+type Case = readonly [route: string, measure: Measure, prepare: () => Promise<Request>];
+
+const login = (username: () => string, password: string, status: number): Case => [
+  'POST /api/auth/login',
+  'a page',
+  async () => ({ path: '', body: { username: username(), password }, as: null, status }),
+];
+const about = (
+  route: string,
+  request: (one: Awaited<ReturnType<typeof someone>>) => Request,
+): Case => [route, 'a page', async () => request(await someone())];
+const list = (route: string, measure: Measure, ...queries: string[]): Case[] =>
+  queries.map((query) => [route, measure, async () => ({ path: query })]);
+const last = (route: string): Case => {
+  const path = route.slice('GET '.length);
+  return [
+    route,
+    'a part',
+    async () => ({
+      path: (await ask('GET', `${identity}${path}?page=1`, { bearer })).json._links.last.slice(
+        path.length,
+      ),
+    }),
+  ];
+};
+const ofUser = (route: string, ...queries: string[]): Case[] =>
+  queries.map((query) => [
+    route,
+    'a page',
+    async () => ({ path: `${query}user=${await someId()}` }),
+  ]);
+
+const CASES: readonly Case[] = [
+  login(someName, PASSWORD, 200),
+  login(someName, 'wrong', 401),
+  login(() => `no-${someName()}`, 'wrong', 401),
+  about('POST /api/auth/logout', ({ token }) => ({ path: '', body: { session: token }, as: null })),
+  about('POST /api/auth/session', ({ token }) => ({
+    path: '',
+    body: { session: token },
+    as: null,
+  })),
+  about('POST /api/auth/password', ({ token }) => ({
+    path: '',
+    body: { current_password: PASSWORD, new_password: PASSWORD },
+    as: token,
+  })),
+  about('POST /api/auth/password', ({ token }) => ({
+    path: '',
+    body: { current_password: 'wrong', new_password: PASSWORD },
+    as: token,
+    status: 401,
+  })),
+  about('GET /api/auth/verify', ({ token }) => ({ path: '', as: token })),
+  about('GET /api/auth/verify', ({ key }) => ({ path: '', as: key })),
+  about('GET /api/test/', ({ token }) => ({ path: '', as: token })),
+  ...list('GET /api/user/', 'a page', '?page=1'),
+  last('GET /api/user/'),
+  ...list('GET /api/user/', 'a part', '', '?page=150'),
+  about('GET /api/user/', ({ token }) => ({ path: '', as: token })),
+  ['POST /api/user/', 'a page', async () => ({ path: '', body: newUser(), status: 201 })],
+  [
+    'POST /api/user/',
+    'a page',
+    async () => ({ path: '', body: { ...newUser(), username: someName() }, status: 409 }),
+  ],
+  about('GET /api/user/{user_id}', ({ id }) => ({ path: id })),
+  about('PATCH /api/user/{user_id}', ({ id, token }) => ({
+    path: id,
+    body: { first_name: 'Ada' },
+    as: token,
+  })),
+  about('PATCH /api/user/{user_id}', ({ id }) => ({
+    path: id,
+    body: { ...newUser(), password: undefined },
+  })),
+  about('PATCH /api/user/{user_id}', ({ id }) => ({ path: id, body: { enabled: false } })),
+  about('DELETE /api/user/{user_id}', ({ id }) => ({ path: id })),
+  about('POST /api/user/{user_id}/password', ({ id }) => ({
+    path: id,
+    body: { password: PASSWORD },
+  })),
+  about('POST /api/key/', ({ token }) => ({ path: '', body: {}, as: token, status: 201 })),
+  ...list('GET /api/key/', 'a page', ''),
+  last('GET /api/key/'),
+  ...list('GET /api/key/', 'a part', '?page=150'),
+  ...ofUser('GET /api/key/', '?'),
+  about('DELETE /api/key/{key_id}/revoke', ({ keyId }) => ({ path: keyId })),
+  ...list('GET /api/session/', 'a page', ''),
+  last('GET /api/session/'),
+  ...list(
+    'GET /api/session/',
+    'a part',
+    '?page=1000',
+    '?active=true',
+    '?active=true&page=20',
+    '?active=false',
+    '?active=false&page=900',
+  ),
+  ...ofUser('GET /api/session/', '?', '?active=true&', '?active=false&'),
+  about('GET /api/session/', ({ token }) => ({ path: '', as: token })),
+  about('GET /api/session/info', ({ token }) => ({ path: `?session=${token}` })),
+  about('DELETE /api/session/revoke', ({ token }) => ({ path: `?session=${token}` })),
+  about('DELETE /api/session/{session_id}/revoke', ({ session }) => ({ path: session })),
+  about('DELETE /api/session/revoke/all/user', ({ id }) => ({ path: `?user=${id}` })),
+  ...list('GET /api/audit/', 'a page', '', '?event=password.set'),
+  last('GET /api/audit/'),
+  ...list(
+    'GET /api/audit/',
+    'a part',
+    '?page=1000',
+    '?event=login.succeeded',
+    '?event=login.failed&page=100',
+    '?event=user.changed',
+  ),
+  ...ofUser('GET /api/audit/', '?', '?event=login.failed&'),
+  ['DELETE /api/session/revoke/all', 'a part', async () => ({ path: '' })],
+];
+
+/**
+ * A statement is planned for its values five times before PostgreSQL may settle on one plan for
+ * all.
+ */
+const ROUNDS = rounds(2, 6);
+/** The users of a page, their sessions, and some that do not match. */
+const PAGE = 60;
+/** The total of a list reads the whole list, by an index or not. */
+const IS_TOTAL = /^select (count\(\*\)|coalesce\(sum\(n\), 0\))::int4 as (total|count) from/;
+/** Tables of one row. */
+const WITHOUT_INDEX = ['identity.throttle_secret', 'identity.global_revocation'];
+
+/** One request, whose preparation does not count. @returns what it read */
+async function scansOf(at: string, [route, , prepare]: Case): Promise<Scan[]> {
+  const { path, body, as = bearer, status = 200 } = await prepare();
+  const [method = '', pattern = ''] = route.split(' ');
+  const target = pattern.includes('{') ? pattern.replace(/\{\w+\}/, path) : pattern + path;
+  observatory.scans();
+  const answer = await ask(method, at + target, {
+    ...(as === null ? {} : { bearer: as }),
+    ...(body === undefined ? {} : { body }),
+    headers: { 'x-forwarded-for': newAddress() },
+  });
+  assert.equal(answer.status, status, `${method} ${target}: ${answer.text.slice(0, 300)}`);
+  const found = observatory.scans();
+  if (route.endsWith('/revoke/all')) bearer = await logIn(identity);
+  return found;
+}
+
+/** What they read in a way they must not. */
+async function faultsOf(at: string, cases: readonly Case[]): Promise<string[]> {
+  const errors = new Map<string, number>();
+  for (const one of cases) {
+    for (let round = 1; round <= ROUNDS; round += 1) {
+      for (const { node, table, rows, statement } of await scansOf(at, one)) {
+        const isIndexed =
+          WITHOUT_INDEX.includes(table) || /^(Index (Only )?|Bitmap Heap )Scan$/.test(node);
+        if (one[1] === 'a part' || IS_TOTAL.test(statement) || (isIndexed && rows <= PAGE))
+          continue;
+        const told = `${one[0]}: ${node} of ${table} for: ${statement.slice(0, 300)}`;
+        errors.set(told, Math.max(rows, errors.get(told) ?? 0));
+      }
+    }
+  }
+  return [...errors].map(([told, rows]) => `${rows} rows, ${told}`);
+}
+
+test('every route that has a guard or a body is tried here', () => {
+  const without = ['/readyz', '/livez', '/openapi.json', '/', '/pages/{file}'];
+  const all = routes
+    .filter(({ pattern }) => !without.includes(pattern))
+    .map(({ method, pattern }) => `${method} ${pattern}`);
+  assert.deepEqual([...new Set(CASES.map(([route]) => route))].sort(), [...all].sort());
+});
+
+test('each route reads every table by an index, and no more than a page besides the total', async () => {
+  assert.deepEqual(await faultsOf(identity, CASES), []);
+});
+
+test('an idle limit, which changes the statements about sessions, leaves that as it is', async () => {
+  const routesOfSessions = /^(GET \/api\/(session|test)\/|POST \/api\/auth\/session)/;
+  assert.deepEqual(
+    await faultsOf(
+      idle,
+      CASES.filter(([route]) => routesOfSessions.test(route)),
+    ),
+    [],
+  );
+});
+
+test('the count of open sessions reads narrow indexes alone', async () => {
+  const open = 90_000;
+  const own = 10_000;
+  const one = await someId();
+  await sql`
+    insert into identity.sessions (id, token_digest, user_id, expires_at, user_agent)
+    select gen_random_uuid(), sha256(('open ' || n)::bytea), case when n <= ${own} then
+      ${one}::uuid else owner.id end,
+      now() + n * interval '1 second', rpad('a browser', 110, '.')
+    from generate_series(1, ${open}) n
+    join (select id, row_number() over () as place
+      from identity.users) owner on owner.place = 1 + n % ${USERS}`;
+  await sql`vacuum analyze identity.sessions`;
+  // 40 bytes for each session of all, 120 for each of one user, and a look at those who have ended
+  // theirs.
+  const cases = [
+    ['?active=true', (open * 40) / 8_192 + 400],
+    [`?active=true&user=${one}`, (own * 120) / 8_192 + 20],
+  ] as const;
+  for (const [query, most] of cases) {
+    for (let round = 1; round <= ROUNDS; round += 1) {
+      const all = await scansOf(identity, [
+        'GET /api/session/',
+        'a part',
+        async () => ({ path: query }),
+      ]);
+      const counts = all.filter(
+        ({ statement, table }) => IS_TOTAL.test(statement) && table === 'identity.sessions',
+      );
+      assert.deepEqual([...new Set(counts.map(({ node }) => node))], ['Index Only Scan'], query);
+      const blocks = counts.reduce((sum, scan) => sum + scan.blocks, 0);
+      assert.ok(blocks <= most, `${query}: ${blocks} blocks, at most ${most}`);
+    }
+  }
+  await sql`delete from identity.sessions where ip is null and expires_at > now()`;
+  await sql`vacuum analyze identity.sessions`;
+});
+
+test('a missing index would be seen', async () => {
+  await sql`drop index identity.sessions_newest_of_user`;
+  assert.notDeepEqual(await faultsOf(identity, ofUser('GET /api/session/', '?')), []);
+});

@@ -1,0 +1,342 @@
+/**
+ * The statements of identity on a real PostgreSQL: what they find, what they change, and what they
+ * leave alone.
+ */
+import assert from 'node:assert/strict';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { after, beforeEach, test } from 'node:test';
+import { migrate } from '../../../src/db/schema.ts';
+import { Duplicate } from '../../../src/db/errors.ts';
+import { SCHEMA } from '../../../src/identity/migrations.ts';
+import type { Account, User } from '../../../src/identity/model.ts';
+import { createIdentity } from '../../../src/identity/service.ts';
+import { createJobs, removeEndedSessions } from '../../../src/identity/store/housekeeping.ts';
+import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
+import {
+  logOutSession,
+  revokeSession,
+  revokeSessions,
+} from '../../../src/identity/store/session-ends.ts';
+import * as store from '../../../src/identity/store/sessions.ts';
+import {
+  findAccount,
+  findUser,
+  insertUser,
+  replaceHash,
+} from '../../../src/identity/store/users.ts';
+import { createSessionToken } from '../../../src/identity/token.ts';
+import { createDatabase } from '../../support/database.ts';
+import { quiet } from '../../support/service-context.ts';
+import { addUser, CHEAP, openIdentity } from '../../support/users.ts';
+
+const { url, sql } = await createDatabase();
+const database = openIdentity({ after }, url);
+await migrate(database, SCHEMA);
+const one = await addUser(database, 'user-one');
+const two = await addUser(database, 'user-two');
+const hexDigest = (text: string) => createHash('sha256').update(text).digest('hex');
+const sessions: store.Sessions = { database, idleSeconds: 0 };
+
+beforeEach(async () => {
+  await sql`delete from identity.sessions`;
+});
+
+async function account(key: string): Promise<Account> {
+  const found = await findAccount(database, key);
+  assert.ok(found);
+  return found;
+}
+
+const insertSession = (session: { id: string; token: string; seconds: number }, user: Account) =>
+  store.insertSession(
+    database,
+    COMMAND_LINE,
+    { ...session, ip: '192.0.2.1', userAgent: 'a test', isProven: false },
+    user,
+    randomBytes(32),
+  );
+
+async function openSession(username = 'user-one') {
+  const id = randomUUID();
+  const token = createSessionToken();
+  assert.equal(await insertSession({ id, token, seconds: 3_600 }, await account(username)), true);
+  return { id, token };
+}
+
+type UserInput = Parameters<typeof insertUser>[2];
+const newUser = (username: string, email = `${username}@example.org`): UserInput => ({
+  username,
+  email,
+  first_name: '',
+  last_name: '',
+  password_hash: null,
+  password_generated: false,
+  enabled: true,
+  verified: false,
+  super_admin: false,
+});
+const insert = (user: UserInput): Promise<User> =>
+  database.transaction((connection) => insertUser(connection, COMMAND_LINE, user));
+const refusedBy = (constraint: string) => (error: unknown) =>
+  error instanceof Duplicate && error.constraint === constraint;
+
+test('a taken name or address is rejected by its index, and free after deletion', async () => {
+  const first = await insert(newUser('taken'));
+  const before = await sql`select count(*)::int as lines from identity.audit`;
+  await assert.rejects(
+    insert(newUser('taken', 'other@example.org')),
+    refusedBy('users_username_key'),
+  );
+  await assert.rejects(insert(newUser('other', 'taken@example.org')), refusedBy('users_email_key'));
+  assert.deepEqual(
+    await sql`select count(*)::int as lines from identity.audit`,
+    before,
+    'what was not done is not in the trail',
+  );
+  await sql`update identity.users set deleted_at = now() where id = ${first.id}`;
+  const second = await insert(newUser('taken'));
+  assert.equal((await account('taken')).id, second.id);
+  assert.equal(await findUser(database, first.id), null);
+  assert.equal((await findUser(database, second.id))?.username, 'taken');
+});
+
+test('a session is stored under the SHA-256 of its token, and the token nowhere', async () => {
+  const { id, token } = await openSession();
+  const [row] = await sql`select token_digest, sessions::text as everything from identity.sessions
+      where id = ${id}`;
+  assert.deepEqual(row?.token_digest, Buffer.from(hexDigest(token), 'hex'));
+  assert.equal(row?.everything.includes(token.slice('session:'.length)), false);
+  assert.notEqual(id, token.slice('session:'.length));
+  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.id, id);
+  assert.equal(await store.findSessionByToken(sessions, hexDigest(createSessionToken())), null);
+});
+
+const changes = {
+  disabled: sql`enabled = false`,
+  deleted: sql`deleted_at = now()`,
+  'given another password': sql`password_hash = 'another'`,
+};
+
+for (const [what, change] of Object.entries(changes)) {
+  test(`a user who is ${what} after the password check gets no session`, async () => {
+    const username = `user-${what.replaceAll(' ', '-')}`;
+    const id = await addUser(database, username);
+    const checked = await account(username);
+    await sql`update identity.users set ${change} where id = ${id}`;
+    const about = () => sql`
+      select event from identity.audit where user_id = ${id} union all select encode(key, 'hex')
+        from identity.throttles`;
+    const trail = await about();
+    assert.equal(
+      await insertSession({ id: randomUUID(), token: createSessionToken(), seconds: 60 }, checked),
+      false,
+    );
+    assert.deepEqual([...(await sql`select id from identity.sessions`)], []);
+    assert.deepEqual(await about(), trail, 'nothing in the trail, and no failures cleared');
+  });
+}
+
+test('a hash is replaced only where the password has not been changed meanwhile', async () => {
+  const id = await addUser(database, 'user-rehash');
+  const before = (await account('user-rehash')).password_hash ?? '';
+  await replaceHash(database, id, 'not the one that is there', 'new');
+  assert.equal((await account('user-rehash')).password_hash, before);
+  await replaceHash(database, id, before, 'new');
+  assert.equal((await account('user-rehash')).password_hash, 'new');
+});
+
+test('sessions of the same moment are listed in one fixed order', async (t) => {
+  for (let count = 0; count < 6; count += 1) await openSession();
+  await sql`update identity.sessions set created_at = '2020-01-01'`;
+  // Without the index, which has the order in it, only the statement itself can put the rows in
+  // order.
+  await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set enable_indexscan = off`);
+  await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set enable_bitmapscan = off`);
+  const unindexed = { database: openIdentity(t, url), idleSeconds: 0 };
+  const page = async (number: number, limit: number) =>
+    (await store.listSessions(unindexed, { page: number, limit }, one, null)).rows.map(
+      ({ id }) => id,
+    );
+  const whole = await page(1, 10);
+  assert.equal(whole.length, 6);
+  assert.deepEqual(whole, [...whole].sort().reverse());
+  for (const limit of [1, 2, 4]) {
+    const pages: string[] = [];
+    for (let number = 1; number <= Math.ceil(6 / limit); number += 1)
+      pages.push(...(await page(number, limit)));
+    assert.deepEqual(pages, whole, `${limit} at a time`);
+  }
+});
+
+test('the total equals the number of listed sessions, for all users and for each user', async () => {
+  await openSession();
+  await openSession('user-two');
+  for (const [userId, expected] of [
+    [null, 2],
+    [one, 1],
+    [two, 1],
+    [randomUUID(), 0],
+  ] as const) {
+    const { rows, total } = await store.listSessions(
+      sessions,
+      { page: 1, limit: 10 },
+      userId,
+      null,
+    );
+    assert.deepEqual([rows.length, total], [expected, expected]);
+  }
+});
+
+test('a session that is deleted is neither listed nor counted', async () => {
+  const { id } = await openSession();
+  await openSession();
+  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
+  for (const userId of [null, one]) {
+    const { rows, total } = await store.listSessions(
+      sessions,
+      { page: 1, limit: 10 },
+      userId,
+      null,
+    );
+    assert.deepEqual([rows.length, total], [1, 1]);
+  }
+});
+
+test("an ended session has expired by the database's clock, at the very moment", async () => {
+  const { id, token } = await openSession();
+  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, false);
+  await sql`update identity.sessions set expires_at = now() where id = ${id}`;
+  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, true);
+});
+
+test('a check of a token and its session agree on whether it has ended, for every set of ends', async (t) => {
+  const ENDS = [
+    'revoked',
+    'logged out',
+    'expired',
+    'idle',
+    'all of the user',
+    'all',
+    'all, by a clock that was ahead',
+  ] as const;
+  const { id, token } = await openSession();
+  const limited = { database, idleSeconds: 60 };
+  await sql`update identity.sessions set created_at = now() - interval '2 hours' where id = ${id}`;
+  t.after(async () => {
+    await sql`update identity.users set sessions_end_at = null`;
+    await sql`update identity.global_revocation set sessions_end_at = null`;
+  });
+  for (let chosen = 0; chosen < 2 ** ENDS.length; chosen += 1) {
+    const has = (end: (typeof ENDS)[number]) => (chosen & (1 << ENDS.indexOf(end))) !== 0;
+    await sql`
+      update identity.sessions set revoked = ${has('revoked')}, logged_out = ${has('logged out')},
+        expires_at = now() + make_interval(mins => ${has('expired') ? -1 : 60}),
+          last_seen_at = now() - make_interval(secs => ${has('idle') ? 61 : 0})
+      where id = ${id}`;
+    await sql`
+      update identity.users u set sessions_end_at = case when ${has('all of the user')} then
+        s.created_at end
+      from identity.sessions s where s.id = ${id} and u.id = s.user_id`;
+    const ofAll = has('all') ? -30 : null;
+    const minutes = has('all, by a clock that was ahead') ? 120 : ofAll;
+    await sql`update identity.global_revocation
+      set sessions_end_at = now() + make_interval(mins => ${minutes})`;
+    const [caller, session] = await Promise.all([
+      store.findCallerByToken(limited, hexDigest(token)),
+      store.findSessionByToken(limited, hexDigest(token)),
+    ]);
+    assert.ok(caller && session);
+    const ends = ENDS.filter(has).join(', ');
+    assert.equal(caller.ended, session.revoked || session.logged_out || session.expired, ends);
+    assert.equal(caller.ended, ends !== '', ends);
+  }
+});
+
+test('the owner of a session is found by its id, unless it is deleted or unknown', async () => {
+  const { id } = await openSession('user-two');
+  assert.equal(await store.findSessionOwner(database, id), two);
+  assert.equal(await store.findSessionOwner(database, randomUUID()), null);
+  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
+  assert.equal(await store.findSessionOwner(database, id), null);
+  assert.equal(await revokeSession(database, COMMAND_LINE, id, two), 0);
+});
+
+test('revoking all sessions of a user counts the open ones and touches no row', async () => {
+  const loggedOut = await openSession();
+  const expired = await openSession();
+  await openSession();
+  await openSession();
+  const foreign = await openSession('user-two');
+  await logOutSession(database, COMMAND_LINE, loggedOut.id);
+  await sql`update identity.sessions set expires_at = now() where id = ${expired.id}`;
+  const untouched = () =>
+    sql`select * from identity.sessions where id in (${loggedOut.id}, ${expired.id}, ${foreign.id})
+      order by id`;
+  const before = await untouched();
+  assert.equal(await revokeSessions(database, COMMAND_LINE, one), 2);
+  assert.deepEqual([...(await untouched())], [...before]);
+  assert.equal(await revokeSessions(database, COMMAND_LINE, one), 0);
+  assert.equal(await revokeSessions(database, COMMAND_LINE, null), 1);
+});
+
+test('an ended session is removed in batches when its retention is over', async () => {
+  const day = 86_400;
+  for (let count = 0; count < 5; count += 1) await openSession(count < 2 ? 'user-one' : 'user-two');
+  const kept = await openSession();
+  const open = await openSession();
+  await sql`update identity.sessions set expires_at = now() - interval '31 days'
+    where id not in (${kept.id}, ${open.id})`;
+  await sql`update identity.sessions set expires_at = now() - interval '29 days'
+    where id = ${kept.id}`;
+  assert.equal(await removeEndedSessions(database, 30 * day, 3), 3);
+  assert.equal(await removeEndedSessions(database, 30 * day, 3), 2);
+  assert.equal(await removeEndedSessions(database, 30 * day, 3), 0);
+  const left = (await sql`select id from identity.sessions`).map((row) => String(row.id));
+  assert.deepEqual(left.sort(), [kept.id, open.id].sort());
+});
+
+test('the retention of a session that was ended early counts from its end', async () => {
+  const early = await openSession();
+  const late = await openSession();
+  const loggedOut = await openSession();
+  await openSession();
+  for (const { id } of [early, late])
+    assert.equal(await revokeSession(database, COMMAND_LINE, id, one), 1);
+  await logOutSession(database, COMMAND_LINE, loggedOut.id);
+  await sql`update identity.sessions set created_at = now() - interval '2 hours',
+    last_seen_at = now() - interval '2 hours'`;
+  await sql`update identity.sessions set updated_at = now() - interval '61 seconds'
+    where id in (${early.id}, ${loggedOut.id})`;
+  await sql`update identity.sessions set updated_at = now() - interval '30 seconds'
+    where id = ${late.id}`;
+  assert.equal(await removeEndedSessions(database, 60, 10), 2);
+  assert.equal(
+    (await sql`select id from identity.sessions where id in (${early.id}, ${loggedOut.id})`).length,
+    0,
+  );
+  // Nothing has ended that is only old.
+  assert.equal((await sql`select id from identity.sessions`).length, 2);
+});
+
+test('the background job uses the configured retention, and two may run at once', async () => {
+  const old = await openSession();
+  const recent = await openSession();
+  await sql`update identity.sessions set expires_at = now() - interval '61 seconds'
+    where id = ${old.id}`;
+  await sql`update identity.sessions set expires_at = now() - interval '30 seconds'
+    where id = ${recent.id}`;
+  const context = quiet();
+  const options = {
+    passwords: CHEAP,
+    sessionSeconds: 60,
+    idleSeconds: 0,
+    portal: null,
+    retentionSeconds: 60,
+    auditSeconds: 60,
+  };
+  const [job] = createJobs(createIdentity(options, database, context));
+  assert.equal(job?.name, 'remove from identity.sessions');
+  // False: the batch was not full, so there is nothing more to do now.
+  assert.deepEqual(await Promise.all([job?.batch(), job?.batch()]), [false, false]);
+  assert.deepEqual([...(await sql`select id from identity.sessions`)], [{ id: recent.id }]);
+});

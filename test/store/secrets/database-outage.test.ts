@@ -1,0 +1,119 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { secretsClient } from '../../support/secrets.ts';
+
+const TEXT = 'marked-password-text';
+const database = await createDatabase();
+const { sql } = database;
+const proxy = await startProxy({ after }, database.url);
+const gatehouse = await startGatehouse({ after }, ['secrets'], proxy.url);
+const base = gatehouse.url.secrets;
+const { encrypt, keep, decrypt, list } = secretsClient(base);
+
+function isUnavailable(answer: Answer): void {
+  assert.equal(answer.status, 503, answer.text);
+  assert.equal(answer.json.error.code, 'unavailable');
+  assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+  assert.ok(!answer.text.includes(TEXT));
+}
+
+/** Repeats a check until it holds; the run's own time limit ends one that never does. */
+async function until(look: () => Promise<boolean>): Promise<void> {
+  while (!(await look())) await sql`select pg_sleep(0.01)`;
+}
+const isReady = async (url = base) => (await ask('GET', `${url}/readyz`)).status === 200;
+
+test('without a database: every operation is 503 with Retry-After, and no data is lost', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  await proxy.cut();
+  for (let round = 0; round < 3; round += 1) {
+    isUnavailable(await encrypt({ password: TEXT }));
+    isUnavailable(await encrypt({ password: TEXT, expires_in: 60 }));
+    isUnavailable(await decrypt(id, secret));
+    isUnavailable(await decrypt(randomUUID(), secret));
+    isUnavailable(await list());
+  }
+  assert.equal((await ask('GET', `${base}/readyz`)).status, 503);
+  assert.equal((await ask('GET', `${base}/livez`)).status, 200);
+  assert.equal(
+    (await ask('GET', `${base}/api/store`)).status,
+    401,
+    'the credential is checked without the database',
+  );
+  assert.equal((await encrypt({ password: '' })).status, 400);
+  isUnavailable(await decrypt(id, 'no key')); // a failed read that cannot be recorded is 503 too
+  const [row] =
+    await sql`select count(*)::int as rows, sum(reads)::int as reads from secrets.secrets`;
+  assert.deepEqual({ ...row }, { rows: 1, reads: 0 });
+
+  await proxy.restore();
+  await until(isReady);
+  assert.equal((await decrypt(id, secret)).json.password, TEXT);
+  assert.equal((await decrypt(id, secret)).status, 404);
+  assert.equal(gatehouse.log().filter((line) => line.message === 'dependency failed').length, 16);
+  const written = gatehouse.stdout() + gatehouse.stderr();
+  for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(database.url).password])
+    assert.ok(!written.includes(mark));
+});
+
+test('a proxy without a database behind it gets at most 10 connections per request', async () => {
+  const before = proxy.connections();
+  await proxy.cut('closed');
+  isUnavailable(await list());
+  assert.ok(
+    proxy.connections() - before <= 10,
+    `${proxy.connections() - before} connections for one request`,
+  );
+  await proxy.restore();
+  await until(isReady);
+});
+
+test('a start without a database: 503 until the database is available', async (t) => {
+  const proxy = await startProxy(t, database.url);
+  await proxy.cut();
+  const { url } = await startGatehouse(t, ['secrets'], proxy.url, {}, 'listening');
+  const late = secretsClient(url.secrets);
+  isUnavailable(await late.encrypt({ password: TEXT }));
+  isUnavailable(await late.list());
+  assert.equal(await isReady(url.secrets), false);
+  await proxy.restore();
+  await until(() => isReady(url.secrets));
+  const { id, secret } = await late.keep(TEXT);
+  assert.equal((await late.decrypt(id, secret)).json.password, TEXT);
+});
+
+test('a missing table is 503, never 404', async (t) => {
+  const own = await createDatabase(t);
+  const { url } = await startGatehouse(t, ['secrets'], own.url);
+  const client = secretsClient(url.secrets);
+  const { id, secret } = await client.keep(TEXT);
+  await own.sql`alter table secrets.secrets rename to elsewhere`;
+  isUnavailable(await client.decrypt(id, secret));
+  isUnavailable(await client.encrypt({ password: TEXT }));
+  isUnavailable(await client.list());
+  await own.sql`alter table secrets.elsewhere rename to secrets`;
+  assert.equal((await client.decrypt(id, secret)).json.password, TEXT);
+});
+
+test('a list that loses its database is aborted and never looks complete', async (t) => {
+  const own = await createDatabase(t);
+  const proxy = await startProxy(t, own.url);
+  const { url } = await startGatehouse(t, ['secrets'], proxy.url);
+  await own.sql`
+    insert into secrets.secrets (id, key_id, commitment, blob, tag)
+    select gen_random_uuid(), 'key', '\\x00', decode(repeat(md5(n::text), 1024), 'hex'), '\\x00'
+    from generate_series(1, 1500) n`;
+  const response = await fetch(`${url.secrets}/api/store`, {
+    headers: { authorization: `Bearer ${AUTH_TOKEN}` },
+  });
+  assert.equal(response.status, 200);
+  // The list is far longer than the socket buffers, so the service is still sending it.
+  await proxy.cut();
+  await assert.rejects(response.text());
+  assert.equal((await ask('GET', `${url.secrets}/livez`)).status, 200);
+  await proxy.restore();
+});

@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { readConfig } from '../../support/settings.ts';
+import { migrate } from '../../../src/db/schema.ts';
+import { createLog } from '../../../src/runtime/log.ts';
+import { start } from '../../../src/secrets/start.ts';
+import { createDatabase } from '../../support/database.ts';
+import { quiet } from '../../support/service-context.ts';
+import { AUTH_TOKEN, SERVER_SECRET } from '../../support/gatehouse.ts';
+
+const { url, sql } = await createDatabase();
+const config =
+  readConfig(['secrets'], 'serve', { DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN }).secrets ??
+  assert.fail();
+const lines: string[] = [];
+const { jobs, storage } = await start(
+  { ...config, serverSecret: SERVER_SECRET, authTokens: [AUTH_TOKEN] },
+  quiet({
+    log: createLog('info', (line) => {
+      lines.push(line);
+    }),
+  }),
+);
+after(() => storage.database.close());
+await migrate(storage.database, storage.schema);
+
+/** Runs a job until nothing is left to do. @returns how often it ran */
+async function runOut(name: string): Promise<number> {
+  const job = jobs.find((one) => one.name === name) ?? assert.fail(name);
+  for (let batches = 1; batches < 20; batches += 1) if (!(await job.batch())) return batches;
+  return assert.fail('the job never ends');
+}
+
+/** Rows of one kind, named by their key id: when they expire, and how they ended. */
+type Ending = 'read' | 'deleted' | 'expired' | null;
+const insert = (
+  kind: string,
+  rows: number,
+  expiry: string | null,
+  ending: Ending = null,
+  endedAt: string | null = null,
+) => sql`
+  insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, ending,
+    ended_at)
+  select gen_random_uuid(), ${kind}, '\\x00', b, b, now() + ${expiry}::interval, 1, ${ending},
+    now() + ${endedAt}::interval
+  from generate_series(1, ${rows}), (
+    select case when ${ending}::text is null then '\\x00'::bytea end as b) content`;
+
+const count = async (): Promise<Record<string, number>> => {
+  const rows =
+    await sql`select key_id as kind, count(*)::int as rows from secrets.secrets group by key_id`;
+  return Object.fromEntries(rows.map(({ kind, rows: number }) => [kind, number]));
+};
+
+test('housekeeping removes the content of expired secrets only, and logs id and key id', async () => {
+  await insert('never expires', 3, null);
+  await insert('expires in a minute', 3, '1 minute');
+  await insert('expired', 1_200, '-1 second');
+  await insert('read up', 3, '-1 minute', 'read', '-2 minutes');
+  assert.equal(await runOut('empty expired secrets'), 3, '500 rows a batch');
+  const rows = await sql`
+    select key_id, ending, count(*)::int as rows, count(blob)::int + count(tag)::int as parts,
+      bool_and(ended_at = expires_at) as at_expiry
+    from secrets.secrets group by key_id, ending order by key_id`;
+  assert.deepEqual(
+    rows.map((row) => ({ ...row })),
+    [
+      { key_id: 'expired', ending: 'expired', rows: 1_200, parts: 0, at_expiry: true },
+      { key_id: 'expires in a minute', ending: null, rows: 3, parts: 6, at_expiry: null },
+      { key_id: 'never expires', ending: null, rows: 3, parts: 6, at_expiry: null },
+      { key_id: 'read up', ending: 'read', rows: 3, parts: 0, at_expiry: false },
+    ],
+  );
+  const logged = lines
+    .map((line): Record<string, unknown> => JSON.parse(line))
+    .filter(({ message }) => message === 'secret expired');
+  assert.equal(new Set(logged.map(({ secret_id }) => secret_id)).size, 1_200);
+  assert.deepEqual(new Set(logged.map(({ key_id }) => key_id)), new Set(['expired']));
+});
+
+test('receipts are removed RECEIPT_RETENTION after the end of their secret', async () => {
+  await sql`truncate secrets.secrets`;
+  await insert('readable', 3, null);
+  await insert('expired just now', 3, '-1 second');
+  await insert('read 29 days ago', 3, null, 'read', '-29 days');
+  await insert('deleted 29 days ago', 3, '-3 days', 'deleted', '-29 days');
+  await insert('read 31 days ago', 1_200, null, 'read', '-31 days');
+  await insert('expired 31 days ago', 3, '-31 days', 'expired', '-31 days');
+  assert.equal(await runOut('remove from secrets.secrets'), 3);
+  assert.deepEqual(await count(), {
+    readable: 3,
+    'expired just now': 3,
+    'read 29 days ago': 3,
+    'deleted 29 days ago': 3,
+  });
+});

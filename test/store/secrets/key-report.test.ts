@@ -1,0 +1,178 @@
+/** The report on server secrets at startup and in the metrics. */
+import assert from 'node:assert/strict';
+import { after, test, type TestContext } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { createDatabase, type TestDatabase } from '../../support/database.ts';
+import { ask, type Gatehouse, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import { startHousekeeping } from '../../support/housekeeping.ts';
+import { secretsClient } from '../../support/secrets.ts';
+import { until } from '../../support/until.ts';
+
+const OLD = SERVER_SECRET;
+const NEW = 'new-server-secret-0123456789abcdefghijklmn';
+const OTHER = 'other-server-secret-0123456789abcdefghijkl';
+const idOf = (secret: string) => createServerKey(secret).id;
+
+const start = async (
+  owner: Parameters<typeof startGatehouse>[0],
+  { url }: TestDatabase,
+  current: string,
+  previous = '',
+) =>
+  startGatehouse(owner, ['secrets'], url, {
+    SERVER_SECRET: current,
+    SERVER_SECRET_PREVIOUS: previous,
+  });
+
+const NEW_HERE =
+  'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
+const MISSING =
+  'a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS';
+
+/**
+ * The log lines about server secrets, in order. They follow the count, which runs in the
+ * background.
+ */
+async function reportOf(gatehouse: Gatehouse): Promise<unknown[][]> {
+  await until(() => gatehouse.log().some(({ state }) => state === 'current'), 'the report');
+  // All lines are written in the same turn.
+  await setImmediate();
+  const lines = gatehouse
+    .log()
+    .filter(
+      ({ message }) => message === NEW_HERE || message === MISSING || message === 'server secret',
+    );
+  return lines.map(({ level, message, key_id, state, secrets }) =>
+    [level, message, key_id, state, secrets].filter((one) => one !== undefined),
+  );
+}
+
+/** A database with three secrets encrypted under OLD, one of which can be read once. */
+async function withThree(t: TestContext) {
+  const database = await createDatabase(t);
+  const gatehouse = await start(t, database, OLD);
+  const client = secretsClient(gatehouse.url.secrets);
+  const made = [
+    await client.keep('marked-text'),
+    await client.keep('marked-text', { max_reads: 1 }),
+    await client.keep('marked-text', { passphrase: 'marked-words' }),
+  ];
+  return { database, gatehouse, client, made };
+}
+
+const rowsOf = async ({ sql }: TestDatabase) =>
+  [...(await sql`select * from secrets.secrets order by id`)].map((row) => ({ ...row }));
+
+test('the first server secret of a database is reported as current, without a warning', async (t) => {
+  const database = await createDatabase(t);
+  const first = await start(t, database, OLD);
+  assert.deepEqual(await reportOf(first), [['info', 'server secret', idOf(OLD), 'current', 0]]);
+  await secretsClient(first.url.secrets).keep('x');
+  await first.stop();
+  assert.deepEqual(await reportOf(await start(t, database, OLD)), [
+    ['info', 'server secret', idOf(OLD), 'current', 1],
+  ]);
+});
+
+test('a wrong SERVER_SECRET: reported at startup with the missing key id; the service serves', async (t) => {
+  const { database, gatehouse, made } = await withThree(t);
+  const before = await rowsOf(database);
+  await gatehouse.stop();
+
+  const wrong = await start(t, database, NEW);
+  assert.deepEqual(await reportOf(wrong), [
+    ['warn', NEW_HERE, idOf(NEW)],
+    ['error', MISSING, idOf(OLD), 'missing', 3],
+    ['info', 'server secret', idOf(NEW), 'current', 0],
+  ]);
+  assert.equal((await ask('GET', `${wrong.url.secrets}/readyz`)).status, 200);
+  const there = secretsClient(wrong.url.secrets);
+  for (const { id, secret } of made)
+    assert.equal((await there.decrypt(id, secret)).json.error.code, 'key_unknown');
+  assert.deepEqual(await rowsOf(database), before);
+  assert.equal(
+    (await there.decrypt((await there.keep('new')).id, 'x')).status,
+    404,
+    'new secrets are served',
+  );
+  const written = wrong.stdout() + wrong.stderr();
+  for (const mark of [OLD, NEW, 'marked-', ...made.map(({ secret }) => secret)])
+    assert.ok(!written.includes(mark));
+  await wrong.stop();
+
+  // Back to the right one: the wrong one is known by now, and one secret needs it.
+  const right = await start(t, database, OLD);
+  assert.deepEqual((await reportOf(right)).sort(), [
+    ['error', MISSING, idOf(NEW), 'missing', 1],
+    ['info', 'server secret', idOf(OLD), 'current', 3],
+  ]);
+  const back = secretsClient(right.url.secrets);
+  for (const { id, secret } of made.slice(0, 2)) {
+    assert.equal((await back.decrypt(id, secret)).json.password, 'marked-text');
+  }
+});
+
+test('every missing and every configured server secret is reported with its count', async (t) => {
+  const { database } = await withThree(t);
+  await secretsClient((await start(t, database, OTHER, OLD)).url.secrets).keep('x');
+  const gatehouse = await start(t, database, NEW);
+  assert.deepEqual(
+    (await reportOf(gatehouse)).filter(([level]) => level === 'error'),
+    [
+      ['error', MISSING, idOf(OLD), 'missing', 3],
+      ['error', MISSING, idOf(OTHER), 'missing', 1],
+    ],
+  );
+  const all = await start(t, database, NEW, `${OTHER},${OLD}`);
+  assert.deepEqual(await reportOf(all), [
+    ['info', 'server secret', idOf(OLD), 'previous', 3],
+    ['info', 'server secret', idOf(OTHER), 'previous', 1],
+    ['info', 'server secret', idOf(NEW), 'current', 0],
+  ]);
+});
+
+test('a server secret that no secret needs can be removed without a report', async (t) => {
+  const { database, client, made } = await withThree(t);
+  const [kept, once, locked] = made;
+  assert.ok(kept && once && locked);
+  await client.decrypt(once.id, once.secret);
+  await client.remove(kept.id);
+  await database.sql`
+    update secrets.secrets set blob = null, tag = null, ending = 'expired', ended_at = now()
+    where id = ${locked.id}`;
+  await start(t, database, NEW, OLD);
+  assert.deepEqual(await reportOf(await start(t, database, NEW)), [
+    ['info', 'server secret', idOf(NEW), 'current', 0],
+  ]);
+});
+
+test('a new server secret: one of several replicas that start together warns', async (t) => {
+  const { database } = await withThree(t);
+  const replicas = await Promise.all([1, 2, 3].map(() => start(t, database, NEW, OLD)));
+  assert.equal(
+    (await Promise.all(replicas.map(reportOf))).flat().filter(([, message]) => message === NEW_HERE)
+      .length,
+    1,
+  );
+});
+
+test('metrics: the number of secrets for each known server secret, down to 0', async (t) => {
+  const { database, client, made } = await withThree(t);
+  await secretsClient((await start(t, database, NEW, OLD)).url.secrets).keep('x');
+  const housekeeping = startHousekeeping({ after }, database.url, { SERVER_SECRET: OTHER });
+  const stored = async () => {
+    await housekeeping.run('count secrets by server secret');
+    return housekeeping
+      .metrics()
+      .split('\n')
+      .filter((line) => line.startsWith('gatehouse_secrets_stored'))
+      .sort();
+  };
+  const line = (secret: string, secrets: number) =>
+    `gatehouse_secrets_stored{key_id="${idOf(secret)}"} ${secrets}`;
+  assert.deepEqual(await stored(), [line(OLD, 3), line(NEW, 1)].sort());
+  for (const { id } of made) await client.remove(id);
+  assert.deepEqual(await stored(), [line(OLD, 0), line(NEW, 1)].sort());
+  assert.match(housekeeping.metrics(), /^# TYPE gatehouse_secrets_stored gauge$/m);
+});

@@ -1,0 +1,54 @@
+/** Statements that were planned for a small table use the index when the table is large. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { startGatehouse } from '../../support/gatehouse.ts';
+import { observe } from '../../support/plans.ts';
+import { secretsClient } from '../../support/secrets.ts';
+import { until } from '../../support/until.ts';
+
+const file = await createDatabase();
+const observatory = await observe({ after }, file);
+const client = secretsClient(
+  (await startGatehouse({ after }, ['secrets'], observatory.url)).url.secrets,
+);
+
+test('a read scans no other row, even before PostgreSQL has analyzed the table', async () => {
+  const read = async (times: number) => {
+    for (let time = 0; time < times; time += 1) {
+      const { id, secret } = await client.keep('text', { max_reads: 1 });
+      assert.equal((await client.decrypt(id, secret)).status, 200);
+    }
+  };
+  // No statement is replanned after this.
+  await read(10);
+  await client.keep('another');
+  await file.sql`
+    insert into secrets.secrets
+    select (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid()))).*
+      from secrets.secrets s,
+      generate_series(1, 2000) where blob is not null`;
+  observatory.scans();
+  await read(3);
+  const scans = observatory.scans().filter(({ table }) => table === 'secrets.secrets');
+  assert.ok(scans.length >= 6, 'a look and a use for each');
+  for (const { node, rows, statement } of scans)
+    assert.ok(rows <= 1, `${node} of ${rows} rows for ${statement}`);
+});
+
+test('what a process counts at startup and every minute does not grow with the number of secrets', async (t) => {
+  await file.sql`
+    insert into secrets.secrets
+    select (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid()))).*
+    from secrets.secrets s, generate_series(1, 25000)
+    where id = (select id from secrets.secrets where blob is not null limit 1)`;
+  await file.sql`vacuum analyze secrets.secrets`;
+  observatory.scans();
+  const again = await startGatehouse(t, ['secrets'], observatory.url);
+  await until(() => again.log().some(({ state }) => state === 'current'), 'the report');
+  const counts = observatory.scans().filter(({ table }) => table === 'secrets.secrets');
+  assert.ok(counts.length > 0);
+  for (const { node, rows, statement } of counts)
+    assert.ok(rows <= 10_000, `${node} of ${rows} rows for ${statement}`);
+  assert.equal(again.log().find(({ state }) => state === 'current')?.secrets, 10_000);
+});

@@ -1,0 +1,222 @@
+/**
+ * A failing target is probed with one event, from one replica, and paused delivery begins no
+ * attempt on any.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { after, test } from 'node:test';
+import {
+  addFailures,
+  clearFailures,
+  findFailing,
+  findPause,
+  pauseDelivery,
+  resumeDelivery,
+  takeProbe,
+} from '../../../src/webhook/store/delivery.ts';
+import { claimWork } from '../../../src/webhook/store/work.ts';
+import { untilSql } from '../../support/connections.ts';
+import { bounded, until } from '../../support/until.ts';
+import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
+
+const queue = await openWorkQueue({ after });
+const { sql, database } = queue;
+const claim = (limit = 100, first: 'oldest' | 'newest' = 'oldest') =>
+  claimWork(database, randomUUID(), 30, limit, first);
+const nothingWaits = () =>
+  untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+
+/**
+ * Begins without events, failures and a pause.
+ * @returns the ids of so many new events, oldest first
+ */
+async function fresh(count: number): Promise<string[]> {
+  await sql`truncate webhook.work, webhook.pages, webhook.page_tails, webhook.outcomes,
+    webhook.failures,
+    webhook.events, webhook.failing_targets, webhook.pause`;
+  const ids: string[] = [];
+  for (let n = 0; n < count; n += 1) ids.push(await queue.put());
+  return ids;
+}
+
+/** Moves the target's failures into the past, and makes its probe due. */
+const fail = (seconds: number, target = 'test', failures = 10) => sql`
+  insert into webhook.failing_targets (target, failures, failing_since)
+  values (${target}, ${failures}, now() - make_interval(secs => ${seconds}))
+  on conflict (target) do update set failures = excluded.failures,
+    failing_since = excluded.failing_since,
+    probe_at = now()`;
+
+test('a target counts as failing from ten failures on, over at least a minute, until a success', async () => {
+  await fresh(0);
+  const isOpen = async () => (await findFailing(database, 'test'))?.is_open;
+  assert.equal(await isOpen(), undefined);
+  await addFailures(database, 'test', 50);
+  assert.equal(await isOpen(), false, 'for less than a minute');
+  await fail(61, 'test', 8);
+  await addFailures(database, 'test', 1);
+  assert.equal(await isOpen(), false, 'nine failures');
+  await addFailures(database, 'test', 1);
+  assert.equal(await isOpen(), true);
+  assert.equal(await findFailing(database, 'another'), undefined, 'the other target has none');
+  await clearFailures(database, 'test');
+  assert.equal(await isOpen(), undefined);
+});
+
+test('one of all replicas takes a probe, none without a due event, at growing intervals', async () => {
+  await fresh(0);
+  await fail(61);
+  assert.equal(await takeProbe(database, 'test'), false, 'no event is due');
+  await queue.put();
+  for (const [seconds, pause] of [
+    [61, 10],
+    [600, 60],
+    [86_400, 300],
+  ] as const) {
+    await fail(seconds);
+    const taken = await Promise.all(Array.from({ length: 8 }, () => takeProbe(database, 'test')));
+    assert.equal(taken.filter(Boolean).length, 1);
+    const [row] = await sql<[{ seconds: number }]>`
+      select extract(epoch from probe_at - now())::float8 as seconds from webhook.failing_targets`;
+    assert.ok(row.seconds > pause - 5 && row.seconds <= pause + 1, `${row.seconds} of ${pause}`);
+  }
+  await fail(61);
+  await pauseDelivery(database, 'test');
+  assert.equal(await takeProbe(database, 'test'), false, 'not while delivery is paused');
+});
+
+test('the probe is the newest event, also of a page: a bad one is not the probe every time', async () => {
+  const [, , last = ''] = await fresh(3);
+  assert.deepEqual(
+    (await claim(1, 'newest')).map(({ id }) => id),
+    [last],
+  );
+  await fresh(1);
+  const paged = await queue.put({ order_key: 'page' });
+  assert.deepEqual(
+    (await claim(1, 'newest')).map(({ id }) => id),
+    [paged],
+  );
+});
+
+test(
+  'a failing target gets probes only; the first success lets all events through',
+  bounded,
+  async () => {
+    const ids = await fresh(30);
+    await fail(3_600);
+    let isWorking = false;
+    let calls = 0;
+    const lines: string[] = [];
+    const start = () =>
+      queue.startWorker(
+        async () => {
+          calls += 1;
+          return isWorking ? null : FAILED;
+        },
+        { pausesMs: [3_600_000] },
+        {
+          log: (line) => {
+            lines.push(line);
+          },
+        },
+      );
+    const workers = [start(), start(), start()];
+    await until(() => calls === 1, 'the probe');
+    await untilSql(
+      async () => (await findFailing(database, 'test'))?.failures === 11,
+      'its failure is stored',
+    );
+    for (const worker of workers) worker.notify();
+    await sleep(2_500);
+    assert.equal(calls, 1, 'no other attempt');
+    const attempts = await sql`select from webhook.work where attempts > 0`;
+    assert.equal(attempts.length, 1, 'the others have used no attempt up');
+    assert.ok(lines.some((line) => line.includes('it is only probed')));
+    isWorking = true;
+    await sql`update webhook.failing_targets set probe_at = now()`;
+    await untilSql(
+      async () => (await sql`select from webhook.outcomes`).length === ids.length - 1,
+      'all others are done',
+    );
+    await untilSql(
+      async () => (await findFailing(database, 'test')) === undefined,
+      'nothing is left of the failures',
+    );
+    await until(() => lines.some((line) => line.includes('works again')), 'the log says so');
+    await Promise.all(workers.map((worker) => worker.stop()));
+  },
+);
+
+test(
+  'failures of several replicas add up, and successes among them keep the target open',
+  bounded,
+  async () => {
+    await fresh(40);
+    const workers = [1, 2].map(() => queue.startWorker(async () => FAILED, { maxAttempts: 1 }));
+    await nothingWaits();
+    for (const worker of workers) worker.notify();
+    await untilSql(
+      async () => (await findFailing(database, 'test'))?.failures === 40,
+      'all failures are counted',
+    );
+    await Promise.all(workers.map((worker) => worker.stop()));
+    await fresh(1);
+    await fail(30, 'test', 40);
+    const worker = queue.startWorker(async () => null);
+    await nothingWaits();
+    worker.notify();
+    await untilSql(
+      async () => (await findFailing(database, 'test')) === undefined,
+      'a success clears them',
+    );
+    await worker.stop();
+  },
+);
+
+test(
+  'while delivery is paused nothing is claimed, on any replica and after a restart',
+  bounded,
+  async () => {
+    const ids = await fresh(5);
+    await queue.put({ order_key: 'page' });
+    assert.equal(await pauseDelivery(database, 'an operator'), true);
+    assert.equal(await pauseDelivery(database, 'another'), false, 'paused already');
+    assert.equal((await findPause(database))?.paused_by, 'an operator');
+    assert.equal((await claim()).length, 0);
+    const delivered = new Set<string>();
+    const worker = queue.startWorker(async ({ id }) => {
+      delivered.add(id);
+      return null;
+    });
+    const late = await queue.put();
+    worker.notify();
+    await sleep(1_500);
+    assert.deepEqual([...delivered], []);
+    assert.equal(await resumeDelivery(database), true);
+    assert.equal(await resumeDelivery(database), false);
+    await nothingWaits();
+    assert.ok([...ids, late].every((id) => delivered.has(id)) && delivered.size === 7);
+    await worker.stop();
+  },
+);
+
+test('an attempt under way when delivery is paused ends and is stored', bounded, async () => {
+  const [id = ''] = await fresh(1);
+  let finish = (): void => {};
+  let calls = 0;
+  const worker = queue.startWorker(async () => {
+    calls += 1;
+    await new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    return null;
+  });
+  await until(() => calls === 1, 'it is under way');
+  await pauseDelivery(database, 'test');
+  finish();
+  await untilSql(async () => (await queue.stateOf(id)).status === 'done', 'it is done');
+  await resumeDelivery(database);
+  await worker.stop();
+});

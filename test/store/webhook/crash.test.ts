@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { startKillablePostgres } from '../../support/killable-postgres.ts';
+import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
+
+const SENDERS = 8;
+type Secrets = ReturnType<typeof secretsClient>;
+
+function assertUnavailable({ status, json, headers }: Answer): void {
+  assert.equal(status, 503);
+  assert.equal(json.error.code, 'unavailable');
+  assert.ok(headers.has('retry-after'));
+}
+
+const post = (url: string, delivery: string) =>
+  ask('POST', `${url}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event: delivery, data: { page_id: 'p' } },
+    headers: { 'webhook-id': delivery },
+  });
+
+interface Load {
+  goesOn: boolean;
+  readonly events: Map<string, string>;
+  readonly kept: Map<string, string>;
+  readonly refused: Answer[];
+}
+
+/** Repeats a delivery until it is acknowledged, as senders do. */
+async function send(url: string, load: Load, sender: number): Promise<void> {
+  for (let number = 0; load.goesOn; number += 1) {
+    const delivery = `${sender}-${number}`;
+    let answer = await post(url, delivery);
+    while (answer.status !== 200) {
+      load.refused.push(answer);
+      await sleep(20);
+      answer = await post(url, delivery);
+    }
+    load.events.set(delivery, answer.json.id);
+  }
+}
+
+async function keep(secrets: Secrets, load: Load, sender: number): Promise<void> {
+  for (let number = 0; load.goesOn; number += 1) {
+    const answer = await secrets.encrypt({ password: `${sender}-${number}` });
+    if (answer.status === 201) load.kept.set(answer.json.id, answer.json.secret);
+    else load.refused.push(answer);
+    if (answer.status !== 201) await sleep(20);
+  }
+}
+
+test('acknowledged writes survive kill -9 of the database under load, and the services recover', async (t) => {
+  const killable = await startKillablePostgres(t);
+  const { url } = await startGatehouse(t, ['secrets', 'webhook'], killable.proxyUrl);
+  const secrets = secretsClient(url.secrets);
+  const probe = async (service: 'secrets' | 'webhook', path: string) =>
+    (await ask('GET', `${url[service]}/${path}`)).status;
+
+  const load: Load = { goesOn: true, events: new Map(), kept: new Map(), refused: [] };
+  const { events, kept, refused } = load;
+  const senders = Promise.all(
+    Array.from({ length: SENDERS }, (_, sender) =>
+      sender % 2 ? send(url.webhook, load, sender) : keep(secrets, load, sender),
+    ),
+  );
+  const reach = async (isReached: () => boolean) => {
+    while (!isReached()) await Promise.race([sleep(5), senders]);
+  };
+
+  await reach(() => events.size >= 50 && kept.size >= 50);
+  await killable.kill();
+  await reach(() => refused.length >= 2 * SENDERS);
+  for (const service of ['secrets', 'webhook'] as const) {
+    assert.deepEqual([await probe(service, 'readyz'), await probe(service, 'livez')], [503, 200]);
+  }
+  const eventsBefore = events.size;
+  const keptBefore = kept.size;
+
+  await killable.restart();
+  await reach(() => events.size >= eventsBefore + 50 && kept.size >= keptBefore + 50);
+  load.goesOn = false;
+  await senders;
+  for (const service of ['secrets', 'webhook'] as const)
+    assert.equal(await probe(service, 'readyz'), 200);
+
+  for (const answer of refused) assertUnavailable(answer);
+  const stored = await killable.query((sql) => sql`select delivery_id, id from webhook.events`);
+  const ids = new Map(stored.map(({ delivery_id, id }) => [delivery_id, id]));
+  assert.deepEqual(ids, events, 'every delivery once, under the id that was answered');
+  assert.equal(stored.length, events.size);
+  const secretRows = await killable.query((sql) => sql`select id from secrets.secrets`);
+  const secretIds = new Set(secretRows.map(({ id }) => id));
+  for (const id of kept.keys()) assert.ok(secretIds.has(id), id);
+  for (const [id, secret] of [...kept].filter((_, index) => index % 20 === 0))
+    assert.equal((await secrets.decrypt(id, secret)).status, 200);
+});

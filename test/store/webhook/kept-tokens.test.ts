@@ -1,0 +1,183 @@
+/**
+ * Each replica keeps the token of a sender in memory for some seconds. The insert of an event
+ * checks it, so the end of a token or of a signing secret counts from the next request on, on every
+ * replica.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { createSigningKey } from '../../../src/webhook/service.ts';
+import { revokeToken } from '../../../src/db/tokens.ts';
+import { createToken, rotateSecret, rotateToken } from '../../../src/webhook/store/admin.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';
+import { rounds } from '../../support/rounds.ts';
+import { addToken, openWebhook, signatureOf, WEBHOOK_SECRET } from '../../support/senders.ts';
+
+const { url, sql } = await createDatabase();
+const replicas = [
+  await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET }),
+  await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET }),
+] as const;
+const database = openWebhook({ after }, url);
+
+/** Each way in which a credential ends is tried so often, with 50 requests each time. */
+const ROUNDS = rounds(5, 50);
+const CLIENTS = 10;
+const REQUESTS = 4;
+
+interface Sender {
+  readonly send: (replica: Gatehouse, event: string) => Promise<number>;
+  /** Ends the credential. @returns what sends with the one that took its place, if there is one */
+  readonly end: () => Promise<Sender['send'] | null>;
+}
+
+const sendGeneric =
+  (token: string): Sender['send'] =>
+  async (replica, event) => {
+    const body = { event, data: { page_id: 'p' } };
+    return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body })).status;
+  };
+
+const sendSigned =
+  (token: string, secret: string): Sender['send'] =>
+  async (replica, event) => {
+    const body = '{"signed":true}';
+    const headers = { 'x-github-event': event, ...signatureOf('github', secret, body) };
+    return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body, headers }))
+      .status;
+  };
+
+const generic = () =>
+  createToken(database, { name: 'kept', role: 'sender', source: 'generic' }, null);
+
+async function rotated(id: string, overlap: number): Promise<Sender['send']> {
+  const token = await rotateToken(database, id, overlap);
+  assert.ok(typeof token === 'string');
+  return sendGeneric(token);
+}
+
+const ENDS: Readonly<Record<string, () => Promise<Sender>>> = {
+  async 'a revoked token'() {
+    const { id, token } = await generic();
+    return {
+      send: sendGeneric(token),
+      end: async () => ((await revokeToken(database, 'webhook', id)) ? null : assert.fail()),
+    };
+  },
+  async 'a rotated token'() {
+    const { id, token } = await generic();
+    return { send: sendGeneric(token), end: () => rotated(id, 0) };
+  },
+  async 'a rotated token whose overlap ends'() {
+    const { id, token } = await generic();
+    const next = await rotated(id, 3_600);
+    const end = () =>
+      sql`update webhook.tokens set previous_until = clock_timestamp() where id = ${id}`;
+    return { send: sendGeneric(token), end: () => end().then(() => next) };
+  },
+  async 'a rotated signing secret'() {
+    const { id, token } = await addToken(database, 'github', 'the first secret');
+    const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), 'the next secret');
+    const end = () => rotateSecret(database, id, 0, sealed).then((done) => assert.ok(done));
+    return {
+      send: sendSigned(token, 'the first secret'),
+      end: () => end().then(() => sendSigned(token, 'the next secret')),
+    };
+  },
+};
+
+for (const [what, prepare] of Object.entries(ENDS)) {
+  test(`${what} is rejected at the next request on every replica`, async () => {
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const { send, end } = await prepare();
+      const early = `early ${what} ${round}`;
+      const late = `late ${what} ${round}`;
+      let isOver = false;
+      let answers = 0;
+      let accepted = 0;
+      let letGo = () => {};
+      const isBusy = new Promise<void>((resolve) => {
+        letGo = resolve;
+      });
+      const request = async (number: number) => {
+        const event = isOver ? late : early;
+        const status = await send(replicas[number % 2 === 0 ? 0 : 1], event);
+        assert.ok(
+          event === late ? status === 401 : status === 200 || status === 401,
+          `${event}: ${status}`,
+        );
+        if (status === 200) accepted += 1;
+        answers += 1;
+        if (answers === CLIENTS) letGo();
+      };
+      const client = async (number: number) => {
+        for (let count = 0; count < REQUESTS; count += 1) await request(number + count);
+      };
+      const ended = isBusy.then(async () => {
+        const next = await end();
+        isOver = true;
+        return next;
+      });
+      await Promise.all(Array.from({ length: CLIENTS }, (_, number) => client(number)));
+      const next = await ended;
+      await Promise.all(Array.from({ length: CLIENTS }, (_, number) => request(number)));
+      assert.ok(accepted >= 1, 'some were accepted before');
+      const stored =
+        await sql`select event from webhook.events where event in ${sql([early, late])}`;
+      assert.deepEqual(
+        stored.map(({ event }) => event),
+        Array<string>(accepted).fill(early),
+      );
+      if (next) for (const replica of replicas) assert.equal(await next(replica, 'next'), 200);
+    }
+  });
+}
+
+for (const [status, request] of [
+  [400, { body: { no: 'event' } }],
+  [413, { body: ' '.repeat(70_000) }],
+  [415, { body: 'text', headers: { 'content-type': 'text/plain' } }],
+] as const) {
+  test(`a token is looked up before the reply ${status}`, async () => {
+    const { id, token } = await generic();
+    const [replica] = replicas;
+    const statusOf = async () =>
+      (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, ...request })).status;
+    assert.equal(await statusOf(), status);
+    assert.equal(await sendGeneric(token)(replica, 'kept'), 200);
+    await revokeToken(database, 'webhook', id);
+    assert.equal(await statusOf(), 401);
+  });
+}
+
+test("an operator's token is kept for no sender", async () => {
+  const { token } = await createToken(
+    database,
+    { name: 'kept', role: 'operator', source: 'generic' },
+    null,
+  );
+  const [replica] = replicas;
+  assert.equal((await ask('GET', `${replica.url.webhook}/events`, { bearer: token })).status, 200);
+  assert.equal(
+    (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body: 'text' })).status,
+    401,
+  );
+  assert.equal(await sendGeneric(token)(replica, 'kept'), 401);
+});
+
+test('in a shared statement, an event with an ended token harms no other', async () => {
+  const tokens = await Promise.all(Array.from({ length: 4 }, generic));
+  const sends = tokens.map(({ token }) => sendGeneric(token));
+  const all = (event: string) =>
+    Promise.all(
+      Array.from({ length: 32 }, (_, number) =>
+        sends[number % 4]?.(replicas[0], `${event} ${number}`),
+      ),
+    );
+  assert.ok((await all('before')).every((status) => status === 200));
+  await revokeToken(database, 'webhook', tokens[1]?.id ?? '');
+  const expected = Array.from({ length: 32 }, (_, number) => (number % 4 === 1 ? 401 : 200));
+  assert.deepEqual(await all('after'), expected);
+  assert.equal((await sql`select from webhook.events where event like 'after %'`).length, 24);
+});

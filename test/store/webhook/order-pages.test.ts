@@ -1,0 +1,493 @@
+/**
+ * Delivery in order: one event of a page at a time, in the order of commits, whatever waits behind
+ * it.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { redeliver } from '../../../src/webhook/store/events.ts';
+import {
+  claimWork,
+  endWork,
+  type LeasedEvent,
+  removeIdlePages,
+  renewLeases,
+  returnWork,
+} from '../../../src/webhook/store/work.ts';
+import { LEASE_SECONDS } from '../../../src/webhook/worker.ts';
+import { openConnections, untilSql } from '../../support/connections.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { observe } from '../../support/plans.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
+import { startRecorder } from '../../support/recorder.ts';
+import { bounded, until } from '../../support/until.ts';
+import {
+  FAILED,
+  latch,
+  newEvent,
+  openWorkQueue,
+  type WorkQueue,
+  store,
+  type TestToken,
+} from '../../support/webhook-store.ts';
+
+const queue = await openWorkQueue({ after });
+const { sql, database } = queue;
+const claim = (limit = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, limit);
+const names = (events: readonly LeasedEvent[]) => events.map(({ event }) => event).sort();
+const endLeases = async () => {
+  await sql`update webhook.work set due_at = now() - interval '1 second'`;
+  await sql`update webhook.pages set due_at = now() - interval '1 second'`;
+};
+const nothingWaits = () =>
+  untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+const countPages = async () =>
+  (await sql`select from webhook.pages join webhook.page_tails using (order_key)`).length;
+const clear = () =>
+  sql`truncate webhook.work, webhook.pages, webhook.page_tails, webhook.outcomes, webhook.failures,
+    webhook.events`;
+
+/** A further replica that stores events. */
+async function createReplica({ databaseUrl, sql }: WorkQueue) {
+  const replica = openConnections({ after }, databaseUrl, 'webhook');
+  const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
+  return (event: string, page: string) =>
+    store(replica, newEvent(token, { event, order_key: page }));
+}
+
+/** Runs a statement before the commit of each event whose name matches. */
+async function delayCommits({ sql }: WorkQueue, pattern: string, statement: string): Promise<void> {
+  await sql.unsafe(
+    `create function delay() returns trigger language plpgsql as $$ begin ${statement}; return null; end $$`,
+  );
+  await sql.unsafe(`
+    create constraint trigger delay after insert on webhook.events
+    deferrable initially deferred
+    for each row when (new.event like '${pattern}') execute function delay()`);
+}
+
+/**
+ * Keeps the commit of events named `late` from happening until `open`. Not by a lock, for which
+ * writes wait briefly.
+ */
+async function holdCommits(own: WorkQueue) {
+  await own.sql`create table gate (is_open boolean)`;
+  await own.sql`insert into gate values (false)`;
+  await delayCommits(
+    own,
+    'late',
+    'while not (select is_open from gate) loop perform pg_sleep(0.01); end loop',
+  );
+  const count = async (kind: string, event: string) =>
+    (
+      await own.sql`
+    select from pg_stat_activity where datname = current_database() and (wait_event_type,
+      wait_event) = (${kind}, ${event})`
+    ).length;
+  return {
+    open: () => own.sql`update gate set is_open = true`,
+    held: () =>
+      untilSql(
+        async () => (await count('Timeout', 'PgSleep')) === 1,
+        'the late event is held before its commit',
+      ),
+    isLocked: async () => (await count('Lock', 'transactionid')) > 0,
+  };
+}
+
+test(
+  'an event that commits late is never delivered at once with another of its page',
+  bounded,
+  async (t) => {
+    const own = await openWorkQueue(t);
+    const gate = await holdCommits(own);
+    const first = await createReplica(own);
+    const second = await createReplica(own);
+    const finish = latch();
+    const begun = new Array<string>();
+    const active = new Set<string>();
+    let overlaps = 0;
+    const worker = own.startWorker(async ({ event }) => {
+      begun.push(event);
+      overlaps += active.size;
+      active.add(event);
+      await finish.opened;
+      active.delete(event);
+      return null;
+    });
+    const late = first('late', 'page');
+    await gate.held();
+    let isStored = false;
+    const next = second('next', 'page').then(() => {
+      isStored = true;
+    });
+    await untilSql(
+      async () => isStored || gate.isLocked(),
+      'the second is stored, or waits for the first',
+    );
+    worker.notify();
+    if (isStored) await until(() => begun.length > 0, 'its delivery begins');
+    await gate.open();
+    await Promise.all([late, next]);
+    worker.notify();
+    await until(() => begun.length > 0, 'a delivery begins');
+    // Both are stored, so a claim that took the other one, too, would find it.
+    assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
+    finish.open();
+    await untilSql(
+      async () => (await own.sql`select from webhook.work`).length === 0,
+      'nothing waits',
+    );
+    assert.deepEqual([overlaps, begun], [0, ['late', 'next']]);
+    await worker.stop();
+  },
+);
+
+test(
+  'events of three replicas with slow commits are delivered in their order by two workers',
+  bounded,
+  async (t) => {
+    const own = await openWorkQueue(t);
+    await delayCommits(own, '%', 'perform pg_sleep(random() * 0.02)');
+    const PAGES = ['p', 'q', 'r'];
+    /** A clock of this process. */
+    let time = 0;
+    const tick = () => {
+      time += 1;
+      return time;
+    };
+    const sent = new Map<string, { from: number; to: number }>();
+    const begun = new Map<string, number>();
+    const active = new Map<string, number>();
+    let overlaps = 0;
+    const workers = [1, 2].map(() =>
+      own.startWorker(
+        async ({ event, attempt }) => {
+          const page = event.slice(0, 1);
+          active.set(page, (active.get(page) ?? 0) + 1);
+          if (active.get(page) !== 1) overlaps += 1;
+          if (!begun.has(event)) begun.set(event, tick());
+          await sleep(Math.random() * 3);
+          active.set(page, (active.get(page) ?? 0) - 1);
+          return attempt === 1 && event.endsWith('7') ? FAILED : null;
+        },
+        { concurrency: 4 },
+      ),
+    );
+    await Promise.all(
+      [1, 2, 3].map(async (number) => {
+        const store = await createReplica(own);
+        const send = async (page: string, index: number) => {
+          const event = `${page} ${number} ${index}`;
+          const span = { from: tick(), to: Infinity };
+          sent.set(event, span);
+          await store(event, page);
+          span.to = tick();
+          for (const { notify } of workers) notify();
+        };
+        for (let index = 0; index < 20; index += 1)
+          await Promise.all(PAGES.map((page) => send(page, index)));
+      }),
+    );
+    await untilSql(
+      async () => (await own.sql`select from webhook.work`).length === 0,
+      'nothing waits',
+    );
+    await Promise.all(workers.map((worker) => worker.stop()));
+    assert.deepEqual([overlaps, begun.size], [0, 180]);
+    for (const page of PAGES) {
+      const order = [...begun.keys()]
+        .filter((event) => event.startsWith(page))
+        .map((event) => ({ event, ...sent.get(event) }));
+      for (const [index, { event, from = 0 }] of order.entries()) {
+        const overtaken = order.slice(index + 1).find(({ to = 0 }) => to < from);
+        assert.equal(overtaken, undefined, `${event} overtook ${overtaken?.event}`);
+      }
+    }
+  },
+);
+
+test('a claim reads as many rows, whatever waits for its page and however many pages wait', async (t) => {
+  const own = await openWorkQueue(t);
+  const observatory = await observe(t, { ...own, url: own.databaseUrl });
+  const observed = openConnections(t, observatory.url, 'webhook');
+  const put = async (count: number, pageOf: (index: number) => string | null) => {
+    for (let first = 0; first < count; first += 500) {
+      const numbers = Array.from(
+        { length: Math.min(500, count - first) },
+        (_, index) => first + index,
+      );
+      await Promise.all(numbers.map((number) => own.put({ order_key: pageOf(number) })));
+    }
+  };
+  const deliver = async () => {
+    const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
+    assert.equal(events.length, 1);
+    await endWork(observed, events, 'done');
+  };
+  const rowsOfClaim = async () => {
+    observatory.scans();
+    const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
+    const scans = observatory.scans().filter(({ statement }) => statement.includes('skip locked'));
+    await endWork(observed, events, 'done');
+    assert.ok(scans.length > 0);
+    return { rows: scans.reduce((sum, { rows }) => sum + rows, 0), scans };
+  };
+  await put(20, () => 'page');
+  // Planned for a small table. No statement is replanned after this.
+  for (let round = 0; round < 10; round += 1) await deliver();
+  for (const [count, pageOf] of [
+    [3_000, () => 'page'],
+    [1_000, (index: number) => `page ${index}`],
+    [1_000, () => null],
+  ] as const) {
+    await put(count, pageOf);
+    const { rows, scans } = await rowsOfClaim();
+    assert.ok(rows <= 20, `${rows} rows: ${JSON.stringify(scans)}`);
+  }
+});
+
+test('one event of a page is leased at a time, by its lease, its retry and its end', async () => {
+  await clear();
+  for (const event of ['a1', 'a2', 'a3']) await queue.put({ event, order_key: 'a' });
+  for (const event of ['b1', 'b2']) await queue.put({ event, order_key: 'b' });
+  await queue.put({ event: 'c' });
+  assert.equal((await claim(2)).length, 2, 'at most as many as asked for');
+  await endLeases();
+  const first = await claim();
+  assert.deepEqual(names(first), ['a1', 'b1', 'c']);
+  assert.equal((await claim()).length, 0, 'while the leases hold');
+  await endLeases();
+  await renewLeases(database, first, LEASE_SECONDS);
+  assert.equal((await claim()).length, 0, 'a renewal extends the lease of a page');
+  await endLeases();
+  const second = await claim();
+  assert.deepEqual(names(second), ['a1', 'b1', 'c'], 'the same after the leases expire');
+  await endWork(database, first, 'done');
+  await renewLeases(database, first, 3_600);
+  for (const event of first) await returnWork(database, event, { error: 'from an old lease' }, 0);
+  assert.equal((await claim()).length, 0, 'an old lease ends nothing');
+  const [a, b, c] = second.sort((one, other) => (one.event < other.event ? -1 : 1));
+  assert.ok(a && b && c);
+  await returnWork(database, a, { error: 'failed' }, 3_600);
+  await endWork(database, [{ ...b, result: { error: 'failed' } }], 'dead');
+  const placed = await sql`select e.received_at = o.received_at as is_same from webhook.outcomes o
+      join webhook.events e on e.id = o.event_id`;
+  assert.ok(
+    placed.length > 0 && placed.every(({ is_same: isSame }) => isSame),
+    'dead events are listed by the time they were received',
+  );
+  assert.deepEqual(names(await claim()), ['b2'], 'a2 waits behind the retry of a1');
+  assert.equal(await redeliver(database, [a.id]), 1);
+  const [again] = await claim();
+  assert.deepEqual(
+    [again?.event, again?.attempt],
+    ['a1', 4],
+    'redelivered by hand, the event that waits is due now',
+  );
+});
+
+test('delivery of a page continues after a deletion by hand, and idle pages are removed', async () => {
+  await clear();
+  for (const event of ['a1', 'a2', 'a3']) await queue.put({ event, order_key: 'a' });
+  await sql`delete from webhook.work where event_id in (select id from webhook.events
+    where event = 'a1')`;
+  for (const expected of ['a2', 'a3']) {
+    const events = await claim();
+    assert.deepEqual(names(events), [expected]);
+    assert.equal(await removeIdlePages(database, 10), 0);
+    assert.equal(await countPages(), 1);
+    await endWork(database, events, 'done');
+  }
+  assert.equal(await countPages(), 0);
+  // As if the process had ended before it removed the page.
+  await queue.put({ event: 'a4', order_key: 'a' });
+  await sql`update webhook.pages set head = 2`;
+  await sql`delete from webhook.work`;
+  assert.equal(await removeIdlePages(database, 10), 1);
+  await queue.put({ event: 'a5', order_key: 'a' });
+  assert.deepEqual(names(await claim()), ['a5']);
+});
+
+test('events are stored while idle pages are removed, and each is delivered', bounded, async () => {
+  await clear();
+  const removing = { goesOn: true };
+  const delivered: string[] = [];
+  const worker = queue.startWorker(async ({ event }) => {
+    delivered.push(event);
+    return null;
+  });
+  const removed = (async () => {
+    while (removing.goesOn) await removeIdlePages(database, 10);
+  })();
+  const store = await createReplica(queue);
+  for (let number = 0; number < 300; number += 1) {
+    await store(String(number), 'page');
+    worker.notify();
+    if (number % 3 === 0) await sleep(Math.random() * 5);
+  }
+  await nothingWaits();
+  removing.goesOn = false;
+  await removed;
+  assert.deepEqual(
+    delivered,
+    Array.from({ length: 300 }, (_, number) => String(number)),
+  );
+  await worker.stop();
+  assert.equal(await countPages(), 0);
+});
+
+test(
+  'after a change of WEBHOOK_ORDER the waiting events keep theirs, and all are delivered',
+  bounded,
+  async () => {
+    await clear();
+    for (let number = 0; number < 40; number += 1) {
+      await queue.put({
+        event: String(number),
+        order_key: Math.floor(number / 10) % 2 ? null : 'page',
+      });
+    }
+    const delivered: number[] = [];
+    const worker = queue.startWorker(async ({ event }) => {
+      delivered.push(Number(event));
+      return null;
+    });
+    await nothingWaits();
+    assert.equal(delivered.length, 40);
+    const ordered = delivered.filter((number) => Math.floor(number / 10) % 2 === 0);
+    assert.deepEqual(
+      ordered,
+      [...ordered].sort((one, other) => one - other),
+    );
+    await worker.stop();
+  },
+);
+
+/** A target that counts deliveries of one page at the same time, and holds its replies. */
+async function startPageTarget(t: TestContext) {
+  const recorder = await startRecorder(t);
+  const active = new Map<string, number>();
+  const seen = { url: recorder.url, begun: new Array<string>(), overlaps: 0, isHeld: true };
+  recorder.answer((response, { body }) => {
+    const {
+      event,
+      data: { page_id },
+    }: { event: string; data: { page_id: string } } = JSON.parse(body);
+    active.set(page_id, (active.get(page_id) ?? 0) + 1);
+    if (active.get(page_id) !== 1) seen.overlaps += 1;
+    response.once('close', () => active.set(page_id, (active.get(page_id) ?? 0) - 1));
+    seen.begun.push(event);
+    if (!seen.isHeld) setTimeout(() => response.writeHead(200).end(), Math.random() * 5);
+  });
+  return seen;
+}
+
+test(
+  'kill -9 of a replica that delivers a page ends neither the order nor the delivery',
+  bounded,
+  async (t) => {
+    const own = await createDatabase(t);
+    const target = await startPageTarget(t);
+    const { begun } = target;
+    const environment = {
+      ...variables(own.url),
+      WEBHOOK_FORWARD_URL: target.url,
+      WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+      WEBHOOK_ORDER: 'page_id',
+    };
+    const start = async () => {
+      const program = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
+      await program.ready('webhook');
+      return program;
+    };
+    const first = await start();
+    const send = async (from: number, to: number, url: string) => {
+      for (let number = from; number < to; number += 1) {
+        for (const page_id of ['p', 'q']) {
+          const body = { event: `${page_id} ${number}`, data: { page_id } };
+          const { status } = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body });
+          assert.equal(status, 200);
+        }
+      }
+    };
+    await send(0, 20, await first.url('webhook'));
+    await until(() => begun.length === 2, 'both pages are being delivered');
+    first.signal('SIGKILL');
+    await first.ended;
+    target.isHeld = false;
+    const others = [await start(), await start()];
+    await Promise.all(
+      others.map(
+        async (program, index) => index === 0 && send(20, 40, await program.url('webhook')),
+      ),
+    );
+    assert.equal(begun.length, 2, 'the leases of the killed replica hold');
+    await own.sql`update webhook.work set due_at = now() where lease is not null`;
+    await own.sql`update webhook.pages set due_at = now()`;
+    await untilSql(
+      async () => (await own.sql`select from webhook.work`).length === 0,
+      'nothing waits',
+    );
+    assert.equal(target.overlaps, 0);
+    for (const page of ['p', 'q']) {
+      const expected = [0, ...Array.from({ length: 40 }, (_, number) => number)].map(
+        (number) => `${page} ${number}`,
+      );
+      assert.deepEqual(
+        begun.filter((event) => event.startsWith(page)),
+        expected,
+        'the interrupted one twice, then in order',
+      );
+    }
+  },
+);
+
+test(
+  'while events of a page are being stored, deliveries continue, and the page is not removed',
+  bounded,
+  async (t) => {
+    const own = await openWorkQueue(t);
+    const gate = await holdCommits(own);
+    const store = await createReplica(own);
+    for (const event of ['first', 'second']) await own.put({ event, order_key: 'page' });
+    const late = store('late', 'page');
+    await gate.held();
+    for (const event of ['first', 'second']) {
+      const events = await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10);
+      assert.deepEqual(names(events), [event]);
+      await endWork(own.database, events, 'done');
+    }
+    assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
+    assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
+    await gate.open();
+    await late;
+    assert.deepEqual(names(await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)), [
+      'late',
+    ]);
+  },
+);
+
+test(
+  'events of a page that wait for the commit of another replica are stored together',
+  bounded,
+  async (t) => {
+    const own = await openWorkQueue(t);
+    const gate = await holdCommits(own);
+    const first = await createReplica(own);
+    const second = await createReplica(own);
+    const late = first('late', 'page');
+    await gate.held();
+    const others = Array.from({ length: 40 }, (_, number) => second(`next ${number}`, 'page'));
+    await untilSql(gate.isLocked, 'the others wait for it');
+    await second('other', 'another page');
+    await gate.open();
+    await Promise.all([late, ...others]);
+    const [row] = await own.sql<[{ statements: number }]>`
+    select count(distinct xmin::text)::int as statements from webhook.events
+      where event like 'next%'`;
+    assert.ok(row.statements <= 4, `${row.statements} statements`);
+  },
+);

@@ -1,0 +1,351 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { LEASE_SECONDS } from '../../../src/webhook/worker.ts';
+import {
+  claimWork,
+  endWork,
+  type Lease,
+  renewLeases,
+  returnWork,
+} from '../../../src/webhook/store/work.ts';
+import { untilSql } from '../../support/connections.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { bounded, until } from '../../support/until.ts';
+import { FAILED, latch, openWorkQueue } from '../../support/webhook-store.ts';
+
+const queue = await openWorkQueue({ after });
+const { sql, database } = queue;
+const claim = (most = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, most);
+/** Lets all leases expire. */
+const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
+const statusOf = async (id: string) => (await queue.stateOf(id)).status;
+const ended = (id: string, status = 'done') =>
+  untilSql(async () => (await statusOf(id)) === status, `${id} is ${status}`);
+const nothingWaits = () =>
+  untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+async function fresh(count: number): Promise<string[]> {
+  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
+  return Promise.all(Array.from({ length: count }, () => queue.put()));
+}
+
+test('two replicas that claim at once get different events, and together all', async () => {
+  for (let round = 0; round < 5; round += 1) {
+    const ids = await fresh(40);
+    const replicas = await Promise.all(Array.from({ length: 8 }, () => claim(10)));
+    const taken = replicas.flat().map(({ id }) => id);
+    assert.equal(new Set(taken).size, taken.length, 'none twice');
+    while (taken.length < 40) taken.push(...(await claim(10)).map(({ id }) => id));
+    assert.deepEqual(taken.sort(), ids.sort());
+    assert.equal((await claim()).length, 0);
+  }
+});
+
+test('a slow list delays no claim', bounded, async () => {
+  const ids = await fresh(1);
+  let isListed = false;
+  const list = database.list((sql) =>
+    sql`select pg_sleep(5)`.then(() => {
+      isListed = true;
+    }),
+  );
+  assert.deepEqual(
+    (await claim()).map(({ id }) => id),
+    ids,
+  );
+  assert.equal(isListed, false);
+  await list;
+});
+
+test('two replicas deliver each event once, and both deliver some', bounded, async () => {
+  await fresh(0);
+  const done: string[][] = [[], []];
+  const workers = done.map((mine) =>
+    queue.startWorker(
+      async (task) => {
+        mine.push(task.id);
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        return null;
+      },
+      { concurrency: 5 },
+    ),
+  );
+  const ids = await Promise.all(Array.from({ length: 300 }, () => queue.put()));
+  for (const { notify } of workers) notify();
+  await nothingWaits();
+  assert.deepEqual(done.flat().sort(), ids.sort());
+  assert.ok(done.every((mine) => mine.length > 0));
+  await Promise.all(workers.map((worker) => worker.stop()));
+});
+
+test('after an expired lease another replica gets the event, and the old holder cannot change it', async () => {
+  const [id = ''] = await fresh(1);
+  const [first] = await claim();
+  assert.ok(first);
+  assert.equal((await claim()).length, 0, 'nobody else while the lease holds');
+  await endLeases();
+  const [second] = await claim();
+  assert.deepEqual([first.attempt, second?.attempt, second?.id], [1, 2, id]);
+  assert.ok(second);
+  const before = await sql`select lease, due_at, attempts from webhook.work`;
+  await endWork(database, [first], 'done');
+  await endWork(database, [{ ...first, result: { error: 'from the grave' } }], 'dead');
+  await renewLeases(database, [first], 3_600);
+  await returnWork(database, first, { error: 'from the grave' }, 3_600);
+  assert.deepEqual([...(await sql`select lease, due_at, attempts from webhook.work`)], [...before]);
+  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
+  await endWork(database, [first, second], 'done');
+  assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 2, errors: [] });
+});
+
+test('an old lease is not valid after its event was returned and claimed again', async () => {
+  const [id = ''] = await fresh(1);
+  const [first] = await claim();
+  assert.ok(first);
+  await returnWork(database, first, { error: 'failed' }, 0);
+  await returnWork(database, first, { error: 'failed twice' }, 0);
+  assert.deepEqual((await queue.stateOf(id)).errors, ['failed'], 'one return only');
+  const [second] = await claim();
+  assert.equal(second?.attempt, 2);
+  await endWork(database, [first], 'done');
+  assert.equal(await statusOf(id), 'waiting');
+});
+
+test('a renewal extends exactly the leases that are still held', async () => {
+  await fresh(3);
+  const held: Lease[] = await claim();
+  await endLeases();
+  const [lost] = await claim(1);
+  await endLeases();
+  await renewLeases(database, held, LEASE_SECONDS);
+  const free = (await claim()).map(({ id }) => id);
+  assert.deepEqual(
+    free,
+    [lost?.id],
+    'the two that were renewed are not due, the one that another had taken is',
+  );
+  const [row] = await sql<
+    [{ least: number }]
+  >`select min(extract(epoch from due_at - now()))::float8 as least from webhook.work`;
+  assert.ok(LEASE_SECONDS <= 60 && row.least > 0 && row.least <= LEASE_SECONDS);
+});
+
+test(
+  'an attempt counts from its claim; if the last one died with its process, the event is dead',
+  bounded,
+  async () => {
+    const [id = ''] = await fresh(1);
+    for (let crash = 1; crash <= 3; crash += 1) {
+      assert.equal((await claim())[0]?.attempt, crash);
+      await endLeases();
+    }
+    let calls = 0;
+    const worker = queue.startWorker(
+      async () => {
+        calls += 1;
+        return null;
+      },
+      { maxAttempts: 3 },
+    );
+    await ended(id, 'dead');
+    assert.deepEqual(await queue.stateOf(id), {
+      status: 'dead',
+      attempts: 3,
+      errors: [
+        'no attempt left: the last one ended with its process, or the retry schedule was shortened',
+      ],
+    });
+    assert.equal(calls, 0);
+    await worker.stop();
+  },
+);
+
+test(
+  'an event with more attempts than now allowed is dead and keeps their number',
+  bounded,
+  async () => {
+    const [id = ''] = await fresh(1);
+    await queue.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
+    const worker = queue.startWorker(async () => null, { maxAttempts: 3 });
+    await ended(id, 'dead');
+    assert.equal((await queue.stateOf(id)).attempts, 8);
+    await worker.stop();
+  },
+);
+
+test(
+  'a failing event is retried to the end of its schedule, and is then dead with every error',
+  bounded,
+  async () => {
+    const [bad = '', thrown = '', late = ''] = await fresh(3);
+    const lines: string[] = [];
+    const worker = queue.startWorker(
+      async ({ id, attempt }) => {
+        if (id === thrown) throw new Error('a secret message');
+        if (id === late) return attempt < 4 ? FAILED : null;
+        return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
+      },
+      { maxAttempts: 4 },
+      { log: (line) => lines.push(line) },
+    );
+    await nothingWaits();
+    const state = await queue.stateOf(bad);
+    assert.deepEqual([state.status, state.attempts], ['dead', 4]);
+    assert.deepEqual(
+      state.errors.map((error) => [error.slice(0, 14), error.length]),
+      [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]),
+    );
+    const internal = 'internal error: Error';
+    assert.deepEqual(await queue.stateOf(thrown), {
+      status: 'dead',
+      attempts: 4,
+      errors: [internal, internal, internal, internal],
+    });
+    assert.deepEqual(await queue.stateOf(late), {
+      status: 'done',
+      attempts: 4,
+      errors: [FAILED.error, FAILED.error, FAILED.error],
+    });
+    assert.ok(!lines.join('').includes('a secret message'));
+    await worker.stop();
+  },
+);
+
+test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () => {
+  const ids = await fresh(60);
+  let now = 0;
+  let most = 0;
+  const full = latch();
+  const worker = queue.startWorker(
+    async () => {
+      now += 1;
+      most = Math.max(most, now);
+      if (now === 4) full.open();
+      await full.opened;
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 5));
+      now -= 1;
+      return Math.random() < 0.3 ? FAILED : null;
+    },
+    { concurrency: 4, maxAttempts: 20 },
+  );
+  for (let ring = 0; ring < 20; ring += 1) worker.notify();
+  await nothingWaits();
+  assert.equal(most, 4);
+  for (const id of ids) assert.equal(await statusOf(id), 'done');
+  await worker.stop();
+});
+
+test(
+  'an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ignores the signal',
+  bounded,
+  async () => {
+    const [obedient = '', deaf = ''] = await fresh(2);
+    const worker = queue.startWorker(
+      ({ id }, stop) =>
+        new Promise((resolve) =>
+          id === obedient
+            ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 }))
+            : undefined,
+        ),
+      { timeoutMs: 50, maxAttempts: 1 },
+    );
+    for (const id of [obedient, deaf]) await ended(id, 'dead');
+    for (const id of [obedient, deaf])
+      assert.deepEqual(await queue.stateOf(id), {
+        status: 'dead',
+        attempts: 1,
+        errors: ['no result within 0.05 s'],
+      });
+    await worker.stop();
+  },
+);
+
+test('an attempt that hangs delays no other', bounded, async () => {
+  const [stuck = '', ...others] = await fresh(40);
+  const hanging = latch();
+  const worker = queue.startWorker(
+    async ({ id }) => {
+      if (id === stuck) await hanging.opened;
+      return null;
+    },
+    { concurrency: 2 },
+  );
+  for (const id of others) await ended(id);
+  assert.equal(await statusOf(stuck), 'waiting');
+  hanging.open();
+  await ended(stuck);
+  await worker.stop();
+});
+
+test(
+  'a shutdown claims nothing, finishes attempts, and returns the others without counting them',
+  bounded,
+  async () => {
+    const [finishing = '', stuck = '', ...untouched] = await fresh(5);
+    await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
+    const begun = new Set<string>();
+    const finish = latch();
+    const worker = queue.startWorker(async ({ id }, stop) => {
+      begun.add(id);
+      if (id === finishing) await finish.opened;
+      else await new Promise((resolve) => stop.addEventListener('abort', resolve));
+      return id === finishing ? null : FAILED;
+    });
+    await until(() => begun.size === 2, 'both are under way');
+    const stopped = worker.stop();
+    await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
+    worker.notify();
+    finish.open();
+    await stopped;
+    assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
+    assert.deepEqual(
+      await queue.stateOf(stuck),
+      { status: 'waiting', attempts: 0, errors: [] },
+      'what a shutdown cuts short does not count',
+    );
+    assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
+    // Due for another replica at once, without waiting for a lease.
+    assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
+  },
+);
+
+test('after a database outage everything is delivered', bounded, async (t) => {
+  const ids = await fresh(20);
+  const proxy = await startProxy(t, queue.databaseUrl);
+  const begun = new Set<string>();
+  const cut = latch();
+  const lines = new Array<string>();
+  const worker = queue.startWorker(
+    async ({ id }) => {
+      begun.add(id);
+      await cut.opened;
+      return null;
+    },
+    {},
+    {
+      url: proxy.url,
+      log: (line) => {
+        lines.push(line);
+      },
+    },
+  );
+  await until(() => begun.size === 10, 'ten are under way');
+  await proxy.cut();
+  cut.open();
+  await until(
+    () =>
+      lines.some((line) => line.includes('the outcome of an attempt could not be stored')) &&
+      lines.some((line) => line.includes('could not be claimed')),
+    'the worker has noticed',
+  );
+  await proxy.restore();
+  await untilSql(
+    async () => (await sql`select from webhook.outcomes`).length === 10,
+    'the ten that were not under way are done',
+  );
+  await endLeases();
+  worker.notify();
+  await nothingWaits();
+  for (const id of ids) assert.equal(await statusOf(id), 'done');
+  await worker.stop();
+});

@@ -1,0 +1,126 @@
+/**
+ * A small table, and statements that callers share to fill it: for tests of grouped statements by
+ * themselves.
+ */
+import { connect } from '../../scripts/postgres.ts';
+import type { Sql } from 'postgres';
+import { sharedStatement } from '../../src/db/share-statement.ts';
+import { arrayLiteral } from '../../src/db/sql.ts';
+import type { Database, Locks } from '../../src/db/pool.ts';
+import { untilSql } from './connections.ts';
+
+export interface Thing {
+  readonly id: number;
+  /** None like another. */
+  readonly name?: string;
+  /** Greater than 0 and at most 32,767, or the database refuses it. */
+  readonly size?: number;
+  /** What it counts for against the limit of bytes, and what its key is. */
+  readonly bytes?: number;
+  readonly key?: string;
+}
+
+export async function makeThings(sql: Sql): Promise<void> {
+  await sql`
+    create table things (
+      place integer generated always as identity,
+      id integer constraint things_id unique,
+      name text constraint things_name unique,
+      size smallint constraint things_size check (size > 0)
+    )`;
+  // Not a wait for a lock, which ends a statement soon.
+  await sql`
+    create function sleep_while_blocked() returns trigger language plpgsql as $$ begin
+      while exists (select from pg_locks where locktype = 'advisory' and granted
+        and objid = new.id) loop
+        perform pg_sleep(0.005);
+      end loop;
+      return new;
+    end $$`;
+  await sql`create trigger blocking before insert on things for each row execute function sleep_while_blocked()`;
+}
+
+/**
+ * Stores things, and writes down which went by one statement. What a caller is told is made by the
+ * database from its own thing.
+ */
+export function storing() {
+  const statements: number[][] = [];
+  const store = sharedStatement(
+    async (database: Database, things: readonly Thing[], locks?: Locks): Promise<string[]> => {
+      statements.push(things.map(({ id }) => id));
+      const ids = arrayLiteral(things.map(({ id }) => String(id)));
+      const names = arrayLiteral(things.map(({ name }) => name ?? null));
+      const sizes = arrayLiteral(things.map(({ size }) => String(size ?? 1)));
+      const rows = await database.write(
+        (sql) => sql<Array<{ id: number; told: string }>>`
+          insert into things (id, name, size)
+          select id, name, size from unnest(${ids}::text::integer[], ${names}::text::text[],
+            ${sizes}::text::smallint[]) with ordinality as given (id, name, size, nth) order by nth
+          returning id, id || ' of size ' || size as told`,
+        locks,
+      );
+      const told = new Map(rows.map((row) => [row.id, row.told]));
+      return things.map(({ id }) => told.get(id) ?? 'nothing');
+    },
+    { keyOf: ({ key }) => key ?? null, bytesOf: ({ bytes }) => bytes ?? 0 },
+  );
+  return { store, statements };
+}
+
+let things = 0;
+
+/** So many things, with ids of their own. */
+export const someThings = (count: number, more: Partial<Thing> = {}): Thing[] =>
+  Array.from({ length: count }, () => {
+    things += 1;
+    return { ...more, id: things };
+  });
+export const idsOf = (list: readonly Thing[]): number[] => list.map(({ id }) => id);
+
+/** What is stored of these, in the order in which it was. */
+export async function stored(sql: Sql, list: readonly Thing[]): Promise<number[]> {
+  return (
+    await sql<
+      Array<{ id: number }>
+    >`select id from things where id in ${sql(idsOf(list))} order by place`
+  ).map(({ id }) => id);
+}
+
+/** Every statement that stores this thing sleeps while another session holds its advisory lock. */
+export async function blockThing(
+  owner: { after(fn: () => Promise<void>): void },
+  url: string,
+  { id }: Thing,
+) {
+  const other = connect(url);
+  owner.after(() => other.end({ timeout: 0 }));
+  await other`select pg_advisory_lock(${id})`;
+  const looking = connect(url);
+  owner.after(() => looking.end());
+  return {
+    /** Resolves when a statement waits for it. */
+    met: () =>
+      untilSql(
+        async () =>
+          (
+            await looking`select from pg_stat_activity where wait_event = 'PgSleep'
+              and datname = current_database()`
+          ).length > 0,
+        'a statement waits',
+      ),
+    async leave() {
+      await other`select pg_advisory_unlock(${id})`;
+    },
+  };
+}
+
+/** How each ended: what it was told, or the error. */
+export type Outcome = string | Error;
+export const outcomeOf = (work: Promise<string>): Promise<Outcome> =>
+  work.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
+export const outcomesOf = (calls: ReadonlyArray<Promise<string>>): Promise<Outcome[]> =>
+  Promise.all(calls.map(outcomeOf));
+
+/** The end of this turn of the event loop, when what came in it has been sent. */
+export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

@@ -1,0 +1,75 @@
+/** Commands in the process of the test: a process of its own costs an eighth of a second of CPU. */
+import assert from 'node:assert/strict';
+import { Readable, Writable } from 'node:stream';
+import { finished } from 'node:stream/promises';
+import { runCommand as runOneOf } from '../../src/commands/command.ts';
+import { COMMANDS as EVENTS } from '../../src/commands/events.ts';
+import { COMMANDS as IDENTITY } from '../../src/commands/identity.ts';
+import { COMMANDS as PROGRAM } from '../../src/commands/program.ts';
+import { COMMANDS as SECRETS } from '../../src/commands/secrets.ts';
+import { COMMANDS as WEBHOOK } from '../../src/commands/webhook.ts';
+import { StartupError, Unavailable } from '../../src/runtime/errors.ts';
+import { ConfigurationError } from '../../src/settings.ts';
+import type { Finished } from './process.ts';
+
+const COMMANDS = [...PROGRAM, ...IDENTITY, ...SECRETS, ...WEBHOOK, ...EVENTS];
+
+/**
+ * Runs a command to its end, with standard output and standard error that are no terminal.
+ * `commands/cli.test.ts` compares the exit codes with those of a real process.
+ * @param environment all of it: nothing is inherited
+ */
+export async function runCommand(
+  words: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  input: string | Buffer = '',
+): Promise<Finished> {
+  const stdout = createSink();
+  const stderr = createSink();
+  const streams = {
+    stdin: Readable.from([Buffer.from(input)]),
+    stdout: stdout.stream,
+    stderr: stderr.stream,
+  };
+  const print = (line: string) => {
+    stdout.stream.write(`${line}\n`);
+  };
+  const note = (line: string) => {
+    stderr.stream.write(`${line}\n`);
+  };
+  const terminal = { print, note, isRead: () => true, isShown: false, environment, streams };
+  const code = await runOneOf(COMMANDS, words, terminal).catch((error: unknown) => {
+    note(`gatehouse: ${messageOf(error)}`);
+    return error instanceof ConfigurationError ? 78 : 1;
+  });
+  // As a process does before it ends.
+  stdout.stream.end();
+  await finished(stdout.stream);
+  return { code, signal: null, stdout: stdout.text(), stderr: stderr.text() };
+}
+
+/** As `main.ts` prints it. @throws what `main.ts` calls an internal error */
+function messageOf(error: unknown): string {
+  if (error instanceof ConfigurationError) return error.problems.join('\ngatehouse: ');
+  if (error instanceof StartupError || error instanceof Unavailable) return error.message;
+  throw error;
+}
+
+function createSink() {
+  const chunks: Buffer[] = [];
+  const stream = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      chunks.push(chunk);
+      done();
+    },
+  });
+  return { stream, text: () => Buffer.concat(chunks).toString('utf8') };
+}
+
+/** One line on standard error says why, and nothing is on standard output. 78 has a line a problem. */
+export function assertRefused(refused: Finished, code: number, said: RegExp): void {
+  const { stdout, stderr } = refused;
+  assert.deepEqual([refused.code, stdout], [code, ''], stderr);
+  assert.match(stderr, code === 78 ? /^(gatehouse: [^\n]*\n)+$/ : /^gatehouse: [^\n]*\n$/);
+  assert.match(stderr, said);
+}

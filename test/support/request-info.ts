@@ -1,0 +1,17 @@
+import type { RequestInfo } from '../../src/http/route.ts';
+
+/** A request for calling a handler directly. */
+export const REQUEST: RequestInfo = {
+  requestId: 'id-1',
+  ids: { request_id: 'id-1', trace_id: undefined },
+  method: 'GET',
+  headers: {},
+  address: '192.0.2.1',
+  network: '192.0.2.1',
+  isFromProxy: false,
+  startedAt: 0,
+  path: '/',
+  query: new URLSearchParams(),
+  parameters: {},
+  route: 'GET /',
+};

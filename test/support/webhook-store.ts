@@ -1,0 +1,196 @@
+/**
+ * A webhook database without a listener: events are stored as `receive` does, and any number of
+ * workers deliver.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Sql } from 'postgres';
+import { sha256 } from '../../src/crypto/token.ts';
+import { migrate } from '../../src/db/schema.ts';
+import type { Database } from '../../src/db/pool.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
+import { SCHEMA } from '../../src/webhook/migrations.ts';
+import { accept } from '../../src/webhook/accept.ts';
+import type { WorkSettings } from '../../src/webhook/settings.ts';
+import type { NewEvent } from '../../src/webhook/store/events.ts';
+import type { LeasedEvent } from '../../src/webhook/store/work.ts';
+import { createToken } from '../../src/webhook/store/admin.ts';
+import type { DeliveryResult, DeliveryTarget } from '../../src/webhook/worker.ts';
+import { startWorker } from '../../src/webhook/worker.ts';
+import { createDatabase } from './database.ts';
+import { openConnections } from './connections.ts';
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+type EventOptions = Partial<
+  Pick<NewEvent, 'event' | 'delivery_id' | 'body' | 'status' | 'order_key'>
+>;
+
+/** What the database has about an event. */
+export interface State {
+  readonly status: string;
+  readonly attempts: number;
+  readonly errors: readonly string[];
+}
+
+/** Delivers an event. Null is a success. */
+type Deliver = (event: LeasedEvent, signal: AbortSignal) => Promise<DeliveryResult | null>;
+
+export interface WorkQueue {
+  readonly databaseUrl: string;
+  /** One connection, for assertions. */
+  readonly sql: Sql;
+  readonly database: Database;
+  /** Stores an event, waiting unless the options have another status. @returns its id */
+  put(options?: EventOptions): Promise<string>;
+  /** The same. @returns its id and status, or `conflict` */
+  send(options?: EventOptions): ReturnType<typeof store>;
+  stateOf(id: string): Promise<State>;
+  /**
+   * A worker with its own connections, like another replica. It stops with its owner, or before.
+   */
+  startWorker(
+    deliver: Deliver,
+    settings?: Partial<WorkSettings & { readonly maxAttempts: number }>,
+    more?: { url?: string; log?: (line: string) => void },
+  ): ReturnType<typeof startWorker>;
+}
+
+/** With short delays, so that retries follow at once. */
+const SETTINGS = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 3 };
+
+/** A sender's token. */
+export type TestToken = Readonly<{ id: string; digest: Buffer }>;
+
+/** @returns the id and status, or `conflict` */
+export async function store(database: Database, event: NewEvent) {
+  const outcome = await accept(database, event);
+  if (outcome.status === 'rejected') throw new Error('the token is not active');
+  return outcome.status === 'conflict' ? outcome.status : outcome;
+}
+
+/** An event as `receive` creates it. */
+export const newEvent = (token: TestToken, options: EventOptions = {}): NewEvent => ({
+  id: randomUUID(),
+  token_id: token.id,
+  token_digest: token.digest,
+  secret_id: null,
+  source: 'generic',
+  delivery_id: null,
+  event: 'page.updated',
+  headers: { 'content-type': 'application/json' },
+  ip: '127.0.0.1',
+  body: Buffer.from('{}'),
+  status: 'waiting',
+  order_key: null,
+  ...options,
+});
+
+export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
+  const { url: databaseUrl, sql } = await createDatabase(owner);
+  const database = openConnections(owner, databaseUrl, SCHEMA.name);
+  await migrate(database, SCHEMA);
+  const created = await createToken(
+    database,
+    { name: 'test', role: 'sender', source: 'generic' },
+    null,
+  );
+  const token = { id: created.id, digest: sha256(created.token) };
+  const send: WorkQueue['send'] = (options) => store(database, newEvent(token, options));
+  return {
+    databaseUrl,
+    sql,
+    database,
+    send,
+    async put(options) {
+      const stored = await send(options);
+      if (stored === 'conflict') throw new Error('the delivery id belongs to another body');
+      return stored.id;
+    },
+    stateOf: (id) => stateOf(sql, id),
+    startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
+      const own = openConnections(
+        { after: (fn) => owner.after(() => stop().then(fn)) },
+        url,
+        SCHEMA.name,
+      );
+      const target: DeliveryTarget = {
+        deliver: async (event, signal) => (await deliver(event, signal)) ?? { error: null },
+        close: async () => {},
+      };
+      const all = { ...SETTINGS, ...settings };
+      const { maxAttempts, ...others } = all;
+      const pausesMs = new Array<number>(maxAttempts - 1).fill(1);
+      const worker = startWorker(
+        own,
+        target,
+        { pausesMs, ...others },
+        createLog('info', log),
+        noMetrics,
+        'test',
+      );
+      let stopping: Promise<void> | undefined;
+      const stop = () => {
+        stopping ??= worker.stop();
+        return stopping;
+      };
+      return { notify: worker.notify, stop };
+    },
+  };
+}
+
+export async function stateOf(sql: Sql, id: string): Promise<State> {
+  const [row] = await sql<[{ status: string; attempts: number }]>`
+    select coalesce(o.status, case when w.event_id is null then 'stored'
+      else 'waiting' end) as status,
+      coalesce(o.attempts, w.attempts, 0) as attempts
+    from webhook.events e left join webhook.outcomes o on o.event_id = e.id left
+      join webhook.work w on w.event_id = e.id
+    where e.id = ${id}`;
+  const failures = await sql<Array<{ error: string }>>`
+    select error from webhook.failures where event_id = ${id} order by failed_at, attempt`;
+  return { status: row.status, attempts: row.attempts, errors: failures.map(({ error }) => error) };
+}
+
+/** An event as a worker gives it to a target. */
+export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({
+  id: randomUUID(),
+  lease: randomUUID(),
+  attempt: 1,
+  event: 'page.updated',
+  source: 'generic',
+  delivery_id: 'd-1',
+  received_at: new Date('2030-01-02T03:04:05.678Z'),
+  headers: { 'content-type': 'application/json' },
+  body: Buffer.from('{"event":"page.updated","data":{"page_id":"p1"}}'),
+  ...more,
+});
+
+export const FAILED: DeliveryResult = { error: 'failed by the test', retryAfter: null };
+
+/**
+ * One delivery with a time limit, which the worker sets otherwise.
+ * @returns the error, or null on success
+ */
+export async function deliverOnce(
+  { deliver }: DeliveryTarget,
+  event: LeasedEvent,
+  timeoutMs = 20_000,
+): Promise<string | null> {
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(), timeoutMs);
+  const result = await deliver(event, limit.signal);
+  clearTimeout(timer);
+  return result.error;
+}
+
+/** A promise that the test resolves. */
+export function latch(): { readonly opened: Promise<void>; readonly open: () => void } {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open: () => open() };
+}

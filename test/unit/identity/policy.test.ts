@@ -1,0 +1,160 @@
+/** Who may do what: the whole table, written out for every kind of caller. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Action, type Caller, may } from '../../../src/identity/policy.ts';
+import type { ApiKey, CallerSession, User } from '../../../src/identity/model.ts';
+
+const OWN = '0190c0de-0000-4000-8000-000000000001';
+const OTHERS = '0190c0de-0000-4000-8000-000000000002';
+const THEN = new Date(0);
+const times = { created_at: THEN, updated_at: THEN, deleted_at: null };
+
+const userWith = (flags: Partial<User>): User => ({
+  id: OWN,
+  first_name: '',
+  last_name: '',
+  username: 'caller',
+  email: 'caller@localhost',
+  enabled: true,
+  verified: false,
+  super_admin: false,
+  ...times,
+  ...flags,
+});
+
+const sessionOf = (user: User): CallerSession => ({
+  id: '0190c0de-0000-4000-8000-000000000003',
+  ended: false,
+  last_seen_is_old: false,
+  user,
+});
+
+const keyOf = (user: User | null): ApiKey => ({
+  id: '0190c0de-0000-4000-8000-000000000004',
+  created_by: null,
+  created_by_username: null,
+  suspended: false,
+  key_prefix: 'key:AAAAAAAA',
+  name: '',
+  user_id: user?.id ?? null,
+  revoked: false,
+  expires_at: null,
+  expired: false,
+  last_used_at: null,
+  last_seen_is_old: false,
+  ...times,
+  user,
+});
+
+const bySession = (flags: Partial<User>): Caller => ({
+  session: sessionOf(userWith(flags)),
+  key: null,
+  user: userWith(flags),
+});
+const byKey = (flags: Partial<User>): Caller => ({
+  session: null,
+  key: keyOf(userWith(flags)),
+  user: userWith(flags),
+});
+
+const CALLERS: ReadonlyArray<readonly [name: string, ...callers: Caller[]]> = [
+  [
+    'a super administrator by session',
+    bySession({ super_admin: true }),
+    bySession({ super_admin: true, username: 'somebody', verified: true }),
+  ],
+  [
+    'a super administrator by key',
+    byKey({ super_admin: true }),
+    byKey({ super_admin: true, verified: true }),
+  ],
+  ['a user by session', bySession({}), bySession({ verified: true, username: 'admin' })],
+  ['a user by key', byKey({}), byKey({ verified: true, username: 'admin' })],
+  ['a key without a user', { session: null, key: keyOf(null), user: null }],
+];
+
+const TARGETS: ReadonlyArray<readonly [name: string, ownerId: string | null | undefined]> = [
+  ['what is their own', OWN],
+  ["another's", OTHERS],
+  ["nobody's", null],
+  ["everybody's", undefined],
+];
+
+/**
+ * For each of the callers, in order, what they may do it with, in the order of the targets: `x` for
+ * may.
+ */
+type Row = readonly [
+  administrator: string,
+  administratorsKey: string,
+  user: string,
+  usersKey: string,
+  keyOfNobody: string,
+];
+
+// The type asks for every action, so that a new one cannot be forgotten here.
+const TABLE: Readonly<Record<Action, Row>> = {
+  'read oneself': ['x---', 'x---', 'x---', 'x---', '----'],
+  'list every user': ['xxxx', 'xxxx', '----', '----', 'xxxx'],
+  'remove factors of a user': ['xxxx', '----', '----', '----', '----'],
+  'read a user': ['xxxx', 'xxxx', 'x---', 'x---', 'xxxx'],
+  'create a user': ['xxxx', 'xxxx', '----', '----', '----'],
+  'change a user': ['xxxx', 'xxxx', '----', '----', '----'],
+  'change the names of a user': ['xxxx', 'xxxx', 'x---', 'x---', '----'],
+  'make a super administrator': ['xxxx', '----', '----', '----', '----'],
+  'delete a user': ['xxxx', 'xxxx', '----', '----', '----'],
+  'set the password of a user': ['xxxx', '----', '----', '----', '----'],
+  'change own password': ['x---', '----', 'x---', '----', '----'],
+  'list sessions of every user': ['xxxx', 'xxxx', '----', '----', 'xxxx'],
+  'list sessions of a user': ['xxxx', 'xxxx', 'x---', 'x---', 'xxxx'],
+  'revoke a session by its id': ['xxxx', 'xxxx', 'x---', 'x---', 'xxxx'],
+  'revoke sessions of a user': ['xxxx', 'xxxx', 'x---', 'x---', 'xxxx'],
+  'revoke sessions of every user': ['xxxx', 'xxxx', '----', '----', 'xxxx'],
+  'list keys of every user': ['xxxx', 'xxxx', '----', '----', '----'],
+  'list keys of a user': ['xxxx', 'xxxx', 'x---', 'x---', '----'],
+  'create a key': ['xxxx', '----', 'x---', '----', '----'],
+  'revoke a key': ['xxxx', 'xxxx', 'x---', 'x---', '----'],
+  'read the audit trail': ['xxxx', 'xxxx', '----', '----', '----'],
+};
+
+// Object.entries forgets the type of the keys that was just checked.
+const actions = Object.entries(TABLE) as Array<[Action, Row]>;
+const decide = (caller: Caller, action: Action, ownerId: string | null | undefined) =>
+  ownerId === undefined ? may(caller, action) : may(caller, action, ownerId);
+
+for (const [action, row] of actions) {
+  test(`who may "${action}"`, () => {
+    for (const [column, [name, ...callers]] of CALLERS.entries()) {
+      for (const [place, [target, ownerId]] of TARGETS.entries()) {
+        for (const caller of callers)
+          assert.equal(
+            decide(caller, action, ownerId),
+            row[column]?.[place] === 'x',
+            `${name}, ${target}`,
+          );
+      }
+    }
+  });
+}
+
+test('the table is written out in full', () => {
+  for (const [action, row] of actions) {
+    assert.equal(row.length, CALLERS.length, action);
+    for (const cell of row) assert.match(cell, /^[x-]{4}$/, action);
+  }
+});
+
+test('only the whole id makes an owner', () => {
+  for (const caller of [bySession({}), byKey({})]) {
+    for (const ownerId of ['', OWN.slice(0, -1), `${OWN} `, OWN.toUpperCase(), 'caller']) {
+      for (const [action, row] of actions)
+        if (row[2] === 'x---')
+          assert.equal(may(caller, action, ownerId), false, `${action}: ${ownerId}`);
+    }
+  }
+});
+
+test('the rights of a key are those that its user has now, not those of its row', () => {
+  const caller = { ...byKey({}), key: keyOf(userWith({ super_admin: true })) };
+  assert.equal(may(caller, 'list every user'), false);
+});

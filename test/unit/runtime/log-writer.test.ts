@@ -1,0 +1,258 @@
+/**
+ * Log lines are written together: in few writes, in order, and in bounded memory even if they are
+ * not read.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { PassThrough, Writable } from 'node:stream';
+import { test, type TestContext } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { createLineWriter } from '../../../src/runtime/log.ts';
+import { migrateAll } from '../../../src/commands/program.ts';
+import { configure } from '../../../src/serve.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, variables } from '../../support/gatehouse.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
+import { connectTo, headOf } from '../../support/socket.ts';
+import { startUnread } from '../../support/unread.ts';
+import { bounded, until } from '../../support/until.ts';
+
+const program = buildProgram();
+const database = await createDatabase();
+await migrateAll(
+  await configure(['identity'], 'administer', { DATABASE_URL: database.url }),
+  process,
+);
+
+const MAX_UNWRITTEN = 4 * 1024 * 1024;
+const DROPPED = 'log lines dropped: the reader is too slow';
+
+/** A writer whose output is read, or is kept waiting until `read` is called. */
+function createWriter({ isRead = true } = {}) {
+  const writes: string[] = [];
+  const waiting: Array<() => void> = [];
+  const output = new Writable({
+    decodeStrings: false,
+    highWaterMark: 1,
+    write(text: string, _encoding, done) {
+      writes.push(text);
+      if (isRead) done();
+      else waiting.push(done);
+    },
+  });
+  const read = async () => {
+    for (let done = waiting.shift(); done; done = waiting.shift()) {
+      done();
+      await turn();
+    }
+  };
+  return { lines: createLineWriter(output), writes, read, text: () => writes.join('') };
+}
+
+const parse = (text: string): Array<Record<string, unknown>> =>
+  text
+    .split('\n')
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line));
+
+test('the lines of one turn are one write, in order', async () => {
+  const { lines, writes } = createWriter();
+  for (const text of ['a\n', 'b\n']) lines.write(text);
+  await Promise.resolve();
+  lines.write('c\n');
+  assert.deepEqual(writes, [], 'nothing is written before the turn ends');
+  await turn();
+  lines.write('d\n');
+  await turn();
+  await turn();
+  assert.deepEqual(writes, ['a\nb\nc\n', 'd\n']);
+});
+
+test('flush writes at once, and no line twice', async () => {
+  const { lines, writes } = createWriter();
+  lines.flush();
+  lines.write('a\n');
+  lines.flush();
+  lines.flush();
+  assert.deepEqual(writes, ['a\n']);
+  lines.write('b\n');
+  await turn();
+  await turn();
+  assert.deepEqual(writes, ['a\n', 'b\n']);
+});
+
+test('a line written during a flush is neither lost nor out of order', async () => {
+  const writes: string[] = [];
+  const output = new PassThrough();
+  const lines = createLineWriter(output);
+  output.write = (text: string) => {
+    writes.push(text);
+    if (writes.length < 4) lines.write(`after ${writes.length}\n`);
+    return true;
+  };
+  lines.write('first\n');
+  for (let count = 0; count < 6; count += 1) await turn();
+  assert.deepEqual(writes, ['first\n', 'after 1\n', 'after 2\n', 'after 3\n']);
+});
+
+test('a thousand lines over many turns stay in order', async () => {
+  const { lines, text } = createWriter();
+  const all = Array.from(
+    { length: 1_000 },
+    (_, number) => `${number} ${'é'.repeat(number % 120)}\n`,
+  );
+  for (const [index, line] of all.entries()) {
+    lines.write(line);
+    if (index % 100 === 99) await turn();
+  }
+  await turn();
+  assert.equal(text(), all.join(''));
+});
+
+test('lines beyond 4 MiB unwritten are dropped; the next line tells how many', async () => {
+  const { lines, read, text } = createWriter({ isRead: false });
+  const long = `${'x'.repeat(64 * 1024 - 1)}\n`;
+  const sent = 100;
+  for (let count = 0; count < sent; count += 1) {
+    lines.write(long);
+    if (count % 10 === 9) await turn();
+  }
+  await read();
+  lines.write('last\n');
+  await turn();
+  await read();
+  const kept = text().split(long).length - 1;
+  assert.ok(
+    kept * long.length > MAX_UNWRITTEN && (kept - 1) * long.length <= MAX_UNWRITTEN,
+    `${kept} kept`,
+  );
+  const [notice, ...others] = parse(text());
+  assert.deepEqual(others, [], 'one notice');
+  assert.deepEqual([notice?.level, notice?.message, notice?.lines], ['warn', DROPPED, sent - kept]);
+  assert.ok(Math.abs(Date.parse(String(notice?.time)) - Date.now()) < 60_000);
+  assert.match(text(), /"lines":\d+\}\nlast\n$/, 'the notice comes before the next line');
+});
+
+test('dropped lines cause no writes while the reader is stopped', async () => {
+  const { lines, read, writes } = createWriter({ isRead: false });
+  lines.write('x'.repeat(MAX_UNWRITTEN + 1));
+  await turn();
+  for (let count = 0; count < 50; count += 1) {
+    lines.write('dropped\n');
+    await turn();
+  }
+  await read();
+  assert.equal(writes.length, 1);
+});
+
+test('flush tells how many lines were dropped last', async () => {
+  const { lines, read, text } = createWriter({ isRead: false });
+  lines.write('x'.repeat(MAX_UNWRITTEN + 1));
+  await turn();
+  lines.write('dropped\n');
+  lines.flush();
+  lines.flush();
+  await read();
+  assert.deepEqual(
+    parse(text().slice(MAX_UNWRITTEN + 1)).map(({ lines }) => lines),
+    [1],
+  );
+});
+
+/** More lines than 4 MiB hold, besides what the pipe holds. */
+const REQUESTS = 18_000;
+
+/** A process whose log is not read, and that has answered many requests. */
+async function startBusy(t: TestContext, environment: Record<string, string> = {}) {
+  const unread = await startUnread(t, program, 'identity', {
+    ...variables(database.url),
+    ...environment,
+  });
+  const client = await connectTo(unread.url);
+  t.after(() => client.leave());
+  const request = headOf(['GET /livez HTTP/1.1', 'Host: x', `X-Request-Id: ${'y'.repeat(128)}`]);
+  for (let sent = 0; sent < REQUESTS; sent += 5) {
+    client.send(request.repeat(5));
+    for (let answered = 0; answered < 5; answered += 1)
+      assert.equal((await client.answer()).status, 200);
+  }
+  return { ...unread, client };
+}
+
+test('a process with an unread log ends on SIGTERM', bounded, async (t) => {
+  const { child, client } = await startBusy(t, { SHUTDOWN_GRACE: '1' });
+  await client.leave();
+  child.kill('SIGTERM');
+  assert.deepEqual(await once(child, 'exit'), [0, null]);
+});
+
+test(
+  'a process with an unread log continues, and later logs how many lines are missing',
+  bounded,
+  async (t) => {
+    const { client, parsed, readOn } = await startBusy(t);
+    readOn();
+    const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
+    let more = 0;
+    await until(() => {
+      client.send(last);
+      more += 1;
+      return parsed().some(({ request_id }) => request_id === 'last');
+    }, 'further log lines');
+    const lines = parsed();
+    const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
+    const notices = lines.filter(({ message }) => message === DROPPED);
+    const missing = notices.reduce((sum, notice) => sum + Number(notice.lines), 0);
+    const facts = `${seen} seen, ${missing} missing, ${more} more`;
+    assert.ok(seen + missing >= REQUESTS && seen + missing <= REQUESTS + more, facts);
+    assert.ok(seen > 1_000 && missing > 1_000, facts);
+  },
+);
+
+/** Ends the process in a given way within the turn that gathered the line of the last request. */
+function endingBy(how: string): Record<string, string> {
+  const code = `import{ServerResponse as R}from'node:http';const e=R.prototype.end;
+    R.prototype.end=function(...a){const r=e.apply(this,a);if(this.req.url==='/livez?last'){let n=0;
+    const f=()=>n++<200?Promise.resolve().then(f):process.nextTick(()=>{${how}});f()}return r}`;
+  return {
+    NODE_OPTIONS: `--import=data:text/javascript;base64,${Buffer.from(code).toString('base64')}`,
+  };
+}
+
+const ENDS: ReadonlyArray<readonly [what: string, how: string, code: number]> = [
+  ['process.exit', 'process.exit(7)', 7],
+  ['an uncaught error', "throw new Error('of the test')", 1],
+  ['a second signal', "process.emit('SIGTERM');process.emit('SIGTERM')", 1],
+  ['SIGTERM', "process.kill(process.pid,'SIGTERM')", 0],
+];
+
+for (const [what, how, code] of ENDS) {
+  test(`a process that ends by ${what} writes each line once`, bounded, async (t) => {
+    const running = startProgram(t, program, ['serve', 'identity'], {
+      ...variables(database.url),
+      ...endingBy(how),
+    });
+    await running.ready('identity');
+    const url = await running.url('identity');
+    const ids = ['one', 'two', 'three'];
+    for (const id of ids) await ask('GET', `${url}/livez`, { headers: { 'x-request-id': id } });
+    const client = await connectTo(url);
+    t.after(() => client.leave());
+    // Two requests in one packet, so that their lines belong to one turn.
+    const pair = ['GET /livez HTTP/1.1', 'GET /livez?last HTTP/1.1'];
+    client.send(
+      pair.map((line, index) => headOf([line, 'Host: x', `X-Request-Id: last-${index}`])).join(''),
+    );
+    assert.deepEqual(await running.ended, { code, signal: null }, running.stderr());
+    const logged = running
+      .log()
+      .filter(({ message }) => message === 'request')
+      .map(({ request_id }) => request_id);
+    assert.deepEqual(logged, [...ids, 'last-0', 'last-1']);
+    assert.equal(
+      running.stdout().split('\n').length,
+      running.log().length + 1,
+      'nothing but whole lines',
+    );
+  });
+}

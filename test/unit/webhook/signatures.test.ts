@@ -1,0 +1,357 @@
+/** The senders' published vectors, and everything that is not a valid signature. */
+import assert from 'node:assert/strict';
+import type { IncomingHttpHeaders } from 'node:http';
+import { test } from 'node:test';
+import { SCHEMES, checkSignature, WINDOW_SECONDS } from '../../../src/webhook/signatures.ts';
+import { type SignedSource, signatureOf, SIGNING_SECRETS } from '../../support/senders.ts';
+
+/** `at` is null if no time is signed. */
+interface Vector {
+  readonly secret: string;
+  readonly body: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly at: number | null;
+}
+
+/** From the tests of Stripe's libraries, with its final newline. */
+const STRIPE_BODY = `{
+  "id": "evt_123",
+  "object": "event",
+  "account": "acct_123",
+  "api_version": "2017-05-25",
+  "created": 1533204620,
+  "data": {
+    "object": {
+      "id": "cus_123",
+      "object": "customer",
+      "created": 123456789,
+      "email": "test@stripe.com",
+      "livemode": false,
+      "metadata": {}
+    }
+  },
+  "livemode": false,
+  "pending_webhooks": 1,
+  "request": {
+    "id": "req_123",
+    "idempotency_key": "idempotency-key-123"
+  },
+  "type": "customer.created"
+}
+`;
+const STRIPE_V1 = '2220f87ef101a04665f11cdf770523143f875572008577fa0f20882ddb9cc3c7';
+const STRIPE_V0 = '63f3a72374a733066c4be69ed7f8e5ac85c22c9f0a6a612ab9a025a9e4ee7eef';
+
+const VECTORS: Readonly<Record<SignedSource, Vector>> = {
+  /** The same vector is in each of the specification's reference libraries. */
+  standard: {
+    secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+    body: '{"test": 2432232314}',
+    headers: {
+      'webhook-id': 'msg_p5jXN8AQM9LWM0D4loKWxJek',
+      'webhook-timestamp': '1614265330',
+      'webhook-signature': 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
+    },
+    at: 1_614_265_330,
+  },
+  /** docs.github.com, "Validating webhook deliveries". */
+  github: {
+    secret: "It's a Secret to Everybody",
+    body: 'Hello, World!',
+    headers: {
+      'x-hub-signature-256':
+        'sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17',
+    },
+    at: null,
+  },
+  /**
+   * The tests of stripe/stripe-dotnet and stripe/stripe-python. The manual's example has no secret.
+   */
+  stripe: {
+    secret: 'webhook_secret',
+    body: STRIPE_BODY,
+    headers: { 'stripe-signature': `t=1533204620,v1=${STRIPE_V1}` },
+    at: 1_533_204_620,
+  },
+  /** docs.slack.dev, "Verifying requests from Slack". */
+  slack: {
+    secret: '8f742231b10e8888abcd99yyyzzz85a5',
+    body:
+      'token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channe' +
+      'l_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=h' +
+      'ttps%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigge' +
+      'r_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c',
+    headers: {
+      'x-slack-request-timestamp': '1531420618',
+      'x-slack-signature': 'v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503',
+    },
+    at: 1_531_420_618,
+  },
+  /**
+   * Notion publishes no vector: token and body of its SDK's test, with the value of `openssl dgst
+   * -sha256 -hmac`.
+   */
+  notion: {
+    secret: 'fixed-verification-token',
+    body: '{"id":"fixed-evt","type":"page.created"}',
+    headers: {
+      'x-notion-signature':
+        'sha256=e51fc361bd9b019cc34c59929547007291a6dd982179d36bb5d6d9e7e12cbac2',
+    },
+    at: null,
+  },
+};
+const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
+
+const verdictOf = (
+  source: SignedSource,
+  headers: IncomingHttpHeaders,
+  body: string | Buffer,
+  secrets: readonly string[],
+  now: number | null,
+) => {
+  const given = secrets.map((secret, index) => ({ id: String(index), secret }));
+  return checkSignature(source, headers, Buffer.from(body), given, now ?? 0).kind;
+};
+
+/** Every text that differs in one bit. Headers and secrets are Latin-1. */
+function* flips(text: string): Generator<string> {
+  const bytes = Buffer.from(text, 'latin1');
+  for (let bit = 0; bit < bytes.length * 8; bit += 1) {
+    const other = Buffer.from(bytes);
+    other[bit >> 3] = (other[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+    yield other.toString('latin1');
+  }
+}
+
+for (const source of SOURCES) {
+  const { secret, body, headers, at } = VECTORS[source];
+
+  test(`${source}: the published vector is valid`, () => {
+    assert.equal(verdictOf(source, headers, body, [secret], at), 'valid');
+  });
+
+  test(`${source}: one flipped bit anywhere in the body is a wrong signature`, () => {
+    for (const other of flips(body))
+      assert.equal(
+        verdictOf(source, headers, Buffer.from(other, 'latin1'), [secret], at),
+        'wrong signature',
+        other,
+      );
+    for (const other of ['', body.slice(1), body.slice(0, -1), `${body} `, `${body}\n`])
+      assert.equal(verdictOf(source, headers, other, [secret], at), 'wrong signature');
+  });
+
+  for (const name of Object.keys(headers)) {
+    test(`${source}: one flipped bit anywhere in ${name} is never valid`, () => {
+      for (const value of flips(headers[name] ?? ''))
+        assert.notEqual(
+          verdictOf(source, { ...headers, [name]: value }, body, [secret], at),
+          'valid',
+          value,
+        );
+    });
+
+    test(`${source}: ${name} missing, empty, twice in a list, or cut short is never valid`, () => {
+      const value = headers[name] ?? '';
+      const { [name]: _, ...rest } = headers;
+      assert.equal(verdictOf(source, rest, body, [secret], at), 'no signature');
+      assert.equal(
+        verdictOf(source, { ...headers, [name]: '' }, body, [secret], at),
+        'no signature',
+      );
+      for (const other of [
+        value.slice(1),
+        value.slice(0, -1),
+        value.slice(0, 3),
+        '=',
+        ',',
+        ' ',
+        'v1,',
+        'sha256=',
+        't=',
+        `x${value}`,
+      ]) {
+        assert.notEqual(
+          verdictOf(source, { ...headers, [name]: other }, body, [secret], at),
+          'valid',
+          other,
+        );
+      }
+    });
+  }
+
+  test(`${source}: one flipped bit anywhere in the secret is a wrong signature`, () => {
+    for (const other of flips(secret))
+      assert.equal(verdictOf(source, headers, body, [other], at), 'wrong signature', other);
+  });
+
+  test(`${source}: either of two secrets is accepted, and no secret accepts nothing`, () => {
+    const other =
+      SIGNING_SECRETS[source] === secret
+        ? 'whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='
+        : SIGNING_SECRETS[source];
+    assert.equal(verdictOf(source, headers, body, [other, secret], at), 'valid');
+    assert.equal(verdictOf(source, headers, body, [secret, other], at), 'valid');
+    assert.equal(verdictOf(source, headers, body, [other], at), 'wrong signature');
+    assert.equal(verdictOf(source, headers, body, [], at), 'wrong signature');
+  });
+
+  test(`${source}: a signature of another scheme is not a signature`, () => {
+    for (const another of SOURCES) {
+      if (another !== source)
+        assert.equal(
+          verdictOf(source, VECTORS[another].headers, body, [secret], at),
+          'no signature',
+          another,
+        );
+    }
+  });
+
+  if (at !== null) {
+    test(`${source}: a signed time may differ by ${WINDOW_SECONDS} seconds, and not by one more`, () => {
+      assert.equal(WINDOW_SECONDS, 300);
+      for (const off of [-300, -299.5, 0, 299.5, 300])
+        assert.equal(verdictOf(source, headers, body, [secret], at + off), 'valid', String(off));
+      for (const off of [-301, -300.001, 300.001, 301, 86_400, -86_400])
+        assert.equal(verdictOf(source, headers, body, [secret], at + off), 'too old', String(off));
+    });
+
+    test(`${source}: a time that is not a plain number is not a signature, even if signed`, () => {
+      // A lenient parser would read some of them as the current time or as NaN, which no comparison
+      // rejects.
+      for (const time of [
+        'NaN',
+        'Infinity',
+        '',
+        ' ',
+        '1e10',
+        '-1',
+        '+1',
+        '0x5b',
+        '1.5',
+        `${at}.0`,
+        `${at} x`,
+        '9'.repeat(13),
+      ]) {
+        assert.equal(
+          verdictOf(source, signatureOf(source, secret, body, { at: time }), body, [secret], at),
+          'no signature',
+          time,
+        );
+      }
+      assert.equal(
+        verdictOf(source, signatureOf(source, secret, body, { at }), body, [secret], at),
+        'valid',
+      );
+    });
+  }
+}
+
+const { secret: KEY, body: BODY, headers: HEADERS, at: AT } = VECTORS.standard;
+const WRONG = `v1,${'A'.repeat(43)}=`;
+const RIGHT = HEADERS['webhook-signature'] ?? '';
+
+test('standard: one valid signature of several is enough, and other kinds are ignored', () => {
+  const signed = (list: string) =>
+    verdictOf('standard', { ...HEADERS, 'webhook-signature': list }, BODY, [KEY], AT);
+  for (const list of [
+    `${WRONG} ${RIGHT}`,
+    `${RIGHT} ${WRONG}`,
+    `v1a,${'A'.repeat(86)}== ${RIGHT}`,
+    `v2,x ${RIGHT} rubbish`,
+    ` ${RIGHT}  `,
+  ])
+    assert.equal(signed(list), 'valid', list);
+  assert.equal(signed(`${WRONG} ${WRONG}`), 'wrong signature');
+  for (const list of [
+    RIGHT.replace('v1,', 'v1a,'),
+    RIGHT.replace('v1,', 'v2,'),
+    RIGHT.slice(3),
+    RIGHT.slice(0, -1),
+    `${RIGHT}=`,
+    `${RIGHT},${RIGHT}`,
+  ])
+    assert.equal(signed(list), 'no signature', list);
+});
+
+test('standard: Svix header names are accepted; webhook-… goes first for signature and storage', () => {
+  const svix = Object.fromEntries(
+    Object.entries(HEADERS).map(([name, value]) => [name.replace('webhook', 'svix'), value]),
+  );
+  assert.equal(verdictOf('standard', svix, BODY, [KEY], AT), 'valid');
+  // The delivery id comes from webhook-id: a signature over svix-id would let anyone change the id
+  // of a delivery.
+  assert.equal(
+    verdictOf('standard', { ...svix, 'webhook-id': 'msg_another' }, BODY, [KEY], AT),
+    'wrong signature',
+  );
+});
+
+test('stripe: one valid v1 of several is enough, and v0 is never accepted', () => {
+  const signed = (value: string) =>
+    verdictOf(
+      'stripe',
+      { 'stripe-signature': value },
+      STRIPE_BODY,
+      ['webhook_secret'],
+      1_533_204_620,
+    );
+  const wrong = `v1=${'0'.repeat(64)}`;
+  for (const value of [
+    `t=1533204620,v1=${STRIPE_V1},v0=${STRIPE_V0}`,
+    `t=1533204620,${wrong},v1=${STRIPE_V1}`,
+    `t=1533204620,v1=${STRIPE_V1},${wrong}`,
+    `t=1533204620, v1=${STRIPE_V1}`,
+  ])
+    assert.equal(signed(value), 'valid', value);
+  assert.equal(signed(`t=1533204620,${wrong},${wrong}`), 'wrong signature');
+  assert.equal(
+    signed(`t=1533204621,t=1533204620,v1=${STRIPE_V1}`),
+    'wrong signature',
+    'the first time counts',
+  );
+  for (const value of [
+    `t=1533204620,v0=${STRIPE_V1}`,
+    `t=1533204620,v1=${STRIPE_V1.slice(2)}`,
+    `t=1533204620,v1=${STRIPE_V1}00`,
+    `v1=${STRIPE_V1}`,
+    't=1533204620',
+    `t=1533204620 v1=${STRIPE_V1}`,
+  ])
+    assert.equal(signed(value), 'no signature', value);
+});
+
+test('a repeated header, which is an array, is not a signature', () => {
+  for (const source of SOURCES) {
+    const { secret, body, headers, at } = VECTORS[source];
+    for (const name of Object.keys(headers))
+      assert.equal(
+        verdictOf(source, { ...headers, [name]: [headers[name] ?? '', 'x'] }, body, [secret], at),
+        'no signature',
+        name,
+      );
+  }
+});
+
+test('standard: a secret is Base64 of 24 to 64 bytes, with or without whsec_', () => {
+  const of = (bytes: number) => Buffer.alloc(bytes, 7).toString('base64');
+  for (const bytes of [24, 32, 64]) {
+    assert.equal(SCHEMES.standard.keyOf(`whsec_${of(bytes)}`)?.length, bytes);
+    assert.equal(SCHEMES.standard.keyOf(of(bytes))?.length, bytes);
+  }
+  for (const none of ['', 'whsec_', `whsec_${of(23)}`, `whsec_${of(65)}`])
+    assert.equal(SCHEMES.standard.keyOf(none), null, none);
+  // An invalid key accepts nothing, not even a signature with an empty key.
+  const unkeyed = signatureOf('standard', 'whsec_', BODY, { id: 'msg_1', at: 1 });
+  assert.equal(verdictOf('standard', unkeyed, BODY, ['', 'whsec_'], 1), 'wrong signature');
+});
+
+test('standard: a text that is not Base64 is not a secret', () => {
+  for (const none of [
+    'correct horse battery staple, correct horse',
+    `whsec_${'!'.repeat(8)}${'A'.repeat(32)}`,
+    'whpk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqrTw',
+  ])
+    assert.equal(SCHEMES.standard.keyOf(none), null, none);
+});
