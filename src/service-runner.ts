@@ -38,6 +38,7 @@ export type ConfiguredService = Readonly<{
   port: number;
   style: ResponseStyle;
   logFields: Readonly<Record<string, string>>;
+  answerMs?: number;
   /** Loads the modules of the service and assembles it. */
   start: (context: ServiceContext) => Promise<Service>;
 }>;

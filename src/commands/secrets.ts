@@ -20,7 +20,8 @@ import { isObject } from '../http/schema.ts';
 import { PREFIX } from '../secrets/caller.ts';
 import { SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
-import { deleteRestored, listKeys } from '../secrets/store/secrets.ts';
+import { deleteRestored } from '../secrets/store/secrets.ts';
+import { listKeys } from '../secrets/store/server-keys.ts';
 import { listTokens, revokeRestored, type Token } from '../secrets/store/tokens.ts';
 import { connectToSecrets, readSecret, sealText, showContent } from './secret-links.ts';
 

@@ -27,7 +27,11 @@ export type ListenerOptions = Readonly<{
   logProbes: boolean; // at the level info, which they would fill
   log: Log;
   metrics: Metrics;
+  answerMs?: number; // how long a request may wait for its reply
 }>;
+
+/** Later than a body is refused that takes too long to arrive. */
+const ANSWER_MS = 15_500;
 
 /**
  * W3C Trace Context, 3.2: version 00 has exactly these members, later ones may have more, and ff is
@@ -41,12 +45,13 @@ const NO_QUERY = new URLSearchParams();
 export function startExchange(
   { headers, method = '' }: Pick<IncomingMessage, 'headers' | 'method'>,
   connection: Connection,
-  trustedProxies: BlockList,
+  { trustedProxies, answerMs = ANSWER_MS }: Pick<ListenerOptions, 'trustedProxies' | 'answerMs'>,
 ): RequestInfo {
   const { 'x-request-id': given, 'x-forwarded-for': forwarded, traceparent } = headers;
   const isGiven = typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given);
   const requestId = isGiven ? given : randomUUID();
   const isFromProxy = connection.network === null;
+  const startedAt = performance.now();
   const address = isFromProxy
     ? clientAddress(connection.address, String(forwarded ?? ''), trustedProxies)
     : connection.address;
@@ -58,7 +63,9 @@ export function startExchange(
     address,
     network: connection.network ?? networkOf(address),
     isFromProxy,
-    startedAt: performance.now(),
+    startedAt,
+    endsAt: startedAt + answerMs,
+    isGone: () => connection.socket.destroyed,
     path: '',
     query: NO_QUERY,
     parameters: {},

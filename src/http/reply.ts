@@ -133,6 +133,7 @@ export async function writeReply(
   onSend: () => unknown, // called if a reply of known length may not fit into the kernel's buffer
 ): Promise<void> {
   const request = response.req;
+  if (response.headersSent) return; // the time of the request was over
   // A small body that arrives in one packet with its head is complete only a moment later.
   if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
   const discarded = isUnread(request) ? discard(request) : null;
@@ -148,6 +149,7 @@ export async function writeReply(
   if (isWhole) onSend();
   // The first piece comes before the head, so that a database that fails is still a proper error.
   for await (const piece of isWhole ? [body] : body) {
+    if (response.writableEnded) return;
     if (!response.headersSent) response.writeHead(status, headers);
     if (request.method === 'HEAD' || request.socket.destroyed) break;
     // Not `drain`, which is emitted only above the limit of Node's buffer: 64 KiB since Node 22.

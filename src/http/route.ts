@@ -17,6 +17,10 @@ export interface RequestInfo {
   /** Whether a trusted proxy sent the request, whose `X-Forwarded-` headers are believed. */
   readonly isFromProxy: boolean;
   readonly startedAt: number;
+  /** Without a reply by then, the client gets an error. */
+  readonly endsAt: number;
+  /** Whether the client has disconnected. */
+  readonly isGone: () => boolean;
 
   // Set once the route is found. Guards and handlers only read them.
   path: string;

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { codeOf, StartupError } from '../runtime/errors.ts';
+import { codeOf, StartupError, Unavailable } from '../runtime/errors.ts';
 import { ClientGone } from './body-reader.ts';
 import { createConnections, isFree } from './connections.ts';
 import { type ErrorCode, Failure } from './errors.ts';
@@ -13,13 +13,14 @@ import {
   startExchange,
 } from './exchange.ts';
 import { renderFailure, renderRaw, type RenderedReply, writeReply } from './reply.ts';
+import type { RequestInfo } from './route.ts';
 
 /** Node's defaults let a silent client hold a connection for minutes. */
 const SERVER_OPTIONS = {
   headersTimeout: 10_000,
   requestTimeout: 15_000,
   /** How often the two timeouts above are checked. */
-  connectionsCheckingInterval: 1_000,
+  connectionsCheckingInterval: 400,
   /** Longer than the 60 s of common load balancers, so that they close an idle connection first. */
   keepAliveTimeout: 65_000,
   maxHeaderSize: 16 * 1024,
@@ -140,7 +141,7 @@ async function handle(
     response.destroy();
     return;
   }
-  const info = startExchange(request, connection, listener.trustedProxies);
+  const info = startExchange(request, connection, listener);
   connections.begin(connection, response);
   listener.inFlight += 1;
   const send = (outcome: RenderedReply | Failure) => {
@@ -152,12 +153,15 @@ async function handle(
       connections.sending.add(connection),
     );
   };
-  try {
-    if (response.socket === null && !(await connections.turn(connection, response))) return;
+  const respond = async () => {
     const outcome = await listener.answer(info, request, begin);
     const credential = outcome instanceof Failure ? outcome.details.credential : undefined;
     if (credential !== undefined) requestLog.credentialRefused(info, credential);
     await send(outcome);
+  };
+  try {
+    if (response.socket === null && !(await connections.turn(connection, response))) return;
+    await inTime(info, response, respond());
   } catch (error) {
     if (error instanceof ClientGone) return;
     const failure = failureFor(error, info, listener);
@@ -173,6 +177,25 @@ async function handle(
   }
 }
 
+/**
+ * Bounds the time to the head of the reply, over all statements, retries and waits of a request.
+ * The work completes or rolls back, within its own limits.
+ */
+async function inTime({ endsAt }: RequestInfo, response: ServerResponse, work: Promise<void>) {
+  let timer;
+  const late = new Promise<never>((_resolve, reject) => {
+    const end = () => {
+      if (!response.headersSent) reject(new Unavailable('the request took too long', true));
+    };
+    timer = setTimeout(end, endsAt - performance.now());
+  });
+  try {
+    await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** Replies to input that is not a request: there is no response object. */
 function reject(listener: Listener, socket: Duplex, code: ErrorCode) {
   const connection = listener.connections.all.get(socket);
@@ -181,7 +204,7 @@ function reject(listener: Listener, socket: Duplex, code: ErrorCode) {
     socket.destroy();
     return;
   }
-  const info = startExchange({ headers: {} }, connection, listener.trustedProxies);
+  const info = startExchange({ headers: {} }, connection, listener);
   info.route = '(unreadable)';
   const rendered = renderFailure(new Failure(code), info.requestId);
   info.reply = rendered;

@@ -49,7 +49,7 @@ const MALFORMED = new Failure('not_found', {
  * 1. The text is decrypted in memory: a damaged row or a wrong passphrase uses nothing up. An
  *    altered row is reported before its expiry is believed, and its expiry before a wrong key.
  * 2. One statement uses up the read and updates the receipt: a read that cannot be recorded does
- *    not happen.
+ *    not happen, nor one whose reader has left or would get no reply in time.
  * 3. The text is returned only after that commit: a crash may lose a read but never returns one
  *    twice.
  */
@@ -82,6 +82,7 @@ export async function readSecret(
     if (isKeyIdEdited) return serverFailure('secret_damaged', ALTERED, service, row);
     return expired ? failedRead(ENDED) : serverFailure('key_unknown', KEY_MISSING, service, row);
   }
+  const until = new Date(row.found_at.getTime() + request.endsAt - performance.now());
   const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
   if (!isUnaltered(serverKey, metadata, row, row.tag))
     return serverFailure('secret_damaged', ALTERED, service, row);
@@ -95,11 +96,18 @@ export async function readSecret(
     : await unlock(service, { serverKey, clientKey, metadata, content }, passphrase, request);
   if (text instanceof Failure)
     return text.code === 'wrong_passphrase' ? failedRead('wrong passphrase', text) : text;
-  const isFirst = await useUpRead(database, { id, commitment });
-  if (!isFirst) return failedRead('another reader was first');
+  const isLate = () => isTooLate(request);
+  const used = await useUpRead(database, { id, commitment, isLate, until });
+  if (!used && isLate()) return new Failure('unavailable', { message: TOO_LATE });
+  if (!used) return failedRead('another reader was first');
   recordEvent(service, 'read', row, request);
-  return { data: { password: text.toString('utf8') } };
+  return { data: { password: text.toString('utf8') }, used };
 }
+
+/** The statement that uses up a read gets as much time as everything before it. */
+const isTooLate = ({ isGone, startedAt, endsAt }: RequestInfo) =>
+  isGone() || performance.now() > (startedAt + endsAt) / 2;
+const TOO_LATE = 'The database was too slow. No read was used. Try again soon.';
 
 /** Logged as an error: the operator must act. */
 const serverFailure = (
@@ -149,9 +157,9 @@ async function unlock(
       isWrong = text === null;
       return text ?? new Failure('wrong_passphrase');
     } finally {
-      // If this fails, the attempt counts until its window ends.
+      // Not awaited: the read comes first. If this fails, the attempt counts until its window ends.
       if (!isWrong && taken.length > 0)
-        await giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
+        void giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
     }
   });
 }

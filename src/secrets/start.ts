@@ -8,7 +8,8 @@ import { createRoutes } from './routes.ts';
 import { SCHEMA } from './migrations.ts';
 import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
-import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store/secrets.ts';
+import { expireSecrets, removeReceipts } from './store/secrets.ts';
+import { listKeys, rememberKey } from './store/server-keys.ts';
 
 export async function start(settings: SecretsSettings, context: ServiceContext) {
   const routes = await createRoutes(settings.limits, settings.sharePages ? context.site : null);

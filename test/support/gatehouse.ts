@@ -51,6 +51,7 @@ interface Owner {
  * at a file's top level) ends. Passwords cost next to nothing here, unless the environment says
  * otherwise.
  * @param databaseUrl left out for the plain webhook receiver
+ * @param answerMs how long a request may wait for its reply
  */
 export async function startGatehouse(
   owner: Owner,
@@ -58,6 +59,7 @@ export async function startGatehouse(
   databaseUrl: string | undefined,
   environment: Readonly<Record<string, string | undefined>> = {},
   until: 'ready' | 'listening' = 'ready',
+  answerMs?: number,
 ): Promise<Gatehouse> {
   const output = createLines((line): Array<Record<string, unknown>> =>
     line === '' ? [] : [JSON.parse(line)],
@@ -70,7 +72,12 @@ export async function startGatehouse(
   const given = { ...variables(databaseUrl), METRICS_PORT: '0', ...environment };
   const configuration = await configure(services, 'serve', given);
   const log = output.parsed;
-  const gatehouse = await startServices(configuration, { stdout, stderr });
+  const limit = answerMs === undefined ? {} : { answerMs };
+  const limited = configuration.services.map((service) => ({ ...service, ...limit }));
+  const gatehouse = await startServices(
+    { ...configuration, services: limited },
+    { stdout, stderr },
+  );
   owner.after(gatehouse.stop);
   const [message, count] =
     until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];

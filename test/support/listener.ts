@@ -38,6 +38,7 @@ export async function startListener(
   owner: Owner,
   routes: ReadonlyArray<Route<null>>,
   trustedProxies = new BlockList(),
+  answerMs = 15_000,
 ): Promise<TestListener> {
   const lines: Array<Record<string, unknown>> = [];
   const metrics = createMetrics();
@@ -50,6 +51,7 @@ export async function startListener(
     maxBodyBytes: MAX_BODY_BYTES,
     readBody: createBodyReader(),
     trustedProxies,
+    answerMs,
     logProbes: true,
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,

@@ -17,6 +17,8 @@ export interface Proxy {
    * open.
    */
   stall(what?: Stalled): void;
+  /** Holds back everything that the server sends from now on for so long. */
+  delay(ms: number): void;
   /**
    * Drops the next reply that reports updated rows, and everything the server sends after it on
    * that connection.
@@ -49,6 +51,7 @@ interface ProxyState {
   targetPort: number;
   mode: 'forward' | 'cut' | Stalled;
   accepted: number;
+  delayMs: number;
   /** Called with the reply that is dropped. */
   onDropped: (() => void) | null;
   /** Each connection's two sockets, with what is read from them. */
@@ -70,6 +73,7 @@ export async function startProxy(
     targetPort: portOf(databaseUrl),
     mode: 'forward',
     accepted: 0,
+    delayMs: 0,
     onDropped: null,
     sockets: new Map(),
     stalled: new Set(),
@@ -86,6 +90,9 @@ export async function startProxy(
     connections: () => state.accepted,
     cut: (manner = 'refused') => cut(state, manner),
     stall: (what = 'all') => stall(state, what),
+    delay(ms) {
+      state.delayMs = ms;
+    },
     drop: () =>
       new Promise((resolve) => {
         state.onDropped = resolve;
@@ -168,7 +175,8 @@ function forwardReplies(
     const at = state.onDropped ? all.toString('latin1').search(UPDATED) : -1;
     if (at < 0) {
       tail = all.subarray(1 - MAX_UPDATED_LENGTH);
-      client.write(chunk);
+      if (state.delayMs === 0) client.write(chunk);
+      else setTimeout(() => client.write(chunk), state.delayMs);
       return;
     }
     isDropping = true;

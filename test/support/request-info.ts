@@ -10,6 +10,8 @@ export const REQUEST: RequestInfo = {
   network: '192.0.2.1',
   isFromProxy: false,
   startedAt: 0,
+  endsAt: 3_600_000,
+  isGone: () => false,
   path: '/',
   query: new URLSearchParams(),
   parameters: {},

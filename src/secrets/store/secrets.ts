@@ -1,4 +1,3 @@
-import type { ServerKey } from '../../crypto/envelope.ts';
 import { LOCKED } from '../sealing.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
 import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../db/sql.ts';
@@ -52,7 +51,7 @@ export const linkSchema = object({
 });
 type Link = Infer<typeof linkSchema> & Pick<StoredSecret, 'key_id' | 'commitment'>;
 
-const readableSql = (sql: Sql): Fragment =>
+export const readableSql = (sql: Sql): Fragment =>
   sql`blob is not null and (expires_at is null or expires_at > now())`;
 /**
  * The content is removed with the end, so that nothing is left to decrypt. The commitment
@@ -105,45 +104,55 @@ export const insertSecret = sharedStatement(
 /** The row while it has its content. Uses nothing up. */
 export const findSecret = sharedStatement(async (database: Database, ids: readonly string[]) => {
   const rows = await database.read(
-    (sql) => sql<Array<StoredSecret & { readonly expired: boolean }>>`
+    (sql) => sql<Array<StoredSecret & Readonly<{ expired: boolean; found_at: Date }>>>`
     select id, key_id, commitment, blob, tag, expires_at, max_reads,
-      coalesce(expires_at <= now(), false) as expired
+      coalesce(expires_at <= now(), false) as expired, now() as found_at
     from secrets.secrets where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`,
   );
   return alignToKeys(ids, rows, ({ id }) => id);
 });
 
+type Reader = Pick<StoredSecret, 'id' | 'commitment'> &
+  Readonly<{
+    /** Whether nobody would get the text. */
+    isLate: () => boolean;
+    /** By the database's clock: a server that was suspended may run the statement much later. */
+    until: Date;
+  }>;
+
 /**
  * Finds, checks and uses up one read and updates the receipt, in one statement. Of any number of
  * simultaneous readers, as many succeed as there are reads left. A statement updates a row once, so
  * readers of one secret never share one.
- * @returns whether this reader succeeded
+ * @returns what is left after this read; null if it did not succeed
  */
 export const useUpRead = sharedStatement(
-  async (
-    database: Database,
-    readers: ReadonlyArray<Readonly<{ id: string; commitment: Buffer }>>,
-    locks?: Locks,
-  ) => {
+  async (database: Database, readers: readonly Reader[], locks?: Locks) => {
     // Sorted, so that two replicas rarely deadlock; a deadlock is retried.
     const sorted = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
-    const ids = arrayLiteral(sorted.map(({ id }) => id));
-    const commitments = arrayLiteral(sorted.map(({ commitment }) => commitment));
-    const updated = await database.write((sql) => {
+    const updated = await database.write(async (sql) => {
+      // Here, because the statement may have waited for its connection or a lock.
+      const waiting = sorted.filter(({ isLate }) => !isLate());
+      if (waiting.length === 0) return [];
+      const ids = arrayLiteral(waiting.map(({ id }) => id));
+      const commitments = arrayLiteral(waiting.map(({ commitment }) => commitment));
+      const ends = arrayLiteral(waiting.map(({ until }) => until.toISOString()));
       const isLastSql = sql`reads + 1 >= max_reads`; // null without a limit
-      return sql<Array<{ id: string }>>`
+      return sql<Array<Pick<Receipt, 'id' | 'reads' | 'max_reads' | 'expires_at'>>>`
         update secrets.secrets set reads = reads + 1, last_read_at = now(),
           blob = case when ${isLastSql} then null else blob end,
           tag = case when ${isLastSql} then null else tag end,
           ending = case when ${isLastSql} then 'read' end,
           ended_at = case when ${isLastSql} then now() end
-        from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[]) as reader (reader_id, sent)
+        from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[],
+          ${ends}::text::timestamptz[]) as reader (reader_id, sent, until)
         where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = sent
+          and clock_timestamp() < until
           and (max_reads is null or reads < max_reads) and ${readableSql(sql)}
-        returning id`;
+        returning id, reads::float8 as reads, max_reads, expires_at`;
     }, locks);
-    const succeeded = new Set(updated.map(({ id }) => id));
-    return readers.map(({ id }) => succeeded.has(id));
+    const ids = readers.map(({ id }) => id);
+    return alignToKeys(ids, updated, ({ id }) => id);
   },
   { keyOf: ({ id }) => id },
 );
@@ -240,57 +249,3 @@ export const removeReceipts = (database: Database, seconds: number, limit: numbe
 export const deleteRestored = (sql: Sql, all: boolean) => sql`
   update secrets.secrets set ${noContentSql(sql)}, ending = 'deleted', ended_at = now()
   where ${readableSql(sql)} and (max_reads is not null or ${all})`;
-
-/**
- * Records that this server secret is in use.
- * @returns true if it is new and others were in use before
- */
-export async function rememberKey(database: Database, keyId: string) {
-  const [row] = await database.write(
-    (sql) => sql<Array<{ others: boolean }>>`
-    insert into secrets.server_keys (key_id) values (${keyId}) on conflict do nothing
-    returning exists (select from secrets.server_keys) as others`,
-  );
-  return row?.others ?? false;
-}
-
-/**
- * The server secrets that are configured or were ever used with this database, by key id, and how
- * many readable secrets need each. `missing`: not configured, though secrets need it. `retired`:
- * neither configured nor needed. `unknown`: no server secret is configured at all.
- * @param current null if SERVER_SECRET is not set, which only a command allows
- * @param most counts no more for each key, so that the cost does not grow with their number; null
- * for no limit
- */
-export function listKeys(
-  database: Database,
-  current: ServerKey | null,
-  previous: readonly ServerKey[],
-  most: number | null,
-) {
-  const keys = current ? [current, ...previous] : previous;
-  const configured = new Set(keys.map(({ id }) => id));
-  type KeyCount = Readonly<{
-    key_id: string;
-    first_used_at: Date | null;
-    secrets: number;
-    state: 'current' | 'previous' | 'unknown' | 'missing' | 'retired';
-  }>;
-  // Keys without secrets are included: a rotation begins with configuring the new one on every
-  // replica.
-  return database.list(
-    (sql) => sql<KeyCount[]>`
-    select key_id, first_used_at, secrets,
-      case when key_id = ${current?.id ?? null}::text then 'current'
-        when configured.key_id is not null then 'previous'
-        when ${configured.size === 0} then 'unknown'
-        when secrets > 0 then 'missing' else 'retired' end as state
-    from secrets.server_keys used
-    full join unnest(${arrayLiteral([...configured])}::text::text[]) as configured (key_id)
-    using (key_id) cross join lateral (select count(*)::int4 as secrets from (
-      select from secrets.secrets s
-      where s.key_id = coalesce(used.key_id, configured.key_id) and ${readableSql(sql)}
-      limit ${most}::int8) one) counted
-    order by first_used_at, key_id`,
-  );
-}

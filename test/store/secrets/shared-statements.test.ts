@@ -12,6 +12,7 @@ import { openConnections, untilSql } from '../../support/connections.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { exchangeAtOnce, headOf, type RawAnswer } from '../../support/socket.ts';
 import { turn } from '../../support/batch-table.ts';
+import type { Database } from '../../../src/db/pool.ts';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -206,16 +207,18 @@ async function countWaiting(own: Sql): Promise<number> {
   return rows.length;
 }
 
-interface Reader {
-  readonly id: string;
-  readonly commitment: Buffer;
-}
+type Reader = Parameters<typeof useUpRead>[1];
 
 async function keepForThree(own: Sql, url: string, text: string): Promise<Reader> {
   const { id } = await secretsClient(url).keep(text, { max_reads: 3 });
   const [row] = await own<Array<{ commitment: Buffer }>>`
     select commitment from secrets.secrets where id = ${id}`;
-  return { id, commitment: row?.commitment ?? assert.fail() };
+  return {
+    id,
+    commitment: row?.commitment ?? assert.fail(),
+    until: new Date(Date.now() + 60_000),
+    isLate: () => false,
+  };
 }
 
 test('shared statements in opposite orders: no deadlock, and every reader gets its outcome', async (t) => {
@@ -236,9 +239,11 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   t.after(() => blocker.end({ timeout: 0 }));
   await blocker`select pg_advisory_lock(1)`;
   const before = await countDeadlocks(own.sql);
+  const isFirst = async (replica: Database, reader: Reader) =>
+    (await useUpRead(replica, reader)) !== null;
   const calls: Array<Promise<boolean>> = [];
   for (const [replica, order] of orders) {
-    for (const reader of order) calls.push(useUpRead(replica, reader));
+    for (const reader of order) calls.push(isFirst(replica, reader));
     await turn();
   }
   const outcomes = Promise.all(calls);
@@ -256,7 +261,7 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   assert.deepEqual(reads, [2, 2]);
   // One read of each is left: of two more readers of both, in opposite orders, one gets each.
   const last = orders.flatMap(([replica, order]) =>
-    order.map(async (reader) => ({ id: reader.id, won: await useUpRead(replica, reader) })),
+    order.map(async (reader) => ({ id: reader.id, won: await isFirst(replica, reader) })),
   );
   const results = await Promise.all(last);
   for (const { id } of readers) {

@@ -1,0 +1,73 @@
+/** Each request is answered within a set time, whatever the database does. */
+import assert from 'node:assert/strict';
+import { BlockList } from 'node:net';
+import { test } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { get, startListener } from '../support/listener.ts';
+import { startProxy } from '../support/proxy.ts';
+import { until } from '../support/until.ts';
+
+test('all three services answer while the database sends nothing', async (t) => {
+  const { url } = await createDatabase(t);
+  const proxy = await startProxy(t, url);
+  const services = ['identity', 'secrets', 'webhook'] as const;
+  const gatehouse = await startGatehouse(t, services, proxy.url, {}, 'ready', 1_000);
+  const { identity, secrets, webhook } = gatehouse.url;
+  const session = await logIn(identity);
+  proxy.stall('replies');
+  const event = { event: 'made', data: { page_id: 'p' } };
+  const login = { username: 'admin', password: 'wrong' };
+  const answers = await Promise.all([
+    ask('POST', `${identity}/api/auth/login`, { body: login }),
+    ask('GET', `${identity}/api/session/`, { bearer: session }),
+    ask('POST', `${secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'a' } }),
+    // A stream whose first piece needs the database.
+    ask('GET', `${secrets}/api/store`, { bearer: AUTH_TOKEN }),
+    ask('POST', `${webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: event }),
+  ]);
+  const outcomes = answers.map(({ status, json, headers }) => [
+    status,
+    json.error.code,
+    headers.has('retry-after'),
+  ]);
+  const identityFailed = [500, 'service_failed', false];
+  const failed = [503, 'unavailable', true];
+  assert.deepEqual(outcomes, [identityFailed, identityFailed, failed, failed, failed]);
+});
+
+test('a reply that is ready too late is discarded', async (t) => {
+  const pending: Array<() => void> = [];
+  const later = () =>
+    new Promise<void>((resolve) => {
+      pending.push(resolve);
+    });
+  async function* pieces() {
+    await later();
+    yield 'too late';
+  }
+  const routes = [
+    get('/value', async () => {
+      await later();
+      return { data: 'too late' };
+    }),
+    get('/stream', async () => ({ text: pieces(), contentType: 'text/plain' })),
+    get('/failing', async () => {
+      await later();
+      throw new Error('too late');
+    }),
+  ];
+  const listener = await startListener(t, routes, new BlockList(), 100);
+  for (const path of ['/value', '/stream', '/failing']) {
+    const { status, json } = await ask('GET', listener.url + path);
+    assert.deepEqual([status, json.error.code], [503, 'unavailable'], path);
+  }
+  for (const resolve of pending) resolve();
+  const after = ask('GET', `${listener.url}/missing`);
+  assert.equal((await after).status, 404);
+  await until(() => listener.inFlight() === 0);
+  assert.deepEqual(
+    listener.requests().map(({ status }) => status),
+    [503, 503, 503, 404],
+  );
+});

@@ -1,0 +1,137 @@
+/** A slow or suspended database, and readers who leave: nobody loses a read without its text. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { useUpRead } from '../../../src/secrets/store/secrets.ts';
+import { openConnections } from '../../support/connections.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { secretsClient } from '../../support/secrets.ts';
+import { until } from '../../support/until.ts';
+
+const ANSWER_MS = 2_000;
+const PASSPHRASE = 'said by phone';
+
+async function startBehindProxy(t: TestContext) {
+  const { url, sql } = await createDatabase(t);
+  const replies = { next: () => {} };
+  const proxy = await startProxy(t, url, () => () => replies.next());
+  const settings = { SHARE_PAGES: 'on' };
+  const gatehouse = await startGatehouse(t, ['secrets'], proxy.url, settings, 'ready', ANSWER_MS);
+  const rowOf = async (id: string) => {
+    const [row] = await sql`
+      select reads::int as reads, failed_reads::int as failed, ending
+      from secrets.secrets where id = ${id}`;
+    return { ...row };
+  };
+  /** Resolves with the next reply of the database. */
+  const nextReply = () =>
+    new Promise<void>((resolve) => {
+      replies.next = resolve;
+    });
+  const { keep } = secretsClient(gatehouse.url.secrets);
+  return { sql, proxy, gatehouse, base: gatehouse.url.secrets, keep, rowOf, nextReply };
+}
+
+const UNREAD = { reads: 0, failed: 0, ending: null };
+
+// With the first delay the use of the read is refused, with the second the answer is.
+for (const ms of [400, 700]) {
+  test(`each statement takes ${ms} ms of 2 s: 503, and a one-time secret is unread`, async (t) => {
+    const { proxy, base, keep, rowOf } = await startBehindProxy(t);
+    const { id, secret } = await keep('a', { max_reads: 1, passphrase: PASSPHRASE });
+    proxy.delay(ms);
+    const body = { secret, passphrase: PASSPHRASE };
+    const answer = await ask('POST', `${base}/s/${id}`, { body });
+    assert.deepEqual([answer.status, answer.json.error.code], [503, 'unavailable']);
+    assert.ok(Number(answer.headers.get('retry-after')) > 0);
+    proxy.delay(0);
+    assert.deepEqual(await rowOf(id), UNREAD);
+    const again = await ask('POST', `${base}/s/${id}`, { body });
+    assert.deepEqual([again.json.password, again.json.reads_left], ['a', 0]);
+  });
+}
+
+test('five readers of a slow database: each read has its text', async (t) => {
+  const { proxy, base, keep, rowOf } = await startBehindProxy(t);
+  const { id, secret } = await keep('a', { max_reads: 5 });
+  proxy.delay(300);
+  const answers = await Promise.all(
+    Array.from({ length: 5 }, () => ask('POST', `${base}/s/${id}`, { body: { secret } })),
+  );
+  const statuses = answers.map(({ status }) => status);
+  assert.ok(
+    statuses.every((status) => status === 200 || status === 503),
+    String(statuses),
+  );
+  const { reads } = await rowOf(id);
+  assert.equal(reads, statuses.filter((status) => status === 200).length);
+});
+
+/** Sends a request, and disconnects when the database answers its first statement. */
+async function openAndLeave(base: string, id: string, body: object, reply: Promise<void>) {
+  const socket = connect(Number(new URL(base).port), '127.0.0.1');
+  const text = JSON.stringify(body);
+  socket.write(
+    `POST /s/${id} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${text.length}\r\n\r\n${text}`,
+  );
+  await reply;
+  socket.destroy();
+  await once(socket, 'close');
+}
+
+const requestOf = (gatehouse: Gatehouse) =>
+  gatehouse.log().some((line) => line.route === 'POST /s/{id}');
+
+for (const passphrase of [undefined, PASSPHRASE]) {
+  const what = passphrase === undefined ? 'a link' : 'a link with a passphrase';
+  test(`a reader of ${what} who leaves uses nothing up`, async (t) => {
+    const { proxy, gatehouse, base, keep, rowOf, nextReply } = await startBehindProxy(t);
+    const lock = passphrase === undefined ? {} : { passphrase };
+    const { id, secret } = await keep('a', { max_reads: 1, ...lock });
+    proxy.delay(100);
+    await openAndLeave(base, id, { secret, ...lock }, nextReply());
+    await until(() => requestOf(gatehouse), 'the request has ended');
+    proxy.delay(0);
+    assert.deepEqual(await rowOf(id), UNREAD);
+    const { json } = await ask('POST', `${base}/s/${id}`, { body: { secret, ...lock } });
+    assert.equal(json.password, 'a');
+  });
+}
+
+test('with suspended database processes: 503, and nothing is used up when they go on', async (t) => {
+  const { sql, base, keep, rowOf } = await startBehindProxy(t);
+  const { id, secret } = await keep('a', { max_reads: 1 });
+  const backends = await sql`
+    select pid from pg_stat_activity
+    where datname = current_database() and application_name like 'gatehouse%'`;
+  const signal = (name: NodeJS.Signals) => {
+    for (const { pid } of backends) process.kill(pid, name);
+  };
+  signal('SIGSTOP');
+  try {
+    const { status } = await ask('POST', `${base}/s/${id}`, { body: { secret } });
+    assert.equal(status, 503);
+  } finally {
+    signal('SIGCONT');
+  }
+  assert.equal((await ask('POST', `${base}/s/${id}`, { body: { secret } })).status, 200);
+  assert.deepEqual(await rowOf(id), { reads: 1, failed: 0, ending: 'read' });
+});
+
+test('a statement that reaches the database after its end uses nothing up', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const gatehouse = await startGatehouse(t, ['secrets'], url);
+  const { id } = await secretsClient(gatehouse.url.secrets).keep('a', { max_reads: 1 });
+  const [row] = await sql`select commitment, now() as now from secrets.secrets where id = ${id}`;
+  const { commitment, now } = row ?? assert.fail();
+  const database = openConnections(t, url, 'reader');
+  const isLate = () => false;
+  const reader = { id, commitment, isLate };
+  const later = (ms: number) => new Date(now.getTime() + ms);
+  assert.equal(await useUpRead(database, { ...reader, until: later(0) }), null);
+  assert.equal((await useUpRead(database, { ...reader, until: later(60_000) }))?.reads, 1);
+});
