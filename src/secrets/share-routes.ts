@@ -1,10 +1,10 @@
-import { deriveKeys, KEY_BYTES } from '../crypto/envelope.ts';
+import { deriveKeys, KEY_BYTES, type ServerKey } from '../crypto/envelope.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { equalDigests } from '../crypto/token.ts';
-import { readThrottle, takeAttempt } from '../db/throttle.ts';
+import { takeAttempt } from '../db/throttle.ts';
 import { json } from '../http/json-body.ts';
 import { anonymous, type Call, type Route, route, routeDefaults } from '../http/route.ts';
-import { type ErrorCode, Failure } from '../http/errors.ts';
+import { Failure } from '../http/errors.ts';
 import { pageRows } from '../http/pages.ts';
 import { dateTime, nullable, object, text } from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
@@ -19,14 +19,7 @@ import {
 } from './read-secret.ts';
 import { capabilityOf } from './sealing.ts';
 import { limitOf, type SecretsService } from './service.ts';
-import {
-  count,
-  findLink,
-  findReceipt,
-  linkSchema,
-  type Receipt,
-  receiptSchema,
-} from './store/secrets.ts';
+import { count, findLink, findReceipt, linkSchema, receiptSchema } from './store/secrets.ts';
 
 /** Loading a page reveals nothing, so mail scanners and link previews cannot use up a secret. */
 const PAGES = [
@@ -71,7 +64,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
       delete_key: nullable(text()),
     }),
     errors: OPEN_ERRORS,
-    handle: limited(reveal),
+    handle: limited(findOwnLink, reveal),
   }),
   route({
     ...byLink,
@@ -79,7 +72,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: how often a link can be read, or how it ended; uses nothing up',
     body: json(object({ secret: clientKeySchema }), 'required'),
     reply: linkSchema,
-    handle: limited(linkStatus),
+    handle: limited(findOwnLink, linkStatus),
   }),
   route({
     ...byLink,
@@ -87,7 +80,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: delete a secret, by its sender or after reading it',
     body: keyBody,
     reply: deletedSchema,
-    handle: limited(removeLink),
+    handle: limited(findKey('receipt', 'delete'), removeLink),
   }),
   route({
     ...byLink,
@@ -95,7 +88,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: read the receipt of a secret with its key, without a bearer token',
     body: keyBody,
     reply: receiptSchema,
-    handle: limited(linkReceipt),
+    handle: limited(findKey('receipt'), linkReceipt),
   }),
 ];
 
@@ -103,53 +96,54 @@ type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<{ key: string }>;
 
 /**
- * Only the holder of the key gets these. All others are possible guesses, or tell a client without
- * the key that the secret exists.
+ * Id and key are the credential. Wrong ones are counted in advance, which limits their cost. The
+ * right one passes, because others in its network must not lock it out (ASVS 6.1.1).
+ * @param find what the key stands for; null if it is wrong
  */
-const NOT_COUNTED: readonly ErrorCode[] = ['passphrase_needed', 'too_many_requests'];
-
-/**
- * Id and key are the credential. Failures are counted afterwards: this only limits the cost of a
- * flood.
- */
-function limited<Body, Reply>(
-  handle: (call: LinkCall<Body>, service: SecretsService) => Promise<Reply>,
+function limited<Body, Found, Reply>(
+  find: (call: LinkCall<Body>, service: SecretsService) => Promise<Found | null>,
+  handle: (call: LinkCall<Body>, service: SecretsService, found: Found | null) => Promise<Reply>,
 ) {
   return async (call: LinkCall<Body>, service: SecretsService) => {
-    const { serverKey, database } = service;
-    const limit = limitOf(serverKey, 'link', call.request.network);
-    const { wait } = await readThrottle(database, SCHEMA.name, [limit]);
-    if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
-    const reply = await handle(call, service);
-    const isCounted = reply instanceof Failure && !NOT_COUNTED.includes(reply.code);
-    if (isCounted) await takeAttempt(database, SCHEMA.name, limit);
-    return reply;
+    const found = await find(call, service);
+    if (found === null) {
+      const limit = limitOf(service.serverKey, 'link', call.request.network);
+      const wait = await takeAttempt(service.database, SCHEMA.name, limit);
+      if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
+    }
+    return handle(call, service, found);
   };
 }
 
-/** The reply also says what is left. If that cannot be read, the text is sent all the same. */
+/**
+ * Only holders of the key learn how a secret ended. The commitment recognizes the key even after
+ * the end.
+ */
+async function findOwnLink(
+  { path: { id }, body }: LinkCall<{ secret: string }>,
+  { database, openingKeys }: SecretsService,
+) {
+  const clientKey = fromBase64url(body.secret);
+  if (clientKey?.length !== KEY_BYTES) return null;
+  const link = await findLink(database, id);
+  const serverKey = openingKeys.find((key) => key.id === link?.key_id);
+  if (!link || !serverKey) return null;
+  const { commitment, key_id, ...data } = link;
+  const keys = deriveKeys(serverKey, clientKey, id);
+  return equalDigests(commitment, keys.commitment) ? data : null;
+}
+
+/** The reply also says what is left. */
 async function reveal(
   { path: { id }, request, body }: LinkCall<DecryptRequest>,
   service: SecretsService,
 ) {
   const opened = await readSecret(service, request, id, body);
   if (opened instanceof Failure) return opened;
-  const receipt = await findReceipt(service.database, id, null).catch(() => null);
-  const reads_left = readsLeft(receipt);
-  return {
-    data: {
-      ...opened.data,
-      reads_left,
-      expires_at: receipt?.expires_at ?? null,
-      delete_key: reads_left === 0 ? null : capabilityOf(service.serverKey, 'delete', id),
-    },
-  };
-}
-
-/** @returns null if it can be read any number of times */
-function readsLeft(receipt: Receipt | null): number | null {
-  if (receipt?.status !== 'stored') return 0;
-  return receipt.max_reads === null ? null : receipt.max_reads - receipt.reads;
+  const { reads, max_reads, expires_at } = opened.used;
+  const reads_left = max_reads === null ? null : max_reads - reads;
+  const delete_key = reads_left === 0 ? null : capabilityOf(service.serverKey, 'delete', id);
+  return { data: { ...opened.data, reads_left, expires_at, delete_key } };
 }
 
 const WRONG_LINK = new Failure('not_found', {
@@ -160,44 +154,33 @@ const WRONG_KEY = new Failure('not_found', {
   message: 'No receipt belongs to this address, or it is no longer kept.',
 });
 
-/**
- * Only holders of the key learn how a secret ended. The commitment recognizes the key even after
- * the end.
- */
 async function linkStatus(
-  { path: { id }, body }: LinkCall<{ secret: string }>,
-  { database, openingKeys }: SecretsService,
+  _call: unknown,
+  _service: unknown,
+  data: Awaited<ReturnType<typeof findOwnLink>>,
 ) {
-  const clientKey = fromBase64url(body.secret);
-  if (clientKey?.length !== KEY_BYTES) return WRONG_LINK;
-  const link = await findLink(database, id);
-  if (!link) return WRONG_LINK;
-  const { commitment, key_id, ...data } = link;
-  const serverKey = openingKeys.find((key) => key.id === key_id);
-  if (!serverKey) return WRONG_LINK;
-  const keys = deriveKeys(serverKey, clientKey, id);
-  return equalDigests(commitment, keys.commitment) ? { data } : WRONG_LINK;
+  return data ? { data } : WRONG_LINK;
 }
 
 /** Any of the server's keys: the secret may have been stored before a rotation. */
-function isKeyTo(
-  { openingKeys }: SecretsService,
-  { path, body }: KeyCall,
-  ...uses: Array<'receipt' | 'delete'>
-) {
-  const sent = Buffer.from(body.key);
-  return openingKeys.some((key) =>
-    uses.some((use) => equalDigests(sent, Buffer.from(capabilityOf(key, use, path.id)))),
-  );
-}
+const findKey =
+  (...uses: Array<'receipt' | 'delete'>) =>
+  async ({ path, body }: KeyCall, { openingKeys }: SecretsService) => {
+    const sent = Buffer.from(body.key);
+    const isRight = (key: ServerKey) =>
+      uses.some((use) => equalDigests(sent, Buffer.from(capabilityOf(key, use, path.id))));
+    return openingKeys.find(isRight) ?? null;
+  };
 
-async function linkReceipt(call: KeyCall, service: SecretsService) {
-  if (!isKeyTo(service, call, 'receipt')) return WRONG_KEY;
-  const data = await findReceipt(service.database, call.path.id, null);
+async function linkReceipt({ path }: KeyCall, { database }: SecretsService, key: ServerKey | null) {
+  const data = key && (await findReceipt(database, path.id, null));
   return data ? { data } : WRONG_KEY;
 }
 
-async function removeLink(call: KeyCall, service: SecretsService) {
-  if (!isKeyTo(service, call, 'receipt', 'delete')) return WRONG_KEY;
-  return deleteAndReport(service, call.path.id, null, call.request);
+async function removeLink(
+  { path, request }: KeyCall,
+  service: SecretsService,
+  key: ServerKey | null,
+) {
+  return key ? deleteAndReport(service, path.id, null, request) : WRONG_KEY;
 }

@@ -126,15 +126,24 @@ test("a wrong key, another secret's key and the link's key open no receipt and d
   assert.equal((await stateOf(one.id, one.secret)).json.status, 'stored');
 });
 
-test('wrong keys count as failed links of their network', async () => {
-  const { id, receipt } = await store();
+test('wrong keys count as failed links of their network, and do not lock right ones out', async () => {
+  const { id, secret, receipt } = await store({ max_reads: 1 });
   const from = { 'x-forwarded-for': '203.0.113.77' };
   for (let i = 0; i < 60; i += 1) {
     const path = [`/r/${id}`, `/s/${id}/delete`][i % 2] ?? '';
     refused(await send(path, { key: wrongKey() }, from), 404, 'not_found');
   }
-  refused(await send(`/r/${id}`, { key: receipt }, from), 429, 'too_many_requests');
-  assert.equal((await send(`/r/${id}`, { key: receipt })).status, 200);
+  const key = wrongKey();
+  for (const path of [`/r/${id}`, `/s/${id}/delete`])
+    refused(await send(path, { key }, from), 429, 'too_many_requests');
+  for (const path of [`/s/${id}/status`, `/s/${id}`])
+    refused(await send(path, { secret: key }, from), 429, 'too_many_requests');
+  assert.equal((await send(`/r/${id}`, { key: receipt }, from)).json.status, 'stored');
+  assert.equal((await send(`/s/${id}/status`, { secret }, from)).json.status, 'stored');
+  assert.equal((await send(`/s/${id}`, { secret }, from)).json.password, 'marked-text');
+  // Who was second has the right key, too.
+  refused(await send(`/s/${id}`, { secret }, from), 404, 'not_found');
+  refused(await send(`/s/${id}/delete`, { key: receipt }, from), 404, 'not_found');
 });
 
 test('a page of another site and a form cannot use them', async () => {
