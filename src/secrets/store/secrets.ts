@@ -77,23 +77,29 @@ type NewSecret = StoredSecret & Readonly<{ creator: string | null }>;
 
 export const insertSecret = sharedStatement(
   async (database: Database, secrets: readonly NewSecret[], locks?: Locks) => {
+    // All in one parameter, which is decoded once: as members of JSON they would take twice the
+    // time. Base64 is shorter than hexadecimal, the only other form that the driver sends.
+    const blobs = Buffer.concat(secrets.map(({ blob }) => blob)).toString('base64');
+    let end = 0;
+    const given = secrets.map(({ blob, ...others }) => {
+      const start = end + 1;
+      end += blob.length;
+      const commitment = hexBytes(others.commitment);
+      const tag = others.tag && hexBytes(others.tag);
+      return { ...others, commitment, tag, start, length: blob.length };
+    });
     // `stringify` alone is faster than `jsonRows`, and no text here has lone surrogates.
-    const rows = JSON.stringify(
-      secrets.map((secret) => ({
-        ...secret,
-        commitment: hexBytes(secret.commitment),
-        blob: secret.blob.toString('base64'), // shorter than in hexadecimal
-        tag: secret.tag && hexBytes(secret.tag),
-      })),
-    );
+    const rows = JSON.stringify(given);
     await database.write(
       (sql) => sql`
+      with sent as materialized (select decode(${blobs}, 'base64') as blobs)
       insert into secrets.secrets
         (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)
-      select id, key_id, commitment, decode(blob, 'base64'), tag, expires_at, max_reads, creator
-      from json_to_recordset(${rows}::text::json) as given (
-        id uuid, key_id text, commitment bytea, blob text, tag bytea, expires_at timestamptz,
-        max_reads int4, creator text)`,
+      select id, key_id, commitment, substring(blobs from start for length), tag, expires_at,
+        max_reads, creator
+      from sent, json_to_recordset(${rows}::text::json) as given (
+        id uuid, key_id text, commitment bytea, start int4, length int4, tag bytea,
+        expires_at timestamptz, max_reads int4, creator text)`,
       locks,
     );
     return secrets.map(() => undefined);

@@ -36,6 +36,15 @@ test('a read scans no other row, even before PostgreSQL has analyzed the table',
     assert.ok(rows <= 1, `${node} of ${rows} rows for ${statement}`);
 });
 
+test('storing a secret scans no row of a table that has grown', async () => {
+  observatory.scans();
+  for (let time = 0; time < 3; time += 1) await client.keep('text');
+  assert.deepEqual(
+    observatory.scans().filter(({ table }) => table === 'secrets.secrets'),
+    [],
+  );
+});
+
 test('what a process counts at startup and every minute does not grow with the number of secrets', async (t) => {
   await file.sql`
     insert into secrets.secrets

@@ -10,6 +10,7 @@ import { createDatabase } from '../../support/database.ts';
 import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { secretsClient } from '../../support/secrets.ts';
+import { startProxy } from '../../support/proxy.ts';
 import { exchangeAtOnce, headOf, type RawAnswer } from '../../support/socket.ts';
 import { turn } from '../../support/batch-table.ts';
 import type { Database } from '../../../src/db/pool.ts';
@@ -174,6 +175,29 @@ test('secrets stored in one statement keep their own key, expiry and read limit'
       [row?.max_reads, row?.expires_at?.toISOString() ?? null],
       ['max_reads' in wanted ? 1 : null, json.expires_at],
     );
+  }
+});
+
+test('secrets of different lengths in one statement keep their own text, and ask for the time once', async (t) => {
+  const own = await createDatabase(t);
+  let replies = '';
+  const proxy = await startProxy(t, own.url, () => (chunk) => {
+    replies += chunk.toString('latin1');
+  });
+  const url = (await startGatehouse(t, ['secrets'], proxy.url)).url.secrets;
+  await secretsClient(url).keep('opens the connections');
+  replies = '';
+  const texts = [1, 60_000, 256, 1_000, 30_000, 2].map((length, index) =>
+    String(index).repeat(length),
+  );
+  const answers = await exchangeAtOnce(
+    url,
+    texts.map((password) => headAndBody('POST /api/store/encrypt', JSON.stringify({ password }))),
+  );
+  assert.deepEqual(replies.match(/(SELECT|INSERT) [0-9 ]+(?=\0)/g), ['SELECT 1', 'INSERT 0 6']);
+  for (const [index, { json }] of answers.entries()) {
+    const { json: opened } = await secretsClient(url).decrypt(json.id, json.secret);
+    assert.equal(opened.password, texts[index]);
   }
 });
 
