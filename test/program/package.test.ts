@@ -17,6 +17,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, test } from 'node:test';
 import { EMBEDDED } from '../../scripts/binaries.ts';
+import { freePorts } from '../support/ports.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, SERVER_SECRET, variables } from '../support/gatehouse.ts';
 import { root } from '../support/process.ts';
@@ -230,8 +231,13 @@ test(
     t.after(() => rmSync(platforms));
     // PostgreSQL does not run as root, and its user must be able to enter the directory.
     for (const path of [directory, consumer]) chmodSync(path, 0o755);
-    const ports = await freePorts();
-    const started = start(['start'], { ...ports, PASSWORD_SCRYPT: 'ln=4,r=8,p=1' });
+    const [identity = '', secrets = '', webhook = ''] = await freePorts(3);
+    const started = start(['start'], {
+      IDENTITY_PORT: identity,
+      SECRETS_PORT: secrets,
+      WEBHOOK_PORT: webhook,
+      PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
+    });
     await started.prints(/Gatehouse is ready/);
     assert.match(
       started.stdout(),
@@ -239,7 +245,7 @@ test(
       started.stderr(),
     );
     const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
-    const origin = `http://127.0.0.1:${ports.SECRETS_PORT}`;
+    const origin = `http://127.0.0.1:${secrets}`;
     assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);
     started.child.kill('SIGINT');
     assert.equal(await started.ended, 0);
@@ -285,22 +291,3 @@ test('the example of embedding.md runs, and its types are right', bounded, async
   );
   run(consumer, join(root, 'node_modules/.bin/tsc'), '-p', consumer);
 });
-
-async function freePorts(): Promise<
-  Record<'IDENTITY_PORT' | 'SECRETS_PORT' | 'WEBHOOK_PORT', string>
-> {
-  const { createServer } = await import('node:net');
-  const servers = [0, 1, 2].map(() => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(
-    servers.map((server) => new Promise((resolve) => server.once('listening', resolve))),
-  );
-  const [identity, secrets, webhook] = servers
-    .map((server) => server.address())
-    .map((at) => String(typeof at === 'object' ? at?.port : at));
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return {
-    IDENTITY_PORT: identity ?? '',
-    SECRETS_PORT: secrets ?? '',
-    WEBHOOK_PORT: webhook ?? '',
-  };
-}

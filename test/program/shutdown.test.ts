@@ -216,8 +216,8 @@ test('services end within SHUTDOWN_GRACE and two seconds while database and targ
   assert.deepEqual(await running.ended, { code: 0, signal: null });
   const seconds = (performance.now() - begun) / 1000;
   t.diagnostic(`${seconds.toFixed(1)} s`);
-  // It waited for the database for 15 s and more.
-  assert.ok(seconds < 2 + 2 + 3, `${seconds} s`);
+  // A call waits for this database for 15 s and more.
+  assert.ok(seconds < 14, `${seconds} s`);
   assert.ok(
     running
       .log()

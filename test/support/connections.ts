@@ -1,6 +1,7 @@
 /** The database connections of a service, for tests that need nothing above them. */
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sql } from 'postgres';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -63,12 +64,21 @@ export async function ask(
 
 /** Polls PostgreSQL. The limit ends a broken test. */
 export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
-  const limit = Date.now() + 20_000;
+  const limit = Date.now() + 30_000;
   while (!(await condition())) {
     if (Date.now() > limit) throw new Error(`timed out waiting until ${what}`);
     await sleep(5);
   }
 }
+
+/** Waits until so many statements wait for locks that others hold. */
+export const untilLocked = (sql: Sql, count: number): Promise<void> =>
+  untilSql(async () => {
+    const waiting = await sql`
+      select from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock'`;
+    return waiting.length >= count;
+  }, `${count} statements wait for locks`);
 
 /** Terminates a backend, as an administrator or a failover does. Resolves when it has ended. */
 export async function kill({ sql }: TestDatabase, pid: number): Promise<void> {

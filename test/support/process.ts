@@ -155,7 +155,7 @@ export async function runProgram(
   options: StartOptions = {},
 ): Promise<Finished> {
   const running = startProgram(owner, directory, words, environment, options);
-  const limit = setTimeout(() => running.signal('SIGKILL'), 20_000);
+  const limit = setTimeout(() => running.signal('SIGKILL'), 45_000);
   const end = await running.ended;
   clearTimeout(limit);
   return { ...end, stdout: running.stdout(), stderr: running.stderr() };

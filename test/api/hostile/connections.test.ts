@@ -4,7 +4,7 @@ import { BlockList } from 'node:net';
 import { after, test, type TestContext } from 'node:test';
 import { bearerGuard, get, post, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
-import { until } from '../../support/until.ts';
+import { bounded, until } from '../../support/until.ts';
 
 const HOST = 'Host: gatehouse.test';
 const MAX_BODIES = 1_024;
@@ -137,45 +137,37 @@ const isOpen = (client: RawClient | undefined) =>
   client?.socket.readable === true && client.socket.writable;
 const getFrom = (to: string, from: string) => exchange(to, ['GET /a HTTP/1.1', HOST], '', from);
 
-test(
-  '4,096 idle connections of four networks do not shut out a fifth',
-  { timeout: 60_000 },
-  async (t) => {
-    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
-    const clients: RawClient[] = [];
-    for (const last of [2, 3, 4, 5])
-      clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`)));
-    const [first, second, third] = clients;
-    // The first connection is no longer the one that has been idle for longest.
-    first?.send(GET);
-    assert.equal((await first?.answer())?.status, 200);
-    assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
-    await second?.closed();
-    assert.deepEqual([first, third, clients.at(-1)].map(isOpen), [true, true, true]);
-    assert.match(
-      own.metrics(),
-      /^gatehouse_connections_closed_total\{service="test",limit="connections"\} 1$/m,
-    );
-    for (const client of clients) client.leave();
-  },
-);
+test('4,096 idle connections of four networks do not shut out a fifth', bounded, async (t) => {
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+  const clients: RawClient[] = [];
+  for (const last of [2, 3, 4, 5])
+    clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`)));
+  const [first, second, third] = clients;
+  // The first connection is no longer the one that has been idle for longest.
+  first?.send(GET);
+  assert.equal((await first?.answer())?.status, 200);
+  assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
+  await second?.closed();
+  assert.deepEqual([first, third, clients.at(-1)].map(isOpen), [true, true, true]);
+  assert.match(
+    own.metrics(),
+    /^gatehouse_connections_closed_total\{service="test",limit="connections"\} 1$/m,
+  );
+  for (const client of clients) client.leave();
+});
 
-test(
-  '4,096 silent connections of four networks do not shut out a fifth',
-  { timeout: 60_000 },
-  async (t) => {
-    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
-    const clients: RawClient[] = [];
-    for (const last of [2, 3, 4, 5])
-      clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`, true)));
-    assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
-    for (const client of clients) client.leave();
-  },
-);
+test('4,096 silent connections of four networks do not shut out a fifth', bounded, async (t) => {
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+  const clients: RawClient[] = [];
+  for (const last of [2, 3, 4, 5])
+    clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`, true)));
+  assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
+  for (const client of clients) client.leave();
+});
 
 test(
   'one network holds a quarter of the connections, and its own longest idle one is closed',
-  { timeout: 60_000 },
+  bounded,
   async (t) => {
     const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
     const [other] = await holdConnections(own.url, 1, '127.0.0.3');
@@ -193,7 +185,7 @@ test(
 
 test(
   'at a limit, the client that reads a reply for longest is closed, no request in progress is',
-  { timeout: 60_000 },
+  bounded,
   async (t) => {
     let release = () => {};
     const released = new Promise<void>((resolve) => {
@@ -247,19 +239,15 @@ test(
   },
 );
 
-test(
-  'the share of one network does not apply to a trusted proxy',
-  { timeout: 60_000 },
-  async (t) => {
-    const proxies = new BlockList();
-    proxies.addAddress('127.0.0.2');
-    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))], proxies);
-    const clients = await holdConnections(own.url, SHARE + 1, '127.0.0.2');
-    assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
-    assert.ok(clients.every(isOpen));
-    for (const client of clients) client.leave();
-  },
-);
+test('the share of one network does not apply to a trusted proxy', bounded, async (t) => {
+  const proxies = new BlockList();
+  proxies.addAddress('127.0.0.2');
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))], proxies);
+  const clients = await holdConnections(own.url, SHARE + 1, '127.0.0.2');
+  assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
+  assert.ok(clients.every(isOpen));
+  for (const client of clients) client.leave();
+});
 
 test('pipelined requests are processed one after the other, after the reply to the one before', async (t) => {
   let calls = 0;
@@ -327,7 +315,7 @@ test('five pipelined requests may wait, and one more closes the connection', asy
 
 test(
   'of all connections, 256 requests may wait, and one more closes its connection',
-  { timeout: 20_000 },
+  bounded,
   async (t) => {
     const { client, release, metrics, inFlight: running, url: own } = await startSlow(t);
     const slow = headOf(['GET /slow HTTP/1.1', HOST]);

@@ -9,14 +9,14 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { get, post, slowGuard, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf } from '../../support/socket.ts';
-import { until } from '../../support/until.ts';
+import { bounded, until } from '../../support/until.ts';
 
 const HOST = 'Host: gatehouse.test';
 const BODY = '{"name":"posted"}';
 
 test(
   'a client that leaves during the check of its credential frees its slot',
-  { timeout: 10_000 },
+  bounded,
   async (t) => {
     for (const framing of [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked']) {
       const { guard, entered, release } = slowGuard();
@@ -83,7 +83,7 @@ test('a client that leaves before its reply: the work completes', async (t) => {
 
 test(
   'webhook: an event whose sender leaves is stored completely or not at all',
-  { timeout: 10_000 },
+  bounded,
   async (t) => {
     const database = await createDatabase(t);
     const { url } = await startGatehouse(t, ['webhook'], database.url);

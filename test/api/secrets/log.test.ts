@@ -5,10 +5,10 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { Agent, request } from 'node:http';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { connect } from '../../../scripts/postgres.ts';
+import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
@@ -185,7 +185,7 @@ test('events: a reader that loses the last read to another one is logged', async
     let statuses: number[] = [];
     const { lines, counted } = await traced(async (by) => {
       const both = [secretsClient(rival.url.secrets).decrypt(id, secret), by.decrypt(id, secret)];
-      await sleep(50); // both have found the row and wait to update it
+      await untilLocked(sql, 2);
       await blocker`commit`;
       statuses = (await Promise.all(both)).map(({ status }) => status);
     });

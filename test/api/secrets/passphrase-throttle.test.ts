@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
+import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
@@ -217,9 +218,7 @@ test('one attempt left: one of two concurrent requests gets it', async () => {
   await blocker`begin`;
   await blocker`select from secrets.throttles for update`;
   const both = Promise.all([base, replica].map((at) => openFrom(address, kept, WRONG, at)));
-  const waiting = () =>
-    sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
-  while ((await waiting()).length < 2) await sql`select pg_sleep(0.01)`;
+  await untilLocked(sql, 2);
   await blocker`commit`;
   await blocker.end();
   assert.deepEqual((await both).map(({ status }) => status).sort(), [403, 429]);

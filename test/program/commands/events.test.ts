@@ -333,7 +333,7 @@ test(
   },
 );
 
-test('event tail ends when its output has no reader', { timeout: 15_000 }, async (t) => {
+test('event tail ends when its output has no reader', bounded, async (t) => {
   const deaf = startProgram(t, program, ['event', 'tail'], environment, { deaf: true });
   let isOver = false;
   const ended = deaf.ended.finally(() => {

@@ -6,6 +6,7 @@ import {
   existsSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   statSync,
@@ -13,13 +14,13 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { createServer as createWebServer } from 'node:http';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
+import { freePorts } from '../../support/ports.ts';
 import { bounded, until } from '../../support/until.ts';
 
 const repository = join(import.meta.dirname, '../../..');
@@ -61,18 +62,6 @@ writeFileSync(join(checkout, 'dist/cli.js'), standIn);
 writeFileSync(join(checkout, 'src/cli.ts'), standIn);
 
 const [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT] = await freePorts(3);
-
-async function freePorts(count: number): Promise<string[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(
-    servers.map((server) => new Promise((resolve) => server.once('listening', resolve))),
-  );
-  const ports = servers
-    .map((server) => server.address())
-    .map((at) => String(typeof at === 'object' ? at?.port : at));
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return ports;
-}
 
 interface Run {
   output: () => string;
@@ -285,7 +274,13 @@ test('with --watch the services restart from source after every change', bounded
 test('Ctrl-C ends it while PostgreSQL is being set up', bounded, async (t) => {
   rmSync(join(checkout, '.data'), { recursive: true, force: true });
   const run = start(t);
-  await until(() => existsSync(join(checkout, '.data/postgres.log')));
+  // Not before initdb writes: until it has a session of its own, the signal ends it before it
+  // reaches the program that started it.
+  const state = join(checkout, '.data');
+  const isWriting = () =>
+    existsSync(state) &&
+    readdirSync(state).some((name) => existsSync(join(state, name, 'data/PG_VERSION')));
+  await until(isWriting, 'initdb writes');
   run.press('SIGINT');
   assert.equal(await run.ended, 0, run.output());
   assert.equal(run.output(), '', 'no service was started');

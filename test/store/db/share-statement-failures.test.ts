@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { sharedStatement } from '../../../src/db/share-statement.ts';
 import { arrayLiteral } from '../../../src/db/sql.ts';
 import { Rejected } from '../../../src/db/errors.ts';
@@ -12,6 +11,7 @@ import type { Database } from '../../../src/db/pool.ts';
 import { Overloaded, Unavailable } from '../../../src/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startKillablePostgres } from '../../support/killable-postgres.ts';
+import { stopClock } from '../../support/clock.ts';
 import { kill, openConnections, untilSql } from '../../support/connections.ts';
 import { startProxy } from '../../support/proxy.ts';
 import {
@@ -253,8 +253,9 @@ test('closing fails the calls of a statement that does not finish', async (t) =>
 
 test(
   'a call that waited for ten seconds fails, and its work is not done later',
-  { timeout: 60_000 },
-  async () => {
+  bounded,
+  async (t) => {
+    const pass = stopClock(t);
     const done: number[] = [];
     let release = () => {};
     const held = new Promise<void>((resolve) => {
@@ -271,7 +272,7 @@ test(
     const second = call(context, 2);
     await until(() => done.length === 2, 'the second is under way, too');
     const late = call(context, 3);
-    await sleep(10_100);
+    pass(10);
     const last = call(context, 4);
     release();
     assert.deepEqual(await Promise.all([first, second, last]), [1, 2, 4]);

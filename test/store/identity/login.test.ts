@@ -19,6 +19,7 @@ import { Overloaded } from '../../../src/runtime/errors.ts';
 import { REQUEST } from '../../support/request-info.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
+import { bounded } from '../../support/until.ts';
 import { addUser, CHEAP, openIdentity, PASSWORD } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -156,9 +157,7 @@ async function overtake(
   return slow;
 }
 
-const overtaken = { timeout: 20_000 };
-
-test('a login that is overtaken by the renewal of the hash still succeeds', overtaken, async () => {
+test('a login that is overtaken by the renewal of the hash still succeeds', bounded, async () => {
   await addUser(database, 'user-overtaken');
   const renewed = await hashPassword(PASSWORD, { logN: 5, r: 8, p: 1 });
   assert.equal(
@@ -170,7 +169,7 @@ test('a login that is overtaken by the renewal of the hash still succeeds', over
   assert.equal(await hashOf('user-overtaken'), renewed);
 });
 
-test('a login that is overtaken by a password change makes no session', overtaken, async () => {
+test('a login that is overtaken by a password change makes no session', bounded, async () => {
   await addUser(database, 'user-changing');
   const hash = await hashPassword('another password', CHEAP.cost);
   assert.equal(

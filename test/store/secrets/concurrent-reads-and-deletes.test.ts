@@ -120,15 +120,15 @@ async function assertRound(round: Round): Promise<void> {
 }
 
 test('concurrent reads and deletions of a secret: one end each, and the receipt agrees', async () => {
-  for (let number = 0; number < ROUNDS; number += 1) {
+  // The race is real once each side has won a round. How often that is depends on the machine.
+  const isRaced = () => counts.readFirst > 0 && counts.deletedFirst > 0;
+  for (let number = 0; number < ROUNDS || !isRaced(); number += 1) {
+    assert.ok(number < 20 * ROUNDS, JSON.stringify(counts));
     const round = roundOf(number);
     await assertRound(round).catch((error: unknown) =>
       assert.fail(new Error(`round ${number}, ${JSON.stringify(round)}`, { cause: error })),
     );
   }
-  // The race was real: each side won some rounds.
-  const least = ROUNDS / 30;
-  assert.ok(counts.readFirst > least && counts.deletedFirst > least, JSON.stringify(counts));
 });
 
 test('a concurrent read and deletion of a one-time secret: exactly one succeeds', async () => {
