@@ -17,12 +17,11 @@ import { randomToken, sha256 } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { insertToken, replaceToken } from '../db/tokens.ts';
 import { isObject } from '../http/schema.ts';
-import { PREFIX } from '../secrets/caller.ts';
 import { SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
-import { deleteRestored } from '../secrets/store/secrets.ts';
 import { listKeys } from '../secrets/store/server-keys.ts';
-import { listTokens, revokeRestored, type Token } from '../secrets/store/tokens.ts';
+import { PREFIX } from '../secrets/store/tokens.ts';
+import { deleteRestored, listTokens, revokeRestored, type Token } from './store/secrets.ts';
 import { connectToSecrets, readSecret, sealText, showContent } from './secret-links.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';

@@ -2,9 +2,19 @@ import { sha256, equalDigests } from '../crypto/token.ts';
 import { bearerOf, trustedUser } from '../http/guard.ts';
 import type { Guard, RequestInfo } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
-import { type Caller, PREFIX, RANKS, type Role } from './caller.ts';
 import type { SecretsService } from './service.ts';
-import { findToken } from './store/tokens.ts';
+import { findToken, PREFIX } from './store/tokens.ts';
+
+const RANKS = { anyone: 0, sender: 1, operator: 2 } as const;
+type Role = keyof typeof RANKS;
+/**
+ * `creator` is recorded with a secret: `token:ID`, `user:NAME` or `anyone`; null for AUTH_TOKEN.
+ */
+export type Caller = Readonly<{ role: Role; creator: string | null }>;
+
+/** The creator whose secrets the caller may see; null for all secrets. */
+export const ownOnly = ({ role, creator }: Caller): string | null =>
+  role === 'operator' ? null : creator;
 
 const message =
   'Send AUTH_TOKEN or a token of "gatehouse secret token create" as "Authorization: Bearer …".';
@@ -45,7 +55,8 @@ function checkToken(token: string, { network }: RequestInfo, service: SecretsSer
       service.countToken([found.name]);
       return { role: 'operator', creator: null };
     }
-    return token.startsWith(PREFIX) ? findToken(service.database, sent) : null;
+    const row = token.startsWith(PREFIX) ? await findToken(service.database, sent) : null;
+    return row && { role: row.role, creator: `token:${row.id}` };
   };
   const digest = sent.toString('hex');
   return service.checkCredential(network, { kind: 'token', digest, message, find });

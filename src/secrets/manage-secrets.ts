@@ -19,7 +19,7 @@ import {
   uuid,
   withoutNul,
 } from '../http/schema.ts';
-import { type Caller, ownOnly } from './caller.ts';
+import { type Caller, ownOnly } from './guard.ts';
 import { SCHEMA } from './migrations.ts';
 import { capabilityOf, rowTagOf, sealWithPassphrase } from './sealing.ts';
 import { limitOf, recordEvent, type SecretsService } from './service.ts';

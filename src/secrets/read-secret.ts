@@ -44,6 +44,10 @@ const MALFORMED = new Failure('not_found', {
   message: 'This is not a key. A key has 43 characters of A-Z a-z 0-9 - _. Copy all of it again.',
 });
 
+const TOO_LATE = new Failure('unavailable', {
+  message: 'The database was too slow. No read was used. Try again soon.',
+});
+
 /**
  * The order matters:
  * 1. The text is decrypted in memory: a damaged row or a wrong passphrase uses nothing up. An
@@ -89,25 +93,21 @@ export async function readSecret(
   if (expired) return failedRead(ENDED);
   const keys = deriveKeys(serverKey, clientKey, id);
   if (!equalDigests(commitment, keys.commitment)) return failedRead('wrong key');
-  const content = unseal(serverKey, clientKey, metadata, row, keys);
+  const content = unseal(serverKey, keys, metadata, row);
   if (!content) return serverFailure('secret_damaged', ALTERED, service, row);
   const text = Buffer.isBuffer(content)
     ? content
     : await unlock(service, { serverKey, clientKey, metadata, content }, passphrase, request);
   if (text instanceof Failure)
     return text.code === 'wrong_passphrase' ? failedRead('wrong passphrase', text) : text;
-  const isLate = () => isTooLate(request);
+  // The statement that uses up a read gets as much time as everything before it.
+  const { isGone, startedAt, endsAt } = request;
+  const isLate = () => isGone() || performance.now() > (startedAt + endsAt) / 2;
   const used = await useUpRead(database, { id, commitment, isLate, until });
-  if (!used && isLate()) return new Failure('unavailable', { message: TOO_LATE });
-  if (!used) return failedRead('another reader was first');
+  if (!used) return isLate() ? TOO_LATE : failedRead('another reader was first');
   recordEvent(service, 'read', row, request);
   return { data: { password: text.toString('utf8') }, used };
 }
-
-/** The statement that uses up a read gets as much time as everything before it. */
-const isTooLate = ({ isGone, startedAt, endsAt }: RequestInfo) =>
-  isGone() || performance.now() > (startedAt + endsAt) / 2;
-const TOO_LATE = 'The database was too slow. No read was used. Try again soon.';
 
 /** Logged as an error: the operator must act. */
 const serverFailure = (

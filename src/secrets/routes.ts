@@ -12,8 +12,7 @@ import {
   uuid,
 } from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
-import { ownOnly } from './caller.ts';
-import { allow } from './guard.ts';
+import { allow, ownOnly } from './guard.ts';
 import {
   deleteAndReport,
   deletedSchema,

@@ -80,16 +80,14 @@ export function sealWithPassphrase(
 }
 
 /**
- * @param keys if they were derived before
  * @returns the text, or the content that still needs a passphrase; null for another key, record,
  * metadata or bit
  */
 export function unseal(
   serverKey: ServerKey,
-  clientKey: Buffer,
+  keys: ReturnType<typeof deriveKeys>,
   metadata: BoundMetadata,
   sealed: Sealed,
-  keys = deriveKeys(serverKey, clientKey, metadata.id),
 ): Buffer | PassphraseSealed | null {
   if (sealed.blob[0] !== LOCKED) return unsealVersion(TEXT, serverKey, keys, metadata, sealed);
   const content = unsealVersion(LOCKED, serverKey, keys, metadata, sealed);

@@ -1,4 +1,4 @@
-import { deriveKeys, KEY_BYTES, type ServerKey } from '../crypto/envelope.ts';
+import { deriveKeys, KEY_BYTES } from '../crypto/envelope.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { equalDigests } from '../crypto/token.ts';
 import { takeAttempt } from '../db/throttle.ts';
@@ -72,7 +72,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: how often a link can be read, or how it ended; uses nothing up',
     body: json(object({ secret: clientKeySchema }), 'required'),
     reply: linkSchema,
-    handle: limited(findOwnLink, linkStatus),
+    handle: limited(findOwnLink, async (_call, _service, data) => (data ? { data } : WRONG_LINK)),
   }),
   route({
     ...byLink,
@@ -80,7 +80,9 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: delete a secret, by its sender or after reading it',
     body: keyBody,
     reply: deletedSchema,
-    handle: limited(findKey('receipt', 'delete'), removeLink),
+    handle: limited(isKeyTo('receipt', 'delete'), async ({ path, request }, service, isRight) =>
+      isRight ? deleteAndReport(service, path.id, null, request) : WRONG_KEY,
+    ),
   }),
   route({
     ...byLink,
@@ -88,7 +90,10 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: read the receipt of a secret with its key, without a bearer token',
     body: keyBody,
     reply: receiptSchema,
-    handle: limited(findKey('receipt'), linkReceipt),
+    handle: limited(isKeyTo('receipt'), async ({ path }, { database }, isRight) => {
+      const data = isRight && (await findReceipt(database, path.id, null));
+      return data ? { data } : WRONG_KEY;
+    }),
   }),
 ];
 
@@ -98,15 +103,15 @@ type KeyCall = LinkCall<{ key: string }>;
 /**
  * Id and key are the credential. Wrong ones are counted in advance, which limits their cost. The
  * right one passes, because others in its network must not lock it out (ASVS 6.1.1).
- * @param find what the key stands for; null if it is wrong
+ * @param find what the key stands for; null or false if it is wrong
  */
 function limited<Body, Found, Reply>(
-  find: (call: LinkCall<Body>, service: SecretsService) => Promise<Found | null>,
-  handle: (call: LinkCall<Body>, service: SecretsService, found: Found | null) => Promise<Reply>,
+  find: (call: LinkCall<Body>, service: SecretsService) => Promise<Found>,
+  handle: (call: LinkCall<Body>, service: SecretsService, found: Found) => Promise<Reply>,
 ) {
   return async (call: LinkCall<Body>, service: SecretsService) => {
     const found = await find(call, service);
-    if (found === null) {
+    if (!found) {
       const limit = limitOf(service.serverKey, 'link', call.request.network);
       const wait = await takeAttempt(service.database, SCHEMA.name, limit);
       if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
@@ -154,33 +159,12 @@ const WRONG_KEY = new Failure('not_found', {
   message: 'No receipt belongs to this address, or it is no longer kept.',
 });
 
-async function linkStatus(
-  _call: unknown,
-  _service: unknown,
-  data: Awaited<ReturnType<typeof findOwnLink>>,
-) {
-  return data ? { data } : WRONG_LINK;
-}
-
 /** Any of the server's keys: the secret may have been stored before a rotation. */
-const findKey =
+const isKeyTo =
   (...uses: Array<'receipt' | 'delete'>) =>
   async ({ path, body }: KeyCall, { openingKeys }: SecretsService) => {
     const sent = Buffer.from(body.key);
-    const isRight = (key: ServerKey) =>
-      uses.some((use) => equalDigests(sent, Buffer.from(capabilityOf(key, use, path.id))));
-    return openingKeys.find(isRight) ?? null;
+    return openingKeys.some((key) =>
+      uses.some((use) => equalDigests(sent, Buffer.from(capabilityOf(key, use, path.id)))),
+    );
   };
-
-async function linkReceipt({ path }: KeyCall, { database }: SecretsService, key: ServerKey | null) {
-  const data = key && (await findReceipt(database, path.id, null));
-  return data ? { data } : WRONG_KEY;
-}
-
-async function removeLink(
-  { path, request }: KeyCall,
-  service: SecretsService,
-  key: ServerKey | null,
-) {
-  return key ? deleteAndReport(service, path.id, null, request) : WRONG_KEY;
-}

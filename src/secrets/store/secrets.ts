@@ -57,7 +57,7 @@ export const readableSql = (sql: Sql): Fragment =>
  * The content is removed with the end, so that nothing is left to decrypt. The commitment
  * recognizes its link.
  */
-const noContentSql = (sql: Sql): Fragment => sql`blob = null, tag = null`;
+export const noContentSql = (sql: Sql): Fragment => sql`blob = null, tag = null`;
 
 const statusSql = (sql: Sql): Fragment =>
   sql`coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end)`;
@@ -81,12 +81,16 @@ export const insertSecret = sharedStatement(
     // time. Base64 is shorter than hexadecimal, the only other form that the driver sends.
     const blobs = Buffer.concat(secrets.map(({ blob }) => blob)).toString('base64');
     let end = 0;
-    const given = secrets.map(({ blob, ...others }) => {
+    const given = secrets.map(({ blob: { length }, commitment, tag, ...others }) => {
       const start = end + 1;
-      end += blob.length;
-      const commitment = hexBytes(others.commitment);
-      const tag = others.tag && hexBytes(others.tag);
-      return { ...others, commitment, tag, start, length: blob.length };
+      end += length;
+      return {
+        ...others,
+        commitment: hexBytes(commitment),
+        tag: tag && hexBytes(tag),
+        start,
+        length,
+      };
     });
     // `stringify` alone is faster than `jsonRows`, and no text here has lone surrogates.
     const rows = JSON.stringify(given);
@@ -157,8 +161,8 @@ export const useUpRead = sharedStatement(
           and (max_reads is null or reads < max_reads) and ${readableSql(sql)}
         returning id, reads::float8 as reads, max_reads, expires_at`;
     }, locks);
-    const ids = readers.map(({ id }) => id);
-    return alignToKeys(ids, updated, ({ id }) => id);
+    const idOf = ({ id }: { id: string }) => id;
+    return alignToKeys(readers.map(idOf), updated, idOf);
   },
   { keyOf: ({ id }) => id },
 );
@@ -247,11 +251,3 @@ export const removeReceipts = (database: Database, seconds: number, limit: numbe
       where blob is null and ended_at <= now() - make_interval(secs => ${seconds})
       order by ended_at limit ${limit}`,
   );
-
-/**
- * Deletes the secrets that may have been used up since a backup: those with a limit of reads, or
- * all.
- */
-export const deleteRestored = (sql: Sql, all: boolean) => sql`
-  update secrets.secrets set ${noContentSql(sql)}, ending = 'deleted', ended_at = now()
-  where ${readableSql(sql)} and (max_reads is not null or ${all})`;

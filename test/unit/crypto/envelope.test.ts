@@ -34,7 +34,12 @@ interface Attempt {
 /** The right attempt but for what is changed. */
 function attempt(change: Partial<Attempt>): Buffer | null {
   const it = { serverKey, clientKey, metadata, sealed, ...change };
-  const opened = unseal(it.serverKey, it.clientKey, it.metadata, it.sealed);
+  const opened = unseal(
+    it.serverKey,
+    deriveKeys(it.serverKey, it.clientKey, it.metadata.id),
+    it.metadata,
+    it.sealed,
+  );
   assert.ok(opened === null || Buffer.isBuffer(opened), 'it is not locked');
   return opened;
 }

@@ -43,7 +43,12 @@ interface Attempt {
 /** The first half of opening, with the right things but for what is changed. */
 const attempt = (change: Partial<Attempt> = {}) => {
   const it = { serverKey, clientKey, metadata, sealed, ...change };
-  return unseal(it.serverKey, it.clientKey, it.metadata, it.sealed);
+  return unseal(
+    it.serverKey,
+    deriveKeys(it.serverKey, it.clientKey, it.metadata.id),
+    it.metadata,
+    it.sealed,
+  );
 };
 
 function lockedOf(outcome: Buffer | PassphraseSealed | null): PassphraseSealed {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { seal } from '../../../src/crypto/envelope.ts';
+import { deriveKeys, seal } from '../../../src/crypto/envelope.ts';
 import {
   createServerKey,
   isUnaltered,
@@ -85,7 +85,7 @@ test('the box opens what the second implementation locks', () => {
     const text = randomBytes(length);
     const opened = unseal(
       SERVER_KEY,
-      terms.clientKey,
+      deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
       terms,
       plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED),
     );
@@ -167,7 +167,7 @@ const DISHONEST: Readonly<Record<string, Buffer>> = {
 test('the table below is about what it names: an honest content opens', () => {
   const opened = unseal(
     SERVER_KEY,
-    terms.clientKey,
+    deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
     terms,
     sealedAs2(Buffer.concat([head, inside.commitment, inside.blob])),
   );
@@ -180,7 +180,12 @@ test('the table below is about what it names: an honest content opens', () => {
 
 for (const [name, content] of Object.entries(DISHONEST)) {
   test(`a box of version 2 that was sealed with ${name} opens nothing`, () => {
-    const opened = unseal(SERVER_KEY, terms.clientKey, terms, sealedAs2(content));
+    const opened = unseal(
+      SERVER_KEY,
+      deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
+      terms,
+      sealedAs2(content),
+    );
     assert.ok(!Buffer.isBuffer(opened), 'it is no text');
     if (opened && opened.kdfParams === STRETCHING)
       assert.equal(openWithPassphrase(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
@@ -198,7 +203,7 @@ test('locks do not nest: an envelope of version 2 inside one is no text', () => 
   );
   const opened = unseal(
     SERVER_KEY,
-    terms.clientKey,
+    deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
     terms,
     sealedAs2(Buffer.concat([head, nested.commitment, nested.blob])),
   );
