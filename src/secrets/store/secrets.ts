@@ -27,14 +27,16 @@ export type StoredSecret = KeyId &
   }>;
 
 export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
-const status = oneOf('stored', 'read', 'expired', 'deleted');
+const state = {
+  status: oneOf('stored', 'read', 'expired', 'deleted'),
+  reads: count,
+  max_reads: nullable(count),
+  expires_at: nullable(dateTime()),
+};
 export const receiptSchema = object({
   id: uuid(),
-  status,
+  ...state,
   created_at: dateTime(),
-  expires_at: nullable(dateTime()),
-  max_reads: nullable(count),
-  reads: count,
   last_read_at: nullable(dateTime()),
   failed_reads: count,
 });
@@ -42,11 +44,8 @@ export type Receipt = Infer<typeof receiptSchema>;
 
 /** What the holder of a link may know, also after the end of the secret. */
 export const linkSchema = object({
-  status,
+  ...state,
   passphrase: boolean(),
-  reads: count,
-  max_reads: nullable(count),
-  expires_at: nullable(dateTime()),
   ended_at: nullable(dateTime()),
 });
 type Link = Infer<typeof linkSchema> & Pick<StoredSecret, 'key_id' | 'commitment'>;
