@@ -47,6 +47,7 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
   addIdentityTests(access);
   addForgeryTests(access);
   addPathTests(access);
+  addSpellingTests(access);
   addContentTests(access);
   addRevocationTests(access);
   addAddressTests(access);
@@ -248,6 +249,17 @@ function addForgeryTests({ passes, rejects, session, identities }: Access): void
   });
 }
 
+/** Other forms of a path, which some programs read as the path itself. */
+export const spellingsOf = (path: string): readonly string[] => [
+  ...[';x', ';', '%3bx', '%3B', '%3f', '%3Fx', '%23', '%00', '%00x', '%20', '%0a'].map(
+    (end) => path + end,
+  ),
+  ...['/', '//', '/.', '.', ','].map((end) => path + end),
+  path.toUpperCase(),
+  path.replace(/[a-z]/, (letter) => letter.toUpperCase()),
+  ...['/.;', '/;', '/x/..;', '/x/..%3b', '/%2e;', '/%2E%3Bx'].map((start) => start + path),
+];
+
 function addPathTests({ setup, passes, rejects, session, identities }: Access): void {
   test('super administrator paths reject other users in every spelling of the path', async () => {
     const encoded = ['/%61dmin', '/%61dmin/x', '/admin%2Fx'];
@@ -288,6 +300,31 @@ function addPathTests({ setup, passes, rejects, session, identities }: Access): 
       '/login%2f..%2fadmin',
     ]) {
       await rejects(401, { path });
+    }
+  });
+}
+
+function addSpellingTests({ setup, port, session }: Access): void {
+  for (const path of spellingsOf('/admin')) {
+    test(`${path} opens no super administrator path of a program that reads it as /admin`, async () => {
+      const { upstream } = setup;
+      const before = upstream.requests.length;
+      for (const headers of [[], bearer(session)]) {
+        const { status } = await request(port, { path, headers });
+        assert.ok([400, 401, 403].includes(status), String(status));
+      }
+      assert.equal(upstream.requests.length, before, 'the program received nothing');
+    });
+  }
+
+  test('a spelling of a public path opens no other path', async () => {
+    const { upstream } = setup;
+    for (const path of spellingsOf('/login')) {
+      const before = upstream.requests.length;
+      const { status } = await request(port, { path });
+      const received = upstream.requests.slice(before).map((one) => one.path);
+      const isPublic = status === 200 && received.join() === '/login';
+      assert.ok(isPublic || ([400, 401].includes(status) && received.length === 0), path);
     }
   });
 }

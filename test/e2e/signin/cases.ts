@@ -1,6 +1,7 @@
 /** The tests that every proxy must pass with its documented configuration for sign-in pages. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { spellingsOf } from '../nginx/cases.ts';
 import { type ReceivedRequest, request } from '../nginx/setup.ts';
 import { APP, askProxy, EVIL, LOGIN, NAVIGATION, type SigninSetup } from './setup.ts';
 
@@ -18,6 +19,7 @@ export function testSignin(setup: SigninSetup): void {
   addCrossSiteTests(setup);
   addSessionTests(setup);
   addAdministratorTests(setup);
+  addSpellingTest(setup);
   addRuleTests(setup);
 }
 
@@ -406,6 +408,34 @@ function addAdministratorTests(setup: SigninSetup): void {
         upstream.requests.some(({ path }) => path === '/admin/users?x=1'),
         isAdmitted,
       );
+    }
+  });
+}
+
+function addSpellingTest(setup: SigninSetup): void {
+  const { browser, upstream } = setup;
+
+  test('no spelling of a path avoids its rule, and every reply asks for HTTPS only', async () => {
+    const { username } = await setup.addMember();
+    await browser.deleteCookies();
+    await browser.open(`${APP}/a`);
+    await setup.enterPassword(username);
+    await setup.untilProgram(`${APP}/a`);
+    const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
+    const session = cookies.find(
+      ({ name }: { name: string }) => name === '__Secure-gatehouse',
+    ).value;
+    const headers = [['Cookie', `__Secure-gatehouse=${session}`]] as const;
+    const before = upstream.requests.length;
+    for (const path of ['/admin', '/payroll'].flatMap(spellingsOf)) {
+      const reply = await askProxy(setup, { path, headers });
+      assert.ok([400, 401, 403].includes(reply.status), `${path}: ${reply.status}`);
+      assert.equal(reply.headers.get('strict-transport-security'), 'max-age=31536000', path);
+    }
+    assert.equal(upstream.requests.length, before, 'the program received nothing');
+    for (const host of ['app.example.org', 'login.example.org']) {
+      const reply = await askProxy(setup, { host, path: '/status' });
+      assert.equal(reply.headers.get('strict-transport-security'), 'max-age=31536000', host);
     }
   });
 }

@@ -175,6 +175,21 @@ function addPersonTests(pages: OwnPages): void {
   });
 }
 
+/** Addresses under an open path that a service might read as another one. */
+const UNDER_OPEN_PATHS = [
+  ['share', '/s/../api/store/options'],
+  ['share', '/pages/..%2fapi/store/options'],
+  ['share', '/s/%2e%2e/api/store/options'],
+  ['inbox', '/webhook/../events/delivery'],
+  ['inbox', '/webhook%2f..%2fevents/delivery'],
+  ['share', '/s/..;/api/store/options'],
+  ['share', '/S/%2e%2e%3b/api/store/options'],
+  ['share', '/pages/%00/api/store/options'],
+  ['inbox', '/webhook;/../events/delivery'],
+  ['inbox', '/webhook%3f/../events/delivery'],
+  ['inbox', '/WEBHOOK/../events/delivery'],
+] as const;
+
 function addHeaderTests(pages: OwnPages): void {
   const { setup, ports } = pages;
 
@@ -208,14 +223,7 @@ function addHeaderTests(pages: OwnPages): void {
       headers,
     });
     assert.deepEqual([own.status, JSON.parse(own.text).caller.user], [200, 'mallory']);
-    // An open path, under which a service might see another one.
-    for (const [host, path] of [
-      ['share', '/s/../api/store/options'],
-      ['share', '/pages/..%2fapi/store/options'],
-      ['share', '/s/%2e%2e/api/store/options'],
-      ['inbox', '/webhook/../events/delivery'],
-      ['inbox', '/webhook%2f..%2fevents/delivery'],
-    ] as const) {
+    for (const [host, path] of UNDER_OPEN_PATHS) {
       const status = await statusAt(host, path, forged);
       assert.ok([400, 401, 404].includes(status), `${path}: ${status}`);
     }
