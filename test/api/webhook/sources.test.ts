@@ -127,7 +127,7 @@ for (const source of SOURCES) {
       assertRefused(unsigned, 401, 'unauthorized');
       assert.match(unsigned.json.error.message, /not signed as the token's source signs/);
       if (!['github', 'notion'].includes(source)) {
-        for (const at of [now() - 310, now() + 310]) {
+        for (const at of [now() - 400, now() + 400]) {
           const stale = await send(source, sample, { at });
           assertRefused(stale, 401, 'unauthorized');
           assert.match(stale.json.error.message, /five minutes/);
