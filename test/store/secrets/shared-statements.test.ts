@@ -205,16 +205,23 @@ test('secrets of different lengths in one statement keep their own text, and ask
 
 /**
  * Makes statements lock rows in their own order, as PostgreSQL does for a large table, and wait
- * for the advisory lock 1 after each row that they lock.
+ * for the advisory lock 1 after each row that they lock. A sequence for each of the connections
+ * shows that they have begun, also after a statement was undone.
  */
 async function slowUpdates({ url, sql: own }: { url: string; sql: Sql }): Promise<void> {
   const database = new URL(url).pathname.slice(1);
   for (const method of ['hashjoin', 'mergejoin', 'seqscan', 'bitmapscan', 'sort']) {
     await own.unsafe(`alter database ${database} set enable_${method} = off`);
   }
+  await own`create sequence "gatehouse-left"`;
+  await own`create sequence "gatehouse-right"`;
   await own`
-    create function pause() returns trigger language plpgsql as
-      'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
+    create function pause() returns trigger language plpgsql as $$
+      begin
+        perform nextval(quote_ident(current_setting('application_name'))::regclass);
+        perform pg_advisory_xact_lock_shared(1);
+        return new;
+      end $$`;
   await own`
     create trigger pause before update on secrets.secrets
     for each row execute function pause()`;
@@ -226,11 +233,11 @@ async function countDeadlocks(own: Sql): Promise<number> {
   return Number(row?.deadlocks);
 }
 
-async function countWaiting(own: Sql): Promise<number> {
-  const rows = await own`
-    select from pg_stat_activity where wait_event_type = 'Lock'
-    and application_name in ('gatehouse-left', 'gatehouse-right')`;
-  return rows.length;
+async function haveBegun(own: Sql): Promise<boolean> {
+  const [row] = await own`
+    select "left".is_called and "right".is_called as begun
+    from "gatehouse-left" as "left", "gatehouse-right" as "right"`;
+  return row?.begun === true;
 }
 
 type Reader = Parameters<typeof useUpRead>[1];
@@ -273,7 +280,7 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
     await turn();
   }
   const outcomes = Promise.all(calls);
-  await untilSql(async () => (await countWaiting(own.sql)) === 2, 'both are on their way');
+  await untilSql(() => haveBegun(own.sql), 'both have locked a row');
   await blocker`select pg_advisory_unlock(1)`;
   assert.deepEqual(await outcomes, [true, true, true, true]);
   // A backend reports its statistics with the first statement after a second.

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
+import type { Sql } from 'postgres';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
-import { openConnections } from '../../support/connections.ts';
+import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
@@ -16,8 +17,7 @@ const PASSPHRASE = 'said by phone';
 
 async function startBehindProxy(t: TestContext) {
   const { url, sql } = await createDatabase(t);
-  const replies = { next: () => {} };
-  const proxy = await startProxy(t, url, () => () => replies.next());
+  const proxy = await startProxy(t, url);
   const settings = { SHARE_PAGES: 'on' };
   const gatehouse = await startGatehouse(t, ['secrets'], proxy.url, settings, 'ready', ANSWER_MS);
   const rowOf = async (id: string) => {
@@ -26,13 +26,8 @@ async function startBehindProxy(t: TestContext) {
       from secrets.secrets where id = ${id}`;
     return { ...row };
   };
-  /** Resolves with the next reply of the database. */
-  const nextReply = () =>
-    new Promise<void>((resolve) => {
-      replies.next = resolve;
-    });
   const { keep } = secretsClient(gatehouse.url.secrets);
-  return { sql, proxy, gatehouse, base: gatehouse.url.secrets, keep, rowOf, nextReply };
+  return { sql, proxy, gatehouse, base: gatehouse.url.secrets, keep, rowOf };
 }
 
 const UNREAD = { reads: 0, failed: 0, ending: null };
@@ -70,17 +65,27 @@ test('five readers of a slow database: each read has its text', async (t) => {
   assert.equal(reads, statuses.filter((status) => status === 200).length);
 });
 
-/** Sends a request, and disconnects when the database answers its first statement. */
-async function openAndLeave(base: string, id: string, body: object, reply: Promise<void>) {
+/** Sends a request, and disconnects while the database works on its first statement. */
+async function openAndLeave(sql: Sql, base: string, id: string, body: object): Promise<void> {
   const socket = connect(Number(new URL(base).port), '127.0.0.1');
   const text = JSON.stringify(body);
-  socket.write(
-    `POST /s/${id} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
-      `Content-Length: ${text.length}\r\n\r\n${text}`,
-  );
-  await reply;
-  socket.destroy();
-  await once(socket, 'close');
+  await sql.begin(async (locked) => {
+    await locked`lock table secrets.secrets in access exclusive mode`;
+    socket.write(
+      `POST /s/${id} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
+        `Content-Length: ${text.length}\r\n\r\n${text}`,
+    );
+    await untilSql(async () => {
+      await locked`select pg_stat_clear_snapshot()`;
+      const waiting = await locked`
+        select from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'
+          and application_name like 'gatehouse%' and query like ${'%commitment%'}`;
+      return waiting.length > 0;
+    }, 'the statement of the request waits');
+    socket.destroy();
+    await once(socket, 'close');
+  });
 }
 
 const requestOf = (gatehouse: Gatehouse) =>
@@ -89,11 +94,11 @@ const requestOf = (gatehouse: Gatehouse) =>
 for (const passphrase of [undefined, PASSPHRASE]) {
   const what = passphrase === undefined ? 'a link' : 'a link with a passphrase';
   test(`a reader of ${what} who leaves uses nothing up`, async (t) => {
-    const { proxy, gatehouse, base, keep, rowOf, nextReply } = await startBehindProxy(t);
+    const { sql, proxy, gatehouse, base, keep, rowOf } = await startBehindProxy(t);
     const lock = passphrase === undefined ? {} : { passphrase };
     const { id, secret } = await keep('a', { max_reads: 1, ...lock });
     proxy.delay(100);
-    await openAndLeave(base, id, { secret, ...lock }, nextReply());
+    await openAndLeave(sql, base, id, { secret, ...lock });
     await until(() => requestOf(gatehouse), 'the request has ended');
     proxy.delay(0);
     assert.deepEqual(await rowOf(id), UNREAD);
