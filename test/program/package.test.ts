@@ -120,7 +120,11 @@ function start(words: readonly string[], given: Readonly<Record<string, string>>
       resolve(code);
     }),
   );
-  const prints = (pattern: RegExp) => until(() => isOver || pattern.test(stdout), String(pattern));
+  const prints = (pattern: RegExp) =>
+    until(
+      () => isOver || pattern.test(stdout),
+      () => `${pattern} in ${stdout}${stderr}`,
+    );
   return { child, ended, prints, stdout: () => stdout, stderr: () => stderr };
 }
 

@@ -64,7 +64,7 @@ export async function ask(
 
 /** Polls PostgreSQL. The limit ends a broken test. */
 export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
-  const limit = Date.now() + 30_000;
+  const limit = Date.now() + 120_000;
   while (!(await condition())) {
     if (Date.now() > limit) throw new Error(`timed out waiting until ${what}`);
     await sleep(5);
