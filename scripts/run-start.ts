@@ -4,8 +4,9 @@ import { mkdirSync, rmSync, watch } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { administratorPassword, firstValue, isSet, keep } from './first-values.ts';
-import { connect, databaseUrl, startPostgres } from './postgres.ts';
+import { connect, databaseUrl, startPostgres, withConnection } from './postgres.ts';
 import type { PostgresServer } from './postgres.ts';
+import type { Sql } from 'postgres';
 import { isReady, isTaken, pagesOf, readAddresses, setting, summary } from './summary.ts';
 import type { Address, Addresses, FirstValues } from './summary.ts';
 import { supervise } from './supervise.ts';
@@ -24,6 +25,8 @@ export interface Place {
 
 /** Listeners are for this machine only, unless a variable says otherwise. */
 const HOSTS = { IDENTITY_HOST: [], SECRETS_HOST: [], WEBHOOK_HOST: ['HOST'] } as const;
+/** `serve` has no pages unless they are turned on. Here they are what a new user looks for. */
+const PAGES = ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE'] as const;
 
 /** The process that a signal stops. */
 let services: Supervised | undefined;
@@ -83,6 +86,7 @@ async function run(
 ): Promise<number> {
   const values: FirstValues = {
     serverSecret: firstValue(process.env, state, 'SERVER_SECRET'),
+    identitySecret: firstValue(process.env, state, 'IDENTITY_SECRET'),
     token: firstValue(process.env, state, 'AUTH_TOKEN'),
     webhookToken: firstValue(process.env, state, 'WEBHOOK_TOKEN'),
     webhookSecret: firstValue(process.env, state, 'WEBHOOK_SECRET'),
@@ -96,6 +100,13 @@ async function run(
     if (![variable, ...others].some((one) => isSet(process.env, one)))
       Object.assign(env, { [variable]: '127.0.0.1' });
   }
+  for (const variable of PAGES) {
+    if (!isSet(process.env, variable)) Object.assign(env, { [variable]: 'on' });
+  }
+  const addresses = readAddresses(process.env);
+  // Not 127.0.0.1: without TLS, browsers keep the cookies of the sign-in for localhost only.
+  if (!isSet(process.env, 'SIGNIN_ORIGIN'))
+    env.SIGNIN_ORIGIN = `http://localhost:${addresses.identity.port}`;
   // Identity generates the first password itself, because only it knows whether the database has
   // users.
   const directory = setting(process.env, 'FIRST_CREDENTIALS_DIR') ?? state;
@@ -109,10 +120,8 @@ async function run(
 
   // The replies of another program on one of the ports must not count as ours. The services report
   // the port.
-  const addresses = readAddresses(process.env);
   const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
-  const cli = `${database === undefined ? '' : 'DATABASE_URL_FILE=.data/database-url '}${place.shown}`;
-  if (!taken) void announce(addresses, values, directory, cli, database !== undefined);
+  if (!taken) void announce(addresses, values, directory, place.shown, env, database);
   return serve(place, env, database);
 }
 
@@ -129,17 +138,34 @@ async function announce(
   values: FirstValues,
   directory: string,
   cli: string,
-  ownDatabase: boolean,
+  env: NodeJS.ProcessEnv,
+  database: PostgresServer | undefined,
 ): Promise<void> {
   const becomeReady = async (address: Address) => {
     while (!(await isReady(address))) await sleep(200);
   };
   await Promise.all(Object.values(addresses).map(becomeReady));
   const administrator = setting(process.env, 'ADMIN_USERNAME') ?? 'admin';
-  const pages = pagesOf(process.env, addresses, cli);
-  const password = administratorPassword(process.env, directory);
+  const pages = pagesOf(env, addresses, cli);
+  const isChanged = database !== undefined && (await hasOwnPassword(database, administrator));
+  const password = isChanged ? null : administratorPassword(process.env, directory);
+  const ownDatabase = database !== undefined;
   const text = summary(addresses, administrator, { ...values, password }, cli, ownDatabase, pages);
   if (!stopping.signal.aborted) process.stdout.write(text);
+}
+
+/** Whether the first password has been replaced, or has expired. */
+async function hasOwnPassword(server: PostgresServer, administrator: string): Promise<boolean> {
+  const findUser = (sql: Sql) => sql`
+    select from identity.users
+    where username = ${administrator} and not
+      (password_generated and password_set_at + interval '24 hours' > now())`;
+  try {
+    const found = await withConnection(databaseUrl(server.url, 'gatehouse'), findUser);
+    return found.length > 0;
+  } catch {
+    return false; // the services report trouble with the database
+  }
 }
 
 /**

@@ -79,6 +79,7 @@ export function isTaken({ host, port }: Address): Promise<boolean> {
 
 export interface FirstValues {
   serverSecret: FirstValue;
+  identitySecret: FirstValue;
   token: FirstValue;
   webhookToken: FirstValue;
   webhookSecret: FirstValue;
@@ -87,22 +88,34 @@ export interface FirstValues {
 /** Pages that a variable turns on. */
 interface Page {
   readonly service: keyof Addresses;
-  readonly text: string;
+  readonly name: string;
+  readonly address: string;
+  readonly remark?: string;
 }
+
+/** By default as the identity service has it. */
+const signInOrigin = (env: Environment) => setting(env, 'SIGNIN_ORIGIN') ?? 'http://localhost:3000';
 
 /** @param cli how to run a command for this database */
 export function pagesOf(env: Environment, addresses: Addresses, cli: string): Page[] {
-  const pages = {
+  const pages: Record<string, Page> = {
     SIGNIN_PAGES: {
       service: 'identity',
-      text: `sign-in pages at ${origin(addresses.identity)}/login`,
+      name: 'sign-in pages',
+      address: `${signInOrigin(env)}/login`,
     },
-    SHARE_PAGES: { service: 'secrets', text: `share pages at ${origin(addresses.secrets)}/` },
+    SHARE_PAGES: {
+      service: 'secrets',
+      name: 'share pages',
+      address: `${origin(addresses.secrets)}/`,
+    },
     INBOX_PAGE: {
       service: 'webhook',
-      text: `inbox at ${origin(addresses.webhook)}/inbox; for its token: ${cli} token create --role operator`,
+      name: 'inbox',
+      address: `${origin(addresses.webhook)}/inbox`,
+      remark: `; for its token: ${cli} token create --role operator --name me`,
     },
-  } as const;
+  };
   return Object.entries(pages).flatMap(([variable, page]) =>
     setting(env, variable) === 'on' ? [page] : [],
   );
@@ -133,8 +146,10 @@ export function summary(
   const shown = (service: keyof Addresses) =>
     pages
       .filter((page) => page.service === service)
-      .map(({ text }) => `\n            ${text}`)
+      .map(({ name, address, remark = '' }) => `\n            ${name} at ${address}${remark}`)
       .join('');
+  const signIn = pages.find(({ service }) => service === 'identity');
+  const open = signIn ? `  Open ${signIn.address} and sign in as ${administrator}.\n\n` : '';
   const reset = `${cli} user password ${quote(administrator)}`;
   const expiry = `
             it expires 24 hours after the first start unless you change it; to set another:
@@ -142,7 +157,7 @@ export function summary(
   const remark = password.given === 'nowhere' ? expiry : condition('user');
   const first =
     values.password === null
-      ? `the database has users already; to set a password: ${reset}`
+      ? `administrator ${administrator}, with the password that was chosen; to set another: ${reset}`
       : `administrator ${administrator}, first password ${show(password)}${remark}`;
   const commands = `Commands for this database, in a second terminal:
 
@@ -152,7 +167,7 @@ export function summary(
   return `
 Gatehouse is ready. Ctrl-C stops it.
 
-  identity  ${identity}
+${open}  identity  ${identity}
             ${first}${shown('identity')}
   secrets   ${secrets}
             bearer token ${show(token)}${shown('secrets')}

@@ -12,6 +12,7 @@ import {
   serviceReader,
   type ServiceSettings,
 } from '../settings.ts';
+import { withLocalDatabase } from './local-database.ts';
 
 /**
  * Works on a service's database, with its settings.
@@ -23,11 +24,12 @@ export async function withDatabase<
   S extends { readonly database: DatabaseAddress | null },
   T,
 >(
-  { environment }: Terminal,
+  terminal: Terminal,
   module: ServiceSettings<V, S>,
   schema: DatabaseSchema,
   work: (database: Database, settings: S) => Promise<T>,
 ): Promise<T> {
+  const environment = withLocalDatabase(terminal);
   const findings = new Findings();
   const shared = readShared(environment, findings);
   const reader = serviceReader(schema.name, module);

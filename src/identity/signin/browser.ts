@@ -29,6 +29,12 @@ export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal): 
   return site === undefined ? given !== undefined : site === 'same-origin';
 }
 
+/** Whether the browser shows the portal under another name. A proxy may leave out the port. */
+export function isElsewhere({ host = '' }: IncomingHttpHeaders, { origin }: Portal): boolean {
+  const own = new URL(origin);
+  return ![own.host, own.hostname].includes(host.toLowerCase());
+}
+
 /**
  * Authenticates to the portal. Because of `__Host-`, other hosts neither receive nor set it (ASVS
  * 3.3.3).

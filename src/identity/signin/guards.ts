@@ -13,6 +13,7 @@ import {
 import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
+import type { Portal } from '../settings.ts';
 import { parseSessionToken } from '../token.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal } from './browser.ts';
 import {
@@ -33,16 +34,17 @@ export type PortalCall<Body = unknown, Query = unknown, Path = unknown> = Call<
 /** What a page needs, also when it is shown after a form. */
 export type PageInput<Query = unknown> = Pick<PortalCall<unknown, Query>, 'caller' | 'query'>;
 
-const NOT_FROM_PORTAL = new Failure('forbidden', {
-  message: 'This form was not sent by the sign-in page itself. Open the page and try again.',
-});
+const notFromPortal = ({ origin }: Portal) =>
+  new Failure('forbidden', {
+    message: `This form was not sent by the page at ${origin} itself. Open ${origin}/login and try again.`,
+  });
 
 /** A form of the sign-in page: another site could otherwise sign a visitor in as another user. */
 export const portalForm: Guard<PortalService, null> = {
   security: [],
   errors: ['forbidden'],
   check: async ({ headers }, { portal }) =>
-    isFromPortal(headers, portal) ? null : NOT_FROM_PORTAL,
+    isFromPortal(headers, portal) ? null : notFromPortal(portal),
 };
 
 /** How long after a sign-in sensitive pages open, in seconds. */
@@ -60,7 +62,8 @@ const signedInGuard = ({ changes, recent }: GuardOptions): Guard<PortalService, 
   errors: ['signin_needed', 'forbidden', 'service_failed'],
   idsOf,
   async check(request, service) {
-    if (changes && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
+    const { portal } = service;
+    if (changes && !isFromPortal(request.headers, portal)) return notFromPortal(portal);
     const user = await signedInUserOf(request, service);
     if (user instanceof Failure) {
       return new Failure('signin_needed', { ...user.details, headers: { Location: '/login' } });

@@ -141,19 +141,23 @@ export const shownOn = <Code extends ErrorCode>(
 
 const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choose a password' };
 
+/** `notice`: shown above the first form. */
+type SignInFields = Readonly<{ username?: string; return_to: string; notice?: Html }>;
+
 /**
  * A page of the sign-in.
  * @param template `code`: for the code of an app, or a recovery code in the same field
  */
 export function signInPage(
   template: keyof typeof TITLES,
-  { username = '', return_to }: { username?: string; return_to: string },
+  { username = '', return_to, notice = NOTHING }: SignInFields,
   message = '',
   cookies: string[] = [],
 ): TextReply {
   const title = message === '' ? TITLES[template] : `${TITLES[template]}: try again`;
   const passkey = render('passkey', { return_to });
-  const main = render(template, { return_to, username, passkey, ...errorContext(message) });
+  const fields = { return_to, username, notice, passkey };
+  const main = render(template, { ...fields, ...errorContext(message) });
   return page(title, main, message, cookies, render('script'));
 }
 

@@ -1,6 +1,7 @@
 import { equalDigests, randomToken, sha256 } from '../../crypto/token.ts';
 import type { Call, RequestInfo } from '../../http/route.ts';
 import { type ErrorCode, Failure, type TextReply } from '../../http/errors.ts';
+import { NOTHING } from '../../http/html.ts';
 import { oneOf, optional, text, type Values, withoutNul } from '../../http/schema.ts';
 import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
@@ -20,6 +21,7 @@ import {
   createCookies,
   DOMAIN_COOKIE,
   hostCookie,
+  isElsewhere,
   NO_PENDING,
   PENDING_COOKIE,
   returnAddress,
@@ -36,6 +38,7 @@ import {
   password,
   return_to,
   type ReturnInput,
+  render,
   shownOn,
   signInPage,
 } from './pages.ts';
@@ -64,7 +67,10 @@ export async function showLogin(
     cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
   // A passkey on this page signs in alone, perhaps as another user.
   if (cookieOf(headers, PENDING_COOKIE) !== null) cookies.push(NO_PENDING);
-  return signInPage('login', { return_to }, '', cookies);
+  const notice = isElsewhere(headers, service.portal)
+    ? render('elsewhere', { address: `${service.portal.origin}/login` })
+    : NOTHING;
+  return signInPage('login', { return_to, notice }, '', cookies);
 }
 
 const destination = (return_to: string, { portal }: PortalService) =>

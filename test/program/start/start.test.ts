@@ -46,7 +46,10 @@ const first = process.env.FIRST_CREDENTIALS_DIR + '/admin-password';
 say('directory', process.env.FIRST_CREDENTIALS_DIR);
 if (process.env.ADMIN_PASSWORD) say('ADMIN_PASSWORD', process.env.ADMIN_PASSWORD);
 else if (!existsSync(first)) writeFileSync(first, 'a-generated-password');
-for (const name of ['SERVER_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN']) {
+for (const name of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN']) {
+  say(name, process.env[name]);
+}
+for (const name of ['SERVER_SECRET', 'IDENTITY_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN']) {
   const file = process.env[name + '_FILE'];
   say(name, process.env[name] ?? readFileSync(file, 'utf8').trim());
 }
@@ -115,6 +118,12 @@ function start(t: TestContext, variables: Record<string, string> = {}, ...args: 
 const query = (url = '', text: string): Promise<unknown[]> =>
   withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
 
+/** As identity's. The administrator has replaced the first password. */
+const USERS = `
+  create schema identity
+  create view users as
+    select 'admin' as username, false as password_generated, now() as password_set_at`;
+
 const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postmaster.pid'));
 const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
 const ready = 'Gatehouse is ready';
@@ -127,7 +136,8 @@ test(
     await run.shows(ready);
     await run.shows('"42"');
     await query(run.said('database')[0], 'create table kept as select 42 as number');
-    for (const name of ['server-secret', 'auth-token', 'webhook-token']) {
+    await query(run.said('database')[0], USERS);
+    for (const name of ['server-secret', 'identity-secret', 'auth-token', 'webhook-token']) {
       assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
       assert.deepEqual(
         run.said(name.toUpperCase().replace('-', '_')),
@@ -136,12 +146,19 @@ test(
       );
     }
     assert.match(kept('server-secret'), /^[\w-]{43}$/);
+    for (const page of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE']) {
+      assert.deepEqual(run.said(page), ['on']);
+    }
+    const origin = `http://localhost:${IDENTITY_PORT}`;
+    assert.deepEqual(run.said('SIGNIN_ORIGIN'), [origin]);
     assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
     const shown = run.output().slice(run.output().indexOf(ready));
+    assert.ok(shown.includes(`Open ${origin}/login and sign in as admin.`));
     assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
+    assert.ok(!shown.includes(kept('identity-secret')), 'the identity secret is not printed');
     assert.match(
       shown,
-      /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another:\n +DATABASE_URL_FILE=\.data\/database-url node dist\/cli\.js user password admin\n/,
+      /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another:\n +node dist\/cli\.js user password admin\n/,
     );
     assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
     assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
@@ -165,6 +182,12 @@ test('a second start reuses everything, and a simultaneous one is rejected', bou
   assert.deepEqual(await query(run.said('database')[0], 'select number from kept'), [
     { number: 42 },
   ]);
+
+  assert.match(
+    run.output(),
+    /administrator admin, with the password that was chosen; to set another/,
+  );
+  assert.ok(!run.output().includes('a-generated-password'), 'a replaced password is not printed');
 
   const third = start(t);
   assert.equal(await third.ended, 1);
@@ -241,10 +264,14 @@ test(
       AUTH_TOKEN: 'given-token',
       ADMIN_PASSWORD: '',
       WEBHOOK_TOKEN: 'given-webhook',
+      SIGNIN_ORIGIN: 'https://login.example.org',
+      INBOX_PAGE: 'off',
     });
     await run.shows(ready);
     assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
     assert.deepEqual(run.said('AUTH_TOKEN'), ['given-token']);
+    assert.deepEqual(run.said('INBOX_PAGE'), ['off']);
+    assert.deepEqual(run.said('SIGNIN_ORIGIN'), ['https://login.example.org']);
     assert.match(
       run.output(),
       /first password a-generated-password\n/,

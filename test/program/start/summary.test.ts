@@ -26,6 +26,7 @@ function paste(text: string, env: Record<string, string> = {}): string[][] {
 function values(make: (variable: string) => FirstValue): Parameters<typeof summary>[2] {
   return {
     serverSecret: make('SERVER_SECRET'),
+    identitySecret: make('IDENTITY_SECRET'),
     token: make('AUTH_TOKEN'),
     password: make('ADMIN_PASSWORD'),
     webhookToken: make('WEBHOOK_TOKEN'),
@@ -116,7 +117,7 @@ test('without a generated or given first password, the summary says how to set o
   const text = summary(readAddresses({}), 'admin', { ...made, password: null }, CLI, false);
   assert.match(
     text,
-    /the database has users already; to set a password: node dist\/cli\.js user password admin\n/,
+    /administrator admin, with the password that was chosen; to set another: node dist\/cli\.js user password admin\n/,
   );
   assert.deepEqual(
     paste(text, { ADMIN_PASSWORD: 'mine' })[0]?.at(-1),
@@ -133,13 +134,14 @@ test('the summary names the pages that are on, and no other', () => {
   }));
   const text = (env: Record<string, string>) =>
     summary(readAddresses(env), 'admin', made, CLI, true, pagesOf(env, readAddresses(env), CLI));
-  assert.doesNotMatch(text({ SHARE_PAGES: 'off' }), /pages|inbox/);
+  assert.doesNotMatch(text({ SHARE_PAGES: 'off' }), /pages|inbox|Open/);
   const all = text({ SIGNIN_PAGES: 'on', SHARE_PAGES: 'on', INBOX_PAGE: 'on', SECRETS_PORT: '81' });
-  assert.match(all, /^ {12}sign-in pages at http:\/\/127\.0\.0\.1:3000\/login$/m);
+  assert.match(all, /^ {2}Open http:\/\/localhost:3000\/login and sign in as admin\.$/m);
+  assert.match(all, /^ {12}sign-in pages at http:\/\/localhost:3000\/login$/m);
   assert.match(all, /^ {12}share pages at http:\/\/127\.0\.0\.1:81\/$/m);
   assert.match(
     all,
-    /^ {12}inbox at http:\/\/127\.0\.0\.1:8000\/inbox; for its token: node dist\/cli\.js token create --role operator$/m,
+    /^ {12}inbox at http:\/\/127\.0\.0\.1:8000\/inbox; for its token: node dist\/cli\.js token create --role operator --name me$/m,
   );
 });
 

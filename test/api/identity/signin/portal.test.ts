@@ -36,6 +36,24 @@ test('the form comes under a strict policy, and repeats only an escaped name', a
   assert.deepEqual(again.cookies, []);
 });
 
+test('under another name, the form says where to sign in, and a rejected form does, too', async () => {
+  const notice = `Sign in at <a href="${ORIGIN}/login">`;
+  const { host } = new URL(ORIGIN);
+  for (const name of [host, host.toUpperCase()]) {
+    const own = await visit('/login', { headers: { host: name } });
+    assert.ok(!own.text.includes(notice), name);
+  }
+  const other = await visit('/login', { headers: { host: '127.0.0.1:3000' } });
+  assert.equal(other.status, 200);
+  assert.ok(other.text.includes(notice));
+  const rejected = await visit('/login', {
+    fields: { username: 'a', password: 'b', return_to: '' },
+    headers: { host: '127.0.0.1:3000', origin: 'http://127.0.0.1:3000' },
+  });
+  assert.equal(rejected.status, 403);
+  assert.ok(rejected.text.includes(`Open ${ORIGIN}/login and try again.`));
+});
+
 test('one page answers an unknown name, a wrong password, a disabled account, with any factors', async () => {
   const known = await add();
   const disabled = await add({ enabled: false });
