@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
@@ -178,13 +179,17 @@ test('the lifetime begins after the passphrase was hashed', async () => {
 test('decrypt: 503 while the hashing queue is full, not counted as an attempt', async () => {
   const kept = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const before = [...(await sql`select * from secrets.secrets where id = ${kept.id}`)];
-  const { answers } = await rush(80, 32, lock);
-  // These fill any slot that becomes free.
-  const more = Array.from({ length: 20 }, lock);
+  let isTried = false;
+  // 33 have a place, and the others take each one that becomes free.
+  const flood = Array.from({ length: 60 }, async () => {
+    while (!isTried) await lock();
+  });
+  await untilSql(async () => (await hashes()).waiting >= 32, 'the queue is full');
   const tried = await Promise.all(
     [1, 2, 3, 4].map((count) => decrypt(kept.id, kept.secret, `wrong passphrase ${count}`)),
   );
-  await Promise.all([answers, ...more]);
+  isTried = true;
+  await Promise.all(flood);
   // One may still have got a slot: then its passphrase was wrong and counts.
   const wrong = tried.filter(({ status }) => status === 403).length;
   assert.ok(wrong < tried.length);
