@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type Command, runCommand, type Terminal } from './commands/command.ts';
+import { type Command, createTerminal, runCommand } from './commands/command.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { configure, SERVICE_NAMES, startServices } from './serve.ts';
 import { ConfigurationError, processEnvironment } from './settings.ts';
@@ -62,18 +62,7 @@ const GROUPS = {
 
 /** Whether standard output has a reader, and whether something written was lost. */
 const output = { isRead: true, isLost: false };
-const terminal: Terminal = {
-  print(line) {
-    process.stdout.write(`${line}\n`);
-  },
-  note(line) {
-    process.stderr.write(`${line}\n`);
-  },
-  isRead: () => output.isRead,
-  streams: process,
-  environment: processEnvironment,
-  isShown: process.stdout.isTTY,
-};
+const terminal = createTerminal(process, processEnvironment, () => output.isRead);
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]): Promise<number> {

@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { stripControlChars } from '../runtime/text.ts';
 import type { Environment } from '../runtime/variables.ts';
 import type { Output } from '../service-runner.ts';
 
@@ -42,10 +43,9 @@ export interface Streams extends Output {
 }
 
 export interface Terminal {
+  /** Writes to standard output, on a terminal without characters that control it (CWE-150). */
   readonly print: (line: string) => void;
-  /**
-   * Writes a message for the user to standard error, because a program may read standard output.
-   */
+  /** Writes a message for the user to standard error: a program may read standard output. */
   readonly note: (line: string) => void;
   /** Whether standard output still has a reader. */
   readonly isRead: () => boolean;
@@ -54,6 +54,28 @@ export interface Terminal {
   readonly environment: Environment;
   /** Whether standard output is a terminal, which interprets control characters. */
   readonly isShown: boolean;
+}
+
+/** @param isRead whether standard output still has a reader */
+export function createTerminal(
+  streams: Streams,
+  environment: Environment,
+  isRead: () => boolean,
+): Terminal {
+  const { stdout, stderr } = streams;
+  const isShown = stdout.isTTY === true;
+  return {
+    print(line) {
+      stdout.write(`${isShown ? stripControlChars(line) : line}\n`);
+    },
+    note(line) {
+      stderr.write(`${stripControlChars(line)}\n`);
+    },
+    isRead,
+    streams,
+    environment,
+    isShown,
+  };
 }
 
 export interface Command {

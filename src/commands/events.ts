@@ -19,7 +19,7 @@ import {
   parseDuration,
   printMembers,
   printRows,
-  stripControlChars,
+  toJson,
 } from './terminal.ts';
 import { withWebhook } from './webhook.ts';
 import { toOneLine } from '../runtime/text.ts';
@@ -80,16 +80,15 @@ export const COMMANDS: readonly Command[] = [
     options: { json },
     summary: 'Show an event with its body, headers and attempts',
     async run(given, terminal) {
-      const { print, isShown } = terminal;
+      const { print } = terminal;
       const id = requireUuid(given.positionals[0] ?? '', FROM_LIST);
       const found = await withWebhook(terminal, (database) => findEvent(database, id));
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
       const { event, attempts, headers, body, ...others } = viewDetails(found);
-      if (given.flag('json'))
-        return print(JSON.stringify({ event, ...others, headers, body, attempts }));
+      if (given.flag('json')) return print(toJson({ event, ...others, headers, body, attempts }));
       printMembers(given, terminal, { ...event, ...others, ...headers });
       for (const attempt of attempts) print(attemptText(attempt));
-      print(`\n${isShown ? stripControlChars(body) : body}`);
+      print(`\n${body}`);
     },
   },
   {
@@ -140,7 +139,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Print new webhook events until Ctrl-C',
     async run({ flag }, terminal) {
       const line = (event: EventSummary) =>
-        flag('json') ? JSON.stringify(event) : cellsOf(event, COLUMNS).join('  ');
+        flag('json') ? toJson(event) : cellsOf(event, COLUMNS).join('  ');
       await withWebhook(terminal, async (database) => {
         for await (const events of tail(database, async () => !terminal.isRead())) {
           for (const event of events) terminal.print(line(event));

@@ -5,11 +5,10 @@ import { connect, PassphraseNeeded, textsOf } from './secrets-client.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import type { LineReader } from './terminal.ts';
 import { codeOf } from '../runtime/errors.ts';
-import { isUuid } from '../runtime/text.ts';
+import { isUuid, stripControlChars } from '../runtime/text.ts';
 import { Findings, readVariables } from '../runtime/variables.ts';
 import { VARIABLES } from '../secrets/settings.ts';
 import { ConfigurationError } from '../settings.ts';
-import { stripControlChars } from './terminal.ts';
 
 export type About =
   Readonly<{ kind: 'text' }> | Readonly<{ kind: 'file'; name: string; type: string }>;
@@ -141,15 +140,15 @@ function openerOf(target: string, terminal: Terminal): Send {
 export async function showContent({ about, bytes }: Content, terminal: Terminal): Promise<void> {
   const { isShown, note, print, streams } = terminal;
   if (about.kind === 'file') {
-    const from = `File "${stripControlChars(about.name)}", ${bytes.length} bytes`;
+    const from = `File "${about.name}", ${bytes.length} bytes`;
     if (isShown) note(`${from}, saved as ${await save(about.name, bytes)}`);
     else streams.stdout.write(bytes, () => note(`${from}.`));
     return;
   }
   const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
-  const shown = isShown ? stripControlChars(text) : text;
-  if (shown !== text) note('Control characters were removed. Redirect the output to keep them.');
-  print(shown);
+  if (isShown && stripControlChars(text) !== text)
+    note('Control characters were removed. Redirect the output to keep them.');
+  print(text);
 }
 
 /**

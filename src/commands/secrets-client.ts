@@ -1,7 +1,6 @@
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { isThisHost } from '../db/url.ts';
 import { isObject } from '../http/schema.ts';
-import { stripControlChars } from './terminal.ts';
 
 type Reply = Readonly<Record<string, unknown>>;
 
@@ -58,7 +57,7 @@ function errorOf(reply: unknown, wait: string | null, origin: string): Error {
     .filter(isObject)
     .map(({ path, message }) => `${optionOf(String(path))} ${String(message)}`);
   const what = problems.join('; ') || String(error.message);
-  const message = stripControlChars(wait === null ? what : `${what} (try again after ${wait} s)`);
+  const message = wait === null ? what : `${what} (try again after ${wait} s)`;
   if (code === 'invalid_body') return new UsageError(message);
   if (code === 'passphrase_needed') return new PassphraseNeeded(message);
   return new OperationFailed(message);

@@ -10,7 +10,7 @@ import {
   UsageError,
 } from './command.ts';
 import { DAY, parseDurationMs } from '../runtime/duration.ts';
-import { toOneLine } from '../runtime/text.ts';
+import { escapeUnsafe, toOneLine } from '../runtime/text.ts';
 
 /** @returns seconds. @param what names the value in the error message */
 export function parseDuration(what: string, text: string): number {
@@ -51,6 +51,9 @@ function printTable(print: Terminal['print'], rows: ReadonlyArray<readonly strin
   }
 }
 
+/** JSON that a terminal may show. */
+export const toJson = (value: unknown): string => escapeUnsafe(JSON.stringify(value));
+
 /** Prints rows as JSON, or as a table. @param view for JSON */
 export function printRows<Row>(
   { flag }: Arguments,
@@ -59,13 +62,13 @@ export function printRows<Row>(
   columns: Columns<Row>,
   view: (row: Row) => unknown = (row) => row,
 ): void {
-  if (flag('json')) print(JSON.stringify(rows.map(view)));
+  if (flag('json')) print(toJson(rows.map(view)));
   else printTable(print, [Object.keys(columns), ...rows.map((row) => cellsOf(row, columns))]);
 }
 
 /** Prints an object as JSON, or each of its members on a line of its own. */
 export function printMembers({ flag }: Arguments, { print }: Terminal, value: object): void {
-  if (flag('json')) return print(JSON.stringify(value));
+  if (flag('json')) return print(toJson(value));
   const rows = Object.entries(value).map(([name, member]) => [
     cellText(name.replaceAll('_', ' ')),
     cellText(member),
@@ -151,7 +154,3 @@ function hiddenLines({ stdin: input, stderr }: Streams): LineReader {
     close: () => reader.close(),
   };
 }
-
-/** @returns the text without control characters; line breaks and tabs stay */
-export const stripControlChars = (text: string): string =>
-  text.replace(/[^\P{Cc}\n\t]|\p{Bidi_Control}/gu, '');

@@ -1,10 +1,4 @@
-/** Characters that could move the cursor, redraw the screen or reverse a text (CWE-150). */
-const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
-const escape = (text: string): string =>
-  text.replace(
-    UNSAFE,
-    (found) => `\\u${(found.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
-  );
+import { escapeUnsafe } from './text.ts';
 
 /** As it is if it is one plain word, otherwise quoted. */
 const shown = (value: unknown): string => {
@@ -32,5 +26,5 @@ export function formatLine(line: string): string {
     isRequest ? `${status} ${target} ${ms} ms` : message,
     ...members.map(([name, value]) => `${name}=${shown(value)}`),
   ];
-  return `${escape(words.join(' '))}\n`;
+  return `${escapeUnsafe(words.join(' '))}\n`;
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { Readable, Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
-import { runCommand as runOneOf } from '../../src/commands/command.ts';
+import { createTerminal, runCommand as runOneOf } from '../../src/commands/command.ts';
 import { COMMANDS as EVENTS } from '../../src/commands/events.ts';
 import { COMMANDS as IDENTITY } from '../../src/commands/identity.ts';
 import { COMMANDS as PROGRAM } from '../../src/commands/program.ts';
@@ -31,15 +31,9 @@ export async function runCommand(
     stdout: stdout.stream,
     stderr: stderr.stream,
   };
-  const print = (line: string) => {
-    stdout.stream.write(`${line}\n`);
-  };
-  const note = (line: string) => {
-    stderr.stream.write(`${line}\n`);
-  };
-  const terminal = { print, note, isRead: () => true, isShown: false, environment, streams };
+  const terminal = createTerminal(streams, environment, () => true);
   const code = await runOneOf(COMMANDS, words, terminal).catch((error: unknown) => {
-    note(`gatehouse: ${messageOf(error)}`);
+    terminal.note(`gatehouse: ${messageOf(error)}`);
     return error instanceof ConfigurationError ? 78 : 1;
   });
   // As a process does before it ends.

@@ -367,7 +367,7 @@ test('event tail exits with 1 and one line when the database goes away', bounded
 });
 
 /** Escape sequences that change the window title and the previous line. */
-const EVIL = '\u001b]0;title\u0007\u001b[1A\u001b[2K\u009b31m\rspoof\u0000';
+const EVIL = '\u001b]0;title\u0007\u001b[1A\u001b[2K\u009b31m\rsp\u202eoof\u007f\u0000';
 test(
   'no control character of a sender reaches a terminal, and none forges a line',
   { ...bounded, skip: withoutTerminal },
@@ -375,14 +375,15 @@ test(
     const event = `evil${EVIL.replace('\0', '')}\nforged  line`;
     const id = await put({ event, body: `{"a":"${EVIL}"}`, status: 'dead', errors: ['an error'] });
     t.after(() => sql`delete from webhook.events where id = ${id}`.then(() => {}));
-    for (const words of [['list'], ['show', id]]) {
+    const commands = [['list'], ['show', id]];
+    for (const words of [...commands, ...commands.map((words) => [...words, '--json'])]) {
       const { shown } = await startOnTerminal(
         t,
         [process.execPath, `${program}/dist/cli.js`, 'event', ...words],
         environment,
       ).left;
       assert.match(shown, /evil/);
-      assert.doesNotMatch(shown, /[^\P{Cc}\n]/u, words.join(' '));
+      assert.doesNotMatch(shown, /[^\P{Cc}\n]|\p{Bidi_Control}/u, words.join(' '));
       assert.doesNotMatch(shown, /^forged/m);
     }
   },

@@ -202,6 +202,16 @@ test('control characters of an error message are removed', async (t) => {
   );
 });
 
+test('status --json: what could control a terminal is escaped', async (t) => {
+  const home = await fresh(t);
+  const receipt = { id: 'a\u001b[2J\u009b31m\u007f', status: 'b\u202ec\u{e0001}', 'd\u0085': 1 };
+  home.answer(reply(200, receipt));
+  const { code, stdout } = await run(['status', ID, '--json'], home.url);
+  assert.equal(code, 0);
+  assert.doesNotMatch(stdout, /[^\P{Cc}\n]|\p{Cf}/u);
+  assert.deepEqual(JSON.parse(stdout), receipt);
+});
+
 test('status: control characters of a reply are removed', async (t) => {
   const home = await fresh(t);
   home.answer(reply(200, { id: 'a\u001b[2J\u009b31m', status: 'b\u001b[2J', 'c\u001b': 1 }));
