@@ -30,8 +30,10 @@ interface Subject {
   readonly costs: number[];
 }
 
-const domainOf = (token: string) =>
-  createHash('sha256').update(`domain of ${token}`).digest('base64url');
+const derived = (what: string) => (token: string) =>
+  createHash('sha256').update(`${what} of ${token}`).digest('base64url');
+const domainOf = derived('domain');
+const hostOf = derived('host');
 
 /** Settings of the sign-in pages, without a proxy. */
 const PAGES = {
@@ -40,16 +42,26 @@ const PAGES = {
   IDENTITY_SECRET: 'identity-secret-for-benchmarks-0123456789',
 };
 
-/** A second token for each session, as the portal makes it. @returns the sessions' tokens */
+/**
+ * For each session, the tokens of the portal's cookies, as the portal makes them: a second session
+ * for the cookie of the host, because it is no bearer token.
+ * @returns the bearer tokens
+ */
 async function prepareSignIns(sql: ReturnType<typeof connect>, directory: string) {
   const bearer = await prepareSessions(sql, directory);
   const requests = readFileSync(bearer.file, 'utf8');
   const tokens = [...requests.matchAll(/Bearer (\S+)/g)].map(([, token = '']) => token);
   for (const token of tokens) {
     await sql`
+      with portal as (
+        insert into identity.sessions (id, token_digest, user_id, expires_at,
+          created_at, updated_at, last_seen_at)
+        select gen_random_uuid(), sha256(${hostOf(token)}::text::bytea), user_id, expires_at,
+          created_at, updated_at, last_seen_at
+        from identity.sessions where token_digest = sha256(${token}::text::bytea)
+        returning id, created_at)
       insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
-      select id, sha256(${domainOf(token)}::text::bytea), 'password, totp', created_at
-      from identity.sessions where token_digest = sha256(${token}::text::bytea)`;
+      select id, sha256(${domainOf(token)}::text::bytea), 'password, totp', created_at from portal`;
   }
   await sql`vacuum analyze identity.sign_ins`;
   return tokens;
@@ -75,7 +87,9 @@ async function openSubjects(url: string, tokens: readonly string[], directory: s
   const byDomain = replay('by-domain', (token) => ({
     Cookie: `__Secure-gatehouse=${domainOf(token)}`,
   }));
-  const byHost = replay('by-host', (token) => ({ Cookie: `__Host-gatehouse=${token}` }));
+  const byHost = replay('by-host', (token) => ({
+    Cookie: `__Host-gatehouse=${hostOf(token)}`,
+  }));
   const subject = (name: string, service: Service, requests: Replay, reference: string | null) => ({
     name,
     service,

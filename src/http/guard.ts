@@ -35,16 +35,18 @@ export interface Credential<Found> {
  * 6.3.1). Beyond the limit a credential is rejected before it is compared or looked up. A
  * credential that was accepted from this network is still checked: an attacker behind a proxy or
  * NAT must not lock out its other clients.
- * @returns a function that finds what the credential stands for, or fails with 401 or 429
+ * @returns `checkCredential` finds what the credential stands for, or fails with 401 or 429;
+ * `acceptCredential` is for one that was just issued to a network
  */
 export function createCredentialCheck() {
   const wrong = createRateLimit(BURST, PER_SECOND);
   const accepted = createRecentMap<true>(MAX_ACCEPTED);
-  return async <Found>(
+  const keyOf = (network: string, digest: string | null) => `${network} ${digest}`;
+  async function checkCredential<Found>(
     network: string,
     { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
-  ): Promise<Found | Failure<'unauthorized' | 'too_many_requests'>> => {
-    const key = `${network} ${digest}`;
+  ): Promise<Found | Failure<'unauthorized' | 'too_many_requests'>> {
+    const key = keyOf(network, digest);
     const isKnown = accepted.get(key) ?? false;
     const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
     if (retryAfterSeconds > 0) {
@@ -70,7 +72,11 @@ export function createCredentialCheck() {
     } finally {
       if (isWrong !== isCounted) wrong.add(network, isWrong ? -1 : 1);
     }
-  };
+  }
+  function acceptCredential(network: string, digest: string): void {
+    accepted.set(keyOf(network, digest), true);
+  }
+  return { checkCredential, acceptCredential };
 }
 
 /** Beyond this number, the use is recorded with the next request. */

@@ -119,16 +119,25 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
 });
 
 /**
+ * The values of the cookies of this name. Only spaces and tabs are trimmed: `trim` would also take
+ * a byte such as 0xa0, with which a neighboring host could plant a cookie that for the browser has
+ * no `__Host-` prefix.
+ */
+export function cookiesOf({ cookie = '' }: Headers, name: string): string[] {
+  const pairs = cookie.split(';').map((pair) => pair.replace(/^[ \t]+|[ \t]+$/g, ''));
+  const found = pairs.filter((pair) => pair.startsWith(`${name}=`));
+  return found.map((pair) => pair.slice(name.length + 1));
+}
+
+/**
  * Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is
  * returned.
  */
 export function cookieOf(headers: Headers, name: string): string | null {
-  const pairs = (headers.cookie ?? '').split(';').map((pair) => pair.trim());
-  const [found, duplicate] = pairs.filter((pair) => pair.startsWith(`${name}=`));
+  const values = cookiesOf(headers, name);
+  const value = values.length === 1 ? values[0] : undefined;
   // Some frameworks percent-encode the colon.
-  return found && duplicate === undefined
-    ? found.slice(name.length + 1).replace(/%3a/i, ':')
-    : null;
+  return value?.replace(/%3a/i, ':') ?? null;
 }
 
 /**

@@ -13,7 +13,14 @@ import {
   withDefault,
 } from '../http/schema.ts';
 import { viewKey } from './model.ts';
-import { forbidden, type IdentityCall, invalid, may, unknown } from './policy.ts';
+import {
+  forbidden,
+  type IdentityCall,
+  invalid,
+  may,
+  TEMPORARY_PASSWORD,
+  unknown,
+} from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { findKeyById, insertKey, type KeyInput, revokeKey } from './store/keys.ts';
@@ -52,6 +59,7 @@ export async function create(
 ) {
   const userId = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
   if (!may(caller, 'create a key', userId)) return forbidden(caller);
+  if (caller.session?.hasTemporaryPassword) return TEMPORARY_PASSWORD;
   const input = { userId, expiresAt: body.expires_at ?? null, name: body.name };
   const key = await createKey(database, actorOf(caller, request), input);
   return key instanceof Failure ? key : { data: key };

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { sha256 } from '../crypto/token.ts';
 import { needsRehash } from './passwords.ts';
 import type { Call, RequestInfo } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
@@ -10,7 +11,7 @@ import { type IdentityCall, invalid, may } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
-import { actorOf } from './store/audit.ts';
+import { actorOf, auditPendingLogin } from './store/audit.ts';
 import { logOutSession } from './store/session-ends.ts';
 import { findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
 import { replaceHash, replacePassword } from './store/users.ts';
@@ -41,7 +42,11 @@ export async function login(
   if (account instanceof Failure) return account;
   const isProven = needsFactor(service, account);
   if (isProven) {
-    if (otp === undefined || !service.checkCode) return new Failure('second_factor_needed');
+    if (otp === undefined || !service.checkCode) {
+      const actor = actorBy(account, request);
+      await auditPendingLogin(service.database, actor, account.id, 'second factor needed');
+      return new Failure('second_factor_needed');
+    }
     const methods = await service.checkCode(service, request, account, otp);
     if (methods instanceof Failure) return methods;
   }
@@ -81,6 +86,13 @@ export async function startSession(
   return startSession(service, request, current, password, isProven, false);
 }
 
+/** Who has proved to be the user of this account. */
+export const actorBy = (
+  { id }: Account,
+  request: RequestInfo,
+  via: 'password' | 'passkey' = 'password',
+) => ({ ...actorOf(null, request), via, userId: id });
+
 /** @returns null if the account has changed since it was checked */
 export async function insertLogin(
   service: IdentityService,
@@ -90,24 +102,28 @@ export async function insertLogin(
   isProven: boolean,
 ) {
   const session = createSession(service, request, isProven);
-  const actor = { ...actorOf(null, request), via, userId: account.id };
+  const actor = actorBy(account, request, via);
   const [{ key }] = await limitsOf(service, request, account.username);
   const isInserted = await insertSession(service.database, actor, session, account, key);
   return isInserted ? session : null;
 }
 
-const createSession = (
+function createSession(
   service: IdentityService,
-  { address, headers }: RequestInfo,
+  { address, headers, network }: RequestInfo,
   isProven: boolean,
-): NewSession => ({
-  id: randomUUID(),
-  token: createSessionToken(),
-  seconds: service.sessionSeconds,
-  isProven,
-  ip: address,
-  userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
-});
+): NewSession {
+  const token = createSessionToken();
+  service.acceptCredential(network, sha256(token).toString('hex'));
+  return {
+    id: randomUUID(),
+    token,
+    seconds: service.sessionSeconds,
+    isProven,
+    ip: address,
+    userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
+  };
+}
 
 /**
  * Replaces a hash that has another cost than the setting. Only a login has the password for this.
@@ -136,6 +152,8 @@ const WRONG_CURRENT = new Failure('invalid_credentials', {
   message: 'The current password is wrong or has expired.',
 });
 
+export const SAME_PASSWORD = 'must differ from the temporary password';
+
 type PasswordChange = { current_password: string; new_password: string };
 
 /**
@@ -161,6 +179,9 @@ export async function changePassword(
     }
     // Another user may have this name by now.
     if (account.id !== user.id) return WRONG_CURRENT;
+    if (account.password_expires_at !== null && body.new_password === current_password) {
+      return invalid('/new_password', SAME_PASSWORD);
+    }
     const hash = await hashOf(body.new_password, service);
     const session = createSession(service, request, true);
     const actor = actorOf(caller, request);

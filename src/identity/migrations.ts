@@ -86,6 +86,7 @@ const INITIAL: Migration = {
     // table.
     `create table identity.pending_sign_ins (
       token_digest bytea primary key, user_id uuid not null, password_digest bytea not null,
+      methods text, -- that have proved the second factor
       attempts int4 not null default 0, expires_at timestamptz not null
     )`,
     'create index pending_sign_ins_expiry on identity.pending_sign_ins (expires_at)',

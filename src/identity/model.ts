@@ -110,9 +110,8 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
 export type Session = RowOf<Infer<typeof sessionSchema>> & Times;
 /** What a check of a session's token reads. `ended`: revoked, logged out or expired. */
-export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> & {
-  readonly ended: boolean;
-};
+export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> &
+  Readonly<{ ended: boolean; hasTemporaryPassword: boolean }>;
 /**
  * `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may
  * not log in.

@@ -70,6 +70,12 @@ export const forbidden = ({ key }: Caller) =>
     key ? { message: 'This API key may not do this. Log in with a user who may.' } : {},
   );
 
+/** Whoever set or generated the password may know it, too (ASVS 6.4.1). */
+export const TEMPORARY_PASSWORD = new Failure('forbidden', {
+  message:
+    'The password is temporary. Change it first, on the sign-in page or with POST /api/auth/password.',
+});
+
 export const unknown = (what: 'user' | 'key' | 'session') =>
   new Failure('not_found', { message: `There is no ${what} with this id.` });
 

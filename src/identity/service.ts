@@ -48,7 +48,7 @@ export function createIdentity(
     ...options,
     ...context,
     database,
-    checkCredential: createCredentialCheck(),
+    ...createCredentialCheck(),
     /** Limits the throttled logins whose answer is delayed. */
     delayedAnswers: createLimiter(MAX_DELAYED, 0, 'a throttled login'),
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),

@@ -212,11 +212,18 @@ export async function remove(
   return { data: { message, status: 'DELETED' as const } };
 }
 
+/** Whoever has only the session must not get the password (ASVS 6.2.3). */
+const OWN_PASSWORD = new Failure('forbidden', {
+  message:
+    'This is your own password. Change it on the account page or with POST /api/auth/password, which need the current one.',
+});
+
 export async function setPasswordOf(
   { caller, path, body, request }: IdentityCall<OfUser, unknown, { password: string }>,
   service: IdentityService,
 ) {
   if (!may(caller, 'set the password of a user')) return forbidden(caller);
+  if (path.user_id === caller.user?.id) return OWN_PASSWORD;
   const actor = actorOf(caller, request);
   const outcome = await setPassword(service.database, actor, path.user_id, body.password, service);
   if (outcome instanceof Failure) return outcome;

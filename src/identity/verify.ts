@@ -1,10 +1,11 @@
-import { type Caller, type IdentityCall, forbidden } from './policy.ts';
+import { type Caller, type IdentityCall, forbidden, TEMPORARY_PASSWORD } from './policy.ts';
 
 /** Forward authentication for a proxy. */
 export async function forwardAuth({
   caller,
   query,
 }: IdentityCall<unknown, { require: 'super_admin' | undefined }>) {
+  if (caller.session?.hasTemporaryPassword) return TEMPORARY_PASSWORD;
   const isAdmin = caller.user?.super_admin === true;
   if (query.require === 'super_admin' && !isAdmin) return forbidden(caller);
   return { data: null, headers: callerHeaders(caller) };

@@ -50,7 +50,7 @@ export function createSecrets(
       'Requests, by current or previous token.',
       ['token'],
     ),
-    checkCredential: createCredentialCheck(),
+    ...createCredentialCheck(),
     readiness: createReadiness(database, SCHEMA, log),
   };
 }

@@ -49,7 +49,7 @@ const createPlain = ({ token, appName }: WebhookSettings, context: ServiceContex
   appName,
   /** Null: no token is required. */
   tokenDigest: token === null ? null : sha256(token),
-  checkCredential: createCredentialCheck(),
+  ...createCredentialCheck(),
   readiness: async () => null,
 });
 

@@ -32,7 +32,7 @@ export function createWebhook(
     maxSignedBytes,
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
-    checkCredential: createCredentialCheck(),
+    ...createCredentialCheck(),
     /** By network and digest. Null: looked up again at the next request. */
     senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
     /**

@@ -4,9 +4,16 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { stopClock } from '../support/clock.ts';
 import { createDatabase } from '../support/database.ts';
-import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import {
+  ADMIN_PASSWORD,
+  ask,
+  AUTH_TOKEN,
+  logIn,
+  startGatehouse,
+  WEBHOOK_TOKEN,
+} from '../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
-import { PORTAL } from '../support/portal.ts';
+import { cookieFrom, PORTAL, visitorOf } from '../support/portal.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 import { exchange } from '../support/socket.ts';
 import { until } from '../support/until.ts';
@@ -69,6 +76,12 @@ test('identity: a request line has the ids of user and session, or of user and k
   );
 });
 
+/** @returns the cookie of the sign-in pages */
+async function signInAt(identity: string, fields: Record<string, string>): Promise<string> {
+  const page = await visitorOf(identity)('/login', { fields: { ...fields, return_to: '' } });
+  return cookieFrom(page, '__Host-gatehouse');
+}
+
 test("identity: the request line has the ids of a caller who may not see an administrators' page", async (t) => {
   const pages = await startGatehouse(t, ['identity'], database.url, PORTAL);
   const user = {
@@ -77,7 +90,8 @@ test("identity: the request line has the ids of a caller who may not see an admi
     password: PASSWORD,
   };
   await ask('POST', `${url.identity}/api/user/`, { bearer: await logIn(url.identity), body: user });
-  const cookie = `__Host-gatehouse=${await logIn(url.identity, user.username, PASSWORD)}`;
+  const { username, password } = user;
+  const cookie = await signInAt(pages.url.identity, { username, password });
   const [session] =
     await sql`select s.user_id, s.id as session_id from identity.users u join identity.sessions s on s.user_id = u.id where u.username = ${user.username}`;
   for (const path of ['/account/users', `/account/users/${randomUUID()}`, '/account/audit']) {
@@ -100,13 +114,16 @@ test('identity: verify with the pages logs callers, counts refused credentials a
   const session = await logIn(url.identity);
   const [known] =
     await sql`select user_id, id as session_id from identity.sessions order by created_at desc limit 1`;
-  for (const options of [
-    { bearer: session },
-    { headers: { cookie: `__Host-gatehouse=${session}` } },
-  ]) {
+  for (const options of [{ bearer: session }]) {
     const [line, ...others] = await linesOf('GET', verify, options, pages.log);
     assert.deepEqual([line?.status, idsOf(line), others.length], [200, { ...known }, 0]);
   }
+  const cookie = await signInAt(pages.url.identity, {
+    username: 'admin',
+    password: ADMIN_PASSWORD,
+  });
+  const [line] = await linesOf('GET', verify, { headers: { cookie } }, pages.log);
+  assert.deepEqual([line?.status, idsOf(line).user_id], [200, known?.user_id]);
   const wrong = `__Host-gatehouse=session:${randomUUID()}`;
   for (const [target, options, status] of [
     [verify, { bearer: `session:${SESSION}` }, 401],

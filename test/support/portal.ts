@@ -56,7 +56,9 @@ export const visitorOf =
       ...headers,
     };
     const asked = request(identity + path, { method: fields ? 'POST' : 'GET', headers: sent });
-    asked.end(typeof fields === 'string' ? fields : String(new URLSearchParams(fields)));
+    const text = typeof fields === 'string' ? fields : String(new URLSearchParams(fields));
+    // With a string, Node would send the headers in its encoding.
+    asked.end(Buffer.from(text));
     const [response]: IncomingMessage[] = await once(asked, 'response');
     assert.ok(response);
     const chunks: Buffer[] = [];

@@ -14,7 +14,7 @@ import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
-import { createCookies, createTokens, setCookies } from './browser.ts';
+import { createCookies, createTokens, issueCookies } from './browser.ts';
 import { type PageInput, type PortalCall, recentUserForm, userForm } from './guards.ts';
 import {
   continuePage,
@@ -82,7 +82,9 @@ export const changeOwnPassword = form(
     const changed = await changePassword(call, service);
     if (changed instanceof Failure) return changed;
     // This is not a new sign-in, because the second factor was not requested.
-    const cookies = await createCookies(service, changed.data.session, session.methods, session.at);
+    const token = changed.data.session;
+    const { methods, at } = session;
+    const cookies = await createCookies(service, call.request, token, methods, at);
     return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
   },
   showAccount,
@@ -102,7 +104,7 @@ export const endSessions = form(
     }
     const tokens = createTokens();
     await endOtherSessions(service.database, actorOf(caller, request), caller.session, tokens);
-    const cookies = setCookies(tokens, service.portal);
+    const cookies = issueCookies(service, request, tokens);
     return continuePage('All other sessions have ended', address, cookies);
   },
 );

@@ -1,9 +1,9 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { randomToken } from '../../crypto/token.ts';
+import { randomToken, sha256 } from '../../crypto/token.ts';
 import { insertSignIn, type Tokens } from '../store/signin/sign-ins.ts';
+import type { RequestInfo } from '../../http/route.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
-import { createSessionToken } from '../token.ts';
 
 /**
  * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared
@@ -56,7 +56,12 @@ export const hostCookie = (name: string, value: string, domain = ''): string =>
 /** Ends the wait for a second factor in the browser. */
 export const NO_PENDING = hostCookie(PENDING_COOKIE, '');
 
-export const createTokens = (): Tokens => ({ host: createSessionToken(), domain: randomToken() });
+/** Neither is a session token of the API: it would get past a repeated sign-in (ASVS 7.5.1). */
+export const createTokens = (): Tokens => ({ host: randomToken(), domain: randomToken() });
+
+/** @returns the digest under which a token is stored, in hexadecimal, or null for another form */
+export const tokenDigest = (token: string): string | null =>
+  /^[A-Za-z0-9_-]{43}$/.test(token) ? sha256(token).toString('hex') : null;
 
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
 export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal): string[] {
@@ -67,14 +72,30 @@ export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal): 
   return cookies;
 }
 
-/** @param at the time of the proof; if omitted, when the session began */
+/** The network that just got the tokens may use them, whatever it has guessed. */
+export function issueCookies(
+  { portal, acceptCredential }: PortalService,
+  { network }: RequestInfo,
+  tokens: Tokens,
+): string[] {
+  for (const token of [tokens.host, tokens.domain]) {
+    acceptCredential(network, sha256(token).toString('hex'));
+  }
+  return setCookies(tokens, portal);
+}
+
+/**
+ * @param token of the session, which the new cookies replace
+ * @param at the time of the proof; if omitted, when the session began
+ */
 export async function createCookies(
-  { database, portal }: PortalService,
+  service: PortalService,
+  request: RequestInfo,
   token: string,
   methods: string,
   at?: Date,
 ) {
-  const tokens = { host: token, domain: randomToken() };
-  await database.write((sql) => insertSignIn(sql, tokens, methods, at ?? null));
-  return setCookies(tokens, portal);
+  const tokens = createTokens();
+  await service.database.write((sql) => insertSignIn(sql, tokens, methods, at ?? null, token));
+  return issueCookies(service, request, tokens);
 }

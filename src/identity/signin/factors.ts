@@ -18,7 +18,7 @@ import type { Tokens } from '../store/signin/sign-ins.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
-import { createTokens, returnAddress, setCookies } from './browser.ts';
+import { createTokens, issueCookies, returnAddress } from './browser.ts';
 import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
 import {
   code,
@@ -138,10 +138,12 @@ export async function confirmTotp(
   return { codes: await renewCodes(service, actor, userId), changedAt };
 }
 
+/** @returns none if the account has no second factor */
 async function renewCodes(service: PortalService, actor: Actor, userId: string): Promise<string[]> {
   const codes = createRecoveryCodes();
   const digests = codes.flatMap((code) => recoveryDigest(code) ?? []);
-  await store.replaceRecoveryCodes(service.database, actor, userId, digests);
+  const isReplaced = await store.replaceRecoveryCodes(service.database, actor, userId, digests);
+  if (!isReplaced) return [];
   service.reportFactor('recovery', 'added', userId);
   return codes;
 }
@@ -154,13 +156,19 @@ export const finishTotp = form(
     const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
     if (added instanceof Failure) return added;
     const next = returnAddress(body.return_to, service.portal) ?? PATH;
-    return codesPage(added.codes, next, setCookies(tokens, service.portal));
+    return codesPage(added.codes, next, issueCookies(service, request, tokens));
   },
   showTotp,
 );
 
-export const newCodes = async ({ caller, request }: PortalCall, service: PortalService) =>
-  codesPage(await renewCodes(service, actorOf(caller, request), caller.user.id), PATH, []);
+export async function newCodes({ caller, request }: PortalCall, service: PortalService) {
+  const codes = await renewCodes(service, actorOf(caller, request), caller.user.id);
+  return codes.length === 0 ? NO_FACTOR : codesPage(codes, PATH, []);
+}
+
+const NO_FACTOR = new Failure('conflict', {
+  message: 'You have no second factor. Add one first; you get recovery codes with it.',
+});
 
 /** Options for `navigator.credentials.create`. */
 export async function passkeyOptions(
@@ -186,7 +194,7 @@ export const addPasskey = form(
       return new Failure('invalid_passkey');
     }
     service.reportFactor('passkey', 'added', userId);
-    const cookies = setCookies(tokens, portal);
+    const cookies = issueCookies(service, request, tokens);
     const hasCodes = (await store.countRecoveryCodes(database, userId)) > 0;
     if (hasCodes) return showFactors(call, service, '', cookies);
     const codes = await renewCodes(service, actor, userId);

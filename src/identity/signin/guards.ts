@@ -1,10 +1,10 @@
-import { sha256 } from '../../crypto/token.ts';
 import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import {
   bearerOrCookie,
   checkSession,
   cookieOf,
+  cookiesOf,
   createGuard,
   hasBearer,
   idsOf,
@@ -14,8 +14,7 @@ import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
-import { parseSessionToken } from '../token.ts';
-import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal } from './browser.ts';
+import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal, tokenDigest } from './browser.ts';
 import {
   findByDomainToken,
   findByHostToken,
@@ -59,13 +58,15 @@ type GuardOptions = Readonly<{ changes: boolean; recent: boolean }>;
 /** For users who signed in here; others must sign in. */
 const signedInGuard = ({ changes, recent }: GuardOptions): Guard<PortalService, SignedInUser> => ({
   security: ['portal_cookie'],
-  errors: ['signin_needed', 'forbidden', 'service_failed'],
+  errors: ['signin_needed', 'forbidden', 'too_many_requests', 'service_failed'],
   idsOf,
   async check(request, service) {
     const { portal } = service;
     if (changes && !isFromPortal(request.headers, portal)) return notFromPortal(portal);
     const user = await signedInUserOf(request, service);
     if (user instanceof Failure) {
+      // The sign-in page would send the browser back here.
+      if (user.code === 'too_many_requests') return user;
       return new Failure('signin_needed', { ...user.details, headers: { Location: '/login' } });
     }
     return recent && !isRecent(user.session) ? signInAgain(request, service) : user;
@@ -112,7 +113,7 @@ export const portalVisitor: Guard<PortalService, Visitor> = {
     const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
     const hasOther = hasBearer(headers) || headers['x-api-key'] !== undefined;
     // A cookie that is sent twice may come from another host: no other cookie replaces it.
-    const hasPortalCookie = !hasOther && headers.cookie?.includes(`${name}=`);
+    const hasPortalCookie = !hasOther && cookiesOf(headers, name).length > 0;
     const caller = hasPortalCookie
       ? await callerByCookie(name, request, service)
       : await withoutPortal.check(request, service);
@@ -132,9 +133,7 @@ async function callerByCookie(
 ) {
   const token = cookieOf(headers, cookie);
   if (token === null) return new Failure('unauthorized');
-  const isHost = cookie === HOST_COOKIE;
-  const digest = isHost ? parseSessionToken(token) : sha256(token).toString('hex');
-  const find = isHost ? findByHostToken : findByDomainToken;
-  const caller = await checkSession(digest, network, service, find);
+  const find = cookie === HOST_COOKIE ? findByHostToken : findByDomainToken;
+  const caller = await checkSession(tokenDigest(token), network, service, find);
   return caller instanceof Failure ? caller : { ...caller, token };
 }

@@ -26,7 +26,9 @@ import * as account from './account.ts';
 import * as factors from './factors.ts';
 import { portalForm, portalVisitor, recentlySignedIn, recentUserForm, signedIn } from './guards.ts';
 import { FAILURES, failurePage, type Form, type PageHandler, return_to } from './pages.ts';
+import { signOut } from './browser-session.ts';
 import * as portal from './portal.ts';
+import * as steps from './steps.ts';
 import { verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
@@ -67,18 +69,18 @@ type PortalRoute = Route<PortalService>;
 const ROWS: readonly PortalRoute[] = [
   page('/login', 'the form', anonymous, portal.loginQuery, portal.showLogin),
   post('/login', 'sign in', portal.signIn),
-  post('/login/code', 'a code of the second factor', portal.enterCode),
-  post('/login/password', 'choose a password at the first sign-in', portal.choosePassword),
-  post('/login/enrol', 'set up the second factor that is required', portal.enrol),
-  post('/login/passkey', 'sign in with a passkey', portal.signInWithPasskey),
+  post('/login/code', 'a code of the second factor', steps.enterCode),
+  post('/login/password', 'choose a password at the first sign-in', steps.choosePassword),
+  post('/login/enrol', 'set up the second factor that is required', steps.enrol),
+  post('/login/passkey', 'sign in with a passkey', steps.signInWithPasskey),
   route({
     ...shared,
     pattern: '/login/passkey',
     summary: 'Sign-in pages: options for a passkey',
     guard: anonymous,
-    handle: portal.passkeyOptions,
+    handle: steps.passkeyOptions,
   }),
-  route({ ...pageRow('POST', '/logout', 'sign out'), guard: portalForm, handle: portal.signOut }),
+  route({ ...pageRow('POST', '/logout', 'sign out'), guard: portalForm, handle: signOut }),
 
   page('/account', 'your account', signedIn, {}, account.showAccount),
   post('/account/password', 'change your password', account.changeOwnPassword),

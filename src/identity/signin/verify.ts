@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Call } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { decimal, type Infer, oneOf, optional, queryParameters } from '../../http/schema.ts';
-import { forbidden } from '../policy.ts';
+import { forbidden, TEMPORARY_PASSWORD } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { callerHeaders } from '../verify.ts';
@@ -34,6 +34,8 @@ export async function verifyOrSignIn(call: VerifyCall, { portal }: PortalService
   const { caller } = visitor;
   const { session: proof, user } = caller;
   const { require, max_age: maxAge } = call.query;
+  // A passkey opens the account also while its password is temporary.
+  if (proof?.hasTemporaryPassword && proof.methods === 'password') return TEMPORARY_PASSWORD;
   // The holder of an API key cannot sign in again.
   if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
   if (proof && proof.age > (maxAge ?? Infinity)) return signInFirst(call, portal, 'signin_too_old');

@@ -11,6 +11,7 @@ import { countRows, idsOfPage, type Page } from './rows.ts';
 export const EVENTS = [
   'login.succeeded',
   'login.failed',
+  'login.pending',
   'login.throttled',
   'session.logged_out',
   'session.revoked',
@@ -204,6 +205,24 @@ export function auditFailedLogin(
     return state;
   });
 }
+
+/**
+ * A right password without a session yet. If the sign-in ends here, nothing else shows that the
+ * password may be stolen (ASVS 6.3.5).
+ */
+export const auditPendingLogin = (
+  database: Database,
+  actor: Actor,
+  userId: string,
+  detail: string,
+) =>
+  database.write((sql) =>
+    insertAudit(
+      sql,
+      { event: 'login.pending', actor, detail },
+      { userId, targetId: userId, count: 1 },
+    ),
+  );
 
 /** Newest first. @param userId the user it is about, or who did it */
 export function listAudit(

@@ -1,6 +1,9 @@
 import type { Fragment, Sql } from '../../db/pool.ts';
 import { type User, userMembers } from '../model.ts';
 
+export const firstRow = async <Row>(rows: Promise<readonly Row[]>) => (await rows)[0] ?? null;
+export const hasChanged = async (result: Promise<{ count: number }>) => (await result).count > 0;
+
 /** Pages are counted from 1. */
 export type Page = Readonly<{ page: number; limit: number }>;
 /** `total`: the rows of the whole list. */

@@ -116,16 +116,23 @@ const sessionOf = (row: SessionRow): Session => Object.assign(row, { user: userO
  */
 export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
   s.id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
-  s.revoked or s.logged_out or s.expires_at <= now()
-    or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false)
-    or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds}))
-    as ended,
+  case
+    when s.revoked or s.logged_out or s.expires_at <= now()
+      or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false)
+      or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds}))
+    then 'ended'
+    when u.password_generated then 'temporary password'
+    else 'open'
+  end as state,
   ${joinedUser(sql)}`;
 
-export type CallerRow = Omit<CallerSession, 'user'> & JoinedUser;
+export type CallerRow = Pick<CallerSession, 'id' | 'last_seen_is_old'> &
+  Readonly<{ state: 'ended' | 'temporary password' | 'open' }> &
+  JoinedUser;
 export const callerOf = (row: CallerRow): CallerSession => ({
   id: row.id,
-  ended: row.ended,
+  ended: row.state === 'ended',
+  hasTemporaryPassword: row.state === 'temporary password',
   last_seen_is_old: row.last_seen_is_old,
   user: userOf(row),
 });

@@ -242,7 +242,13 @@ test('a password change does not reach another user who has taken over the usern
     where id = ${caller.id}`;
   await sql`update identity.users set username = 'first-name', username_key = 'first-name'
     where id = ${other}`;
-  const session = { id: '', ended: false, last_seen_is_old: false, user: caller };
+  const session = {
+    id: '',
+    ended: false,
+    hasTemporaryPassword: false,
+    last_seen_is_old: false,
+    user: caller,
+  };
   const body = { current_password: PASSWORD, new_password: 'another passphrase' };
   const before = await hashOf('first-name');
   const outcome = await changePassword(

@@ -25,6 +25,7 @@ const userWith = (flags: Partial<User>): User => ({
 const sessionOf = (user: User): CallerSession => ({
   id: '0190c0de-0000-4000-8000-000000000003',
   ended: false,
+  hasTemporaryPassword: false,
   last_seen_is_old: false,
   user,
 });

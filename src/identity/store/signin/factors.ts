@@ -2,8 +2,8 @@ import type { SealedSecret } from '../../../crypto/service-secret.ts';
 import { sha256 } from '../../../crypto/token.ts';
 import { arrayLiteral } from '../../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../../db/pool.ts';
-import type { Account } from '../../model.ts';
 import { type Actor, audited, changing, insertAudit } from '../audit.ts';
+import { firstRow, hasChanged } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';
 import type { Registered } from '../../factors/webauthn.ts';
 import { insertSignIn, type Tokens } from './sign-ins.ts';
@@ -18,9 +18,6 @@ export type Passkey = Readonly<{
   created_at: Date;
   last_used_at: Date | null;
 }>;
-
-const firstRow = async <Row>(rows: Promise<readonly Row[]>) => (await rows)[0] ?? null;
-const hasChanged = async (result: Promise<{ count: number }>) => (await result).count > 0;
 
 /** Seconds since 1970, by the clock that all replicas share. */
 export async function readClock(database: Database): Promise<number> {
@@ -173,6 +170,9 @@ export const addPasskey = (
     on conflict do nothing returning user_id as id, user_id`,
   );
 
+const hasFactorSql = (sql: Sql, userId: string) =>
+  sql`(select second_factor from identity.users where id = ${userId})`;
+
 function addFactor(
   to: Addition,
   factor: 'totp' | 'passkey',
@@ -182,6 +182,10 @@ function addFactor(
   return changing(database, actor, userId, async (sql) => {
     const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, insert(sql));
     if (rows.length === 0) return null;
+    // The first factor protects from whoever knew the password before, and could have kept codes.
+    await sql`
+      delete from identity.recovery_codes
+      where user_id = ${userId} and not ${hasFactorSql(sql, userId)}`;
     if (tokens) {
       await sql`
         update identity.sessions set token_digest = ${sha256(tokens.host)}, updated_at = now()
@@ -237,61 +241,21 @@ export const countRecoveryCodes = async (database: Database, userId: string): Pr
   (await database.read((sql) => sql`select from identity.recovery_codes where user_id = ${userId}`))
     .count;
 
-export const replaceRecoveryCodes = (
+/** @returns whether the codes were replaced: there are none without a second factor */
+export const replaceRecoveryCodes = async (
   database: Database,
   actor: Actor,
   userId: string,
   digests: readonly Buffer[],
 ) =>
-  changing(database, actor, userId, async (sql) => {
+  (await changing(database, actor, userId, async (sql) => {
+    const [user] = await sql`select ${hasFactorSql(sql, userId)} as has_factor`;
+    if (user?.has_factor !== true) return false;
     await sql`delete from identity.recovery_codes where user_id = ${userId}`;
     await sql`
       insert into identity.recovery_codes (digest, user_id)
       select unnest(${arrayLiteral(digests)}::text::bytea[]), ${userId}`;
     const subject = { userId, targetId: userId, count: digests.length };
     await insertAudit(sql, { event: 'factor.added', actor, detail: 'recovery codes' }, subject);
-  });
-
-// --- A sign-in whose password was right
-
-/** A change of the password ends it. */
-export const insertPending = (database: Database, token: string, user: Account) =>
-  database.write(
-    (sql) => sql`
-    insert into identity.pending_sign_ins (token_digest, user_id, password_digest, expires_at)
-    values (${sha256(token)}, ${user.id}, ${sha256(user.password_hash ?? '')},
-      now() + interval '10 minutes')`,
-  );
-
-const isOpenSql = (sql: Sql, token: string): Fragment =>
-  sql`token_digest = ${sha256(token)} and attempts < 5 and expires_at > now()`;
-
-/**
- * Counts an attempt before it is checked.
- * @returns null without such a sign-in or an attempt left
- */
-export const countPendingAttempt = (database: Database, token: string) =>
-  firstRow(
-    database.write(
-      (sql) => sql<Array<{ user_id: string; password_digest: Buffer }>>`
-      update identity.pending_sign_ins set attempts = attempts + 1 where ${isOpenSql(sql, token)}
-      returning user_id, password_digest`,
-    ),
-  );
-
-/** Writes nothing, because nothing limits such requests. @returns as above */
-export const findPending = (database: Database, token: string) =>
-  firstRow(
-    database.read(
-      (sql) => sql<Array<{ user_id: string }>>`
-      select user_id from identity.pending_sign_ins where ${isOpenSql(sql, token)}`,
-    ),
-  );
-
-/** @returns false if a concurrent request has ended the sign-in */
-export const removePending = (database: Database, token: string) =>
-  hasChanged(
-    database.write(
-      (sql) => sql`delete from identity.pending_sign_ins where token_digest = ${sha256(token)}`,
-    ),
-  );
+    return true;
+  })) === true;

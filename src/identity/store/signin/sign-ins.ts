@@ -20,18 +20,23 @@ export type ProvenSession = CallerSession & Proof;
 export type Tokens = Readonly<{ host: string; domain: string }>;
 
 /**
- * Records how the session of these tokens was proved.
+ * Records how a session was proved, and gives it these tokens.
  * @param at null: when the session began
+ * @param current the present token of the session
  */
 export const insertSignIn = (
   sql: Sql,
   { host, domain }: Tokens,
   methods: string,
   at: Date | null,
+  current = host,
 ) => sql`
+  with session as (
+    update identity.sessions set token_digest = ${sha256(host)}
+    where token_digest = ${sha256(current)} returning id, created_at)
   insert into identity.sign_ins as p (session_id, domain_digest, methods, authenticated_at)
   select id, ${sha256(domain)}, ${methods}, coalesce(${at}, created_at)
-  from identity.sessions where token_digest = ${sha256(host)}
+  from session
   on conflict (session_id) do update set domain_digest = excluded.domain_digest,
     -- The user has just used a new factor. A passkey alone was sufficient proof.
     methods = case p.methods when 'password' then excluded.methods else p.methods end`;

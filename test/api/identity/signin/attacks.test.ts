@@ -10,7 +10,7 @@ import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
@@ -131,17 +131,6 @@ const WAYS = [
       methods: 'password, passkey',
     };
   },
-  // A session that the API began has no row that says how.
-  async (username: string) => {
-    const before = `__Host-gatehouse=${await logIn(portal.identity, username, PASSWORD)}`;
-    const page = await register(before);
-    return {
-      before,
-      host: cookieFrom(page, '__Host-gatehouse'),
-      domain: cookieFrom(page, '__Secure-gatehouse'),
-      methods: 'password, passkey',
-    };
-  },
 ];
 
 test('a session that adds a factor gets new tokens, says so, and stays the same session', async () => {
@@ -205,27 +194,44 @@ test('a change of the password keeps how and when the session was proved', async
   assert.equal(await factorPage(next), 303);
 });
 
-test('a pending sign-in takes its own step only: a generated password is changed first', async () => {
+test('a pending sign-in takes its own step only: the factor first, then a generated password', async () => {
   const bare = await add();
   const strong = await add();
   const { secret } = await enrol(strong.username);
-  for (const { username, id } of [bare, strong]) {
-    await sql`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
-    const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
-    assert.match(page.text, /name="new_password"/);
-    const pending = cookieFrom(page, PENDING);
-    await forgetSteps(id);
-    assert.match(
-      (await enter(pending, totpCode(secret, await stepNow()))).text,
-      /This sign-in has ended/,
-    );
-    const enrolled = await visit('/login/enrol', {
-      fields: { code: '000000', return_to: '' },
-      cookie: pending,
+  const code = async () => totpCode(secret, await stepNow());
+  const choose = (cookie: string) =>
+    visit('/login/password', {
+      fields: { new_password: 'a-password-of-my-own', return_to: '' },
+      cookie,
     });
-    assert.match(enrolled.text, /This sign-in has ended/);
-    assert.doesNotMatch(enrolled.text, /<code>/);
+  const enrolled = (cookie: string) =>
+    visit('/login/enrol', { fields: { code: '000000', return_to: '' }, cookie });
+  const begin = async ({ username, id }: typeof bare, field: RegExp) => {
+    await sql`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
+    await forgetSteps(id);
+    const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
+    assert.match(page.text, field);
+    return cookieFrom(page, PENDING);
+  };
+  const newPassword = /name="new_password"/;
+  for (const attempt of [async (cookie: string) => enter(cookie, await code()), enrolled]) {
+    assert.match((await attempt(await begin(bare, newPassword))).text, /This sign-in has ended/);
   }
+  for (const attempt of [choose, enrolled]) {
+    const page = await attempt(await begin(strong, /name="code"/));
+    assert.match(page.text, /This sign-in has ended/);
+    assert.doesNotMatch(page.text, /<code>/);
+  }
+  const proven = await enter(await begin(strong, /name="code"/), await code());
+  assert.match(proven.text, newPassword);
+  assert.equal(cookieFrom(proven, '__Host-gatehouse'), '', 'no session yet');
+  const done = await choose(cookieFrom(proven, PENDING));
+  const domain = cookieFrom(done, '__Secure-gatehouse');
+  const verified = await visit('/api/auth/verify', { cookie: domain });
+  assert.deepEqual(
+    [verified.status, verified.headers.get('x-auth-methods')],
+    [200, 'password, totp'],
+  );
 });
 
 test('a password that an administrator sets meanwhile is not replaced', async () => {

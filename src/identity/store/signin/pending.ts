@@ -1,0 +1,53 @@
+import { sha256 } from '../../../crypto/token.ts';
+import type { Database, Fragment, Sql } from '../../../db/pool.ts';
+import { firstRow, hasChanged } from '../rows.ts';
+import type { Account } from '../../model.ts';
+
+/**
+ * A sign-in whose password was right. `token`: of the cookie that only this browser has; `methods`:
+ * with which the user has also proved the second factor, or null. A change of the
+ * password ends it.
+ */
+export type PendingSignIn = Readonly<{ user: Account; token: string; methods: string | null }>;
+
+export const insertPending = (database: Database, { user, token, methods }: PendingSignIn) =>
+  database.write(
+    (sql) => sql`
+    insert into identity.pending_sign_ins
+      (token_digest, user_id, password_digest, methods, expires_at)
+    values (${sha256(token)}, ${user.id}, ${sha256(user.password_hash ?? '')}, ${methods},
+      now() + interval '10 minutes')`,
+  );
+
+const isOpenSql = (sql: Sql, token: string): Fragment =>
+  sql`token_digest = ${sha256(token)} and attempts < 5 and expires_at > now()`;
+
+/**
+ * Counts an attempt before it is checked.
+ * @returns null without such a sign-in or an attempt left
+ */
+export const countPendingAttempt = (database: Database, token: string) =>
+  firstRow(
+    database.write(
+      (sql) => sql<Array<{ user_id: string; password_digest: Buffer; methods: string | null }>>`
+      update identity.pending_sign_ins set attempts = attempts + 1 where ${isOpenSql(sql, token)}
+      returning user_id, password_digest, methods`,
+    ),
+  );
+
+/** Writes nothing, because nothing limits such requests. @returns as above */
+export const findPending = (database: Database, token: string) =>
+  firstRow(
+    database.read(
+      (sql) => sql<Array<{ user_id: string }>>`
+      select user_id from identity.pending_sign_ins where ${isOpenSql(sql, token)}`,
+    ),
+  );
+
+/** @returns false if a concurrent request has ended the sign-in */
+export const removePending = (database: Database, token: string) =>
+  hasChanged(
+    database.write(
+      (sql) => sql`delete from identity.pending_sign_ins where token_digest = ${sha256(token)}`,
+    ),
+  );

@@ -1,0 +1,131 @@
+/** Cookies that a neighbor plants, and a network that has guessed too often. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createPasskey } from '../../../support/authenticator.ts';
+import { factorsOf, PENDING } from '../../../support/factors.ts';
+import { ask, logIn } from '../../../support/gatehouse.ts';
+import { cookieFrom, startPortal } from '../../../support/portal.ts';
+import { PASSWORD } from '../../../support/users.ts';
+
+const portal = await startPortal({ after });
+const { identity, sql, call, add, visit, signIn } = portal;
+const { enrol, start, enter, options, register, answer, send, newBrowser } = factorsOf(portal);
+
+/** Bytes that `trim` of JavaScript removes. In a header, each is one character. */
+const TRIMMED = ['\xa0', '\xa0\xa0', ' \xa0', '\xa0 '];
+
+test('a cookie whose name begins with a byte that JavaScript trims is another cookie', async () => {
+  const thief = await signIn((await add()).username);
+  const victim = await signIn((await add()).username);
+  for (const byte of TRIMMED) {
+    const planted = byte + thief.host;
+    assert.equal((await visit('/account', { cookie: planted })).status, 303, 'alone');
+    for (const cookie of [`${planted}; ${victim.host}`, `${victim.host}; ${planted}`]) {
+      const page = await visit('/account', { cookie });
+      assert.ok(page.text.includes(victim.username), 'beside the real one');
+    }
+    const verified = await visit('/api/auth/verify', {
+      cookie: `${byte}${thief.domain}; ${victim.domain}`,
+    });
+    assert.equal(verified.headers.get('x-auth-username'), victim.username);
+    const api = await logIn(identity, victim.username, PASSWORD);
+    const session = await visit('/api/auth/verify', {
+      cookie: `${byte}${thief.domain}; session=${api}`,
+    });
+    assert.equal(session.headers.get('x-auth-username'), victim.username);
+  }
+  const spaces = await visit('/account', { cookie: `a=b;  \t${victim.host} ` });
+  assert.equal(spaces.status, 200);
+});
+
+test('a planted cookie of a pending sign-in does not stop the second step', async () => {
+  const { username } = await add();
+  const { codes } = await enrol(username);
+  const pending = await start(username);
+  const planted = `\xa0${PENDING}=x; ${pending}`;
+  assert.equal((await enter(planted, codes[0] ?? '')).status, 200);
+});
+
+test('a challenge that is bound to a planted cookie is not accepted', async () => {
+  const { username, id } = await add();
+  const passkey = createPasskey();
+  await register((await signIn(username)).host, passkey);
+  const chosen = '__Host-gatehouse-browser=chosen-by-the-attacker';
+  const { challenge } = await options('/login/passkey', chosen);
+  const response = answer(passkey, challenge, id, { counter: 5 });
+  assert.equal((await send(response, `\xa0${chosen}`)).status, 401);
+  const browser = await newBrowser();
+  const own = await options('/login/passkey', browser);
+  const right = answer(passkey, own.challenge, id, { counter: 6 });
+  assert.equal((await send(right, browser)).status, 200);
+});
+
+/** Uses up what the network may guess. */
+async function guess(): Promise<void> {
+  for (let tries = 0; ; tries += 1) {
+    assert.ok(tries < 1_000);
+    const cookie = `__Secure-gatehouse=${'x'.repeat(43)}`;
+    if ((await visit('/api/auth/verify', { cookie })).status === 429) return;
+  }
+}
+
+test('from a network that has guessed too often, a sign-in works, and a sign-out ends it', async () => {
+  const { username } = await add();
+  const earlier = await signIn(username);
+  await guess();
+  const here = await signIn(username, { cookie: earlier.host });
+  assert.equal((await visit('/account', { cookie: here.host })).status, 200);
+  assert.equal((await visit('/api/auth/verify', { cookie: here.domain })).status, 200);
+  const ended = async (cookie: string) => {
+    const [row] = await sql`
+      select bool_and(logged_out or revoked) as ended from identity.sessions s
+        join identity.users u on u.id = s.user_id
+      where u.username = ${username}`;
+    return row?.ended === true && (await visit('/account', { cookie })).status !== 200;
+  };
+  assert.equal((await visit('/account', { cookie: earlier.host })).status, 303, 'replaced');
+  const page = await visit('/logout', { fields: {}, cookie: here.host });
+  assert.match(page.text, /You are signed out/);
+  assert.ok(await ended(here.host));
+  const { json } = await ask('POST', `${identity}/api/auth/login`, {
+    body: { username, password: PASSWORD },
+  });
+  assert.equal((await call(json.data.session, 'GET', '/api/test/')).status, 200);
+});
+
+test('a limited network gets a page that says when to try again, not the sign-in page', async () => {
+  await guess();
+  const page = await visit('/account', { cookie: `__Host-gatehouse=${'y'.repeat(43)}` });
+  assert.equal(page.status, 429);
+  assert.equal(page.headers.get('location'), null);
+  assert.match(page.headers.get('retry-after') ?? '', /^[1-9]/);
+  assert.match(page.text, /Try again in \d+ second/);
+});
+
+test('a sign-out at a database that fails keeps the cookies', async (t) => {
+  const other = await startPortal(t);
+  const { host } = await other.signIn((await other.add()).username);
+  await other.sql`alter table identity.sessions rename to sessions_away`;
+  const page = await other.visit('/logout', { fields: {}, cookie: host });
+  await other.sql`alter table identity.sessions_away rename to sessions`;
+  assert.equal(page.status, 500);
+  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+  assert.deepEqual(page.cookies, []);
+});
+
+test('recovery codes from before the first second factor do not exist, and are not accepted', async () => {
+  const { username, id } = await add();
+  const thief = await signIn(username);
+  const refused = await visit('/account/recovery', { fields: {}, cookie: thief.host });
+  assert.equal(refused.status, 409);
+  assert.match(refused.text, /You have no second factor/);
+  assert.equal((await sql`select from identity.recovery_codes where user_id = ${id}`).length, 0);
+  // As if an earlier version had stored them.
+  await sql`insert into identity.recovery_codes (digest, user_id) values ('\\x00'::bytea, ${id})`;
+  const owner = await register((await signIn(username)).host, createPasskey());
+  assert.match(owner.text, /<pre>/, 'the first factor comes with codes');
+  const [row] = await sql`
+    select count(*)::int as all, count(*) filter (where digest = '\\x00'::bytea)::int as planted
+    from identity.recovery_codes where user_id = ${id}`;
+  assert.deepEqual({ ...row }, { all: 10, planted: 0 });
+});

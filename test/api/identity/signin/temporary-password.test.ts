@@ -1,0 +1,122 @@
+/** A password that was generated or set by an administrator: it may be known to others. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { factorsOf, PENDING } from '../../../support/factors.ts';
+import { ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { cookieFrom, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
+import { startIdentity } from '../../../support/api-users.ts';
+import { PASSWORD } from '../../../support/users.ts';
+
+const portal = await startPortal({ after });
+const { identity, sql, admin, call, add, visit, signIn } = portal;
+const plain = await startIdentity({ after });
+const { events, enrol, start, enter } = factorsOf(portal);
+const OWN = 'a-password-of-my-own';
+
+const makeTemporary = (own: typeof sql, id: string) =>
+  own`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
+const logInAt = async (base: string, username: string) => {
+  const { json } = await ask('POST', `${base}/api/auth/login`, {
+    body: { username, password: PASSWORD },
+  });
+  return { token: String(json.data.session), expires: json.data.password_expires_at };
+};
+const enterPassword = (username: string) =>
+  visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
+const choose = (cookie: string, password: string) =>
+  visit('/login/password', { fields: { new_password: password, return_to: '' }, cookie });
+
+for (const [name, base, own] of [
+  ['with the sign-in pages', identity, portal],
+  ['without them', plain.identity, plain],
+] as const) {
+  test(`${name}, it opens neither verify nor the pages and makes no key; the rest works`, async () => {
+    const { username, id } = await own.add();
+    await makeTemporary(own.sql, id);
+    const { token, expires } = await logInAt(base, username);
+    assert.ok(expires);
+    const send = (method: string, path: string, options = {}) =>
+      ask(method, base + path, { bearer: token, ...options });
+    const cookie = { bearer: undefined, headers: { cookie: `session=${token}` } };
+    for (const refused of [
+      await send('GET', '/api/auth/verify'),
+      await send('GET', '/api/auth/verify', cookie),
+      await send('POST', '/api/key/', { body: {} }),
+    ]) {
+      assert.equal(refused.status, 403);
+      assert.match(refused.json.error.message, /temporary.*POST \/api\/auth\/password/);
+    }
+    assert.equal((await send('GET', '/api/test/')).status, 200);
+    const same = await send('POST', '/api/auth/password', {
+      body: { current_password: PASSWORD, new_password: PASSWORD },
+    });
+    assert.equal(same.status, 400);
+    assert.equal(same.json.error.fields[0].path, '/new_password');
+    const changed = await send('POST', '/api/auth/password', {
+      body: { current_password: PASSWORD, new_password: OWN },
+    });
+    const bearer = changed.json.data.session;
+    assert.equal((await ask('GET', `${base}/api/auth/verify`, { bearer })).status, 200);
+    assert.equal((await ask('POST', `${base}/api/key/`, { bearer, body: {} })).status, 201);
+  });
+}
+
+test('on the page, it cannot be changed to itself; whoever chooses another is signed in', async () => {
+  const { username, id } = await add();
+  await makeTemporary(sql, id);
+  const cookie = cookieFrom(await enterPassword(username), PENDING);
+  const same = await choose(cookie, PASSWORD);
+  assert.equal(same.status, 400);
+  assert.match(same.text, /must differ from the temporary password/);
+  const done = await choose(cookie, OWN);
+  assert.equal(done.status, 200);
+  assert.match(done.text, /You are signed in/);
+  const host = cookieFrom(done, '__Host-gatehouse');
+  assert.equal((await visit('/account', { cookie: host })).status, 200);
+  const again = await visit('/login', { fields: { username, password: OWN, return_to: '' } });
+  assert.match(again.text, /You are signed in/);
+  assert.match((await choose(cookie, 'another-new-password')).text, /This sign-in has ended/);
+});
+
+test('a first factor that is required comes after the new password', async (t) => {
+  const environment = { ...PORTAL, REQUIRE_SECOND_FACTOR: 'all' };
+  const { url } = await startGatehouse(t, ['identity'], portal.databaseUrl, environment);
+  const strict = visitorOf(url.identity);
+  const { username, id } = await add();
+  await makeTemporary(sql, id);
+  const first = await strict('/login', {
+    fields: { username, password: PASSWORD, return_to: '' },
+  });
+  const next = await strict('/login/password', {
+    fields: { new_password: OWN, return_to: '' },
+    cookie: cookieFrom(first, PENDING),
+  });
+  assert.match(next.text, /Set up an authenticator app/);
+  assert.equal(cookieFrom(next, '__Host-gatehouse'), '');
+});
+
+test('nobody sets the own password without the current one', async () => {
+  const { id, token } = admin;
+  const refused = await call(token, 'POST', `/api/user/${id}/password`, { password: OWN });
+  assert.equal(refused.status, 403);
+  assert.match(refused.json.error.message, /need the current one/);
+});
+
+test('a right password whose second step is left leaves an entry, on the pages and in the API', async () => {
+  const { username, id } = await add();
+  const { host } = await enrol(username);
+  await start(username);
+  assert.equal(await events(id, 'login.pending'), 1);
+  const { status } = await ask('POST', `${identity}/api/auth/login`, {
+    body: { username, password: PASSWORD },
+  });
+  assert.equal(status, 401);
+  assert.equal(await events(id, 'login.pending'), 2);
+  const account = await visit('/account', { cookie: host });
+  assert.match(account.text, /login pending: second factor needed/);
+  await enter(await start(username), '000000');
+  assert.deepEqual([await events(id, 'login.pending'), await events(id, 'factor.failed')], [3, 1]);
+  const other = await add();
+  await signIn(other.username);
+  assert.equal(await events(other.id, 'login.pending'), 0);
+});
