@@ -1,10 +1,10 @@
-import { writeFile } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { extname, join } from 'node:path';
+import { basename, extname, join } from 'node:path';
 import { connect, PassphraseNeeded, textsOf } from './secrets-client.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import type { LineReader } from './terminal.ts';
-import { codeOf } from '../runtime/errors.ts';
 import { isUuid, stripControlChars } from '../runtime/text.ts';
 import { Findings, readVariables } from '../runtime/variables.ts';
 import { VARIABLES } from '../secrets/settings.ts';
@@ -27,6 +27,8 @@ interface Envelope {
     key: string,
     passphrase: string,
   ): Promise<(Proof & Readonly<{ content: Uint8Array }>) | null>;
+  splitKeys(text: string): Readonly<{ serviceKey: string; key: string | null }> | null;
+  joinKeys(serviceKey: string, key: string): string;
   envelopeLength(about: About, size: number): number;
   safeName(name: string): string;
 }
@@ -38,7 +40,12 @@ export const loadEnvelope = async (): Promise<Envelope> =>
 const NO_TOKEN = 'AUTH_TOKEN must be set to the bearer token of the secrets service.';
 const NO_PASSPHRASE =
   'this secret requires a passphrase: send it as the next line. No read was used up';
-const MISTAKE = 'the key has a mistake: copy the whole link again. No read was used up';
+const NO_KEY = 'no key on standard input: it is the part of the link after #';
+const NO_LINK = 'no whole link on standard input: it ends with # and the key';
+const MISTAKE =
+  'the key is incomplete or has a mistake: copy the whole link again. No read was used up';
+const UNSAVED =
+  'no file could be written here nor in the temporary directory. The file is above in Base64: "base64 -d" restores it';
 const DAMAGED = 'the secret was read, but does not open with this key: ask the sender for another';
 
 /**
@@ -58,13 +65,16 @@ export function connectToSecrets({ environment, note }: Terminal) {
 
 /**
  * Encrypts a text so that the service cannot read it.
- * @returns the rest of the request, and the key for the link
+ * @returns the rest of the request, and what follows the # of the link for the service's key
  */
 export async function sealText(text: string, passphrase: string | undefined) {
-  const { seal } = await loadEnvelope();
+  const { seal, joinKeys } = await loadEnvelope();
   const bytes = new TextEncoder().encode(text);
-  const sealed = await seal({ about: { kind: 'text' }, bytes }, passphrase ?? '');
-  return { key: sealed.key, request: { password: sealed.envelope, passphrase: sealed.proof } };
+  const { key, envelope, proof } = await seal({ about: { kind: 'text' }, bytes }, passphrase ?? '');
+  return {
+    request: { password: envelope, passphrase: proof },
+    keysWith: (serviceKey: string) => joinKeys(serviceKey, key),
+  };
 }
 
 /**
@@ -81,8 +91,8 @@ export async function readSecret(
   const typed = (await lines.next(prompt)).trim();
   const hash = typed.indexOf('#');
   const key = typed.slice(hash + 1);
-  if (key === '') throw new UsageError('no key on standard input');
-  if (!known && hash < 1) throw new UsageError('no link with its key on standard input');
+  if (key === '') throw new UsageError(NO_KEY);
+  if (!known && hash < 1) throw new UsageError(NO_LINK);
   const send = known ?? openerOf(typed.slice(0, hash), terminal);
   try {
     return await openWith(send, key, undefined);
@@ -97,22 +107,28 @@ export async function readSecret(
 type Send = (body: object) => Promise<Readonly<Record<string, unknown>>>;
 
 /**
- * Reads a secret once, and decrypts it if its key has a second part: then it is encrypted end to
- * end.
+ * Reads a secret once, and decrypts it if it is encrypted end to end. A mistake in the keys is
+ * recognized before a read is used up.
+ * @param typed what follows the # of a link
  * @throws PassphraseNeeded
  */
-async function openWith(send: Send, key: string, passphrase: string | undefined): Promise<Content> {
-  const [secret, envelopeKey] = key.split('.');
-  if (envelopeKey === undefined) {
+async function openWith(
+  send: Send,
+  typed: string,
+  passphrase: string | undefined,
+): Promise<Content> {
+  const { splitKeys, deriveKeys, open: decrypt } = await loadEnvelope();
+  const split = splitKeys(typed);
+  if (!split) throw new OperationFailed(MISTAKE);
+  const { serviceKey: secret, key } = split;
+  if (key === null) {
     const [password = ''] = textsOf(await send({ secret, passphrase }), 'password');
     return { about: { kind: 'text' }, bytes: new TextEncoder().encode(password) };
   }
-  const { deriveKeys, open } = await loadEnvelope();
-  const keys = await deriveKeys(envelopeKey, passphrase ?? '');
-  // A mistyped key is noticed before a read is used up.
+  const keys = await deriveKeys(key, passphrase ?? '');
   if (!keys) throw new OperationFailed(MISTAKE);
   const [envelope = ''] = textsOf(await send({ secret, passphrase: keys.proof }), 'password');
-  const content = await open(envelope, keys.content);
+  const content = await decrypt(envelope, keys.content);
   if (!content) throw new OperationFailed(DAMAGED);
   return content;
 }
@@ -136,14 +152,20 @@ function openerOf(target: string, terminal: Terminal): Send {
 /**
  * A text is printed. A file is saved under its own name on a terminal, and is written as it is into
  * a pipe.
+ * @throws OperationFailed if no file can be written, after printing the content as Base64
  */
 export async function showContent({ about, bytes }: Content, terminal: Terminal): Promise<void> {
   const { isShown, note, print, streams } = terminal;
   if (about.kind === 'file') {
     const from = `File "${about.name}", ${bytes.length} bytes`;
-    if (isShown) note(`${from}, saved as ${await save(about.name, bytes)}`);
-    else streams.stdout.write(bytes, () => note(`${from}.`));
-    return;
+    if (!isShown) {
+      streams.stdout.write(bytes, () => note(`${from}.`));
+      return;
+    }
+    const path = await save(about.name, bytes);
+    if (path !== null) return note(`${from}, saved as ${path}`);
+    print(Buffer.from(bytes).toString('base64'));
+    throw new OperationFailed(UNSAVED);
   }
   const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
   if (isShown && stripControlChars(text) !== text)
@@ -152,31 +174,33 @@ export async function showContent({ about, bytes }: Content, terminal: Terminal)
 }
 
 /**
- * Never overwrites a file. Otherwise saves to the temporary directory, because the secret may be
- * deleted by now.
+ * Never overwrites a file. The secret may be deleted by now, so neither a directory nor the name
+ * that the sender chose may lose it: the last name is safe on every file system.
+ * @returns the path, or null if no file can be written
  */
-async function save(name: string, bytes: Uint8Array): Promise<string> {
+async function save(name: string, bytes: Uint8Array): Promise<string | null> {
   const extension = extname(name);
-  const stem = name.slice(0, name.length - extension.length);
-  for (const directory of ['.', tmpdir()]) {
-    for (let count = 0; count < 100; count += 1) {
-      const path = join(directory, count === 0 ? name : `${stem} (${count})${extension}`);
-      const code = await writeNewFile(path, bytes);
-      if (code === null) return path;
-      if (code !== 'EEXIST') break;
-    }
-  }
-  throw new OperationFailed(
-    'the file was read and could not be saved here nor in the temporary directory',
-  );
+  const stem = basename(name, extension);
+  const numbered = Array.from({ length: 99 }, (_, at) => `${stem} (${at + 1})${extension}`);
+  const own = `secret-${randomUUID()}`;
+  const names = [name, ...numbered, own + extension, own];
+  return (await saveIn('.', names, bytes)) ?? saveIn(tmpdir(), names, bytes);
 }
 
-/** @returns null, or the code of the error */
-async function writeNewFile(path: string, bytes: Uint8Array): Promise<string | null> {
-  try {
-    await writeFile(path, bytes, { flag: 'wx', mode: 0o600 });
-    return null;
-  } catch (error) {
-    return codeOf(error);
+/** Writes the whole file or nothing, under the first name that can be created. */
+async function saveIn(directory: string, names: readonly string[], bytes: Uint8Array) {
+  for (const name of names) {
+    const path = join(directory, name);
+    const file = await open(path, 'wx', 0o600).catch(() => null);
+    if (!file) continue;
+    try {
+      await file.writeFile(bytes);
+      await file.close();
+      return path;
+    } catch {
+      await Promise.allSettled([file.close(), rm(path)]);
+      return null;
+    }
   }
+  return null;
 }

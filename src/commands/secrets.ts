@@ -38,11 +38,12 @@ const inSecrets = <T>(
 export const COMMANDS: readonly Command[] = [
   {
     name: 'secret put',
-    summary: 'Store a secret from standard input; print its link, or its id and key',
+    summary: 'Encrypt and store a secret from standard input; print its link, or its id and key',
     options: {
       'expires-in': option('TIME', 'when it expires: seconds, or such as 30s, 15m, 12h, 7d or 1w'),
       'max-reads': option('N', 'how often it can be read'),
       passphrase: flag('also require a passphrase: the first line of standard input'),
+      'no-end-to-end': flag('let the service see the secret, so that programs can read it'),
     },
     async run(given, terminal) {
       const limits = readLimits(given);
@@ -54,17 +55,16 @@ export const COMMANDS: readonly Command[] = [
       // that reply.
       const options = await service.ask('GET', '/api/store/options');
       checkPassphrase(passphrase, options.passphrase);
-      // A link is read with the pages or with `secret get`, which both decrypt.
-      const sealed = options.share_pages === true ? await sealText(password, passphrase) : null;
+      // The service must not choose whether it sees the secret: only the sender does.
+      const sealed = given.flag('no-end-to-end') ? null : await sealText(password, passphrase);
       const request = sealed ? sealed.request : { password, passphrase };
       const reply = await service.ask('POST', '/api/store/encrypt', { ...request, ...limits });
-      const [id, secret] = textsOf(reply, 'id', 'secret');
+      const [id = '', secret = ''] = textsOf(reply, 'id', 'secret');
+      const key = sealed ? sealed.keysWith(secret) : secret;
+      const hasPage = options.share_pages === true;
       const until = reply.expires_at === null ? '' : ` until ${String(reply.expires_at)}`;
-      const what = sealed ? 'Link' : 'Id and key';
-      terminal.note(`Stored${until}. ${what} (shown only once):`);
-      terminal.print(
-        sealed ? `${service.url}/s/${id}#${secret}.${sealed.key}` : `${id}\n${secret}`,
-      );
+      terminal.note(`Stored${until}. ${hasPage ? 'Link' : 'Id and key'} (shown only once):`);
+      terminal.print(hasPage ? `${service.url}/s/${id}#${key}` : `${id}\n${key}`);
       const { receipt } = reply;
       if (typeof receipt === 'string')
         terminal.note(`Receipt, for you alone: ${service.url}/r/${id}#${receipt}`);

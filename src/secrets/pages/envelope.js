@@ -10,6 +10,8 @@ const CHECK_BYTES = 4;
 const NONCE_BYTES = 12;
 const LENGTH_BYTES = 4;
 const MIN_PADDED = 256;
+/** The longest name of a file in UTF-8. File systems allow 255 bytes, and a number may be added. */
+const NAME_BYTES = 200;
 /** OWASP password storage cheat sheet, for PBKDF2 with SHA-256. */
 const ITERATIONS = 600_000;
 const LABEL = 'gatehouse/envelope/v1/';
@@ -44,6 +46,28 @@ export function fromBase64url(text) {
   } catch {
     return null;
   }
+}
+
+const SERVICE_LINK = /^[A-Za-z0-9_-]{43}$/;
+const END_TO_END_LINK = /^1\.([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{48})$/;
+
+/**
+ * The mark at the start says that two keys follow. Otherwise a link that was cut at its last dot
+ * would look whole, and opening it would use up a read.
+ * @param {string} serviceKey @param {string} key of `seal`
+ * @returns what follows the # in an end-to-end link
+ */
+export const joinKeys = (serviceKey, key) => `1.${serviceKey}.${key}`;
+
+/**
+ * @param {string} text what follows the # in a link
+ * @returns {{ serviceKey: string, key: string | null } | null} `key` is null if the service alone
+ * has encrypted; null for a link that is incomplete or wrong
+ */
+export function splitKeys(text) {
+  if (SERVICE_LINK.test(text)) return { serviceKey: text, key: null };
+  const [, serviceKey, key] = END_TO_END_LINK.exec(text) ?? [];
+  return serviceKey && key ? { serviceKey, key } : null;
 }
 
 /** @param {Bytes} from @param {string} use */
@@ -197,13 +221,25 @@ function aboutOf(json) {
 }
 
 /**
- * The sender chose the name. Directories, control characters and characters that change the
- * direction of a text could hide what the file is.
+ * The sender chose the name. Directories, control characters, runs of spaces and characters that
+ * change the direction of a text could hide what the file is. A long name keeps its extension.
  * @param {string} name
  */
 export function safeName(name) {
   const base = name
     .replace(/^.*[/\\]/s, '')
-    .replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>:"|?*]/gu, '');
-  return base.replace(/^\.+/, '').slice(0, 120) || 'file';
+    .replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}<>:"|?*]/gu, '')
+    .replace(/[\p{Zs}\u2800]+/gu, ' ')
+    .replace(/^[. ]+/, '')
+    .trimEnd();
+  const [extension = ''] = /\.[^. ]{1,20}$/.exec(base) ?? [];
+  const stem = base.slice(0, base.length - extension.length);
+  const room = NAME_BYTES - encoder.encode(extension).length;
+  return firstBytes(stem, room) + extension || 'file';
+}
+
+/** @param {string} text @param {number} max @returns whole characters of at most `max` bytes */
+function firstBytes(text, max) {
+  const { read } = encoder.encodeInto(text, new Uint8Array(max));
+  return text.slice(0, read);
 }

@@ -1,4 +1,4 @@
-import { envelopeLength, isSupported, safeName, seal } from '/pages/envelope.js';
+import { envelopeLength, isSupported, joinKeys, safeName, seal } from '/pages/envelope.js';
 import { createPassphrase, createPassword, drawQr, formatSize } from '/pages/form.js';
 import {
   callApi,
@@ -183,7 +183,7 @@ async function create() {
   });
   if (!created.ok) return showFailure(created);
   const { id, secret: key, expires_at, receipt: receiptKey } = created.data;
-  link.value = `${location.origin}/s/${id}#${key}${sealed ? `.${sealed.key}` : ''}`;
+  link.value = `${location.origin}/s/${id}#${sealed ? joinKeys(key, sealed.key) : key}`;
   receipt.value = `${location.origin}/r/${id}#${receiptKey}`;
   element('open-receipt', HTMLAnchorElement).href = receipt.value;
   element('until', HTMLElement).textContent = formatTime(expires_at);

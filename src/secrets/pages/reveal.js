@@ -1,4 +1,4 @@
-import { deriveKeys, isSupported, open } from '/pages/envelope.js';
+import { deriveKeys, isSupported, open, splitKeys } from '/pages/envelope.js';
 import { formatSize } from '/pages/form.js';
 import {
   callApi,
@@ -41,8 +41,6 @@ let secret = '';
 let content = null;
 
 const PATH = /^(\/s\/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\/?$/i;
-/** The key of the service and, with end-to-end encryption, the key that it does not know. */
-const KEYS = /^#([A-Za-z0-9_-]{43})(?:\.([A-Za-z0-9_-]{48}))?$/;
 
 const ASK = 'Ask the sender for a new link.';
 const WRONG = [
@@ -83,11 +81,10 @@ function endOf({ status, ended_at, max_reads }) {
   return ['This secret was already read', `${often}${when}. ${warning} ${ASK}`];
 }
 
-/** @returns {{ path: string, key: string, envelopeKey: string | undefined } | null} */
 function readLink() {
   const [, path = ''] = PATH.exec(location.pathname) ?? [];
-  const [, key = '', envelopeKey] = KEYS.exec(location.hash) ?? [];
-  return path === '' || key === '' ? null : { path, key, envelopeKey };
+  const keys = splitKeys(location.hash.slice(1));
+  return path === '' || !keys ? null : { path, ...keys };
 }
 
 /** @param {number | null} times null for no limit @param {string} once @param {string} several */
@@ -105,11 +102,10 @@ async function check() {
   const link = readLink();
   if (history.state?.isRevealed && location.hash === '') return showEnd(REVEALED);
   if (!link) return showEnd(WRONG);
-  if (link.envelopeKey !== undefined && !isSupported()) return showEnd(INSECURE);
-  if (link.envelopeKey !== undefined && !(await deriveKeys(link.envelopeKey, '')))
-    return showEnd(WRONG);
+  if (link.key !== null && !isSupported()) return showEnd(INSECURE);
+  if (link.key !== null && !(await deriveKeys(link.key, ''))) return showEnd(WRONG);
   /** @type {Result<Link>} */
-  const state = await callApi(`${link.path}/status`, { body: { secret: link.key } });
+  const state = await callApi(`${link.path}/status`, { body: { secret: link.serviceKey } });
   if (!state.ok && state.code === 'not_found') return showEnd(WRONG);
   submit.hidden = false;
   if (!state.ok) {
@@ -141,12 +137,11 @@ async function reveal() {
   showFieldProblem(passphrase, '');
   if (!lock.hidden && passphrase.value === '')
     return showFieldProblem(passphrase, 'Enter the passphrase.');
-  const keys =
-    link.envelopeKey === undefined ? null : await deriveKeys(link.envelopeKey, passphrase.value);
+  const keys = link.key === null ? null : await deriveKeys(link.key, passphrase.value);
   const sent = keys ? keys.proof : passphrase.value || undefined;
   /** @type {Result<Revealed>} */
   const opened = await callApi(link.path, {
-    body: { secret: link.key, ...(sent === undefined ? {} : { passphrase: sent }) },
+    body: { secret: link.serviceKey, ...(sent === undefined ? {} : { passphrase: sent }) },
   });
   if (!opened.ok) return opened.code === 'not_found' ? check() : showFailure(opened);
   const { password, ...left } = opened.data;

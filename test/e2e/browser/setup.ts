@@ -207,7 +207,7 @@ export async function createLink(
 /** Remembers the keys of a link, which must not be logged, and that of its receipt. */
 export function noteKeys(service: SecretsService, ...links: readonly string[]): void {
   for (const link of links)
-    for (const key of new URL(link).hash.slice(1).split('.')) service.keys.add(key);
+    for (const [key] of new URL(link).hash.matchAll(/[\w-]{43,}/g)) service.keys.add(key);
 }
 
 /** @returns the text as the page shows it */

@@ -50,7 +50,7 @@ test('the token is in a header; key, passphrase and text are in the body, never 
     };
     reply(200, answers[target] ?? { id: ID, status: 'stored', password: 'x' })(response);
   });
-  const put = ['put', '--passphrase', '--expires-in', '1h', '--max-reads', '2'];
+  const put = ['put', '--no-end-to-end', '--passphrase', '--expires-in', '1h', '--max-reads', '2'];
   assert.equal((await run(put, home.url, 'marked-words\nmarked-text')).code, 0);
   assert.equal((await run(['get', ID], home.url)).code, 0);
   assert.equal((await run(['status', ID], home.url)).code, 0);
@@ -77,6 +77,17 @@ test('the token is in a header; key, passphrase and text are in the body, never 
     for (const mark of ['marked-', KEY])
       assert.ok(!JSON.stringify([others, target]).includes(mark));
   }
+});
+
+test('put: no reply of the service turns end-to-end encryption off', async (t) => {
+  const home = await fresh(t);
+  for (const share_pages of [false, true, undefined, null]) {
+    home.answer(reply(200, { share_pages, id: ID, secret: KEY, expires_at: null }));
+    const put = await run(['put', '--passphrase'], home.url, 'marked-words\nmarked-text');
+    assert.equal(put.code, 0, put.stderr);
+  }
+  assert.equal(home.received.length, 8);
+  assert.doesNotMatch(JSON.stringify(home.received), /marked-(words|text)/);
 });
 
 test('put: requests the options before it sends the secret', async (t) => {

@@ -30,7 +30,7 @@ async function share(
     plainSeal(content, randomBytes(12), about, bytes),
     options,
   );
-  return { id, place: `${base}/s/${id}`, link: `${base}/s/${id}#${secret}.${key}` };
+  return { id, place: `${base}/s/${id}`, link: `${base}/s/${id}#1.${secret}.${key}` };
 }
 const get = (
   words: readonly string[],
@@ -117,11 +117,31 @@ test('a key with a mistake is recognized before a read is used up', async () => 
     assert.deepEqual([code, stdout], [1, ''], wrong);
     assert.match(
       stderr,
-      /the key has a mistake: copy the whole link again\. No read was used up\n$/,
+      /the key is incomplete or has a mistake: copy the whole link again\. No read was used up\n$/,
     );
   }
   assert.equal(await reads(id), 0);
   assert.equal((await get([], link)).stdout, 'still there\n');
+});
+
+test('a link that was cut anywhere says so, and uses no read up', async () => {
+  const { id, secret } = await client.keep('plain', { max_reads: 1 });
+  const plain = { id, link: `${base}/s/${id}#${secret}`, text: 'plain\n' };
+  const sealed = { ...(await share(TEXT, Buffer.from('end to end'))), text: 'end to end\n' };
+  for (const whole of [plain, sealed]) {
+    for (let length = 1; length < whole.link.length; length += 1) {
+      const cut = whole.link.slice(0, length);
+      const { code, stdout, stderr } = await get([], cut);
+      assert.ok(code !== 0 && stdout === '', cut);
+      assert.match(
+        stderr,
+        /the key is incomplete|no whole link on standard|no key on standard/,
+        cut,
+      );
+    }
+    assert.equal(await reads(whole.id), 0);
+    assert.equal((await get([], whole.link)).stdout, whole.text);
+  }
 });
 
 test('without a link on standard input: exit 2, and nothing is sent', async () => {

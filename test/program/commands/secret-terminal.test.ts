@@ -36,7 +36,7 @@ const start = (t: TestContext, ...words: readonly string[]) =>
 /** The text behind the link that `put` has printed. */
 async function textBehind(shown: string, passphrase = ''): Promise<string> {
   const [, id = '', secret = '', key = ''] =
-    /\/s\/([0-9a-f-]{36})#([\w-]{43})\.([\w-]{48})\n/.exec(shown) ?? [];
+    /\/s\/([0-9a-f-]{36})#1\.([\w-]{43})\.([\w-]{48})\n/.exec(shown) ?? [];
   const { content, proof } = plainKeys(key, passphrase);
   return plainOpen(
     content,
@@ -271,7 +271,7 @@ test('Ctrl-C ends the command while it waits for a reply', options, async (t) =>
   silent.answer(() => {});
   const terminal = start(t, 'get', `${silent.url}/s/00000000-0000-4000-8000-000000000000`);
   await terminal.sees(KEY);
-  terminal.types(`key${ENTER}`);
+  terminal.types(`${'A'.repeat(43)}${ENTER}`);
   await until(() => silent.received.length === 1);
   terminal.types(CONTROL_C);
   const { code, isAsBefore, shown } = await terminal.left;

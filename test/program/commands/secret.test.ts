@@ -25,7 +25,7 @@ const run = (
 const count = async () => Number((await file.sql`select count(*) from secrets.secrets`)[0]?.count);
 
 async function put(input: string | Buffer, ...options: readonly string[]) {
-  const { code, stdout, stderr } = await run(['put', ...options], input);
+  const { code, stdout, stderr } = await run(['put', '--no-end-to-end', ...options], input);
   assert.equal(code, 0, stderr);
   const [, id = '', secret = ''] = /^([0-9a-f-]{36})\n([A-Za-z0-9_-]{43})\n$/.exec(stdout) ?? [];
   assert.notEqual(id, '', stdout);
@@ -35,30 +35,43 @@ async function put(input: string | Buffer, ...options: readonly string[]) {
 test('put: id and key on standard output, the expiry on standard error', async () => {
   const { code, stdout, stderr } = await run(['put'], 'hunter2\n');
   assert.equal(code, 0, stderr);
-  const [id = '', secret = '', ...rest] = stdout.split('\n');
+  const [id = '', keys = '', ...rest] = stdout.split('\n');
   assert.deepEqual(rest, ['']);
-  assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
+  await assertEndToEnd(id, keys, 'hunter2');
   const until = (await client.receipt(id)).json.expires_at;
   assert.equal(stderr, `Stored until ${until}. Id and key (shown only once):\n`);
 });
+
+/** Only the keys open it, and only the first of them is the service's. */
+async function assertEndToEnd(id: string, keys: string, text: string) {
+  const [, secret = '', key = ''] = /^1\.([\w-]{43})\.([\w-]{48})$/.exec(keys) ?? [];
+  const { password } = (await client.decrypt(id, secret)).json;
+  assert.ok(!password.includes(text), 'the service does not see the text');
+  assert.equal(plainOpen(plainKeys(key, '').content, password).bytes.toString('utf8'), text);
+}
 
 test('put: prints a link if the service has share pages', async () => {
   for (const GATEHOUSE_URL of [sharingUrl, `${sharingUrl}/`]) {
     const { code, stdout, stderr } = await run(['put'], 'hunter2\n', { GATEHOUSE_URL });
     assert.equal(code, 0, stderr);
-    const link = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{48})\n$/;
-    const [, id = '', secret = '', key = ''] = link.exec(stdout) ?? [];
-    assert.equal(stdout, `${sharingUrl}/s/${id}#${secret}.${key}\n`);
+    const [, id = '', keys = ''] = /\/s\/([0-9a-f-]{36})#(.+)\n$/.exec(stdout) ?? [];
+    assert.equal(stdout, `${sharingUrl}/s/${id}#${keys}\n`);
     const receipt = new RegExp(
       `^Receipt, for you alone: ${sharingUrl}/r/${id}#[A-Za-z0-9_-]{43}\\n$`,
       'm',
     );
     assert.match(stderr, /^Stored until \S+Z\. Link \(shown only once\):\n/);
     assert.match(stderr, receipt);
-    const { password } = (await client.decrypt(id, secret)).json;
-    assert.ok(!password.includes('hunter2'), 'the service does not see the text');
-    assert.equal(plainOpen(plainKeys(key, '').content, password).bytes.toString('utf8'), 'hunter2');
+    await assertEndToEnd(id, keys, 'hunter2');
   }
+});
+
+test('put --no-end-to-end: the service sees the text, and programs can read it', async () => {
+  const { stdout } = await run(['put', '--no-end-to-end'], 'hunter2', {
+    GATEHOUSE_URL: sharingUrl,
+  });
+  const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([\w-]{43})\n$/.exec(stdout) ?? [];
+  assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
 });
 
 test('put: no expiry in the note of a secret that never expires', async (t) => {
@@ -117,7 +130,7 @@ const BAD_INPUTS: ReadonlyArray<
 test('put: invalid input is an error, and nothing is stored', async () => {
   const before = await count();
   for (const [, input, code, said] of BAD_INPUTS)
-    assertRefused(await run(['put'], input), code, said);
+    assertRefused(await run(['put', '--no-end-to-end'], input), code, said);
   assert.equal(await count(), before);
 });
 
@@ -215,7 +228,7 @@ test('put: exit 2 for an invalid passphrase or without a secret', async () => {
     /secret put: passphrase must have at least 4 characters/,
   );
   assertRefused(
-    await run(['put', '--passphrase'], `${'x'.repeat(1_025)}\nsecret`),
+    await run(['put', '--no-end-to-end', '--passphrase'], `${'x'.repeat(1_025)}\nsecret`),
     2,
     /secret put: passphrase must have at most 1024 characters/,
   );
@@ -312,6 +325,7 @@ const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
     /^ {2}--expires-in TIME +when it expires: seconds, or such as 30s, 15m, 12h, 7d or 1w$/m,
     /^ {2}--max-reads N +\S/m,
     /^ {2}--passphrase +\S/m,
+    /^ {2}--no-end-to-end +\S/m,
   ],
   get: [
     /^Usage: gatehouse secret get \[LINK\|ID\] \[OPTION…\]\n/,

@@ -141,6 +141,20 @@ test('malformed content is rejected: lengths beyond the end, no JSON, another ki
   }
 });
 
+test('the keys of a link are whole or not accepted, wherever the link was cut', async () => {
+  const { key } = await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, '');
+  const serviceKey = randomBytes(32).toString('base64url');
+  const whole = pages.joinKeys(serviceKey, key);
+  assert.deepEqual(pages.splitKeys(whole), { serviceKey, key });
+  assert.deepEqual(pages.splitKeys(serviceKey), { serviceKey, key: null });
+  for (let length = 0; length < whole.length; length += 1)
+    assert.equal(pages.splitKeys(whole.slice(0, length)), null, whole.slice(0, length));
+  for (let length = 0; length < serviceKey.length; length += 1)
+    assert.equal(pages.splitKeys(serviceKey.slice(0, length)), null);
+  for (const wrong of [`2${whole.slice(1)}`, `${serviceKey}.${key}`, `${whole}x`, `1.${whole}`])
+    assert.equal(pages.splitKeys(wrong), null, wrong);
+});
+
 const NAMES: ReadonlyArray<readonly [given: string, safe: string]> = [
   ['report.pdf', 'report.pdf'],
   ['../../etc/passwd', 'passwd'],
@@ -151,7 +165,15 @@ const NAMES: ReadonlyArray<readonly [given: string, safe: string]> = [
   ['in\u202efdp.exe', 'infdp.exe'],
   ['a\u0000b\nc', 'abc'],
   ['<img src=x>', 'img src=x'],
-  ['x'.repeat(300), 'x'.repeat(120)],
+  ['x'.repeat(300), 'x'.repeat(200)],
+  [`${'契'.repeat(100)}.pdf`, `${'契'.repeat(65)}.pdf`],
+  [`${'a'.repeat(199)}😀.txt`, `${'a'.repeat(196)}.txt`],
+  [`${'a'.repeat(195)}😀.txt`, `${'a'.repeat(195)}.txt`],
+  [`a.${'x'.repeat(300)}`, `a.${'x'.repeat(198)}`],
+  [`invoice.pdf${'\u00a0'.repeat(60)}.exe`, 'invoice.pdf .exe'],
+  ['a\u2003 \u3000b.txt \u00a0', 'a b.txt'],
+  [`invoice.pdf${'\u3164\u2800'.repeat(30)}.exe`, 'invoice.pdf .exe'],
+  [' .\u00a0..x', 'x'],
   ['名前.txt', '名前.txt'],
 ];
 for (const [given, safe] of NAMES) {
