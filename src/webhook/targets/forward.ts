@@ -10,7 +10,7 @@ import type { LeasedEvent } from '../store/work.ts';
 import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 
 /**
- * IANA special-purpose networks, which only this host or its neighbors can reach, and
+ * The special-purpose networks of IANA (RFC 6890), multicast, site-local addresses, and
  * 168.63.129.16, at which Azure serves each virtual machine (SSRF, ASVS 1.3.6). The metadata
  * services of other clouds are in these networks.
  */
@@ -22,15 +22,27 @@ const PRIVATE_NETWORKS = [
   '169.254.0.0/16',
   '172.16.0.0/12',
   '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.31.196.0/24',
+  '192.52.193.0/24',
+  '192.88.99.0/24',
   '192.168.0.0/16',
+  '192.175.48.0/24',
   '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
   '224.0.0.0/3',
   '168.63.129.16/32',
   '::/96',
   '::ffff:0:0:0/96',
   '64:ff9b:1::/48',
+  '100::/64',
+  '100:0:0:1::/64',
   '2001::/23',
+  '2001:db8::/32',
   '2002::/16',
+  '2620:4f:8000::/48',
+  '3fff::/20',
   '5f00::/16',
   'fc00::/7',
   'fe80::/10',
