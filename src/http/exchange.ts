@@ -66,6 +66,7 @@ export function startExchange(
     startedAt,
     endsAt: startedAt + answerMs,
     isGone: () => connection.socket.destroyed,
+    isFromOwnPage: false,
     path: '',
     query: NO_QUERY,
     parameters: {},
@@ -116,9 +117,9 @@ export function createAnswer({ routes, style, maxBodyBytes, readBody }: Listener
 
     // Before the credential is checked and before the request counts as an attempt.
     const forwarded = info.isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [];
-    if (route.method !== 'GET' && isCrossSite(headers, [host, ...forwarded])) {
-      return new Failure('cross_site');
-    }
+    const page = pageOf(headers, [host, ...forwarded]);
+    if (route.method !== 'GET' && page === 'foreign') return new Failure('cross_site');
+    info.isFromOwnPage = page === 'own';
 
     const limit =
       route.security.length > 0 ? maxBodyBytes : Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY);
@@ -131,20 +132,24 @@ export function createAnswer({ routes, style, maxBodyBytes, readBody }: Listener
 }
 
 /**
- * Whether a page of another site sent the request, by the headers of browsers. Other clients send
- * neither header.
+ * Which page sent the request, by the headers of browsers. Other clients send neither header.
  * @param hosts under which this listener is known to the browser
  */
-function isCrossSite(headers: IncomingHttpHeaders, hosts: readonly string[]) {
+function pageOf(
+  headers: IncomingHttpHeaders,
+  hosts: readonly string[],
+): 'own' | 'foreign' | 'none' {
   const { 'sec-fetch-site': site, origin } = headers;
-  if (site !== undefined) return site !== 'same-origin' && site !== 'none';
-  if (origin === undefined) return false;
+  if (site === 'same-origin') return 'own';
+  if (site !== undefined) return site === 'none' ? 'none' : 'foreign';
+  if (origin === undefined) return 'none';
   // A proxy that terminates TLS changes the scheme, but the origin's scheme determines the default
   // port.
   const hostIn = (url: string) => (URL.canParse(url) ? new URL(url).host : null);
   const own = hostIn(origin);
   const scheme = origin.split('//', 1)[0];
-  return own === null || !hosts.some((host) => hostIn(`${scheme}//${host.trim()}`) === own);
+  const isOwn = own !== null && hosts.some((host) => hostIn(`${scheme}//${host.trim()}`) === own);
+  return isOwn ? 'own' : 'foreign';
 }
 
 /** @returns the reply for what a handler has thrown: never a message that is not ours */

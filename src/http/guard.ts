@@ -107,18 +107,16 @@ const USER_NAME = /^[\x20-\x2b\x2d-\x7e\xa0-\xff]{1,255}$/;
 /**
  * The user whom a proxy has authenticated, by a header that it sets (TRUSTED_USER_HEADER). It is
  * believed only from TRUSTED_PROXIES. A proxy also adds it to requests that a page of another site
- * causes (CSRF), so the request must also show that a page of this host sent it. The listener has
- * already rejected a foreign `Origin`.
+ * causes (CSRF), so the request must also show that a page of this host sent it.
  * @param allowed the only names that count; with `*`, all do
  * @returns the name; null if there is none
  */
 export function trustedUser(
-  { headers, isFromProxy }: RequestInfo,
+  { headers, isFromProxy, isFromOwnPage }: RequestInfo,
   header: string,
   allowed: readonly string[] = ['*'],
 ): string | null {
-  const { 'sec-fetch-site': site, origin, [header.toLowerCase()]: name } = headers;
-  const isFromOwnPage = site === undefined ? origin !== undefined : site === 'same-origin';
+  const name = headers[header.toLowerCase()];
   if (!isFromProxy || !isFromOwnPage) return null;
   if (typeof name !== 'string' || !USER_NAME.test(name)) return null;
   return allowed.includes('*') || allowed.includes(name) ? name : null;

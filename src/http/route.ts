@@ -23,6 +23,8 @@ export interface RequestInfo {
   readonly isGone: () => boolean;
 
   // Set once the route is found. Guards and handlers only read them.
+  /** Whether a browser says that a page of this host sent the request. */
+  isFromOwnPage: boolean;
   path: string;
   /** Decoded once. */
   query: URLSearchParams;

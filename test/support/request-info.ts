@@ -9,6 +9,7 @@ export const REQUEST: RequestInfo = {
   address: '192.0.2.1',
   network: '192.0.2.1',
   isFromProxy: false,
+  isFromOwnPage: false,
   startedAt: 0,
   endsAt: 3_600_000,
   isGone: () => false,

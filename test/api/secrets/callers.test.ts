@@ -118,13 +118,15 @@ test('the header counts only if the request comes from a page of this host', asy
   refused(await store(url, { ...SAME, 'sec-fetch-site': 'cross-site' }), 403, 'cross_site');
   refused(await store(url, { ...bare, origin: 'https://evil.example' }), 403, 'cross_site');
   assert.equal((await store(url, { ...bare, origin: url })).status, 201);
-  refused(
-    await ask('GET', `${url}/api/store/options`, {
-      headers: { ...SAME, 'sec-fetch-site': 'none' },
-    }),
-    401,
-    'unauthorized',
-  );
+  const read = (headers: Headers) => ask('GET', `${url}/api/store/options`, { headers });
+  assert.equal((await read({ ...bare, origin: url })).status, 200);
+  const foreign = { ...bare, origin: 'https://evil.example' };
+  for (const headers of [
+    { ...SAME, 'sec-fetch-site': 'none' },
+    foreign,
+    { ...bare, origin: 'null' },
+  ])
+    refused(await read(headers), 401, 'unauthorized');
 });
 
 test('an empty name, two names and a name that is too long are not accepted', async (t) => {

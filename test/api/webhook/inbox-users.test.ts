@@ -35,6 +35,13 @@ const REQUESTS: ReadonlyArray<
   ['no header', SAME, 401],
   ['a page of another site', as('alice', { 'sec-fetch-site': 'cross-site' }), 401],
   ['a page of a sibling host', as('alice', { 'sec-fetch-site': 'same-site' }), 401],
+  ['a page with a foreign Origin', as('alice', { origin: 'http://evil.example' }), 401],
+  ['a page with the Origin null', as('alice', { origin: 'null' }), 401],
+  [
+    'a page of this host, by X-Forwarded-Host',
+    as('alice', { origin: 'https://inbox.example', 'x-forwarded-host': 'inbox.example' }),
+    200,
+  ],
   ['an address that was typed', as('alice', { 'sec-fetch-site': 'none' }), 401],
   ['nothing that tells the page', as('alice', {}), 401],
   ['a wrong token beside the name', { ...as('alice'), authorization: 'Bearer wrong' }, 401],
