@@ -7,12 +7,11 @@ import { eventOf } from './reply.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
-/**
- * Unfinished requests of a connection, all but the first of which wait (pipelining), and all that
- * wait.
- */
+/** Unfinished requests of a connection, all but the first of which wait (pipelining). */
 const MAX_RUNNING = 6;
+/** Requests that wait, of all connections and of those of a network. */
 const MAX_WAITING = 256;
+const MAX_WAITING_PER_NETWORK = MAX_WAITING / 4;
 
 export interface Connection {
   readonly socket: Socket;
@@ -38,7 +37,6 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
   const all = new Map<Duplex, Connection>();
   const idle = new Set<Connection>(); // without a request in progress, the longest idle first
   const sending = new Set<Connection>(); // a reply of known length, the earliest first
-  let waiting = 0;
   const remove = (connection: Connection) => {
     all.delete(connection.socket);
     idle.delete(connection);
@@ -76,14 +74,12 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
      * @returns whether the connection is still open
      */
     async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
-      waiting += 1;
-      if (connection.running > MAX_RUNNING || waiting > MAX_WAITING) {
+      if (connection.running > MAX_RUNNING || hasTooManyWaiting(all, connection.network)) {
         countClosed([name, 'pipelining']);
         remove(connection);
       } else {
         await eventOf(response, 'socket', connection);
       }
-      waiting -= 1;
       return !connection.socket.destroyed;
     },
     finish(connection: Connection): void {
@@ -105,6 +101,17 @@ function limitReached(all: ReadonlyMap<Duplex, Connection>, network: string | nu
   const share = [...all.values()].filter((one) => one.network === network);
   if (network !== null && share.length >= MAX_PER_NETWORK) return 'network';
   return all.size >= MAX_CONNECTIONS ? 'connections' : null;
+}
+
+function hasTooManyWaiting(all: ReadonlyMap<Duplex, Connection>, network: string | null): boolean {
+  let waiting = 0;
+  let ofNetwork = 0;
+  for (const one of all.values()) {
+    const own = Math.max(0, one.running - 1);
+    waiting += own;
+    if (network !== null && one.network === network) ofNetwork += own;
+  }
+  return waiting > MAX_WAITING || ofNetwork > MAX_WAITING_PER_NETWORK;
 }
 
 /**

@@ -31,6 +31,8 @@ const SERVER_LIMITS = {
   /** For a connection without traffic, for example because the client stopped reading its reply. */
   timeout: 30_000,
   maxRequestsPerSocket: 100_000,
+  /** `maxHeaderSize` bounds them. Node would drop those after a count, X-Forwarded-For too. */
+  maxHeadersCount: 0,
 };
 const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {
   HPE_HEADER_OVERFLOW: 'headers_too_large',
@@ -98,17 +100,15 @@ export async function listen(listener: Listener): Promise<number> {
 /** What an operator can do about a listener that did not open. */
 function adviceOn(code: string, { name, host, port }: ListenerOptions) {
   const service = name.toUpperCase();
-  if (code === 'EADDRINUSE') return `port ${port} is in use. Set ${service}_PORT`;
-  if (code === 'EACCES') {
-    return `this user may not use port ${port}. Set ${service}_PORT to a port above 1023`;
-  }
-  if (code === 'EADDRNOTAVAIL') {
-    return `this machine does not have the address ${host}. Set ${service}_HOST`;
-  }
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
-    return `the name ${host} has no address. Set ${service}_HOST`;
-  }
-  return `Set ${service}_HOST and ${service}_PORT`;
+  const noAddress = `the name ${host} has no address. Set ${service}_HOST`;
+  const advice: Readonly<Record<string, string>> = {
+    EADDRINUSE: `port ${port} is in use. Set ${service}_PORT`,
+    EACCES: `this user may not use port ${port}. Set ${service}_PORT to a port above 1023`,
+    EADDRNOTAVAIL: `this machine does not have the address ${host}. Set ${service}_HOST`,
+    ENOTFOUND: noAddress,
+    EAI_AGAIN: noAddress,
+  };
+  return advice[code] ?? `Set ${service}_HOST and ${service}_PORT`;
 }
 
 /**

@@ -319,7 +319,9 @@ test(
   async (t) => {
     const { client, release, metrics, inFlight: running, url: own } = await startSlow(t);
     const slow = headOf(['GET /slow HTTP/1.1', HOST]);
-    const others = await Promise.all(Array.from({ length: 52 }, () => connectTo(own)));
+    const others = await Promise.all(
+      Array.from({ length: 52 }, (_, n) => connectTo(own, `127.0.0.${2 + (n % 5)}`)),
+    );
     for (const other of others.slice(0, 51)) other.send(slow, GET.repeat(5));
     await until(() => running() === 1 + 51 * 6, '255 requests wait');
     client.send(GET);
@@ -339,6 +341,31 @@ test(
     for (let n = 0; n < 5; n += 1)
       assert.equal((await client.answer()).json, 'a', 'others may wait again');
     for (const other of [client, ...others]) other.leave();
+  },
+);
+
+test(
+  'of a network, 64 requests may wait; those of other networks wait beside them',
+  bounded,
+  async (t) => {
+    const { client, release, metrics, inFlight: running, url: own } = await startSlow(t);
+    const slow = headOf(['GET /slow HTTP/1.1', HOST]);
+    const many = await Promise.all(Array.from({ length: 13 }, () => connectTo(own, '127.0.0.2')));
+    for (const one of many) one.send(slow, GET.repeat(one === many[0] ? 4 : 5));
+    await until(() => running() === 1 + 13 + 64, '64 requests of one network wait');
+    const late = await connectTo(own, '127.0.0.2');
+    late.send(slow, GET);
+    assert.equal(await late.closed(), '');
+    assert.match(
+      metrics(),
+      /^gatehouse_connections_closed_total\{service="test",limit="pipelining"\} 1$/m,
+    );
+    client.send(GET);
+    await until(() => running() === 1 + 13 + 65, 'another network waits as well');
+    release();
+    for (const to of ['slow', 'a']) assert.equal((await client.answer()).json, to);
+    await until(() => running() === 0, 'none waits any more');
+    for (const one of [client, ...many]) one.leave();
   },
 );
 

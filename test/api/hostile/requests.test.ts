@@ -1,5 +1,6 @@
 /** Input that is not a request, or that could be read as two. */
 import assert from 'node:assert/strict';
+import { BlockList } from 'node:net';
 import { after, afterEach, test } from 'node:test';
 import { get, post, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawAnswer } from '../../support/socket.ts';
@@ -263,6 +264,23 @@ test('an Upgrade header is ignored', async () => {
     'Upgrade: h2c',
   ]);
   assert.deepEqual([answer.status, answer.json], [200, '1']);
+});
+
+test("the client's address is found after any number of headers", async (t) => {
+  const proxies = new BlockList();
+  proxies.addAddress('127.0.0.1');
+  const own = await startListener(
+    t,
+    [get('/a', async ({ request }) => ({ data: request.address }))],
+    proxies,
+  );
+  const many = Array.from({ length: 1_100 }, () => 'A:');
+  const address = 'X-Forwarded-For: 198.51.100.7';
+  const request = ['GET /a HTTP/1.1', 'Host: a', ...many, address];
+  assert.equal((await exchange(own.url, request)).json, '198.51.100.7');
+  const tooMany = Array.from({ length: 5_000 }, () => 'A:bcdefgh');
+  const refused = await exchange(own.url, ['GET /a HTTP/1.1', 'Host: a', ...tooMany, address]);
+  assert.equal(refused.status, 431);
 });
 
 test('pipelined requests are answered in order', async () => {
