@@ -213,7 +213,7 @@ export const allVariables = (
  * operator should know
  * @throws ConfigurationError with every problem at once
  */
-export function readSettings<Configured extends Listener>(
+export function readSettings<Configured>(
   all: ReadonlyArray<
     VariableNames &
       Readonly<{ variables: Variables; read: (settings: ProcessSettings) => Configured }>
@@ -227,37 +227,22 @@ export function readSettings<Configured extends Listener>(
   const known = allVariables(all);
   const foreign = foreignVariables(environment, known);
   findings.problems.push(...checkForeignNames(foreign, known, all, shared.IGNORE_VARIABLES));
-  checkShared(shared, foreign, findings);
+  checkShared(shared, findings);
   const readers = all.filter(({ name }) => names.length === 0 || names.includes(name));
   const isAlone = readers.length === 1;
   const input = { environment, shared, purpose, isAlone, foreign, findings };
   const services = readers.map((reader) => reader.read(input));
   const { METRICS_HOST: host, METRICS_PORT } = shared;
   const metrics = METRICS_PORT === null ? null : { name: 'metrics', host, port: METRICS_PORT };
-  if (purpose === 'serve')
-    findings.problems.push(...checkPorts(metrics ? [...services, metrics] : services));
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
   return { shared, metrics, services, warnings: [...new Set(findings.warnings)] };
 }
 
 /** Rules that concern several variables of the process. */
-function checkShared(shared: Shared, foreign: Environment, { problems, warnings }: Findings): void {
+function checkShared(shared: Shared, { problems, warnings }: Findings): void {
   if (shared.DATABASE_DEAD_AFTER <= shared.DATABASE_STATEMENT_TIMEOUT)
     problems.push('DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.');
   if (shared.TRUSTED_USER_HEADER !== null && shared.TRUSTED_PROXIES.rules.length === 0)
     problems.push('TRUSTED_USER_HEADER requires TRUSTED_PROXIES: no other sender is believed.');
-  const unused = Object.keys(foreign).filter((name) => /^PG(?!DATA$)(CONNECT_)?[A-Z]+$/.test(name));
-  if (unused.length > 0) warnings.push(`${unused.join(', ')}: not used. Set DATABASE_URL instead.`);
   if (shared.ALLOW_WEAK_SECRETS) warnings.push('ALLOW_WEAK_SECRETS is on: use it only for tests.');
-}
-
-type Listener = Readonly<{ name: string; port: number }>;
-
-function checkPorts(listeners: readonly Listener[]): string[] {
-  return listeners.flatMap(({ name, port }, index) => {
-    // Port 0 is any free port.
-    const other = listeners.slice(0, index).find((one) => one.port === port && port !== 0);
-    if (!other) return [];
-    return `${other.name} and ${name} cannot both listen on port ${port}. Change one of them.`;
-  });
 }

@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/settings.ts';
+import { startGatehouse } from '../support/gatehouse.ts';
+import { freePorts } from '../support/ports.ts';
 import { readConfig, SERVICES } from '../support/settings.ts';
 
 const LONG = 'a-long-random-text-0123456789-abcdefgh';
@@ -84,26 +86,20 @@ for (const [what, services, given, expected] of listeners) {
   });
 }
 
-test('two listeners on one port are rejected by name', () => {
-  assert.deepEqual(problems({ IDENTITY_PORT: '7000', SECRETS_PORT: '7000' }), [
-    'identity and secrets cannot both listen on port 7000. Change one of them.',
-  ]);
-  assert.deepEqual(problems({ PORT: '3000' }), [
-    'identity and webhook cannot both listen on port 3000. Change one of them.',
-  ]);
-  assert.deepEqual(problems({ METRICS_PORT: '8080' }), [
-    'secrets and metrics cannot both listen on port 8080. Change one of them.',
-  ]);
-  assert.deepEqual(
-    problems({ METRICS_PORT: '8080' }, ['identity']),
-    [],
-    'of services that do not run, the ports are free',
-  );
-  assert.deepEqual(
-    problems({ IDENTITY_PORT: '0', SECRETS_PORT: '0', METRICS_PORT: '0' }),
-    [],
-    'port 0 is any free port',
-  );
+test('of two listeners on one port, the second one is rejected by name', async (t) => {
+  const [port = ''] = await freePorts(1);
+  for (const [names, variables, said] of [
+    [['identity', 'secrets'], { IDENTITY_PORT: port, SECRETS_PORT: port }, 'secrets'],
+    [['identity', 'webhook'], { IDENTITY_PORT: port, PORT: port, WEBHOOK_PORT: '' }, 'webhook'],
+    [['secrets'], { SECRETS_PORT: port, METRICS_PORT: port }, 'secrets'],
+  ] as const) {
+    await assert.rejects(
+      startGatehouse(t, names, 'postgres://u@127.0.0.1:9/none', variables),
+      new RegExp(
+        `${said} cannot listen on .*:${port} \\(EADDRINUSE\\): port ${port} is in use. Set ${said.toUpperCase()}_PORT`,
+      ),
+    );
+  }
 });
 
 test('the metrics listener is off by default, and local if it has no host', () => {
@@ -271,11 +267,6 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
     [/database at db\.example:5432 may/],
   ],
   ['nothing if a remote database uses TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
-  [
-    'variables of libpq',
-    { PGHOST: 'x', PGCONNECT_TIMEOUT: '1', PGDATA: '/data', PG_MAJOR: '15' },
-    [/^PGHOST, PGCONNECT_TIMEOUT: not used\. Set DATABASE_URL instead\.$/],
-  ],
   [
     'an unencrypted database of one service',
     { WEBHOOK_DATABASE_URL: remote },
