@@ -7,7 +7,13 @@ import type { IdentityService } from './service.ts';
 import { RightsLost } from './store/audit.ts';
 import { findKeyByDigest } from './store/keys.ts';
 import { findCallerByToken } from './store/sessions.ts';
-import { KEY_PREFIX, parseApiKey, parseSessionToken, plainToken } from './token.ts';
+import {
+  isOwnCredential,
+  KEY_PREFIX,
+  parseApiKey,
+  parseSessionToken,
+  plainToken,
+} from './token.ts';
 
 type Headers = RequestInfo['headers'];
 
@@ -51,22 +57,24 @@ export function createGuard<Session extends CallerSession>(
     idsOf,
     // Only the first credential present is checked; there is no fallback to the others.
     async check({ headers, network }, service) {
-      const { authorization, 'x-api-key': keyHeader } = headers;
-      const credential = bearerOf(authorization);
+      const credential = ownCredential(headers);
       if (credential?.startsWith(KEY_PREFIX)) return checkKey(credential, network, service);
-      const isBearer = hasBearer(headers);
-      if (!isBearer && keyHeader !== undefined)
-        return checkKey(String(keyHeader), network, service);
-      const token = isBearer ? credential : tokenIn(headers);
+      const token = credential ?? tokenIn(headers);
       if (token === null) return new Failure('unauthorized', { message });
       return checkSession(parseSessionToken(token), network, service, find);
     },
   };
 }
 
-/** Also a malformed one; another scheme is for the program behind a proxy. */
-export const hasBearer = ({ authorization = '' }: Headers): boolean =>
-  /^bearer\b/i.test(authorization);
+/**
+ * The session token or API key of `Authorization` or `X-API-Key`, also a malformed one. Any other
+ * credential, such as a JWT, is for the program behind a proxy and counts as missing.
+ */
+export function ownCredential({ authorization, 'x-api-key': key }: Headers): string | null {
+  const bearer = bearerOf(authorization);
+  if (bearer !== null && isOwnCredential(bearer)) return bearer;
+  return typeof key === 'string' && key.startsWith(KEY_PREFIX) ? key : null;
+}
 
 /** @param digest of a session token; null if it is malformed */
 export async function checkSession<Session extends CallerSession>(

@@ -5,12 +5,18 @@ import { isUuid } from '../runtime/text.ts';
 
 const SESSION_PREFIX = 'session:';
 export const KEY_PREFIX = 'key:';
+/** How the Base64 of a session token begins. */
+const ENCODED_PREFIX = 'c2Vzc2lvbj';
 
 /**
  * The specification fixes the form; a version 4 UUID has 122 random bits (see SECURITY.md on ASVS
  * 7.2.3).
  */
 export const createSessionToken = () => `${SESSION_PREFIX}${randomUUID()}`;
+
+/** Whether it begins like one of Gatehouse's, well formed or not. */
+export const isOwnCredential = (credential: string): boolean =>
+  [SESSION_PREFIX, KEY_PREFIX, ENCODED_PREFIX].some((prefix) => credential.startsWith(prefix));
 
 /** @returns the digest under which the session of this token is stored, in hexadecimal, or null */
 export function parseSessionToken(credential: string) {

@@ -6,8 +6,8 @@ import {
   cookieOf,
   cookiesOf,
   createGuard,
-  hasBearer,
   idsOf,
+  ownCredential,
   sessionCookie,
 } from '../guard.ts';
 import type { User } from '../model.ts';
@@ -111,9 +111,8 @@ export const portalVisitor: Guard<PortalService, Visitor> = {
   async check(request, service) {
     const { headers } = request;
     const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
-    const hasOther = hasBearer(headers) || headers['x-api-key'] !== undefined;
     // A cookie that is sent twice may come from another host: no other cookie replaces it.
-    const hasPortalCookie = !hasOther && cookiesOf(headers, name).length > 0;
+    const hasPortalCookie = ownCredential(headers) === null && cookiesOf(headers, name).length > 0;
     const caller = hasPortalCookie
       ? await callerByCookie(name, request, service)
       : await withoutPortal.check(request, service);

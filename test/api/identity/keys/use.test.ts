@@ -48,7 +48,7 @@ test('of two credentials only the bearer is checked', async () => {
   assert.equal(await seen({ authorization: `Bearer ${one.token}`, 'x-api-key': ofTwo }), one.id);
   assert.equal(await seen({ authorization: `Bearer ${ofOne}`, 'x-api-key': 'garbage' }), one.id);
   assert.equal(await seen({ authorization: `Bearer ${unknownKey()}`, 'x-api-key': ofTwo }), null);
-  assert.equal(await seen({ authorization: 'Bearer garbage', 'x-api-key': ofTwo }), null);
+  assert.equal(await seen({ authorization: 'Bearer key:garbage', 'x-api-key': ofTwo }), null);
 });
 
 test('a key is no session token, and a session token no key', async () => {

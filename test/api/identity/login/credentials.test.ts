@@ -177,7 +177,7 @@ test('the guard comes before validation: an unauthenticated client learns nothin
     { authorization: `Bearer key:${'A'.repeat(49)}` },
     { 'x-api-key': 'garbage' },
     // The first credential that is there counts: a good one behind it does not help.
-    { authorization: 'Bearer garbage', cookie: `session=${token}`, 'x-api-key': token },
+    { authorization: 'Bearer session:garbage', cookie: `session=${token}`, 'x-api-key': token },
   ];
   for (const { method, pattern } of routes.filter(({ security }) => security.length > 0)) {
     const path = `${pattern.replace(/\{[a-z_]+\}/, 'garbage')}?page=0&limit=x&user=garbage&session=garbage&require=garbage`;

@@ -346,16 +346,15 @@ test('the sign-in page ends the pending sign-in of another person', async () => 
 
 test('credentials of the program behind the proxy do not hide the cookie', async () => {
   const { domain } = await signIn((await add()).username);
-  assert.equal(
-    (await visit('/api/auth/verify', { cookie: domain, headers: { authorization: 'Basic YTpi' } }))
-      .status,
-    200,
-  );
-  const bearer = await visit('/api/auth/verify', {
-    cookie: domain,
-    headers: { authorization: 'Bearer wrong' },
-  });
-  assert.equal(bearer.status, 401, 'only the first credential is checked');
+  const verify = async (headers: Record<string, string>) =>
+    (await visit('/api/auth/verify', { cookie: domain, headers })).status;
+  for (const authorization of ['Basic YTpi', 'Bearer eyJhbGciOiJub25lIn0.e30.', 'Bearer'])
+    assert.equal(await verify({ authorization }), 200, authorization);
+  assert.equal(await verify({ 'x-api-key': 'sk_live_51' }), 200);
+  for (const wrong of ['session:wrong', 'key:wrong']) {
+    const status = await verify({ authorization: `Bearer ${wrong}` });
+    assert.equal(status, 401, 'only the first credential is checked');
+  }
 });
 
 test('a session that ends during a change sends the browser to the sign-in page', async () => {

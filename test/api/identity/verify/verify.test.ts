@@ -151,26 +151,37 @@ test('a wrong bearer or key is rejected even with a right cookie', async () => {
   const out = await logIn(identity, plain.username, PASSWORD);
   await call(null, 'POST', '/api/auth/logout', { session: out });
   for (const token of [
-    'garbage',
     out,
     'key:garbage',
+    'session:garbage',
     'session:00000000-0000-4000-8000-000000000000',
+    Buffer.from('session:00000000-0000-4000-8000-000000000000').toString('base64'),
   ]) {
     assertStopped(await verify({ cookie, authorization: `Bearer ${token}` }), 401, 'unauthorized');
   }
-  for (const wrong of ['garbage', '', plain.token])
-    assertStopped(await verify({ cookie, 'x-api-key': wrong }), 401, 'unauthorized');
+  assertStopped(await verify({ cookie, 'x-api-key': 'key:garbage' }), 401, 'unauthorized');
 });
 
-test('a bearer without a token, or with several, is rejected even with a right cookie', async () => {
-  const cookie = `session=${plain.token}`;
-  for (const authorization of [
+/** Of other programs: a JSON Web Token, a random one, none, two, and what is no key of Gatehouse. */
+const FOREIGN: ReadonlyArray<Record<string, string>> = [
+  ...[
+    `Bearer ${['{"alg":"none"}', '{"sub":"admin"}', ''].map((part) => Buffer.from(part).toString('base64url')).join('.')}`,
+    'Bearer 1f0c2d9ab8e7',
     'Bearer',
     'bearer ',
-    `Bearer garbage ${admin.token}`,
-    'Bearer\tgarbage',
-  ]) {
-    assertStopped(await verify({ cookie, authorization }), 401, 'unauthorized');
+    'Bearer one two',
+    'Bearer\tone',
+  ].map((authorization) => ({ authorization })),
+  ...['garbage', '', 'sk_live_51'].map((key) => ({ 'x-api-key': key })),
+];
+
+test('a credential of another program does not hide a cookie', async () => {
+  const own = await key(plain);
+  for (const headers of FOREIGN) {
+    assertStopped(await verify(headers), 401, 'unauthorized');
+    assertPasses(await verify({ ...headers, cookie: `session=${plain.token}` }), ...asPlain);
+    const withKey = await verify({ ...headers, 'x-api-key': own.key });
+    assertPasses(withKey, plain.id, plain.username, email, 'false', '', own.id);
   }
 });
 
