@@ -19,7 +19,7 @@ const MAX_ACCEPTED = 10_000;
 /** A credential that a request carries, and how to check it. */
 export interface Credential<Found> {
   /** Counted and logged with a refusal. */
-  readonly kind: 'token' | 'session' | 'key';
+  readonly kind: 'token' | 'session' | 'key' | 'signature';
   /** Null if the credential is malformed. */
   readonly digest: string | null;
   /** Of the reply to a credential that is not accepted. */
@@ -41,12 +41,11 @@ export interface Credential<Found> {
 export function createCredentialCheck() {
   const wrong = createRateLimit(BURST, PER_SECOND);
   const accepted = createRecentMap<true>(MAX_ACCEPTED);
-  const keyOf = (network: string, digest: string | null) => `${network} ${digest}`;
   async function checkCredential<Found>(
     network: string,
     { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
   ): Promise<Found | Failure<'unauthorized' | 'too_many_requests'>> {
-    const key = keyOf(network, digest);
+    const key = `${network} ${digest}`;
     const isKnown = accepted.get(key) ?? false;
     const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
     if (retryAfterSeconds > 0) {
@@ -74,7 +73,7 @@ export function createCredentialCheck() {
     }
   }
   function acceptCredential(network: string, digest: string): void {
-    accepted.set(keyOf(network, digest), true);
+    accepted.set(`${network} ${digest}`, true);
   }
   return { checkCredential, acceptCredential };
 }

@@ -1,16 +1,14 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { unsealServiceSecret, sealSecret } from '../crypto/service-secret.ts';
+import { sealSecret } from '../crypto/service-secret.ts';
 import { sha256 } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { type BodyRule, invalidBody, json } from '../http/json-body.ts';
-import type { Call } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import { isObject, nullable, scalar, text, validate } from '../http/schema.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import { checkAgain } from './guard.ts';
 import type { WebhookService } from './service.ts';
-import { checkSignature } from './signatures.ts';
 import {
   eventName,
   genericSchema,
@@ -22,8 +20,7 @@ import {
 } from './sources.ts';
 import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
 import { insertPending, type KnownToken } from './store/tokens.ts';
-
-type ReceiveCall = Call<KnownToken, unknown, unknown, Buffer>;
+import { keyUnknown, type ReceiveCall, verifyWithinLimit } from './verification.ts';
 
 /** Unchanged. */
 const jsonBody = json(
@@ -55,14 +52,12 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
 }
 
 /**
- * Not async: an async function would keep the parsed body in memory while the event waits for its
- * commit.
  * @returns null if the token must be looked up first: the insert rejected it, or the reply needs no
  * insert
  */
-function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
+async function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
   const { caller, request } = call;
-  const decision = wait > 0 ? rateExceeded(wait) : decide(call, service);
+  const decision = wait > 0 ? rateExceeded(wait) : await verifyAndDecide(call, service);
   if (decision.kind === 'event') return storeEvent(decision.event, request.requestId, service);
   if (caller.isKept) return null;
   if (decision.kind === 'reply') return decision.reply;
@@ -71,20 +66,28 @@ function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService
 
 const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
 
-/** @returns the event to store, the signing secret to keep, or the reply. Changes nothing. */
-function decide(call: ReceiveCall, service: WebhookService) {
+/** Nothing of a signed body is parsed before its signature holds, except for a signing secret. */
+async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
+  const source: Source = SOURCES[call.caller.source];
+  const secret = source.sendsSecret ? sentSecret(call.body) : null;
+  if (secret !== null) return { kind: 'signing secret', secret } as const;
+  const { scheme } = source;
+  const secretId = scheme === null ? null : await verifyWithinLimit(scheme, call, service);
+  return secretId instanceof Failure ? replyWith(secretId) : decide(call, secretId, service);
+}
+
+/**
+ * Not async: an async function would keep the parsed body in memory while the event waits for its
+ * commit.
+ * @param secretId of the signing secret that verified the signature; null if there is none
+ * @returns the event to store, or the reply. Changes nothing.
+ */
+function decide(call: ReceiveCall, secretId: string | null, service: WebhookService) {
   const { caller, body: raw } = call;
   const { headers } = call.request;
   const source: Source = SOURCES[caller.source];
-  const parsed = jsonBody.parse(raw);
-  const body = parsed instanceof Failure ? {} : parsed;
-  if (source.sendsSecret && isSecret(body))
-    return { kind: 'signing secret', secret: body.verification_token } as const;
-
-  const secretId = source.scheme === null ? null : verifySignature(source.scheme, call, service);
-  if (secretId instanceof Failure) return replyWith(secretId);
-
-  if (parsed instanceof Failure) return replyWith(parsed);
+  const body = jsonBody.parse(raw);
+  if (body instanceof Failure) return replyWith(body);
   const isGeneric = caller.source === 'generic';
   const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
   if (valid instanceof Failure) return replyWith(valid);
@@ -151,49 +154,18 @@ const RATE_EXCEEDED =
 const rateExceeded = (retryAfterSeconds: number) =>
   replyWith(new Failure('too_many_requests', { message: RATE_EXCEEDED, retryAfterSeconds }));
 
-/** Notion sends its signing secret as the only member of its first, unsigned request. */
-const isSecret = (body: JsonObject): body is { verification_token: string } =>
-  typeof body.verification_token === 'string' &&
-  /^[\x21-\x7e]{8,255}$/.test(body.verification_token) &&
-  Object.keys(body).length === 1;
+const MAX_SECRET_BODY = 1_024;
 
-const NO_SECRET =
-  'This token has no active signing secret. Confirm the secret of its sender: gatehouse token confirm';
-const SIGNATURE_MESSAGES = {
-  'no signature':
-    "The request is not signed as the token's source signs. Check the source and the sender's secret.",
-  'wrong signature':
-    "The signature is wrong. Check that the sender's signing secret is the one given with the token.",
-  'too old': "The signature's time differs by more than five minutes: a replay, or a wrong clock.",
-};
-
-/** @returns the id of the signing secret that verifies the signature */
-function verifySignature(
-  scheme: NonNullable<Source['scheme']>,
-  { request, body: raw, caller }: ReceiveCall,
-  service: WebhookService,
-) {
-  const opened = caller.secrets.flatMap((sealed) => {
-    const secret = unsealServiceSecret(service.signingKeys, sealed);
-    return secret === null ? [] : [{ id: sealed.id, secret }];
-  });
-  const verdict = checkSignature(scheme, request.headers, raw, opened, Date.now() / 1_000);
-  if (verdict.kind === 'valid') return verdict.secretId;
-  // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
-  const isUnknown = verdict.kind === 'wrong signature' && opened.length < caller.secrets.length;
-  if (isUnknown) return keyUnknown(caller, service);
-  const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict.kind];
-  return new Failure('unauthorized', { message, credential: 'signature' });
-}
-
-export const UNKNOWN_KEY =
-  'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
-
-function keyUnknown({ id, isKept }: KnownToken, { log }: WebhookService) {
-  if (!isKept) log.error(UNKNOWN_KEY, { token_id: id });
-  const message =
-    "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.";
-  return new Failure('key_unknown', { message });
+/**
+ * Notion sends its signing secret as the only member of its first, unsigned request.
+ * @returns null for any other body
+ */
+function sentSecret(raw: Buffer): string | null {
+  if (raw.length > MAX_SECRET_BODY) return null;
+  const body = jsonBody.parse(raw);
+  if (body instanceof Failure || Object.keys(body).length !== 1) return null;
+  const { verification_token: secret } = body;
+  return typeof secret === 'string' && /^[\x21-\x7e]{8,255}$/.test(secret) ? secret : null;
 }
 
 const SECRET_RECEIVED =

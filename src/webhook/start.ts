@@ -9,7 +9,6 @@ import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { codeOf, StartupError } from '../runtime/errors.ts';
 import { removalJob } from '../runtime/jobs.ts';
-import { UNKNOWN_KEY } from './accept.ts';
 import { SCHEMA } from './migrations.ts';
 import { startPlain } from './plain.ts';
 import { createRoutes } from './routes.ts';
@@ -25,6 +24,7 @@ import {
 } from './store/tokens.ts';
 import { removeIdlePages } from './store/work.ts';
 import { startWorker } from './worker.ts';
+import { UNKNOWN_KEY } from './verification.ts';
 
 export async function start(settings: WebhookSettings, context: ServiceContext) {
   if (!settings.database) return startPlain(settings, context);

@@ -17,17 +17,21 @@ import {
   startGatehouse,
   WEBHOOK_TOKEN,
 } from '../support/gatehouse.ts';
-import { openWebhook } from '../support/senders.ts';
+import {
+  addToken,
+  openWebhook,
+  signatureOf,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../support/senders.ts';
 import { bounded } from '../support/until.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
 const proxied = { TRUSTED_PROXIES: '127.0.0.1' };
-const { url } = await startGatehouse(
-  { after },
-  ['identity', 'secrets', 'webhook'],
-  databaseUrl,
-  proxied,
-);
+const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], databaseUrl, {
+  ...proxied,
+  WEBHOOK_SECRET,
+});
 const plain = await startGatehouse({ after }, ['webhook'], undefined, {
   ...proxied,
   WEBHOOK_VARIANT: 'plain',
@@ -35,6 +39,7 @@ const plain = await startGatehouse({ after }, ['webhook'], undefined, {
 const session = await logIn(url.identity);
 const operator = { name: 'reader', role: 'operator', source: 'generic' } as const;
 const database = openWebhook({ after }, databaseUrl);
+const githubToken = await addToken(database, 'github', SIGNING_SECRETS.github);
 const reading = await createToken(database, operator, null);
 const event = { event: 'x', data: { page_id: 'p' } };
 
@@ -63,7 +68,7 @@ const CHECKS: ReadonlyArray<
     () => `session:${randomUUID()}`,
     session,
   ],
-  ['a malformed bearer token of identity', sessions, () => 'guess', session],
+  ['a malformed bearer token of identity', sessions, () => 'session:guess', session],
   [
     'an API key',
     (credential, from) =>
@@ -156,6 +161,46 @@ test('the right credential is not compared for a guessing network until the wait
   assert.deepEqual([unchecked.status, unchecked.json.error?.code], [429, 'too_many_requests']);
   pass(Number(unchecked.headers.get('retry-after')));
   assert.equal((await secrets(AUTH_TOKEN, from)).status, 200);
+});
+
+test('credentials of other programs are no guesses at those of identity', async (t) => {
+  stopClock(t);
+  const from = newAddress();
+  const asKey = CHECKS.find(([what]) => what === 'an API key')?.[1] ?? sessions;
+  for (let sent = 0; sent < 150; sent += 1) {
+    assert.equal((await sessions('eyJhbGciOiJub25lIn0.e30.', from)).status, 401);
+    assert.equal((await asKey('sk_live_51', from)).status, 401);
+  }
+  assert.equal((await sessions(session, from)).status, 200);
+});
+
+test('wrong signatures are limited by network, right ones pass', async (t) => {
+  stopClock(t);
+  const body = '{"action":"opened"}';
+  const signed = signatureOf('github', SIGNING_SECRETS.github, body);
+  const forged = signatureOf('github', 'another-secret', body);
+  const post = (from: string, signature: Record<string, string>) =>
+    ask('POST', `${url.webhook}/webhook`, {
+      bearer: githubToken.token,
+      body,
+      headers: {
+        'x-github-event': 'issues',
+        'x-github-delivery': randomUUID(),
+        'x-forwarded-for': from,
+        ...signature,
+      },
+    });
+  const from = newAddress();
+  const { checked } = await guess(
+    () => post(from, forged),
+    () => '',
+    from,
+  );
+  assert.equal(checked, 100);
+  assert.equal((await post(from, signed)).status, 200, 'a neighbor does not stop a sender');
+  const read = bearer('GET', `${url.webhook}/events`);
+  assert.equal((await read(reading.token, from)).status, 429, 'other credentials are limited, too');
+  assert.equal((await read(reading.token, newAddress())).status, 200);
 });
 
 test('simultaneous guesses stay within the limit; right credentials beside them are accepted', async (t) => {

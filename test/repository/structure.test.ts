@@ -211,6 +211,7 @@ const RULES: readonly Rule[] = [
     check: (tree) =>
       elsewhere(tree, /Date\.now\(|new Date\(\)(?!\.toISOString)/, [
         'src/webhook/accept.ts',
+        'src/webhook/verification.ts',
         'src/webhook/targets/forward.ts',
         'src/commands/events.ts',
       ]),

@@ -62,6 +62,63 @@ test('a signed event of more than 25 MiB gets 413 by its Content-Length, before 
   assert.equal(unauthorized.status, 401, 'the credential is checked first');
 });
 
+/** What takes `JSON.parse` longest for its length, and what a JSON text cannot be. */
+const HOSTILE: ReadonlyArray<readonly [what: string, part: string]> = [
+  ['objects', '{},'],
+  ['nested arrays', '['],
+  ['members', '{"a":0},'],
+  ['numbers', '1,'],
+  ['names', '"a":'],
+  ['escapes', '\\\\'],
+];
+
+/** @returns the longest time that `/livez` took meanwhile, in milliseconds */
+async function slowestProbe(work: Promise<unknown>): Promise<number> {
+  const state = { isDone: false };
+  const done = work.finally(() => {
+    state.isDone = true;
+  });
+  let slowest = 0;
+  while (!state.isDone) {
+    const start = performance.now();
+    assert.equal((await ask('GET', `${url.webhook}/livez`)).status, 200);
+    slowest = Math.max(slowest, performance.now() - start);
+  }
+  await done;
+  return slowest;
+}
+
+for (const [what, part] of HOSTILE) {
+  test(`25 MiB of ${what} do not hold up other requests`, bounded, async () => {
+    const body = '{"a":['.padEnd(LIMIT, part);
+    const send = (signature: Record<string, string>) =>
+      ask('POST', `${url.webhook}/webhook`, {
+        bearer: token,
+        body,
+        headers: { ...headersFor(''), ...signature },
+      });
+    const unsigned = send({});
+    await slowestProbe(unsigned);
+    assert.equal((await unsigned).status, 401, 'nothing is parsed before the signature holds');
+    const signed = send(signatureOf('github', SIGNING_SECRETS.github, body));
+    const slowest = await slowestProbe(signed);
+    assert.equal((await signed).json.error.code, 'invalid_body');
+    // Far from what parsing takes, and from what a busy machine takes.
+    assert.ok(slowest < 2_000, `${slowest} ms`);
+  });
+}
+
+test('a signed body that is valid but has too many parts is rejected with the limit', async () => {
+  const body = `{"a":[${'{},'.repeat(1_000_000)}0]}`;
+  const answer = await ask('POST', `${url.webhook}/webhook`, {
+    bearer: token,
+    body,
+    headers: headersFor(body),
+  });
+  assert.equal(answer.status, 400);
+  assert.match(answer.json.error.fields[0].message, /more than 700000 strings and brackets/);
+});
+
 test('unsigned sources keep MAX_BODY_BYTES', async () => {
   const body = JSON.stringify({ event: 'a', data: { page_id: 'b' }, text: 'x'.repeat(65_536) });
   assert.equal(

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { test } from 'node:test';
-import { duplicateMember, invalidBody, json, noBody } from '../../../src/http/json-body.ts';
+import { invalidBody, json, noBody, problemOf } from '../../../src/http/json-body.ts';
 import { object, text } from '../../../src/http/schema.ts';
 
 const schema = object({ name: text() });
@@ -178,6 +178,8 @@ const DUPLICATES: ReadonlyArray<readonly [json: string, path: string | null]> = 
   ['[]', null],
 ];
 
+const duplicateMember = (text: string) => problemOf(text)?.details.fields?.[0]?.path ?? null;
+
 test('a duplicate member is found, however it is spelled', () => {
   for (const [text, path] of DUPLICATES) {
     JSON.parse(text);
@@ -221,6 +223,21 @@ test('a large body with many escapes, members or levels is searched in time', ()
   );
   for (const text of [...texts, members, `${'['.repeat(100_000)}${']'.repeat(100_000)}`])
     assert.equal(duplicateMember(text), null);
+});
+
+test('a body with more than 700,000 strings and brackets is rejected before it is parsed', () => {
+  const many = (part: string, count: number) => `{"a":[${`${part},`.repeat(count)}0]}`;
+  const message = 'has more than 700000 strings and brackets';
+  for (const [text, isRejected] of [
+    [many('{}', 349_997), false],
+    [many('{}', 350_000), true],
+    [many('[]', 350_000), true],
+    [many('""', 700_000), true],
+    [many('1', 2_000_000), false],
+  ] as const) {
+    const expected = isRejected ? invalidBody(message) : null;
+    assert.deepEqual(problemOf(text), expected, text.slice(0, 20));
+  }
 });
 
 test('a duplicate member gets an error that names it', () => {

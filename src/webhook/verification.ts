@@ -1,0 +1,76 @@
+import { unsealServiceSecret } from '../crypto/service-secret.ts';
+import { Failure } from '../http/errors.ts';
+import type { Call } from '../http/route.ts';
+import type { WebhookService } from './service.ts';
+import { checkSignature } from './signatures.ts';
+import type { Source } from './sources.ts';
+import type { KnownToken } from './store/tokens.ts';
+
+/** An event, as raw bytes, with the token that it was sent with. */
+export type ReceiveCall = Call<KnownToken, unknown, unknown, Buffer>;
+type Scheme = NonNullable<Source['scheme']>;
+
+const NO_SECRET =
+  'This token has no active signing secret. Confirm the secret of its sender: gatehouse token confirm';
+const SIGNATURE_MESSAGES = {
+  'no signature':
+    "The request is not signed as the token's source signs. Check the source and the sender's secret.",
+  'wrong signature':
+    "The signature is wrong. Check that the sender's signing secret is the one given with the token.",
+  'too old': "The signature's time differs by more than five minutes: a replay, or a wrong clock.",
+};
+
+/**
+ * Wrong signatures of a network count as guesses. A token that is kept was accepted a moment ago;
+ * if its signature is wrong, the token is looked up and this is repeated.
+ * @returns the id of the signing secret that verifies the signature
+ */
+export async function verifyWithinLimit(
+  scheme: Scheme,
+  call: ReceiveCall,
+  service: WebhookService,
+) {
+  const { caller, request } = call;
+  if (caller.isKept) return verifySignature(scheme, call, service);
+  let outcome: ReturnType<typeof verifySignature> | null = null;
+  const found = await service.checkCredential(request.network, {
+    kind: 'signature',
+    digest: `signature by ${caller.id}`,
+    message: SIGNATURE_MESSAGES['wrong signature'],
+    async find() {
+      outcome = verifySignature(scheme, call, service);
+      const isWrong = outcome instanceof Failure && outcome.code === 'unauthorized';
+      return isWrong ? null : outcome;
+    },
+  });
+  return outcome ?? found;
+}
+
+/** @returns as `verifyWithinLimit` */
+function verifySignature(
+  scheme: Scheme,
+  { request, body: raw, caller }: ReceiveCall,
+  service: WebhookService,
+) {
+  const opened = caller.secrets.flatMap((sealed) => {
+    const secret = unsealServiceSecret(service.signingKeys, sealed);
+    return secret === null ? [] : [{ id: sealed.id, secret }];
+  });
+  const verdict = checkSignature(scheme, request.headers, raw, opened, Date.now() / 1_000);
+  if (verdict.kind === 'valid') return verdict.secretId;
+  // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
+  const isUnknown = verdict.kind === 'wrong signature' && opened.length < caller.secrets.length;
+  if (isUnknown) return keyUnknown(caller, service);
+  const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict.kind];
+  return new Failure('unauthorized', { message, credential: 'signature' });
+}
+
+export const UNKNOWN_KEY =
+  'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
+
+export function keyUnknown({ id, isKept }: KnownToken, { log }: WebhookService) {
+  if (!isKept) log.error(UNKNOWN_KEY, { token_id: id });
+  const message =
+    "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.";
+  return new Failure('key_unknown', { message });
+}
