@@ -154,11 +154,12 @@ async function redeliverAll(
   status: 'dead' | 'stored' | 'skipped',
 ): Promise<number> {
   let total = 0;
-  let ids: readonly string[];
+  let last: string | null = null;
   do {
-    ids = await idsWithStatus(database, status, BATCH);
-    total += await redeliver(database, ids);
-  } while (ids.length === BATCH);
+    const ids: readonly string[] = await idsWithStatus(database, status, last, BATCH);
+    if (ids.length > 0) total += await redeliver(database, ids);
+    last = ids.length === BATCH ? (ids.at(-1) ?? null) : null;
+  } while (last !== null);
   return total;
 }
 

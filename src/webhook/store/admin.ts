@@ -153,19 +153,26 @@ export function revokeRestored(sql: Sql, withSenders: boolean) {
     select role, count(*)::int4 as revoked from revoked group by role order by role`;
 }
 
-/** @returns up to `limit` ids, oldest first */
+/**
+ * @param after the last id of the batch before; null for the first batch
+ * @returns up to `limit` ids, oldest first
+ */
 export async function idsWithStatus(
   database: Database,
   status: 'dead' | 'stored' | 'skipped',
+  after: string | null,
   limit: number,
 ) {
   const rows = await database.list((sql) => {
     const isStored = sql`not exists (select from webhook.outcomes where event_id = e.id)
       and not exists (select from webhook.work where event_id = e.id)`;
     const hasEnded = sql`id in (select event_id from webhook.outcomes where status = ${status})`;
+    const isLater = sql`(received_at, id) > (
+      select received_at, id from webhook.events where id = ${after})`;
     return sql<Array<{ id: string }>>`
       select id from webhook.events e where ${status === 'stored' ? isStored : hasEnded}
-      order by received_at limit ${limit}`;
+        and ${after === null ? sql`true` : isLater}
+      order by received_at, id limit ${limit}`;
   });
   return rows.map(({ id }) => id);
 }
