@@ -9,14 +9,15 @@ const REFRESH_MS = 1_000;
 
 /**
  * A circuit breaker. A target that only fails is probed with one event at a time, from one replica,
- * until an attempt succeeds. The other events wait and use no attempt up. The state is in the
- * database: of ten replicas, each with a state of its own, ten would probe, and one that starts
- * would begin with a full load.
+ * until an attempt succeeds. The other events wait and use no attempt up. If all failures were of
+ * events of one sender, those of the others do not wait: perhaps not the target fails, but these
+ * events. The state is in the database: of ten replicas, each with a state of its own, ten would
+ * probe, and one that starts would begin with a full load.
  */
 export function createBreaker(database: Database, target: string, log: Log, metrics: Metrics) {
   /** Attempts that ended here since the state was last stored. */
-  let recorded = { failures: 0, hasSucceeded: false };
-  let state: Awaited<ReturnType<typeof findFailing>>;
+  let recorded = nothingRecorded();
+  let state: Failing | undefined;
   let refreshedAt = -Infinity;
   const help = 'Whether the target of deliveries fails, so that it is only probed: 1 or 0.';
   metrics.gauge('gatehouse_delivery_circuit_open', help, {}, () => (state?.is_open ? 1 : 0));
@@ -24,33 +25,34 @@ export function createBreaker(database: Database, target: string, log: Log, metr
   async function refresh() {
     const wasOpen = state?.is_open ?? false;
     const sent = recorded;
-    recorded = { failures: 0, hasSucceeded: false };
+    recorded = nothingRecorded();
     try {
       if (sent.hasSucceeded && state) await clearFailures(database, target);
-      if (sent.failures > 0) await addFailures(database, target, sent.failures);
+      const { failures, tokens } = sent;
+      if (failures > 0) await addFailures(database, target, failures, onlyOne(tokens));
       state = await findFailing(database, target);
     } catch (error) {
       // Kept for the next time, with what has happened meanwhile.
       recorded.failures += sent.failures;
+      for (const token of sent.tokens) recorded.tokens.add(token);
       recorded.hasSucceeded ||= sent.hasSucceeded;
       log.debug('the state of the target could not be stored or read', describeError(error));
       return;
     }
-    if (state?.is_open && !wasOpen) {
-      const facts = { failures: state.failures, failing_since: state.failing_since.toISOString() };
-      log.error('the target fails; it is only probed', facts);
-    }
-    if (!state?.is_open && wasOpen) log.info('the target works again; deliveries continue');
+    const isOpen = state?.is_open ?? false;
+    if (state && isOpen && !wasOpen) logFailing(log, state);
+    if (!isOpen && wasOpen) log.info('the target works again; deliveries continue');
   }
 
   return {
-    /** Counts an attempt that has ended. */
-    record(isSuccess: boolean) {
+    /** Counts an attempt that has ended. @param tokenId of the event's sender */
+    record(isSuccess: boolean, tokenId: string) {
       if (!isSuccess) {
         recorded.failures += 1;
+        recorded.tokens.add(tokenId);
         return;
       }
-      recorded = { failures: 0, hasSucceeded: true };
+      recorded = { ...nothingRecorded(), hasSucceeded: true };
       // The first success lets the waiting events through.
       if (state?.is_open) refreshedAt = -Infinity;
     },
@@ -58,14 +60,34 @@ export function createBreaker(database: Database, target: string, log: Log, metr
      * What may be claimed now. A state that cannot be read changes nothing: the claim reports the
      * outage.
      */
-    async admit(): Promise<'all' | 'probe' | 'none'> {
+    async admit(): Promise<Admitted> {
       const isOld = performance.now() - refreshedAt >= REFRESH_MS;
       if (isOld) {
         refreshedAt = performance.now();
         await refresh();
       }
-      if (!state?.is_open) return 'all';
-      return isOld && (await takeProbe(database, target)) ? 'probe' : 'none';
+      if (!state?.is_open) return { kind: 'all' };
+      if (!isOld) return { kind: 'none' };
+      if (await takeProbe(database, target)) return { kind: 'probe' };
+      const { token_id: except } = state;
+      return except === null ? { kind: 'none' } : { kind: 'others', except };
     },
   };
 }
+
+type Failing = NonNullable<Awaited<ReturnType<typeof findFailing>>>;
+
+function logFailing(log: Log, { failures, failing_since, token_id }: Failing): void {
+  const facts = { failures, failing_since: failing_since.toISOString(), token_id };
+  log.error('the target fails; it is only probed', facts);
+}
+
+/** `except`: the sender whose events fail. */
+type Admitted =
+  Readonly<{ kind: 'all' | 'probe' | 'none' }> | Readonly<{ kind: 'others'; except: string }>;
+
+const onlyOne = (tokens: ReadonlySet<string>): string | null =>
+  tokens.size === 1 ? [...tokens].join() : null;
+
+/** `tokens`: of the senders of the events that failed. */
+const nothingRecorded = () => ({ failures: 0, tokens: new Set<string>(), hasSucceeded: false });

@@ -101,6 +101,7 @@ const INITIAL: Migration = {
     // Targets that fail, by a digest of their setting. A success removes the row.
     `create table webhook.failing_targets (
       target text primary key, failures int4 not null,
+      token_id uuid, -- whose events failed; null for those of several tokens
       failing_since timestamptz not null default now(),
       -- The next probe, once there are enough failures.
       probe_at timestamptz not null default now()

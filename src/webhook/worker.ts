@@ -10,6 +10,7 @@ import { toOneLine } from '../runtime/text.ts';
 import { createBreaker } from './breaker.ts';
 import type { WorkSettings } from './settings.ts';
 import {
+  claimProbes,
   claimWork,
   endDelivered,
   endWork,
@@ -139,10 +140,21 @@ async function loop(worker: Worker) {
 async function claim({ database, breaker }: Worker, free: number) {
   if (free === 0) return [];
   const admitted = await breaker.admit();
-  if (admitted === 'none') return [];
-  if (admitted === 'probe') return claimWork(database, randomUUID(), LEASE_SECONDS, 1, 'newest');
-  return claimWork(database, randomUUID(), LEASE_SECONDS, free);
+  const lease = randomUUID();
+  switch (admitted.kind) {
+    case 'none':
+      return [];
+    case 'all':
+      return claimWork(database, lease, LEASE_SECONDS, free);
+    case 'probe':
+      return claimProbes(database, lease, LEASE_SECONDS, 1, null);
+    case 'others':
+      return claimProbes(database, lease, LEASE_SECONDS, free, admitted.except);
+  }
 }
+
+/** Replies of a target that works, about this event (RFC 9110, 15.5 and RFC 6585, 5). */
+const REJECTED = new Set([400, 409, 413, 415, 422, 431]);
 
 async function run(worker: Worker, event: LeasedEvent) {
   const { running, settings, log } = worker;
@@ -168,7 +180,8 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   worker.countAttempt([isDelivered ? 'done' : 'failed']);
   const isInterrupted = !isDelivered && shutdown.signal.aborted;
   if (isInterrupted) return returnWork(database, event, null, 0);
-  breaker.record(isDelivered);
+  const isRejected = !isDelivered && REJECTED.has(delivery.answer_status ?? 0);
+  if (!isRejected) breaker.record(isDelivered, event.token_id);
 
   const result = {
     ...delivery,

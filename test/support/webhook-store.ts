@@ -26,7 +26,7 @@ interface Owner {
 
 type EventOptions = Partial<
   Pick<NewEvent, 'event' | 'delivery_id' | 'body' | 'status' | 'order_key'>
->;
+> & { readonly token?: TestToken };
 
 /** What the database has about an event. */
 export interface State {
@@ -43,6 +43,9 @@ export interface WorkQueue {
   /** One connection, for assertions. */
   readonly sql: Sql;
   readonly database: Database;
+  /** The sender of events without another one. */
+  readonly token: TestToken;
+  addToken(name: string): Promise<TestToken>;
   /** Stores an event, waiting unless the options have another status. @returns its id */
   put(options?: EventOptions): Promise<string>;
   /** The same. @returns its id and status, or `conflict` */
@@ -72,7 +75,10 @@ export async function store(database: Database, event: NewEvent) {
 }
 
 /** An event as `receive` creates it. */
-export const newEvent = (token: TestToken, options: EventOptions = {}): NewEvent => ({
+export const newEvent = (
+  own: TestToken,
+  { token = own, ...options }: EventOptions = {},
+): NewEvent => ({
   id: randomUUID(),
   token_id: token.id,
   token_digest: token.digest,
@@ -92,17 +98,18 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
   const { url: databaseUrl, sql } = await createDatabase(owner);
   const database = openConnections(owner, databaseUrl, SCHEMA.name);
   await migrate(database, SCHEMA);
-  const created = await createToken(
-    database,
-    { name: 'test', role: 'sender', source: 'generic' },
-    null,
-  );
-  const token = { id: created.id, digest: sha256(created.token) };
+  const addToken = async (name: string): Promise<TestToken> => {
+    const created = await createToken(database, { name, role: 'sender', source: 'generic' }, null);
+    return { id: created.id, digest: sha256(created.token) };
+  };
+  const token = await addToken('test');
   const send: WorkQueue['send'] = (options) => store(database, newEvent(token, options));
   return {
     databaseUrl,
     sql,
     database,
+    token,
+    addToken,
     send,
     async put(options) {
       const stored = await send(options);
@@ -157,6 +164,7 @@ export async function stateOf(sql: Sql, id: string): Promise<State> {
 /** An event as a worker gives it to a target. */
 export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({
   id: randomUUID(),
+  token_id: randomUUID(),
   lease: randomUUID(),
   attempt: 1,
   event: 'page.updated',

@@ -9,29 +9,45 @@ const MIN_PROBE_SECONDS = 10;
 const MAX_PROBE_SECONDS = 300;
 
 /**
- * The failures of a target on all replicas. `is_open`: so many, and for so long, that it is only
- * probed.
+ * The failures of a target on all replicas. `token_id`: whose events all of them were, or null;
+ * `is_open`: so many, and for so long, that it is only probed.
  * @returns undefined if the last attempt succeeded
  */
 export async function findFailing(database: Database, target: string) {
   const [failing] = await database.read(
     (sql) => sql<
-      Array<{ failures: number; failing_since: Date; probe_at: Date; is_open: boolean }>
+      Array<{
+        failures: number;
+        token_id: string | null;
+        failing_since: Date;
+        probe_at: Date;
+        is_open: boolean;
+      }>
     >`
-    select failures, failing_since, probe_at, failures >= ${OPEN_FAILURES}
+    select failures, token_id, failing_since, probe_at, failures >= ${OPEN_FAILURES}
       and failing_since <= now() - make_interval(secs => ${OPEN_SECONDS}) as is_open
     from webhook.failing_targets where target = ${target}`,
   );
   return failing;
 }
 
-/** Adds failures to the count of all replicas. */
-export const addFailures = (database: Database, target: string, count: number) =>
+/**
+ * Adds failures to the count of all replicas.
+ * @param tokenId whose events failed; null for those of several tokens
+ */
+export const addFailures = (
+  database: Database,
+  target: string,
+  count: number,
+  tokenId: string | null,
+) =>
   database.write(
     (sql) => sql`
-    insert into webhook.failing_targets as f (target, failures) values (${target}, ${count})
+    insert into webhook.failing_targets as f (target, failures, token_id)
+    values (${target}, ${count}, ${tokenId})
     on conflict (target) do update
-      set failures = least(f.failures + excluded.failures, 1000000000)`,
+      set failures = least(f.failures + excluded.failures, 1000000000),
+        token_id = case when f.token_id = excluded.token_id then f.token_id end`,
   );
 
 /** After a success. */

@@ -1,10 +1,13 @@
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral, jsonRows } from '../../db/sql.ts';
-import type { Database, Locks } from '../../db/pool.ts';
+import type { Database, Locks, Sql } from '../../db/pool.ts';
 import type { NewEvent } from './events.ts';
 
 /** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
-export type LeasedEvent = Pick<NewEvent, 'id' | 'event' | 'source' | 'headers' | 'body'> &
+export type LeasedEvent = Pick<
+  NewEvent,
+  'id' | 'token_id' | 'event' | 'source' | 'headers' | 'body'
+> &
   Readonly<{ delivery_id: string | null; received_at: Date; lease: string; attempt: number }>;
 
 /** How an attempt ended. */
@@ -21,44 +24,77 @@ export type Result = Readonly<{
  * from here on, so that it counts even if its process dies. While delivery is paused, nothing is
  * leased.
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
- * @param first `newest` for the probe of a failing target, so that one bad event cannot be the
- * probe every time
  */
-export function claimWork(
+export const claimWork = (database: Database, lease: string, seconds: number, limit: number) =>
+  database.claim(
+    (sql) => sql<LeasedEvent[]>`
+    with event as (
+      select event_id, due_at from webhook.work
+      where due_at <= now() and order_key is null and not exists (select from webhook.pause)
+      order by due_at limit ${limit} for update skip locked
+    ), page as (
+      ${pageHeadsSql(sql)} order by p.due_at limit ${limit} for update of p, w skip locked
+    ), chosen as (
+      select event_id from (select * from event union all select * from page) due
+      order by due_at limit ${limit}
+    ), ${leaseSql(sql, lease, seconds)}`,
+  );
+
+const pageHeadsSql = (sql: Sql) => sql`
+  select w.event_id, p.due_at
+  from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
+    select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
+  where p.due_at <= now() and not exists (select from webhook.pause)`;
+
+const leaseSql = (sql: Sql, lease: string, seconds: number) => sql`
+  claimed as (
+    update webhook.work set lease = ${lease}, attempts = attempts + 1,
+      due_at = now() + make_interval(secs => ${seconds})
+    where event_id = any (array(select event_id from chosen))
+    returning event_id, attempts, order_key, due_at
+  ), leased as (
+    update webhook.pages p set due_at = c.due_at from claimed c where p.order_key = c.order_key
+  )
+  select e.id, e.token_id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source,
+    e.delivery_id, e.received_at, e.headers, e.body
+  from claimed c join webhook.events e on e.id = c.event_id`;
+
+/** Of the newest and of the oldest due events, and of both among the heads of pages. */
+const PROBE_SAMPLE = 100;
+
+/**
+ * Leases events for a target that fails: of each sender in turn, and first what has not failed yet,
+ * so that the failing events of one sender cannot be the probe every time.
+ * @param except a token whose events are left out, or null
+ */
+export const claimProbes = (
   database: Database,
   lease: string,
   seconds: number,
   limit: number,
-  first: 'oldest' | 'newest' = 'oldest',
-) {
-  return database.claim((sql) => {
-    const orderSql = first === 'newest' ? sql`desc` : sql`asc`;
-    return sql<LeasedEvent[]>`
-    with event as (
+  except: string | null,
+) =>
+  database.claim((sql) => {
+    const eventsSql = sql`
       select event_id, due_at from webhook.work
-      where due_at <= now() and order_key is null and not exists (select from webhook.pause)
-      order by due_at ${orderSql} limit ${limit} for update skip locked
-    ), page as (
-      select w.event_id, p.due_at
-      from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
-        select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
-      where p.due_at <= now() and not exists (select from webhook.pause)
-      order by p.due_at ${orderSql} limit ${limit} for update of p, w skip locked
-    ), claimed as (
-      update webhook.work set lease = ${lease}, attempts = attempts + 1,
-        due_at = now() + make_interval(secs => ${seconds})
-      where event_id = any (array(
-        select event_id from (select * from event union all select * from page) due
-        order by due_at ${orderSql} limit ${limit}
-      )) returning event_id, attempts, order_key, due_at
-    ), leased as (
-      update webhook.pages p set due_at = c.due_at from claimed c where p.order_key = c.order_key
-    )
-    select e.id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source, e.delivery_id,
-      e.received_at, e.headers, e.body
-    from claimed c join webhook.events e on e.id = c.event_id`;
+      where due_at <= now() and order_key is null and not exists (select from webhook.pause)`;
+    return sql<LeasedEvent[]>`
+    with due as (
+      (select event_id from (${eventsSql} order by due_at limit ${PROBE_SAMPLE}) x)
+      union (select event_id from (${eventsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)
+      union (select event_id from (${pageHeadsSql(sql)} order by p.due_at limit ${PROBE_SAMPLE}) x)
+      union (select event_id
+        from (${pageHeadsSql(sql)} order by p.due_at desc limit ${PROBE_SAMPLE}) x)
+    ), candidate as (
+      select event_id, row_number() over (partition by token_id order by attempts > 0, random())
+        as turn
+      from due join webhook.work using (event_id) join webhook.events on id = event_id
+      where token_id is distinct from ${except}::uuid
+    ), chosen as (
+      select w.event_id from candidate c join webhook.work w on w.event_id = c.event_id
+      where w.due_at <= now() order by c.turn, random() limit ${limit} for update of w skip locked
+    ), ${leaseSql(sql, lease, seconds)}`;
   });
-}
 
 export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 

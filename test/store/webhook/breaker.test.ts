@@ -15,15 +15,18 @@ import {
   resumeDelivery,
   takeProbe,
 } from '../../../src/webhook/store/delivery.ts';
-import { claimWork } from '../../../src/webhook/store/work.ts';
+import { claimProbes, claimWork } from '../../../src/webhook/store/work.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded, until } from '../../support/until.ts';
 import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
-const claim = (limit = 100, first: 'oldest' | 'newest' = 'oldest') =>
-  claimWork(database, randomUUID(), 30, limit, first);
+const claim = (limit = 100) => claimWork(database, randomUUID(), 30, limit);
+const probe = async (limit = 1, except: string | null = null) => {
+  const events = await claimProbes(database, randomUUID(), 30, limit, except);
+  return events.map(({ id }) => id);
+};
 const nothingWaits = () =>
   untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
 
@@ -52,12 +55,12 @@ test('a target counts as failing from ten failures on, over at least a minute, u
   await fresh(0);
   const isOpen = async () => (await findFailing(database, 'test'))?.is_open;
   assert.equal(await isOpen(), undefined);
-  await addFailures(database, 'test', 50);
+  await addFailures(database, 'test', 50, null);
   assert.equal(await isOpen(), false, 'for less than a minute');
   await fail(61, 'test', 8);
-  await addFailures(database, 'test', 1);
+  await addFailures(database, 'test', 1, null);
   assert.equal(await isOpen(), false, 'nine failures');
-  await addFailures(database, 'test', 1);
+  await addFailures(database, 'test', 1, null);
   assert.equal(await isOpen(), true);
   assert.equal(await findFailing(database, 'another'), undefined, 'the other target has none');
   await clearFailures(database, 'test');
@@ -86,18 +89,87 @@ test('one of all replicas takes a probe, none without a due event, at growing in
   assert.equal(await takeProbe(database, 'test'), false, 'not while delivery is paused');
 });
 
-test('the probe is the newest event, also of a page: a bad one is not the probe every time', async () => {
-  const [, , last = ''] = await fresh(3);
-  assert.deepEqual(
-    (await claim(1, 'newest')).map(({ id }) => id),
-    [last],
-  );
-  await fresh(1);
+test('a probe takes what has not failed yet, of each sender in turn, also of a page', async () => {
+  const [failed = ''] = await fresh(40);
+  await sql`update webhook.work set attempts = 1, due_at = now() where event_id <> ${failed}`;
+  assert.deepEqual(await probe(), [failed], 'first what was never attempted');
+  const other = await queue.addToken('other');
+  const rare = await queue.put({ token: other });
+  const chosen = new Set<string>();
+  for (let round = 0; round < 40 && !chosen.has(rare); round += 1) {
+    for (const id of await probe()) chosen.add(id);
+    await sql`update webhook.work set due_at = now(), lease = null`;
+  }
+  assert.ok(chosen.has(rare), 'half of the probes are of the other sender');
+  assert.deepEqual(await probe(10, queue.token.id), [rare], 'only of other senders');
+  assert.deepEqual(await probe(10, other.id).then((ids) => ids.includes(rare)), false);
+  await fresh(0);
   const paged = await queue.put({ order_key: 'page' });
-  assert.deepEqual(
-    (await claim(1, 'newest')).map(({ id }) => id),
-    [paged],
+  const next = await queue.put({ order_key: 'page' });
+  assert.deepEqual(await probe(2), [paged], 'the head of a page alone');
+  assert.equal((await claim()).length, 0, 'not due during its lease');
+  assert.notEqual(next, paged);
+  await fresh(1);
+  await pauseDelivery(database, 'test');
+  assert.deepEqual(await probe(), [], 'not while delivery is paused');
+});
+
+test('failures count for one sender until those of another come', async () => {
+  await fresh(0);
+  const sender = async () => (await findFailing(database, 'test'))?.token_id;
+  const other = await queue.addToken('other');
+  await addFailures(database, 'test', 1, queue.token.id);
+  await addFailures(database, 'test', 1, queue.token.id);
+  assert.equal(await sender(), queue.token.id);
+  await addFailures(database, 'test', 1, other.id);
+  assert.equal(await sender(), null);
+  await addFailures(database, 'test', 1, other.id);
+  assert.equal(await sender(), null);
+});
+
+test('the failing events of one sender do not stop the events of another', bounded, async () => {
+  await fresh(0);
+  const other = await queue.addToken('other');
+  await sql`
+      insert into webhook.failing_targets (target, failures, token_id, failing_since, probe_at)
+      values ('test', 50, ${queue.token.id}, now() - interval '1 day', now() + interval '1 day')`;
+  const bad: string[] = [];
+  for (let n = 0; n < 30; n += 1) bad.push(await queue.put());
+  const good = [await queue.put({ token: other }), await queue.put({ token: other })];
+  const attempts: string[] = [];
+  const worker = queue.startWorker(
+    async ({ id }) => {
+      attempts.push(id);
+      return bad.includes(id) ? FAILED : null;
+    },
+    { pausesMs: [3_600_000] },
   );
+  await untilSql(
+    async () => (await sql`select from webhook.outcomes`).length === good.length,
+    'the good events are delivered',
+  );
+  assert.deepEqual(attempts.filter((id) => good.includes(id)).sort(), [...good].sort());
+  await worker.stop();
+});
+
+test('a target that rejects an event is not counted as failing', bounded, async () => {
+  await fresh(20);
+  const answer = { ...FAILED, answer_status: 422 };
+  const worker = queue.startWorker(async () => answer, { maxAttempts: 1 });
+  await nothingWaits();
+  worker.notify();
+  const unavailable = { ...FAILED, answer_status: 503 };
+  await worker.stop();
+  assert.equal(await findFailing(database, 'test'), undefined);
+  await queue.put();
+  const next = queue.startWorker(async () => unavailable, { maxAttempts: 1 });
+  await nothingWaits();
+  next.notify();
+  await untilSql(
+    async () => (await findFailing(database, 'test'))?.failures === 1,
+    'only a failure of the target counts',
+  );
+  await next.stop();
 });
 
 test(

@@ -179,6 +179,17 @@ test('without WEBHOOK_FORWARD_SECRET nothing is signed; empty and binary bodies 
   }
 });
 
+test('a long name of an event is cut at 1,024 encoded bytes, between characters', async () => {
+  const other = await startTarget((response) => response.end());
+  const name = `${'x'.repeat(1_019)}漢字`;
+  assert.equal(await deliverOnce(forwardTo(other.url), leasedEvent({ event: name })), null);
+  assert.equal(other.got.at(-1)?.headers['gatehouse-event'], 'x'.repeat(1_019));
+  const wide = '漢'.repeat(1_000);
+  assert.equal(await deliverOnce(forwardTo(other.url), leasedEvent({ event: wide })), null);
+  const sent = String(other.got.at(-1)?.headers['gatehouse-event']);
+  assert.equal(decodeURIComponent(sent), '漢'.repeat(113));
+});
+
 test('2xx is success; redirects, which are not followed, 4xx and 5xx are failures', async () => {
   const other = await startTarget((response, { headers }) =>
     response.writeHead(Number(headers['gatehouse-event']), { location: '/elsewhere' }).end(),
