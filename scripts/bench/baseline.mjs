@@ -47,7 +47,20 @@ async function bearer(request) {
 
 async function webhook(request) {
   if (!isAuthorized(request)) return undefined;
+  return store(await bodyOf(request));
+}
+
+// As GitHub signs.
+async function signed(request) {
+  if (!isAuthorized(request)) return undefined;
   const body = await bodyOf(request);
+  const expectedSignature = createHmac('sha256', AUTH_TOKEN).update(body).digest('hex');
+  const signature = request.headers['x-hub-signature-256'];
+  const isValid = timingSafeEqual(digest(signature), digest(`sha256=${expectedSignature}`));
+  return isValid ? store(body) : undefined;
+}
+
+async function store(body) {
   const id = randomUUID();
   await sql`insert into baseline.events (id, event, body)
     values (${id}, ${JSON.parse(body).event}, ${body})`;
@@ -139,11 +152,11 @@ async function decrypt(request) {
 const routes = {
   bearer: [bearer, 200],
   webhook: [webhook, 200],
+  signed: [signed, 200],
   encrypt: [encrypt, 201],
   decrypt: [decrypt, 200],
 };
 const [handle, success] = routes[route];
-const [store] = routes.encrypt;
 const server = createServer((request, response) => {
   const send = (status, value) => {
     const text = JSON.stringify(value);
@@ -156,7 +169,7 @@ const server = createServer((request, response) => {
   // What is decrypted was stored by the same process.
   const isStore = request.url === '/api/store/encrypt';
   const status = isStore ? 201 : success;
-  (isStore ? store : handle)(request).then(
+  (isStore ? encrypt : handle)(request).then(
     (value) => send(value ? status : 401, value ?? {}),
     (error) => send(500, { error: String(error) }),
   );

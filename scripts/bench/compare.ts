@@ -11,8 +11,8 @@ export interface Comparison {
   readonly comparedWith: string;
   readonly values: readonly number[];
   readonly unit: 'times' | 'MiB more' | 'attacks';
-  readonly min?: number;
-  readonly max?: number;
+  readonly min?: number | undefined;
+  readonly max?: number | undefined;
   /** The same ratio between two processes of one build, which would be 1 without noise. */
   readonly noise: ReadonlyArray<{ readonly name: string; readonly values: readonly number[] }>;
 }
@@ -62,7 +62,7 @@ export interface Report {
 }
 
 type Pick = (measurement: Measurement) => number;
-type Target = { readonly min?: number; readonly max?: number };
+type Target = { readonly min?: number | undefined; readonly max?: number | undefined };
 
 /** Divides the rate by that of the better baseline, or of the other build, in each round. */
 export const compareRates = (
@@ -92,23 +92,38 @@ export const compareP99 = (
     target,
   );
 
+const serverCpu: Pick = (one) => one.serverCpu ?? 0;
+const databaseCpu: Pick = (one) => one.databaseCpu ?? 0;
+const isLess = (one: number, other: number) => one < other;
+
 /**
- * Processor time per request of two builds: less noisy than the rate, because other programs take
- * none of it.
+ * Processor time per request of server and PostgreSQL together: less noisy than the rate, because
+ * other programs take none of it.
  */
+export const compareTotalCpu = (
+  name: string,
+  figures: readonly Figures[],
+  target: Target = {},
+): Comparison[] => {
+  const pick: Pick = (one) => serverCpu(one) + databaseCpu(one);
+  if (!isMeasured(figures, pick)) return [];
+  return [compare(`${name}, CPU`, figures, pick, isLess, target)];
+};
+
+/** The same for each of the two, of two builds. */
 export function compareCpu(name: string, figures: readonly Figures[]): Comparison[] {
-  const isLess = (one: number, other: number) => one < other;
   const picks: ReadonlyArray<readonly [string, Pick]> = [
-    ['server CPU', ({ serverCpu }) => serverCpu ?? 0],
-    ['PostgreSQL CPU', ({ databaseCpu }) => databaseCpu ?? 0],
+    ['server CPU', serverCpu],
+    ['PostgreSQL CPU', databaseCpu],
   ];
-  return picks.flatMap(([what, pick]) => {
-    const isMeasured = figures.every(({ measurements }) =>
-      measurements.every((one) => pick(one) >= 1),
-    );
-    return isMeasured ? [compare(`${name}, ${what}`, figures, pick, isLess, {})] : [];
-  });
+  return picks.flatMap(([what, pick]) =>
+    isMeasured(figures, pick) ? [compare(`${name}, ${what}`, figures, pick, isLess, {})] : [],
+  );
 }
+
+/** Outside Linux, processor time is not measured. */
+const isMeasured = (figures: readonly Figures[], pick: Pick) =>
+  figures.every(({ measurements }) => measurements.every((one) => pick(one) >= 1));
 
 type IsBetter = (one: number, other: number) => boolean;
 

@@ -55,7 +55,7 @@ async function startBare(ours: Target): Promise<Target> {
   const bare = await fetchOnce(service);
   if (bare.bytes !== bytes)
     throw new Error(`node:http sends ${bare.bytes} bytes and gatehouse ${bytes}`);
-  return { name: 'bare node:http, same bytes', role: 'baseline', service, sql: ours.sql };
+  return { ...ours, name: 'bare node:http, same bytes', role: 'baseline', service };
 }
 
 export async function livez(bench: Bench): Promise<Report> {

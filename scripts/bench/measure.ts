@@ -41,6 +41,7 @@ export interface Target {
    * different schemas.
    */
   readonly sql: Sql;
+  readonly databaseUrl: string;
 }
 
 export interface Subject extends Target {
@@ -100,25 +101,23 @@ export async function openDatabase({
  */
 export async function openTargets(bench: Bench, operation: Operation): Promise<Target[]> {
   const ours: Target[] = [];
-  const urls: string[] = [];
   for (const [index, build] of bench.builds.entries()) {
     for (const again of ['', ' again'] as const) {
       const { url, sql } = await openDatabase(bench);
       const service = await startServices([operation.service], url, operation.settings, build);
-      urls.push(url);
       const role: Role = `${index === 0 ? 'ours' : 'other'}${again}`;
-      ours.push({ name: `${build.name}${again && ', again'}`, role, service, sql });
+      const name = `${build.name}${again && ', again'}`;
+      ours.push({ name, role, service, sql, databaseUrl: url });
     }
   }
   const [first] = ours;
-  const [url] = urls;
-  if (!first || url === undefined) throw new Error('no build');
+  if (!first) throw new Error('no build');
   if (operation.baseline === undefined || bench.builds.length > 1) return ours;
-  return [...(await startBaselines(url, operation.baseline, first.sql)), ...ours];
+  return [...(await startBaselines(first, operation.baseline)), ...ours];
 }
 
 /** Starts the baseline twice: with one pipelined connection and with a pool of ten. */
-function startBaselines(databaseUrl: string, route: string, sql: Sql): Promise<Target[]> {
+function startBaselines({ databaseUrl, sql }: Target, route: string): Promise<Target[]> {
   const variants = [
     ['baseline, one connection', '1'],
     ['baseline, pool of ten', '10'],
@@ -128,7 +127,7 @@ function startBaselines(databaseUrl: string, route: string, sql: Sql): Promise<T
   return Promise.all(
     variants.map(async ([name, connections]): Promise<Target> => {
       const service = await startProgram([script, route, connections], ['baseline'], environment);
-      return { name, role: 'baseline', service, sql };
+      return { name, role: 'baseline', service, sql, databaseUrl };
     }),
   );
 }

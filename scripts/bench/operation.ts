@@ -1,8 +1,8 @@
 /**
- * Measures one operation against the baselines or another build, by size of the body and by number
- * of clients.
+ * Measures one operation against the baselines or another build, by what is sent and by number of
+ * clients.
  */
-import { compareCpu, compareP99, compareRates } from './compare.ts';
+import { compareCpu, compareP99, compareRates, compareTotalCpu } from './compare.ts';
 import type { Comparison, Curve, Report, Table } from './compare.ts';
 import type { Replay } from './load.ts';
 import {
@@ -16,25 +16,28 @@ import type { Operation, Target } from './measure.ts';
 import { median } from './service.ts';
 
 export const CLIENTS = 64;
-/**
- * Bytes of a body. The first one is warmed up, has the targets and is measured by the number of
- * clients.
- */
-const SIZES = [1_024, 110, 16_384] as const;
 /** Besides CLIENTS. */
 const OTHER_CLIENTS = [1, 4, 16, 256];
 
-export interface LoadCase extends Operation {
-  /** Whether the request has a body of a chosen size. */
-  readonly hasSizes: boolean;
-  readonly caveat: string;
+/** What is sent. */
+export interface Variant {
+  /** Such as the size of the body. Empty if there is one variant. */
+  readonly name: string;
   /**
-   * Least ratio of the rate and highest of p99 at CLIENTS, and least ratio of the rate with one
-   * client.
+   * At CLIENTS: least ratio of the rate, highest of the CPU time of server and PostgreSQL together,
+   * and highest of p99.
    */
-  readonly targets: { readonly rate: number; readonly p99?: number; readonly single?: number };
-  /** Fills the server's database. @returns what is sent */
-  prepare(bench: Bench, target: Target, bytes: number): Promise<Replay>;
+  readonly targets?: { readonly rate?: number; readonly cpu?: number; readonly p99?: number };
+  /** Fills the server's database. */
+  prepare(bench: Bench, target: Target): Promise<Replay>;
+}
+
+export interface LoadCase extends Operation {
+  readonly caveat: string;
+  /** The first one is warmed up and measured by the number of clients. */
+  readonly variants: readonly [Variant, ...Variant[]];
+  /** Whether the first one is also measured with one client. */
+  readonly hasSingle?: true;
 }
 
 /** @param check runs at the end, with the requests that each target has answered */
@@ -58,32 +61,25 @@ export async function measureCase(
   const tables: Table[] = [];
   const curves: Curve[] = [];
   const isAgainst = bench.builds.length > 1;
-  const sizes = one.hasSizes && !bench.isQuick ? SIZES : SIZES.slice(0, 1);
-  for (const [index, bytes] of sizes.entries()) {
-    const subjects = await prepareAll(bench, one, targets, bytes);
-    const shownBytes = bytes < 1_024 ? `${bytes} bytes` : `${bytes / 1_024} KB`;
-    const size = one.hasSizes ? `, ${shownBytes}` : '';
-    // Every process is warm after the first size.
-    const pace = index === 0 ? bench : { ...bench, rounds: Math.min(3, bench.rounds), warmUp: 0 };
-    const name = `${one.name}${size}`;
-    const figures = count(await measureRounds(pace, CLIENTS, subjects));
-    const target = (limits: { min?: number; max?: number }) =>
-      isAgainst || index > 0 ? {} : limits;
-    comparisons.push(
-      compareRates(`${name}, ${CLIENTS} clients`, figures, target({ min: one.targets.rate })),
-    );
-    if (index === 0 && one.targets.p99 !== undefined) {
-      comparisons.push(
-        compareP99(`${name}, ${CLIENTS} clients`, figures, target({ max: one.targets.p99 })),
-      );
-    }
-    if (isAgainst) comparisons.push(...compareCpu(`${name}, ${CLIENTS} clients`, figures));
-    tables.push({ heading: `${name}, ${CLIENTS} clients`, figures, caveat: one.caveat });
+  const variants = bench.isQuick ? one.variants.slice(0, 1) : one.variants;
+  for (const [index, variant] of variants.entries()) {
+    const subjects = await prepareAll(bench, variant, targets);
+    // The code is compiled after the first variant.
+    const warmUp = index === 0 ? bench.warmUp : Math.min(1, bench.warmUp);
+    const name = variant.name === '' ? one.name : `${one.name}, ${variant.name}`;
+    const heading = `${name}, ${CLIENTS} clients`;
+    const figures = count(await measureRounds({ ...bench, warmUp }, CLIENTS, subjects));
+    const { rate, cpu, p99 } = (isAgainst ? null : variant.targets) ?? {};
+    comparisons.push(compareRates(heading, figures, { min: rate }));
+    comparisons.push(...compareTotalCpu(heading, figures, { max: cpu }));
+    if (p99 !== undefined) comparisons.push(compareP99(heading, figures, { max: p99 }));
+    if (isAgainst) comparisons.push(...compareCpu(heading, figures));
+    tables.push({ heading, figures, caveat: one.caveat });
     if (index > 0 || isAgainst) continue;
 
-    if (one.targets.single !== undefined) {
+    if (one.hasSingle) {
       const single = count(await measureRounds({ ...bench, warmUp: 0 }, 1, subjects));
-      comparisons.push(compareRates(`${name}, 1 client`, single, { min: one.targets.single }));
+      comparisons.push(compareRates(`${name}, 1 client`, single));
       const caveat =
         'With one request at a time, no statement is shared. It does not say what the server can do.';
       tables.push({ heading: `${name}, 1 client`, figures: single, caveat });
@@ -98,10 +94,10 @@ export async function measureCase(
   return { comparisons, tables, curves, remarks: await check(answered) };
 }
 
-async function prepareAll(bench: Bench, one: LoadCase, targets: readonly Target[], bytes: number) {
+async function prepareAll(bench: Bench, variant: Variant, targets: readonly Target[]) {
   const subjects = [];
   for (const target of targets) {
-    subjects.push({ ...target, replay: await one.prepare(bench, target, bytes) });
+    subjects.push({ ...target, replay: await variant.prepare(bench, target) });
   }
   return subjects;
 }

@@ -13,7 +13,6 @@ import { decryptCase, encryptCase } from './secrets.ts';
 import { settingsOf, startProgram, stopAll, TOKEN } from './service.ts';
 import { accept } from './webhook.ts';
 
-const BYTES = 1_024;
 const INTERVAL_MICROSECONDS = 200;
 
 interface Frame {
@@ -110,8 +109,9 @@ async function profileOne(
           ['baseline'],
           { DATABASE_URL: url, AUTH_TOKEN: TOKEN },
         );
-  const target: Target = { name, role: baseline === null ? 'ours' : 'baseline', service, sql };
-  const replay = await one.prepare(bench, target, BYTES);
+  const role = baseline === null ? 'ours' : 'baseline';
+  const target: Target = { name, role, service, sql, databaseUrl: url };
+  const replay = await one.variants[0].prepare(bench, target);
   const subject = { name, service, replay };
   if (bench.warmUp > 0) await measure(bench, CLIENTS, bench.warmUp, subject);
   const seconds = 2 * bench.seconds;

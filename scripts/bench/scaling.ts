@@ -44,7 +44,7 @@ const FLEETS = [
 ] as const;
 /** A process opens so many, by service; docs/scaling.md lists them. */
 const connectionsOf = (name: string) => (name.startsWith('webhook') ? 9 : 8);
-const WRITES = /webhook|encrypt|decrypt/;
+const WRITES = /accept|encrypt|decrypt/;
 
 interface Measured {
   readonly name: string;

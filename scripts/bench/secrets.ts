@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { Report } from './compare.ts';
 import { type RequestTemplate, writeRequests } from './load.ts';
 import { type Bench, measureRounds, openTargets, type Target } from './measure.ts';
-import { CLIENTS, type LoadCase, measureCase } from './operation.ts';
+import { CLIENTS, type LoadCase, measureCase, type Variant } from './operation.ts';
 import { createClient, TOKEN } from './service.ts';
 
 const SECRETS = 2_000;
@@ -61,16 +61,12 @@ async function createTable({ sql, role }: Target): Promise<void> {
     )`;
 }
 
-export const decryptCase: LoadCase = {
-  name: 'decrypt',
-  service: 'secrets',
-  baseline: 'decrypt',
-  hasSizes: true,
-  targets: { rate: 1.3 },
-  caveat:
-    'Every read counts in a row of its own. It does not say how fast one secret can be read by many at a time,' +
-    ' nor what a passphrase costs.',
-  async prepare({ directory }, target, bytes) {
+type Targets = NonNullable<Variant['targets']>;
+
+const decryptVariant = (name: string, bytes: number, targets: Targets = {}): Variant => ({
+  name,
+  targets,
+  async prepare({ directory }, target) {
     await createTable(target);
     const file = join(directory, `decrypt-${target.service.port}`);
     return {
@@ -79,21 +75,45 @@ export const decryptCase: LoadCase = {
       text: TEXT,
     };
   },
+});
+
+export const decryptCase: LoadCase = {
+  name: 'decrypt',
+  service: 'secrets',
+  baseline: 'decrypt',
+  caveat:
+    'Every read counts in a row of its own. It does not say how fast one secret can be read by many at a time,' +
+    ' nor what a passphrase costs.',
+  variants: [
+    decryptVariant('1 KB', 1_024, { rate: 1.3, cpu: 1 }),
+    decryptVariant('110 bytes', 110),
+    decryptVariant('16 KB', 16_384),
+    decryptVariant('32 KB', 32_768),
+  ],
 };
+
+const encryptVariant = (name: string, bytes: number, targets: Targets = {}): Variant => ({
+  name,
+  targets,
+  async prepare({ directory }, target) {
+    await createTable(target);
+    const file = writeRequests(join(directory, `encrypt-${bytes}`), [encryptRequest(bytes)]);
+    return { file, status: 201, text: '"secret":"' };
+  },
+});
 
 export const encryptCase: LoadCase = {
   name: 'encrypt',
   service: 'secrets',
   baseline: 'encrypt',
-  hasSizes: true,
-  targets: { rate: 1.4 },
   caveat:
     'It does not say what the removal of expired secrets costs later, nor what a passphrase costs.',
-  async prepare({ directory }, target, bytes) {
-    await createTable(target);
-    const file = writeRequests(join(directory, `encrypt-${bytes}`), [encryptRequest(bytes)]);
-    return { file, status: 201, text: '"secret":"' };
-  },
+  variants: [
+    encryptVariant('1 KB', 1_024, { rate: 1.4, cpu: 1 }),
+    encryptVariant('110 bytes', 110),
+    encryptVariant('16 KB', 16_384, { rate: 1.1, cpu: 1 }),
+    encryptVariant('32 KB', 32_768),
+  ],
 };
 
 export const decrypt = (bench: Bench): Promise<Report> => measureCase(bench, decryptCase);

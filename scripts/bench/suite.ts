@@ -14,6 +14,7 @@ import type { Report } from './compare.ts';
 import { withPostgres } from './database.ts';
 import { containers } from './containers.ts';
 import { conditionsOf, textOf } from './document.ts';
+import { delivery } from './delivery.ts';
 import { livez } from './livez.ts';
 import { login } from './login.ts';
 import type { Bench } from './measure.ts';
@@ -26,13 +27,15 @@ import { stopAll } from './service.ts';
 import { size } from './size.ts';
 import { start } from './start.ts';
 import { steady } from './steady.ts';
-import { webhook } from './webhook.ts';
+import { signed, webhook } from './webhook.ts';
 
 const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
   Object.entries({
     start,
     bearer,
     webhook,
+    signed,
+    delivery,
     encrypt,
     decrypt,
     list,

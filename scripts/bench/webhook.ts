@@ -2,47 +2,22 @@
  * Accepting events, each a new one and answered after its commit, compared with one insert of one
  * row.
  */
+import { execFileSync } from 'node:child_process';
+import { createHmac } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { BODIES, type Body, stringBody } from './bodies.ts';
+import { THIS } from './builds.ts';
 import type { Report } from './compare.ts';
 import { writeRequests } from './load.ts';
 import type { Bench, Target } from './measure.ts';
-import { type LoadCase, measureCase } from './operation.ts';
+import { type LoadCase, measureCase, type Variant } from './operation.ts';
 import { createClient, TOKEN } from './service.ts';
 
-const PAGE_ID = '5c0f3d43-7b1f-4c1e-9f0a-2d8c1b7a6e5f';
 const headers = { Authorization: `Bearer ${TOKEN}` };
-
-/** An event of exactly this many bytes. */
-function bodyOf(bytes: number): string {
-  const withText = (text: string) =>
-    JSON.stringify({ event: 'page.updated', data: { page_id: PAGE_ID, text } });
-  return withText('x'.repeat(bytes - withText('').length));
-}
-
 const EVENT = { method: 'POST', path: '/webhook', headers } as const;
 const CLIENTS = 64;
 const EVENTS_PER_CLIENT = 25;
-
-export const accept: LoadCase = {
-  name: 'webhook accept',
-  service: 'webhook',
-  baseline: 'webhook',
-  hasSizes: true,
-  // The default limit per token is lower than what the database can store.
-  settings: { WEBHOOK_RATE: '1000000' },
-  targets: { rate: 1.6, p99: 1 },
-  caveat:
-    'No target is set, so nothing is delivered, and one token sends everything without a signature.' +
-    ' It does not say how long such a rate lasts on a disk that flushes more slowly.',
-  async prepare({ directory }, { sql, role }, bytes) {
-    if (role === 'baseline') await createTable({ sql });
-    const file = writeRequests(join(directory, `webhook-${bytes}`), [
-      { ...EVENT, body: bodyOf(bytes) },
-    ]);
-    return { file, status: 200, text: '"status":"accepted"' };
-  },
-};
 
 async function createTable({ sql }: Pick<Target, 'sql'>): Promise<void> {
   await sql`set client_min_messages = warning`;
@@ -50,9 +25,92 @@ async function createTable({ sql }: Pick<Target, 'sql'>): Promise<void> {
   await sql`
     create table if not exists baseline.events (
       id uuid primary key, event text not null, body bytea not null,
-        received_at timestamptz not null default now()
+      received_at timestamptz not null default now()
     )`;
 }
+
+/** @param headersOf what `target` needs besides the body */
+function variantOf(
+  body: Body,
+  targets: NonNullable<Variant['targets']>,
+  headersOf: (target: Target) => Readonly<Record<string, string>>,
+): Variant {
+  return {
+    name: body.name,
+    targets,
+    async prepare({ directory }, target) {
+      if (target.role === 'baseline') await createTable(target);
+      const file = join(directory, `webhook-${target.service.port}`);
+      const request = { ...EVENT, headers: headersOf(target), body: body.text };
+      return { file: writeRequests(file, [request]), status: 200, text: '"status":"accepted"' };
+    },
+  };
+}
+
+const plainVariant = (body: Body, targets: NonNullable<Variant['targets']> = {}) =>
+  variantOf(body, targets, () => headers);
+
+/** The default limit per token is lower than what the database can store. */
+const RATE = { WEBHOOK_RATE: '1000000' };
+
+export const accept: LoadCase = {
+  name: 'webhook accept',
+  service: 'webhook',
+  baseline: 'webhook',
+  settings: RATE,
+  caveat:
+    'No target is set, so nothing is delivered, and one token sends everything without a signature.' +
+    ' It does not say how long such a rate lasts on a disk that flushes more slowly.',
+  variants: [
+    plainVariant(BODIES.invoice, { rate: 1.5, cpu: 0.6, p99: 1 }),
+    plainVariant(BODIES.push, { rate: 1.4, cpu: 0.65 }),
+    plainVariant(BODIES.issue, { rate: 1.4, cpu: 0.62 }),
+    plainVariant(BODIES.pullRequest, { rate: 1.1, cpu: 0.7 }),
+    plainVariant(stringBody(1_024)),
+  ],
+};
+
+/**
+ * A token of the source GitHub, whose signatures hold no time and whose delivery id may be missing:
+ * one request can be repeated.
+ */
+function createGitHubToken({ databaseUrl }: Target): string {
+  const program = join(THIS.directory, 'dist/cli.js');
+  const words = ['token', 'create', '--source', 'github', '--signing-secret-file', '-'];
+  const env = { PATH: process.env.PATH, DATABASE_URL: databaseUrl, WEBHOOK_SECRET: TOKEN };
+  return execFileSync(process.execPath, [program, ...words], {
+    env,
+    input: TOKEN,
+    encoding: 'utf8',
+    stdio: ['pipe', 'pipe', 'ignore'],
+  }).trim();
+}
+
+const signedVariant = (body: Body, targets: NonNullable<Variant['targets']> = {}) =>
+  variantOf(body, targets, (target) => {
+    const signature = createHmac('sha256', TOKEN).update(body.text).digest('hex');
+    const token = target.role === 'baseline' ? TOKEN : createGitHubToken(target);
+    return {
+      Authorization: `Bearer ${token}`,
+      'X-GitHub-Event': 'push',
+      'X-Hub-Signature-256': `sha256=${signature}`,
+    };
+  });
+
+export const signedCase: LoadCase = {
+  name: 'signed accept',
+  service: 'webhook',
+  baseline: 'signed',
+  settings: { ...RATE, WEBHOOK_SECRET: TOKEN },
+  caveat: 'The signature is an HMAC of the body, as GitHub signs. Nothing is delivered.',
+  variants: [
+    signedVariant(BODIES.invoice, { cpu: 1 }),
+    signedVariant(BODIES.push, { cpu: 1 }),
+    signedVariant(BODIES.pullRequest, { cpu: 1 }),
+  ],
+};
+
+export const signed = (bench: Bench): Promise<Report> => measureCase(bench, signedCase);
 
 export function webhook(bench: Bench): Promise<Report> {
   return measureCase(bench, accept, async (answered) => {
@@ -113,7 +171,7 @@ async function checkStored(
 /** @returns the number of accepted events */
 async function sendEvents({ service }: Target): Promise<number> {
   const jsonHeaders = { ...headers, 'Content-Type': 'application/json' };
-  const body = bodyOf(1_024);
+  const body = BODIES.invoice.text;
   await Promise.all(
     Array.from({ length: CLIENTS }, async () => {
       const { send, close } = createClient(service);

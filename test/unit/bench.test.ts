@@ -4,11 +4,15 @@ import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { compareRates, noiseOf, resultOf } from '../../scripts/bench/compare.ts';
+import { BODIES } from '../../scripts/bench/bodies.ts';
+import { compareRates, compareTotalCpu, noiseOf, resultOf } from '../../scripts/bench/compare.ts';
 import { executed } from '../../scripts/bench/growth-plans.ts';
 import type { Figures, Role } from '../../scripts/bench/measure.ts';
 import { type Costs, type Machines, simulate } from '../../scripts/bench/model.ts';
 import { svgOf } from '../../scripts/bench/plot.ts';
+import { Failure } from '../../src/http/errors.ts';
+import { json } from '../../src/http/json-body.ts';
+import { genericSchema } from '../../src/webhook/sources.ts';
 
 const COSTS: Costs = {
   name: 'call',
@@ -114,6 +118,30 @@ test('a ratio is that of the same round, to the better baseline', () => {
   );
   assert.equal(comparedWith, 'fast');
   assert.deepEqual(values, [2, 1, 0.5]);
+});
+
+test('the CPU time of server and PostgreSQL is compared as a sum', () => {
+  const withCpu = (role: Role, serverCpu: number, databaseCpu: number): Figures => {
+    const figures = figuresOf(role, [1]);
+    const measurements = figures.measurements.map((one) => ({ ...one, serverCpu, databaseCpu }));
+    return { ...figures, measurements };
+  };
+  const baseline = withCpu('baseline', 60, 40);
+  const [comparison] = compareTotalCpu('call', [baseline, withCpu('ours', 20, 30)]);
+  assert.deepEqual(comparison?.values, [0.5]);
+  assert.deepEqual(compareTotalCpu('call', [baseline, figuresOf('ours', [1])]), []);
+});
+
+test('the bodies of the benchmarks are valid events with escapes and non-ASCII text', () => {
+  assert.match(BODIES.issue.text, /\\"/);
+  assert.match(BODIES.issue.text, /\\\\/);
+  const sizes = Object.values(BODIES).map(({ text }) => {
+    assert.match(text, /[^\0-\x7f]/);
+    const valid = json(genericSchema, 'required').parse(Buffer.from(text));
+    assert.ok(!(valid instanceof Failure), text.slice(0, 40));
+    return Math.round(Buffer.byteLength(text) / 1_024);
+  });
+  assert.deepEqual(sizes, [1, 7, 12, 24]);
 });
 
 test('a plot places every point within its panel', () => {
