@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { test } from 'node:test';
 import { invalidBody, json, noBody, problemOf } from '../../../src/http/json-body.ts';
-import { object, text } from '../../../src/http/schema.ts';
+import { object, pointer, text } from '../../../src/http/schema.ts';
+import { seeded } from '../../support/random.ts';
 
 const schema = object({ name: text() });
 const lax = json(schema);
@@ -212,6 +213,67 @@ test('no duplicate is found in what JSON.stringify writes', () => {
     const member = `${JSON.stringify(name)}:1`;
     assert.notEqual(duplicateMember(`{${member},"other":{},${member}}`), null, name);
   }
+});
+
+/** A slow search for the same: reads the document token by token, as its grammar says. */
+function referenceOf(json: string): string | null {
+  const tokens = json.match(/"(\\.|[^"\\])*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+  let duplicate: string | null = null;
+  const readValue = (path: string, depth: number) => {
+    const first = tokens.shift();
+    if (first === '[') {
+      while (tokens[0] !== ']') {
+        readValue(path, depth + 1);
+        if (tokens[0] === ',') tokens.shift();
+      }
+      tokens.shift();
+    }
+    if (first !== '{') return;
+    const names: string[] = [];
+    while (tokens[0] !== '}') {
+      const name = String(JSON.parse(tokens.shift() ?? ''));
+      if (names.includes(name) && depth < 2) duplicate ??= pointer(path, name);
+      names.push(name);
+      assert.equal(tokens.shift(), ':');
+      readValue(depth === 0 ? pointer('', name) : '', depth + 1);
+      if (tokens[0] === ',') tokens.shift();
+    }
+    tokens.shift();
+  };
+  readValue('', 0);
+  return duplicate;
+}
+
+test('random documents get the verdict of a slow search', () => {
+  const int = seeded(31);
+  const pick = (texts: readonly string[]) => texts[int(texts.length)] ?? '';
+  const space = () => pick(['', '', '', ' ', '\n', '\t \r\n']);
+  const escaped = (text: string) =>
+    [...text].map((unit) => {
+      const code = unit.charCodeAt(0).toString(16).padStart(4, '0');
+      return int(4) === 0 ? `\\u${code}` : JSON.stringify(unit).slice(1, -1);
+    });
+  const written = () => {
+    const text = pick(['a', 'b', 'c', '"', '\\', 'a"', 'é', '€', '', 'a":', '{"a', '}', '\\"']);
+    return `"${escaped(text).join('')}"`;
+  };
+  const valueOf = (depth: number): string => {
+    const kind = depth < 5 ? int(6) : 2 + int(4);
+    const many = (one: () => string) => Array.from({ length: int(4) }, one).join(`${space()},`);
+    const member = () => `${space()}${written()}${space()}:${valueOf(depth + 1)}`;
+    if (kind < 2 && int(3) > 0) return `${space()}{${many(member)}${space()}}${space()}`;
+    if (kind < 2) return `${space()}[${many(() => valueOf(depth + 1))}${space()}]${space()}`;
+    return `${space()}${kind === 2 ? written() : pick(['1', '-0.5e3', 'true', 'null'])}${space()}`;
+  };
+  let duplicates = 0;
+  for (let count = 0; count < 20_000; count += 1) {
+    const text = `{"data":${valueOf(1)},${written()}:${valueOf(1)}}`;
+    JSON.parse(text);
+    const expected = referenceOf(text);
+    assert.equal(duplicateMember(text), expected, text);
+    duplicates += expected === null ? 0 : 1;
+  }
+  assert.ok(duplicates > 500, String(duplicates));
 });
 
 test('a large body with many escapes, members or levels is searched in time', () => {
