@@ -83,7 +83,7 @@ const MAX_PARTS = 700_000;
  * @param json may be invalid; what is found is then of no use
  */
 export function problemOf(json: string): InvalidBody | null {
-  const open: Array<{ readonly at: string; readonly names: Set<string> }> = [];
+  const open: Array<{ readonly owner: string; readonly names: Set<string> }> = [];
   let depth = 0;
   let parts = 0;
   let last = ''; // string, as written
@@ -96,9 +96,7 @@ export function problemOf(json: string): InvalidBody | null {
       index = end - 1;
       parts += 1;
     } else if (mark === '{' || mark === '[') {
-      if (depth < MAX_DEPTH) {
-        open[depth] = { at: depth === 0 ? '' : pointer('', name), names: new Set() };
-      }
+      if (depth < MAX_DEPTH) open[depth] = { owner: name, names: new Set() };
       depth += 1;
       parts += 1;
     } else if (mark === '}' || mark === ']') {
@@ -107,10 +105,14 @@ export function problemOf(json: string): InvalidBody | null {
     } else if (mark === ':' && depth <= MAX_DEPTH) {
       // Decoded, because "a" and "\u0061" are one name.
       name = last.includes('\\') ? String(JSON.parse(last)) : last.slice(1, -1);
+      // Once: invalid JSON may repeat the colon after a long name.
+      last = '';
       const parent = open[depth - 1];
-      // The name is the client's own text, so it is cut short.
-      if (parent?.names.has(name))
-        return invalidBody('must be given only once', pointer(parent.at, name.slice(0, 64)));
+      if (parent?.names.has(name)) {
+        const at = depth === 1 ? '' : pointer('', parent.owner);
+        // The name is the client's own text, so it is cut short.
+        return invalidBody('must be given only once', pointer(at, name.slice(0, 64)));
+      }
       parent?.names.add(name);
     }
     if (parts > MAX_PARTS) return invalidBody(`has more than ${MAX_PARTS} strings and brackets`);

@@ -285,6 +285,11 @@ test('a large body with many escapes, members or levels is searched in time', ()
   );
   for (const text of [...texts, members, `${'['.repeat(100_000)}${']'.repeat(100_000)}`])
     assert.equal(duplicateMember(text), null);
+  // Work for the long name at each of these would take minutes. The last two are not JSON.
+  const name = `"${'n'.repeat(1_000_000)}\\u0061"`;
+  duplicateMember(`{${name}:[${'{},'.repeat(200_000)}0]}`);
+  duplicateMember(`{${name}:${'{:}'.repeat(200_000)}`);
+  duplicateMember(`${name}${':'.repeat(1_000_000)}`);
 });
 
 test('a body with more than 700,000 strings and brackets is rejected before it is parsed', () => {
