@@ -1,5 +1,4 @@
 import { parseArgs } from 'node:util';
-import { stripControlChars } from '../runtime/text.ts';
 import type { Environment } from '../runtime/variables.ts';
 import type { Output } from '../service-runner.ts';
 
@@ -252,3 +251,7 @@ function printHelp(
   }
   print(`  ${'--help'.padEnd(26)} print this help`);
 }
+
+/** Removes what could control a terminal; line breaks and tabs stay. */
+export const stripControlChars = (text: string): string =>
+  text.replace(/[^\P{Cc}\n\t]|\p{Bidi_Control}/gu, '');

@@ -39,11 +39,17 @@ export const costWarnings = ({ logN, r, p }: ScryptCost): string[] =>
 const COST_WARNING =
   'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
 
+/** Of a match of either form; not affordable if there is none. */
+const costOf = (found: RegExpExecArray | null): ScryptCost => ({
+  logN: Number(found?.[1]),
+  r: Number(found?.[2]),
+  p: Number(found?.[3]),
+});
+
 /** A variable that holds a cost. */
 export function scryptCost(): Variable<ScryptCost> {
   const parse = (text: string) => {
-    const found = /^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text);
-    const cost = { logN: Number(found?.[1]), r: Number(found?.[2]), p: Number(found?.[3]) };
+    const cost = costOf(/^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text));
     return isAffordable(cost)
       ? cost
       : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
@@ -67,7 +73,7 @@ export const MALFORMED = 'a stored password hash is malformed or costs too much'
  */
 export async function stretch(password: string, kdfParams: string): Promise<Buffer> {
   const found = PARAMS.exec(kdfParams);
-  const cost = { logN: Number(found?.[1]), r: Number(found?.[2]), p: Number(found?.[3]) };
+  const cost = costOf(found);
   const salt = Buffer.from(found?.[4] ?? '', 'base64');
   const isCanonical = unpadded(salt) === found?.[4];
   if (!isAffordable(cost) || !isCanonical) throw new Error(MALFORMED);

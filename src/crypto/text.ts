@@ -16,10 +16,3 @@ export function fromAnyBase64(text: string): Buffer | null {
   if (digits === null || (padding !== '' && text.length % 4 !== 0)) return null;
   return fromBase64url(digits.replaceAll('+', '-').replaceAll('/', '_'));
 }
-
-/**
- * Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken
- * for a key.
- */
-export const fromBase64 = (text: string): Buffer | null =>
-  /[-_]/.test(text) ? null : fromAnyBase64(text);

@@ -35,7 +35,7 @@ export const throttleKey = (secret: string | Buffer, parts: readonly string[]): 
   createHmac('sha256', secret).update(JSON.stringify(parts)).digest();
 
 /** The strictest of the limits. */
-async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]) {
+export async function throttleState(sql: Sql, schema: string, limits: readonly Limit[]) {
   // Not as JSON: PostgreSQL would expect a hundred rows of it, and read the whole table.
   const keys = arrayLiteral(limits.map(({ key }) => key));
   const modes = arrayLiteral(limits.map(({ mode }) => mode));
@@ -54,10 +54,10 @@ export const readThrottle = (
   db: Database,
   schema: string,
   limits: readonly Limit[],
-): Promise<ThrottleState> => db.read((sql) => stateOf(sql, schema, limits));
+): Promise<ThrottleState> => db.read((sql) => throttleState(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
-function countAttempt(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit) {
+export function countAttempt(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit) {
   const isLiveSql = sql`t.window_ends_at > now()`;
   const countSql = sql`(case when ${isLiveSql} then t.attempts else 0 end + 1)`;
   // A fixed window ends once, and blocks until then. Each further failure in a row begins another
@@ -77,25 +77,6 @@ function countAttempt(sql: Sql, schema: string, { key, mode, attempts, seconds }
     on conflict (key) do update set attempts = ${countSql}, window_ends_at = ${endSql},
       blocked_until = case when ${countSql} >= ${attempts}::int4 then ${blockedUntilSql} end,
       was_blocked = coalesce(t.blocked_until > now(), false)`;
-}
-
-/** Counts a failure under each limit, within a transaction. */
-export async function countFailure(
-  sql: Sql,
-  schema: string,
-  limits: readonly Limit[],
-): Promise<ThrottleState> {
-  for (const limit of limits) await countAttempt(sql, schema, limit);
-  return stateOf(sql, schema, limits);
-}
-
-/** A success clears the key's failures and makes it known. */
-export async function clearFailures(sql: Sql, schema: string, key: Buffer): Promise<void> {
-  await sql`
-    insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
-    values (${key}, 0, now(), now() + interval '90 days')
-    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at,
-      blocked_until = null, was_blocked = false, known_until = excluded.known_until`;
 }
 
 /**

@@ -29,18 +29,15 @@ const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{
 
 /**
  * The host that a request is for. Of two Host headers, two programs might choose different ones
- * (RFC 9112, 3.2). Only `rawHeaders` has all of them, also beyond `maxHeadersCount`.
+ * (RFC 9112, 3.2), so all of them are read.
  * @param authority of an absolute target, which then counts
  * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
  */
 export function hostOf(
-  { rawHeaders, httpVersion }: IncomingMessage,
+  { headersDistinct, httpVersion }: IncomingMessage,
   authority: string | null,
 ): string | null {
-  // Names and values alternate.
-  const isHost = (_: string, at: number) =>
-    at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === 'host';
-  const hosts = rawHeaders.filter(isHost);
+  const hosts = headersDistinct.host ?? [];
   if (hosts.length > 1 || (hosts.length === 0 && httpVersion !== '1.0')) return null;
   const host = hosts[0] ?? '';
   return AUTHORITY.test(host) && AUTHORITY.test(authority ?? '') ? (authority ?? host) : null;

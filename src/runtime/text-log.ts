@@ -14,16 +14,14 @@ const shown = (value: unknown): string => {
 export function formatLine(line: string): string {
   const parsed: Readonly<Record<string, unknown>> = JSON.parse(line);
   const { time, level, service = 'process', message, ...others } = parsed;
-  const { method, route, status, duration_ms: ms, ...rest } = others;
+  const { route, status, duration_ms: ms, ...rest } = others;
   const isRequest = message === 'request';
-  // The name of a route begins with its method, unless there is none.
-  const target = String(route).startsWith(`${method} `) ? route : `${method} ${route}`;
   const members = Object.entries(isRequest ? rest : others).filter(([, value]) => value !== null);
   const words = [
     String(time).slice(11, 23),
     String(level).toUpperCase().padEnd(5),
     String(service).padEnd(8),
-    isRequest ? `${status} ${target} ${ms} ms` : message,
+    isRequest ? `${status} ${route} ${ms} ms` : message,
     ...members.map(([name, value]) => `${name}=${shown(value)}`),
   ];
   return `${escapeUnsafe(words.join(' '))}\n`;

@@ -14,10 +14,6 @@ export const escapeUnsafe = (text: string): string =>
     found.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );
 
-/** Removes what could control a terminal; line breaks and tabs stay. */
-export const stripControlChars = (text: string): string =>
-  text.replace(/[^\P{Cc}\n\t]|\p{Bidi_Control}/gu, '');
-
 /** Only the canonical form: lower case, with hyphens (RFC 9562). */
 export const isUuid = (text: string): boolean =>
   /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { fromBase64 } from '../crypto/text.ts';
+import { fromAnyBase64 } from '../crypto/text.ts';
 
 interface Scheme {
   /**
@@ -19,6 +19,13 @@ interface Scheme {
   /** The HMAC-SHA256 key; null if the secret has not this scheme's form. */
   readonly keyOf: (secret: string) => Buffer | null;
 }
+
+/**
+ * Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken
+ * for a key.
+ */
+const fromBase64 = (text: string): Buffer | null =>
+  /[-_]/.test(text) ? null : fromAnyBase64(text);
 
 function hex(prefix: string, text: string) {
   const digits = text.startsWith(prefix) ? text.slice(prefix.length) : '';

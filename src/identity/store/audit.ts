@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { countFailure, type Limit } from '../../db/throttle.ts';
+import type { Limit } from '../../db/throttle.ts';
+import { countFailure } from './failures.ts';
 import type { RequestInfo } from '../../http/route.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';

@@ -2,7 +2,7 @@ import { sha256 } from '../../crypto/token.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
 import { alignToKeys, hexArrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import { clearFailures } from '../../db/throttle.ts';
+import { clearFailures } from './failures.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Actor, audited } from './audit.ts';

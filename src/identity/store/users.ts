@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { clearFailures } from '../../db/throttle.ts';
+import { clearFailures } from './failures.ts';
 import { type Account, accountKey, type User } from '../model.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Actor, audited, type AuditEntry, changing, lockAndCheckRights } from './audit.ts';

@@ -7,14 +7,13 @@ import { createHmac } from 'node:crypto';
 import { after, before, beforeEach, test } from 'node:test';
 import { giveBackAttempts, takeAttempt } from '../../../src/db/throttle.ts';
 import {
-  clearFailures,
-  countFailure,
   type Limit,
   readThrottle,
   throttleKey,
   type ThrottleState,
 } from '../../../src/db/throttle.ts';
 import { removeForgotten, throttlesTable } from '../../../src/db/throttle.ts';
+import { clearFailures, countFailure } from '../../../src/identity/store/failures.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 

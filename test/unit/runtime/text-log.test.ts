@@ -20,11 +20,11 @@ test('a request is its status, route and duration, then what else is known', () 
   };
   assert.equal(
     line({ ...request, route: 'GET /api/test' }),
-    '03:04:05.678 INFO  identity 200 GET /api/test 1.25 ms request_id=a-b ip=::1\n',
+    '03:04:05.678 INFO  identity 200 GET /api/test 1.25 ms request_id=a-b method=GET ip=::1\n',
   );
   assert.equal(
     line({ ...request, route: '(none)' }),
-    '03:04:05.678 INFO  identity 200 GET (none) 1.25 ms request_id=a-b ip=::1\n',
+    '03:04:05.678 INFO  identity 200 (none) 1.25 ms request_id=a-b method=GET ip=::1\n',
   );
 });
 
