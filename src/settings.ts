@@ -11,6 +11,7 @@ import { checkForeignNames, foreignVariables, type VariableNames } from './forei
 import { networks } from './http/address.ts';
 import { logoProblem } from './http/pages.ts';
 import type { ResponseStyle } from './http/route.ts';
+import { Unavailable } from './runtime/errors.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 import {
   type Environment,
@@ -80,6 +81,7 @@ const SHARED_VARIABLES = {
   TRUSTED_PROXIES: networks(),
   TRUSTED_USER_HEADER: text(null, matching(/^[A-Za-z0-9-]{1,64}$/, 'the name of a header')),
   MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),
+  SHUTDOWN_DELAY: number(5, 0, 600),
   SHUTDOWN_GRACE: number(10, 0, 600),
   IGNORE_VARIABLES: list(),
   FIRST_CREDENTIALS_DIR: text(null),
@@ -141,7 +143,19 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
           const url = DATABASE_URL ?? shared.DATABASE_URL;
           checkDatabase(`${prefix}DATABASE_URL`, url, findings);
           const limits = readVariables(DATABASE_LIMITS, environment, findings);
-          return { ...(url ?? placeholderDatabase), limits };
+          const usedPrefix = DATABASE_URL ? prefix : '';
+          const readAgain = () => {
+            const again = new Findings();
+            const read = readVariables(
+              { DATABASE_URL: own.DATABASE_URL },
+              environment,
+              again,
+              usedPrefix,
+            );
+            if (!read.DATABASE_URL) throw new Unavailable(again.problems.join(' '), true);
+            return read.DATABASE_URL;
+          };
+          return { ...(url ?? placeholderDatabase), limits, readAgain };
         },
         userHeader: shared.TRUSTED_USER_HEADER,
         purpose,

@@ -10,6 +10,8 @@ export interface Client {
   /** Rejects if the connection cannot be opened, or lacks a property that its callers rely on. */
   readonly ready: Promise<Sql>;
   readonly host: Host;
+  /** Tells servers apart that are reached by one name; null until the connection is ready. */
+  server: string | null;
   calls: number; // under way, as counted by the user of this client
   bytes(): { received: number; sent: number };
   /** Statements under way may finish within this time. Then they fail, and those that wait too. */
@@ -87,6 +89,21 @@ Object.defineProperty(postgres.PostgresError.prototype, 'routine', {
   configurable: true,
 });
 
+/** All others are set below: `postgres` takes missing ones from PG… variables of the environment. */
+const FIXED_OPTIONS = {
+  sslnegotiation: null,
+  keep_alive: 30,
+  backoff: () => 0,
+  max: 1,
+  max_pipeline: 1_000,
+  max_lifetime: null,
+  idle_timeout: 0,
+  prepare: true,
+  debug: false,
+  fetch_types: false,
+  publications: '',
+};
+
 /**
  * Opens a client, which never connects again. By default, `postgres` 3.4.9 reconnects and resends
  * the statements that were unanswered on the old one, or connects again and again, without a pause,
@@ -105,26 +122,15 @@ export function connect(
 ): Client {
   const { database, user, password } = address;
   let socket: Socket | null = null;
-  // Every option is set: `postgres` takes missing ones from PG… variables of the environment.
   const options = {
+    ...FIXED_OPTIONS,
     host: host.name,
     port: host.port,
     database,
     username: user,
     password: () => password, // a function, because an empty string would be replaced by PGPASSWORD
     ssl: sslOf(address, host),
-    sslnegotiation: null,
     connect_timeout: address.connectSeconds,
-    keep_alive: 30,
-    backoff: () => 0,
-    max: 1,
-    max_pipeline: 1_000,
-    max_lifetime: null,
-    idle_timeout: 0,
-    prepare: true,
-    debug: false,
-    fetch_types: false,
-    publications: '',
     connection: { application_name: `${address.applicationName}-${name}` },
     // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which
     // would end the process.
@@ -142,8 +148,12 @@ export function connect(
   const sql = postgres(options);
   const openOther = () => connect(address, host, name, log, () => {}, 'comparison');
   const client: Client = {
-    ready: prepare(sql, address, host, purpose, openOther),
+    ready: prepare(sql, address, host, purpose, openOther).then((server) => {
+      client.server = server;
+      return sql;
+    }),
     host,
+    server: null,
     calls: 0,
     bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
     async close(seconds) {
@@ -161,6 +171,7 @@ const POOLED =
 /**
  * Applies the settings and reads them back. Not as startup parameters, which PgBouncer rejects or
  * is told to ignore.
+ * @returns when the server was started, which no other server has in common with it
  */
 async function prepare(
   sql: Sql,
@@ -173,7 +184,8 @@ async function prepare(
   const text = JSON.stringify(wanted);
   await sql`select set_config(key, value, false) from json_each_text(${text}::text::json)`;
   const rows = await sql`
-    select pg_backend_pid() as pid, json_object_agg(key, current_setting(key)) as found,
+    select pg_backend_pid() as pid, pg_postmaster_start_time()::text as server,
+      json_object_agg(key, current_setting(key)) as found,
       json_build_object('read-write', current_setting('transaction_read_only') = 'off',
         'primary', not pg_is_in_recovery(), 'any', true) as fits
     from json_object_keys(${text}::text::json) as key`;
@@ -187,12 +199,12 @@ async function prepare(
   if (!isKept) throw new Unavailable(POOLED, false);
   // A pooler makes up the process id that it sends at the start of a connection.
   const isPooled = rows.state.pid !== row.pid;
-  if (purpose === 'comparison' || !isPooled) return sql;
+  if (purpose === 'comparison' || !isPooled) return row.server;
   const other = openOther();
   const late = sleep(COMPARISON_MS, null, { ref: false });
   try {
     const isShared = await Promise.race([sharesProcesses(sql, other.ready), late]);
-    if (isShared === false) return sql;
+    if (isShared === false) return row.server;
     if (isShared) throw new Unavailable(POOLED, false);
   } finally {
     await other.close(0);
@@ -235,7 +247,7 @@ function sslOf({ sslmode, certificates }: DatabaseAddress, { name: host }: Host)
   // As libpq: a Unix socket needs no encryption, and no server offers it there.
   if (sslmode === 'disable' || host.startsWith('/')) return false;
   if (sslmode === 'prefer') return sslmode;
-  const own = certificates && { secureContext: certificates };
+  const own = certificates && { secureContext: certificates.context };
   if (sslmode === 'require') return { rejectUnauthorized: false, ...own };
   // For an IP address `postgres` gives no name, and Node would check the certificate for
   // "localhost".

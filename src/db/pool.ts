@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Fragment, Sql } from 'postgres';
-import { codeOf, Unavailable } from '../runtime/errors.ts';
+import { codeOf, describeError, Unavailable } from '../runtime/errors.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
@@ -32,7 +32,7 @@ const PENDING_HELP = 'Statements and transactions under way or waiting, by conne
  * not.
  */
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
-  const clients = createClients(address, name, log);
+  const clients = createClients(address, name, log, metrics);
   const connections: Connection[] = [];
   const watchdog = setInterval(() => connections.forEach((one) => one.watch()), 1_000).unref();
   function create(purpose: Purpose, label: string = purpose) {
@@ -91,12 +91,18 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   };
 }
 
-/** The clients of a database, all connected to one of its hosts. */
-function createClients(address: DatabaseAddress, name: string, log: Log) {
+const END_HELP = 'When sslrootcert or sslcert ends, in seconds since 1970.';
+
+/** The clients of a database, all connected to one server. */
+function createClients(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
   const { hosts } = address;
   const clients = new Set<Client>();
   /** `hostIndex`: of the host that was usable last, or is tried next. */
-  const state = { hostIndex: 0, isClosed: false };
+  const state = { hostIndex: 0, isClosed: false, latest: address };
+  if (address.certificates) {
+    const end = () => state.latest.certificates?.endSeconds ?? Infinity;
+    metrics.gauge('gatehouse_database_certificate_end_seconds', END_HELP, { service: name }, end);
+  }
 
   function open(purpose: Purpose, onEnd: (client: Client) => void): Client {
     const { hostIndex, isClosed } = state;
@@ -108,12 +114,18 @@ function createClients(address: DatabaseAddress, name: string, log: Log) {
       clients.delete(client);
       onEnd(client);
     };
-    const client = connect(address, host, name, log, ended, purpose);
+
+    state.latest = readAgain(state.latest, log);
+    const client = connect(state.latest, host, name, log, ended, purpose);
     clients.add(client);
     client.ready.then(
       () => {
-        // After a failover, a connection to the former primary would read outdated data.
-        for (const other of [...clients]) if (other.host !== host) void other.close(0);
+        // After a failover, or if the address of the host has changed, a connection to the former
+        // server would read outdated data, and write what is lost.
+        for (const other of [...clients]) {
+          const isOther = other.server !== null && other.server !== client.server;
+          if (other.host !== host || isOther) void other.close(0);
+        }
       },
       () => {
         // Unless another client has skipped it already.
@@ -131,6 +143,22 @@ function createClients(address: DatabaseAddress, name: string, log: Log) {
       await Promise.all([...clients].map((client) => client.close(2)));
     },
   };
+}
+
+/**
+ * The password and the certificates may have been replaced. Those that were read before stay in use
+ * if they cannot be read.
+ */
+function readAgain(latest: DatabaseAddress, log: Log): DatabaseAddress {
+  try {
+    return { ...latest, ...latest.readAgain(), hosts: latest.hosts };
+  } catch (error) {
+    log.error(
+      'the database URL cannot be read again: the earlier one is used',
+      describeError(error),
+    );
+    return latest;
+  }
 }
 
 /**

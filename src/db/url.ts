@@ -27,7 +27,12 @@ export const hostList = (hosts: readonly Host[]): string =>
 
 export type DatabaseUrl = Readonly<ReturnType<typeof parse>>;
 
-export type DatabaseAddress = DatabaseUrl & { readonly limits: Values<typeof DATABASE_LIMITS> };
+export type DatabaseAddress = DatabaseUrl &
+  Readonly<{
+    limits: Values<typeof DATABASE_LIMITS>;
+    /** Throws if a file is missing or invalid. */
+    readAgain: () => DatabaseUrl;
+  }>;
 
 /** In seconds. */
 export const DATABASE_LIMITS = {
@@ -173,10 +178,16 @@ function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
   if (!sslcert !== !sslkey) throw new Invalid('a URL with both sslcert and sslkey, or neither');
   try {
     const ca = sslrootcert && sslrootcert !== 'system' ? readFileSync(sslrootcert) : undefined;
-    if (ca) new X509Certificate(ca); // `createSecureContext` ignores a file without a certificate
     const cert = sslcert ? readFileSync(sslcert) : undefined;
     const key = sslkey ? readFileSync(sslkey) : undefined;
-    return ca || cert ? createSecureContext({ ca, cert, key }) : null;
+    const ends = [ca, cert].flatMap((pem) =>
+      pem ? Date.parse(new X509Certificate(pem).validTo) : [],
+    );
+    if (ends.length === 0) return null;
+    return {
+      context: createSecureContext({ ca, cert, key }),
+      endSeconds: Math.min(...ends) / 1000,
+    };
   } catch (error) {
     throw new Invalid(
       `a URL whose sslrootcert, sslcert and sslkey are PEM files that fit (${codeOf(error)})`,

@@ -25,6 +25,8 @@ interface Server {
   /** The address of a proxy, which keeps it when the server restarts. */
   readonly at: string;
   readonly proxy: Proxy;
+  /** Its present URL, not through the proxy. */
+  url(): string;
   query(statement: string): Promise<unknown>;
   stop(): Promise<void>;
   start(): Promise<void>;
@@ -59,6 +61,7 @@ async function startServer(t: TestContext, name: string, onConnection = () => {}
   return {
     at: `127.0.0.1:${new URL(proxy.url).port}`,
     proxy,
+    url: () => server.url,
     query,
     stop,
     start,
@@ -69,6 +72,32 @@ async function startServer(t: TestContext, name: string, onConnection = () => {}
     },
   };
 }
+
+test('after the address of a host has changed, no connection stays on the former server', async (t) => {
+  const first = await startServer(t, 'first');
+  const second = await startServer(t, 'second');
+  const database = openConnections(t, urlOf([first.at]), 'moved');
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'first' });
+  // For new connections: those that are open stay.
+  await first.proxy.restore(second.url());
+  assert.deepEqual(await ask(database, 'write', NAME), { name: 'first' });
+  const read = await ask(database, 'read', 'select pg_backend_pid() as pid');
+  await first.query(`select pg_terminate_backend(${Number(read.pid)})`);
+  await untilSql(async () => {
+    const found = await ask(database, 'read', NAME).catch(() => null);
+    return found?.name === 'second';
+  }, 'the connection that was cut reaches the new server');
+  for (const purpose of PURPOSES) {
+    await ask(database, purpose, NAME).catch(() => {}); // may notice the end of its connection
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'second' }, purpose);
+  }
+  const left = `select from pg_stat_activity where application_name = 'gatehouse-moved'`;
+  await untilSql(
+    () => withConnection(first.url(), async (sql) => (await sql.unsafe(left)).length === 0),
+    'none is left on the former server',
+  );
+});
 
 const urlOf = (servers: ReadonlyArray<string>, parameters = '') =>
   `postgres://app:app-word@${servers.join()}/postgres${parameters}`;

@@ -14,8 +14,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
+import { createDatabase } from '../../../src/db/pool.ts';
 import { Unavailable } from '../../../src/runtime/errors.ts';
-import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
+import { createLog } from '../../../src/runtime/log.ts';
+import { noMetrics } from '../../../src/runtime/metrics.ts';
+import { addressOf, ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
 
 /**
  * Made with openssl: a CA, and a key and certificate for a server named "localhost" and for the
@@ -79,6 +82,63 @@ for (const [what, host, parameters] of accepted) {
       );
   });
 }
+
+test('certificates and the password are read again for a new connection', async (t) => {
+  const files = mkdtempSync(join(tmpdir(), 'gatehouse-again-'));
+  t.after(() => rmSync(files, { recursive: true, force: true }));
+  const replace = (name: string, from: string) =>
+    copyFileSync(join(FILES, from), join(files, name));
+  for (const name of ['ca.crt', 'client.crt', 'client.key']) replace(name, name);
+  const parameters = `sslmode=verify-full&sslrootcert=${files}/ca.crt&sslcert=${files}/client.crt&sslkey=${files}/client.key`;
+  const url = join(files, 'url');
+  const writeUrl = (user: string) =>
+    writeFileSync(url, `${urlFor('localhost', parameters, user)}\n`);
+  writeUrl(`gatehouse:${password}`);
+  const lines: string[] = [];
+  const database = createDatabase(
+    addressOf('', { DATABASE_URL_FILE: url }),
+    'again',
+    createLog('error', (line) => lines.push(line)),
+    noMetrics,
+  );
+  t.after(() => database.close());
+  const WHO = 'select current_user as name';
+  const reconnect = () =>
+    withConnection(
+      server.url,
+      (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
+        where application_name = 'gatehouse-again'`,
+    );
+  /** After the connection has ended, which a first statement may notice. */
+  const found = async () => {
+    await ask(database, 'read', WHO).catch(() => {});
+    return ask(database, 'read', WHO);
+  };
+  assert.deepEqual(await found(), { name: 'gatehouse' });
+
+  replace('ca.crt', 'other-ca.crt');
+  await reconnect();
+  await assert.rejects(found(), Unavailable);
+  replace('ca.crt', 'ca.crt');
+  assert.deepEqual(await found(), { name: 'gatehouse' });
+
+  writeUrl('other:other-word');
+  await reconnect();
+  assert.deepEqual(await found(), { name: 'other' });
+
+  assert.deepEqual(lines, []);
+  for (const broken of [url, join(files, 'client.key')]) {
+    const before = readFileSync(broken);
+    rmSync(broken);
+    await reconnect();
+    assert.deepEqual(await found(), { name: 'other' }, 'the earlier one is used');
+    const { message, error } = JSON.parse(lines.splice(0).join('').split('\n')[0] ?? '');
+    assert.equal(message, 'the database URL cannot be read again: the earlier one is used');
+    assert.match(error, /ENOENT/);
+    assert.doesNotMatch(error, /other-word/);
+    writeFileSync(broken, before);
+  }
+});
 
 const rejected: ReadonlyArray<
   readonly [what: string, host: string, parameters: string, message: RegExp]
