@@ -91,7 +91,8 @@ async function run(
     webhookToken: firstValue(process.env, state, 'WEBHOOK_TOKEN'),
     webhookSecret: firstValue(process.env, state, 'WEBHOOK_SECRET'),
   };
-  const env = { ...process.env };
+  // No load balancer waits for it.
+  const env: NodeJS.ProcessEnv = { SHUTDOWN_DELAY: '0', ...process.env };
   for (const value of Object.values(values)) {
     if (value.given !== 'nowhere') continue;
     Object.assign(env, { [value.variable]: undefined, [`${value.variable}_FILE`]: value.file });

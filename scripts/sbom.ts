@@ -10,9 +10,58 @@ import { runMain, SetupError } from './setup-error.ts';
 
 const root = dirname(import.meta.dirname);
 
+interface Component {
+  readonly type: string;
+  readonly name: string;
+  readonly version: string;
+  readonly purl: string;
+  readonly cpe?: string;
+}
+
 interface Document {
   serialNumber?: string;
+  components: Component[];
   metadata: { timestamp?: string; component: { name: string; type: string } };
+}
+
+/** Vendor and product of those that vulnerability databases know by a CPE name. */
+const CPE: Readonly<Record<string, string>> = {
+  node: 'nodejs:node.js',
+  openssl: 'openssl:openssl',
+  v8: 'google:v8',
+  uv: 'libuv:libuv',
+  zlib: 'zlib:zlib',
+  brotli: 'google:brotli',
+  ares: 'c-ares_project:c-ares',
+  nghttp2: 'nghttp2:nghttp2',
+  llhttp: 'llhttp:llhttp',
+  undici: 'nodejs:undici',
+};
+
+/** Node, which runs this, and what it is built with. */
+function nodeComponents(): Component[] {
+  const versions = Object.entries(process.versions).filter(([name]) => name !== 'modules');
+  return versions.map(([name, version = '']) => {
+    const cpe = CPE[name];
+    const component = { type: 'library', name, version, purl: `pkg:generic/${name}@${version}` };
+    return cpe ? { ...component, cpe: `cpe:2.3:a:${cpe}:${version}:*:*:*:*:*:*:*` } : component;
+  });
+}
+
+/** The packages of the system's libraries that Node loads; none on a system without dpkg. */
+function systemLibraries(): Component[] {
+  const lines = (command: string, words: readonly string[]) =>
+    (spawnSync(command, words, { encoding: 'utf8' }).stdout ?? '').split('\n').filter(Boolean);
+  const paths = lines('ldd', [process.execPath]).flatMap((line) => line.match(/\/\S+/)?.[0] ?? []);
+  const owners = lines('dpkg-query', ['--search', ...paths, ...paths.map((path) => `/usr${path}`)]);
+  const names = [...new Set(owners.map((line) => line.split(':')[0] ?? ''))].sort();
+  const format = '${binary:Package} ${Version}\n';
+  const found =
+    names.length > 0 ? lines('dpkg-query', ['--show', `--showformat=${format}`, ...names]) : [];
+  return found.map((line) => {
+    const [name = '', version = ''] = line.replace(/:\S+/, '').split(' ');
+    return { type: 'library', name, version, purl: `pkg:deb/debian/${name}@${version}` };
+  });
 }
 
 /** npm names the product after the directory, and gives each document another number and time. */
@@ -31,6 +80,7 @@ export function createSbom(): string {
   const document: Document = JSON.parse(stdout);
   const { name }: { name: string } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   Object.assign(document.metadata.component, { name, type: 'application' });
+  document.components.push(...nodeComponents(), ...systemLibraries());
   delete document.serialNumber;
   delete document.metadata.timestamp;
   const hex = createHash('sha256').update(JSON.stringify(document)).digest('hex');

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { type Command, createTerminal, runCommand } from './commands/command.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { configure, SERVICE_NAMES, startServices } from './serve.ts';
@@ -24,8 +23,9 @@ const SERVE: Command = {
     const stopped = firstSignal();
     try {
       const services = await startServices(configuration, process);
-      await Promise.race([stopped, services.ready.then(() => stopped)]);
-      await services.stop();
+      const signal = await Promise.race([stopped, services.ready.then(() => stopped)]);
+      // SIGINT comes from a person, who does not wait for a load balancer.
+      await services.stop(signal === 'SIGTERM' ? configuration.shared.SHUTDOWN_DELAY : 0);
     } finally {
       // Bounds the wait for a reader of the log that has stopped.
       setTimeout(() => process.exit(), LAST_LINES_MS).unref();
@@ -33,31 +33,29 @@ const SERVE: Command = {
   },
 };
 
-/** A second SIGTERM or SIGINT ends the process at once. */
-function firstSignal(): Promise<unknown> {
-  const stop = new AbortController();
-  const onSignal = () => {
-    if (stop.signal.aborted) process.exit(EXIT.failed);
-    stop.abort();
-  };
-  process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-  // Not as a second one: service managers send SIGTERM and SIGHUP together.
-  process.on('SIGHUP', () => stop.abort());
-  return once(stop.signal, 'abort');
+const HANGUP = 'gatehouse: SIGHUP changes nothing. Restart to apply new settings.';
+
+/** A second SIGTERM or SIGINT ends the process at once. @returns the first one */
+function firstSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    let isFirst = true;
+    const onSignal = (signal: NodeJS.Signals) => {
+      if (!isFirst) process.exit(EXIT.failed);
+      isFirst = false;
+      resolve(signal);
+    };
+    process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+    // Operators send it to programs that read settings again.
+    process.on('SIGHUP', () => terminal.note(HANGUP));
+  });
 }
 
-/**
- * The commands of each service and of the program, by their first word. They are loaded on demand.
- */
-const GROUPS = {
-  serve: [/^serve$/, () => []],
-  all: [/^(migrate|check|start|version)$/, () => [import('./commands/program.ts')]],
-  identity: [/^(user|key|audit|restored)$/, () => [import('./commands/identity.ts')]],
-  secrets: [/^(secret|restored)$/, () => [import('./commands/secrets.ts')]],
-  webhook: [
-    /^(token|event|restored)$/,
-    () => [import('./commands/webhook.ts'), import('./commands/events.ts')],
-  ],
+/** Not loaded for `serve`, whose memory they would take. */
+const COMMANDS = {
+  all: () => [import('./commands/program.ts')],
+  identity: () => [import('./commands/identity.ts')],
+  secrets: () => [import('./commands/secrets.ts')],
+  webhook: () => [import('./commands/webhook.ts'), import('./commands/events.ts')],
 } as const;
 
 /** Whether standard output has a reader, and whether something written was lost. */
@@ -67,11 +65,9 @@ const terminal = createTerminal(process, processEnvironment, () => output.isRead
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]): Promise<number> {
   try {
-    const [first = ''] = words;
-    const groups = Object.values(GROUPS);
-    const named = groups.filter(([word]) => word.test(first));
-    const loads = (named.length > 0 ? named : groups).flatMap(([, load]) => load());
-    const commands = (await Promise.all(loads)).flatMap((module) => module.COMMANDS);
+    const loads = words[0] === SERVE.name ? [] : Object.values(COMMANDS);
+    const modules = await Promise.all(loads.flatMap((load) => load()));
+    const commands = modules.flatMap((module) => module.COMMANDS);
     return await runCommand([SERVE, ...commands], words, terminal);
   } catch (error) {
     if (error instanceof ConfigurationError)

@@ -93,10 +93,11 @@ export type Gatehouse = Readonly<{
    */
   ready: Promise<void>;
   /**
-   * Shuts down: readiness fails, listeners close, requests in flight and background work finish
-   * within SHUTDOWN_GRACE, and then database connections close. May be called more than once.
+   * Shuts down: readiness fails, listeners close after `delaySeconds` (0), requests in flight and
+   * background work finish within SHUTDOWN_GRACE, and then database connections close. May be
+   * called more than once.
    */
-  stop: () => Promise<void>;
+  stop: (delaySeconds?: number) => Promise<void>;
 }>;
 
 /**
@@ -112,22 +113,25 @@ export async function startServices(
   // Writes the last lines however this process ends, except by kill -9.
   process.once('exit', lines.flush);
   for (const warning of configuration.warnings) log.warn(warning);
-  const metrics =
-    configuration.metrics && createServiceRunner({ ...METRICS, ...configuration.metrics }, context);
-  const services = configuration.services.map((service) => createServiceRunner(service, context));
-  const running: Running = { context, metrics, services, prepared: Promise.resolve(), ended: null };
+  const { services, metrics } = configuration;
+  const prepared = Promise.resolve();
+  const running: Running = { context, services: [], metrics: [], prepared, ended: null };
+  const ports: Record<string, number> = {};
+  const open = async (runners: ServiceRunner[], configured: ConfiguredService) => {
+    const runner = await createServiceRunner(configured, context);
+    runners.push(runner);
+    ports[runner.name] = await runner.listen();
+  };
   try {
-    // Listeners open first: the process is alive, and says so, while modules load and databases
-    // are connected.
-    const ports: Record<string, number> = {};
-    for (const service of metrics ? [metrics, ...services] : services)
-      ports[service.name] = await service.listen();
+    // Listeners open first: the process is alive, and says so, while databases are connected.
+    for (const service of services) await open(running.services, service);
+    if (metrics) await open(running.metrics, { ...METRICS, ...metrics });
     const ready = becomeReady(running);
     // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
     ready.catch(() => {});
-    const stop = () => {
+    const stop = (delaySeconds = 0) => {
       if (!running.ended) log.info('shutting down');
-      return shutDownOnce(running);
+      return shutDownOnce(running, delaySeconds);
     };
     return { ports, ready, stop };
   } catch (error) {
@@ -137,18 +141,17 @@ export async function startServices(
 }
 
 /** Changed as the process becomes ready, and as it ends. */
-type Running = Readonly<{
-  context: ProcessContext;
-  metrics: ServiceRunner | null;
-  services: readonly ServiceRunner[];
-}> & {
+type Running = {
+  readonly context: ProcessContext;
+  readonly services: ServiceRunner[];
+  readonly metrics: ServiceRunner[];
   prepared: Promise<unknown>;
   ended: Promise<void> | null;
 };
 
 async function becomeReady(running: Running): Promise<void> {
   try {
-    running.prepared = prepareAll(running.services);
+    running.prepared = Promise.all(running.services.map((service) => service.prepare()));
     await running.prepared;
   } catch (error) {
     await shutDownOnce(running);
@@ -157,28 +160,28 @@ async function becomeReady(running: Running): Promise<void> {
   if (running.ended) throw new Error('stopped before it was ready');
 }
 
-async function prepareAll(services: readonly ServiceRunner[]): Promise<void> {
-  for (const service of services) await service.load();
-  await Promise.all(services.map((service) => service.prepare()));
-}
-
-function shutDownOnce(running: Running): Promise<void> {
-  running.ended ??= shutDown(running);
+function shutDownOnce(running: Running, delaySeconds = 0): Promise<void> {
+  running.ended ??= shutDown(running, delaySeconds);
   return running.ended;
 }
 
 /** How long a shutdown may last after SHUTDOWN_GRACE, even if something hangs. */
 const SHUTDOWN_LATE_MS = 750;
 
-async function shutDown({ context, metrics, services, prepared }: Running): Promise<void> {
+async function shutDown(
+  { context, services, metrics, prepared }: Running,
+  delaySeconds: number,
+): Promise<void> {
   const { log, lines, shared, stopping } = context;
   stopping.abort();
+  // Meanwhile a load balancer notices that readiness fails, and sends no more requests here.
+  await sleep(delaySeconds * 1000);
   const graceMs = shared.SHUTDOWN_GRACE * 1000;
   const stopAll = async () => {
     await Promise.all(services.map((service) => service.stop(graceMs)));
     // The database connections are closed now, so this ends.
     await prepared.catch(() => {});
-    await metrics?.stop(graceMs);
+    for (const listener of metrics) await listener.stop(graceMs);
   };
   const inTime = new AbortController();
   const limit = sleep(graceMs + SHUTDOWN_LATE_MS, 'late', inTime).catch(() => {});

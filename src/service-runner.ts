@@ -12,7 +12,7 @@ import { codeOf, describeError, StartupError, Unavailable } from './runtime/erro
 import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLimiter } from './runtime/limiter.ts';
 import { createLineWriter, createLog, type Log } from './runtime/log.ts';
-import { noMetrics } from './runtime/metrics.ts';
+import { type Metrics, noMetrics } from './runtime/metrics.ts';
 import { formatLine } from './runtime/text-log.ts';
 import type { Shared } from './settings.ts';
 
@@ -74,27 +74,25 @@ export async function createProcessContext(shared: Shared, output: Output) {
   return { shared, output, log, lines, metrics, hashing, stopping, readBody: createBodyReader() };
 }
 
-export type ServiceRunner = ReturnType<typeof createServiceRunner>;
+export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
 
-/** Starts and stops one service of the process. */
-export function createServiceRunner(configured: ConfiguredService, context: ProcessContext) {
+/** Loads the modules of one service of the process, and then starts and stops it. */
+export async function createServiceRunner(configured: ConfiguredService, context: ProcessContext) {
   const { name, host, logFields } = configured;
   const { shared, metrics, readBody } = context;
   const stopping = context.stopping.signal;
   const log = context.log.with({ service: name, ...logFields });
   const background: Work[] = [];
-  const state: State = { loading: null, isPrepared: false };
-  const isServing = () => state.isPrepared && !stopping.aborted;
-  const load = () => {
-    state.loading ??= configured.start(createServiceContext(context, log, isServing));
-    return state.loading;
-  };
+  let isPrepared = false;
+  const isServing = () => isPrepared && !stopping.aborted;
+  const service = await configured.start(createServiceContext(context, log, isServing));
+  const { routes, storage, firstRun, jobs, startWork } = service;
   const listener = createListener({
     ...configured,
     log,
     metrics,
     readBody,
-    routes: async () => (await load()).routes,
+    routes,
     maxBodyBytes: shared.MAX_BODY_BYTES,
     trustedProxies: shared.TRUSTED_PROXIES,
     logProbes: shared.LOG_PROBES,
@@ -102,25 +100,24 @@ export function createServiceRunner(configured: ConfiguredService, context: Proc
 
   /** May be called again after a failure. */
   async function prepareOnce(): Promise<void> {
-    const { storage, firstRun, jobs, startWork } = await load();
     if (storage) await ensureSchema(storage, shared.MIGRATE);
     await firstRun();
     if (stopping.aborted) return;
-    background.push(startJobs(jobs, log, metrics));
+    const measuring = storage ? [measureDatabase(name, storage, metrics)] : [];
+    background.push(startJobs([...jobs, ...measuring], log, metrics));
     if (startWork) background.push(startWork());
-    state.isPrepared = true;
+    isPrepared = true;
     log.info('ready');
   }
   return {
     name,
+    service,
     /** @throws StartupError with what the operator can do, if the port is not available */
     async listen(): Promise<number> {
       const port = await listen(listener);
       log.info('listening', { host, port });
       return port;
     },
-    /** Loads its modules, which `/livez` does not need. */
-    load,
     /** Schema, first run and background work. @throws StartupError if the database rejects it */
     prepare: () => retryUntilAvailable(prepareOnce, name, log, stopping),
     /** Requests in flight finish, background work stops at a safe point, then connections close. */
@@ -129,15 +126,10 @@ export function createServiceRunner(configured: ConfiguredService, context: Proc
         close(listener, graceMs),
         ...background.map((work) => work.stop(graceMs)),
       ]);
-      // Whoever loaded it has reported a failure.
-      const service = await state.loading?.catch(() => null);
-      await service?.storage?.database.close();
+      await storage?.database.close();
     },
   };
 }
-
-/** `loading` is null before the first request or preparation. */
-type State = { loading: Promise<Service> | null; isPrepared: boolean };
 
 function createServiceContext(
   { shared, metrics, hashing, output }: ProcessContext,
@@ -176,6 +168,24 @@ function writeCredential(file: string, secret: string): string {
       `cannot write ${file} (${codeOf(error)}). Make FIRST_CREDENTIALS_DIR writable.`,
     );
   }
+}
+
+const UP_MS = 45_000;
+const UP_HELP = 'Whether the database could be read within the last 45 seconds: 1 or 0.';
+
+/** For alerts, also about a service without requests and probes. */
+function measureDatabase(
+  name: string,
+  { database, schema }: NonNullable<Service['storage']>,
+  { gauge }: Metrics,
+): Job {
+  let upAt = performance.now();
+  const isUp = () => Number(performance.now() - upAt < UP_MS);
+  gauge('gatehouse_database_up', UP_HELP, { service: name }, isUp);
+  const batch = async () => {
+    if (await isCurrent(database, schema)) upAt = performance.now();
+  };
+  return { name: 'measure the database', everySeconds: 15, batch };
 }
 
 async function ensureSchema(

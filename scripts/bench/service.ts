@@ -89,7 +89,7 @@ export async function startProgram(
   const ended = once(child, 'exit');
   const stop = async () => {
     running.delete(stop);
-    child.kill('SIGTERM');
+    child.kill('SIGINT');
     await ended;
   };
   running.add(stop);

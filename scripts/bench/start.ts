@@ -46,7 +46,7 @@ async function measure(
     });
     return { startMs, idleMiB: Number(kibibytes) / 1024 };
   } finally {
-    child.kill('SIGTERM');
+    child.kill('SIGINT');
     await once(child, 'exit');
   }
 }

@@ -65,9 +65,9 @@ export async function withServices<T>(
   const context = await createProcessContext(configuration.shared, output);
   const results = new Map<string, T>();
   for (const configured of configuration.services) {
-    const { name, load, stop } = createServiceRunner(configured, context);
+    const { name, service, stop } = await createServiceRunner(configured, context);
     try {
-      results.set(name, await work(await load(), configured));
+      results.set(name, await work(service, configured));
     } finally {
       await stop();
     }

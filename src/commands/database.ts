@@ -53,23 +53,31 @@ export async function withDatabase<
 
 export const confirm = flag('do it; otherwise only say what would end');
 
+/** Rolls a transaction back. */
+class NotConfirmed extends Error {}
+
 /**
  * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
  * @param change returns what it did, such as "12 sessions ended"
- * @throws UsageError with what it would do
+ * @returns that, or that nothing was changed and what would be
  */
-export function ifConfirmed(
+export async function ifConfirmed(
   { flag }: Arguments,
   database: Database,
   change: (sql: Sql) => Promise<string>,
 ): Promise<string> {
-  return database.maintain((_sql, transaction) =>
-    transaction(async (sql) => {
-      const done = await change(sql);
-      if (flag('confirm')) return done;
-      throw new UsageError(`nothing was changed. With --confirm: ${done}`);
-    }),
-  );
+  try {
+    return await database.maintain((_sql, transaction) =>
+      transaction(async (sql) => {
+        const done = await change(sql);
+        if (flag('confirm')) return done;
+        throw new NotConfirmed(`Nothing was changed. With --confirm: ${done}`);
+      }),
+    );
+  } catch (error) {
+    if (error instanceof NotConfirmed) return error.message;
+    throw error;
+  }
 }
 
 /** `3 secrets` */

@@ -24,8 +24,6 @@ export const livez: Route<unknown> = route({
   handle: async () => ({ data: { status: 'alive' } }),
 });
 
-/** What a process can answer before a service is loaded. */
-export const EARLY_ROUTES = bindRoutes([livez], null);
 export const PROBES: ReadonlySet<string> = new Set(['GET /livez', 'GET /readyz']);
 
 /** The service behind METRICS_PORT. It stores nothing. */

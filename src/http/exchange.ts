@@ -6,7 +6,7 @@ import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
 import type { BodyReader } from './body-reader.ts';
-import { EARLY_ROUTES, PROBES } from './built-in-routes.ts';
+import { PROBES } from './built-in-routes.ts';
 import type { Connection } from './connections.ts';
 import { Failure } from './errors.ts';
 import { renderAllow, type RenderedReply, renderSuccess } from './reply.ts';
@@ -17,8 +17,7 @@ export type ListenerOptions = Readonly<{
   name: string;
   host: string;
   port: number;
-  /** Called for the first requests that are not for `/livez`. */
-  routes: () => Promise<RouteMatcher>;
+  routes: RouteMatcher;
   style: ResponseStyle;
   maxBodyBytes: number;
   /** One for all listeners of a process. */
@@ -82,8 +81,6 @@ const MAX_ANONYMOUS_BODY = 8 * 1024;
 
 /** @returns what a request gets; throws what a handler throws */
 export function createAnswer({ routes, style, maxBodyBytes, readBody }: ListenerOptions) {
-  const loaded = { findRoute: EARLY_ROUTES }; // until the service is loaded
-
   /** @param begin is called before a byte of the body is read */
   return async (
     info: RequestInfo,
@@ -99,11 +96,7 @@ export function createAnswer({ routes, style, maxBodyBytes, readBody }: Listener
       return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
     }
 
-    let match = loaded.findRoute(method, segments);
-    if (match instanceof Failure && loaded.findRoute === EARLY_ROUTES) {
-      loaded.findRoute = await routes();
-      match = loaded.findRoute(method, segments);
-    }
+    const match = routes(method, segments);
     if (match instanceof Failure) {
       const isOptions = method === 'OPTIONS' && match.code === 'method_not_allowed';
       return isOptions ? renderAllow(match.details.headers) : match;

@@ -89,26 +89,14 @@ export async function listen(listener: Listener): Promise<number> {
   try {
     await once(server.listen(port, host), 'listening');
   } catch (error) {
-    const code = codeOf(error);
-    const advice = adviceOn(code, listener);
-    throw new StartupError(`${name} cannot listen on ${host}:${port} (${code}): ${advice}.`);
+    const service = name.toUpperCase();
+    const advice = `set ${service}_HOST to an address of this machine and ${service}_PORT to a free port, above 1023 for an ordinary user`;
+    throw new StartupError(
+      `${name} cannot listen on ${host}:${port} (${codeOf(error)}): ${advice}.`,
+    );
   }
   const bound = server.address();
   return typeof bound === 'object' && bound !== null ? bound.port : port;
-}
-
-/** What an operator can do about a listener that did not open. */
-function adviceOn(code: string, { name, host, port }: ListenerOptions) {
-  const service = name.toUpperCase();
-  const noAddress = `the name ${host} has no address. Set ${service}_HOST`;
-  const advice: Readonly<Record<string, string>> = {
-    EADDRINUSE: `port ${port} is in use. Set ${service}_PORT`,
-    EACCES: `this user may not use port ${port}. Set ${service}_PORT to a port above 1023`,
-    EADDRNOTAVAIL: `this machine does not have the address ${host}. Set ${service}_HOST`,
-    ENOTFOUND: noAddress,
-    EAI_AGAIN: noAddress,
-  };
-  return advice[code] ?? `Set ${service}_HOST and ${service}_PORT`;
 }
 
 /**

@@ -89,6 +89,7 @@ const INITIAL: Migration = {
       methods text, -- that have proved the second factor
       attempts int4 not null default 0, expires_at timestamptz not null
     )`,
+    'create index users_generated on identity.users (password_set_at) where password_generated',
     'create index pending_sign_ins_expiry on identity.pending_sign_ins (expires_at)',
     'create index pending_sign_ins_of_user on identity.pending_sign_ins (user_id)',
     `create table identity.used_challenges

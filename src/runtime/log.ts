@@ -5,12 +5,12 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 type Write = (message: string, fields?: Fields) => void;
 
-/** One JSON object per line. Fields never hold a token, key, password, secret or query string. */
+/**
+ * One JSON object per line. Fields never hold a token, key, password, secret or query string. Of
+ * the errors of a route, five lines a second are written for each message, then the number omitted.
+ */
 export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error', Write>> {
-  /**
-   * A warning that clients can cause: five lines a second for each message and route, then the
-   * number omitted.
-   */
+  /** A warning that clients can cause. It is limited like errors. */
   readonly limited: Write;
   /** The same log with additional fields on every line. */
   with(fields: Fields): Log;
@@ -38,7 +38,7 @@ export function createLog(
     debug: at('debug'),
     info: at('info'),
     warn: at('warn'),
-    error: at('error'),
+    error: limitPerSecond(at('error')),
     limited: limitPerSecond(at('warn')),
     with: (fields) => createLog(level, write, { ...common, ...fields }),
   };
@@ -53,6 +53,7 @@ function limitPerSecond(write: Write): Write {
   const counts = new Map<string, number>();
   return (message, fields) => {
     const route = fields?.route;
+    if (route === undefined) return write(message, fields);
     const kind = `${message} ${route}`;
     const count = counts.get(kind) ?? 0;
     counts.set(kind, count + 1);

@@ -129,11 +129,17 @@ const createFirstToken = ({ database, handOut }: WebhookService, given: string |
     return `${shown}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
   });
 
+/** How old the numbers of the backlog may be. */
+const BACKLOG_MS = 60_000;
+
 function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSettings) {
   const { database, lastSeen, metrics } = service;
   const backlog: Backlog = { waiting: 0, oldest: 0, dead: 0, paused: 0 };
+  let measuredAt = -Infinity;
+  // Without the database, old numbers would look as if all were well.
+  const isFresh = () => performance.now() - measuredAt < BACKLOG_MS;
   const gauge = (name: string, help: string, key: keyof Backlog) =>
-    metrics.gauge(name, help, {}, () => backlog[key]);
+    metrics.gauge(name, help, {}, () => (isFresh() ? backlog[key] : Number.NaN));
   gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', 'waiting');
   gauge('gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', 'oldest');
   gauge('gatehouse_events_dead', 'Webhook events in dead letters.', 'dead');
@@ -152,6 +158,7 @@ function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSet
       everySeconds: 15,
       async batch() {
         Object.assign(backlog, await readBacklog(database));
+        measuredAt = performance.now();
       },
     },
     remove('done', eventSeconds),

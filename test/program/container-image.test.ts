@@ -66,7 +66,7 @@ test('the image holds only the program and its package, and runs unprivileged', 
   assert.match(dockerfile, /npm ci --ignore-scripts --omit=dev --omit=optional\n/);
   assert.match(
     dockerfile,
-    /&& cp -R package\.json node_modules dist \/image\/app /,
+    /&& cp -R package\.json LICENSE sbom\.cdx\.json node_modules dist \/image\/app /,
     'all that is copied',
   );
   assert.match(finalStage, /^USER [1-9]\d*:[1-9]\d*$/m);

@@ -91,12 +91,12 @@ test('of two listeners on one port, the second one is rejected by name', async (
   for (const [names, variables, said] of [
     [['identity', 'secrets'], { IDENTITY_PORT: port, SECRETS_PORT: port }, 'secrets'],
     [['identity', 'webhook'], { IDENTITY_PORT: port, PORT: port, WEBHOOK_PORT: '' }, 'webhook'],
-    [['secrets'], { SECRETS_PORT: port, METRICS_PORT: port }, 'secrets'],
+    [['secrets'], { SECRETS_PORT: port, METRICS_PORT: port }, 'metrics'],
   ] as const) {
     await assert.rejects(
       startGatehouse(t, names, 'postgres://u@127.0.0.1:9/none', variables),
       new RegExp(
-        `${said} cannot listen on .*:${port} \\(EADDRINUSE\\): port ${port} is in use. Set ${said.toUpperCase()}_PORT`,
+        `${said} cannot listen on .*:${port} \\(EADDRINUSE\\): set ${said.toUpperCase()}_HOST to an address of this machine and ${said.toUpperCase()}_PORT to a free port`,
       ),
     );
   }

@@ -98,7 +98,7 @@ const isRefused = (url: string): Promise<boolean> =>
     socket.on('connect', () => socket.destroy());
   });
 
-for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   test(`on ${signal} requests in flight finish, new ones fail, and the exit code is 0`, async (t) => {
     const running = await start(t, ['identity']);
     const url = await running.url('identity');
@@ -262,4 +262,37 @@ test('a signal during the first start ends the process', async (t) => {
     running.signal('SIGTERM');
     assert.deepEqual(await running.ended, { code: 0, signal: null }, service);
   }
+});
+
+test('during SHUTDOWN_DELAY requests are served, and only readiness fails', async (t) => {
+  const running = await start(t, ['identity'], { SHUTDOWN_DELAY: '2' });
+  const url = await running.url('identity');
+  running.signal('SIGTERM');
+  await untilSql(async () => (await ask('GET', `${url}/readyz`)).status === 500, 'it is not ready');
+  assert.equal((await ask('GET', `${url}/livez`)).status, 200);
+  assert.ok(await logIn(url), 'a new connection is accepted');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
+});
+
+test('a second SIGTERM ends the delay, and SIGINT has none', async (t) => {
+  const long = { SHUTDOWN_DELAY: '600' };
+  const waiting = await start(t, ['identity'], long);
+  const url = await waiting.url('identity');
+  waiting.signal('SIGTERM');
+  await untilSql(async () => (await ask('GET', `${url}/readyz`)).status === 500, 'it is not ready');
+  waiting.signal('SIGTERM');
+  assert.deepEqual(await waiting.ended, { code: 1, signal: null });
+  const interrupted = await start(t, ['identity'], long);
+  interrupted.signal('SIGINT');
+  assert.deepEqual(await interrupted.ended, { code: 0, signal: null });
+});
+
+test('SIGHUP changes nothing, and says so', async (t) => {
+  const running = await start(t, ['identity']);
+  const url = await running.url('identity');
+  running.signal('SIGHUP');
+  await untilSql(async () => running.stderr().includes('SIGHUP changes nothing'), 'it says so');
+  assert.equal((await ask('GET', `${url}/readyz`)).status, 200);
+  running.signal('SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
 });

@@ -246,12 +246,12 @@ test('probes use the probes of the program, on the port of its service', () => {
 
 const LATE = 2;
 const grace = Number(VARIABLES.SHUTDOWN_GRACE?.fallback);
+const delay = Number(VARIABLES.SHUTDOWN_DELAY?.fallback);
 
 test('every file allows enough time for a shutdown', () => {
   for (const deployment of ofKind('Deployment')) {
-    const pause = Number(textAt(deployment, `${CONTAINER}.lifecycle.preStop.sleep.seconds`));
     assert.ok(
-      Number(textAt(deployment, `${POD}.terminationGracePeriodSeconds`)) > pause + grace + LATE,
+      Number(textAt(deployment, `${POD}.terminationGracePeriodSeconds`)) > delay + grace + LATE,
     );
   }
   for (const name of SERVICE_NAMES) {
@@ -329,7 +329,7 @@ test('the units do not forbid what Node needs, and restart except after a wrong 
   for (const name of SERVICE_NAMES) {
     const unit = unitOf(name);
     assert.deepEqual(unitValues(unit, 'MemoryDenyWriteExecute'), []);
-    assert.deepEqual(unitValues(unit, 'Restart'), ['on-failure']);
+    assert.deepEqual(unitValues(unit, 'Restart'), ['always']);
     assert.deepEqual(unitValues(unit, 'RestartPreventExitStatus'), ['78']);
   }
 });

@@ -29,6 +29,7 @@ export function variables(databaseUrl?: string): Record<string, string> {
     WEBHOOK_TOKEN,
     PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
     LOG_PROBES: 'on',
+    SHUTDOWN_DELAY: '0',
   };
 }
 

@@ -46,7 +46,7 @@ export async function startListener(
     name: 'test',
     host: '127.0.0.1',
     port: 0,
-    routes: async () => bindRoutes(routes, null),
+    routes: bindRoutes(routes, null),
     style: { wrapping: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: MAX_BODY_BYTES,
     readBody: createBodyReader(),

@@ -31,7 +31,17 @@ export function createJobs(service: IdentityService): Job[] {
     removalOfOld('pending_sign_ins', 'token_digest', 'expires_at', 0),
     removalOfOld('used_challenges', 'digest', 'expires_at', 0),
   ];
+  let ending = 0;
+  const help = 'Generated passwords that expire within six hours.';
+  metrics.gauge('gatehouse_temporary_passwords_ending', help, {}, () => ending);
   return [
+    {
+      name: 'count the generated passwords that expire soon',
+      everySeconds: 60,
+      async batch() {
+        ending = await countEndingPasswords(database);
+      },
+    },
     removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
     removal('throttles', (max) => removeForgotten(database, SCHEMA.name, max)),
     removalOfOld('audit', 'id', 'created_at', auditSeconds),
@@ -115,4 +125,15 @@ async function eraseDeletedUsers(database: Database, seconds: number) {
     ))`,
   );
   return count === BATCH_ROWS;
+}
+
+async function countEndingPasswords(database: Database): Promise<number> {
+  const [row] = await database.list(
+    (sql) => sql<[{ count: number }]>`
+    select count(*)::int4 as count from identity.users
+    where password_generated and deleted_at is null and enabled
+      and password_set_at > now() - interval '24 hours'
+      and password_set_at < now() - interval '18 hours'`,
+  );
+  return row.count;
 }

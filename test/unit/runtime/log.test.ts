@@ -70,6 +70,17 @@ test('fields of a derived log are not added to the original', () => {
   assert.equal(lines()[0]?.service, undefined);
 });
 
+test('errors of one route are limited like warnings, other errors are all written', () => {
+  const { log, lines } = memory();
+  for (let number = 0; number < 50; number += 1) {
+    log.error('dependency failed', { route: '/a', number });
+    log.error('event moved to dead letters', { number });
+  }
+  const count = (message: string) => lines().filter((line) => line.message === message).length;
+  assert.equal(count('dependency failed'), 5);
+  assert.equal(count('event moved to dead letters'), 50);
+});
+
 test(
   'a flood of one warning is five lines a second and one that counts the rest',
   bounded,
