@@ -33,8 +33,6 @@ const SERVE: Command = {
   },
 };
 
-const HANGUP = 'gatehouse: SIGHUP changes nothing. Restart to apply new settings.';
-
 /** A second SIGTERM or SIGINT ends the process at once. @returns the first one */
 function firstSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
@@ -46,7 +44,9 @@ function firstSignal(): Promise<NodeJS.Signals> {
     };
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
     // Operators send it to programs that read settings again.
-    process.on('SIGHUP', () => terminal.note(HANGUP));
+    process.on('SIGHUP', () =>
+      terminal.note('gatehouse: SIGHUP changes nothing. Restart to apply new settings.'),
+    );
   });
 }
 

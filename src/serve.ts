@@ -120,7 +120,7 @@ export async function startServices(
   const open = async (runners: ServiceRunner[], configured: ConfiguredService) => {
     const runner = await createServiceRunner(configured, context);
     runners.push(runner);
-    ports[runner.name] = await runner.listen();
+    ports[configured.name] = await runner.listen();
   };
   try {
     // Listeners open first: the process is alive, and says so, while databases are connected.

@@ -110,7 +110,6 @@ export async function createServiceRunner(configured: ConfiguredService, context
     log.info('ready');
   }
   return {
-    name,
     service,
     /** @throws StartupError with what the operator can do, if the port is not available */
     async listen(): Promise<number> {

@@ -65,9 +65,9 @@ export async function withServices<T>(
   const context = await createProcessContext(configuration.shared, output);
   const results = new Map<string, T>();
   for (const configured of configuration.services) {
-    const { name, service, stop } = await createServiceRunner(configured, context);
+    const { service, stop } = await createServiceRunner(configured, context);
     try {
-      results.set(name, await work(service, configured));
+      results.set(configured.name, await work(service, configured));
     } finally {
       await stop();
     }

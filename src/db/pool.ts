@@ -99,10 +99,8 @@ function createClients(address: DatabaseAddress, name: string, log: Log, metrics
   const clients = new Set<Client>();
   /** `hostIndex`: of the host that was usable last, or is tried next. */
   const state = { hostIndex: 0, isClosed: false, latest: address };
-  if (address.certificates) {
-    const end = () => state.latest.certificates?.endSeconds ?? Infinity;
-    metrics.gauge('gatehouse_database_certificate_end_seconds', END_HELP, { service: name }, end);
-  }
+  const end = () => state.latest.certificates?.endSeconds ?? NaN;
+  metrics.gauge('gatehouse_database_certificate_end_seconds', END_HELP, { service: name }, end);
 
   function open(purpose: Purpose, onEnd: (client: Client) => void): Client {
     const { hostIndex, isClosed } = state;
