@@ -20,12 +20,17 @@ const SERVE: Command = {
   summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
   async run({ positionals }, { environment }) {
     const configuration = await configure(positionals, 'serve', environment);
+    const { LOG_FORMAT, SHUTDOWN_DELAY } = configuration.shared;
+    const isText = LOG_FORMAT === 'text' || (LOG_FORMAT === 'auto' && process.stdout.isTTY);
+    const textLog = isText ? await import('./commands/text-log.ts') : null;
+    const { stdout, stderr } = process;
     const stopped = firstSignal();
     try {
-      const services = await startServices(configuration, process);
+      const output = { stdout, stderr, format: textLog?.formatLine };
+      const services = await startServices(configuration, output);
       const signal = await Promise.race([stopped, services.ready.then(() => stopped)]);
       // SIGINT comes from a person, who does not wait for a load balancer.
-      await services.stop(signal === 'SIGTERM' ? configuration.shared.SHUTDOWN_DELAY : 0);
+      await services.stop(signal === 'SIGTERM' ? SHUTDOWN_DELAY : 0);
     } finally {
       // Bounds the wait for a reader of the log that has stopped.
       setTimeout(() => process.exit(), LAST_LINES_MS).unref();

@@ -13,7 +13,6 @@ import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLimiter } from './runtime/limiter.ts';
 import { createLineWriter, createLog, type Log } from './runtime/log.ts';
 import { type Metrics, noMetrics } from './runtime/metrics.ts';
-import { formatLine } from './runtime/text-log.ts';
 import type { Shared } from './settings.ts';
 
 /** What a service's `start` returns. */
@@ -48,8 +47,10 @@ export type ConfiguredService = Readonly<{
  * on the other.
  */
 export interface Output {
-  readonly stdout: Writable & { readonly isTTY?: boolean };
+  readonly stdout: Writable;
   readonly stderr: NodeJS.WritableStream;
+  /** Rewrites the lines of the log for human readers. */
+  readonly format?: ((line: string) => string) | undefined;
 }
 
 /** How many callers of one service may wait for a password hash. */
@@ -59,9 +60,8 @@ export type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
 
 /** What all services of a process share. */
 export async function createProcessContext(shared: Shared, output: Output) {
-  const { stdout } = output;
-  const isText = shared.LOG_FORMAT === 'auto' ? stdout.isTTY : shared.LOG_FORMAT === 'text';
-  const lines = createLineWriter(stdout, isText ? formatLine : undefined);
+  const { stdout, format } = output;
+  const lines = createLineWriter(stdout, format);
   const log = createLog(shared.LOG_LEVEL, lines.write);
   const prometheus = shared.METRICS_PORT === null ? null : await import('./runtime/prometheus.ts');
   const metrics = prometheus?.createMetrics() ?? noMetrics;

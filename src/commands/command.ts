@@ -39,6 +39,7 @@ export interface Arguments {
 /** Standard input, output and error. */
 export interface Streams extends Output {
   readonly stdin: NodeJS.ReadableStream & { readonly isTTY?: boolean };
+  readonly stdout: Output['stdout'] & { readonly isTTY?: boolean };
 }
 
 export interface Terminal {

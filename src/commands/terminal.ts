@@ -10,7 +10,8 @@ import {
   UsageError,
 } from './command.ts';
 import { DAY, parseDurationMs } from '../runtime/duration.ts';
-import { escapeUnsafe, toOneLine } from '../runtime/text.ts';
+import { toOneLine } from '../runtime/text.ts';
+import { escapeUnsafe } from './text-log.ts';
 
 /** @returns seconds. @param what names the value in the error message */
 export function parseDuration(what: string, text: string): number {

@@ -5,15 +5,6 @@
 export const toOneLine = (text: string): string =>
   text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ');
 
-/** Characters that could move the cursor, redraw the screen or reverse a text (CWE-150). */
-const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
-
-/** Writes what could control a terminal as `\u…`, which in JSON means the same. */
-export const escapeUnsafe = (text: string): string =>
-  text.replace(UNSAFE, (found) =>
-    found.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
-  );
-
 /** Only the canonical form: lower case, with hyphens (RFC 9562). */
 export const isUuid = (text: string): boolean =>
   /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);

@@ -92,6 +92,7 @@ const kinds = async (): Promise<Record<string, number>> =>
 
 test('there is a job for each table that grows, and one that records the last use', () => {
   assert.deepEqual(one.names, [
+    'count the generated passwords that expire soon',
     'remove from identity.sessions',
     'remove from identity.throttles',
     'remove from identity.audit',

@@ -258,7 +258,11 @@ const PAGE = 60;
 /** The total of a list reads the whole list, by an index or not. */
 const IS_TOTAL = /^select (count\(\*\)|coalesce\(sum\(n\), 0\))::int4 as (total|count) from/;
 /** Tables of one row. */
-const WITHOUT_INDEX = ['identity.throttle_secret', 'identity.global_revocation'];
+const WITHOUT_INDEX = [
+  'identity.throttle_secret',
+  'identity.global_revocation',
+  'identity.migrations', // read by a job
+];
 
 /** One request, whose preparation does not count. @returns what it read */
 async function scansOf(at: string, [route, , prepare]: Case): Promise<Scan[]> {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
 import { test } from 'node:test';
 import { createLineWriter, createLog } from '../../../src/runtime/log.ts';
-import { formatLine } from '../../../src/runtime/text-log.ts';
+import { formatLine } from '../../../src/commands/text-log.ts';
 
 const line = (value: object) =>
   formatLine(`${JSON.stringify({ time: '2026-01-02T03:04:05.678Z', level: 'info', ...value })}\n`);
@@ -20,11 +20,11 @@ test('a request is its status, route and duration, then what else is known', () 
   };
   assert.equal(
     line({ ...request, route: 'GET /api/test' }),
-    '03:04:05.678 INFO  identity 200 GET /api/test 1.25 ms request_id=a-b method=GET ip=::1\n',
+    '03:04:05.678 INFO  identity 200 GET /api/test 1.25 ms request_id=a-b ip=::1\n',
   );
   assert.equal(
     line({ ...request, route: '(none)' }),
-    '03:04:05.678 INFO  identity 200 (none) 1.25 ms request_id=a-b method=GET ip=::1\n',
+    '03:04:05.678 INFO  identity 200 GET (none) 1.25 ms request_id=a-b ip=::1\n',
   );
 });
 

@@ -1,4 +1,11 @@
-import { escapeUnsafe } from './text.ts';
+/** Characters that could move the cursor, redraw the screen or reverse a text (CWE-150). */
+const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/** Writes what could control a terminal as `\u…`, which in JSON means the same. */
+export const escapeUnsafe = (text: string): string =>
+  text.replace(UNSAFE, (found) =>
+    found.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
+  );
 
 /** As it is if it is one plain word, otherwise quoted. */
 const shown = (value: unknown): string => {
@@ -14,14 +21,16 @@ const shown = (value: unknown): string => {
 export function formatLine(line: string): string {
   const parsed: Readonly<Record<string, unknown>> = JSON.parse(line);
   const { time, level, service = 'process', message, ...others } = parsed;
-  const { route, status, duration_ms: ms, ...rest } = others;
+  const { method, route, status, duration_ms: ms, ...rest } = others;
   const isRequest = message === 'request';
+  // The name of a route begins with its method, unless there is none.
+  const target = String(route).startsWith(`${method} `) ? route : `${method} ${route}`;
   const members = Object.entries(isRequest ? rest : others).filter(([, value]) => value !== null);
   const words = [
     String(time).slice(11, 23),
     String(level).toUpperCase().padEnd(5),
     String(service).padEnd(8),
-    isRequest ? `${status} ${route} ${ms} ms` : message,
+    isRequest ? `${status} ${target} ${ms} ms` : message,
     ...members.map(([name, value]) => `${name}=${shown(value)}`),
   ];
   return `${escapeUnsafe(words.join(' '))}\n`;
