@@ -120,6 +120,7 @@ export function createAnswer({ routes, style, maxBodyBytes, readBody }: Listener
       readBody(request, own, info.network, begin),
     );
     if (outcome instanceof Failure) return outcome;
+    if ('ids' in outcome) info.callerIds = { ...info.callerIds, ...outcome.ids };
     return renderSuccess(outcome, route.success, style.wrapping, info.requestId);
   };
 }

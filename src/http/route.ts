@@ -72,6 +72,8 @@ export type Reply<Data> =
       pagination?: Readonly<Record<'page' | 'limit' | 'total' | 'total_pages', number>>;
       links?: Headers;
       headers?: Headers;
+      /** Further ids for the line of the request in the log. */
+      ids?: CallerIds;
     }>
   /** A list of any length in batches, written as fast as the client reads. */
   | { readonly items: AsyncIterable<Data> }

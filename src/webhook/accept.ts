@@ -105,7 +105,7 @@ function eventOf(
   secretId: string | null,
   service: WebhookService,
 ) {
-  const { headers, address } = request;
+  const { headers, address, requestId } = request;
   const source: Source = SOURCES[caller.source];
   const deliveryId = readDeliveryId(source, headers, body);
   if (deliveryId instanceof Failure) return deliveryId;
@@ -131,7 +131,8 @@ function eventOf(
     source: caller.source,
     delivery_id: deliveryId,
     event: name,
-    headers: safeHeaders(headers),
+    // With the id of this request, by which the event can be found in the log.
+    headers: { ...safeHeaders(headers), 'x-request-id': requestId },
     ip: address,
     body: raw,
     ...initialState(name, pageId, service),
@@ -241,7 +242,12 @@ async function storeEvent(event: NewEvent, requestId: string, service: WebhookSe
   }
   service.countReceived([event.source, accepted.status]);
   if (event.status === 'waiting') service.notifyWorker();
-  return { data: accepted };
+  const ids = {
+    event_id: accepted.id,
+    delivery_id: event.delivery_id ?? undefined,
+    outcome: accepted.status,
+  };
+  return { data: accepted, ids };
 }
 
 /**

@@ -1,6 +1,8 @@
 /** Who a request line is about, and what the log says of refused credentials. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
 import { after, test } from 'node:test';
 import { stopClock } from '../support/clock.ts';
 import { createDatabase } from '../support/database.ts';
@@ -255,4 +257,40 @@ test('a flood of wrong tokens writes few lines, and one with the number omitted'
     'every refused token is written or counted',
   );
   assert.ok(written() <= 30, `${written()} lines`);
+});
+
+test('webhook: an event is followed by its id, from acceptance to its delivery', async (t) => {
+  const target = createServer((_request, response) => response.end()).listen(0, '127.0.0.1');
+  t.after(() => {
+    target.close();
+  });
+  await once(target, 'listening');
+  const got = once(target, 'request');
+  const bound = target.address();
+  const port = typeof bound === 'object' ? bound?.port : 0;
+  const own = await startGatehouse(t, ['webhook'], (await createDatabase(t)).url, {
+    WEBHOOK_FORWARD_URL: `http://127.0.0.1:${port}/`,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+  });
+  const requestId = randomUUID();
+  const send = () =>
+    ask('POST', `${own.url.webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body: EVENT,
+      headers: { 'x-request-id': requestId, 'webhook-id': 'delivery-7' },
+    });
+  const { id } = (await send()).json;
+  const [request]: IncomingMessage[] = await got;
+  assert.equal(request?.headers['x-request-id'], requestId);
+  const linesAbout = (message: string) =>
+    own.log().filter((line) => line.message === message && line.event_id === id);
+  await until(() => linesAbout('event delivered').length === 1, 'the delivery is logged');
+  assert.equal(linesAbout('event delivered')[0]?.request_id, requestId);
+  assert.equal(linesAbout('event delivered')[0]?.attempt, 1);
+  await send();
+  const accepted = linesAbout('request').map((line) => [line.delivery_id, line.outcome]);
+  assert.deepEqual(accepted, [
+    ['delivery-7', 'accepted'],
+    ['delivery-7', 'duplicate'],
+  ]);
 });

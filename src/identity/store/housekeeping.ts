@@ -35,13 +35,6 @@ export function createJobs(service: IdentityService): Job[] {
   const help = 'Generated passwords that expire within six hours.';
   metrics.gauge('gatehouse_temporary_passwords_ending', help, {}, () => ending);
   return [
-    {
-      name: 'count the generated passwords that expire soon',
-      everySeconds: 60,
-      async batch() {
-        ending = await countEndingPasswords(database);
-      },
-    },
     removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
     removal('throttles', (max) => removeForgotten(database, SCHEMA.name, max)),
     removalOfOld('audit', 'id', 'created_at', auditSeconds),
@@ -52,6 +45,13 @@ export function createJobs(service: IdentityService): Job[] {
       batch: () => eraseDeletedUsers(database, retentionSeconds),
     },
     lastSeen.job('record last use', (ids) => writeLastSeen(service, ids)),
+    {
+      name: 'count the generated passwords that expire soon',
+      everySeconds: 60,
+      async batch() {
+        ending = await countEndingPasswords(database);
+      },
+    },
   ];
 }
 

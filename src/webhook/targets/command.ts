@@ -36,6 +36,7 @@ function run(
     EVENT_NAME: event.event,
     EVENT_SOURCE: event.source,
     EVENT_DELIVERY_ID: event.delivery_id ?? '',
+    EVENT_REQUEST_ID: event.headers['x-request-id'] ?? '',
     EVENT_ATTEMPT: String(event.attempt),
     EVENT_RECEIVED_AT: event.received_at.toISOString(),
   };

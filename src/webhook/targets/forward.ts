@@ -196,6 +196,7 @@ function headersOf({ id, event, headers, body, attempt }: LeasedEvent, key: Buff
     'webhook-timestamp': time,
     'gatehouse-event': encodedName(event),
     'gatehouse-attempt': String(attempt),
+    ...(headers['x-request-id'] && { 'x-request-id': headers['x-request-id'] }),
   };
   if (key === null) return own;
   const mac = createHmac('sha256', key).update(`${id}.${time}.`).update(body).digest('base64');

@@ -298,6 +298,7 @@ test('an event is shown with its body as received, its headers and every failure
     body,
     headers: {
       'webhook-id': 'msg_shown',
+      'x-request-id': 'shown-1',
       'user-agent': 'a sender',
       cookie: 'a=b',
       'x-api-key': 'k',
@@ -327,6 +328,7 @@ test('an event is shown with its body as received, its headers and every failure
       'content-type': 'application/json',
       'user-agent': 'a sender',
       'webhook-id': 'msg_shown',
+      'x-request-id': 'shown-1',
     },
     body,
     attempts: [1, 2, 3].map((attempt) => ({

@@ -226,6 +226,7 @@ test('only safe headers are stored: no credential and no signature', async () =>
     'user-agent': 'GitHub-Hookshot/1',
     'x-github-hook-id': '42',
     'x-github-token': 'x',
+    'x-request-id': 'one',
     'webhook-signature': 'v1,x',
     'stripe-signature': 't=1',
   };
@@ -236,6 +237,7 @@ test('only safe headers are stored: no credential and no signature', async () =>
     'x-github-delivery': github.deliveryId,
     'x-github-event': 'issues',
     'x-github-hook-id': '42',
+    'x-request-id': 'one',
   });
   const at = now();
   const standard = SAMPLES.standard();

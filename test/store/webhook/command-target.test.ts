@@ -231,7 +231,7 @@ test(
         EVENT_RECEIVED_AT: row.received_at.toISOString(),
       };
       // Without the variables that the shell adds.
-      const { PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
+      const { EVENT_REQUEST_ID: _0, PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
       assert.deepEqual(others, {
         PATH,
         DIRECTORY: directory,

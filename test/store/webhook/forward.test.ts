@@ -145,8 +145,10 @@ test('an event is POSTed byte for byte, with its headers and a Standard Webhooks
     'webhook-signature': signature,
     host,
     connection,
+    'x-request-id': requestId,
     ...headers
   } = got.headers;
+  assert.match(String(requestId), /^[0-9a-f-]{36}$/);
   assert.deepEqual(
     headers,
     {
