@@ -243,17 +243,19 @@ test('only safe headers are stored: no credential and no signature', async () =>
   const standard = SAMPLES.standard();
   const one = await send('standard', standard, {
     at,
-    headers: { 'user-agent': 'x'.repeat(2_000) },
+    headers: { 'user-agent': 'x'.repeat(2_000), 'x-request-id': 'two' },
   });
   assert.deepEqual((await stored(one.json.id)).headers, {
     'content-type': 'application/json',
     'user-agent': 'x'.repeat(1_024),
+    'x-request-id': 'two',
     'webhook-id': standard.deliveryId,
     'webhook-timestamp': String(at),
   });
   const slack = await send('slack', SAMPLES.slack(), {
     headers: {
       'user-agent': 'Slackbot',
+      'x-request-id': 'three',
       'x-slack-retry-num': '1',
       'x-slack-retry-reason': 'http_timeout',
     },
@@ -261,6 +263,7 @@ test('only safe headers are stored: no credential and no signature', async () =>
   assert.deepEqual((await stored(slack.json.id)).headers, {
     'content-type': 'application/json',
     'user-agent': 'Slackbot',
+    'x-request-id': 'three',
     'x-slack-retry-num': '1',
     'x-slack-retry-reason': 'http_timeout',
   });
