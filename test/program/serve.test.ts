@@ -286,7 +286,8 @@ test('each request is logged once, without its path, query or token', async (t) 
     const lines = house.log().filter(({ request_id }) => request_id === given);
     assert.equal(lines.length, 1);
     const { time, duration_ms, user_id, session_id, token_id, ...rest } = lines[0] ?? {};
-    const app = service === 'webhook' ? { app: 'gatehouse-webhook' } : {};
+    const accepted = { event_id: answer.json?.id, outcome: 'accepted' };
+    const app = service === 'webhook' ? { app: 'gatehouse-webhook', ...accepted } : {};
     assert.deepEqual(rest, {
       level: 'info',
       service,
