@@ -14,6 +14,7 @@ export const YAML_FILES = [
   ...KUBERNETES,
   'prometheus/prometheus.yaml',
   'prometheus/kubernetes.yaml',
+  'prometheus/systemd.yaml',
   'prometheus/rules.yaml',
   'prometheus/rules.test.yaml',
 ];

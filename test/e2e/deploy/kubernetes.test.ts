@@ -80,7 +80,7 @@ test('a misspelled field, a wrong type and a missing field are noticed', () => {
     /not assignable to type 'string'/,
   );
   assert.match(changed('"selector":{"matchLabels":', '"selectors":{"matchLabels":'), /selector/);
-  assert.match(changed('"sleep":{"seconds":5}', '"sleep":{"second":5}'), /second/);
+  assert.match(changed('"failureThreshold":3', '"failuresThreshold":3'), /failuresThreshold/);
 });
 
 test('the tests read every YAML file as a complete reader does', async () => {

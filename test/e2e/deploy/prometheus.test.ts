@@ -13,8 +13,8 @@ after(() => rmSync(place, { recursive: true }));
 cpSync(join(root, 'deploy/prometheus'), place, { recursive: true });
 const file = (name: string) => join(place, name);
 
-test('Prometheus accepts both configurations and the rules', () => {
-  for (const name of ['prometheus.yaml', 'kubernetes.yaml']) {
+test('Prometheus accepts every configuration and the rules', () => {
+  for (const name of ['prometheus.yaml', 'kubernetes.yaml', 'systemd.yaml']) {
     const { code, output } = runTool('promtool', ['check', 'config', file(name)]);
     assert.equal(code, 0, output);
     assert.match(output, new RegExp(`SUCCESS: ${alertRules().length} rules found`));
