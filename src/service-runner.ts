@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from './db/pool.ts';
 import { type DatabaseSchema, isCurrent, migrate, requireCurrent } from './db/schema.ts';
 import { createBodyReader } from './http/body-reader.ts';
+import { sitePage } from './http/pages.ts';
 import type { ResponseStyle, RouteMatcher } from './http/route.ts';
 import { close, createListener, listen } from './http/server.ts';
 import type { ServiceContext } from './runtime/context.ts';
@@ -96,6 +97,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
     maxBodyBytes: shared.MAX_BODY_BYTES,
     trustedProxies: shared.TRUSTED_PROXIES,
     logProbes: shared.LOG_PROBES,
+    failurePage: () => sitePage(shared, 'not-found'),
   });
 
   /** May be called again after a failure. */

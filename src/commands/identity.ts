@@ -111,7 +111,7 @@ export const COMMANDS: readonly Command[] = [
       const input = { event: given.text('event'), limit: given.text('limit') };
       const { event = null, limit } = readInto(auditFilter, input);
       const { rows } = await inIdentity(terminal, async (database) =>
-        listAudit(database, { page: 1, limit }, await idOf(database, given), event),
+        listAudit(database, { page: 1, limit }, { user: await idOf(database, given), event }),
       );
       printRows(given, terminal, rows, AUDIT_COLUMNS, viewAudit);
     },

@@ -1,8 +1,7 @@
 import type { Site } from '../runtime/context.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { createFrame, render, sharedFiles } from './pages.ts';
+import { render, sharedFiles, sitePage } from './pages.ts';
 import { type ErrorCode, ERRORS, Failure } from './errors.ts';
-import { HTML, PAGE_HEADERS } from './html.ts';
 import {
   bindRoutes,
   type DocumentFacts,
@@ -108,14 +107,10 @@ const LINKS = [
 /** For browsers, unless the service has pages of its own there. */
 function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: DocumentFacts) {
   const patterns = [...rows.map(({ pattern }) => pattern), '/openapi.json'];
-  const links = LINKS.filter(({ path }) => patterns.includes(path));
-  const renderPage = (site: Site) => {
-    const items = links.map((link) => render('landing-link', link));
-    const html = createFrame(site)(render('landing', { title, about, links: items }).text);
-    return { text: html, contentType: HTML, headers: PAGE_HEADERS };
-  };
-  // Rendered and read once, at the first request.
-  let page: ReturnType<typeof renderPage> | null = null;
+  const links = LINKS.filter(({ path }) => patterns.includes(path)).map((link) =>
+    render('landing-link', link),
+  );
+  // Read once, at the first request.
   let files: ReturnType<typeof sharedFiles> | null = null;
   const summary = 'For browsers: what this service is, and its pages';
   const defaults = { ...publicRead, summary, errors: ['no_such_path'] } as const;
@@ -125,8 +120,7 @@ function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: Do
       pattern: '/',
       async handle({ request }, { site }: AnyService) {
         if (!request.headers.accept?.includes('text/html')) return new Failure('no_such_path');
-        page ??= renderPage(site);
-        return page;
+        return sitePage(site, 'landing', { title, about, links });
       },
     }),
     route({

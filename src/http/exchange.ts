@@ -26,6 +26,8 @@ export type ListenerOptions = Readonly<{
   logProbes: boolean; // at the level info, which they would fill
   log: Log;
   metrics: Metrics;
+  /** Shows a person that an address does not exist. */
+  failurePage?: RequestInfo['failurePage'];
   answerMs?: number; // how long a request may wait for its reply
 }>;
 
@@ -80,7 +82,13 @@ export function startExchange(
 const MAX_ANONYMOUS_BODY = 8 * 1024;
 
 /** @returns what a request gets; throws what a handler throws */
-export function createAnswer({ routes, style, maxBodyBytes, readBody }: ListenerOptions) {
+export function createAnswer({
+  routes,
+  style,
+  maxBodyBytes,
+  readBody,
+  failurePage,
+}: ListenerOptions) {
   /** @param begin is called before a byte of the body is read */
   return async (
     info: RequestInfo,
@@ -98,6 +106,7 @@ export function createAnswer({ routes, style, maxBodyBytes, readBody }: Listener
 
     const match = routes(method, segments);
     if (match instanceof Failure) {
+      if (headers.accept?.includes('text/html')) info.failurePage = failurePage;
       const isOptions = method === 'OPTIONS' && match.code === 'method_not_allowed';
       return isOptions ? renderAllow(match.details.headers) : match;
     }

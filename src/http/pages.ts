@@ -1,7 +1,15 @@
 import { readFileSync } from 'node:fs';
 import type { Site } from '../runtime/context.ts';
 import { Failure, type TextReply } from './errors.ts';
-import { escapeHtml, Html, NOTHING, PAGE_HEADERS, readTemplates } from './html.ts';
+import {
+  escapeHtml,
+  HTML,
+  Html,
+  NOTHING,
+  PAGE_HEADERS,
+  readTemplates,
+  type Values,
+} from './html.ts';
 import { publicRead, type Route, route } from './route.ts';
 import { noInput, object, text } from './schema.ts';
 
@@ -75,16 +83,26 @@ export function textColorOn(color: string): '#000' | '#fff' {
 
 export const render = readTemplates(new URL('frame.html', SHARED));
 
-/** @returns puts the frame of the site around a page: what its head holds, then its `<main>` */
+/**
+ * @returns puts the frame of the site around a page: what its head holds, then perhaps a `<nav>`,
+ * then its `<main>`
+ */
 export function createFrame({ SITE_NAME: name, SITE_FOOTER: text }: Site) {
   const footer = text === null ? NOTHING : render('footer', { words: withLinks(text) });
   return (page: string): string => {
-    const at = page.indexOf('<main');
+    const at = page.search(/<(nav|main)/);
     const head = new Html(page.slice(0, at));
     const main = new Html(page.slice(at));
     return render('frame', { name, footer, head, main }).text;
   };
 }
+
+/** A page of `frame.html`, without scripts. */
+export const sitePage = (site: Site, name: string, values: Values = {}): TextReply => ({
+  text: createFrame(site)(render(name, values).text),
+  contentType: HTML,
+  headers: PAGE_HEADERS,
+});
 
 /** Addresses become links, to an imprint for example. */
 const withLinks = (text: string) =>

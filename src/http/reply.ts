@@ -32,7 +32,8 @@ export function renderSuccess(
 ): RenderedReply {
   if ('text' in reply) {
     return {
-      status,
+      // After a form, so that a reload does not send it again (RFC 9110, 15.4.4).
+      status: reply.headers?.Location ? 303 : status,
       headers: withCommon({ ...reply.headers, 'Content-Type': reply.contentType }),
       body: reply.text,
     };

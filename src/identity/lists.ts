@@ -1,12 +1,21 @@
 import { decimal, withDefault } from '../http/schema.ts';
-import { type User, viewAudit, viewKey, viewSession, viewUser } from './model.ts';
+import { DAY } from '../runtime/duration.ts';
+import {
+  accountKey,
+  auditMembers,
+  type User,
+  viewAudit,
+  viewKey,
+  viewSession,
+  viewUser,
+} from './model.ts';
 import { forbidden, type IdentityCall, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
-import { type AuditEvent, listAudit } from './store/audit.ts';
+import { type AuditEvent, type ListedAudit, listAudit } from './store/audit.ts';
 import { listKeys } from './store/keys.ts';
 import type { Page, PageOf } from './store/rows.ts';
 import { listSessions } from './store/sessions.ts';
-import { eachUser, listUsers } from './store/users.ts';
+import { eachUser, findAccount, listUsers } from './store/users.ts';
 
 /** The parameters of every paged list. */
 export const page = decimal({ min: 1, max: 1_000_000_000 });
@@ -105,6 +114,38 @@ export async function audit(
 ) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const { user = null, event = null } = query;
-  const entries = await listAudit(database, query, user, event);
+  const entries = await listAudit(database, query, { user, event });
   return pageReply(request.path, query, entries, viewAudit);
 }
+
+type Filters = Readonly<{ user: string; event: AuditEvent | ''; from: string; to: string }>;
+
+/** The entries of a user by name, of an event, and between two days; an empty text for all. */
+export async function findEntries({ database }: IdentityService, filters: Filters, range: Page) {
+  const { user, event, from, to } = filters;
+  const account = user === '' ? null : await findAccount(database, accountKey(user));
+  if (user !== '' && !account) return { rows: [], total: 0 };
+  return listAudit(database, range, {
+    user: account?.id ?? null,
+    event: event === '' ? null : event,
+    from: from === '' ? null : new Date(from),
+    to: to === '' ? null : new Date(Date.parse(to) + DAY * 1000),
+  });
+}
+
+/** For a program for tables, with the names of users. */
+export function auditCsv(rows: readonly ListedAudit[]) {
+  const columns = ['actor', 'user', ...Object.keys(auditMembers)];
+  const lines = rows.map((row) => [row.actor, row.subject, ...Object.values(viewAudit(row))]);
+  return {
+    text: [columns, ...lines].map((cells) => `${cells.map(cellOf).join(',')}\r\n`).join(''),
+    contentType: 'text/csv; charset=utf-8',
+    headers: { 'Content-Disposition': 'attachment; filename="audit.csv"' },
+  };
+}
+
+/** The program would run a name that begins like a formula (CWE-1236). */
+const cellOf = (value: unknown) =>
+  `"${String(value ?? '')
+    .replace(/^(?=[=+\-@\t\r])/, "'")
+    .replaceAll('"', '""')}"`;

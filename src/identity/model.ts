@@ -64,7 +64,7 @@ export const keySchema = object({
   user: nullable(userSchema),
 });
 
-export const auditSchema = object({
+export const auditMembers = {
   id: uuid(),
   created_at: dateTime(),
   event: text(),
@@ -77,7 +77,8 @@ export const auditSchema = object({
   ip: nullable(text()),
   request_id: nullable(text()),
   detail: text(),
-});
+};
+export const auditSchema = object(auditMembers);
 
 /** What is replied to a change that has nothing to show. */
 export const outcomeSchema = <Status extends string>(status: Status) =>

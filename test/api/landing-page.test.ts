@@ -23,6 +23,8 @@ const plain = await startGatehouse({ after }, ['webhook'], databaseUrl, {
 const BROWSER = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
 const open = (url: string, path = '/') => ask('GET', url + path, { headers: BROWSER });
 
+const UNKNOWN = ['/pages/', '/pages/landing.ts', '/pages/frame.html', '/pages/__proto__', '/other'];
+
 for (const service of ['identity', 'secrets', 'webhook'] as const) {
   test(`${service}: a browser sees what it is and whose, and what it may open`, async () => {
     const { status, text, headers } = await open(without.url[service]);
@@ -34,7 +36,7 @@ for (const service of ['identity', 'secrets', 'webhook'] as const) {
     assert.match(text, /Example &#60;Ltd&#62;/);
     assert.deepEqual(
       [...text.matchAll(/<a href="([^"]+)"/g)].map(([, path]) => path),
-      ['/openapi.json'],
+      ['/', '/openapi.json'],
     );
     for (const path of ['/pages/style.css', '/pages/site.css', '/pages/logo']) {
       assert.ok(text.includes(`"${path}"`), path);
@@ -44,21 +46,24 @@ for (const service of ['identity', 'secrets', 'webhook'] as const) {
   });
 
   test(`${service}: a program gets the JSON error, at this and at every unknown path`, async () => {
-    for (const accept of ['*/*', 'application/json', '']) {
-      const { status, json } = await ask('GET', `${without.url[service]}/`, {
-        headers: { accept },
-      });
-      assert.deepEqual([status, json.error.code], [404, 'no_such_path'], accept);
+    for (const path of ['/', ...UNKNOWN]) {
+      for (const accept of ['*/*', 'application/json', '']) {
+        const { status, json } = await ask('GET', without.url[service] + path, {
+          headers: { accept },
+        });
+        assert.deepEqual([status, json.error.code], [404, 'no_such_path'], `${path} ${accept}`);
+      }
     }
-    for (const path of [
-      '/pages/',
-      '/pages/landing.ts',
-      '/pages/frame.html',
-      '/pages/__proto__',
-      '/other',
-    ]) {
-      const { status, json } = await open(without.url[service], path);
-      assert.deepEqual([status, json.error.code], [404, 'no_such_path'], path);
+  });
+
+  test(`${service}: a browser gets a page at an unknown path`, async () => {
+    for (const path of ['/pages/', '/other', '/other/deeper']) {
+      const { status, text, headers } = await open(without.url[service], path);
+      assert.equal(status, 404, path);
+      assert.match(text, /<h1>There is no such page<\/h1>/, path);
+      assert.match(text, /<a href="\/">start page<\/a>/, path);
+      for (const [name, value] of Object.entries(PAGE_SECURITY))
+        assert.equal(headers.get(name), value, name);
     }
   });
 }

@@ -18,8 +18,9 @@ function fromBase32(text: string): Buffer {
   return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
 }
 export const secretOn = (text: string) =>
-  fromBase32((/<code>([A-Z2-7 ]+)<\/code>/.exec(text)?.[1] ?? '').replaceAll(' ', ''));
-export const codesOn = (text: string) => (/<pre>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
+  fromBase32((/<code data-copy>([A-Z2-7 ]+)<\/code>/.exec(text)?.[1] ?? '').replaceAll(' ', ''));
+export const codesOn = (text: string) =>
+  (/<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
 
 export type Passkey = ReturnType<typeof createPasskey>;
 const json = (value: Record<string, Buffer | string>) =>

@@ -15,7 +15,8 @@ import {
   tokenDigest,
 } from './browser.ts';
 import { signedInUserOf } from './guards.ts';
-import { codesPage, continuePage, type ReturnInput } from './pages.ts';
+import type { ReturnInput } from './forms.ts';
+import { codesPage, continuePage } from './pages.ts';
 
 /** A form of the sign-in. */
 export type SignInCall = Call<null, unknown, unknown, ReturnInput>;

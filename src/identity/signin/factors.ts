@@ -20,18 +20,8 @@ import type { Portal } from '../settings.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
 import { createTokens, issueCookies, returnAddress } from './browser.ts';
 import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
-import {
-  code,
-  codesPage,
-  errorContext,
-  form,
-  label,
-  page,
-  render,
-  return_to,
-  type ReturnInput,
-  utc,
-} from './pages.ts';
+import { code, form, label, return_to, type ReturnInput } from './forms.ts';
+import { accountPage, codesPage, done, page, render, when } from './pages.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
@@ -40,11 +30,10 @@ const { qrPicture }: { qrPicture(text: string): { size: number; path: string } |
 const PATH = '/account/factors';
 
 export async function showFactors(
-  { caller: { user }, query: { return_to = '' } }: PageInput<Partial<ReturnInput>>,
+  { caller, query: { return_to = '' } }: PageInput<Partial<ReturnInput>>,
   { database, portal }: PortalService,
-  message = '',
-  cookies: string[] = [],
 ) {
+  const { user } = caller;
   const [totp, passkeys, codes] = await Promise.all([
     store.findTotp(database, user.id),
     store.listPasskeys(database, user.id),
@@ -52,20 +41,18 @@ export async function showFactors(
   ]);
   const unused = portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
   const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
-    const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
     const where = is_backup_eligible ? 'synchronized' : 'on one device';
-    const about = `added ${utc(created_at)}, ${used}, ${where}`;
-    return render('passkey-item', { name, about, id: id.toString('base64url') });
+    const times = { added: when(created_at), used: when(last_used_at) };
+    return render('passkey-item', { name, where, ...times, id: id.toString('base64url') });
   });
   const main = render('factors', {
-    others: render('others'),
     totp: render(totp ? 'totp-used' : unused, { return_to }),
     return_to,
-    passkeys: items,
+    passkeys: items.length > 0 ? items : render('no-passkey'),
     codes,
     renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
   });
-  return page('Second factors', main, message, cookies, render('script'));
+  return accountPage(caller, 'Second factors', main);
 }
 
 /** Who sets up an app. */
@@ -94,26 +81,25 @@ export function offerTotp(
   service: PortalService,
   person: Enrolling,
   { action, return_to }: ReturnInput & { readonly action: string },
-  message: string,
   cookies: string[] = [],
 ) {
   const secret = enrolmentSecret(service, person);
-  const picture = qrPicture(totpUri(secret, service.portal.host, person.user.username));
+  const uri = totpUri(secret, service.portal.host, person.user.username);
+  const picture = qrPicture(uri);
   const main = render('enrol', {
     ...(picture ?? { size: 8, path: '' }),
     key: base32(secret).replace(/.{4}(?=.)/g, '$& '),
     action,
     return_to,
-    ...errorContext(message),
+    uri,
   });
-  return page('Set up an authenticator app', main, message, cookies);
+  return page('Set up an authenticator app', main, { cookies });
 }
 
 const showTotp = async (
-  { caller, body: { return_to } }: PortalCall<ReturnInput>,
+  { caller, body: { return_to = '' } }: PortalCall<Partial<ReturnInput>>,
   service: PortalService,
-  message = '',
-) => offerTotp(service, caller, { action: '/account/totp', return_to }, message);
+) => offerTotp(service, caller, { action: '/account/totp', return_to });
 
 export const startTotp = form(recentUserForm, { return_to }, showTotp);
 
@@ -196,11 +182,11 @@ export const addPasskey = form(
     service.reportFactor('passkey', 'added', userId);
     const cookies = issueCookies(service, request, tokens);
     const hasCodes = (await store.countRecoveryCodes(database, userId)) > 0;
-    if (hasCodes) return showFactors(call, service, '', cookies);
+    if (hasCodes) return done(PATH, 'The passkey is added.', cookies);
     const codes = await renewCodes(service, actor, userId);
     return codesPage(codes, returnAddress(body.return_to, portal) ?? PATH, cookies);
   },
-  ({ caller, body }, service, message) => showFactors({ caller, query: body }, service, message),
+  ({ caller, body }, service) => showFactors({ caller, query: body }, service),
 );
 
 /** One passkey, or without a passkey the app. */
@@ -216,6 +202,6 @@ export const removeFactor = form(
     const actor = actorOf(caller, request);
     const removed = await store.removeFactors(service.database, actor, userId, what);
     if (removed > 0) service.reportFactor(factor, 'removed', userId);
-    return showFactors(call, service);
+    return done(PATH, 'The factor is removed.');
   },
 );

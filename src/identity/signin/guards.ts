@@ -84,7 +84,8 @@ const isRecent = ({ age, has_factor, methods }: ProvenSession): boolean =>
   age <= RECENT_SECONDS && !(has_factor && methods === 'password');
 
 function signInAgain({ path, query }: RequestInfo, { portal }: PortalService) {
-  const page = /^\/account\/(keys|users)/.test(path) ? path : '/account/factors';
+  const given = /^\/account\/(keys|users(\/[0-9a-f-]{36})?)/.exec(path);
+  const page = given?.[0] ?? '/account/factors';
   const returnTo = query.get('return_to');
   const pageQuery = returnTo === null ? '' : `?${new URLSearchParams({ return_to: returnTo })}`;
   const address = encodeURIComponent(portal.origin + page + pageQuery);

@@ -11,7 +11,8 @@ import { auditPendingLogin } from '../store/audit.ts';
 import { BROWSER_COOKIE, hostCookie, isElsewhere, NO_PENDING, PENDING_COOKIE } from './browser.ts';
 import { continueSignedIn, destination, isSignedIn } from './browser-session.ts';
 import { portalForm } from './guards.ts';
-import { continuePage, form, password, render, return_to, signInPage } from './pages.ts';
+import { form, password, return_to } from './forms.ts';
+import { continuePage, render, signInPage } from './pages.ts';
 import { beginStep, nextStep } from './steps.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
@@ -36,7 +37,7 @@ export async function showLogin(
   const notice = isElsewhere(headers, service.portal)
     ? render('elsewhere', { address: `${service.portal.origin}/login` })
     : NOTHING;
-  return signInPage('login', { return_to, notice }, '', cookies);
+  return signInPage('login', { return_to, notice }, cookies);
 }
 
 /** For the audit trail. */
@@ -64,5 +65,5 @@ export const signIn = form(
     if (session instanceof Failure) return session;
     return continueSignedIn(call, service, session.token, 'password');
   },
-  async ({ body }, _, message) => signInPage('login', body, message),
+  async ({ body }) => signInPage('login', body),
 );

@@ -9,32 +9,21 @@ import {
 import { Failure, type TextReply } from '../../http/errors.ts';
 import { HTML } from '../../http/html.ts';
 import { createFrame, pageRows } from '../../http/pages.ts';
-import {
-  decimal,
-  type Members,
-  object,
-  queryParameters,
-  type Values,
-  text,
-  uuid,
-  withDefault,
-  withoutNul,
-} from '../../http/schema.ts';
+import { type Members, object, queryParameters, type Values, uuid } from '../../http/schema.ts';
 import type { Site } from '../../runtime/context.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
+import * as administration from './administration.ts';
 import * as factors from './factors.ts';
 import { portalForm, portalVisitor, recentlySignedIn, recentUserForm, signedIn } from './guards.ts';
-import { FAILURES, failurePage, type Form, type PageHandler, return_to } from './pages.ts';
+import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
+import { failurePage, withNotice } from './pages.ts';
 import { signOut } from './browser-session.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
 import { verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
-const number = withDefault(decimal({ min: 1, max: 1_000_000 }), 1);
-const search = withDefault(text({ max: 255, check: withoutNul }), '');
-const pageQuery = { page: number };
 
 const shared = {
   ...routeDefaults,
@@ -61,7 +50,7 @@ const page = <Caller, M extends Members>(
 ) => route({ ...pageRow('GET', pattern, about), guard, query: queryParameters(query), handle });
 
 /** The guard of a form stands beside its fields. */
-const post = <Caller, Body>(pattern: string, about: string, form: Form<Caller, unknown, Body>) =>
+const post = <Caller>(pattern: string, about: string, form: Form<Caller, unknown>) =>
   route({ ...pageRow('POST', pattern, about), ...form });
 
 type PortalRoute = Route<PortalService>;
@@ -83,6 +72,7 @@ const ROWS: readonly PortalRoute[] = [
   route({ ...pageRow('POST', '/logout', 'sign out'), guard: portalForm, handle: signOut }),
 
   page('/account', 'your account', signedIn, {}, account.showAccount),
+  post('/account/name', 'change your name', account.changeOwnName),
   post('/account/password', 'change your password', account.changeOwnPassword),
   post('/account/sessions/end', 'end one of your sessions, or all', account.endSessions),
   page(
@@ -109,24 +99,39 @@ const ROWS: readonly PortalRoute[] = [
   }),
   post('/account/passkeys', 'add a passkey', factors.addPasskey),
 
-  page('/account/keys', 'your API keys', recentlySignedIn, pageQuery, account.showKeys),
+  page('/account/keys', 'your API keys', recentlySignedIn, account.pageQuery, account.showKeys),
   post('/account/keys', 'create an API key', account.createKey),
   post('/account/keys/revoke', 'revoke an API key', account.revokeKey),
 
-  page('/account/users', 'users', signedIn, { page: number, search }, account.showUsers),
-  post('/account/users', 'create a user', account.createUser),
+  page('/account/users', 'users', signedIn, administration.usersQuery, administration.showUsers),
+  post('/account/users', 'create a user', administration.createUser),
   route({
     ...pageRow('GET', '/account/users/{user_id}', 'one user'),
     guard: signedIn,
     path: userPath,
-    handle: account.showUser,
+    handle: administration.showUser,
   }),
-  route({
-    ...pageRow('POST', '/account/users/{user_id}', 'change a user'),
-    path: userPath,
-    ...account.changeUser,
-  }),
-  page('/account/audit', 'the audit trail', signedIn, pageQuery, account.showAudit),
+  ...Object.entries(administration.CHANGES).map(([name, form]) =>
+    route({
+      ...pageRow('POST', `/account/users/{user_id}/${name}`, `${name} of a user`),
+      path: userPath,
+      ...form,
+    }),
+  ),
+  page(
+    '/account/audit',
+    'the audit trail',
+    signedIn,
+    administration.auditQuery,
+    administration.showAudit,
+  ),
+  page(
+    '/account/audit.csv',
+    'the audit trail as CSV',
+    signedIn,
+    administration.auditQuery,
+    administration.exportAudit,
+  ),
 
   route({
     ...shared,
@@ -150,24 +155,33 @@ const ROWS: readonly PortalRoute[] = [
 function framed(site: Site, rows: readonly PortalRoute[]): readonly PortalRoute[] {
   const frame = createFrame(site);
   const withFrame = (page: TextReply): TextReply => ({ ...page, text: frame(page.text) });
-  return rows.map(({ failurePage, ...row }) => ({
-    ...row,
-    ...(failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
-    async answer(request, service, readBody) {
-      const outcome = await row.answer(request, service, readBody);
-      if (outcome instanceof Failure) {
-        const { page } = outcome.details;
-        if (!page) return outcome;
-        return new Failure(outcome.code, { ...outcome.details, page: withFrame(page) });
-      }
-      if (!('text' in outcome) || outcome.contentType !== HTML) return outcome;
-      return { ...outcome, text: frame(String(outcome.text)) };
-    },
-  }));
+  return rows.map(({ failurePage, ...row }) => {
+    return {
+      ...row,
+      ...(failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
+      async answer(request, service, readBody) {
+        const outcome = await row.answer(request, service, readBody);
+        if (outcome instanceof Failure) {
+          const { page } = outcome.details;
+          if (!page) return outcome;
+          return new Failure(outcome.code, { ...outcome.details, page: withFrame(page) });
+        }
+        const isPage = 'text' in outcome && outcome.contentType === HTML && outcome.text !== '';
+        if (!isPage || typeof outcome.text !== 'string') return outcome;
+        return withNotice(withFrame({ ...outcome, text: outcome.text }), request);
+      },
+    };
+  });
 }
 
 /** The routes of SIGNIN_PAGES. This `verify` replaces the one without the pages. */
 export const portalRoutes = (site: Site): readonly PortalRoute[] => [
   ...framed(site, ROWS),
-  ...pageRows(site, new URL('pages/', import.meta.url), [], ['passkey.js'], 'Sign-in pages: files'),
+  ...pageRows(
+    site,
+    new URL('pages/', import.meta.url),
+    [],
+    ['account.js', 'passkey.js'],
+    'Sign-in pages: files',
+  ),
 ];

@@ -9,6 +9,7 @@ import { actorBy, insertLogin, needsFactor, SAME_PASSWORD } from '../login.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import { verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
+import { passwordError } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import * as store from '../store/signin/pending.ts';
 import { findUser } from '../store/users.ts';
@@ -17,7 +18,8 @@ import { BROWSER_COOKIE, hostCookie, NO_PENDING, PENDING_COOKIE } from './browse
 import { continueSignedIn, type SignInCall } from './browser-session.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
 import { portalForm } from './guards.ts';
-import { code, errorMessage, form, password, return_to, shownOn, signInPage } from './pages.ts';
+import { code, form, password, return_to, shownOn, withProblems } from './forms.ts';
+import { signInPage } from './pages.ts';
 
 /** What must follow a right password before there is a session. */
 type Step = 'new-password' | 'code' | 'enrol' | 'none';
@@ -42,23 +44,24 @@ export async function beginStep(
 ): Promise<TextReply> {
   const pending = { user, token: randomToken(), methods };
   await store.insertPending(service.database, pending);
-  return stepPage(service, pending, return_to);
+  const cookies = [hostCookie(PENDING_COOKIE, pending.token)];
+  return stepPage(service, pending, return_to, cookies);
 }
 
-/** The page of the next step. Without a message it is the first, and sets the cookie. */
+/** The page of the next step. */
 function stepPage(
   service: PortalService,
   pending: store.PendingSignIn,
   return_to: string,
-  message = '',
+  cookies: string[] = [],
 ): TextReply {
-  const { user, token, methods } = pending;
-  const cookies = message === '' ? [hostCookie(PENDING_COOKIE, token)] : [];
+  const { user, methods } = pending;
   const step = nextStep(service, user, methods);
   if (step === 'code' || step === 'new-password') {
-    return signInPage(step, { username: user.username, return_to }, message, cookies);
+    const length = service.passwords.minLength;
+    return signInPage(step, { username: user.username, return_to, length }, cookies);
   }
-  return offerTotp(service, pending, { action: '/login/enrol', return_to }, message, cookies);
+  return offerTotp(service, pending, { action: '/login/enrol', return_to }, cookies);
 }
 
 /**
@@ -80,22 +83,20 @@ async function takePendingSignIn(step: Step, { headers }: RequestInfo, service: 
 
 function startAgain({ body: { return_to } }: SignInCall) {
   const message = 'This sign-in has ended. Enter your password again.';
-  const page = signInPage('login', { return_to }, message, [NO_PENDING]);
-  return new Failure('invalid_session', { page });
+  const failure = new Failure('invalid_session', { message });
+  const page = signInPage('login', { return_to }, [NO_PENDING]);
+  return shownOn(withProblems(page, '/login', {}, failure), failure);
 }
 
 /** The page of the step, or without a pending sign-in the first form, with what went wrong. */
 function showAgain<Code extends ErrorCode>(
-  { body: { return_to } }: SignInCall,
+  { body: { return_to }, request }: SignInCall,
   service: PortalService,
   pending: store.PendingSignIn | null,
   failure: Failure<Code>,
 ) {
-  const message = errorMessage(failure);
-  const page = pending
-    ? stepPage(service, pending, return_to, message)
-    : signInPage('login', { return_to }, message);
-  return shownOn(page, failure);
+  const page = pending ? stepPage(service, pending, return_to) : signInPage('login', { return_to });
+  return shownOn(withProblems(page, request.path, {}, failure), failure);
 }
 
 /** A typed code of the second factor. */
@@ -118,7 +119,11 @@ export const choosePassword = form(
     if (!pending) return startAgain(call);
     const actor = actorBy(pending.user, call.request);
     const { id, password_hash: before } = pending.user;
-    const { database, hashing } = service;
+    const { database, hashing, passwords } = service;
+    const problem = passwordError(new_password, passwords, pending.user);
+    if (problem !== null) {
+      return showAgain(call, service, pending, invalid('/new_password', problem));
+    }
     if (await hashing.run(() => verifyPassword(new_password, before ?? ''))) {
       return showAgain(call, service, pending, invalid('/new_password', SAME_PASSWORD));
     }

@@ -225,19 +225,33 @@ export const auditPendingLogin = (
     ),
   );
 
-/** Newest first. @param userId the user it is about, or who did it */
+/** `user`: whom an entry is about, or who did it; `to`: the first time that is not listed. */
+export type AuditFilter = Readonly<{
+  user?: string | null;
+  event?: AuditEvent | null;
+  from?: Date | null;
+  to?: Date | null;
+}>;
+
+/** With the names of users, which are empty after they were erased. */
+export type ListedAudit = AuditRecord & Readonly<Record<'actor' | 'subject', string | null>>;
+
+/** Newest first. */
 export function listAudit(
   database: Database,
   page: Page,
-  userId: string | null,
-  event: AuditEvent | null,
+  { user = null, event = null, from = null, to = null }: AuditFilter,
 ) {
   return database.list(async (sql) => {
-    const ofUserSql =
-      userId === null ? sql`true` : sql`(x.user_id = ${userId} or x.actor_id = ${userId})`;
-    const whereSql = event === null ? ofUserSql : sql`${ofUserSql} and x.event = ${event}`;
-    const rows = await sql<AuditRecord[]>`
-      select a.* from (${idsOfPage(sql, 'audit', whereSql, page)}) page
+    const userSql = user === null ? sql`true` : sql`(x.user_id = ${user} or x.actor_id = ${user})`;
+    const eventSql = event === null ? sql`` : sql`and x.event = ${event}`;
+    const fromSql = from === null ? sql`` : sql`and x.created_at >= ${from}`;
+    const toSql = to === null ? sql`` : sql`and x.created_at < ${to}`;
+    const whereSql = sql`${userSql} ${eventSql} ${fromSql} ${toSql}`;
+    const rows = await sql<ListedAudit[]>`
+      select a.*, (select username from identity.users where id = a.actor_id) as actor,
+        (select username from identity.users where id = a.user_id) as subject
+      from (${idsOfPage(sql, 'audit', whereSql, page)}) page
         join identity.audit a on a.id = page.id
       order by a.created_at desc, a.id desc`;
     return { rows, total: await countRows(sql, 'audit', whereSql) };

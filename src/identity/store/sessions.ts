@@ -244,3 +244,13 @@ async function countActive(sql: Sql, userId: string | null, idleSeconds: number)
     ) x where u.sessions_end_at is not null`;
   return (await countRows(sql, 'sessions', liveSql)) - ended.count;
 }
+
+/** @returns when the user last signed in with another session than this one, or null */
+export async function findEarlierSignIn(database: Database, { id, user }: CallerSession) {
+  const [row] = await database.list(
+    (sql) => sql<[{ at: Date | null }]>`
+    select max(created_at) as at from identity.sessions
+    where user_id = ${user.id} and id <> ${id} and deleted_at is null`,
+  );
+  return row.at;
+}

@@ -5,7 +5,7 @@ import { type Account, accountKey, type User } from '../model.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Actor, audited, type AuditEntry, changing, lockAndCheckRights } from './audit.ts';
 import { revokeKeys } from './keys.ts';
-import { countRows, type Page, userColumns } from './rows.ts';
+import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';
 import { newSession, type NewSession } from './sessions.ts';
 
@@ -70,6 +70,34 @@ export function listUsers(database: Database, { page, limit }: Page) {
       ) page join identity.users u on u.id = page.id
       order by u.created_at, u.id`;
     return { rows, total: await countRows(sql, 'users', sql`x.deleted_at is null`) };
+  });
+}
+
+/** `last_sign_in_at`: of the sessions that are kept. */
+export type ListedUser = User & Readonly<{ second_factor: boolean; last_sign_in_at: Date | null }>;
+
+/**
+ * By name, without deleted users.
+ * @param search a part of the username or the address; empty for all
+ */
+export function searchUsers(
+  database: Database,
+  search: string,
+  { page, limit }: Page,
+): Promise<PageOf<ListedUser>> {
+  return database.list(async (sql) => {
+    const key = accountKey(search);
+    const matchesSql = sql`x.deleted_at is null
+      and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0)`;
+    const rows = await sql<ListedUser[]>`
+      select ${userColumns(sql)}, u.second_factor,
+        (select max(s.created_at) from identity.sessions s where s.user_id = u.id)
+          as last_sign_in_at
+      from identity.users u where u.id in (
+        select x.id from identity.users x where ${matchesSql}
+        order by x.username_key limit ${limit} offset ${(page - 1) * limit})
+      order by u.username_key`;
+    return { rows, total: await countRows(sql, 'users', matchesSql) };
   });
 }
 

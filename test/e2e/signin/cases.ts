@@ -454,7 +454,7 @@ function addRuleTests(setup: SigninSetup): void {
     await setup.enterPassword(member.username);
     await setup.untilTitle('Second factors');
     const secret = await setup.setUpApp();
-    await browser.clickOn('a');
+    await browser.clickOn('main a');
     const first = await setup.untilProgram(`${APP}/payroll?x=1`);
     assert.equal(
       headerOf(first, 'x-auth-methods'),

@@ -59,6 +59,13 @@ async function openCode(): Promise<void> {
   await setup.untilTitle('Second factor');
 }
 
+/** Presses the button that asks, and then the one that does it. */
+async function confirm(action: string): Promise<void> {
+  const form = `form[action="${action}"]`;
+  await browser.clickOn(`details:has(${form}) > summary`);
+  await browser.clickOn(`${form} button`);
+}
+
 /** The first sign-in of a user whom an administrator has made with the page. */
 async function openFirst(): Promise<string> {
   created += 1;
@@ -68,8 +75,8 @@ async function openFirst(): Promise<string> {
   await browser.fill('username', username);
   await browser.fill('email', `${username}@example.org`);
   await browser.fill('password', FIRST_PASSWORD);
-  await browser.clickOn('form[method="post"][action="/account/users"] button');
-  await browser.until(`document.body.innerText.includes('${username}@example.org')`);
+  await browser.clickOn(`${CREATE} button[type=submit]`);
+  await setup.untilTitle('The user is created');
   await browser.deleteCookies();
   await browser.open('about:blank');
   await browser.open(`${APP}/first?x=1`);
@@ -79,6 +86,7 @@ async function openFirst(): Promise<string> {
 }
 let created = 0;
 const FIRST_PASSWORD = 'chosen by somebody else';
+const CREATE = 'form[method="post"][action="/account/users"]';
 
 const LOGIN_CONTROLS = {
   username: ['textbox', 'Username or e-mail address'],
@@ -146,10 +154,11 @@ const STATES: readonly PageState[] = [
       await browser.deleteCookies();
       await openFirst();
       await browser.fill('new', 'short');
+      await browser.fill('repeated', 'short');
       await browser.press(Enter);
-      await browser.untilVisible('problem');
+      await browser.untilVisible('new_password-problem');
     },
-    { new: ['textbox', 'New password'], problem: ['alert', ''] },
+    { new: ['textbox', 'New password'], 'new_password-problem': ['alert', ''] },
   ],
   [
     'account',
@@ -165,6 +174,7 @@ const STATES: readonly PageState[] = [
       await openAs(plain, '/account');
       await browser.fill('current', 'wrong');
       await browser.fill('new', 'another long passphrase');
+      await browser.fill('repeated', 'another long passphrase');
       await browser.press(Enter);
       await browser.untilVisible('problem');
     },
@@ -215,7 +225,7 @@ const STATES: readonly PageState[] = [
     'recovery-codes',
     async () => {
       await openAs(guarded, '/account/factors');
-      await browser.clickOn('form[action="/account/recovery"] button');
+      await confirm('/account/recovery');
       await setup.untilTitle('Recovery codes');
     },
     {},
@@ -239,7 +249,7 @@ const STATES: readonly PageState[] = [
       await browser.clickOn('form[action="/account/keys"] button');
       await setup.untilTitle('Your new API key');
       await open('/account/keys');
-      await browser.clickOn('form[action="/account/keys/revoke"] button');
+      await confirm('/account/keys/revoke');
       await browser.until('/Revoked/.test(document.body.innerText)');
     },
     { name: ['textbox', 'Name of the key, such as the program'], days: ['combobox', 'Expires'] },
@@ -258,6 +268,7 @@ const STATES: readonly PageState[] = [
       await browser.clickOn('summary');
     },
     {
+      role: ['combobox', 'Role'],
       username: ['textbox', 'Username'],
       email: ['textbox', 'E-mail address'],
       password: ['textbox', 'First password, which the user must change'],
@@ -279,10 +290,10 @@ const STATES: readonly PageState[] = [
       await browser.fill('username', plain.username);
       await browser.fill('email', 'another@example.org');
       await browser.fill('password', 'chosen by somebody else');
-      await browser.clickOn('form[method="post"][action="/account/users"] button');
-      await browser.untilVisible('problem');
+      await browser.clickOn(`${CREATE} button[type=submit]`);
+      await browser.untilVisible('username-problem');
     },
-    { problem: ['alert', ''] },
+    { 'username-problem': ['alert', ''] },
   ],
   [
     'user',
@@ -395,9 +406,8 @@ test('a first password is replaced before anything else, and then leads to the a
   await setup.enterPassword(username, FIRST_PASSWORD);
   await setup.untilTitle('Choose a password');
   await browser.fill('new', 'chosen by the person');
+  await browser.fill('repeated', 'chosen by the person');
   await browser.press(Enter);
-  await setup.untilTitle('Sign in');
-  await setup.enterPassword(username, 'chosen by the person');
   await setup.untilProgram(`${APP}/first?x=1`);
 });
 
@@ -408,7 +418,7 @@ test('a user who cannot be created is said at the form, which keeps what was typ
   await browser.fill('email', 'another@example.org');
   await browser.fill('password', FIRST_PASSWORD);
   await browser.press(Enter);
-  await browser.untilVisible('problem');
+  await browser.untilVisible('username-problem');
   assert.deepEqual(await Promise.all(['username', 'email'].map((id) => browser.value(id))), [
     plain.username,
     'another@example.org',
@@ -416,7 +426,7 @@ test('a user who cannot be created is said at the form, which keeps what was typ
   assert.equal(await focused(browser), 'username');
   assert.equal(
     await browser.run(
-      'return document.querySelector("details").contains(document.getElementById("problem"))',
+      'return document.querySelector("details").contains(document.getElementById("username-problem"))',
     ),
     true,
   );
@@ -424,7 +434,7 @@ test('a user who cannot be created is said at the form, which keeps what was typ
 
 test('a recovery code opens once, in lower case and with spaces', async () => {
   await openAs(guarded, '/account/factors');
-  await browser.clickOn('form[action="/account/recovery"] button');
+  await confirm('/account/recovery');
   await setup.untilTitle('Recovery codes');
   const codes: string = await browser.run('return document.querySelector("pre").textContent');
   const code = (codes.trim().split('\n')[0] ?? '').toLowerCase().replaceAll('-', ' ');
@@ -432,7 +442,7 @@ test('a recovery code opens once, in lower case and with spaces', async () => {
   await browser.fill('code', code);
   await browser.press(Enter);
   await browser.until('location.pathname === "/account"');
-  assert.match(await browser.run('return document.body.innerText'), /New: recovery used/);
+  assert.match(await browser.run('return document.body.innerText'), /New: Recovery code used/);
   await openCode();
   await browser.fill('code', code);
   await browser.press(Enter);
@@ -445,8 +455,8 @@ test('an administrator removes the factors of a user, which ends their sessions'
   await setup.addApp(member);
   const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
   await openAs(administrator, `/account/users/${member.id}`);
-  await browser.clickOn('form:has([value="remove_factors"]) button');
-  await browser.until('/Second factors\\s+none/.test(document.body.innerText)');
+  await confirm(`/account/users/${member.id}/remove_factors`);
+  await browser.until('/All second factors are removed/.test(document.body.innerText)');
   await browser.deleteCookies();
   for (const { name, value } of cookies) {
     await browser.devtools('Network.setCookie', {
@@ -498,5 +508,12 @@ test('a password manager finds the fields of each form', async () => {
   await openCode();
   assert.deepEqual(await hints(), ['one-time-code']);
   await openAs(plain, '/account');
-  assert.deepEqual(await hints(), ['username', 'current-password', 'new-password']);
+  assert.deepEqual(await hints(), [
+    'given-name',
+    'family-name',
+    'username',
+    'current-password',
+    'new-password',
+    'new-password',
+  ]);
 });

@@ -361,7 +361,7 @@ async function enterPassword(
   await browser.untilVisible('password');
   await browser.fill('username', username);
   await browser.fill('password', password);
-  await browser.clickOn('form[action="/login"] button');
+  await browser.clickOn('form[action="/login"] button[type=submit]');
 }
 
 const untilTitle = (browser: Browser, title: string) =>

@@ -1,10 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { sha256 } from '../../../crypto/token.ts';
-import { arrayLiteral } from '../../../db/sql.ts';
 import type { Database, Sql } from '../../../db/pool.ts';
-import { accountKey, type CallerSession, type User } from '../../model.ts';
+import type { CallerSession } from '../../model.ts';
 import { type Actor, changing } from '../audit.ts';
-import { countRows, type Page, type PageOf, userColumns } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';
 import { callerColumns, callerOf, type CallerRow, sessionFinder } from '../sessions.ts';
 
@@ -77,45 +75,3 @@ const provenOf = (row: CallerRow & Proof): ProvenSession => ({
 });
 export const findByHostToken = sessionFinder('s.token_digest', provenColumnsSql, provenOf);
 export const findByDomainToken = sessionFinder('p.domain_digest', provenColumnsSql, provenOf);
-
-/** @returns when the user last signed in with another session than this one, or null */
-export async function findEarlierSignIn(database: Database, { id, user }: ProvenSession) {
-  const [row] = await database.list(
-    (sql) => sql<[{ at: Date | null }]>`
-    select max(created_at) as at from identity.sessions
-    where user_id = ${user.id} and id <> ${id} and deleted_at is null`,
-  );
-  return row.at;
-}
-
-/**
- * By name, without deleted users.
- * @param search a part of the username or the address; empty for all
- */
-export function searchUsers(
-  database: Database,
-  search: string,
-  { page, limit }: Page,
-): Promise<PageOf<User>> {
-  return database.list(async (sql) => {
-    const key = accountKey(search);
-    const matchesSql = sql`x.deleted_at is null
-      and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0)`;
-    const rows = await sql<User[]>`
-      select ${userColumns(sql)} from identity.users u where u.id in (
-        select x.id from identity.users x where ${matchesSql}
-        order by x.username_key limit ${limit} offset ${(page - 1) * limit})
-      order by u.username_key`;
-    return { rows, total: await countRows(sql, 'users', matchesSql) };
-  });
-}
-
-/** By id, without erased users. */
-export async function findUsernames(database: Database, ids: ReadonlyArray<string | null>) {
-  const users = await database.read(
-    (sql) => sql<Array<{ id: string; username: string }>>`
-    select id, username from identity.users
-    where id = any (${arrayLiteral(ids)}::text::uuid[]) and username <> ''`,
-  );
-  return new Map(users.map(({ id, username }) => [id, username]));
-}

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
 import type { TransactionSql } from 'postgres';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
+import { CHANGES } from '../../../../src/identity/signin/administration.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
@@ -162,9 +163,10 @@ test('a session that adds a factor gets new tokens, says so, and stays the same 
       ).headers.get('x-auth-methods'),
       methods,
     );
-    assert.match(second.text, /Sign out everywhere else/);
+    const shown = await visit('/account/factors', { cookie: latest });
+    assert.match(shown.text, /Sign out everywhere else/);
     const removed = await visit('/account/factors/remove', { fields: {}, cookie: latest });
-    assert.equal(removed.status, 200);
+    assert.equal(removed.status, 303);
   }
 });
 
@@ -399,9 +401,17 @@ test('the pages of the administrator show and change nothing for another person'
   for (const path of ['/account/users', `/account/users/${victim.id}`, '/account/audit']) {
     assert.equal((await visit(path, { cookie: host })).status, 403, path);
   }
-  for (const action of ['disable', 'enable', 'remove_factors', 'set_password']) {
-    const page = await visit(`/account/users/${victim.id}`, {
-      fields: { action, password: 'another-long-password' },
+  for (const action of Object.keys(CHANGES)) {
+    const page = await visit(`/account/users/${victim.id}/${action}`, {
+      fields: {
+        password: 'another-long-password',
+        username: 'renamed',
+        email: 'renamed@example.org',
+        first_name: '',
+        last_name: '',
+        session_id: victim.id,
+        key_id: victim.id,
+      },
       cookie: host,
     });
     assert.equal(page.status, 403, action);
@@ -415,33 +425,32 @@ test('the pages of the administrator show and change nothing for another person'
   assert.equal(await events(id, 'user.created'), 1, 'only their own');
 });
 
-test('the audit trail names users beside their ids, and erased ones by the id alone', async () => {
+test('the audit trail names users, and gives the ids of erased ones', async () => {
   const user = await add();
   const gone = await add();
   await sql`update identity.users set username = '', username_key = ${gone.id}, deleted_at = now() where id = ${gone.id}`;
   const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
   const { text } = await visit('/account/audit', { cookie: own });
-  const rows = text.split('<tr>').filter((row) => row.includes('user.created'));
+  const rows = text.split('<tr>').filter((row) => row.includes('User created'));
   const cells = (name: string, id: string) =>
-    `<td>${name}<br><small class="hint">${id}</small></td>`;
+    `<a href="/account/users/${id}" title="${id}">${name}</a>`;
   const rowOf = (id: string) => rows.find((row) => row.includes(id)) ?? '';
   assert.ok(
-    rowOf(user.id).includes(cells('admin (session)', admin.id) + cells(user.username, user.id)),
+    rowOf(user.id).includes(`${cells('admin', admin.id)} <span class="hint">in a browser</span>`),
     rowOf(user.id),
   );
-  assert.ok(rowOf(gone.id).includes(cells('deleted user', gone.id)));
-  assert.ok(text.includes(cells('admin (password)', admin.id)), 'a login');
+  assert.ok(rowOf(user.id).includes(cells(user.username, user.id)));
+  assert.ok(rowOf(gone.id).includes(cells('an erased user', gone.id)));
+  assert.ok(text.includes(`${cells('admin', admin.id)} <span class="hint">by password</span>`));
 });
 
 test('an administrator removes the factors of a user, which ends the sessions', async () => {
   const { username, id } = await add();
   const { host } = await enrol(username);
   const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
-  const page = await visit(`/account/users/${id}`, {
-    fields: { action: 'remove_factors' },
-    cookie: own,
-  });
-  assert.equal(page.status, 200);
+  const page = await visit(`/account/users/${id}/remove_factors`, { fields: {}, cookie: own });
+  assert.equal(page.status, 303);
+  assert.equal(page.headers.get('location'), `/account/users/${id}`);
   assert.equal((await visit('/account', { cookie: host })).status, 303);
   assert.deepEqual([await rowsOf('totp', id), await rowsOf('recovery_codes', id)], [0, 0]);
   assert.notEqual((await signIn(username)).host, '');

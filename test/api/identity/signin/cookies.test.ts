@@ -123,7 +123,7 @@ test('recovery codes from before the first second factor do not exist, and are n
   // As if an earlier version had stored them.
   await sql`insert into identity.recovery_codes (digest, user_id) values ('\\x00'::bytea, ${id})`;
   const owner = await register((await signIn(username)).host, createPasskey());
-  assert.match(owner.text, /<pre>/, 'the first factor comes with codes');
+  assert.match(owner.text, /<pre /, 'the first factor comes with codes');
   const [row] = await sql`
     select count(*)::int as all, count(*) filter (where digest = '\\x00'::bytea)::int as planted
     from identity.recovery_codes where user_id = ${id}`;

@@ -313,7 +313,7 @@ test('a passkey is rejected for another browser, purpose, user, counter, site, o
     fields: { passkey: passkey.id.toString('base64url') },
     cookie: renewed,
   });
-  assert.equal(removed.status, 200);
+  assert.equal(removed.status, 303);
   await refused(answer(passkey, await fresh(), owner.id, { counter: 99 }));
   assert.equal(
     cookieFrom((await signIn(owner.username)).page, '__Host-gatehouse') !== '',
@@ -353,7 +353,7 @@ test('a rule for a second factor leads to setting one up, and then to the reques
   assert.match(
     (await visit('/account/factors?retur=x', { cookie: cookieFrom(done, '__Host-gatehouse') }))
       .text,
-    />retur is not a known parameter/,
+    />Retur is not a known parameter/,
   );
 });
 

@@ -1,12 +1,12 @@
 /** API keys on the account page. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { ORIGIN, startPortal } from '../../../support/portal.ts';
+import { cookieFrom, ORIGIN, startPortal } from '../../../support/portal.ts';
 
 const { sql, admin, call, add, visit, signIn } = await startPortal({ after });
 const create = (cookie: string, fields: Record<string, string>) =>
   visit('/account/keys', { fields, cookie });
-const keyOn = (text: string) => /<pre>(key:[\w-]{49})<\/pre>/.exec(text)?.[1] ?? '';
+const keyOn = (text: string) => /<pre [^>]*>(key:[\w-]{49})<\/pre>/.exec(text)?.[1] ?? '';
 const idsOn = (text: string) =>
   [...text.matchAll(/name="key_id" value="([^"]+)"/g)].map(([, id = '']) => id);
 
@@ -17,21 +17,29 @@ test('a key is shown whole once, acts for the user, and is revoked', async () =>
     (await visit('/account', { cookie: host })).text,
     /<a href="\/account\/keys">API keys<\/a>/,
   );
-  assert.match((await visit('/account/keys', { cookie: host })).text, /<li>None\.<\/li>/);
+  assert.match((await visit('/account/keys', { cookie: host })).text, />None yet\.</);
   const made = await create(host, { name: 'backup <b>', days: '90' });
   const key = keyOn(made.text);
   assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 200);
   const listed = await visit('/account/keys', { cookie: host });
   assert.match(listed.text, new RegExp(`backup &#60;b&#62;: <code>${key.slice(0, 12)}…</code>`));
   assert.doesNotMatch(listed.text, new RegExp(key.slice(0, 16)));
-  assert.match(listed.text, new RegExp(`created [^,]+ by ${username}, never used, expires 20`));
+  assert.match(
+    listed.text,
+    new RegExp(`created <time[^]+ by ${username}, last used: never, expires: <time datetime="20`),
+  );
   const [row] =
     await sql`select round(extract(epoch from expires_at - now()) / 86400)::int as days from identity.api_keys where user_id = ${id}`;
   assert.equal(row?.days, 90);
   const [keyId = ''] = idsOn(listed.text);
   const revoked = await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: host });
-  assert.match(revoked.text, /<span class="badge">Revoked<\/span>/);
-  assert.deepEqual(idsOn(revoked.text), []);
+  assert.equal(revoked.headers.get('location'), '/account/keys');
+  const cookie = `${host}; ${cookieFrom(revoked, '__Host-gatehouse-notice')}`;
+  const after = await visit('/account/keys', { cookie });
+  assert.match(after.text, /role="status">The key is revoked\.</);
+  assert.match(after.cookies.join(), /^__Host-gatehouse-notice=;.*Max-Age=0$/, 'said once');
+  assert.match(after.text, /<span class="badge">Revoked<\/span>/);
+  assert.deepEqual(idsOn(after.text), []);
   assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
   const events =
     await sql`select event, via from identity.audit where user_id = ${id} and event like 'key.%' order by created_at`;
@@ -48,7 +56,7 @@ test('a key that expired is marked, and one that never expires says so', async (
   await sql`update identity.api_keys set expires_at = now() where user_id = ${id}`;
   await create(host, { name: 'other', days: 'never' });
   const { text } = await visit('/account/keys', { cookie: host });
-  assert.match(text, /other:[^]*never expires[^]*one:[^]*<span class="badge">Expired<\/span>/);
+  assert.match(text, /other:[^]*expires: never[^]*one:[^]*<span class="badge">Expired<\/span>/);
 });
 
 test('a form with an invalid field creates no key', async () => {
@@ -62,7 +70,7 @@ test('a form with an invalid field creates no key', async () => {
   ]) {
     const page = await create(host, { ...fields });
     assert.equal(page.status, 400, JSON.stringify(fields));
-    assert.match(page.text, /role="alert"[^>]*>(name|days) /);
+    assert.match(page.text, /role="alert" id="(name|days)-problem">[A-Z]/);
   }
   assert.equal((await sql`select from identity.api_keys where user_id = ${id}`).length, 0);
 });

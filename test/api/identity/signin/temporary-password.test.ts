@@ -67,7 +67,7 @@ test('on the page, it cannot be changed to itself; whoever chooses another is si
   const cookie = cookieFrom(await enterPassword(username), PENDING);
   const same = await choose(cookie, PASSWORD);
   assert.equal(same.status, 400);
-  assert.match(same.text, /must differ from the temporary password/);
+  assert.match(same.text, /Must differ from the temporary password/);
   const done = await choose(cookie, OWN);
   assert.equal(done.status, 200);
   assert.match(done.text, /You are signed in/);
@@ -113,7 +113,10 @@ test('a right password whose second step is left leaves an entry, on the pages a
   assert.equal(status, 401);
   assert.equal(await events(id, 'login.pending'), 2);
   const account = await visit('/account', { cookie: host });
-  assert.match(account.text, /login pending: second factor needed/);
+  assert.match(
+    account.text,
+    /Password right, not yet signed in <span class="hint">second factor needed</,
+  );
   await enter(await start(username), '000000');
   assert.deepEqual([await events(id, 'login.pending'), await events(id, 'factor.failed')], [3, 1]);
   const other = await add();

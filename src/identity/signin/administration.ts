@@ -1,0 +1,257 @@
+import type { Call } from '../../http/route.ts';
+import { Failure } from '../../http/errors.ts';
+import {
+  type Members,
+  oneOf,
+  text,
+  uuid,
+  type Values,
+  withDefault,
+  withoutNul,
+} from '../../http/schema.ts';
+import { Html } from '../../http/html.ts';
+import { createRecoveryCodes } from '../factors/codes.ts';
+import * as keys from '../keys.ts';
+import { auditCsv, findEntries } from '../lists.ts';
+import type { User } from '../model.ts';
+import { forbidden, may } from '../policy.ts';
+import { nameSchemas } from '../rules.ts';
+import type { PortalService } from '../service.ts';
+import { revokeAllOfUser, revokeById } from '../sessions.ts';
+import { actorOf, EVENTS } from '../store/audit.ts';
+import { listKeys } from '../store/keys.ts';
+import { listSessions } from '../store/sessions.ts';
+import { removeFactors } from '../store/signin/factors.ts';
+import { findUser, type ListedUser, searchUsers } from '../store/users.ts';
+import * as users from '../users.ts';
+import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
+import { form, password, withChosen } from './forms.ts';
+import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
+import { accountPage, done, page, PAGE_ROWS, pager, render, when } from './pages.ts';
+
+const PATH = '/account/users';
+const { username, email, first_name, last_name } = nameSchemas;
+
+export const usersQuery = {
+  ...pageQuery,
+  search: withDefault(text({ max: 255, check: withoutNul }), ''),
+};
+
+/**
+ * For administrators. The guard does not check this, so that the log has the ids of a caller who is
+ * refused.
+ */
+export async function showUsers(
+  { caller, query }: PageInput<Readonly<{ page?: number; search?: string }>>,
+  { database }: PortalService,
+) {
+  if (!may(caller, 'list every user')) return forbidden(caller);
+  const { search = '' } = query;
+  const range = rangeOf(query);
+  const { rows, total } = await searchUsers(database, search, range);
+  const main = render('users', {
+    search,
+    total,
+    pages: pager(`${PATH}?search=${encodeURIComponent(search)}&page=`, range.page, total),
+    rows: rows.length > 0 ? rows.map(userRow) : render('no-user'),
+  });
+  return accountPage(caller, 'Users', main);
+}
+
+const userRow = (user: ListedUser) =>
+  render('user-row', { ...shownOf(user), last_sign_in: when(user.last_sign_in_at) });
+
+type Shown = User & Readonly<{ second_factor: boolean }>;
+const shownOf = ({ id, username, email, first_name, last_name, ...user }: Shown) => ({
+  id,
+  username,
+  email,
+  first_name,
+  last_name,
+  created: when(user.created_at),
+  state: render(user.enabled ? 'enabled' : 'disabled'),
+  role: render(user.super_admin ? 'role-administrator' : 'role-user'),
+  factor: render(user.second_factor ? 'factor-on' : 'factor-off'),
+});
+
+/** A user must change a password that an administrator sets, like a generated one (ASVS 6.4.1). */
+const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
+
+/** An administrator may choose one; otherwise it has 120 random bits and can be read aloud. */
+const firstPassword = { password: withDefault(password, '') };
+const passwordOf = (chosen: string) => chosen || (createRecoveryCodes()[0] ?? '');
+
+/** Shown once: only its hash is stored. */
+const passwordPage = (title: string, password: string, id: string) =>
+  page(title, render('first-password', { password, id }));
+
+export const createUser = form(
+  recentUserForm,
+  {
+    username,
+    email,
+    first_name: withDefault(first_name, ''),
+    last_name: withDefault(last_name, ''),
+    role: withDefault(oneOf('user', 'administrator'), 'user'),
+    ...firstPassword,
+  },
+  async (call, service) => {
+    const { role, ...given } = call.body;
+    const password = passwordOf(given.password);
+    const super_admin = role === 'administrator';
+    const body = { ...given, password, super_admin, verified: false, enabled: true };
+    const created = await users.create({ ...call, body }, firstPasswords(service));
+    if (created instanceof Failure) return created;
+    return passwordPage('The user is created', password, created.data.id);
+  },
+  showUsers,
+);
+
+type OfUser = Readonly<{ user_id: string }>;
+
+export async function showUser(
+  { caller, path: { user_id: id } }: PortalCall<unknown, unknown, OfUser>,
+  service: PortalService,
+) {
+  if (!may(caller, 'list every user')) return forbidden(caller);
+  const { database } = service;
+  const user = await findUser(database, id);
+  if (!user) return new Failure('not_found');
+  const first = { page: 1, limit: PAGE_ROWS };
+  const [sessions, ownKeys] = await Promise.all([
+    listSessions(service, first, id, true),
+    listKeys(database, first, id),
+  ]);
+  const main = render('user', {
+    ...shownOf(user),
+    query: encodeURIComponent(user.username),
+    length: service.passwords.minLength,
+    sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
+    session_count: sessions.total,
+    keys: keyItems(ownKeys.rows, `${PATH}/${id}/revoke_key`),
+    actions: [
+      user.enabled ? 'user-disable' : 'user-enable',
+      user.super_admin ? 'user-demote' : 'user-promote',
+      ...(user.second_factor ? ['user-remove-factors'] : []),
+      'user-delete',
+    ].map((action) => render(action, { id, username: user.username })),
+  });
+  return accountPage(caller, user.username, main);
+}
+
+type UserCall<Body> = PortalCall<Body, Record<never, never>, OfUser>;
+type Apply<Body> = (call: UserCall<Body>, service: PortalService) => Promise<unknown>;
+
+/** A form of the page of a user. @param notice says what was done */
+const change = <M extends Members>(fields: M, notice: string, apply: Apply<Values<M>>) =>
+  form<SignedInUser, OfUser, M>(
+    recentUserForm,
+    fields,
+    async (call, service) => {
+      const changed = await apply(call, service);
+      if (changed instanceof Failure) return changed;
+      return done(notice === DELETED ? PATH : `${PATH}/${call.path.user_id}`, notice);
+    },
+    showUser,
+  );
+
+const DELETED = 'The user is deleted. All sessions and keys of the user have ended.';
+const set = (body: Partial<Pick<User, 'enabled' | 'super_admin'>>, notice: string) =>
+  change({}, notice, (call, service) => users.change({ ...call, body }, service));
+
+/** By the last part of their addresses. */
+export const CHANGES = {
+  edit: change({ username, email, first_name, last_name }, 'The user is changed.', users.change),
+  enable: set({ enabled: true }, 'The user is enabled and may sign in.'),
+  disable: set({ enabled: false }, 'The user is disabled. All sessions of the user have ended.'),
+  promote: set({ super_admin: true }, 'The user is a super administrator.'),
+  demote: set({ super_admin: false }, 'The user is not a super administrator any more.'),
+  delete: change({}, DELETED, (call, service) => users.remove({ ...call, body: null }, service)),
+  remove_factors: change({}, 'All second factors are removed.', removeAllFactors),
+  end_session: change({ session_id: uuid() }, 'The session has ended.', (call, service) =>
+    revokeById({ ...call, path: call.body, body: null }, service),
+  ),
+  end_sessions: change({}, 'All sessions of the user have ended.', (call, service) =>
+    revokeAllOfUser({ ...call, query: { user: call.path.user_id }, body: null }, service),
+  ),
+  revoke_key: change({ key_id: uuid() }, 'The key is revoked.', (call, service) =>
+    keys.revoke({ ...call, path: call.body, body: null }, service),
+  ),
+  password: form<SignedInUser, OfUser, typeof firstPassword>(
+    recentUserForm,
+    firstPassword,
+    async (call, service) => {
+      const password = passwordOf(call.body.password);
+      const own = { ...call, body: { password } };
+      const changed = await users.setPasswordOf(own, firstPasswords(service));
+      if (changed instanceof Failure) return changed;
+      return passwordPage('The password is set', password, call.path.user_id);
+    },
+    showUser,
+  ),
+};
+
+async function removeAllFactors(
+  { caller, path, request }: UserCall<unknown>,
+  service: PortalService,
+) {
+  if (!may(caller, 'remove factors of a user')) return forbidden(caller);
+  const id = path.user_id;
+  const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
+  if (removed > 0) service.reportFactor('all', 'removed', id);
+  return removed;
+}
+
+const dayError = (day: string) =>
+  day === '' || Date.parse(day) ? null : 'must be a day, such as 2026-02-28';
+const day = withDefault(text({ max: 10, check: dayError }), '');
+
+/** Empty for all. Days are those of UTC. */
+export const auditQuery = {
+  ...pageQuery,
+  user: withDefault(text({ max: 255, check: withoutNul }), ''),
+  event: withDefault(oneOf('', ...EVENTS), ''),
+  from: day,
+  to: day,
+};
+type AuditCall = Pick<
+  Call<SignedInUser, unknown, Values<typeof auditQuery>, null>,
+  'caller' | 'query'
+>;
+
+/** The audit trail, newest first. */
+export async function showAudit({ caller, query }: AuditCall, service: PortalService) {
+  if (!may(caller, 'read the audit trail')) return forbidden(caller);
+  const { page, ...filters } = query;
+  const { rows, total } = await findEntries(service, filters, rangeOf(query));
+  const who = (id: string | null, name: string | null) =>
+    id === null ? '–' : render('audit-user', { id, name: name || 'an erased user' });
+  const entries = rows.map(({ via, ip, detail, ...entry }) =>
+    render('audit-row', {
+      time: when(entry.created_at),
+      event: render(entry.event),
+      by: who(entry.actor_id, entry.actor),
+      via: render(`via-${via}`),
+      user: who(entry.user_id, entry.subject),
+      ip: ip ?? '–',
+      detail,
+    }),
+  );
+  const parameters = String(new URLSearchParams(filters));
+  const main = render('audit', {
+    ...filters,
+    total,
+    parameters,
+    rows: entries.length > 0 ? entries : render('no-entry'),
+    pages: pager(`/account/audit?${parameters}&page=`, page, total),
+  });
+  return accountPage(caller, 'Audit trail', new Html(withChosen(main.text, [filters.event])));
+}
+
+/** The newest entries. They are held in memory. */
+const EXPORTED = { page: 1, limit: 10_000 };
+
+export async function exportAudit({ caller, query }: AuditCall, service: PortalService) {
+  if (!may(caller, 'read the audit trail')) return forbidden(caller);
+  return auditCsv((await findEntries(service, query, EXPORTED)).rows);
+}

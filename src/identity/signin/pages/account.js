@@ -1,0 +1,97 @@
+/**
+ * The account pages work without scripts. This adds what only scripts can do: times in the reader's
+ * time zone, buttons that copy and download, and passwords that are shown on request.
+ */
+
+/** @param {string} words @param {(button: HTMLButtonElement) => unknown} work */
+function createButton(words, work) {
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.className = 'small';
+  button.textContent = words;
+  button.addEventListener('click', () => work(button));
+  return button;
+}
+
+for (const time of document.querySelectorAll('time')) {
+  const local = new Date(time.dateTime);
+  time.textContent = local.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+}
+
+for (const link of document.querySelectorAll('nav a')) {
+  if (!(link instanceof HTMLAnchorElement)) continue;
+  const { pathname } = location;
+  const isPart = pathname.startsWith(`${link.pathname}/`) && link.pathname !== '/account';
+  if (pathname === link.pathname || isPart) link.ariaCurrent = 'page';
+}
+
+/** Says at a button what it has done. @param {HTMLButtonElement} button @param {string} words */
+function showDone(button, words) {
+  const label = button.textContent;
+  button.textContent = words;
+  button.setAttribute('aria-live', 'polite');
+  setTimeout(() => {
+    button.textContent = label;
+  }, 2_000);
+}
+
+/** The spaces in the key of an app only help to read it. @param {HTMLElement} shown */
+const textOf = ({ textContent, localName }) =>
+  localName === 'code' ? (textContent ?? '').replaceAll(' ', '') : (textContent ?? '');
+
+/** @param {HTMLElement} shown @param {HTMLButtonElement} button */
+async function copy(shown, button) {
+  try {
+    await navigator.clipboard.writeText(textOf(shown));
+    showDone(button, 'Copied');
+  } catch {
+    // Without HTTPS, or if the browser forbids it.
+    getSelection()?.selectAllChildren(shown);
+    showDone(button, 'Selected: press Ctrl+C');
+  }
+}
+
+/** @param {string} text @param {string} name */
+function download(text, name) {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([`${text}\n`], { type: 'text/plain' }));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+for (const shown of document.querySelectorAll('[data-copy]')) {
+  if (!(shown instanceof HTMLElement)) continue;
+  const { download: name, return: address } = shown.dataset;
+  const actions = document.createElement('div');
+  actions.className = 'actions';
+  actions.append(createButton('Copy', (button) => copy(shown, button)));
+  if (name !== undefined) {
+    actions.append(createButton('Download', () => download(textOf(shown), name)));
+  }
+  shown.after(actions);
+  // A reload must not send the form again, which would make another one.
+  if (address !== undefined) history.replaceState(null, '', address);
+}
+
+for (const field of document.querySelectorAll('input[type="password"]')) {
+  if (!(field instanceof HTMLInputElement)) continue;
+  const wrapper = document.createElement('div');
+  wrapper.className = 'joined';
+  const hasFocus = document.activeElement === field;
+  const label = field.labels?.[0]?.textContent ?? 'password';
+  const button = createButton('Show', () => {
+    const isHidden = field.type === 'password';
+    field.type = isHidden ? 'text' : 'password';
+    button.textContent = isHidden ? 'Hide' : 'Show';
+    button.setAttribute('aria-label', `${button.textContent}: ${label}`);
+  });
+  button.setAttribute('aria-label', `Show: ${label}`);
+  field.replaceWith(wrapper);
+  wrapper.append(field, button);
+  if (hasFocus) field.focus();
+  // Browsers keep passwords only of fields that are hidden when the form is sent.
+  field.form?.addEventListener('submit', () => {
+    field.type = 'password';
+  });
+}

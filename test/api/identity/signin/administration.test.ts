@@ -1,0 +1,216 @@
+/** What super administrators do on the pages of users and of the audit trail. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { cookieFrom, startPortal } from '../../../support/portal.ts';
+
+const { sql, call, add, visit, signIn } = await startPortal({ after });
+const administrator = await signIn((await add({ super_admin: true })).username);
+const post = (path: string, fields: Record<string, string> = {}, cookie = administrator.host) =>
+  visit(path, { fields, cookie });
+const show = (path: string, cookie = administrator.host) => visit(path, { cookie });
+const userRow = async (id: string) => (await sql`select * from identity.users where id = ${id}`)[0];
+const passwordOn = (text: string) => /<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '';
+
+/** Sends a form of the page of a user and follows it, as a browser does. */
+async function change(id: string, action: string, fields: Record<string, string> = {}) {
+  const sent = await post(`/account/users/${id}/${action}`, fields);
+  assert.equal(sent.status, 303, sent.text);
+  const location = sent.headers.get('location') ?? '';
+  const notice = cookieFrom(sent, '__Host-gatehouse-notice');
+  const { text } = await show(location, `${administrator.host}; ${notice}`);
+  return { location, said: /role="status">([^<]+)</.exec(text)?.[1], text };
+}
+
+test('a user is created with a generated password, which must be changed', async () => {
+  const fields = { username: 'Grace', email: 'grace@example.org', role: 'administrator' };
+  const created = await post('/account/users', fields);
+  assert.equal(created.status, 200, created.text);
+  const password = passwordOn(created.text);
+  assert.match(password, /^[0-9A-Z]{4}(-[0-9A-Z]{4}){5}$/, '24 letters of 5 bits');
+  const [row] = await sql`select * from identity.users where username = 'Grace'`;
+  assert.deepEqual([row?.super_admin, row?.enabled], [true, true]);
+  const signedIn = await visit('/login', {
+    fields: { username: 'Grace', password, return_to: '' },
+  });
+  assert.match(signedIn.text, /<title>Choose a password/);
+  const listed = await show('/account/users?search=grace');
+  assert.match(listed.text, /Grace<[^]*Super administrator<[^]*None<[^]*never[^]*Enabled</);
+});
+
+test('each action of the page of a user does what it says, once and again', async () => {
+  const { id, username } = await add();
+  const own = await signIn(username);
+  const edited = {
+    username: `${username}-new`,
+    email: `${username}@new.example`,
+    first_name: 'Ada',
+    last_name: 'Lovelace',
+  };
+  assert.equal((await change(id, 'edit', edited)).said, 'The user is changed.');
+  assert.match((await show(`/account/users/${id}`)).text, /<dd>Ada Lovelace<\/dd>/);
+
+  assert.match((await change(id, 'promote')).text, /Super administrator</);
+  assert.equal((await userRow(id))?.super_admin, true);
+  assert.match((await change(id, 'demote')).said ?? '', /not a super administrator any more/);
+  assert.equal((await userRow(id))?.super_admin, false);
+
+  assert.equal((await show('/account', own.host)).status, 200);
+  assert.match((await change(id, 'end_sessions')).said ?? '', /^All sessions of the user/);
+  assert.equal((await show('/account', own.host)).status, 303);
+
+  const next = await signIn(edited.username);
+  const page = await show(`/account/users/${id}`);
+  const session = /name="session_id" value="([^"]+)"/.exec(page.text)?.[1] ?? '';
+  assert.equal(
+    (await change(id, 'end_session', { session_id: session })).said,
+    'The session has ended.',
+  );
+  assert.equal((await show('/account', next.host)).status, 303);
+
+  for (let time = 0; time < 2; time += 1) {
+    assert.match((await change(id, 'disable')).text, /Disabled</);
+    assert.equal((await userRow(id))?.enabled, false);
+  }
+  assert.match((await change(id, 'enable')).text, /Enabled</);
+
+  const set = await post(`/account/users/${id}/password`, { password: '' });
+  assert.match(set.text, /It is shown only now/);
+  const login = { username: edited.username, password: passwordOn(set.text), return_to: '' };
+  assert.match((await visit('/login', { fields: login })).text, /<title>Choose a password/);
+
+  const removed = await change(id, 'delete');
+  assert.equal(removed.location, '/account/users');
+  assert.match(removed.said ?? '', /^The user is deleted/);
+  assert.equal((await show(`/account/users/${id}`)).status, 404);
+  assert.equal((await post(`/account/users/${id}/delete`)).status, 404);
+});
+
+test('a key of a user is revoked on the page of the user', async () => {
+  const { id, username } = await add();
+  const own = await signIn(username);
+  const made = await post('/account/keys', { name: 'backup', days: '30' }, own.host);
+  const secret = passwordOn(made.text);
+  assert.equal((await call(secret, 'GET', `/api/user/${id}`)).status, 200);
+  const page = await show(`/account/users/${id}`);
+  const keyId = /name="key_id" value="([^"]+)"/.exec(page.text)?.[1] ?? '';
+  assert.equal((await change(id, 'revoke_key', { key_id: keyId })).said, 'The key is revoked.');
+  assert.equal((await call(secret, 'GET', `/api/user/${id}`)).status, 401);
+});
+
+test('a form with an invalid field keeps what was typed and says why beside the field', async () => {
+  const { id, username } = await add();
+  const taken = await add();
+  const fields = { username: taken.username, email: 'x@y.example', first_name: 'A', last_name: '' };
+  const page = await post(`/account/users/${id}/edit`, fields);
+  assert.equal(page.status, 409);
+  assert.match(page.text, /id="username-problem">Is taken by another user\.</);
+  assert.match(page.text, /name="email"[^>]* value="x@y.example"/);
+  assert.equal((await userRow(id))?.username, username);
+  const short = await post(`/account/users/${id}/password`, { password: 'short' });
+  assert.equal(short.status, 400);
+  assert.match(short.text, /id="password-problem">Must have at least/);
+  assert.doesNotMatch(short.text, /value="short"/);
+});
+
+const ACTIONS = [
+  'edit',
+  'enable',
+  'disable',
+  'promote',
+  'demote',
+  'delete',
+  'remove_factors',
+  'end_session',
+  'end_sessions',
+  'revoke_key',
+  'password',
+];
+
+test('who is no super administrator sees and changes nothing', async () => {
+  const { id, username } = await add();
+  const other = await signIn((await add()).username);
+  const before = await userRow(id);
+  const fields: Record<string, Record<string, string>> = {
+    edit: { username: 'a', email: 'b@c.example', first_name: '', last_name: '' },
+    end_session: { session_id: id },
+    revoke_key: { key_id: id },
+  };
+  for (const action of ACTIONS) {
+    const sent = await post(`/account/users/${id}/${action}`, fields[action], other.host);
+    // The ids of keys and sessions of others are unknown to a user.
+    assert.match(String(sent.status), /^40[34]$/, action);
+    assert.ok(!sent.text.includes(username), action);
+  }
+  assert.equal(
+    (await post('/account/users', { username: 'x', email: 'x@y.z' }, other.host)).status,
+    403,
+  );
+  for (const path of [
+    '/account/users',
+    `/account/users/${id}`,
+    '/account/audit',
+    '/account/audit.csv',
+  ]) {
+    assert.equal((await show(path, other.host)).status, 403, path);
+  }
+  assert.deepEqual(await userRow(id), before);
+});
+
+test('changes of users need a recent sign-in, which leads back to the user', async () => {
+  const { id, username } = await add({ super_admin: true });
+  const own = await signIn(username);
+  await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'
+    where session_id in (select id from identity.sessions where user_id = ${id})`;
+  for (const action of ACTIONS) {
+    const sent = await post(`/account/users/${id}/${action}`, {}, own.host);
+    assert.equal(sent.status, 303, action);
+    const location = decodeURIComponent(sent.headers.get('location') ?? '');
+    assert.match(location, new RegExp(`^/login\\?again=on&return_to=.*/account/users/${id}$`));
+  }
+});
+
+test('the audit trail is filtered by user, event and day, and exported as CSV', async () => {
+  const { id, username } = await add();
+  await signIn(username);
+  await change(id, 'edit', {
+    username: `=${username}`,
+    email: 'f@g.example',
+    first_name: '',
+    last_name: '',
+  });
+  const today = new Date().toISOString().slice(0, 10);
+  const total = async (query: string) => {
+    const { status, text } = await show(`/account/audit?${query}`);
+    assert.equal(status, 200, query);
+    return Number(/(\d+) entries/.exec(text)?.[1]);
+  };
+  const name = encodeURIComponent(`=${username}`);
+  assert.ok((await total(`user=${name}`)) >= 3);
+  assert.equal(await total(`user=${name}&event=user.changed`), 1);
+  assert.equal(await total(`user=${name}&event=user.changed&from=${today}&to=${today}`), 1);
+  assert.equal(await total(`user=${name}&from=2999-01-01`), 0);
+  assert.equal(await total(`user=${name}&to=2000-01-01`), 0);
+  assert.equal(await total('user=nobody-of-this-name'), 0);
+  for (const query of [
+    'from=yesterday',
+    'event=login',
+    'to=2026-02-31x',
+    `user=${'a'.repeat(256)}`,
+  ]) {
+    assert.equal((await show(`/account/audit?${query}`)).status, 400, query);
+  }
+  const { text, headers } = await show(`/account/audit.csv?user=${name}&event=user.changed`);
+  assert.equal(headers.get('content-type'), 'text/csv; charset=utf-8');
+  const [columns, line, ...rest] = text.split('\r\n');
+  assert.match(columns ?? '', /^"actor","user","id","created_at","event"/);
+  assert.match(line ?? '', new RegExp(`^"[^"]+","'=${username}","[^"]+","[^"]+","user\\.changed"`));
+  assert.deepEqual(rest, ['']);
+});
+
+test('a notice is escaped, and one that is given twice is not shown', async () => {
+  const cookie = `${administrator.host}; __Host-gatehouse-notice=${Buffer.from('<b>x').toString('base64url')}`;
+  const { text } = await show('/account', cookie);
+  assert.match(text, /role="status">&#60;b&#62;x</, 'escaped');
+  const twice = `${cookie}; __Host-gatehouse-notice=eA`;
+  assert.doesNotMatch((await show('/account', twice)).text, /role="status"/);
+});
