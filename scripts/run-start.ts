@@ -7,7 +7,7 @@ import { administratorPassword, firstValue, isSet, keep } from './first-values.t
 import { connect, databaseUrl, startPostgres, withConnection } from './postgres.ts';
 import type { PostgresServer } from './postgres.ts';
 import type { Sql } from 'postgres';
-import { isReady, isTaken, pagesOf, readAddresses, setting, summary } from './summary.ts';
+import { isReady, isTaken, origin, pagesOf, readAddresses, setting, summary } from './summary.ts';
 import type { Address, Addresses, FirstValues } from './summary.ts';
 import { supervise } from './supervise.ts';
 import type { Supervised } from './supervise.ts';
@@ -108,6 +108,8 @@ async function run(
   // Not 127.0.0.1: without TLS, browsers keep the cookies of the sign-in for localhost only.
   if (!isSet(process.env, 'SIGNIN_ORIGIN'))
     env.SIGNIN_ORIGIN = `http://localhost:${addresses.identity.port}`;
+  if (['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE'].every((page) => setting(env, page) === 'on'))
+    joinPages(env, addresses);
   // Identity generates the first password itself, because only it knows whether the database has
   // users.
   const directory = setting(process.env, 'FIRST_CREDENTIALS_DIR') ?? state;
@@ -124,6 +126,29 @@ async function run(
   const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
   if (!taken) void announce(addresses, values, directory, place.shown, env, database);
   return serve(place, env, database);
+}
+
+/** One sign-in opens all pages, and each links to the others. What is set stays as it is. */
+function joinPages(env: NodeJS.ProcessEnv, addresses: Addresses): void {
+  const signIn = setting(env, 'SIGNIN_ORIGIN');
+  // Cookies belong to a host, whatever the port.
+  const share = `http://localhost:${addresses.secrets.port}`;
+  const inbox = `http://localhost:${addresses.webhook.port}`;
+  const links = [
+    `Account=${signIn}/account`,
+    `Share=${share}/`,
+    `Inbox=${inbox}/inbox`,
+    `Sign out=${signIn}/logout`,
+  ];
+  const joined = {
+    SIGNIN_VERIFY_URL: `${origin(addresses.identity)}/api/auth/verify?redirect=401`,
+    RETURN_ORIGINS: `${share},${inbox}`,
+    INBOX_USERS: setting(env, 'ADMIN_USERNAME') ?? 'admin',
+    SITE_LINKS: links.join(','),
+  };
+  for (const [variable, value] of Object.entries(joined)) {
+    if (!isSet(process.env, variable)) Object.assign(env, { [variable]: value });
+  }
 }
 
 async function createDatabase(server: PostgresServer): Promise<string> {

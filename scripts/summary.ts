@@ -96,6 +96,10 @@ interface Page {
 /** By default as the identity service has it. */
 const signInOrigin = (env: Environment) => setting(env, 'SIGNIN_ORIGIN') ?? 'http://localhost:3000';
 
+/** As `localhost`, the host of the sign-in, whose cookie opens these pages as well. */
+const pageOrigin = ({ host, port }: Address) =>
+  origin({ host: host === '127.0.0.1' ? 'localhost' : host, port });
+
 /** @param cli how to run a command for this database */
 export function pagesOf(env: Environment, addresses: Addresses, cli: string): Page[] {
   const pages: Record<string, Page> = {
@@ -107,13 +111,15 @@ export function pagesOf(env: Environment, addresses: Addresses, cli: string): Pa
     SHARE_PAGES: {
       service: 'secrets',
       name: 'share pages',
-      address: `${origin(addresses.secrets)}/`,
+      address: `${pageOrigin(addresses.secrets)}/`,
     },
     INBOX_PAGE: {
       service: 'webhook',
       name: 'inbox',
-      address: `${origin(addresses.webhook)}/inbox`,
-      remark: `; for its token: ${cli} token create --role operator --name me`,
+      address: `${pageOrigin(addresses.webhook)}/inbox`,
+      remark: setting(env, 'SIGNIN_VERIFY_URL')
+        ? ''
+        : `; for its token: ${cli} token create --role operator --name me`,
     },
   };
   return Object.entries(pages).flatMap(([variable, page]) =>

@@ -9,9 +9,6 @@ import { ConfigurationError, processEnvironment } from './settings.ts';
  */
 const EXIT = { failed: 1, configuration: 78 } as const;
 
-/** How long a reader may take for the last log lines. */
-const LAST_LINES_MS = 750;
-
 const SERVE: Command = {
   name: 'serve',
   positionals: '[SERVICE…]',
@@ -32,8 +29,8 @@ const SERVE: Command = {
       // SIGINT comes from a person, who does not wait for a load balancer.
       await services.stop(signal === 'SIGTERM' ? SHUTDOWN_DELAY : 0);
     } finally {
-      // Bounds the wait for a reader of the log that has stopped.
-      setTimeout(() => process.exit(), LAST_LINES_MS).unref();
+      // A reader of the last log lines may have stopped.
+      setTimeout(() => process.exit(), 750).unref();
     }
   },
 };
@@ -68,7 +65,7 @@ const output = { isRead: true, isLost: false };
 const terminal = createTerminal(process, processEnvironment, () => output.isRead);
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
-async function main(words: readonly string[]): Promise<number> {
+async function main(words: readonly string[]) {
   try {
     const loads = words[0] === SERVE.name ? [] : Object.values(COMMANDS);
     const modules = await Promise.all(loads.flatMap((load) => load()));

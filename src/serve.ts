@@ -114,8 +114,13 @@ export async function startServices(
   process.once('exit', lines.flush);
   for (const warning of configuration.warnings) log.warn(warning);
   const { services, metrics } = configuration;
-  const prepared = Promise.resolve();
-  const running: Running = { context, services: [], metrics: [], prepared, ended: null };
+  const running: Running = {
+    context,
+    services: [],
+    metrics: [],
+    prepared: Promise.resolve(),
+    ended: null,
+  };
   const ports: Record<string, number> = {};
   const open = async (runners: ServiceRunner[], configured: ConfiguredService) => {
     const runner = await createServiceRunner(configured, context);
@@ -129,11 +134,7 @@ export async function startServices(
     const ready = becomeReady(running);
     // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
     ready.catch(() => {});
-    const stop = (delaySeconds = 0) => {
-      if (!running.ended) log.info('shutting down');
-      return shutDownOnce(running, delaySeconds);
-    };
-    return { ports, ready, stop };
+    return { ports, ready, stop: (delaySeconds) => shutDownOnce(running, delaySeconds) };
   } catch (error) {
     await shutDownOnce(running);
     throw error;
@@ -149,7 +150,7 @@ type Running = {
   ended: Promise<void> | null;
 };
 
-async function becomeReady(running: Running): Promise<void> {
+async function becomeReady(running: Running) {
   try {
     running.prepared = Promise.all(running.services.map((service) => service.prepare()));
     await running.prepared;
@@ -165,14 +166,9 @@ function shutDownOnce(running: Running, delaySeconds = 0): Promise<void> {
   return running.ended;
 }
 
-/** How long a shutdown may last after SHUTDOWN_GRACE, even if something hangs. */
-const SHUTDOWN_LATE_MS = 750;
-
-async function shutDown(
-  { context, services, metrics, prepared }: Running,
-  delaySeconds: number,
-): Promise<void> {
+async function shutDown({ context, services, metrics, prepared }: Running, delaySeconds: number) {
   const { log, lines, shared, stopping } = context;
+  log.info('shutting down');
   stopping.abort();
   // Meanwhile a load balancer notices that readiness fails, and sends no more requests here.
   await sleep(delaySeconds * 1000);
@@ -183,11 +179,10 @@ async function shutDown(
     await prepared.catch(() => {});
     for (const listener of metrics) await listener.stop(graceMs);
   };
-  const inTime = new AbortController();
-  const limit = sleep(graceMs + SHUTDOWN_LATE_MS, 'late', inTime).catch(() => {});
-  const isLate = (await Promise.race([stopAll(), limit])) === 'late';
-  if (isLate) log.warn('shutdown took too long: work is left unfinished');
-  inTime.abort();
+  // Something may hang after SHUTDOWN_GRACE.
+  const limit = sleep(graceMs + 750, 'late', { ref: false });
+  const ended = await Promise.race([stopAll(), limit]);
+  if (ended === 'late') log.warn('shutdown took too long: work is left unfinished');
   lines.flush();
   process.off('exit', lines.flush);
 }

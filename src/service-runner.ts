@@ -61,16 +61,23 @@ export type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
 
 /** What all services of a process share. */
 export async function createProcessContext(shared: Shared, output: Output) {
-  const { stdout, format } = output;
-  const lines = createLineWriter(stdout, format);
+  const lines = createLineWriter(output.stdout, output.format);
   const log = createLog(shared.LOG_LEVEL, lines.write);
   const prometheus = shared.METRICS_PORT === null ? null : await import('./runtime/prometheus.ts');
   const metrics = prometheus?.createMetrics() ?? noMetrics;
   const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
-  const runningHelp = 'Password hashes being computed.';
-  const waitingHelp = 'Password hashes waiting for a slot.';
-  metrics.gauge('gatehouse_password_hashes_running', runningHelp, {}, hashing.running);
-  metrics.gauge('gatehouse_password_hashes_waiting', waitingHelp, {}, hashing.waiting);
+  metrics.gauge(
+    'gatehouse_password_hashes_running',
+    'Password hashes being computed.',
+    {},
+    hashing.running,
+  );
+  metrics.gauge(
+    'gatehouse_password_hashes_waiting',
+    'Password hashes waiting for a slot.',
+    {},
+    hashing.waiting,
+  );
   const stopping = new AbortController();
   return { shared, output, log, lines, metrics, hashing, stopping, readBody: createBodyReader() };
 }
@@ -101,7 +108,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
   });
 
   /** May be called again after a failure. */
-  async function prepareOnce(): Promise<void> {
+  async function prepareOnce() {
     if (storage) await ensureSchema(storage, shared.MIGRATE);
     await firstRun();
     if (stopping.aborted) return;
@@ -114,7 +121,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
   return {
     service,
     /** @throws StartupError with what the operator can do, if the port is not available */
-    async listen(): Promise<number> {
+    async listen() {
       const port = await listen(listener);
       log.info('listening', { host, port });
       return port;
@@ -122,7 +129,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
     /** Schema, first run and background work. @throws StartupError if the database rejects it */
     prepare: () => retryUntilAvailable(prepareOnce, name, log, stopping),
     /** Requests in flight finish, background work stops at a safe point, then connections close. */
-    async stop(graceMs = 0): Promise<void> {
+    async stop(graceMs = 0) {
       await Promise.all([
         close(listener, graceMs),
         ...background.map((work) => work.stop(graceMs)),
@@ -171,9 +178,6 @@ function writeCredential(file: string, secret: string): string {
   }
 }
 
-const UP_MS = 45_000;
-const UP_HELP = 'Whether the database could be read within the last 45 seconds: 1 or 0.';
-
 /** For alerts, also about a service without requests and probes. */
 function measureDatabase(
   name: string,
@@ -181,8 +185,12 @@ function measureDatabase(
   { gauge }: Metrics,
 ): Job {
   let upAt = performance.now();
-  const isUp = () => Number(performance.now() - upAt < UP_MS);
-  gauge('gatehouse_database_up', UP_HELP, { service: name }, isUp);
+  gauge(
+    'gatehouse_database_up',
+    'Whether the database could be read within the last 45 seconds: 1 or 0.',
+    { service: name },
+    () => Number(performance.now() - upAt < 45_000),
+  );
   const batch = async () => {
     if (await isCurrent(database, schema)) upAt = performance.now();
   };

@@ -80,6 +80,10 @@ const SHARED_VARIABLES = {
   LOG_FORMAT: oneOf('auto', ['auto', 'json', 'text']),
   TRUSTED_PROXIES: networks(),
   TRUSTED_USER_HEADER: text(null, matching(/^[A-Za-z0-9-]{1,64}$/, 'the name of a header')),
+  SIGNIN_VERIFY_URL: text(
+    null,
+    matching(/^https?:\/\/[^\s/?#@]+\/\S+$/, 'the http or https address of the verify endpoint'),
+  ),
   MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),
   SHUTDOWN_DELAY: number(5, 0, 600),
   SHUTDOWN_GRACE: number(10, 0, 600),
@@ -89,6 +93,7 @@ const SHARED_VARIABLES = {
   ALLOW_WEAK_SECRETS: toggle('off'),
   SITE_NAME: text('Gatehouse', checkLine),
   SITE_FOOTER: text(null, checkLine),
+  SITE_LINKS: list(matching(/^[^=]+=https?:\/\/\S+$/, 'a name, = and an http or https address')),
   SITE_COLOR: text(null, matching(/^#[0-9a-f]{6}$/i, 'a color such as #0a7d4b')),
   SITE_LOGO_FILE: text(null, logoProblem),
 } as const;
@@ -143,21 +148,15 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
           const url = DATABASE_URL ?? shared.DATABASE_URL;
           checkDatabase(`${prefix}DATABASE_URL`, url, findings);
           const limits = readVariables(DATABASE_LIMITS, environment, findings);
-          const usedPrefix = DATABASE_URL ? prefix : '';
           const readAgain = () => {
             const again = new Findings();
-            const read = readVariables(
-              { DATABASE_URL: own.DATABASE_URL },
-              environment,
-              again,
-              usedPrefix,
-            );
+            const read = readVariables(own, environment, again, DATABASE_URL ? prefix : '');
             if (!read.DATABASE_URL) throw new Unavailable(again.problems.join(' '), true);
             return read.DATABASE_URL;
           };
           return { ...(url ?? placeholderDatabase), limits, readAgain };
         },
-        userHeader: shared.TRUSTED_USER_HEADER,
+        userSource: shared,
         purpose,
         foreign,
         findings,

@@ -28,7 +28,7 @@ export function parseNetworks(text: string): BlockList | Expected {
 /**
  * The canonical form of an address: IPv6 as in RFC 5952, and an IPv4-mapped IPv6 address as IPv4.
  */
-export function canonicalAddress(address: string): string {
+export function canonicalAddress(address: string) {
   if (isIP(address) !== 6 || address.includes('%')) return address;
   return new SocketAddress({ address, family: 'ipv6' }).address.replace(/^::ffff:(?=[\d.]+$)/, '');
 }
@@ -37,7 +37,7 @@ export function canonicalAddress(address: string): string {
  * The network for throttles: an IPv4 address, or the first 64 bits of an IPv6 address, which one
  * subscriber has.
  */
-export function networkOf(address: string): string {
+export function networkOf(address: string) {
   const canonical = canonicalAddress(address.split('%')[0] ?? '');
   if (isIP(canonical) !== 6) return canonical;
   const [head = [], tail = []] = canonical.split('::').map((groups) => groups.split(':'));
@@ -55,7 +55,7 @@ export function clientAddress(
   socketAddress: string,
   forwardedFor: string | undefined,
   trusted: BlockList,
-): string {
+) {
   let client = '';
   for (const entry of [socketAddress, ...(forwardedFor ?? '').split(',').reverse()]) {
     // Azure and IIS append the port.
@@ -67,7 +67,7 @@ export function clientAddress(
   return client;
 }
 
-export function isTrusted(address: string, trusted: BlockList): boolean {
+export function isTrusted(address: string, trusted: BlockList) {
   const family = isIP(address);
   return family !== 0 && trusted.check(address, family === 4 ? 'ipv4' : 'ipv6');
 }

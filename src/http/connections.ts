@@ -103,7 +103,7 @@ function limitReached(all: ReadonlyMap<Duplex, Connection>, network: string | nu
   return all.size >= MAX_CONNECTIONS ? 'connections' : null;
 }
 
-function hasTooManyWaiting(all: ReadonlyMap<Duplex, Connection>, network: string | null): boolean {
+function hasTooManyWaiting(all: ReadonlyMap<Duplex, Connection>, network: string | null) {
   let waiting = 0;
   let ofNetwork = 0;
   for (const one of all.values()) {
@@ -118,7 +118,7 @@ function hasTooManyWaiting(all: ReadonlyMap<Duplex, Connection>, network: string
  * Whether an error can be sent for rejected input: no other reply has begun, or the last one is
  * complete.
  */
-export function isFree({ running, latest }: Connection): boolean {
+export function isFree({ running, latest }: Connection) {
   if (!latest) return true;
   if (running > 1) return false;
   return latest.req.complete ? latest.writableFinished : !latest.headersSent;

@@ -98,7 +98,7 @@ export function createAnswer({
     const { method, headers } = info;
     const target = parseTarget(request.url ?? '');
     if (!target) return new Failure('invalid_target');
-    const { authority, segments } = target;
+    const { authority, path, query, segments } = target;
     const host = hostOf(request, authority);
     if (host === null) {
       return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
@@ -111,11 +111,13 @@ export function createAnswer({
       return isOptions ? renderAllow(match.details.headers) : match;
     }
     const { route, parameters } = match;
-    info.path = target.path;
-    info.query = target.query;
-    info.parameters = parameters;
-    info.route = `${route.method} ${route.pattern}`;
-    info.failurePage = route.failurePage;
+    Object.assign(info, {
+      path,
+      query,
+      parameters,
+      route: `${route.method} ${route.pattern}`,
+      failurePage: route.failurePage,
+    });
 
     // Before the credential is checked and before the request counts as an attempt.
     const forwarded = info.isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [];
@@ -138,10 +140,7 @@ export function createAnswer({
  * Which page sent the request, by the headers of browsers. Other clients send neither header.
  * @param hosts under which this listener is known to the browser
  */
-function pageOf(
-  headers: IncomingHttpHeaders,
-  hosts: readonly string[],
-): 'own' | 'foreign' | 'none' {
+function pageOf(headers: IncomingHttpHeaders, hosts: readonly string[]) {
   const { 'sec-fetch-site': site, origin } = headers;
   if (site === 'same-origin') return 'own';
   if (site !== undefined) return site === 'none' ? 'none' : 'foreign';

@@ -1,5 +1,10 @@
+import { once } from 'node:events';
+import http from 'node:http';
+import https from 'node:https';
+import { Unavailable } from '../runtime/errors.ts';
 import type { Job } from '../runtime/jobs.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
+import type { UserSource } from '../runtime/variables.ts';
 import { Failure } from './errors.ts';
 import type { RequestInfo } from './route.ts';
 
@@ -104,19 +109,32 @@ export function createLastSeen() {
 const USER_NAME = /^[\x20-\x2b\x2d-\x7e\xa0-\xff]{1,255}$/;
 
 /**
- * The user whom a proxy has authenticated, by a header that it sets (TRUSTED_USER_HEADER). It is
- * believed only from TRUSTED_PROXIES. A proxy also adds it to requests that a page of another site
- * causes (CSRF), so the request must also show that a page of this host sent it.
- * @param allowed the only names that count; with `*`, all do
- * @returns the name; null if there is none
+ * The user of a request without a token, whom a proxy names in a header that it sets
+ * (TRUSTED_USER_HEADER, believed only from TRUSTED_PROXIES), or whose cookie the identity service
+ * accepts (SIGNIN_VERIFY_URL). Both also come with requests that a page of another site causes
+ * (CSRF), so the request must show that a page of this host sent it.
+ * @returns the name; null if there is none; a failure, perhaps with the address of the sign-in page
  */
-export function trustedUser(
-  { headers, isFromProxy, isFromOwnPage }: RequestInfo,
-  header: string,
-  allowed: readonly string[] = ['*'],
-): string | null {
-  const name = headers[header.toLowerCase()];
-  if (!isFromProxy || !isFromOwnPage) return null;
-  if (typeof name !== 'string' || !USER_NAME.test(name)) return null;
-  return allowed.includes('*') || allowed.includes(name) ? name : null;
+export async function findUser(
+  request: RequestInfo,
+  { TRUSTED_USER_HEADER: header, SIGNIN_VERIFY_URL: address }: UserSource,
+) {
+  const { headers, isFromProxy, isFromOwnPage } = request;
+  if (!isFromOwnPage) return null;
+  const named = isFromProxy && header !== null ? headers[header.toLowerCase()] : undefined;
+  const name = named ?? (address && (await askIdentity(request, address)));
+  if (name instanceof Failure) return name;
+  return USER_NAME.test(String(name ?? '')) ? String(name) : null;
+}
+
+async function askIdentity({ headers: { cookie = '' }, address }: RequestInfo, verify: string) {
+  const { request } = verify.startsWith('https') ? https : http;
+  const headers = { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address };
+  const asked = request(verify, { method: 'HEAD', headers, signal: AbortSignal.timeout(5_000) });
+  const [reply]: http.IncomingMessage[] = await once(asked.end(), 'response').catch(() => []);
+  const location = reply?.resume().headers.location;
+  if (location) return new Failure('unauthorized', { headers: { Location: location } });
+  if (reply?.statusCode === 200) return reply.headers['x-auth-username'];
+  if (reply?.statusCode === 401 || reply?.statusCode === 403) return null;
+  throw new Unavailable('the address of SIGNIN_VERIFY_URL does not answer as expected', true);
 }

@@ -87,13 +87,17 @@ export const render = readTemplates(new URL('frame.html', SHARED));
  * @returns puts the frame of the site around a page: what its head holds, then perhaps a `<nav>`,
  * then its `<main>`
  */
-export function createFrame({ SITE_NAME: name, SITE_FOOTER: text }: Site) {
+export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: Site) {
+  const links = SITE_LINKS.map((link) => {
+    const [label = '', address = ''] = link.split(/=(.*)/);
+    return render('header-link', { label, address });
+  });
   const footer = text === null ? NOTHING : render('footer', { words: withLinks(text) });
   return (page: string): string => {
     const at = page.search(/<(nav|main)/);
     const head = new Html(page.slice(0, at));
     const main = new Html(page.slice(at));
-    return render('frame', { name, footer, head, main }).text;
+    return render('frame', { name, links, footer, head, main }).text;
   };
 }
 

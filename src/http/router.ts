@@ -36,7 +36,7 @@ const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{
 export function hostOf(
   { headersDistinct, httpVersion }: IncomingMessage,
   authority: string | null,
-): string | null {
+) {
   const hosts = headersDistinct.host ?? [];
   if (hosts.length > 1 || (hosts.length === 0 && httpVersion !== '1.0')) return null;
   const host = hosts[0] ?? '';

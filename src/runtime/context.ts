@@ -5,7 +5,9 @@ import type { Metrics } from './metrics.ts';
 
 type SiteParts = 'SITE_FOOTER' | 'SITE_COLOR' | 'SITE_LOGO_FILE';
 /** How pages look, by the names of the variables. */
-export type Site = Readonly<{ SITE_NAME: string } & Record<SiteParts, string | null>>;
+export type Site = Readonly<
+  { SITE_NAME: string; SITE_LINKS: readonly string[] } & Record<SiteParts, string | null>
+>;
 
 /** What the process provides to each service. */
 export type ServiceContext = Readonly<{

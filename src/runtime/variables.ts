@@ -49,8 +49,13 @@ export type SettingsInput<V extends Variables, Address> = Readonly<{
   /** The environment without Gatehouse's variables, for programs that a service starts. */
   foreign: Environment;
   findings: Findings;
-  userHeader: string | null; // TRUSTED_USER_HEADER
+  userSource: UserSource;
 }>;
+
+/** What names the user of a request without a token: a proxy, or the identity service. */
+export type UserSource = Readonly<
+  Record<'TRUSTED_USER_HEADER' | 'SIGNIN_VERIFY_URL', string | null>
+>;
 
 /**
  * Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in

@@ -1,5 +1,5 @@
 import { sha256, equalDigests } from '../crypto/token.ts';
-import { bearerOf, trustedUser } from '../http/guard.ts';
+import { bearerOf, findUser } from '../http/guard.ts';
 import type { Guard, RequestInfo } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import type { SecretsService } from './service.ts';
@@ -29,7 +29,9 @@ export const allow = (least: Role): Guard<SecretsService, Caller> => ({
   async check(request, service) {
     const token = bearerOf(request.headers.authorization);
     const caller =
-      token === null ? findVisitor(request, service) : await checkToken(token, request, service);
+      token === null
+        ? await findVisitor(request, service)
+        : await checkToken(token, request, service);
     if (caller instanceof Failure) return caller;
     if (caller === null || (caller.role === 'anyone' && least !== 'anyone')) {
       return new Failure('unauthorized', { message });
@@ -39,11 +41,14 @@ export const allow = (least: Role): Guard<SecretsService, Caller> => ({
   },
 });
 
-/** Who sends a request without a token; null if this is not allowed. */
-function findVisitor(request: RequestInfo, { userHeader, anyone }: SecretsService): Caller | null {
-  const user = userHeader === null ? null : trustedUser(request, userHeader);
-  if (user !== null) return { role: 'sender', creator: `user:${user}` };
-  return anyone ? { role: 'anyone', creator: 'anyone' } : null;
+const ANYONE: Caller = { role: 'anyone', creator: 'anyone' };
+
+/** Who sends a request without a token; a failure or null if this is not allowed. */
+async function findVisitor(request: RequestInfo, { userSource, anyone }: SecretsService) {
+  const user = await findUser(request, userSource);
+  if (typeof user !== 'string') return anyone ? ANYONE : user;
+  const caller: Caller = { role: 'sender', creator: `user:${user}` };
+  return caller;
 }
 
 /** AUTH_TOKEN or one of AUTH_TOKEN_PREVIOUS, compared in constant time, or a named token. */

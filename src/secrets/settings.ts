@@ -51,7 +51,7 @@ export type SecretsSettings = ReturnType<typeof read>;
 export type Limits = SecretsSettings['limits'];
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, purpose, findings, userHeader } = input;
+  const { values, purpose, findings, userSource } = input;
   findings.warnings.push(...costWarnings(values.PASSWORD_SCRYPT));
   for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
     const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
@@ -80,8 +80,8 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     /** How long a receipt is kept after its secret has ended. */
     receiptSeconds: values.RECEIPT_RETENTION,
     sharePages: values.SHARE_PAGES,
-    /** Whose user, or whether anyone, may store secrets without a token. */
-    userHeader,
+    /** Which users, or whether anyone, may store secrets without a token. */
+    userSource,
     anyone,
   };
 }

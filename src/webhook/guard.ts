@@ -46,11 +46,12 @@ export type Operator = Pick<TokenCaller, 'id'>;
  */
 export const operator: Guard<WebhookService, Operator> = {
   security: ['bearer'],
-  errors,
+  errors: [...errors, 'forbidden'],
   async check(request, service) {
     const token = bearerOf(request.headers.authorization);
     if (token !== null) return checkToken('operator', sha256(token), request, service);
-    const user = service.namedOperator(request);
+    const user = await service.namedOperator(request);
+    if (user instanceof Failure) return user;
     if (user !== null) return { id: `user:${user}` };
     return new Failure('unauthorized', { message: TOKEN_NEEDED.operator });
   },

@@ -141,10 +141,14 @@ export const deliverySchema = object({
   failures: wholeNumber,
   failing_since: nullable(dateTime()),
   next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
+  user: nullable(text({ description: 'Who asks, without a token' })),
 });
 
 /** Where events go, when failed attempts are repeated, and what holds deliveries back. */
-export async function showDelivery(_call: unknown, { database, delivery }: WebhookService) {
+export async function showDelivery(
+  { caller: { id } }: OperatorCall,
+  { database, delivery }: WebhookService,
+) {
   const failing = delivery && (await findFailing(database, delivery.targetKey));
   const { paused_at = null, paused_by = null } = (await findPause(database)) ?? {};
   return {
@@ -153,6 +157,7 @@ export async function showDelivery(_call: unknown, { database, delivery }: Webho
       schedule: (delivery?.pausesMs ?? []).map(formatPause),
       paused_at,
       paused_by,
+      user: id.startsWith('user:') ? id.slice(5) : null,
       failures: failing?.failures ?? 0,
       failing_since: failing?.failing_since ?? null,
       next_probe_at: failing?.is_open ? failing.probe_at : null,
@@ -171,14 +176,14 @@ const operatorOf = ({ caller, request }: OperatorCall) => ({
 export async function pause(call: OperatorCall, service: WebhookService) {
   const isNew = await pauseDelivery(service.database, call.caller.id);
   if (isNew) service.log.warn('delivery paused', operatorOf(call));
-  return showDelivery(null, service);
+  return showDelivery(call, service);
 }
 
 export async function resume(call: OperatorCall, service: WebhookService) {
   const isNew = await resumeDelivery(service.database);
   if (isNew) service.log.warn('delivery resumed', operatorOf(call));
   service.notifyWorker();
-  return showDelivery(null, service);
+  return showDelivery(call, service);
 }
 
 const bars = list(object({ from: dateTime(), received: wholeNumber, dead: wholeNumber }));

@@ -2,7 +2,7 @@ import { deriveServerKey, type ServerKey } from '../crypto/envelope.ts';
 import { sha256 } from '../crypto/token.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
-import { createCredentialCheck, createLastSeen, trustedUser } from '../http/guard.ts';
+import { createCredentialCheck, createLastSeen, findUser } from '../http/guard.ts';
 import type { RequestInfo } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
@@ -48,9 +48,13 @@ export function createWebhook(
     },
     /** Tells the worker that events are due. Does nothing while there is none. */
     notifyWorker: () => {},
-    /** The operator whom a trusted proxy names, with INBOX_USERS. */
-    namedOperator: (request: RequestInfo) =>
-      inboxUsers && trustedUser(request, inboxUsers.header, inboxUsers.names),
+    /** The operator whom a proxy or the identity service names, with INBOX_USERS. */
+    async namedOperator(request: RequestInfo) {
+      const { names, source } = inboxUsers;
+      const user = names.length > 0 ? await findUser(request, source) : null;
+      const isRejected = typeof user === 'string' && !names.includes('*') && !names.includes(user);
+      return isRejected ? null : user;
+    },
     limitRate: createRateLimit(rate, rate).take,
     countReceived: metrics.counter(
       'gatehouse_events_received_total',

@@ -81,7 +81,7 @@ export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, purpose, foreign, findings, userHeader } = input;
+  const { values, purpose, foreign, findings, userSource } = input;
   const isPlain = values.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
   if (isPlain && values.WEBHOOK_TOKEN === null) {
     findings.warnings.push(
@@ -89,6 +89,9 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     );
   }
   const { WEBHOOK_SECRET: secret, WEBHOOK_SECRET_PREVIOUS: previous } = values;
+  const { TRUSTED_USER_HEADER: header, SIGNIN_VERIFY_URL: address } = userSource;
+  if (values.INBOX_USERS.length > 0 && header === null && address === null)
+    findings.problems.push('INBOX_USERS requires TRUSTED_USER_HEADER or SIGNIN_VERIFY_URL.');
   return {
     /** Null: the plain variant. */
     database: isPlain ? null : input.requireDatabase(),
@@ -116,19 +119,9 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     eventSeconds: values.EVENT_RETENTION,
     deadSeconds: values.DEAD_RETENTION,
     inboxPage: values.INBOX_PAGE,
-    inboxUsers: inboxUsersOf(values.INBOX_USERS, userHeader, findings.problems),
+    /** Who may use the inbox without a token. A user is not an operator by default. */
+    inboxUsers: { names: values.INBOX_USERS, source: userSource },
   } as const;
-}
-
-/**
- * Who may use the inbox without a token; null: no one. A user whom a proxy names is not an operator
- * by default.
- */
-function inboxUsersOf(names: readonly string[], header: string | null, problems: string[]) {
-  if (names.length === 0) return null;
-  if (header !== null) return { header, names };
-  problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');
-  return null;
 }
 
 /** At most one target, so that it is clear which one processed an event. */

@@ -255,14 +255,12 @@ test('the retry schedule is a list of pauses, about three days together by defau
   }
 });
 
-test('INBOX_USERS requires TRUSTED_USER_HEADER, which requires TRUSTED_PROXIES', () => {
+test('INBOX_USERS requires a source of users, and TRUSTED_USER_HEADER a proxy', () => {
   const header = { TRUSTED_USER_HEADER: 'X-User', TRUSTED_PROXIES: '10.0.0.1' };
-  assert.deepEqual(read({ ...header, INBOX_USERS: 'a, b,' }).webhook?.inboxUsers, {
-    header: 'X-User',
-    names: ['a', 'b'],
-  });
-  assert.equal(read(header).webhook?.inboxUsers, null);
-  const needed = 'INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.';
+  const { names, source } = read({ ...header, INBOX_USERS: 'a, b,' }).webhook?.inboxUsers ?? {};
+  assert.deepEqual([names, source?.TRUSTED_USER_HEADER], [['a', 'b'], 'X-User']);
+  assert.deepEqual(read(header).webhook?.inboxUsers.names, []);
+  const needed = 'INBOX_USERS requires TRUSTED_USER_HEADER or SIGNIN_VERIFY_URL.';
   assert.deepEqual(problems({ INBOX_USERS: 'a' }), [needed]);
   assert.match(
     problems({ TRUSTED_USER_HEADER: 'X-User' }, ['webhook']).join(),

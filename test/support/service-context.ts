@@ -7,6 +7,7 @@ import type { ServiceContext, Site } from '../../src/runtime/context.ts';
 
 export const SITE: Site = {
   SITE_NAME: 'Gatehouse',
+  SITE_LINKS: [],
   SITE_FOOTER: null,
   SITE_COLOR: null,
   SITE_LOGO_FILE: null,

@@ -57,6 +57,7 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
     return failure('no_answer', 'The service did not answer. Check the connection and try again.');
   }
   const reply = await response.json().catch(() => null);
+  if (response.status === 401 && !token) offerSignIn(response.headers.get('Location'));
   // Without a token, it was a proxy that had signed the user in.
   if (response.type === 'opaqueredirect' || (response.status === 401 && !token)) {
     return failure(
@@ -73,6 +74,26 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
     return failure(code, `Too many attempts. Try again in ${wait}.`);
   }
   return failure(code, fields.length > 0 ? fields.map(fieldMessage).join(' ') : message, fields);
+}
+
+/**
+ * Leads to the sign-in page, and from there back here.
+ * @param {string | null} address
+ */
+function offerSignIn(address) {
+  const link = document.getElementById('sign-in');
+  if (address === null || !(link instanceof HTMLAnchorElement)) return;
+  const page = new URL(address);
+  page.searchParams.set('return_to', location.href);
+  link.href = page.href;
+  link.hidden = false;
+}
+
+/** Shows in the header who is signed in. @param {string | null} name */
+export function showPerson(name) {
+  const person = element('person', HTMLElement);
+  person.textContent = name;
+  person.hidden = name === null;
 }
 
 /**

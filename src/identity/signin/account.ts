@@ -55,6 +55,10 @@ export async function showAccount({ caller }: PageInput, service: PortalService)
   return accountPage(caller, 'Your account', main);
 }
 
+/** For links of other pages to it. The navigation has the button. */
+export const askSignOut = async ({ caller }: PageInput) =>
+  accountPage(caller, 'Sign out', render('sign-out', { username: caller.user.username }));
+
 /** @param action where the form of each goes that ends it */
 export const sessionItems = (sessions: readonly Session[], action: string, current = '') =>
   sessions.map(({ id, ip, user_agent: agent, created_at, last_seen_at }) =>

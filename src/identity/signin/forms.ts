@@ -93,7 +93,7 @@ export const form = <Caller, Path, M extends Members>(
 
 /** A password that is typed blind is typed twice. */
 function validateForm<T>(schema: Schema<T>, typed: Typed) {
-  const { new_password, repeated = new_password } = typed;
+  const { password, new_password = password, repeated = new_password } = typed;
   if (repeated === new_password) return validate(schema, typed, 'invalid_body');
   return invalid('/repeated', 'must be the same as the new password');
 }

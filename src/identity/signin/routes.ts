@@ -69,6 +69,7 @@ const ROWS: readonly PortalRoute[] = [
     guard: anonymous,
     handle: steps.passkeyOptions,
   }),
+  page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
   route({ ...pageRow('POST', '/logout', 'sign out'), guard: portalForm, handle: signOut }),
 
   page('/account', 'your account', signedIn, {}, account.showAccount),

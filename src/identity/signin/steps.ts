@@ -9,7 +9,6 @@ import { actorBy, insertLogin, needsFactor, SAME_PASSWORD } from '../login.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import { verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
-import { passwordError } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import * as store from '../store/signin/pending.ts';
 import { findUser } from '../store/users.ts';
@@ -110,36 +109,28 @@ export const enterCode = form(portalForm, { code, return_to }, async (call, serv
 });
 
 /** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). */
-export const choosePassword = form(
-  portalForm,
-  { new_password: password, return_to },
-  async (call, service) => {
-    const { new_password, return_to } = call.body;
-    const pending = await takePendingSignIn('new-password', call.request, service);
-    if (!pending) return startAgain(call);
-    const actor = actorBy(pending.user, call.request);
-    const { id, password_hash: before } = pending.user;
-    const { database, hashing, passwords } = service;
-    const problem = passwordError(new_password, passwords, pending.user);
-    if (problem !== null) {
-      return showAgain(call, service, pending, invalid('/new_password', problem));
-    }
-    if (await hashing.run(() => verifyPassword(new_password, before ?? ''))) {
-      return showAgain(call, service, pending, invalid('/new_password', SAME_PASSWORD));
-    }
-    const changed = await setPassword(database, actor, id, new_password, service, before);
-    if (changed instanceof Failure) return showAgain(call, service, pending, changed);
-    await store.removePending(database, pending.token);
-    const user = await findUser(database, id);
-    // Another change since then may have set another password.
-    if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return startAgain(call);
-    const { methods } = pending;
-    if (nextStep(service, user, methods) !== 'none') {
-      return beginStep(service, user, methods, return_to);
-    }
-    return createSessionAfterProof(call, service, null, user, methods ?? 'password');
-  },
-);
+export const choosePassword = form(portalForm, { password, return_to }, async (call, service) => {
+  const { password, return_to } = call.body;
+  const pending = await takePendingSignIn('new-password', call.request, service);
+  if (!pending) return startAgain(call);
+  const actor = actorBy(pending.user, call.request);
+  const { id, password_hash: before } = pending.user;
+  const { database, hashing } = service;
+  if (await hashing.run(() => verifyPassword(password, before ?? ''))) {
+    return showAgain(call, service, pending, invalid('/password', SAME_PASSWORD));
+  }
+  const changed = await setPassword(database, actor, id, password, service, before);
+  if (changed instanceof Failure) return showAgain(call, service, pending, changed);
+  await store.removePending(database, pending.token);
+  const user = await findUser(database, id);
+  // Another change since then may have set another password.
+  if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return startAgain(call);
+  const { methods } = pending;
+  if (nextStep(service, user, methods) !== 'none') {
+    return beginStep(service, user, methods, return_to);
+  }
+  return createSessionAfterProof(call, service, null, user, methods ?? 'password');
+});
 
 /** The first code of an app, if a second factor is required and the user has none. */
 export const enrol = form(portalForm, { code, return_to }, async (call, service) => {

@@ -6,6 +6,7 @@ import {
   element,
   formatTime,
   showFieldProblem,
+  showPerson,
   showProblem,
   switchSection,
   whileBusy,
@@ -64,9 +65,7 @@ async function loadOptions(isFirst) {
   showFieldProblem(token, '');
   showProblem('');
   if (isFirst) tokenPart.hidden = true;
-  const who = element('who', HTMLElement);
-  who.hidden = caller.user === null;
-  who.textContent = `Signed in as ${caller.user}.`;
+  showPerson(caller.user);
   const choices = [...expiry.options];
   for (const choice of choices) choice.disabled = Number(choice.value) > expires_in.max;
   // An operator may allow less than the shortest choice.

@@ -1,5 +1,5 @@
 /** What is shown above the list: the state of delivery, counts by status, the chart. */
-import { element } from '/pages/page.js';
+import { element, showPerson } from '/pages/page.js';
 import { call, showProblemAt } from '/pages/inbox-api.js';
 import { drawChart } from '/pages/inbox-chart.js';
 import { counted, create, formatAge, formatTime } from '/pages/inbox-format.js';
@@ -14,6 +14,7 @@ import { counted, create, formatAge, formatTime } from '/pages/inbox-format.js';
  *   failures: number,
  *   failing_since: string | null,
  *   next_probe_at: string | null,
+ *   user: string | null,
  * }} Delivery
  * @typedef {{ counts: Record<string, number>, minutes: Bar[], hours: Bar[] }} Counts
  */
@@ -50,6 +51,7 @@ export async function loadDelivery() {
 function showDelivery(state) {
   delivery = state;
   const { target, schedule, paused_at, paused_by, failing_since, failures, next_probe_at } = state;
+  showPerson(state.user);
   pauseButton.textContent = paused_at === null ? 'Pause delivery' : 'Resume delivery';
   pauseButton.classList.toggle('primary', paused_at !== null);
   const held = [];

@@ -100,6 +100,7 @@ test('the state of delivery shows the target without its path, and the schedule'
         schedule: ['1h', '2d'],
         paused_at: null,
         paused_by: null,
+        user: null,
         failures: json.failures,
         failing_since: json.failing_since,
         next_probe_at: null,

@@ -4,7 +4,15 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -138,6 +146,7 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
   const link = await browser.value('link');
   noteKeys(service, link);
   const downloads = join(files, 'downloads');
+  mkdirSync(downloads);
   await browser.devtools('Browser.setDownloadBehavior', {
     behavior: 'allow',
     downloadPath: downloads,
@@ -151,8 +160,9 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
   assert.equal(await browser.isVisible('copy'), false);
   await browser.click('save');
   const saved = () => readdirSync(downloads).filter((name) => name.endsWith('.svg'));
-  await until(() => saved().length === 1, 'the saved file');
-  assert.ok(readFileSync(join(downloads, saved()[0] ?? '')).equals(bytes));
+  // The browser may still be writing it.
+  const isWhole = () => readFileSync(join(downloads, saved()[0] ?? '')).equals(bytes);
+  await until(() => saved().length === 1 && isWhole(), 'the saved file with its bytes');
 });
 
 test('a file over the limit is named at the field, with the limit, before anything is sent', async () => {

@@ -129,7 +129,7 @@ function addPersonTests(pages: OwnPages): void {
 
   test('one sign-in opens share page and inbox without a token; a link opens without a sign-in', async () => {
     await openAs(pages, 'alice', `${SHARE}/`);
-    await browser.until('document.getElementById("who").innerText === "Signed in as alice."');
+    await browser.until('document.getElementById("person").innerText === "alice"');
     assert.equal(await browser.isVisible('token'), false);
     await browser.fill('secret', 'confidential');
     await browser.click('submit');
@@ -166,7 +166,7 @@ function addPersonTests(pages: OwnPages): void {
     }
     assert.equal(await browser.isVisible('list'), false);
     await browser.open(`${SHARE}/`);
-    await browser.until('document.getElementById("who").innerText === "Signed in as mallory."');
+    await browser.until('document.getElementById("person").innerText === "mallory"');
     // Only the cookie counts for the proxy: an operator's token still reaches the service.
     await browser.open(`${INBOX}/inbox`);
     await browser.fill('token', OPERATOR_TOKEN);
@@ -340,7 +340,7 @@ function addEndTests(pages: OwnPages): void {
       await browser.switchTo(first);
     };
     await openAs(pages, 'alice', `${SHARE}/`);
-    await browser.until('document.getElementById("who").innerText === "Signed in as alice."');
+    await browser.until('document.getElementById("person").innerText === "alice"');
     await browser.fill('secret', 'typed before');
     const before = await secretsStored(pages);
     await endSessions(pages);
@@ -382,14 +382,14 @@ function addAppearanceTests(pages: OwnPages): void {
     const states = [
       [
         'share-signed-in',
-        () => openAs(pages, 'alice', `${SHARE}/`).then(() => browser.untilVisible('who')),
+        () => openAs(pages, 'alice', `${SHARE}/`).then(() => browser.untilVisible('person')),
       ],
       [
         'share-ended',
         async () => {
           await browser.deleteCookies();
           await openAs(pages, 'alice', `${SHARE}/`);
-          await browser.untilVisible('who');
+          await browser.untilVisible('person');
           await browser.fill('secret', 'typed before');
           await endSessions(pages);
           await browser.click('submit');

@@ -156,9 +156,9 @@ const STATES: readonly PageState[] = [
       await browser.fill('new', 'short');
       await browser.fill('repeated', 'short');
       await browser.press(Enter);
-      await browser.untilVisible('new_password-problem');
+      await browser.untilVisible('password-problem');
     },
-    { new: ['textbox', 'New password'], 'new_password-problem': ['alert', ''] },
+    { new: ['textbox', 'New password'], 'password-problem': ['alert', ''] },
   ],
   [
     'account',

@@ -49,6 +49,9 @@ else if (!existsSync(first)) writeFileSync(first, 'a-generated-password');
 for (const name of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN']) {
   say(name, process.env[name]);
 }
+for (const name of ['SIGNIN_VERIFY_URL', 'RETURN_ORIGINS', 'INBOX_USERS', 'SITE_LINKS']) {
+  say(name, process.env[name]);
+}
 for (const name of ['SERVER_SECRET', 'IDENTITY_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN']) {
   const file = process.env[name + '_FILE'];
   say(name, process.env[name] ?? readFileSync(file, 'utf8').trim());
@@ -151,6 +154,14 @@ test(
     }
     const origin = `http://localhost:${IDENTITY_PORT}`;
     assert.deepEqual(run.said('SIGNIN_ORIGIN'), [origin]);
+    const verify = `http://127.0.0.1:${IDENTITY_PORT}/api/auth/verify?redirect=401`;
+    assert.deepEqual(run.said('SIGNIN_VERIFY_URL'), [verify]);
+    const share = `http://localhost:${SECRETS_PORT}`;
+    const inbox = `http://localhost:${WEBHOOK_PORT}`;
+    assert.deepEqual(run.said('RETURN_ORIGINS'), [`${share},${inbox}`]);
+    assert.deepEqual(run.said('INBOX_USERS'), ['admin']);
+    const links = `Account=${origin}/account,Share=${share}/,Inbox=${inbox}/inbox,Sign out=${origin}/logout`;
+    assert.deepEqual(run.said('SITE_LINKS'), [links]);
     assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
     const shown = run.output().slice(run.output().indexOf(ready));
     assert.ok(shown.includes(`Open ${origin}/login and sign in as admin.`));

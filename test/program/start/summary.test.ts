@@ -138,10 +138,10 @@ test('the summary names the pages that are on, and no other', () => {
   const all = text({ SIGNIN_PAGES: 'on', SHARE_PAGES: 'on', INBOX_PAGE: 'on', SECRETS_PORT: '81' });
   assert.match(all, /^ {2}Open http:\/\/localhost:3000\/login and sign in as admin\.$/m);
   assert.match(all, /^ {12}sign-in pages at http:\/\/localhost:3000\/login$/m);
-  assert.match(all, /^ {12}share pages at http:\/\/127\.0\.0\.1:81\/$/m);
+  assert.match(all, /^ {12}share pages at http:\/\/localhost:81\/$/m);
   assert.match(
     all,
-    /^ {12}inbox at http:\/\/127\.0\.0\.1:8000\/inbox; for its token: node dist\/cli\.js token create --role operator --name me$/m,
+    /^ {12}inbox at http:\/\/localhost:8000\/inbox; for its token: node dist\/cli\.js token create --role operator --name me$/m,
   );
 });
 

@@ -95,9 +95,9 @@ test('name and footer are text, and only https addresses become links', () => {
     'Imprint: https://example.org/?a=1&b=2 <b>"x" javascript:alert(1) http://plain.example';
   const frame = createFrame({ ...SITE, SITE_NAME: 'A & <i>B</i>', SITE_FOOTER: footer });
   const page = frame('<title>x</title>\n<main>{{name}}</main>\n');
-  assert.match(page, /alt="">A &#38; &#60;i&#62;B&#60;\/i&#62;<\/p>/);
+  assert.match(page, /alt=""><a href="\/">A &#38; &#60;i&#62;B&#60;\/i&#62;<\/a><\/p>/);
   assert.match(page, /<a href="https:\/\/example\.org\/\?a=1&#38;b=2" rel="noreferrer">/);
-  assert.equal([...page.matchAll(/<a /g)].length, 1);
+  assert.equal([...page.matchAll(/<a /g)].length, 2, 'the start page, and the imprint');
   assert.doesNotMatch(page, /<[bi]>/);
   assert.match(page, /<head>[\s\S]*<title>x<\/title>[\s\S]*<\/head>/);
   assert.match(page, /<main>\{\{name\}\}<\/main>/, 'what a page holds is not filled in again');

@@ -203,7 +203,7 @@ test('a pending sign-in takes its own step only: the factor first, then a genera
   const code = async () => totpCode(secret, await stepNow());
   const choose = (cookie: string) =>
     visit('/login/password', {
-      fields: { new_password: 'a-password-of-my-own', return_to: '' },
+      fields: { password: 'a-password-of-my-own', return_to: '' },
       cookie,
     });
   const enrolled = (cookie: string) =>
@@ -215,7 +215,7 @@ test('a pending sign-in takes its own step only: the factor first, then a genera
     assert.match(page.text, field);
     return cookieFrom(page, PENDING);
   };
-  const newPassword = /name="new_password"/;
+  const newPassword = /id="new" name="password"/;
   for (const attempt of [async (cookie: string) => enter(cookie, await code()), enrolled]) {
     assert.match((await attempt(await begin(bare, newPassword))).text, /This sign-in has ended/);
   }
@@ -247,7 +247,7 @@ test('a password that an administrator sets meanwhile is not replaced', async ()
     (locking) => locking`select from identity.users where id = ${id} for update`,
     () =>
       visit('/login/password', {
-        fields: { new_password: 'the-thief-s-password', return_to: '' },
+        fields: { password: 'the-thief-s-password', return_to: '' },
         cookie: pending,
       }),
     (locking) =>

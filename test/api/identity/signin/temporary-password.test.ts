@@ -24,7 +24,7 @@ const logInAt = async (base: string, username: string) => {
 const enterPassword = (username: string) =>
   visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
 const choose = (cookie: string, password: string) =>
-  visit('/login/password', { fields: { new_password: password, return_to: '' }, cookie });
+  visit('/login/password', { fields: { password, return_to: '' }, cookie });
 
 for (const [name, base, own] of [
   ['with the sign-in pages', identity, portal],
@@ -88,7 +88,7 @@ test('a first factor that is required comes after the new password', async (t) =
     fields: { username, password: PASSWORD, return_to: '' },
   });
   const next = await strict('/login/password', {
-    fields: { new_password: OWN, return_to: '' },
+    fields: { password: OWN, return_to: '' },
     cookie: cookieFrom(first, PENDING),
   });
   assert.match(next.text, /Set up an authenticator app/);

@@ -1,0 +1,176 @@
+/** SIGNIN_VERIFY_URL: the share pages and the inbox accept a session of the identity service. */
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { after, test } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { ADMIN_PASSWORD, ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts';
+import { freePorts } from '../support/ports.ts';
+import { until } from '../support/until.ts';
+
+const { url: databaseUrl, sql } = await createDatabase();
+const [port = ''] = await freePorts(1);
+const SIGNIN = `http://localhost:${port}`;
+const { url: identity } = await startGatehouse({ after }, ['identity'], databaseUrl, {
+  IDENTITY_PORT: port,
+  SIGNIN_PAGES: 'on',
+  SIGNIN_ORIGIN: SIGNIN,
+  RETURN_ORIGINS: 'http://localhost:1',
+});
+const PAGES = { SHARE_PAGES: 'on', INBOX_PAGE: 'on', INBOX_USERS: 'admin' };
+const pagesWith = (verify: string, more = {}) =>
+  startGatehouse({ after }, ['secrets', 'webhook'], databaseUrl, {
+    ...PAGES,
+    SIGNIN_VERIFY_URL: verify,
+    ...more,
+  });
+const VERIFY = `${identity.identity}/api/auth/verify`;
+const { url: pages } = await pagesWith(`${VERIFY}?redirect=401`);
+const OWN_PAGE = { 'sec-fetch-site': 'same-origin' };
+
+async function signIn(username: string, password: string): Promise<string> {
+  const { headers } = await ask('POST', `${identity.identity}/login`, {
+    headers: {
+      host: `localhost:${port}`,
+      origin: SIGNIN,
+      'content-type': 'application/x-www-form-urlencoded',
+    },
+    body: String(new URLSearchParams({ username, password, return_to: '' })),
+  });
+  const cookies = headers.getSetCookie().map((cookie) => cookie.split(';')[0]);
+  return cookies.find((cookie) => cookie?.startsWith('__Host-gatehouse=')) ?? '';
+}
+const admin = await signIn('admin', ADMIN_PASSWORD);
+const PASSWORD = 'a long password of a test';
+await ask('POST', `${identity.identity}/api/user/`, {
+  bearer: await logIn(identity.identity, 'admin', ADMIN_PASSWORD),
+  body: {
+    username: 'grace',
+    email: 'grace@example.org',
+    first_name: '',
+    last_name: '',
+    password: PASSWORD,
+    super_admin: false,
+    verified: true,
+    enabled: true,
+  },
+});
+const grace = await signIn('grace', PASSWORD);
+
+const options = (url: string, cookie: string, headers: Record<string, string> = OWN_PAGE) =>
+  ask('GET', `${url}/api/store/options`, { headers: { cookie, ...headers } });
+const delivery = (url: string, cookie: string, headers: Record<string, string> = OWN_PAGE) =>
+  ask('GET', `${url}/events/delivery`, { headers: { cookie, ...headers } });
+
+test('a session opens the share pages for every user, the inbox for INBOX_USERS', async () => {
+  for (const [cookie, user] of [
+    [admin, 'admin'],
+    [grace, 'grace'],
+  ] as const) {
+    const { status, json } = await options(pages.secrets, cookie);
+    assert.deepEqual([status, json.caller], [200, { role: 'sender', user }]);
+  }
+  const opened = await delivery(pages.webhook, admin);
+  assert.deepEqual([opened.status, opened.json.user], [200, 'admin']);
+  assert.equal((await delivery(pages.webhook, grace)).status, 401);
+  const paused = await ask('POST', `${pages.webhook}/events/pause`, {
+    headers: { cookie: admin, ...OWN_PAGE },
+  });
+  assert.deepEqual([paused.status, paused.json.paused_by], [200, 'user:admin']);
+  await ask('POST', `${pages.webhook}/events/resume`, {
+    headers: { cookie: admin, ...OWN_PAGE },
+  });
+});
+
+test('without a session, the reply names the sign-in page', async () => {
+  for (const cookie of ['', '__Host-gatehouse=wrong', 'session=x']) {
+    for (const { status, headers } of [
+      await options(pages.secrets, cookie),
+      await delivery(pages.webhook, cookie),
+    ]) {
+      assert.equal(status, 401, cookie);
+      assert.equal(headers.get('location'), `${SIGNIN}/login`, cookie);
+    }
+  }
+});
+
+test('a request that no page of this host sent is not signed in by a cookie', async () => {
+  for (const headers of [
+    {},
+    { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'same-site' },
+    { 'sec-fetch-site': 'none' },
+    { origin: SIGNIN },
+  ]) {
+    const { status, headers: received } = await options(pages.secrets, admin, headers);
+    assert.deepEqual([status, received.get('location')], [401, null], JSON.stringify(headers));
+    assert.equal((await delivery(pages.webhook, admin, headers)).status, 401);
+  }
+});
+
+test('a token takes precedence over a cookie', async () => {
+  const right = await options(pages.secrets, grace, {
+    ...OWN_PAGE,
+    authorization: `Bearer ${AUTH_TOKEN}`,
+  });
+  assert.deepEqual(right.json.caller, { role: 'operator', user: null });
+  const wrong = await options(pages.secrets, grace, {
+    ...OWN_PAGE,
+    authorization: 'Bearer wrong',
+  });
+  assert.equal(wrong.status, 401);
+});
+
+test('a session that ended opens nothing at the next request', async () => {
+  const own = await signIn('grace', PASSWORD);
+  assert.equal((await options(pages.secrets, own)).status, 200);
+  await sql`update identity.sessions set deleted_at = now()
+    where created_at = (select max(created_at) from identity.sessions)`;
+  assert.equal((await options(pages.secrets, own)).status, 401);
+});
+
+test('a rule of the address applies', async () => {
+  const { url } = await pagesWith(`${VERIFY}?redirect=401&require=super_admin`);
+  assert.equal((await options(url.secrets, admin)).status, 200);
+  assert.equal((await options(url.secrets, grace)).status, 401);
+});
+
+test('SHARE_ANYONE admits who is not signed in, and names who is', async () => {
+  const { url } = await pagesWith(`${VERIFY}?redirect=401`, { SHARE_ANYONE: 'on' });
+  assert.equal((await options(url.secrets, '')).json.caller.role, 'anyone');
+  assert.equal((await options(url.secrets, grace)).json.caller.user, 'grace');
+});
+
+test('an identity service that is down, slow or wrong opens nothing: 503', async () => {
+  const unanswered = createServer(() => {}).listen(0, '127.0.0.1');
+  after(() => unanswered.close().closeAllConnections());
+  await until(() => unanswered.listening, 'it listens');
+  const address = unanswered.address();
+  assert.ok(address !== null && typeof address === 'object');
+  for (const verify of [
+    'http://127.0.0.1:1/api/auth/verify',
+    `http://127.0.0.1:${address.port}/api/auth/verify`,
+    `${VERIFY}?redirect=wrong`,
+    `${identity.identity}/no-such-path`,
+  ]) {
+    const { url } = await pagesWith(verify);
+    const replies = await Promise.all([options(url.secrets, admin), delivery(url.webhook, admin)]);
+    for (const { status, json, headers } of replies) {
+      assert.equal(status, 503, verify);
+      assert.match(json.error.message, /sign-in service is unavailable/, verify);
+      assert.ok(Number(headers.get('retry-after')) > 0);
+    }
+    // Tokens work without it.
+    const bearer = await options(url.secrets, '', { authorization: `Bearer ${AUTH_TOKEN}` });
+    assert.equal(bearer.status, 200, verify);
+  }
+});
+
+test('INBOX_USERS needs a source of users', async () => {
+  await assert.rejects(
+    startGatehouse({ after }, ['webhook'], databaseUrl, { INBOX_USERS: 'admin' }),
+    /INBOX_USERS requires TRUSTED_USER_HEADER or SIGNIN_VERIFY_URL\./,
+  );
+  for (const address of ['identity:3000', 'http://identity', 'ftp://identity/x', 'http://a@b/c']) {
+    await assert.rejects(pagesWith(address), /SIGNIN_VERIFY_URL must be/, address);
+  }
+});
