@@ -147,6 +147,7 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
   noteKeys(service, link);
   const downloads = join(files, 'downloads');
   mkdirSync(downloads);
+  chmodSync(downloads, 0o777); // Chromium runs as another user.
   await browser.devtools('Browser.setDownloadBehavior', {
     behavior: 'allow',
     downloadPath: downloads,
