@@ -43,7 +43,7 @@ export const VARIABLES = {
   RECEIPT_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
   SHARE_PAGES: toggle('off'),
   SHARE_ANYONE: toggle('off'),
-  SECRETS_MAX_BODY_BYTES: number(65_536, 2_048, 1_048_576),
+  SECRETS_MAX_BODY_BYTES: numberOrNull(65_536, 2_048, 2_097_152),
   GATEHOUSE_URL: text('http://localhost:8080', checkBaseUrl),
 } as const;
 
@@ -58,6 +58,9 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);
   }
   const { SHARE_ANYONE: anyone } = values;
+  // The pages take files of 1 MiB, whose envelope is longer.
+  const defaultBytes = values.SHARE_PAGES ? 1_638_400 : 65_536;
+  const maxBodyBytes = values.SECRETS_MAX_BODY_BYTES ?? defaultBytes;
   if (anyone && !values.SHARE_PAGES)
     findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
   return {
@@ -73,9 +76,9 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
       expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),
       max_reads: limit(values.SECRET_READS, values.SECRET_READS_MAX, 1_000),
       // The rest of the body fits in 1 KiB.
-      password: { max_bytes: values.SECRETS_MAX_BODY_BYTES - 1_024 },
+      password: { max_bytes: maxBodyBytes - 1_024 },
     },
-    maxBodyBytes: values.SECRETS_MAX_BODY_BYTES,
+    maxBodyBytes,
     passphraseCost: values.PASSWORD_SCRYPT,
     /** How long a receipt is kept after its secret has ended. */
     receiptSeconds: values.RECEIPT_RETENTION,

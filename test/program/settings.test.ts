@@ -99,7 +99,7 @@ const numbers: ReadonlyArray<
   ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
   ['AUDIT_RETENTION', 86_400, 316_224_000, (config) => config.identity?.auditSeconds],
   ['SECRET_TTL_MAX', 1, 31_622_400, (config) => config.secrets?.limits.expires_in.max],
-  ['SECRETS_MAX_BODY_BYTES', 2_048, 1_048_576, (config) => config.secrets?.maxBodyBytes],
+  ['SECRETS_MAX_BODY_BYTES', 2_048, 2_097_152, (config) => config.secrets?.maxBodyBytes],
   ['SECRET_READS_MAX', 1, 1_000, (config) => config.secrets?.limits.max_reads.max],
   ['RECEIPT_RETENTION', 0, 316_224_000, (config) => config.secrets?.receiptSeconds],
 ];

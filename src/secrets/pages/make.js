@@ -27,9 +27,9 @@ const expiry = element('expires-in', HTMLSelectElement);
 const reads = element('max-reads', HTMLInputElement);
 const passphrase = element('passphrase', HTMLInputElement);
 const endToEnd = element('end-to-end', HTMLInputElement);
-const link = element('link', HTMLInputElement);
-const receipt = element('receipt', HTMLInputElement);
-const madePassphrase = element('made-passphrase', HTMLInputElement);
+const link = element('link', HTMLTextAreaElement);
+const receipt = element('receipt', HTMLTextAreaElement);
+const madePassphrase = element('made-passphrase', HTMLTextAreaElement);
 const CONTROLS = [token, secret, file, expiry, reads, passphrase];
 
 /**
@@ -77,7 +77,7 @@ async function loadOptions(isFirst) {
   }
   reads.max = String(max_reads.max);
   element('file-hint', HTMLElement).textContent =
-    `At most about ${formatSize(ENVELOPE_SHARE * maxBytes)}. Its name and type are encrypted, too.`;
+    `At most about ${formatSize(ENVELOPE_SHARE * maxBytes)}. Or drop it here. Its name and type are encrypted, too.`;
 }
 void loadOptions(true);
 token.addEventListener('change', () => {
@@ -100,6 +100,21 @@ for (const kind of [isFile, isText]) {
     endToEnd.disabled = isFile.checked || !isSupported();
   });
 }
+
+/** A file that is dropped anywhere on the form is chosen. */
+form.addEventListener('dragover', (event) => {
+  const hasFiles = event.dataTransfer?.types.includes('Files') === true;
+  if (hasFiles && !isFile.disabled) event.preventDefault();
+});
+form.addEventListener('drop', (event) => {
+  const files = event.dataTransfer?.files;
+  if (!files || files.length === 0 || isFile.disabled) return;
+  event.preventDefault();
+  if (files.length > 1) return showProblem('Drop one file only.');
+  file.files = files;
+  isFile.click();
+  showFieldProblem(file, '', false);
+});
 
 element('generate', HTMLButtonElement).addEventListener('click', () => {
   secret.value = createPassword();

@@ -4,10 +4,12 @@ import { call } from '/pages/inbox-api.js';
 import { counted } from '/pages/inbox-format.js';
 import { apiFilter } from '/pages/inbox-filter.js';
 import { refreshNow, selected, unselect } from '/pages/inbox-list.js';
+import { forgetCounts } from '/pages/inbox-state.js';
 
 const bulk = element('bulk', HTMLElement);
 const bulkText = element('bulk-text', HTMLElement);
 const bulkYes = element('bulk-yes', HTMLButtonElement);
+const bulkNo = element('bulk-no', HTMLButtonElement);
 let isCancelled = false;
 
 /** What "Redeliver" of the confirmation does. @type {() => Promise<void>} */
@@ -18,6 +20,7 @@ function ask(question, answer, action) {
   bulkText.textContent = question;
   bulkYes.textContent = answer;
   bulkYes.hidden = answer === '';
+  bulkNo.textContent = answer === '' ? 'Close' : 'Cancel';
   confirmed = action;
   bulk.hidden = false;
   (answer === '' ? bulkText : bulkYes).focus();
@@ -65,6 +68,7 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
     `Redeliver ${counted(count, 'event')}`,
     async () => {
       bulkYes.hidden = true;
+      bulkNo.textContent = 'Cancel';
       const report = (/** @type {number} */ done) => {
         bulkText.textContent = `${done} of ${counted(count, 'event')}…`;
       };
@@ -74,6 +78,7 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
         '',
         async () => {},
       );
+      forgetCounts();
       void refreshNow();
     },
   );
@@ -89,10 +94,11 @@ element('again-selected', HTMLButtonElement).addEventListener('click', () => {
       ? `${counted(result.data.redelivered, 'event')} will be delivered again.`
       : result.message;
     ask(done, '', async () => {});
+    forgetCounts();
     void refreshNow();
   });
 });
 bulkYes.addEventListener('click', () => {
   void confirmed();
 });
-element('bulk-no', HTMLButtonElement).addEventListener('click', closeBulk);
+bulkNo.addEventListener('click', closeBulk);

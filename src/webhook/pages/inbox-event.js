@@ -157,7 +157,8 @@ function show(found) {
     ['Delivery ID', event.delivery_id ?? '–'],
     ['Event ID', event.id],
     ['IP address', ip ?? '–'],
-    ['Attempts', String(event.attempts)],
+    // Also those before a redelivery.
+    ['Attempts', String(attempts.length)],
   ]);
   showAttempts(attempts);
 }

@@ -52,4 +52,10 @@ export function addressOf(id) {
   return `/inbox${query.size > 0 ? `?${query}` : ''}`;
 }
 
-export const focusSearch = () => FIELDS.text.focus();
+export function focusSearch() {
+  element('overview', HTMLDetailsElement).open = true;
+  FIELDS.text.focus();
+}
+
+// On a phone, the events come first.
+element('overview', HTMLDetailsElement).open = matchMedia('(min-width: 40.01rem)').matches;

@@ -70,7 +70,7 @@ function showDelivery(state) {
   const retries = schedule.length === 0 ? 'not repeated' : `repeated after ${schedule.join(', ')}`;
   const text =
     target === null
-      ? 'No delivery target is set: events are only stored.'
+      ? 'No target is set, so events are only stored. Set WEBHOOK_FORWARD_URL and restart the service.'
       : `Delivered to: ${target}. Failed attempts are ${retries}.`;
   showText('target', text);
   showText(
@@ -80,6 +80,11 @@ function showDelivery(state) {
   for (const id of ['again', 'again-all', 'again-selected', 'pause']) {
     element(id, HTMLButtonElement).disabled = target === null;
   }
+}
+
+/** After a change, the next refresh counts again. */
+export function forgetCounts() {
+  countedAt = -Infinity;
 }
 
 /** Reads and shows counts and delivery, at most every few seconds. */

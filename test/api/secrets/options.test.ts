@@ -160,7 +160,16 @@ const SETTINGS: ReadonlyArray<
     { SECRETS_MAX_BODY_BYTES: '1048576' },
     { password: { max_bytes: 1_047_552 } },
   ],
-  ['SHARE_PAGES is on', { SHARE_PAGES: 'on' }, { share_pages: true }],
+  [
+    'SHARE_PAGES is on',
+    { SHARE_PAGES: 'on' },
+    { share_pages: true, password: { max_bytes: 1_637_376 } },
+  ],
+  [
+    'SHARE_PAGES is on, with a limit',
+    { SHARE_PAGES: 'on', SECRETS_MAX_BODY_BYTES: '65536' },
+    { share_pages: true },
+  ],
   [
     'everything is set',
     {
@@ -170,7 +179,12 @@ const SETTINGS: ReadonlyArray<
       SECRET_READS_MAX: '2',
       SHARE_PAGES: 'on',
     },
-    { expires_in: { default: 60, max: 120 }, max_reads: { default: 2, max: 2 }, share_pages: true },
+    {
+      expires_in: { default: 60, max: 120 },
+      max_reads: { default: 2, max: 2 },
+      share_pages: true,
+      password: { max_bytes: 1_637_376 },
+    },
   ],
 ];
 for (const [what, environment, expected] of SETTINGS) {

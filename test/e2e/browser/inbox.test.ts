@@ -390,6 +390,7 @@ test('selected events, or all that match, are redelivered after a confirmation o
   await browser.click('again-selected');
   await browser.click('bulk-yes');
   await untilText('bulk-text', /^1 event will be delivered again\.$/);
+  assert.equal(await browser.text('bulk-no'), 'Close');
   await untilSql(async () => (await done()) === 1, 'one is delivered');
   await browser.click('again-all');
   await untilText('bulk-text', /^Redeliver 3 events\?/);

@@ -166,9 +166,38 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
   await until(() => saved().length === 1 && isWhole(), 'the saved file with its bytes');
 });
 
+test('a file of 1 MiB is shared by drag and drop', async () => {
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.until(
+    '/At most about 1 MiB/.test(document.getElementById("file-hint").textContent)',
+  );
+  const drop = (...sizes: readonly number[]) =>
+    browser.run(`
+      const data = new DataTransfer();
+      for (const size of ${JSON.stringify(sizes)})
+        data.items.add(new File([new Uint8Array(size).fill(7)], 'dropped.bin'));
+      const at = document.getElementById('secret');
+      const options = { dataTransfer: data, bubbles: true, cancelable: true };
+      return [new DragEvent('dragover', options), new DragEvent('drop', options)]
+        .map((event) => at.dispatchEvent(event));`);
+  assert.deepEqual(await drop(1, 1), [false, false], 'the browser does not open it');
+  await untilProblem(browser, /^Drop one file only\.$/);
+  await drop(1_048_576);
+  assert.equal(await browser.isVisible('file'), true);
+  await browser.click('submit');
+  await browser.untilVisible('made');
+  const link = await browser.value('link');
+  noteKeys(service, link);
+  await openLink(browser, link);
+  await browser.click('submit');
+  await browser.untilVisible('revealed');
+  assert.equal(await browser.text('file-name'), 'dropped.bin');
+});
+
 test('a file over the limit is named at the field, with the limit, before anything is sent', async () => {
   const path = join(files, 'large.bin');
-  writeFileSync(path, Buffer.alloc(60_000));
+  writeFileSync(path, Buffer.alloc(1_300_000));
   await openPage(browser, `${service.url}/`);
   await enterToken(browser, AUTH_TOKEN);
   await browser.fill('passphrase', 'is not lost');
@@ -180,11 +209,7 @@ test('a file over the limit is named at the field, with the limit, before anythi
     service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
   const before = requests();
   await browser.click('submit');
-  await untilFieldProblem(
-    browser,
-    'file',
-    /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/,
-  );
+  await untilFieldProblem(browser, 'file', /^1\.2 MiB is too much: the limit is about 1 MiB\.$/);
   assert.equal(requests(), before);
   assert.equal(await browser.value('passphrase'), 'is not lost');
 });
@@ -411,17 +436,13 @@ test('a user with a token makes a link in three actions: token, text, button', a
 test('a text over the limit is said at the field, before anything is sent', async () => {
   await openPage(browser, `${service.url}/`);
   await enterToken(browser, AUTH_TOKEN);
-  await browser.run('document.getElementById("secret").value = "x".repeat(60_000)');
+  await browser.run('document.getElementById("secret").value = "x".repeat(1_300_000)');
   const requests = () =>
     service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
   const before = requests();
   await browser.click('submit');
-  await untilFieldProblem(
-    browser,
-    'secret',
-    /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/,
-  );
-  assert.deepEqual([requests(), (await browser.value('secret')).length], [before, 60_000]);
+  await untilFieldProblem(browser, 'secret', /^1\.2 MiB is too much: the limit is about 1 MiB\.$/);
+  assert.deepEqual([requests(), (await browser.value('secret')).length], [before, 1_300_000]);
 });
 
 test('a token that was revoked meanwhile is said at its field, and nothing typed is lost', async () => {
