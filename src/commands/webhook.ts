@@ -67,6 +67,8 @@ export const COMMANDS: readonly Command[] = [
       SOURCE: 'source',
       CREATED: 'created_at',
       'LAST USED': 'last_used_at',
+      'REFUSED IN 24 H': 'refused',
+      'LAST REFUSAL': 'last_refusal',
       STATE: stateOf,
     },
     withDatabase: withWebhook,

@@ -91,6 +91,20 @@ export function checkAgain(request: RequestInfo, service: WebhookService) {
   return sender.check(request, service);
 }
 
+/** The token of a request that was accepted in the last seconds, or null. */
+const tokenIdOf = (request: RequestInfo, { senders }: WebhookService) =>
+  senders.get(keyOf(request, sha256(bearerOrQuery(request) ?? '')))?.caller.id ?? null;
+
+/** Senders rarely show their operator what they were answered. */
+export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookService> => ({
+  ...row,
+  async answer(request, service, readBody) {
+    const outcome = await row.answer(request, service, readBody);
+    if (outcome instanceof Failure) service.refusals.add(tokenIdOf(request, service), outcome.code);
+    return outcome;
+  },
+});
+
 /** Replies that are given before the handler runs. */
 const EARLY = new Set<ErrorCode>([
   'unsupported_media_type',

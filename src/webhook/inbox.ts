@@ -21,6 +21,7 @@ import { formatPause } from './schedule.ts';
 import type { WebhookService } from './service.ts';
 import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
 import { redeliver } from './store/events.ts';
+import { listRefusals } from './store/refusals.ts';
 import {
   attemptSchema,
   type EventDetails,
@@ -187,6 +188,10 @@ export async function resume(call: OperatorCall, service: WebhookService) {
 }
 
 const bars = list(object({ from: dateTime(), received: wholeNumber, dead: wholeNumber }));
+export const listRefused = async (_call: unknown, { database }: WebhookService) => ({
+  data: await listRefusals(database),
+});
+
 export const countsSchema = object({
   counts: object({
     stored: wholeNumber,

@@ -106,6 +106,13 @@ const INITIAL: Migration = {
       -- The next probe, once there are enough failures.
       probe_at timestamptz not null default now()
     ) with (fillfactor = 70)`,
+    // Requests that were refused. Written together: a flood of them costs no row per request.
+    `create table webhook.refusals (
+      token_id uuid not null, -- all zeros for an unknown token
+      reason text not null, hour timestamptz not null,
+      count int8 not null, last_at timestamptz not null default now(),
+      primary key (hour, token_id, reason)
+    ) with (fillfactor = 70)`,
   ],
 };
 

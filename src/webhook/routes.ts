@@ -13,13 +13,14 @@ import {
   withDefault,
 } from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
-import { operator, sender, withTokenChecked } from './guard.ts';
+import { operator, sender, withRefusalsCounted, withTokenChecked } from './guard.ts';
 import * as inbox from './inbox.ts';
 import { eventBody, receive } from './accept.ts';
 import type { WebhookService } from './service.ts';
 import { STYLE } from './settings.ts';
 import { inputErrors, replySchema, SOURCES } from './sources.ts';
 import { filterMembers, summarySchema } from './store/inbox.ts';
+import { refusedSchema } from './store/refusals.ts';
 
 /** The guard reads the token. Senders may add parameters of their own. */
 export const webhook = {
@@ -35,17 +36,19 @@ const get = { ...routeDefaults, method: 'GET', guard: operator } as const;
 const post = { ...get, method: 'POST' } as const;
 
 const extended: ReadonlyArray<Route<WebhookService>> = [
-  withTokenChecked(
-    route({
-      ...webhook,
-      summary: 'Accept an event; the reply is sent once it is stored',
-      guard: sender,
-      body: eventBody,
-      maxBodyBytes: ({ source }, { maxSignedBytes }) =>
-        SOURCES[source].scheme ? maxSignedBytes : undefined,
-      errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'],
-      handle: receive,
-    }),
+  withRefusalsCounted(
+    withTokenChecked(
+      route({
+        ...webhook,
+        summary: 'Accept an event; the reply is sent once it is stored',
+        guard: sender,
+        body: eventBody,
+        maxBodyBytes: ({ source }, { maxSignedBytes }) =>
+          SOURCES[source].scheme ? maxSignedBytes : undefined,
+        errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'],
+        handle: receive,
+      }),
+    ),
   ),
   route({
     ...get,
@@ -73,6 +76,13 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
       'Show the target, the retry schedule, and whether delivery is paused or the target fails',
     reply: inbox.deliverySchema,
     handle: inbox.showDelivery,
+  }),
+  route({
+    ...get,
+    pattern: '/events/refused',
+    summary: 'List refused requests of the last 24 hours, by token and reason',
+    reply: list(refusedSchema),
+    handle: inbox.listRefused,
   }),
   route({
     ...get,

@@ -7,6 +7,7 @@ import type { RequestInfo } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
 import { countByStatus, readBars } from './store/inbox.ts';
+import { type Refusal, UNKNOWN_TOKEN } from './store/refusals.ts';
 import type { KnownToken } from './store/tokens.ts';
 import { SCHEMA } from './migrations.ts';
 import type { TargetSettings, WebhookSettings } from './settings.ts';
@@ -62,6 +63,7 @@ export function createWebhook(
       ['source', 'status'],
     ),
     lastSeen: createLastSeen(), // of tokens
+    refusals: createRefusals(),
     /** Bytes of events that wait for their commit. */
     uncommittedBytes: 0,
     openStreams: 0,
@@ -75,6 +77,24 @@ export function createWebhook(
     () => service.uncommittedBytes,
   );
   return service;
+}
+
+/** Counts refused requests until a job writes them. If that fails, the counts are lost. */
+function createRefusals() {
+  const counted = new Map<string, Refusal>();
+  return {
+    add(tokenId: string | null, reason: string): void {
+      const key = `${tokenId} ${reason}`;
+      const refusal = counted.get(key) ?? { token_id: tokenId ?? UNKNOWN_TOKEN, reason, count: 0 };
+      refusal.count += 1;
+      counted.set(key, refusal);
+    },
+    takeAll(): Refusal[] {
+      const all = [...counted.values()];
+      counted.clear();
+      return all;
+    },
+  };
 }
 
 /**

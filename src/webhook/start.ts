@@ -15,6 +15,7 @@ import { createRoutes } from './routes.ts';
 import { createWebhook, targetKeyOf, type WebhookService } from './service.ts';
 import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
 import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
+import { addRefusals, removeRefusals } from './store/refusals.ts';
 import {
   anyTokenExists,
   countByKey,
@@ -133,7 +134,7 @@ const createFirstToken = ({ database, handOut }: WebhookService, given: string |
 const BACKLOG_MS = 60_000;
 
 function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSettings) {
-  const { database, lastSeen, metrics } = service;
+  const { database, lastSeen, metrics, refusals } = service;
   const backlog: Backlog = { waiting: 0, oldest: 0, dead: 0, paused: 0 };
   let measuredAt = -Infinity;
   // Without the database, old numbers would look as if all were well.
@@ -161,6 +162,15 @@ function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSet
         measuredAt = performance.now();
       },
     },
+    {
+      name: 'write the counts of refused requests',
+      everySeconds: 1,
+      async batch() {
+        const all = refusals.takeAll();
+        if (all.length > 0) await addRefusals(database, all);
+      },
+    },
+    removalJob(metrics, 'webhook.refusals', 3_600, (limit) => removeRefusals(database, limit)),
     remove('done', eventSeconds),
     remove('skipped', eventSeconds),
     remove('dead', deadSeconds),

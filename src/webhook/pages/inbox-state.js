@@ -91,10 +91,30 @@ export function forgetCounts() {
 export async function loadCounts() {
   if (performance.now() - countedAt < COUNTS_MS) return;
   countedAt = performance.now();
-  /** @type {[Awaited<ReturnType<typeof call<Counts>>>, unknown]} */
-  const [result] = await Promise.all([call('/events/counts'), loadDelivery()]);
+  /** @type {[Awaited<ReturnType<typeof call<Counts>>>, unknown, unknown]} */
+  const [result] = await Promise.all([call('/events/counts'), loadDelivery(), loadRefused()]);
   if (result.ok) counts = result.data;
   showCounts();
+}
+
+/**
+ * @typedef {{ token_id: string | null, name: string | null, reason: string, count: number,
+ *   last_at: string }} Refused
+ */
+/** What senders were refused: a wrong signature is seen nowhere else. */
+async function loadRefused() {
+  /** @type {Awaited<ReturnType<typeof call<Refused[]>>>} */
+  const result = await call('/events/refused');
+  if (!result.ok) return;
+  const total = result.data.reduce((sum, { count }) => sum + count, 0);
+  element('refused', HTMLElement).hidden = total === 0;
+  showText('refused-text', `${counted(total, 'request')} refused in the last 24 hours`);
+  const items = result.data.map(({ token_id, name, reason, count, last_at }) => {
+    const token = token_id === null ? 'an unknown token' : `token ${name || token_id}`;
+    const text = `${token}: ${reason.replaceAll('_', ' ')}, ${counted(count, 'time')}, `;
+    return create('li', '', text, `the last ${formatAge(last_at)}`);
+  });
+  element('refused-list', HTMLElement).replaceChildren(...items);
 }
 
 export function showCounts() {

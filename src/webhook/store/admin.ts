@@ -89,6 +89,10 @@ export const listTokens = (database: Database) =>
   database.list(
     (sql) => sql<Token[]>`
   select id, name, role, source, created_at, last_used_at, revoked_at,
+    (select coalesce(sum(count), 0)::float8 from webhook.refusals r
+      where r.token_id = t.id and r.hour > now() - interval '24 hours') as refused,
+    (select reason from webhook.refusals r where r.token_id = t.id
+      order by last_at desc limit 1) as last_refusal,
     exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
   from webhook.tokens t order by created_at, id`,
   );

@@ -16,6 +16,8 @@ export type Token = Readonly<{
   created_at: Date;
   last_used_at: Date | null;
   revoked_at: Date | null;
+  refused: number; // requests in the last 24 hours
+  last_refusal: string | null; // an error code
 }>;
 
 /** The caller that a token authenticates. */

@@ -165,6 +165,7 @@ test('the page has no inline or third-party content, stores nothing and renders 
 
 const TAGS: Readonly<Record<string, RegExp>> = {
   HTMLElement: /^[a-z0-9]+$/,
+  HTMLDetailsElement: /^details$/,
   HTMLFormElement: /^form$/,
   HTMLInputElement: /^input$/,
   HTMLTextAreaElement: /^textarea$/,

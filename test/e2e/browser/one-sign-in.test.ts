@@ -89,6 +89,16 @@ test('a secret is shared by the signed-in person without a token', async () => {
   assert.match(await browser.value('link'), new RegExp(`^${SHARE}/s/`));
 });
 
+test('the inbox says which requests were refused, and why', async () => {
+  const refused = { bearer: WEBHOOK_TOKEN, body: { event: '' } };
+  assert.equal((await ask('POST', `${INBOX}/webhook`, refused)).status, 400);
+  await openPage(browser, `${INBOX}/inbox`);
+  await browser.untilVisible('refused-text');
+  assert.equal(await browser.text('refused-text'), '1 request refused in the last 24 hours');
+  await browser.click('refused-text');
+  assert.match(await browser.text('refused-list'), /^token first: invalid body, 1 time, the last /);
+});
+
 test('signing out ends it on all pages at once', async () => {
   await openPage(browser, `${INBOX}/inbox`);
   await browser.until('document.getElementById("rows").innerText.includes("page.updated")');

@@ -214,7 +214,7 @@ test('a created token is accepted until it is revoked, and is never shown again'
   const table = await run(['token', 'list']);
   assert.match(
     table.stdout,
-    new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +active$`, 'm'),
+    new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +0 +– +active$`, 'm'),
   );
   const json = await run(['token', 'list', '--json']);
   const tokens: Array<Record<string, unknown>> = JSON.parse(json.stdout);
@@ -234,6 +234,8 @@ test('a created token is accepted until it is revoked, and is never shown again'
       created_at: '',
       revoked_at: null,
       pending: false,
+      refused: 0,
+      last_refusal: null,
     },
   );
   assert.ok(!`${table.stdout}${json.stdout}`.includes(token));
@@ -246,7 +248,7 @@ test('a created token is accepted until it is revoked, and is never shown again'
   assert.equal((await post(url.webhook, token)).status, 401);
   assert.match(
     (await run(['token', 'list'])).stdout,
-    new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +revoked \\S+Z$`, 'm'),
+    new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +\\d+ +\\S+ +revoked \\S+Z$`, 'm'),
   );
   const since = await file.sql`select revoked_at from webhook.tokens where id = ${id}`;
   assert.equal((await run(['token', 'revoke', id])).code, 0, 'a second time is no error');
