@@ -17,6 +17,7 @@ import {
   readTree,
   serviceNames,
 } from './reading.ts';
+import { listRoutes } from './routes.ts';
 import { countTokens } from './tokens.ts';
 
 const tree = readTree();
@@ -73,20 +74,9 @@ async function printVariables(name: string): Promise<void> {
 }
 
 function printRoutes(name: string): void {
-  print('\nRoutes: method, pattern, guard');
-  for (const [file, text] of tree) {
-    if (!file.startsWith(`src/${name}/`) && file !== 'src/http/built-in-routes.ts') continue;
-    for (const [, row = ''] of text.matchAll(/\broute\(\{([\s\S]*?)\n {2,6}\}\)/g)) {
-      const method = memberOf(row, 'method') ?? 'GET';
-      const pattern = memberOf(row, 'pattern') ?? '(pages)';
-      const guard = memberOf(row, 'guard') ?? '(default of the table)';
-      print(`  ${method.padEnd(6)} ${pattern.padEnd(34)} ${guard}`);
-    }
-  }
+  print('\nRoutes: method, pattern, and the credentials, one of which suffices');
+  for (const line of listRoutes(name)) print(`  ${line}`);
 }
-
-const memberOf = (row: string, member: string): string | undefined =>
-  new RegExp(`\\b${member}: '?([^',\\n]+)`).exec(row)?.[1];
 
 /** A statement begins with its verb; anything else is a part of one. */
 const STATEMENT =

@@ -4,20 +4,11 @@ import type { Route } from '../../../src/http/route.ts';
 import { ERRORS } from '../../../src/http/errors.ts';
 import { describe as describeRoutes } from '../../../src/http/built-in-routes.ts';
 import { routes as identity } from '../../../src/identity/routes.ts';
-import { createRoutes } from '../../../src/secrets/routes.ts';
-import { createRoutes as createWebhookRoutes } from '../../../src/webhook/routes.ts';
+import { TABLES } from '../../../scripts/routes.ts';
 import { REQUEST } from '../../support/request-info.ts';
-import { SITE } from '../../support/service-context.ts';
 
-const webhook = await createWebhookRoutes(SITE);
-const secrets = await createRoutes(
-  {
-    expires_in: { default: 60, max: 60 },
-    max_reads: { default: 1, max: 1 },
-    password: { max_bytes: 64_512 },
-  },
-  SITE,
-);
+const webhook = TABLES.webhook?.all ?? [];
+const secrets = TABLES.secrets?.all ?? [];
 
 type Json = Readonly<Record<string, unknown>>;
 

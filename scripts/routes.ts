@@ -1,0 +1,48 @@
+/** The routes of each service, from the tables that also route and authenticate. */
+import type { Route } from '../src/http/route.ts';
+import { createRoutes as createIdentityRoutes } from '../src/identity/routes.ts';
+import { Findings } from '../src/runtime/variables.ts';
+import { createRoutes as createSecretsRoutes } from '../src/secrets/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
+import { readShared } from '../src/settings.ts';
+
+type Rows = ReadonlyArray<Route<never>>;
+
+/** They decide how pages look and how much fits into a secret, but not which routes there are. */
+const site = readShared({}, new Findings());
+const limits = {
+  expires_in: { default: 60, max: 60 },
+  max_reads: { default: 1, max: 1 },
+  password: { max_bytes: 64_512 },
+};
+
+/** With and without the pages that a variable turns on. */
+export const TABLES: Readonly<Record<string, { readonly all: Rows; readonly withoutPages: Rows }>> =
+  {
+    identity: {
+      all: await createIdentityRoutes(site),
+      withoutPages: await createIdentityRoutes(null),
+    },
+    secrets: {
+      all: await createSecretsRoutes(limits, site),
+      withoutPages: await createSecretsRoutes(limits, null),
+    },
+    webhook: {
+      all: createWebhookRoutes(site),
+      withoutPages: createWebhookRoutes(null),
+    },
+  };
+
+const nameOf = ({ method, pattern }: Route<never>): string => `${method} ${pattern}`;
+
+/** @returns a line for each route: method, pattern, and the credentials, one of which suffices */
+export function listRoutes(service: string): readonly string[] {
+  const { all, withoutPages } = TABLES[service] ?? { all: [], withoutPages: [] };
+  const always = new Set(withoutPages.map(nameOf));
+  return all.map((row) => {
+    const { method, pattern, security } = row;
+    const credentials = security.length === 0 ? 'none' : security.join('|');
+    const line = `${method.padEnd(6)} ${pattern.padEnd(42)} ${credentials}`;
+    return always.has(nameOf(row)) ? line : `${line} (with the pages)`;
+  });
+}
