@@ -1,4 +1,6 @@
-/** A client of the secrets service with the correct bearer token. */
+/** A client of the secrets service with the correct bearer token, and what the database stores. */
+import { randomBytes } from 'node:crypto';
+import type { Sql } from 'postgres';
 import { type Answer, ask, AUTH_TOKEN } from './gatehouse.ts';
 
 export interface SecretsClient {
@@ -47,4 +49,13 @@ export function secretsClient(
     receipt: (id) => ask('GET', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
     remove: (id) => ask('DELETE', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
   };
+}
+
+/** A key of the right form, of no secret. */
+export const wrongKey = (): string => randomBytes(32).toString('base64url');
+
+/** The columns of a secret as stored; none if there is no such row. Tests look into them as they like. */
+export async function storedSecret(sql: Sql, id: string): Promise<Record<string, any>> {
+  const [row] = await sql`select * from secrets.secrets where id = ${id}`;
+  return { ...row };
 }

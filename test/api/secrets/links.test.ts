@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { createDatabase } from '../../support/database.ts';
 import { keepExpired } from '../../support/expired.ts';
 import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
-import { secretsClient } from '../../support/secrets.ts';
+import { secretsClient, storedSecret } from '../../support/secrets.ts';
 import { exchange } from '../../support/socket.ts';
 
 const database = await createDatabase();
@@ -23,8 +23,6 @@ const reveal = (id: string, body: unknown, headers: Record<string, string> = {})
   ask('POST', `${base}/s/${id}`, { body, headers });
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
 /** A whole row as text. */
-const rowOf = async (id: string): Promise<unknown> =>
-  (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row;
 const readsOf = async (id: string) => {
   const [row] =
     await sql`select reads::int, failed_reads::int as failed, ending from secrets.secrets where id = ${id}`;
@@ -35,7 +33,7 @@ test('loading a link changes neither row, receipt nor throttle', async () => {
   const { id, secret } = await keep('not by loading', { max_reads: 1 });
   const attempts = async () =>
     (await sql`select coalesce(sum(attempts), 0)::int as sum from secrets.throttles`)[0]?.sum;
-  const before = [await rowOf(id), await attempts()];
+  const before = [await storedSecret(sql, id), await attempts()];
   for (let i = 0; i < 100; i += 1) {
     // Also with the key in the query, as a scanner might send it.
     await ask(i % 2 === 0 ? 'GET' : 'HEAD', `${base}/s/${id}?${secret}`, {
@@ -47,7 +45,7 @@ test('loading a link changes neither row, receipt nor throttle', async () => {
     });
     await ask(i % 2 === 0 ? 'OPTIONS' : 'PUT', `${base}/s/${id}`);
   }
-  assert.deepEqual([await rowOf(id), await attempts()], before);
+  assert.deepEqual([await storedSecret(sql, id), await attempts()], before);
   assert.equal((await reveal(id, { secret })).json.password, 'not by loading');
 });
 
@@ -129,7 +127,7 @@ test('a link: a missing or wrong passphrase uses nothing up', async () => {
 
 test('a link: malformed input is 400, compressed input 415; neither touches the secret', async () => {
   const { id, secret } = await keep('x', { max_reads: 1 });
-  const before = await rowOf(id);
+  const before = await storedSecret(sql, id);
   for (const bad of [
     '1',
     id.slice(1),
@@ -174,7 +172,7 @@ test('a link: malformed input is 400, compressed input 415; neither touches the 
     );
   }
   assert.equal((await reveal(id, `{"secret":"${'A'.repeat(70_000)}"}`)).status, 413);
-  assert.equal(await rowOf(id), before);
+  assert.deepEqual(await storedSecret(sql, id), before);
 });
 
 test('after 60 wrong links from one network the next is 429; others are not affected', async () => {

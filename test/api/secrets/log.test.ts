@@ -3,7 +3,7 @@
  * counter.
  */
 import assert from 'node:assert/strict';
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { Agent, request } from 'node:http';
 import { after, test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
@@ -12,7 +12,7 @@ import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
-import { secretsClient } from '../../support/secrets.ts';
+import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
 const PASSPHRASE = 'marked passphrase';
@@ -22,11 +22,7 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, { SH
 const base = gatehouse.url.secrets;
 const { keep, receipt, remove } = secretsClient(base);
 
-const rowOf = async (id: string) => ({
-  ...(await sql`select * from secrets.secrets where id = ${id}`)[0],
-});
-const wrongKey = () => randomBytes(32).toString('base64url');
-const keyIdOf = async (id: string): Promise<string> => (await rowOf(id)).key_id;
+const keyIdOf = async (id: string): Promise<string> => (await storedSecret(sql, id)).key_id;
 
 const metricsNow = async () => (await ask('GET', `${gatehouse.url.metrics}/metrics`)).text;
 /** The counts by event. */
@@ -280,7 +276,7 @@ test('10,000 wrong keys change only the count of failed reads', async () => {
         sql`select * from secrets.secrets where id <> ${id} order by id`,
       ]),
     );
-  const row = await rowOf(id);
+  const row = await storedSecret(sql, id);
   const rest = await tables();
   const before = await counts();
   // Node's own HTTP client: fetch would be slower than the service.
@@ -306,7 +302,7 @@ test('10,000 wrong keys change only the count of failed reads', async () => {
   await Promise.all(Array.from({ length: 32 }, client));
   agent.destroy();
   assert.deepEqual([...statuses], [404]);
-  assert.deepEqual(await rowOf(id), { ...row, failed_reads: String(WRONG) });
+  assert.deepEqual(await storedSecret(sql, id), { ...row, failed_reads: String(WRONG) });
   assert.equal(await tables(), rest);
   assert.deepEqual(await counts(), { ...before, read_failed: (before.read_failed ?? 0) + WRONG });
   assert.equal((await receipt(id)).json.failed_reads, WRONG);
@@ -327,7 +323,7 @@ const CODINGS: ReadonlyArray<readonly [coding: string, pack: (body: Buffer) => B
 ];
 test('a compressed body is 415 in every operation and is not decompressed', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
-  const row = await rowOf(id);
+  const row = await storedSecret(sql, id);
   const rows = async () => (await sql`select count(*)::int as rows from secrets.secrets`)[0]?.rows;
   const before = await rows();
   for (const [coding, pack] of CODINGS) {
@@ -360,13 +356,13 @@ test('a compressed body is 415 in every operation and is not decompressed', asyn
   assert.equal(await send('encrypt', small, { 'content-encoding': 'gzip' }), 415);
   assert.equal(await send('encrypt', small), 400, 'without the header it is not JSON');
   assert.equal(await rows(), before);
-  assert.deepEqual(await rowOf(id), { ...row });
+  assert.deepEqual(await storedSecret(sql, id), { ...row });
   assert.equal(await send(`decrypt?id=${id}`, { secret }, { 'content-encoding': 'identity' }), 200);
 });
 
 test('the output contains no text, key, passphrase, token or stored content', async () => {
   const { id, secret } = await keep(TEXT);
-  const { blob, commitment, tag } = await rowOf(id);
+  const { blob, commitment, tag } = await storedSecret(sql, id);
   await secretsClient(base).decrypt(id, secret);
   const written = gatehouse.stdout() + gatehouse.stderr() + (await metricsNow());
   const marks = [

@@ -1,10 +1,10 @@
 /** Secrets that require a passphrase in addition to the key. */
 import assert from 'node:assert/strict';
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
-import { secretsClient } from '../../support/secrets.ts';
+import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
 const TEXT = 'marked-password-text';
@@ -15,13 +15,9 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, BEHI
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, receipt } = secretsClient(base);
 
-const rowOf = async (id: string) => ({
-  ...(await sql`select * from secrets.secrets where id = ${id}`)[0],
-});
 const countRows = async () => Number((await sql`select count(*) from secrets.secrets`)[0]?.count);
 const attempts = async () =>
   Number((await sql`select coalesce(sum(attempts), 0) as sum from secrets.throttles`)[0]?.sum);
-const wrongKey = () => randomBytes(32).toString('base64url');
 
 async function summary(id: string): Promise<unknown[]> {
   const { status, reads, failed_reads } = (await receipt(id)).json;
@@ -46,25 +42,25 @@ test('a secret with a passphrase opens with key and passphrase', async () => {
 
 test('a missing passphrase is 403, any number of times, and counts as no attempt', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
-  const before = await rowOf(id);
+  const before = await storedSecret(sql, id);
   const attemptsBefore = await attempts();
   for (let count = 0; count < 8; count += 1) {
     const answer = await decrypt(id, secret);
     assertRefused(answer, 403, 'passphrase_needed');
     assert.match(answer.json.error.message, /passphrase/);
   }
-  assert.deepEqual(await rowOf(id), before);
+  assert.deepEqual(await storedSecret(sql, id), before);
   assert.equal(await attempts(), attemptsBefore);
   assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
 });
 
 test('a wrong passphrase is 403, uses nothing up and counts as a failed read', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
-  const before = await rowOf(id);
+  const before = await storedSecret(sql, id);
   const near = ['Marked passphrase', 'marked passphrase ', 'marked-passphrase', 'marked'];
   for (const passphrase of near)
     assertRefused(await decrypt(id, secret, passphrase), 403, 'wrong_passphrase');
-  assert.deepEqual(await rowOf(id), { ...before, failed_reads: String(near.length) });
+  assert.deepEqual(await storedSecret(sql, id), { ...before, failed_reads: String(near.length) });
   assert.deepEqual(await summary(id), ['stored', 0, near.length]);
   assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
 });
@@ -130,7 +126,7 @@ for (const [what, body] of [...NEVER, ['no character', '""'], ['3 characters', '
 for (const [what, body] of NEVER) {
   test(`decrypt: 400 at "/passphrase" for ${what}, not counted as an attempt`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
-    const before = await rowOf(id);
+    const before = await storedSecret(sql, id);
     const attemptsBefore = await attempts();
     const answer = await ask('POST', `${base}/api/store/decrypt?id=${id}`, {
       bearer: AUTH_TOKEN,
@@ -141,7 +137,7 @@ for (const [what, body] of NEVER) {
       answer.json.error.fields.map((field: { path: string }) => field.path),
       ['/passphrase'],
     );
-    assert.deepEqual(await rowOf(id), before);
+    assert.deepEqual(await storedSecret(sql, id), before);
     assert.equal(await attempts(), attemptsBefore);
     assert.equal((await decrypt(id, secret, PASSPHRASE)).status, 200);
   });
@@ -191,7 +187,9 @@ test('receipt and row length do not disclose a passphrase or the length of a sho
     [free, ...locked].map(async ({ id }) => Object.keys((await receipt(id)).json).join()),
   );
   assert.equal(new Set(receipts).size, 1);
-  const lengths = await Promise.all(locked.map(async ({ id }) => (await rowOf(id)).blob.length));
+  const lengths = await Promise.all(
+    locked.map(async ({ id }) => (await storedSecret(sql, id)).blob.length),
+  );
   assert.equal(new Set(lengths).size, 1);
 });
 

@@ -1,16 +1,14 @@
 /** A read and its receipt are one statement: if it fails, nothing is returned. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
 import { after, afterEach, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
-import { secretsClient } from '../../support/secrets.ts';
+import { secretsClient, wrongKey } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
 const { sql, url: databaseUrl } = await createDatabase();
 const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl);
 const { keep, decrypt, receipt, remove } = secretsClient(url.secrets);
-const wrongKey = () => randomBytes(32).toString('base64url');
 
 const rows = async () =>
   (await sql`select * from secrets.secrets order by id`).map((row) => ({ ...row }));

@@ -1,6 +1,6 @@
 /** Receipts of secrets, and deletion. */
 import assert from 'node:assert/strict';
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createServerKey, rowTagOf } from '../../../src/secrets/sealing.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -12,7 +12,7 @@ import {
   startGatehouse,
 } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
-import { secretsClient } from '../../support/secrets.ts';
+import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
 const MEMBERS = [
@@ -33,12 +33,8 @@ const base = gatehouse.url.secrets;
 const { keep, decrypt, list, receipt, remove } = secretsClient(base);
 const housekeeping = startHousekeeping({ after }, database.url);
 
-const rowOf = async (id: string) => ({
-  ...(await sql`select * from secrets.secrets where id = ${id}`)[0],
-});
 const clock = async () =>
   Number((await sql`select date_trunc('milliseconds', clock_timestamp()) as now`)[0]?.now);
-const wrongKey = () => randomBytes(32).toString('base64url');
 /**
  * Sets the expiry to a second ago. The row is then damaged, so use it only for secrets that are not
  * opened again.
@@ -136,7 +132,7 @@ for (const max_reads of [undefined, 2]) {
     const before = await receiptOf(id);
     await housekeeping.run('empty expired secrets');
     assert.deepEqual(await receiptOf(id), before);
-    const { blob, tag, ending } = await rowOf(id);
+    const { blob, tag, ending } = await storedSecret(sql, id);
     assert.deepEqual({ blob, tag, ending }, { blob: null, tag: null, ending: 'expired' });
     assert.equal((await decrypt(id, secret)).status, 404);
     assert.deepEqual(await summary(id), ['expired', max_reads ?? null, 1, 2]);
@@ -154,13 +150,13 @@ test('receipt: the status stays read after the expiry', async () => {
 test('deletion: the secret does not open, is not listed, and its row has no content', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 2 });
   await decrypt(id, secret);
-  const before = await rowOf(id);
+  const before = await storedSecret(sql, id);
   const answer = await remove(id);
   assert.deepEqual([answer.status, answer.text], [200, `{"id":"${id}","status":"deleted"}`]);
   assert.deepEqual(await summary(id), ['deleted', 2, 1, 0]);
   assert.equal((await decrypt(id, secret)).status, 404);
   assert.ok(!(await list()).text.includes(id));
-  const { ended_at, ...row } = await rowOf(id);
+  const { ended_at, ...row } = await storedSecret(sql, id);
   assert.ok(ended_at instanceof Date);
   const { ended_at: _, ...stays } = before;
   assert.deepEqual(row, { ...stays, blob: null, tag: null, ending: 'deleted', failed_reads: '1' });
@@ -169,10 +165,10 @@ test('deletion: the secret does not open, is not listed, and its row has no cont
 test('a second deletion gets the same reply and changes nothing', async () => {
   const { id } = await keep(TEXT);
   const first = await remove(id);
-  const row = await rowOf(id);
+  const row = await storedSecret(sql, id);
   const second = await remove(id.toUpperCase());
   assert.deepEqual([second.status, second.text], [first.status, first.text]);
-  assert.deepEqual(await rowOf(id), row);
+  assert.deepEqual(await storedSecret(sql, id), row);
   assert.equal(
     gatehouse.log().filter((line) => line.message === 'secret deleted' && line.secret_id === id)
       .length,
@@ -263,23 +259,23 @@ for (const id of [
 
 test('receipt and deletion: 401 without the bearer token, whatever the id', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
-  const before = await rowOf(id);
+  const before = await storedSecret(sql, id);
   for (const bearer of [undefined, secret, `${AUTH_TOKEN}x`]) {
     for (const about of [id, randomUUID(), 'no-uuid'])
       assertFailures(await both(about, bearer), 401, 'unauthorized');
   }
-  assert.deepEqual(await rowOf(id), before);
+  assert.deepEqual(await storedSecret(sql, id), before);
 });
 
 test('receipt: reading it uses nothing up', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
-  const before = await rowOf(id);
+  const before = await storedSecret(sql, id);
   const texts = new Set<string>();
   for (let count = 0; count < 5; count += 1)
     texts.add((await receipt(count % 2 ? id : id.toUpperCase())).text);
   assert.equal(texts.size, 1);
   assert.equal((await ask('HEAD', `${base}/api/store/${id}`, { bearer: AUTH_TOKEN })).status, 200);
-  assert.deepEqual(await rowOf(id), before);
+  assert.deepEqual(await storedSecret(sql, id), before);
   assert.equal((await decrypt(id, secret)).json.password, TEXT);
 });
 
@@ -307,7 +303,7 @@ test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended
   for (const id of ended) {
     assertFailures(await both(id, AUTH_TOKEN), 404, 'not_found');
     assert.equal((await decrypt(id, wrongKey())).status, 404);
-    assert.deepEqual(await rowOf(id), {});
+    assert.deepEqual(await storedSecret(sql, id), {});
   }
   assert.equal((await receiptOf(alive)).status, 'stored');
 });

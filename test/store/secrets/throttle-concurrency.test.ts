@@ -1,12 +1,11 @@
 /** Concurrent wrong passphrases and share links on two replicas. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
-import { secretsClient } from '../../support/secrets.ts';
+import { secretsClient, wrongKey } from '../../support/secrets.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
 const TEXT = 'marked-password-text';
@@ -25,7 +24,6 @@ beforeEach(async () => {
   await sql`delete from secrets.throttles`;
 });
 
-const wrongKey = () => randomBytes(32).toString('base64url');
 /** Like a share page, without a bearer token. */
 const openLink = (turn: number, address: string, id: string, secret: string): Promise<Answer> =>
   ask('POST', `${replica(turn)}/s/${id}`, {
