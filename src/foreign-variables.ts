@@ -58,7 +58,7 @@ const isMisspelled = (name: string, known: string): boolean =>
 
 /** Whether at most so many inserted, removed or replaced letters turn one name into the other. */
 function isWithin(edits: number, a: string, b: string): boolean {
-  if (a === b || Math.abs(a.length - b.length) > edits || edits === 0) return a === b;
+  if (edits === 0 || Math.abs(a.length - b.length) > edits) return a === b;
   const restOfA = a.slice(1);
   const restOfB = b.slice(1);
   if (a[0] === b[0]) return isWithin(edits, restOfA, restOfB);

@@ -71,8 +71,8 @@ export async function configure(
   purpose: 'serve' | 'administer',
   environment: Environment,
 ): Promise<Configuration> {
-  const readers = await Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
-  return readSettings(readers, names, purpose, environment);
+  const loading = Object.entries(SERVICES).map(([name, load]) => load(name));
+  return readSettings(await Promise.all(loading), names, purpose, environment);
 }
 
 /**

@@ -20,7 +20,7 @@ import type { Shared } from './settings.ts';
 export type Service = Readonly<{
   routes: RouteMatcher;
   /** Null for a service that stores nothing. */
-  storage: Readonly<{ database: Database; schema: DatabaseSchema }> | null;
+  storage: Storage | null;
   /** What must happen exactly once, whichever of any number of replicas does it. */
   firstRun: () => Promise<void>;
   jobs: readonly Job[];
@@ -29,6 +29,7 @@ export type Service = Readonly<{
   /** @throws StartupError if that work could not begin */
   checkWork?: () => void;
 }>;
+type Storage = Readonly<{ database: Database; schema: DatabaseSchema }>;
 type Work = { stop(graceMs: number): Promise<void> };
 
 /** A service with its settings bound, so that different services fit one list. */
@@ -79,7 +80,16 @@ export async function createProcessContext(shared: Shared, output: Output) {
     hashing.waiting,
   );
   const stopping = new AbortController();
-  return { shared, output, log, lines, metrics, hashing, stopping, readBody: createBodyReader() };
+  return {
+    shared,
+    output,
+    log,
+    lines,
+    metrics,
+    hashing,
+    stopping,
+    readBody: createBodyReader(),
+  };
 }
 
 export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
@@ -169,7 +179,11 @@ function writeCredential(file: string, secret: string): string {
   try {
     // A new file, so that neither the mode nor a link of an old one matters.
     rmSync(file, { force: true });
-    writeFileSync(file, `${secret}\n`, { mode: 0o600, flag: 'wx', flush: true });
+    writeFileSync(file, `${secret}\n`, {
+      mode: 0o600,
+      flag: 'wx',
+      flush: true,
+    });
     return `in ${file}`;
   } catch (error) {
     throw new StartupError(
@@ -179,11 +193,7 @@ function writeCredential(file: string, secret: string): string {
 }
 
 /** For alerts, also about a service without requests and probes. */
-function measureDatabase(
-  name: string,
-  { database, schema }: NonNullable<Service['storage']>,
-  { gauge }: Metrics,
-): Job {
+function measureDatabase(name: string, { database, schema }: Storage, { gauge }: Metrics): Job {
   let upAt = performance.now();
   gauge(
     'gatehouse_database_up',
@@ -197,10 +207,7 @@ function measureDatabase(
   return { name: 'measure the database', everySeconds: 15, batch };
 }
 
-async function ensureSchema(
-  { database, schema }: NonNullable<Service['storage']>,
-  mayMigrate: boolean,
-): Promise<void> {
+async function ensureSchema({ database, schema }: Storage, mayMigrate: boolean): Promise<void> {
   if (await isCurrent(database, schema)) return;
   await (mayMigrate ? migrate : requireCurrent)(database, schema);
 }

@@ -63,7 +63,11 @@ export class ConfigurationError extends Error {
 export const processEnvironment: Environment = process.env;
 
 const checkLine = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
-const DATABASE_URL: Variable<DatabaseUrl | null> = { fallback: '–', unset: null, parse: parseUrl };
+const DATABASE_URL: Variable<DatabaseUrl | null> = {
+  fallback: '–',
+  unset: null,
+  parse: parseUrl,
+};
 
 const port = (fallback: number | null) => numberOrNull(fallback, 0, 65_535);
 
@@ -189,7 +193,8 @@ function checkSecrets(
 ): void {
   for (const [name, { minLength }] of Object.entries(variables)) {
     if (minLength === undefined) continue;
-    const length = Math.min(...[values[name] ?? []].flat().map((one) => String(one).length));
+    const secrets = [values[name] ?? []].flat();
+    const length = Math.min(...secrets.map((secret) => String(secret).length));
     const isTooShort = length < minLength && !allowsWeak;
     const fact = `${name} has fewer than ${isTooShort ? minLength : ADVISED_LENGTH} characters; ${SECRET_ADVICE}`;
     if (isTooShort)
@@ -243,12 +248,24 @@ export function readSettings<Configured>(
   checkShared(shared, findings);
   const readers = all.filter(({ name }) => names.length === 0 || names.includes(name));
   const isAlone = readers.length === 1;
-  const input = { environment, shared, purpose, isAlone, foreign, findings };
+  const input = {
+    environment,
+    shared,
+    purpose,
+    isAlone,
+    foreign,
+    findings,
+  };
   const services = readers.map((reader) => reader.read(input));
   const { METRICS_HOST: host, METRICS_PORT } = shared;
   const metrics = METRICS_PORT === null ? null : { name: 'metrics', host, port: METRICS_PORT };
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
-  return { shared, metrics, services, warnings: [...new Set(findings.warnings)] };
+  return {
+    shared,
+    metrics,
+    services,
+    warnings: [...new Set(findings.warnings)],
+  };
 }
 
 /** Rules that concern several variables of the process. */

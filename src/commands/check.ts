@@ -15,12 +15,28 @@ import { counted } from './database.ts';
 import { type Columns, printRows } from './terminal.ts';
 
 /** One line of the report. */
-type Finding = Readonly<{ state: 'ok' | 'warning' | 'failed'; check: string; detail: string }>;
+type Finding = Readonly<{
+  state: 'ok' | 'warning' | 'failed';
+  check: string;
+  detail: string;
+}>;
 type Configured = Configuration['services'][number];
 
-const ok = (check: string, detail: string): Finding => ({ state: 'ok', check, detail });
-const warning = (check: string, detail: string): Finding => ({ state: 'warning', check, detail });
-const failed = (check: string, detail: string): Finding => ({ state: 'failed', check, detail });
+const ok = (check: string, detail: string): Finding => ({
+  state: 'ok',
+  check,
+  detail,
+});
+const warning = (check: string, detail: string): Finding => ({
+  state: 'warning',
+  check,
+  detail,
+});
+const failed = (check: string, detail: string): Finding => ({
+  state: 'failed',
+  check,
+  detail,
+});
 
 /**
  * Signed senders may differ by five minutes from this machine's clock, codes of apps by one from

@@ -10,7 +10,11 @@ export interface Option {
   readonly help: string;
 }
 
-export const option = (value: string, help: string): Option => ({ type: 'string', value, help });
+export const option = (value: string, help: string): Option => ({
+  type: 'string',
+  value,
+  help,
+});
 export const flag = (help: string): Option => ({ type: 'boolean', help });
 export const json = flag('print JSON');
 

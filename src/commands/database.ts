@@ -34,7 +34,12 @@ export async function withDatabase<
   const shared = readShared(environment, findings);
   const reader = serviceReader(schema.name, module);
   const others = { purpose: 'administer', isAlone: true, foreign: {} } as const;
-  const { settings } = reader.read({ environment, shared, findings, ...others });
+  const { settings } = reader.read({
+    environment,
+    shared,
+    findings,
+    ...others,
+  });
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
   if (!settings.database) throw new Error('internal error: administration needs a database');
   const database = createDatabase(

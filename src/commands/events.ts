@@ -85,7 +85,16 @@ export const COMMANDS: readonly Command[] = [
       const found = await withWebhook(terminal, (database) => findEvent(database, id));
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
       const { event, attempts, headers, body, ...others } = viewDetails(found);
-      if (given.flag('json')) return print(toJson({ event, ...others, headers, body, attempts }));
+      if (given.flag('json'))
+        return print(
+          toJson({
+            event,
+            ...others,
+            headers,
+            body,
+            attempts,
+          }),
+        );
       printMembers(given, terminal, { ...event, ...others, ...headers });
       for (const attempt of attempts) print(attemptText(attempt));
       print(`\n${body}`);

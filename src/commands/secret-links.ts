@@ -12,7 +12,12 @@ import { VARIABLES } from '../secrets/settings.ts';
 import { ConfigurationError } from '../settings.ts';
 
 export type About =
-  Readonly<{ kind: 'text' }> | Readonly<{ kind: 'file'; name: string; type: string }>;
+  | Readonly<{ kind: 'text' }>
+  | Readonly<{
+      kind: 'file';
+      name: string;
+      type: string;
+    }>;
 export type Content = Readonly<{ about: About; bytes: Uint8Array }>;
 /** What the service gets as the passphrase, if there is one. */
 type Proof = Readonly<{ proof: string | undefined }>;

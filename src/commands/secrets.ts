@@ -125,7 +125,13 @@ export const COMMANDS: readonly Command[] = [
     roles: 'sender: store secrets, see and delete own ones; operator: everything. Default sender',
     createOptions: {},
     rotateOptions: {},
-    columns: { ID: 'id', NAME: 'name', ROLE: 'role', CREATED: 'created_at', STATE: stateOf },
+    columns: {
+      ID: 'id',
+      NAME: 'name',
+      ROLE: 'role',
+      CREATED: 'created_at',
+      STATE: stateOf,
+    },
     withDatabase: inSecrets,
     list: listTokens,
     create: (_given, terminal, token) =>
@@ -161,7 +167,13 @@ export async function createToken(database: Database, row: Pick<Token, 'name' | 
   const id = randomUUID();
   const token = PREFIX + randomToken();
   const digest = sha256(token);
-  await database.write((sql) => insertToken(sql, SCHEMA.name, { ...row, id, digest }));
+  await database.write((sql) =>
+    insertToken(sql, SCHEMA.name, {
+      ...row,
+      id,
+      digest,
+    }),
+  );
   return { id, token };
 }
 

@@ -94,7 +94,8 @@ export function unsealVersion(
   decipher.setAAD(associatedData(serverKey, metadata, version));
   decipher.setAuthTag(blob.subarray(end));
   try {
-    return unpad(Buffer.concat([decipher.update(blob.subarray(start, end)), decipher.final()]));
+    const padded = decipher.update(blob.subarray(start, end));
+    return unpad(Buffer.concat([padded, decipher.final()]));
   } catch {
     return null;
   }

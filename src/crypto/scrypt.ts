@@ -27,15 +27,20 @@ const PARAMS = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A
 export function isAffordable({ logN, r, p }: ScryptCost): boolean {
   // RFC 7914, section 2: N < 2^(128 · r / 8).
   const isValid = logN >= 1 && r >= 1 && p >= 1 && logN < 16 * r;
-  return isValid && 128 * 2 ** logN * r <= MAX_BYTES && 2 ** logN * r * p <= MAX_WORK;
+  const blocks = 2 ** logN * r;
+  return isValid && 128 * blocks <= MAX_BYTES && blocks * p <= MAX_WORK;
 }
 
 /**
  * @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS
  * 11.4.2)
  */
-export const costWarnings = ({ logN, r, p }: ScryptCost): string[] =>
-  2 ** logN * r >= 2 ** 13 * 8 && 2 ** logN * r * p >= 2 ** 13 * 8 * 10 ? [] : [COST_WARNING];
+export function costWarnings({ logN, r, p }: ScryptCost): string[] {
+  const blocks = 2 ** logN * r;
+  const minimum = 2 ** 13 * 8;
+  const isEnough = blocks >= minimum && blocks * p >= minimum * 10;
+  return isEnough ? [] : [COST_WARNING];
+}
 const COST_WARNING =
   'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
 
@@ -78,12 +83,13 @@ export async function stretch(password: string, kdfParams: string): Promise<Buff
   const isCanonical = unpadded(salt) === found?.[4];
   if (!isAffordable(cost) || !isCanonical) throw new Error(MALFORMED);
   const { logN, r, p } = cost;
+  const N = 2 ** logN;
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
-  const options = { N: 2 ** logN, r, p, maxmem: 128 * 2 ** logN * r + 128 * r * p + 1024 * 1024 };
+  const maxmem = 128 * r * (N + p) + 1024 * 1024;
   return new Promise((resolve, reject) => {
     const done = (error: Error | null, hash: Buffer) => (error ? reject(error) : resolve(hash));
     // NFKC, because keyboards differ.
-    scrypt(password.normalize('NFKC'), salt, HASH_BYTES, options, done);
+    scrypt(password.normalize('NFKC'), salt, HASH_BYTES, { N, r, p, maxmem }, done);
   });
 }
 

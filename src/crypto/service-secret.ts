@@ -13,7 +13,12 @@ import {
  * A secret that a service itself must read, as stored: sealed, not hashed. Its client key is stored
  * beside it, so the server's key alone protects it.
  */
-export type SealedSecret = Sealed & Readonly<{ id: string; key_id: string; client_key: Buffer }>;
+export type SealedSecret = Sealed &
+  Readonly<{
+    id: string;
+    key_id: string;
+    client_key: Buffer;
+  }>;
 
 /** @param id of the row that holds the secret: in another row, it does not open */
 export function sealSecret(
@@ -24,7 +29,12 @@ export function sealSecret(
   const client_key = createClientKey();
   const metadata = { id, expiresAt: null, maxReads: null };
   const sealed = seal(key, client_key, metadata, Buffer.from(secret, 'utf8'));
-  return { id, key_id: key.id, client_key, ...sealed };
+  return {
+    id,
+    key_id: key.id,
+    client_key,
+    ...sealed,
+  };
 }
 
 /** @returns null if the secret is sealed under none of these keys or was altered */

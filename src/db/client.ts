@@ -136,8 +136,8 @@ export function connect(
     // would end the process.
     async socket() {
       await null;
-      const closed = { code: 'CONNECTION_CLOSED' };
-      if (socket) return new Socket().destroy(Object.assign(new Error('reconnected'), closed));
+      const error = Object.assign(new Error('reconnected'), { code: 'CONNECTION_CLOSED' });
+      if (socket) return new Socket().destroy(error);
       socket = dial(host);
       return socket;
     },

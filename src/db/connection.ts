@@ -27,7 +27,11 @@ interface State {
   client: Client | null;
   pending: number;
   /** Bytes of the client a second ago. */
-  last: { received: number; sent: number; silentSeconds: number };
+  last: {
+    received: number;
+    sent: number;
+    silentSeconds: number;
+  };
 }
 
 /**
@@ -36,7 +40,13 @@ interface State {
  */
 export function createConnection(open: State['open'], address: DatabaseAddress, name: string) {
   const last = { received: 0, sent: 0, silentSeconds: 0 };
-  const state: State = { address, open, client: null, pending: 0, last };
+  const state: State = {
+    address,
+    open,
+    client: null,
+    pending: 0,
+    last,
+  };
   return {
     async run<T>(work: Work<T>): Promise<T> {
       if (state.pending >= MAX_PENDING) {

@@ -86,7 +86,8 @@ export async function versionOf(sql: Sql, schema: string): Promise<number> {
   const [ledger] = await sql`select to_regclass(${schema} || '.migrations') as found`;
   if (!ledger?.found) return -1;
   const [row] = await sql<[{ version: number }]>`
-    select coalesce(max(version), 0)::int4 as version from ${sql(schema)}.migrations`;
+    select coalesce(max(version), 0)::int4 as version
+    from ${sql(schema)}.migrations`;
   return row.version;
 }
 

@@ -35,7 +35,12 @@ type Call<Item, Result> = Readonly<{
  */
 function createQueue<Item, Result>(lock: string | null) {
   const calls: Array<Call<Item, Result>> = [];
-  return { calls, lock, senders: 0, isGathering: false };
+  return {
+    calls,
+    lock,
+    senders: 0,
+    isGathering: false,
+  };
 }
 
 type Run<Context, Item, Result> = (
@@ -63,7 +68,12 @@ export function sharedStatement<Context extends object, Item, Result>(
     const enqueue = batches.get(context) ?? createBatch(context, run, options);
     batches.set(context, enqueue);
     return new Promise((resolve, reject) => {
-      enqueue({ item, since: performance.now(), resolve, reject });
+      enqueue({
+        item,
+        since: performance.now(),
+        resolve,
+        reject,
+      });
     });
   };
 }
@@ -175,7 +185,7 @@ function createSender<Context, Item, Result>(
       if (results.length !== calls.length) {
         throw new Error('internal error: one result for each item');
       }
-      for (const [index, result] of results.entries()) calls[index]?.resolve(result);
+      results.forEach((result, index) => calls[index]?.resolve(result));
     } catch (error) {
       const isInvalid = error instanceof Rejected || error instanceof Duplicate;
       // Neither is awaited: the next statement does not wait for a lock.

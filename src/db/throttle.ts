@@ -86,7 +86,8 @@ export function countAttempt(sql: Sql, schema: string, { key, mode, attempts, se
 export async function takeAttempt(db: Database, schema: string, limit: Limit): Promise<number> {
   const taken = await db.write(
     (sql) => sql`
-      ${countAttempt(sql, schema, limit)} where (t.blocked_until > now()) is not true`,
+      ${countAttempt(sql, schema, limit)}
+      where (t.blocked_until > now()) is not true`,
   );
   if (taken.count === 1) return 0;
   const { wait } = await readThrottle(db, schema, [limit]);
@@ -102,8 +103,10 @@ export async function giveBackAttempts(
 ): Promise<void> {
   await db.write(
     (sql) => sql`
-    update ${sql(schema)}.throttles set attempts = attempts - 1, blocked_until = null
-    where attempts > 0 and key = any(${arrayLiteral(keys)}::text::bytea[])`,
+    update ${sql(schema)}.throttles
+    set attempts = attempts - 1, blocked_until = null
+    where attempts > 0
+      and key = any(${arrayLiteral(keys)}::text::bytea[])`,
   );
 }
 
@@ -122,5 +125,9 @@ export const removeForgotten = (db: Database, schema: string, max: number): Prom
   removeBatch(db, `${schema}.throttles`, 'key', (sql) => {
     const end = sql`greatest(window_ends_at, known_until)`;
     return sql`
-      select key from ${sql(schema)}.throttles where ${end} <= now() order by ${end} limit ${max}`;
+      select key
+      from ${sql(schema)}.throttles
+      where ${end} <= now()
+      order by ${end}
+      limit ${max}`;
   });

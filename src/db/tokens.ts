@@ -26,7 +26,8 @@ export async function replaceToken(
 ): Promise<boolean> {
   const { count } = await database.write(
     (sql) => sql`
-    update ${sql(schema)}.tokens set previous_digest = digest,
+    update ${sql(schema)}.tokens
+    set previous_digest = digest,
       previous_until = now() + make_interval(secs => ${overlap}), digest = ${digest}
     where id = ${id} and revoked_at is null`,
   );
@@ -44,7 +45,9 @@ export async function revokeToken(
 ): Promise<boolean> {
   const { count } = await database.write(
     (sql) => sql`
-    update ${sql(schema)}.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`,
+    update ${sql(schema)}.tokens
+    set revoked_at = coalesce(revoked_at, now())
+    where id = ${id}`,
   );
   return count === 1;
 }

@@ -59,7 +59,11 @@ export function createBodyReader() {
 }
 
 /** `size` bytes of the buffer have arrived. */
-type ReceivedBody = { readonly network: string; buffer: Buffer; size: number };
+type ReceivedBody = {
+  readonly network: string;
+  buffer: Buffer;
+  size: number;
+};
 /** What the buffers of all bodies take. */
 type Memory = { bytes: number };
 

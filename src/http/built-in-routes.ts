@@ -136,8 +136,18 @@ function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: Do
 }
 
 const count: Schema<unknown> = { ...noInput, jsonSchema: { type: 'integer' } };
-const pagination = object({ page: count, limit: count, total: count, total_pages: count });
-const links = object({ first: text(), last: text(), prev: text(), next: text() });
+const pagination = object({
+  page: count,
+  limit: count,
+  total: count,
+  total_pages: count,
+});
+const links = object({
+  first: text(),
+  last: text(),
+  prev: text(),
+  next: text(),
+});
 const meta = object({ request_id: text() });
 const failure = object({
   data: { ...noInput, jsonSchema: { nullable: true, enum: [null] } },
@@ -175,12 +185,13 @@ function operation(route: Route<unknown>, wrapping: Wrapping) {
     ...parametersIn('path', path.jsonSchema),
     ...parametersIn('query', query.jsonSchema),
   ];
+  const anyOf = security.map((name) => ({ [name]: [] }));
   const success = reply ? json(wrapped(reply, wrapping, paged).jsonSchema) : {};
   return {
     summary: route.summary,
     ...(parameters.length > 0 && { parameters }),
     ...(body.schema && { requestBody: { required: true, ...json(body.schema) } }),
-    ...(security.length > 0 && { security: security.map((name) => ({ [name]: [] })) }),
+    ...(security.length > 0 && { security: anyOf }),
     responses: {
       [route.success]: { description: 'Success', ...success },
       ...errorResponses(route.errors),
@@ -208,7 +219,11 @@ function wrapped(
     request_id: text(),
     pagination: isOptional ? optional(pagination) : pagination,
   });
-  return object({ data: reply, _meta: pagedMeta, _links: isOptional ? optional(links) : links });
+  return object({
+    data: reply,
+    _meta: pagedMeta,
+    _links: isOptional ? optional(links) : links,
+  });
 }
 
 function errorResponses(codes: readonly ErrorCode[]) {

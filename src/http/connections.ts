@@ -22,8 +22,11 @@ export interface Connection {
   latest: ServerResponse | null;
 }
 
-type Options = Readonly<{ name: string; trustedProxies: BlockList; metrics: Metrics }>;
-const LABELS = ['service', 'limit'];
+type Options = Readonly<{
+  name: string;
+  trustedProxies: BlockList;
+  metrics: Metrics;
+}>;
 const CLOSED =
   'Connections closed because of a limit on all connections, on a network, or on waiting requests.';
 
@@ -33,7 +36,10 @@ const CLOSED =
  * one client cannot exclude other clients.
  */
 export function createConnections({ name, trustedProxies, metrics }: Options) {
-  const countClosed = metrics.counter('gatehouse_connections_closed_total', CLOSED, LABELS);
+  const countClosed = metrics.counter('gatehouse_connections_closed_total', CLOSED, [
+    'service',
+    'limit',
+  ]);
   const all = new Map<Duplex, Connection>();
   const idle = new Set<Connection>(); // without a request in progress, the longest idle first
   const sending = new Set<Connection>(); // a reply of known length, the earliest first
@@ -94,7 +100,13 @@ function connectionOf(socket: Socket, trustedProxies: BlockList): Connection {
   const address = canonicalAddress(socket.remoteAddress ?? '');
   // A trusted proxy carries all of its clients: no limit of a network applies to it.
   const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
-  return { socket, address, network, running: 0, latest: null };
+  return {
+    socket,
+    address,
+    network,
+    running: 0,
+    latest: null,
+  };
 }
 
 function limitReached(all: ReadonlyMap<Duplex, Connection>, network: string | null) {

@@ -46,11 +46,12 @@ const NO_QUERY = new URLSearchParams();
 export function startExchange(
   { headers, method = '' }: Pick<IncomingMessage, 'headers' | 'method'>,
   connection: Connection,
-  { trustedProxies, answerMs = ANSWER_MS }: Pick<ListenerOptions, 'trustedProxies' | 'answerMs'>,
+  { trustedProxies, answerMs = ANSWER_MS }: ListenerOptions,
 ): RequestInfo {
   const { 'x-request-id': given, 'x-forwarded-for': forwarded, traceparent } = headers;
   const isGiven = typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given);
   const requestId = isGiven ? given : randomUUID();
+  const traceId = TRACEPARENT.exec(String(traceparent ?? ''))?.[1];
   const isFromProxy = connection.network === null;
   const startedAt = performance.now();
   const address = isFromProxy
@@ -60,7 +61,7 @@ export function startExchange(
     method,
     headers,
     requestId,
-    ids: { request_id: requestId, trace_id: TRACEPARENT.exec(String(traceparent ?? ''))?.[1] },
+    ids: { request_id: requestId, trace_id: traceId },
     address,
     network: connection.network ?? networkOf(address),
     isFromProxy,
@@ -150,8 +151,8 @@ function pageOf(headers: IncomingHttpHeaders, hosts: readonly string[]) {
   const hostIn = (url: string) => (URL.canParse(url) ? new URL(url).host : null);
   const own = hostIn(origin);
   const scheme = origin.split('//', 1)[0];
-  const isOwn = own !== null && hosts.some((host) => hostIn(`${scheme}//${host.trim()}`) === own);
-  return isOwn ? 'own' : 'foreign';
+  const known = hosts.map((host) => hostIn(`${scheme}//${host.trim()}`));
+  return own !== null && known.includes(own) ? 'own' : 'foreign';
 }
 
 /** @returns the reply for what a handler has thrown: never a message that is not ours */
@@ -191,7 +192,12 @@ export function createRequestLog({ name, logProbes, log, metrics }: ListenerOpti
   return {
     credentialRefused({ ids, route, address }: RequestInfo, credential: string): void {
       countCredential([name, credential]);
-      log.limited('credential refused', { ...ids, route, ip: address, credential });
+      log.limited('credential refused', {
+        ...ids,
+        route,
+        ip: address,
+        credential,
+      });
     },
 
     finished({ ids, method, route, address, startedAt, callerIds, reply }: RequestInfo): void {

@@ -130,7 +130,11 @@ export async function findUser(
 async function askIdentity({ headers: { cookie = '' }, address }: RequestInfo, verify: string) {
   const { request } = verify.startsWith('https') ? https : http;
   const headers = { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address };
-  const asked = request(verify, { method: 'HEAD', headers, signal: AbortSignal.timeout(5_000) });
+  const asked = request(verify, {
+    method: 'HEAD',
+    headers,
+    signal: AbortSignal.timeout(5_000),
+  });
   const [reply]: http.IncomingMessage[] = await once(asked.end(), 'response').catch(() => []);
   const location = reply?.resume().headers.location;
   if (location) return new Failure('unauthorized', { headers: { Location: location } });

@@ -61,10 +61,8 @@ function parseJson(raw: Buffer): unknown {
     const text = decodeUtf8(raw);
     return problemOf(text) ?? JSON.parse(text);
   } catch (error) {
-    const isText = error instanceof SyntaxError;
-    return invalidBody(
-      isText ? 'the body must be valid JSON' : 'the body must be encoded in UTF-8',
-    );
+    const form = error instanceof SyntaxError ? 'valid JSON' : 'encoded in UTF-8';
+    return invalidBody(`the body must be ${form}`);
   }
 }
 

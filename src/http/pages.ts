@@ -97,7 +97,13 @@ export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: 
     const at = page.search(/<(nav|main)/);
     const head = new Html(page.slice(0, at));
     const main = new Html(page.slice(at));
-    return render('frame', { name, links, footer, head, main }).text;
+    return render('frame', {
+      name,
+      links,
+      footer,
+      head,
+      main,
+    }).text;
   };
 }
 
@@ -149,7 +155,13 @@ export function pageRows(
       const page = readPageFile(directory, fileName);
       const html = { ...page, text: frame(page.text.replaceAll('{{site}}', name)) };
       const path = parametersOf(pattern);
-      return route({ ...publicRead, pattern, summary, path, handle: async () => html });
+      return route({
+        ...publicRead,
+        pattern,
+        summary,
+        path,
+        handle: async () => html,
+      });
     }),
     route({
       ...publicRead,

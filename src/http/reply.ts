@@ -43,7 +43,13 @@ export function renderSuccess(
   }
   const { data, pagination, links, headers } = reply;
   const body =
-    wrapping === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
+    wrapping === 'bare'
+      ? data
+      : {
+          data,
+          _meta: { request_id: id, pagination },
+          _links: links,
+        };
   const all = headers ? withCommon({ 'Content-Type': JSON_TYPE, ...headers }) : JSON_HEADERS;
   return { status, headers: all, body: JSON.stringify(body) };
 }
@@ -182,9 +188,8 @@ export async function eventOf(
   { socket }: Pick<IncomingMessage, 'socket'>,
 ) {
   const waiting = new AbortController();
-  await Promise.race([once(response, event, waiting), once(socket, 'close', waiting)]).catch(
-    () => {},
-  );
+  const either = [once(response, event, waiting), once(socket, 'close', waiting)];
+  await Promise.race(either).catch(() => {});
   waiting.abort();
 }
 

@@ -211,7 +211,16 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       if (query instanceof Failure) return query;
       const parsed = body.parse(bytes);
       if (parsed instanceof Failure) return parsed;
-      return row.handle({ request, caller, path, query, body: parsed }, service);
+      return row.handle(
+        {
+          request,
+          caller,
+          path,
+          query,
+          body: parsed,
+        },
+        service,
+      );
     },
   };
 }

@@ -18,7 +18,12 @@ export function parseTarget(given: string) {
     // The "&" protects a "?" at the start of the query.
     const parameters = new URLSearchParams(`&${query}`);
     const segments = splitPath(path).map(decodeURIComponent);
-    return { authority, path, segments, query: parameters };
+    return {
+      authority,
+      path,
+      segments,
+      query: parameters,
+    };
   } catch {
     return null; // URIError: a malformed escape, or bytes that are not UTF-8
   }
@@ -59,7 +64,10 @@ export function createRouter<R extends { readonly method: string; readonly patte
   for (const route of routes) {
     const parts = splitPath(route.pattern);
     const key = parts.join('/');
-    const path = byPattern.get(key) ?? { parts, methods: new Map<string, R>() };
+    const path = byPattern.get(key) ?? {
+      parts,
+      methods: new Map<string, R>(),
+    };
     path.methods.set(route.method, route);
     // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
     if (route.method === 'GET') path.methods.set('HEAD', route);
@@ -94,7 +102,9 @@ function isMatch(parts: readonly string[], segments: readonly string[]) {
 
 /** Not by assignment: a parameter named `__proto__` would change the prototype. */
 function parametersOf(parts: readonly string[], segments: readonly string[]) {
-  const given = parts.map((part, at) => ({ part, value: segments[at] ?? '' }));
-  const parameters = given.filter(({ part }) => isParameter(part));
-  return Object.fromEntries(parameters.map(({ part, value }) => [part.slice(1, -1), value]));
+  const parameters = new Map<string, string>();
+  for (const [at, part] of parts.entries()) {
+    if (isParameter(part)) parameters.set(part.slice(1, -1), segments[at] ?? '');
+  }
+  return Object.fromEntries(parameters);
 }

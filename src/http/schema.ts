@@ -53,7 +53,11 @@ export const scalar = <T>(
   read: (input, at, reject) => parse(input) ?? reject(at, message),
 });
 
-type Range = Readonly<{ min: number; max: number; description?: string }>;
+type Range = Readonly<{
+  min: number;
+  max: number;
+  description?: string;
+}>;
 
 /**
  * Well-formed text: a lone surrogate has no UTF-8 form, so it could neither be stored nor returned.
@@ -73,7 +77,12 @@ export function text({
     return input.isWellFormed() ? check(input) : 'must not contain a lone surrogate';
   };
   return {
-    jsonSchema: { type: 'string', minLength: min || undefined, maxLength: max, description },
+    jsonSchema: {
+      type: 'string',
+      minLength: min || undefined,
+      maxLength: max,
+      description,
+    },
     read(input, at, reject) {
       if (typeof input !== 'string') return reject(at, 'must be a string');
       const problem = problemOf(input);
@@ -97,7 +106,12 @@ export const uuid = (description?: string): Schema<string> =>
 
 export const integer = ({ min, max, description }: Range): Schema<number> =>
   scalar(
-    { type: 'integer', minimum: min, maximum: max, description },
+    {
+      type: 'integer',
+      minimum: min,
+      maximum: max,
+      description,
+    },
     `must be a whole number from ${min} to ${max}`,
     (input) => {
       if (typeof input !== 'number' || !Number.isInteger(input)) return undefined;
@@ -135,11 +149,12 @@ export const timestamp = (description: string): Schema<Date> =>
     { type: 'string', format: 'date-time', description },
     'must be a date and time, such as 2030-01-31T12:00:00Z',
     (input) => {
-      const [whole = '', day = ''] = TIMESTAMP.exec(typeof input === 'string' ? input : '') ?? [];
+      const text = typeof input === 'string' ? input : '';
+      const [whole = '', day = ''] = TIMESTAMP.exec(text) ?? [];
       const date = new Date(whole);
+      if (Number.isNaN(date.getTime())) return undefined;
       // JavaScript reads 30 February as 2 March, so the day is compared with itself.
-      const isReal =
-        !Number.isNaN(date.getTime()) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
+      const isReal = new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
       // PostgreSQL reads neither year 0 nor years of five digits, which an offset can cause.
       return isReal && /^(?!0000)\d{4}-/.test(date.toISOString()) ? date : undefined;
     },

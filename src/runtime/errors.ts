@@ -34,12 +34,7 @@ export function describeError(error: unknown): { readonly error: string; readonl
   if (!(error instanceof Error)) return { error: typeof error };
   // The stack starts with the message, which may have several lines.
   const { name, message, stack = '' } = error;
-  const frames = stack.slice(stack.indexOf(message) + message.length).match(/^ {4}at .*$/gm) ?? [];
-  return {
-    error: name,
-    stack: frames
-      .slice(0, 6)
-      .map((frame) => frame.trim())
-      .join(' | '),
-  };
+  const afterMessage = stack.slice(stack.indexOf(message) + message.length);
+  const frames = afterMessage.match(/(?<=^ {4})at .*$/gm) ?? [];
+  return { error: name, stack: frames.slice(0, 6).join(' | ') };
 }

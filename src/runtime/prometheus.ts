@@ -14,7 +14,10 @@ export function createMetrics(): Metrics {
   const families = new Map<string, Readonly<{ head: string; series: AllSeries }>>();
   const declare = (name: string, type: string, help: string) => {
     const head = `# HELP ${name} ${help}\n# TYPE ${name} ${type}`;
-    const family = families.get(name) ?? { head, series: new Map<string, Series>() };
+    const family = families.get(name) ?? {
+      head,
+      series: new Map<string, Series>(),
+    };
     families.set(name, family);
     return family.series;
   };
@@ -104,7 +107,11 @@ function addProcessGauges({ gauge }: Metrics): void {
   });
 }
 
-const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n' };
+const ESCAPES: Readonly<Record<string, string>> = {
+  '\\': '\\\\',
+  '"': '\\"',
+  '\n': '\\n',
+};
 
 function render(names: Labels, values: Labels): string {
   const escaped = (value = '') => value.replace(/[\\"\n]/g, (found) => ESCAPES[found] ?? '');

@@ -19,7 +19,11 @@ async function schemaOf(sql: Sql, { name: schema, steps }: DatabaseSchema): Prom
     ? await sql<StepRow[]>`select name from ${sql(schema)}.migrations order by version`
     : [];
   const applied = rows.map(({ name }) => name);
-  return { exists, applied, pending: steps.slice(applied.length).map(({ name }) => name) };
+  return {
+    exists,
+    applied,
+    pending: steps.slice(applied.length).map(({ name }) => name),
+  };
 }
 type StepRow = Readonly<{ name: string }>;
 
@@ -76,13 +80,18 @@ async function compareClocks(sql: Sql): Promise<{ ahead: number; within: number 
  */
 async function missingRights(sql: Sql, schema: string): Promise<string[]> {
   const rows = await sql<Array<{ missing: string }>>`
-    select 'usage on schema ' || n.nspname as missing from pg_namespace n
-    where n.nspname = ${schema} and not has_schema_privilege(n.oid, 'usage')
+    select 'usage on schema ' || n.nspname as missing
+    from pg_namespace n
+    where n.nspname = ${schema}
+      and not has_schema_privilege(n.oid, 'usage')
     union all
-    select format('%s on %I.%I', privilege, n.nspname, c.relname) from pg_namespace n
-      join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p'),
+    select format('%s on %I.%I', privilege, n.nspname, c.relname)
+    from pg_namespace n
+      join pg_class c on c.relnamespace = n.oid
+        and c.relkind in ('r', 'p'),
       unnest(array['select', 'insert', 'update', 'delete']) as privilege
-    where n.nspname = ${schema} and not has_table_privilege(c.oid, privilege)
+    where n.nspname = ${schema}
+      and not has_table_privilege(c.oid, privilege)
     order by 1`;
   return rows.map(({ missing }) => missing);
 }

@@ -28,5 +28,7 @@ export const revokeRestored = (sql: Sql) =>
  * all.
  */
 export const deleteRestored = (sql: Sql, all: boolean) => sql`
-  update secrets.secrets set ${noContentSql(sql)}, ending = 'deleted', ended_at = now()
-  where ${readableSql(sql)} and (max_reads is not null or ${all})`;
+  update secrets.secrets
+  set ${noContentSql(sql)}, ending = 'deleted', ended_at = now()
+  where ${readableSql(sql)}
+    and (max_reads is not null or ${all})`;
