@@ -136,8 +136,10 @@ export function connect(
     // would end the process.
     async socket() {
       await null;
-      const error = Object.assign(new Error('reconnected'), { code: 'CONNECTION_CLOSED' });
-      if (socket) return new Socket().destroy(error);
+      if (socket) {
+        const closed = { code: 'CONNECTION_CLOSED' };
+        return new Socket().destroy(Object.assign(new Error('reconnected'), closed));
+      }
       socket = dial(host);
       return socket;
     },
