@@ -160,7 +160,7 @@ export const USER_COMMANDS: readonly Command[] = [
     async run({ positionals: [name] }, terminal) {
       await inIdentity(terminal, async (database) => {
         const { id, username } = await findByName(database, name);
-        const removed = await removeFactors(database, COMMAND_LINE, id, 'all');
+        const removed = (await removeFactors(database, COMMAND_LINE, id, 'all')) ?? 0;
         terminal.note(
           removed === 0
             ? `User "${username}" has no second factor.`

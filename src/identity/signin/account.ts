@@ -20,14 +20,13 @@ import { type PageInput, recentUserForm, userForm } from './guards.ts';
 import { accountPage, done, page, PAGE_ROWS, pager, programOf, render, when } from './pages.ts';
 
 const PATH = '/account';
-const FIRST = { page: 1, limit: PAGE_ROWS };
 
 export async function showAccount({ caller }: PageInput, service: PortalService) {
   const { user, session } = caller;
   const { username, email, first_name, last_name } = user;
   const [{ rows: sessions, total }, { rows: events }, earlier] = await Promise.all([
-    listSessions(service, FIRST, user.id, true),
-    listAudit(service.database, FIRST, { user: user.id }),
+    listSessions(service, rangeOf({}), user.id, true),
+    listAudit(service.database, rangeOf({}), { user: user.id }),
     findEarlierSignIn(service.database, session),
   ]);
   // What a thief may have done between two sign-ins of the user.

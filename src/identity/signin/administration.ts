@@ -27,7 +27,7 @@ import * as users from '../users.ts';
 import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
 import { form, password, withChosen } from './forms.ts';
 import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
-import { accountPage, done, page, PAGE_ROWS, pager, render, when } from './pages.ts';
+import { accountPage, done, page, pager, render, when } from './pages.ts';
 
 const PATH = '/account/users';
 const { username, email, first_name, last_name } = nameSchemas;
@@ -117,10 +117,9 @@ export async function showUser(
   const { database } = service;
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
-  const first = { page: 1, limit: PAGE_ROWS };
   const [sessions, ownKeys] = await Promise.all([
-    listSessions(service, first, id, true),
-    listKeys(database, first, id),
+    listSessions(service, rangeOf({}), id, true),
+    listKeys(database, rangeOf({}), id),
   ]);
   const main = render('user', {
     ...shownOf(user),
@@ -198,7 +197,7 @@ async function removeAllFactors(
   if (!may(caller, 'remove factors of a user')) return forbidden(caller);
   const id = path.user_id;
   const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
-  if (removed > 0) service.reportFactor('all', 'removed', id);
+  if (removed) service.reportFactor('all', 'removed', id);
   return removed;
 }
 

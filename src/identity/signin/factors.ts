@@ -2,7 +2,7 @@ import { createHmac } from 'node:crypto';
 import { sealSecret } from '../../crypto/service-secret.ts';
 import { uuidToBytes } from '../../crypto/text.ts';
 import { Failure } from '../../http/errors.ts';
-import { optional, text } from '../../http/schema.ts';
+import { text, withDefault } from '../../http/schema.ts';
 import { NOTHING } from '../../http/html.ts';
 import {
   base32,
@@ -192,16 +192,16 @@ export const addPasskey = form(
 /** One passkey, or without a passkey the app. */
 export const removeFactor = form(
   recentUserForm,
-  { passkey: optional(text({ max: 2_048 })) },
+  { passkey: withDefault(text({ max: 2_048 }), '') },
   async (call, service) => {
     const { caller, request } = call;
     const { passkey } = call.body;
     const userId = caller.user.id;
-    const factor = passkey === undefined ? 'totp' : 'passkey';
-    const what = passkey === undefined ? 'totp' : Buffer.from(passkey, 'base64url');
+    const factor = passkey === '' ? 'totp' : 'passkey';
+    const id = Buffer.from(passkey, 'base64url');
     const actor = actorOf(caller, request);
-    const removed = await store.removeFactors(service.database, actor, userId, what);
-    if (removed > 0) service.reportFactor(factor, 'removed', userId);
+    const removed = await store.removeFactors(service.database, actor, userId, factor, id);
+    if (removed) service.reportFactor(factor, 'removed', userId);
     return done(PATH, 'The factor is removed.');
   },
 );

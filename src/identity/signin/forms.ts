@@ -87,7 +87,7 @@ export const form = <Caller, Path, M extends Members>(
     if (outcome.code === 'forbidden') return outcome;
     const shown = await showAgain(call, service);
     if (shown instanceof Failure) return shown;
-    return shownOn(withProblems(shown, request.path, typed, outcome), outcome);
+    return withProblems(shown, request.path, typed, outcome);
   },
 });
 
@@ -98,34 +98,29 @@ function validateForm<T>(schema: Schema<T>, typed: Typed) {
   return invalid('/repeated', 'must be the same as the new password');
 }
 
-/** The status of the failure, on this page. */
-export const shownOn = <Code extends ErrorCode>(
-  page: TextReply,
-  { code, details }: Failure<Code>,
-): Failure<Code> => new Failure(code, { ...details, page });
-
 /** The fields as the browser sent them. */
 type Typed = Readonly<Record<string, string>>;
 /** In templates, `type="hidden"` comes first, and `aria-describedby` names the message to come. */
 const FIELD = /<(?:input|select)(?! type="hidden")[^>]* name="([a-z_]+)"[^>]*>/g;
 
 /**
- * The page of a form that failed: what was typed is kept, passwords aside, and each message stands
- * beside its field. The first of them, or the password, gets the focus.
+ * The failure on the page of its form: what was typed is kept, passwords aside, and each message
+ * stands beside its field. The first of them, or the password, gets the focus.
  */
-export function withProblems(
+export function withProblems<Code extends ErrorCode>(
   page: TextReply,
   path: string,
   typed: Typed,
-  failure: Failure,
-): TextReply {
+  failure: Failure<Code>,
+): Failure<Code> {
   const text = page.text.replace('</title>', ': try again</title>');
   const tag = text.indexOf(`method="post" action="${path.replace(/\/$/, '')}"`);
   const start = text.indexOf('>', tag) + 1;
   const end = text.indexOf('</form>', start);
   const form = text.slice(start, end);
+  const { code, details } = failure;
   const messages = new Map(
-    failure.details.fields?.map(({ path, message }) => [path.slice(1), sentence(message)]),
+    details.fields?.map(({ path, message }) => [path.slice(1), sentence(message)]),
   );
   const faulty = [...messages.keys()].filter((name) => form.includes(` name="${name}"`));
   const focus = faulty[0] ?? /name="([a-z_]+)" type="password"/.exec(form)?.[1];
@@ -142,7 +137,8 @@ export function withProblems(
     return withAttributes(focused, 'aria-invalid="true"') + problem;
   });
   const before = text.slice(0, start).replace(/<details(?!.*<\/details>)/s, '<details open');
-  return { ...page, text: before + alert + fields + text.slice(end) };
+  const shown = { ...page, text: before + alert + fields + text.slice(end) };
+  return new Failure(code, { ...details, page: shown });
 }
 
 /** Selects the options with one of these values. */

@@ -17,7 +17,7 @@ import { BROWSER_COOKIE, hostCookie, NO_PENDING, PENDING_COOKIE } from './browse
 import { continueSignedIn, type SignInCall } from './browser-session.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
 import { portalForm } from './guards.ts';
-import { code, form, password, return_to, shownOn, withProblems } from './forms.ts';
+import { code, form, password, return_to, withProblems } from './forms.ts';
 import { signInPage } from './pages.ts';
 
 /** What must follow a right password before there is a session. */
@@ -84,7 +84,7 @@ function startAgain({ body: { return_to } }: SignInCall) {
   const message = 'This sign-in has ended. Enter your password again.';
   const failure = new Failure('invalid_session', { message });
   const page = signInPage('login', { return_to }, [NO_PENDING]);
-  return shownOn(withProblems(page, '/login', {}, failure), failure);
+  return withProblems(page, '/login', {}, failure);
 }
 
 /** The page of the step, or without a pending sign-in the first form, with what went wrong. */
@@ -95,7 +95,7 @@ function showAgain<Code extends ErrorCode>(
   failure: Failure<Code>,
 ) {
   const page = pending ? stepPage(service, pending, return_to) : signInPage('login', { return_to });
-  return shownOn(withProblems(page, request.path, {}, failure), failure);
+  return withProblems(page, request.path, {}, failure);
 }
 
 /** A typed code of the second factor. */

@@ -2,7 +2,7 @@ import type { SealedSecret } from '../../../crypto/service-secret.ts';
 import { sha256 } from '../../../crypto/token.ts';
 import { arrayLiteral } from '../../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../../db/pool.ts';
-import { type Actor, audited, changing, insertAudit } from '../audit.ts';
+import { type Actor, audited, changing, insertAudit, RightsLost } from '../audit.ts';
 import { firstRow, hasChanged } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';
 import type { Registered } from '../../factors/webauthn.ts';
@@ -170,8 +170,23 @@ export const addPasskey = (
     on conflict do nothing returning user_id as id, user_id`,
   );
 
-const hasFactorSql = (sql: Sql, userId: string) =>
+const hasFactorSql = (sql: Sql, userId: string | null) =>
   sql`(select second_factor from identity.users where id = ${userId})`;
+
+/**
+ * Like `changing`. The user may have got the first factor while the request waited: then a session
+ * by the password alone, which may be a thief's, must neither remove it nor replace the codes.
+ * @throws RightsLost
+ */
+const changingFactors: typeof changing = (database, actor, userId, work) =>
+  changing(database, actor, userId, async (sql) => {
+    const { count } = await sql`
+      select from identity.sign_ins
+      where session_id = ${actor.caller?.session?.id ?? null} and methods = 'password'
+        and ${hasFactorSql(sql, actor.userId)}`;
+    if (count > 0) throw new RightsLost();
+    return work(sql);
+  });
 
 function addFactor(
   to: Addition,
@@ -179,7 +194,7 @@ function addFactor(
   insert: (sql: Sql) => Fragment,
 ): Promise<Date | null> {
   const { database, actor, userId, tokens } = to;
-  return changing(database, actor, userId, async (sql) => {
+  return changingFactors(database, actor, userId, async (sql) => {
     const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, insert(sql));
     if (rows.length === 0) return null;
     // The first factor protects from whoever knew the password before, and could have kept codes.
@@ -210,45 +225,43 @@ async function applyFactorChange(sql: Sql, userId: string): Promise<Date> {
 
 /**
  * An administrator removes all, and the user's sessions end.
- * @param what a Buffer: the passkey with this id
+ * @param passkey the id of the one to remove
+ * @returns how many were removed
  */
-export async function removeFactors(
+export const removeFactors = (
   database: Database,
   actor: Actor,
   userId: string,
-  what: 'all' | 'totp' | Buffer,
-) {
-  const passkey = Buffer.isBuffer(what) ? what : null;
-  const detail = Buffer.isBuffer(what) ? 'passkey' : what;
-  const removed = await changing(database, actor, userId, async (sql) => {
+  what: 'all' | 'totp' | 'passkey',
+  passkey: Buffer | null = null,
+) =>
+  changingFactors(database, actor, userId, async (sql) => {
     const passkeys = await sql`
       delete from identity.passkeys
       where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
     const apps = await sql`
-      delete from identity.totp where user_id = ${userId} and ${passkey === null}`;
+      delete from identity.totp where user_id = ${userId} and ${what !== 'passkey'}`;
     const count = passkeys.count + apps.count;
     if (count === 0) return 0;
     await applyFactorChange(sql, userId);
     const subject = { userId, targetId: userId, count };
-    await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
+    await insertAudit(sql, { event: 'factor.removed', actor, detail: what }, subject);
     if (what === 'all') await endSessions(sql, actor, userId);
     return count;
   });
-  return removed ?? 0;
-}
 
 export const countRecoveryCodes = async (database: Database, userId: string): Promise<number> =>
   (await database.read((sql) => sql`select from identity.recovery_codes where user_id = ${userId}`))
     .count;
 
 /** @returns whether the codes were replaced: there are none without a second factor */
-export const replaceRecoveryCodes = async (
+export const replaceRecoveryCodes = (
   database: Database,
   actor: Actor,
   userId: string,
   digests: readonly Buffer[],
 ) =>
-  (await changing(database, actor, userId, async (sql) => {
+  changingFactors(database, actor, userId, async (sql) => {
     const [user] = await sql`select ${hasFactorSql(sql, userId)} as has_factor`;
     if (user?.has_factor !== true) return false;
     await sql`delete from identity.recovery_codes where user_id = ${userId}`;
@@ -258,4 +271,4 @@ export const replaceRecoveryCodes = async (
     const subject = { userId, targetId: userId, count: digests.length };
     await insertAudit(sql, { event: 'factor.added', actor, detail: 'recovery codes' }, subject);
     return true;
-  })) === true;
+  });

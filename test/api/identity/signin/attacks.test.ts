@@ -371,6 +371,41 @@ test('a session that ends during a change sends the browser to the sign-in page'
   assert.equal(await rowsOf('recovery_codes', id), 0);
 });
 
+test('a session by the password alone changes no factor once the first one was added, even if it waited', async () => {
+  const requests: Array<(host: string) => Promise<Page>> = [
+    (host) => visit('/account/recovery', { fields: {}, cookie: host }),
+    (host) => visit('/account/factors/remove', { fields: {}, cookie: host }),
+    (host) => visit('/account/factors/remove', { fields: { passkey: 'AQ' }, cookie: host }),
+    (host) => register(host),
+  ];
+  for (const request of requests) {
+    const { username, id } = await add();
+    const thief = await signIn(username);
+    // The guard has let the request pass when the owner's change commits.
+    const page = await meanwhile(
+      (locking) => locking`select from identity.users where id = ${id} for update`,
+      () => request(thief.host),
+      async (locking) => {
+        await locking`delete from identity.passkeys where id = '\\x01'`;
+        await locking`
+          insert into identity.passkeys
+            (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
+          values ('\\x01', ${id}, 'of the owner', -7, '\\x00', 0, false)`;
+        await locking`
+          insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
+          values (${id}, 'key', '\\x00', '\\x00', '\\x00', 0)`;
+        await locking`
+          update identity.users set second_factor = true, updated_at = now() where id = ${id}`;
+      },
+    );
+    assert.deepEqual([page.status, page.headers.get('location')], [303, '/login']);
+    const kept = [];
+    for (const table of ['recovery_codes', 'passkeys', 'totp']) kept.push(await rowsOf(table, id));
+    assert.deepEqual(kept, [0, 1, 1]);
+    await sql`delete from identity.passkeys where user_id = ${id}`;
+  }
+});
+
 test('a sign-in succeeds although the session before it ends at the same time', async () => {
   const { username, id } = await add();
   const { host } = await signIn(username);
