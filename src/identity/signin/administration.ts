@@ -201,9 +201,10 @@ async function removeAllFactors(
   return removed;
 }
 
-const dayError = (day: string) =>
-  day === '' || Date.parse(day) ? null : 'must be a day, such as 2026-02-28';
-const day = withDefault(text({ max: 10, check: dayError }), '');
+/** Only what both `Date` and PostgreSQL read. */
+const DAY = /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/;
+const dayError = (day: string) => (DAY.test(day) ? null : 'must be a day, such as 2026-02-28');
+const day = withDefault(text({ check: dayError }), '');
 
 /** Empty for all. Days are those of UTC. */
 export const auditQuery = {
