@@ -144,8 +144,11 @@ export function auditCsv(rows: readonly ListedAudit[]) {
   };
 }
 
-/** The program would run a name that begins like a formula (CWE-1236). */
+/**
+ * The program would run a name that begins like a formula, also in full width or after what it may
+ * take for a separator (CWE-1236).
+ */
 const cellOf = (value: unknown) =>
   `"${String(value ?? '')
-    .replace(/^(?=[=+\-@\t\r])/, "'")
+    .replace(/(?<=^|[;\t])(?=[=+\-@\t\r＝＋－＠])/g, "'")
     .replaceAll('"', '""')}"`;

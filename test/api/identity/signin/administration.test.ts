@@ -218,6 +218,28 @@ test('the audit trail is filtered by user, event and day, and exported as CSV', 
   assert.deepEqual(rest, ['']);
 });
 
+test('no cell of the CSV begins like a formula, whatever the program takes for a separator', async () => {
+  const { id, username } = await add();
+  const cellFor = async (start: string) => {
+    const name = start + username;
+    await change(id, 'edit', {
+      username: name,
+      email: 'cell@g.example',
+      first_name: '',
+      last_name: '',
+    });
+    const { text } = await show(
+      `/account/audit.csv?event=user.changed&user=${encodeURIComponent(name)}`,
+    );
+    return /^"[^"]+","((?:[^"]|"")*)"/m.exec(text.split('\r\n')[1] ?? '')?.[1];
+  };
+  for (const sign of ['=', '+', '-', '@', '\uff1d', '\uff0b', '\uff0d', '\uff20']) {
+    assert.equal(await cellFor(sign), `'${sign}${username}`);
+    assert.equal(await cellFor(`a;${sign}`), `a;'${sign}${username}`);
+  }
+  assert.equal(await cellFor('a"=1,'), `a""=1,${username}`);
+});
+
 test('a notice is escaped, and one that is given twice is not shown', async () => {
   const cookie = `${administrator.host}; __Host-gatehouse-notice=${Buffer.from('<b>x').toString('base64url')}`;
   const { text } = await show('/account', cookie);
