@@ -42,13 +42,13 @@ export async function login(
   if (account instanceof Failure) return account;
   const isProven = needsFactor(service, account);
   if (isProven) {
-    if (otp === undefined || !service.checkCode) {
+    const methods =
+      otp === undefined ? null : await service.checkCode?.(service, request, account, otp);
+    if (typeof methods !== 'string') {
       const actor = actorBy(account, request);
       await auditPendingLogin(service.database, actor, account.id, 'second factor needed');
-      return new Failure('second_factor_needed');
+      return methods ?? new Failure('second_factor_needed');
     }
-    const methods = await service.checkCode(service, request, account, otp);
-    if (methods instanceof Failure) return methods;
   }
   const session = await startSession(service, request, account, password, isProven);
   if (session instanceof Failure) return session;

@@ -123,3 +123,21 @@ test('a right password whose second step is left leaves an entry, on the pages a
   await signIn(other.username);
   assert.equal(await events(other.id, 'login.pending'), 0);
 });
+
+test('a right password leaves an entry also when no code is checked any more', async () => {
+  const { username, id } = await add();
+  await enrol(username);
+  const logIn = () =>
+    ask('POST', `${identity}/api/auth/login`, {
+      body: { username, password: PASSWORD, otp: '000000' },
+    });
+  let pending = 0;
+  for (let status = 401; status === 401; pending += 1) {
+    assert.ok(pending < 30);
+    ({ status } = await logIn());
+  }
+  assert.equal(await events(id, 'factor.failed'), 20);
+  assert.equal(await events(id, 'login.pending'), pending);
+  assert.equal((await logIn()).json.error.code, 'too_many_requests');
+  assert.equal(await events(id, 'login.pending'), pending + 1);
+});
