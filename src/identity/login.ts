@@ -179,7 +179,8 @@ export async function changePassword(
     }
     // Another user may have this name by now.
     if (account.id !== user.id) return WRONG_CURRENT;
-    if (account.password_expires_at !== null && body.new_password === current_password) {
+    const isSame = body.new_password.normalize('NFKC') === current_password.normalize('NFKC');
+    if (account.password_expires_at !== null && isSame) {
       return invalid('/new_password', SAME_PASSWORD);
     }
     const hash = await hashOf(body.new_password, service);

@@ -12,6 +12,8 @@ const { identity, sql, admin, call, add, visit, signIn } = portal;
 const plain = await startIdentity({ after });
 const { events, enrol, start, enter } = factorsOf(portal);
 const OWN = 'a-password-of-my-own';
+/** The same password once it is normalized (NFKC): its first character in full width. */
+const WIDE = String.fromCharCode(PASSWORD.charCodeAt(0) + 0xfee0) + PASSWORD.slice(1);
 
 const makeTemporary = (own: typeof sql, id: string) =>
   own`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
@@ -47,11 +49,13 @@ for (const [name, base, own] of [
       assert.match(refused.json.error.message, /temporary.*POST \/api\/auth\/password/);
     }
     assert.equal((await send('GET', '/api/test/')).status, 200);
-    const same = await send('POST', '/api/auth/password', {
-      body: { current_password: PASSWORD, new_password: PASSWORD },
-    });
-    assert.equal(same.status, 400);
-    assert.equal(same.json.error.fields[0].path, '/new_password');
+    for (const new_password of [PASSWORD, WIDE]) {
+      const same = await send('POST', '/api/auth/password', {
+        body: { current_password: PASSWORD, new_password },
+      });
+      assert.equal(same.status, 400, new_password);
+      assert.equal(same.json.error.fields[0].path, '/new_password');
+    }
     const changed = await send('POST', '/api/auth/password', {
       body: { current_password: PASSWORD, new_password: OWN },
     });
@@ -65,9 +69,11 @@ test('on the page, it cannot be changed to itself; whoever chooses another is si
   const { username, id } = await add();
   await makeTemporary(sql, id);
   const cookie = cookieFrom(await enterPassword(username), PENDING);
-  const same = await choose(cookie, PASSWORD);
-  assert.equal(same.status, 400);
-  assert.match(same.text, /Must differ from the temporary password/);
+  for (const password of [PASSWORD, WIDE]) {
+    const same = await choose(cookie, password);
+    assert.equal(same.status, 400, password);
+    assert.match(same.text, /Must differ from the temporary password/);
+  }
   const done = await choose(cookie, OWN);
   assert.equal(done.status, 200);
   assert.match(done.text, /You are signed in/);
