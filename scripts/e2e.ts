@@ -24,7 +24,11 @@ const SUITES: Readonly<Record<string, Suite>> = {
   browser: { summary: 'the web pages in Chromium', hasPictures: true },
   deploy: { summary: 'the files in deploy/, read by the tools that use them' },
   faults: { summary: 'processes, PostgreSQL, network and disk break under load' },
-  ha: { summary: 'failover of a Patroni cluster, backup and restore', isSerial: true },
+  ha: {
+    summary: 'failover of a Patroni cluster, rolling upgrades, backup and restore',
+    installs: ['nginx'],
+    isSerial: true,
+  },
   image: { summary: 'both container images, built with buildah; needs root' },
   nginx: { summary: 'the configurations of docs/forward-auth.md on nginx and Caddy' },
   pgbouncer: { summary: 'the services behind PgBouncer, in every pool mode' },

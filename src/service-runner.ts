@@ -110,6 +110,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
     log,
     metrics,
     readBody,
+    stopping,
     routes,
     maxBodyBytes: shared.MAX_BODY_BYTES,
     trustedProxies: shared.TRUSTED_PROXIES,

@@ -26,6 +26,7 @@ export type ListenerOptions = Readonly<{
   logProbes: boolean; // at the level info, which they would fill
   log: Log;
   metrics: Metrics;
+  stopping: AbortSignal;
   /** Shows a person that an address does not exist. */
   failurePage?: RequestInfo['failurePage'];
   answerMs?: number; // how long a request may wait for its reply

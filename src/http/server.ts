@@ -51,7 +51,6 @@ export function createListener(options: ListenerOptions) {
     requestLog: createRequestLog(options),
     answer: createAnswer(options),
     inFlight: 0,
-    isClosing: false,
   };
   const { name, metrics, connections } = listener;
   const help = 'Requests being processed.';
@@ -105,7 +104,6 @@ export async function listen(listener: Listener): Promise<number> {
  */
 export async function close(listener: Listener, graceMs: number): Promise<void> {
   const { server, connections } = listener;
-  listener.isClosing = true;
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   // Node counts a connection as idle only after its first request.
   for (const { socket } of connections.all.values()) {
@@ -137,7 +135,8 @@ async function handle(
     const rendered =
       outcome instanceof Failure ? renderFailure(outcome, requestId, failurePage) : outcome;
     info.reply = rendered;
-    return writeReply(response, requestId, rendered, listener.isClosing, () =>
+    // Its client takes another connection, which a load balancer leads to another replica.
+    return writeReply(response, requestId, rendered, listener.stopping.aborted, () =>
       connections.sending.add(connection),
     );
   };
@@ -160,7 +159,7 @@ async function handle(
     listener.inFlight -= 1;
     connections.finish(connection);
     // A reply that was started before the shutdown has no `Connection: close`.
-    if (listener.isClosing) setImmediate(() => listener.server.closeIdleConnections());
+    if (!listener.server.listening) setImmediate(() => listener.server.closeIdleConnections());
     requestLog.finished(info);
   }
 }

@@ -269,7 +269,11 @@ test('during SHUTDOWN_DELAY requests are served, and only readiness fails', asyn
   const url = await running.url('identity');
   running.signal('SIGTERM');
   await untilSql(async () => (await ask('GET', `${url}/readyz`)).status === 500, 'it is not ready');
-  assert.equal((await ask('GET', `${url}/livez`)).status, 200);
+  const kept = await open(t, url);
+  kept.send(headOf(['GET /livez HTTP/1.1', 'Host: x']));
+  const alive = await kept.answer();
+  assert.equal(alive.status, 200);
+  assert.equal(alive.headers.get('connection'), 'close', 'the next request goes elsewhere');
   assert.ok(await logIn(url), 'a new connection is accepted');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });

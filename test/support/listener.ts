@@ -42,6 +42,7 @@ export async function startListener(
 ): Promise<TestListener> {
   const lines: Array<Record<string, unknown>> = [];
   const metrics = createMetrics();
+  const stopping = new AbortController();
   const listener = createListener({
     name: 'test',
     host: '127.0.0.1',
@@ -55,6 +56,7 @@ export async function startListener(
     logProbes: true,
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,
+    stopping: stopping.signal,
   });
   const port = await listen(listener);
   owner.after(() => close(listener, 0));
@@ -65,7 +67,10 @@ export async function startListener(
     metrics: metrics.text,
     lines: () => lines,
     requests: () => lines.filter((line) => line.message === 'request'),
-    close: (graceMs) => close(listener, graceMs),
+    close(graceMs) {
+      stopping.abort();
+      return close(listener, graceMs);
+    },
   };
 }
 

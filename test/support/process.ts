@@ -37,7 +37,7 @@ export interface Running {
   readonly ended: Promise<End>;
 }
 
-interface StartOptions {
+export interface StartOptions {
   readonly input?: string | Buffer;
   readonly uid?: number;
   readonly gid?: number;

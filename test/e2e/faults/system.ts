@@ -6,7 +6,12 @@ import { execFileSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { variables } from '../../support/gatehouse.ts';
-import { buildProgram, type Running, startProgram } from '../../support/process.ts';
+import {
+  buildProgram,
+  type Running,
+  startProgram,
+  type StartOptions,
+} from '../../support/process.ts';
 import { type Proxy, startProxy } from '../../support/proxy.ts';
 import { type PostgresServer, startPostgres } from '../../../scripts/postgres.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
@@ -85,6 +90,8 @@ export interface System extends Services {
 export interface Services {
   readonly target: Target;
   readonly environment: Readonly<Record<string, string>>;
+  /** How programs are started that use the same database. */
+  readonly options: StartOptions;
   readonly url: (service: ServiceName) => string;
   readonly directUrl: () => string;
   running(service: ServiceName): Running;
@@ -111,6 +118,7 @@ export async function startServices(
   t: Owner,
   databaseUrl: string,
   directUrl: () => string,
+  options: StartOptions = {},
 ): Promise<Services> {
   const target = await startTarget(t, createRandom(SEED + 1));
   const program = buildProgram();
@@ -132,7 +140,7 @@ export async function startServices(
   const start = (service: ServiceName) =>
     useProcess(
       service,
-      startProgram(t, program, ['serve', service], { ...environment, LOG_LEVEL: 'info' }),
+      startProgram(t, program, ['serve', service], { ...environment, LOG_LEVEL: 'info' }, options),
     );
   const running = (service: ServiceName) =>
     processes.get(service) ?? assert.fail(`${service} is not running`);
@@ -142,6 +150,7 @@ export async function startServices(
   return {
     target,
     environment,
+    options,
     url,
     running,
     useProcess,

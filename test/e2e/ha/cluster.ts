@@ -128,7 +128,7 @@ export async function startCluster(t: Owner): Promise<Cluster> {
 }
 
 /** Where the programs of the cluster run: they belong to a user without privileges. */
-interface Machine {
+export interface Machine {
   readonly home: string;
   /** Starts a program, which ends with the test. */
   run(name: string, program: string, args: readonly string[]): Supervised;
@@ -136,7 +136,7 @@ interface Machine {
   write(name: string, text: string): string;
 }
 
-function createMachine(t: Owner): Machine {
+export function createMachine(t: Owner): Machine {
   const directory = makeTemporary(tmpdir(), 'gatehouse-ha');
   const user = unprivilegedUser();
   const home = join(directory, 'home');

@@ -103,7 +103,7 @@ async function createClients(
     ];
   }).flat();
   const run = (words: readonly string[]) =>
-    runProgram(t, buildProgram(), words, system.environment);
+    runProgram(t, buildProgram(), words, system.environment, system.options);
   const random = createRandom(SEED + 2_000);
   return [...clients, await createTokenClient(requests, random, run, system.directUrl())];
 }
