@@ -85,7 +85,7 @@ bench: dist/.built ## measure against a minimal server and write docs/benchmarks
 build: dist/.built ## compile src/ to dist/
 
 image: ## build the container image; IMAGE=name, IMAGE_TOOL=podman or buildah, DOCKERFILE=Dockerfile.minimal
-	$(IMAGE_TOOL) build --tag $(IMAGE) --file $(DOCKERFILE) $(if $(filter docker,$(IMAGE_TOOL)),,--format docker) .
+	$(IMAGE_TOOL) build --tag $(IMAGE) --file $(DOCKERFILE) --build-arg REVISION=`git rev-parse HEAD` $(if $(filter docker,$(IMAGE_TOOL)),,--format docker) .
 
 sbom: node_modules/.installed ## print what a production installation contains, as CycloneDX
 	@node --import tsx scripts/sbom.ts

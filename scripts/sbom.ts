@@ -48,11 +48,18 @@ function nodeComponents(): Component[] {
   });
 }
 
-/** The packages of the system's libraries that Node loads; none on a system without dpkg. */
+/** What Dockerfile.minimal copies from the system beside Node. */
+const ENV = '/usr/bin/env';
+
+/**
+ * The packages of the system's libraries that Node loads, and of `env`; none on a system without
+ * dpkg.
+ */
 function systemLibraries(): Component[] {
   const lines = (command: string, words: readonly string[]) =>
     (spawnSync(command, words, { encoding: 'utf8' }).stdout ?? '').split('\n').filter(Boolean);
-  const paths = lines('ldd', [process.execPath]).flatMap((line) => line.match(/\/\S+/)?.[0] ?? []);
+  const loaded = lines('ldd', [process.execPath, ENV]);
+  const paths = [ENV, ...loaded.flatMap((line) => line.match(/\s(\/\S+)/)?.[1] ?? [])];
   const owners = lines('dpkg-query', ['--search', ...paths, ...paths.map((path) => `/usr${path}`)]);
   const names = [...new Set(owners.map((line) => line.split(':')[0] ?? ''))].sort();
   const format = '${binary:Package} ${Version}\n';

@@ -63,6 +63,8 @@ export function createBase(directory: string): void {
   const registry = output('npm', 'config', 'get', 'registry', '--loglevel=silent');
   writeFileSync(join(files, 'usr/local/etc/npmrc'), `registry=${registry}\n`);
 
+  // Node's own license is in its archive, which the image unpacks here.
+  writeFileSync(join(files, 'usr/local/LICENSE'), 'Node.js is licensed for use as follows\n');
   mkdirSync(join(files, 'etc'));
   mkdirSync(join(files, 'tmp'));
   mkdirSync(join(files, 'root'));

@@ -35,6 +35,7 @@ export interface Image {
     Cmd: string[];
     ExposedPorts: object;
     Healthcheck: { Test: string[] };
+    Labels: Record<string, string>;
   }>;
   /** Digests of the layers, the base's first. */
   readonly layers: readonly string[];

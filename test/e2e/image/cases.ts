@@ -9,9 +9,10 @@ import { ask, AUTH_TOKEN, variables } from '../../support/gatehouse.ts';
 import { createLines } from '../../support/lines.ts';
 import { SERVICES } from '../../support/settings.ts';
 import { until } from '../../support/until.ts';
-import { type Container, createBuilder, endOf, findNode, type Image } from './build.ts';
+import { type Container, createBuilder, endOf, findNode, type Image, tree } from './build.ts';
 
 const MIB = 2 ** 20;
+const { version: VERSION } = JSON.parse(readFileSync(join(tree, 'package.json'), 'utf8'));
 /** What buildah itself adds to a container. */
 const MOUNTED = /^(dev|proc|sys|run|etc\/(hosts|hostname|resolv\.conf)|var\/run)(\/|$)/;
 
@@ -79,19 +80,23 @@ function addContentTests(
   });
 
   test(`${dockerfile}: the image says how it is run`, () => {
-    const { User, Entrypoint, Cmd, ExposedPorts, Healthcheck } = config;
+    const { User, Entrypoint, Cmd, ExposedPorts, Healthcheck, Labels } = config;
     assert.deepEqual(
       [User, Entrypoint, Cmd],
       ['1000:1000', ['node', '/app/dist/cli.js'], ['serve']],
     );
     assert.deepEqual(Object.keys(ExposedPorts).sort(), ['3000/tcp', '8000/tcp', '8080/tcp']);
     assert.deepEqual(Healthcheck.Test.slice(0, 3), ['CMD', 'node', '-e'], 'without a shell');
+    assert.deepEqual(
+      ['title', 'licenses', 'version'].map((name) => Labels[`org.opencontainers.image.${name}`]),
+      ['Gatehouse', 'MIT', VERSION],
+    );
   });
 
   test(`${dockerfile}: the image adds the program and its package; its user can change nothing`, () => {
     const app = own.filter((name) => name.startsWith('app/'));
     const isExpected =
-      /^app\/(dist|node_modules\/postgres)(\/|$)|^app\/(package\.json|node_modules)$/;
+      /^app\/(dist|node_modules\/postgres)(\/|$)|^app\/(package\.json|node_modules|LICENSE|sbom\.cdx\.json)$/;
     const outside = app.filter((name) => !isExpected.test(name));
     assert.deepEqual(outside, []);
     assert.ok(
@@ -108,6 +113,8 @@ function addContentTests(
       assert.ok(isLink || (mode & 0o022) === 0, `${name} is writable`);
     }
     assert.ok(sizeOf(container.files, app) < 2.5 * MIB);
+    const sbom = readFileSync(join(container.files, 'app/sbom.cdx.json'), 'utf8');
+    assert.match(sbom, new RegExp(`"pkg:generic/node@${process.versions.node}"`));
     check(container, own);
   });
 }

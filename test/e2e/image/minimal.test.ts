@@ -9,7 +9,13 @@ await testImage('Dockerfile.minimal', ({ files }, own) => {
     (name) => !name.startsWith('app/') && lstatSync(join(files, name)).isFile(),
   );
   const libraries = others.filter((name) => /^lib.*\.so/.test(name));
-  const expected = ['etc/group', 'etc/passwd', 'usr/bin/env', 'usr/local/bin/node'];
+  const expected = [
+    'etc/group',
+    'etc/passwd',
+    'usr/bin/env',
+    'usr/local/LICENSE',
+    'usr/local/bin/node',
+  ];
   assert.deepEqual(
     others.filter((name) => !libraries.includes(name)),
     expected,

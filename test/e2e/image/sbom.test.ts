@@ -1,15 +1,26 @@
-/** The list of what a production installation contains. */
+/** The list of what a production installation contains, and with it the images. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { root } from '../../support/process.ts';
+import { findProgram } from '../programs.ts';
 import { createSbom } from '../../../scripts/sbom.ts';
 
+interface Component {
+  readonly name: string;
+  readonly purl: string;
+  readonly cpe?: string;
+  readonly hashes?: unknown;
+}
+
+const text = createSbom();
+const { bomFormat, serialNumber, metadata, ...rest } = JSON.parse(text);
+const components: readonly Component[] = rest.components;
+const isPackage = ({ purl }: Component) => purl.startsWith('pkg:npm/');
+
 test('the SBOM lists the one package with its digest, and is the same each time', () => {
-  const text = createSbom();
   assert.equal(createSbom(), text);
-  const { bomFormat, serialNumber, metadata, components } = JSON.parse(text);
   assert.equal(bomFormat, 'CycloneDX');
   assert.match(
     serialNumber,
@@ -22,10 +33,29 @@ test('the SBOM lists the one package with its digest, and is the same each time'
   const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages[
     'node_modules/postgres'
   ];
+  const packages = components.filter(isPackage);
   assert.deepEqual(
-    components.map(({ purl }: { purl: string }) => purl),
+    packages.map(({ purl }) => purl),
     [`pkg:npm/postgres@${lock.version}`],
   );
   const digest = Buffer.from(lock.integrity.replace('sha512-', ''), 'base64').toString('hex');
-  assert.deepEqual(components[0].hashes, [{ alg: 'SHA-512', content: digest }]);
+  assert.deepEqual(packages[0]?.hashes, [{ alg: 'SHA-512', content: digest }]);
 });
+
+test('the SBOM names Node and its OpenSSL as vulnerability databases do', () => {
+  const cpeOf = (name: string) => components.find((one) => one.name === name)?.cpe;
+  const { node, openssl } = process.versions;
+  assert.equal(cpeOf('node'), `cpe:2.3:a:nodejs:node.js:${node}:*:*:*:*:*:*:*`);
+  assert.equal(cpeOf('openssl'), `cpe:2.3:a:openssl:openssl:${openssl}:*:*:*:*:*:*:*`);
+});
+
+test(
+  'the SBOM names the packages of all that the minimal image copies from the system',
+  { skip: findProgram('dpkg-query') ? false : 'this system has no dpkg' },
+  () => {
+    const found = components.filter(({ purl }) => purl.startsWith('pkg:deb/debian/'));
+    const names = found.map(({ name }) => name);
+    for (const name of ['coreutils', 'libc6', 'libstdc++6', 'libgcc-s1'])
+      assert.ok(names.includes(name), `${name} is not among ${names.join(', ')}`);
+  },
+);
