@@ -13,29 +13,65 @@ import { ATTACKS, type Attack } from './attacks.ts';
 import { root, THIS } from './builds.ts';
 import type { Comparison, Report } from './compare.ts';
 import { type Bench, openDatabase } from './measure.ts';
-import { createClient, type Service, type ServiceName, startServices, stopAll } from './service.ts';
+import {
+  createClient,
+  type Environment,
+  type Service,
+  type ServiceName,
+  startServices,
+  stopAll,
+} from './service.ts';
 
 const CGROUPS = '/sys/fs/cgroup/memory';
 const SERVICES: readonly ServiceName[] = ['identity', 'secrets', 'webhook'];
 const MIB = 2 ** 20;
 
-/** The settings below "For 80 MiB" in docs/operations.md. */
-function documentedSettings(): Record<string, string> {
+/** A memory limit that docs/operations.md promises, with the settings for it. */
+export interface Container {
+  readonly mebibytes: number;
+  readonly settings: Environment;
+  readonly about: string;
+}
+
+export const CONTAINERS: readonly Container[] = [
+  { mebibytes: 64, settings: documentedSettings(), about: 'the settings for it' },
+  { mebibytes: 128, settings: {}, about: 'default settings' },
+];
+
+/** The settings below "For 64 MiB" in docs/operations.md. */
+function documentedSettings(): Environment {
   const text = readFileSync(join(root, 'docs/operations.md'), 'utf8');
-  const [, block = ''] = /For 80 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
-  const found = [...block.matchAll(/([A-Z_]+)=("([^"]*)"|\S+)/g)];
-  if (found.length === 0) throw new Error('docs/operations.md has no settings for 80 MiB');
+  const [, block = ''] = /For 64 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
+  const found = assignments(block);
+  if (Object.keys(found).length === 0)
+    throw new Error('docs/operations.md has no settings for 64 MiB');
+  return found;
+}
+
+function assignments(text: string): Environment {
+  const found = [...text.matchAll(/([A-Z_]+)=("([^"]*)"|\S+)/g)];
   return Object.fromEntries(
     found.map(([, name = '', bare = '', quoted]) => [name, quoted ?? bare]),
   );
 }
+
+const dockerfile = () => readFileSync(join(root, 'Dockerfile'), 'utf8');
+
+/** What the image sets. */
+function imageEnvironment(): Environment {
+  const [, words = ''] = /^ENV (.*)$/m.exec(dockerfile()) ?? [];
+  return assignments(words);
+}
+
+let groups = 0;
 
 /**
  * @returns the directory of a new group with this limit, which includes swap where the kernel
  * counts it
  */
 function createGroup(mebibytes: number): string {
-  const group = join(CGROUPS, `gatehouse-bench-${process.pid}-${mebibytes}`);
+  groups += 1;
+  const group = join(CGROUPS, `gatehouse-bench-${process.pid}-${groups}`);
   mkdirSync(group);
   writeFileSync(join(group, 'memory.limit_in_bytes'), String(mebibytes * MIB));
   return group;
@@ -66,7 +102,7 @@ const killedIn = (group: string): number =>
 
 /** The words of HEALTHCHECK's CMD. A backslash at the end of a line joins it to the next. */
 function healthCheckWords(): readonly string[] {
-  const text = readFileSync(join(root, 'Dockerfile'), 'utf8').replace(/\\\n/g, '');
+  const text = dockerfile().replace(/\\\n/g, '');
   const [, words] = /^HEALTHCHECK .*? CMD (\[.*\])$/m.exec(text) ?? [];
   if (words === undefined) throw new Error('Dockerfile has no HEALTHCHECK');
   return JSON.parse(words);
@@ -108,49 +144,75 @@ async function run(attack: Attack, service: Service, group: string): Promise<num
   return peak;
 }
 
-export async function containers(bench: Bench): Promise<Report> {
+export function canLimitMemory(): boolean {
   try {
     accessSync(CGROUPS, constants.W_OK);
+    return true;
   } catch {
+    return false;
+  }
+}
+
+export interface Survival {
+  readonly attack: string;
+  /** The most memory that was used, in MiB. */
+  readonly peak: number;
+  /** Processes that the kernel has ended, those of the health check included. */
+  readonly killed: number;
+  readonly isAlive: boolean;
+}
+
+/**
+ * Makes all attacks, one after the other on one process, as an attacker would; on a new process
+ * only where it has ended. Stops everything that the benchmark has started.
+ */
+export async function attackContainer(
+  { mebibytes, settings }: Container,
+  databaseUrl: string,
+): Promise<readonly Survival[]> {
+  const group = createGroup(mebibytes);
+  const environment = { ...imageEnvironment(), ...settings };
+  const survivals: Survival[] = [];
+  try {
+    const start = () => startServices(SERVICES, databaseUrl, environment, THIS, group);
+    let service = await start();
+    for (const attack of ATTACKS) {
+      const before = killedIn(group);
+      const peak = await run(attack, service, group);
+      const isAlive = await isAnswering(service);
+      survivals.push({ attack: attack.name, peak, killed: killedIn(group) - before, isAlive });
+      if (!isAlive) service = await start();
+    }
+    return survivals;
+  } finally {
+    await stopAll();
+    // The process may need a moment to leave.
+    await sleep(200);
+    rmdirSync(group);
+  }
+}
+
+export async function containers(bench: Bench): Promise<Report> {
+  if (!canLimitMemory()) {
     const remark = `containers: not measured, because ${CGROUPS} (cgroups of version 1) cannot be written here`;
     return { comparisons: [], tables: [], remarks: [remark] };
   }
   const comparisons: Comparison[] = [];
   const remarks: string[] = [];
-  const variants = [
-    { limit: 80, settings: documentedSettings(), about: 'the settings for it' },
-    { limit: 160, settings: {}, about: 'default settings' },
-  ];
-  for (const { limit, settings, about } of variants) {
-    const container = `a container of ${limit} MiB with ${about}`;
+  for (const container of CONTAINERS) {
+    const comparedWith = `a container of ${container.mebibytes} MiB with ${container.about}`;
     const { url } = await openDatabase(bench);
-    const group = createGroup(limit);
-    let survived = 0;
-    try {
-      const start = () => startServices(SERVICES, url, settings, THIS, group);
-      let service = await start();
-      // One after the other on one process, as an attacker would; a new process only where it has
-      // ended.
-      for (const attack of ATTACKS) {
-        const peak = await run(attack, service, group);
-        const isAlive = await isAnswering(service);
-        const end = killedIn(group) > 0 ? 'ENDED by the kernel' : 'ENDED';
-        remarks.push(
-          `${container}, ${attack.name}: ${peak.toFixed(0)} MiB, ${isAlive ? 'answers afterwards' : end}`,
-        );
-        survived += isAlive ? 1 : 0;
-        if (!isAlive) service = await start();
-      }
-    } finally {
-      await stopAll();
-      // The process may need a moment to leave.
-      await sleep(200);
-      rmdirSync(group);
+    const survivals = await attackContainer(container, url);
+    for (const { attack, peak, killed, isAlive } of survivals) {
+      const end = isAlive ? 'answers afterwards' : 'ENDED';
+      remarks.push(
+        `${comparedWith}, ${attack}: ${peak.toFixed(0)} MiB, ${end}, ${killed} ended by the kernel`,
+      );
     }
     comparisons.push({
       name: 'attacks survived',
-      comparedWith: container,
-      values: [survived],
+      comparedWith,
+      values: [survivals.filter(({ killed, isAlive }) => killed === 0 && isAlive).length],
       unit: 'attacks',
       min: ATTACKS.length,
       noise: [],

@@ -16,10 +16,10 @@ const MEMORY = 64 * 1024 * 1024;
 const CONNECTIONS = 1_000;
 const CGROUPS = '/sys/fs/cgroup/memory';
 
-/** The `export` lines below "For 80 MiB". */
+/** The `export` lines below "For 64 MiB". */
 function documentedSettings(): Record<string, string> {
   const text = readFileSync(join(root, 'docs/operations.md'), 'utf8');
-  const [, block = ''] = /For 80 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
+  const [, block = ''] = /For 64 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
   const assignments = [...block.matchAll(/([A-Z_]+)=("([^"]*)"|\S+)/g)];
   return Object.fromEntries(
     assignments.map(([, name = '', bare = '', quoted]) => [name, quoted ?? bare]),

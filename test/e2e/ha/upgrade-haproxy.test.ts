@@ -22,7 +22,8 @@ function haproxySettings(port: number, ports: readonly Ports[]): string {
     `backend ${service}`,
     '  option httpchk GET /readyz',
     ...ports.map(
-      (one, index) => `  server ${NAMES[index]} 127.0.0.1:${one[service]} check inter 1s fall 2`,
+      (one, index) =>
+        `  server ${NAMES[index]} 127.0.0.1:${one[service]} check inter 1s fall 2 rise 1`,
     ),
   ];
   return [
@@ -34,6 +35,7 @@ function haproxySettings(port: number, ports: readonly Ports[]): string {
     '  timeout connect 2s',
     '  timeout client 60s',
     '  timeout server 30s',
+    '  timeout check 3s',
     'frontend all',
     `  bind 127.0.0.1:${port}`,
     `  use_backend secrets if { path_beg ${PATHS.secrets} }`,
