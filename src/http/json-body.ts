@@ -84,13 +84,14 @@ export function problemOf(json: string): InvalidBody | null {
   const open: Array<{ readonly owner: string; readonly names: Set<string> }> = [];
   let depth = 0;
   let parts = 0;
-  let last = ''; // string, as written
+  let start = 0; // of the last string
+  let end = 0;
   let name = '';
   for (let index = 0; index < json.length; index += 1) {
     const mark = json[index];
     if (mark === '"') {
-      const end = endOfString(json, index);
-      last = json.slice(index, end);
+      start = index;
+      end = endOfString(json, start);
       index = end - 1;
       parts += 1;
     } else if (mark === '{' || mark === '[') {
@@ -102,9 +103,10 @@ export function problemOf(json: string): InvalidBody | null {
       parts += 1;
     } else if (mark === ':' && depth <= MAX_DEPTH) {
       // Decoded, because "a" and "\u0061" are one name.
-      name = last.includes('\\') ? String(JSON.parse(last)) : last.slice(1, -1);
+      const written = json.slice(start, end);
+      name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1);
       // Once: invalid JSON may repeat the colon after a long name.
-      last = '';
+      start = end;
       const parent = open[depth - 1];
       if (parent?.names.has(name)) {
         const at = depth === 1 ? '' : pointer('', parent.owner);

@@ -1,3 +1,5 @@
+import { isAscii, isUtf8, transcode } from 'node:buffer';
+
 /**
  * For a text from elsewhere, which could move the cursor or forge a line (CWE-150).
  * @returns one line: each run of control and invisible formatting characters is a space
@@ -9,11 +11,14 @@ export const toOneLine = (text: string): string =>
 export const isUuid = (text: string): boolean =>
   /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 
-/** Fatal: otherwise, different invalid bytes would become the same character. */
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
 /**
- * A byte order mark stays in the text.
+ * A byte order mark stays in the text. Through UTF-16, because `TextDecoder` of Node 20 takes as
+ * long as `JSON.parse` for text that is not ASCII.
  * @throws TypeError if the bytes are not UTF-8
  */
-export const decodeUtf8 = (bytes: Uint8Array): string => utf8.decode(bytes);
+export function decodeUtf8(bytes: Buffer): string {
+  // Otherwise, different invalid bytes would become the same character.
+  if (!isUtf8(bytes)) throw new TypeError('not UTF-8');
+  if (isAscii(bytes)) return bytes.toString('latin1');
+  return transcode(bytes, 'utf8', 'utf16le').toString('utf16le');
+}

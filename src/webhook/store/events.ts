@@ -1,6 +1,7 @@
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral, hexBytes } from '../../db/sql.ts';
 import type { Database, Locks } from '../../db/pool.ts';
+import { decodeUtf8 } from '../../runtime/text.ts';
 import type { SourceName } from '../sources.ts';
 
 export const STATUSES = ['stored', 'waiting', 'done', 'dead', 'skipped'] as const;
@@ -34,23 +35,26 @@ export type NewEvent = Readonly<{
  */
 export const insertEvent = sharedStatement(
   async (database: Database, events: readonly NewEvent[], locks?: Locks) => {
-    // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so
-    // is UTF-8.
-    const rows = JSON.stringify(
-      events.map((event, n) => ({
-        ...event,
-        n,
-        token_digest: hexBytes(event.token_digest),
-        body: event.body.toString('utf8'),
-      })),
-    );
+    // All in one parameter, because a body as a member of JSON would be escaped, and parsed again.
+    // Text, because the driver sends bytea in hexadecimal. A body is JSON, so it is UTF-8 without
+    // U+0000.
+    const bodies = decodeUtf8(Buffer.concat(events.map(({ body }) => body)));
+    let end = 0;
+    const given = events.map(({ body: { length }, token_digest, ...others }, n) => {
+      const start = end + 1;
+      end += length;
+      return { ...others, n, token_digest: hexBytes(token_digest), start, length };
+    });
+    const rows = JSON.stringify(given);
     const found = await database.write(
       (sql) => sql<Array<{ id: string; outcome: 'new' | 'repeated' }>>`
-        with given as (
+        with sent as materialized (
+          select convert_to(${bodies}, 'UTF8') as bodies
+        ), given as (
           select g.* from json_to_recordset(${rows}::text::json) as g (
             id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
-            delivery_id text, event text, headers jsonb, ip text, body text, status text,
-            order_key text, n int4)
+            delivery_id text, event text, headers jsonb, ip text, status text, order_key text,
+            n int4, start int4, length int4)
           join webhook.tokens t on t.id = g.token_id and revoked_at is null and role = 'sender'
             and t.source = g.source and (digest = token_digest
               or (previous_digest = token_digest and previous_until > now()))
@@ -63,9 +67,9 @@ export const insertEvent = sharedStatement(
           -- deadlocks.
           insert into webhook.events
             (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-          select id, token_id, source, delivery_id, event, headers, ip, convert_to(body, 'UTF8'),
-            now() + n * interval '1 microsecond'
-          from given order by token_id, delivery_id, n
+          select id, token_id, source, delivery_id, event, headers, ip,
+            substring(bodies from start for length), now() + n * interval '1 microsecond'
+          from sent, given order by token_id, delivery_id, n
           on conflict (token_id, delivery_id) where delivery_id is not null do nothing
           returning id, received_at
         ), tail as (
