@@ -13,10 +13,6 @@ export function arrayLiteral(values: ReadonlyArray<string | Buffer | null>): str
   return `{${items.join()}}`;
 }
 
-/** The same for at least one value in hexadecimal. */
-export const hexArrayLiteral = (values: readonly string[]): string =>
-  `{"\\\\x${values.join('","\\\\x')}"}`;
-
 /**
  * Rows for `json_to_recordset`: one parameter for any number of them. Half of a surrogate pair
  * becomes U+FFFD, as in other parameters: PostgreSQL rejects it in JSON.

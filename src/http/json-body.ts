@@ -3,15 +3,13 @@ import { type ErrorCode, Failure } from './errors.ts';
 import { type JsonSchema, pointer, type Schema, validate } from './schema.ts';
 import { decodeUtf8 } from '../runtime/text.ts';
 
-type InvalidBody = Failure<'invalid_body'>;
-
 /** What a route accepts as its request body. */
 export interface BodyRule<Body> {
   readonly schema: JsonSchema | null; // null if no body is read
   readonly errors: readonly ErrorCode[];
   /** Checks the headers before a byte of the body is read. */
   accepts(headers: IncomingHttpHeaders): Failure | null;
-  parse(raw: Buffer): Body | InvalidBody;
+  parse(raw: Buffer): Body | Failure<'invalid_body'>;
 }
 
 export const noBody: BodyRule<null> = {
@@ -51,7 +49,7 @@ export function json<Body>(
 
 const JSON_TYPE = /^\s*(application\/json|[a-z]+\/[a-z0-9.!#$&^_+-]+\+json)\s*(;|$)/i;
 
-export const invalidBody = (message: string, path = ''): InvalidBody =>
+export const invalidBody = (message: string, path = '') =>
   new Failure('invalid_body', { fields: [{ path, message }] });
 
 /** The engine's own message quotes the input, which may hold a secret, so it is never passed on. */
@@ -80,7 +78,7 @@ const MAX_PARTS = 700_000;
  * that is served (RFC 8259, 4).
  * @param json may be invalid; what is found is then of no use
  */
-export function problemOf(json: string): InvalidBody | null {
+export function problemOf(json: string) {
   const open: Array<{ readonly owner: string; readonly names: Set<string> }> = [];
   let depth = 0;
   let parts = 0;

@@ -1,5 +1,5 @@
 import { sharedStatement } from '../../db/share-statement.ts';
-import { alignToKeys, hexArrayLiteral } from '../../db/sql.ts';
+import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { ApiKey } from '../model.ts';
 import { type Actor, audited, type AuditEntry, changeRows, changing } from './audit.ts';
@@ -50,10 +50,11 @@ export async function insertKey(
 /** By the digest in hexadecimal. */
 export const findKeyByDigest = sharedStatement(
   async (database: Database, digests: readonly string[]): Promise<Array<ApiKey | null>> => {
+    const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
     const rows = await database.read(
       (sql) => sql<Array<KeyRow & { digest: string }>>`
       select encode(k.key_digest, 'hex') as digest, ${keysSql(sql)}
-      where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[])
+      where k.key_digest = any (${wanted}::text::bytea[])
         and k.deleted_at is null`,
     );
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));

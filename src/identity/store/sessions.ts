@@ -1,6 +1,6 @@
 import { sha256 } from '../../crypto/token.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
-import { alignToKeys, hexArrayLiteral } from '../../db/sql.ts';
+import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { clearFailures } from './failures.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
@@ -151,11 +151,12 @@ export const sessionFinder = <Row, Found>(
       { database, idleSeconds }: Sessions,
       digests: readonly string[],
     ): Promise<Array<Found | null>> => {
+      const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
       const rows = await database.read(
         (sql) => sql<Array<Row & { digest: string }>>`
     select encode(${sql(column)}, 'hex') as digest, ${columns(sql, idleSeconds)}
     from ${sessionsSql(sql)} left join identity.sign_ins p on p.session_id = s.id
-    where ${sql(column)} = any (${hexArrayLiteral(digests)}::text::bytea[])
+    where ${sql(column)} = any (${wanted}::text::bytea[])
       and s.deleted_at is null`,
       );
       return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));

@@ -1,6 +1,6 @@
 import type { SealedSecret } from '../../crypto/service-secret.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
-import { arrayLiteral, hexArrayLiteral } from '../../db/sql.ts';
+import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SourceName } from '../sources.ts';
 
@@ -37,7 +37,7 @@ export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isKept: boolea
 export const findTokenCaller = sharedStatement(
   async (database: Database, presented: readonly Buffer[]) => {
     const digests = presented.map((digest) => digest.toString('hex'));
-    const wanted = hexArrayLiteral([...new Set(digests)]);
+    const wanted = arrayLiteral(presented);
     const rows = await database.read(
       (sql) => sql<CallerRow[]>`
       select encode(digest, 'hex') as current, encode(previous_digest, 'hex') as previous,

@@ -5,13 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomInt } from 'node:crypto';
 import { after, test } from 'node:test';
-import {
-  alignToKeys,
-  arrayLiteral,
-  hexArrayLiteral,
-  hexBytes,
-  jsonRows,
-} from '../../../src/db/sql.ts';
+import { alignToKeys, arrayLiteral, hexBytes, jsonRows } from '../../../src/db/sql.ts';
 import { createDatabase } from '../../support/database.ts';
 
 const { sql } = await createDatabase({ after });
@@ -259,8 +253,8 @@ test('each key gets its row, or null, also several times; the rows are emptied',
   assert.deepEqual(rows, []);
 });
 
-test('bytes in hexadecimal arrive like other bytes', async () => {
+test('bytes in hexadecimal become the same array as the bytes', async () => {
   const bytes = ['', '00', 'ff00', '5c227d2c'].map((digits) => Buffer.from(digits, 'hex'));
-  assert.equal(hexArrayLiteral(bytes.map((one) => one.toString('hex'))), arrayLiteral(bytes));
+  assert.equal(arrayLiteral(bytes.map(hexBytes)), arrayLiteral(bytes));
   assert.deepEqual(await arrived(bytes, 'bytea'), bytes);
 });
