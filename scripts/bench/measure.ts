@@ -1,9 +1,9 @@
 /** Shared by the benchmarks: measures several programs under the same load in alternation. */
 import { join } from 'node:path';
 import type { Sql } from 'postgres';
-import { connect, type PostgresServer } from '../postgres.ts';
+import { connect } from '../postgres.ts';
 import type { Build } from './builds.ts';
-import { createDatabase, dropDatabase } from './database.ts';
+import { createDatabase, dropDatabase, type Server } from './database.ts';
 import { load, type Replay } from './load.ts';
 import {
   atEnd,
@@ -17,7 +17,7 @@ import { cpuMicros, memoryMiB, ownCpuMicros } from './usage.ts';
 
 export interface Bench {
   readonly directory: string;
-  readonly postgres: PostgresServer;
+  readonly postgres: Server;
   readonly sql: Sql;
   /** This build, and the one that it is compared with, if any. */
   readonly builds: readonly Build[];

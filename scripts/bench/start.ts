@@ -147,7 +147,6 @@ export async function start(bench: Bench): Promise<Report> {
       values: divided(1, other),
       unit: 'times',
       noise: noiseOf(divided),
-      ...(isAgainst ? {} : { max: 1.35 }),
     },
     {
       name: 'idle memory, three services',

@@ -4,14 +4,16 @@
  *   node --import tsx scripts/bench/suite.ts [--quick] [--long] [--write] [--against=REF] [PART …]
  *
  * `--against=REF` builds another commit and compares this tree with it instead of with the
- * baselines. A wrong reply fails its part, and the others still run. A missed target fails nothing.
+ * baselines. BENCH_POSTGRES_URL names a server of this machine, whose role may create databases;
+ * without it, one is started. A wrong reply fails its part, and the others still run. A missed
+ * target fails nothing.
  */
 import { parseArgs } from 'node:util';
 import { connect } from '../postgres.ts';
 import { bearer } from './bearer.ts';
 import { type Build, buildCommit, BuildError, currentCommit, THIS } from './builds.ts';
 import type { Report } from './compare.ts';
-import { withPostgres } from './database.ts';
+import { type Server, withPostgres, withPostgresAt } from './database.ts';
 import { containers } from './containers.ts';
 import { conditionsOf, textOf } from './document.ts';
 import { delivery } from './delivery.ts';
@@ -82,14 +84,18 @@ function commandOf(parts: readonly string[], words: readonly string[]): string {
   return `make bench${part}${rest.length > 0 ? ` ARGS="${rest.join(' ')}"` : ''}`;
 }
 
-await withPostgres(async (postgres, directory) => {
+const { BENCH_POSTGRES_URL: given } = process.env;
+await (given === undefined ? withPostgres(runParts) : withPostgresAt(given, runParts));
+
+async function runParts(postgres: Server, directory: string): Promise<void> {
   const sql = connect(postgres.url);
   try {
     const builds: Build[] = [THIS];
     if (options.against !== undefined) builds.push(buildCommit(options.against, directory));
-    const [{ server_version: postgresVersion }] = await sql<
-      [{ server_version: string }]
-    >`show server_version`;
+    const [{ version: postgresVersion }] = await sql<[{ version: string }]>`
+      select current_setting('server_version') || case when 'lz4' = any (enumvals)
+        then ' (with LZ4)' else ' (without LZ4)' end as version
+      from pg_settings where name = 'default_toast_compression'`;
     const pace = options.quick
       ? { rounds: 3, seconds: 1, warmUp: 1 }
       : { rounds: 5, seconds: 3, warmUp: 3 };
@@ -134,4 +140,4 @@ await withPostgres(async (postgres, directory) => {
   } finally {
     await sql.end();
   }
-});
+}

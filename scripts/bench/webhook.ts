@@ -118,6 +118,7 @@ export function webhook(bench: Bench): Promise<Report> {
     // have arrived.
     await sleep(1_000);
     const remarks: string[] = [];
+    for (const { target } of answered.slice(0, 1)) remarks.push(...(await sizesOf(target)));
     // Both baselines store into one table.
     const tables = new Map<string, Array<{ target: Target; requests: number }>>();
     for (const entry of answered) {
@@ -136,6 +137,27 @@ export function webhook(bench: Bench): Promise<Report> {
     }
     return remarks;
   });
+}
+
+/** What a body takes on disk, by each method of compression that the server has. */
+async function sizesOf({ sql }: Target): Promise<string[]> {
+  const remarks: string[] = [];
+  const methods = await sql<Array<{ method: string }>>`
+    select unnest(enumvals) as method from pg_settings where name = 'default_toast_compression'`;
+  for (const { name, text } of Object.values(BODIES)) {
+    const sizes: string[] = [];
+    for (const { method } of methods) {
+      await sql`create temporary table sample (body bytea)`;
+      await sql.unsafe(`alter table sample alter column body set compression ${method}`);
+      await sql`insert into sample values (${Buffer.from(text)})`;
+      const [{ bytes }] = await sql<[{ bytes: number }]>`
+        select pg_column_size(body) as bytes from sample`;
+      sizes.push(`${bytes} bytes by ${method}`);
+      await sql`drop table sample`;
+    }
+    remarks.push(`stored, ${name}: ${Buffer.byteLength(text)} bytes take ${sizes.join(', ')}`);
+  }
+  return remarks;
 }
 
 /** @throws if an event that was acknowledged is not stored */
