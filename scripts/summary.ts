@@ -155,7 +155,11 @@ export function summary(
       .map(({ name, address, remark = '' }) => `\n            ${name} at ${address}${remark}`)
       .join('');
   const signIn = pages.find(({ service }) => service === 'identity');
-  const open = signIn ? `  Open ${signIn.address} and sign in as ${administrator}.\n\n` : '';
+  const withPassword =
+    values.password === null ? 'your password' : `the first password ${show(password)}`;
+  const open = signIn
+    ? `  Open ${signIn.address} and sign in as ${administrator} with ${withPassword}.\n\n`
+    : '';
   const reset = `${cli} user password ${quote(administrator)}`;
   const expiry = `
             it expires 24 hours after the first start unless you change it; to set another:
@@ -165,9 +169,10 @@ export function summary(
     values.password === null
       ? `administrator ${administrator}, with the password that was chosen; to set another: ${reset}`
       : `administrator ${administrator}, first password ${show(password)}${remark}`;
-  const commands = `Commands for this database, in a second terminal:
+  const commands = `Commands for this database, in a second terminal. Messages call the program gatehouse:
 
-  ${cli} user list
+  alias gatehouse=${quote(cli)}
+  gatehouse user list
 
 `;
   return `

@@ -7,6 +7,10 @@ import { PASSWORD } from './users.ts';
 
 export const ORIGIN = 'https://login.example.org';
 
+/** Where a page sends a browser that must sign in first. */
+export const signInFor = (path: string) =>
+  `/login?again=on&return_to=${encodeURIComponent(ORIGIN + path)}`;
+
 export interface Page {
   status: number;
   text: string;

@@ -36,7 +36,6 @@ export async function showAccount({ caller }: PageInput, service: PortalService)
     email,
     first_name,
     last_name,
-    name: `${first_name} ${last_name}`.trim() || '–',
     length: service.passwords.minLength,
     sessions: sessionItems(sessions, `${PATH}/sessions/end`, session.id),
     shown: sessions.length,

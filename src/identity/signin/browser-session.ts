@@ -16,7 +16,7 @@ import {
 } from './browser.ts';
 import { signedInUserOf } from './guards.ts';
 import type { ReturnInput } from './forms.ts';
-import { codesPage, continuePage } from './pages.ts';
+import { codesPage, continuePage, done } from './pages.ts';
 
 /** A form of the sign-in. */
 export type SignInCall = Call<null, unknown, unknown, ReturnInput>;
@@ -31,9 +31,7 @@ export async function isSignedIn(request: RequestInfo, service: PortalService) {
   if (user instanceof Failure) return false;
   if (service.portal.cookieDomain === null) return true;
   // Without the cookie for the domain, `verify` would send the browser back here, in a loop.
-  const token = cookieOf(request.headers, DOMAIN_COOKIE);
-  if (token === null) return false;
-  const digest = tokenDigest(token);
+  const digest = tokenDigest(cookieOf(request.headers, DOMAIN_COOKIE) ?? '');
   const session = digest === null ? null : await findByDomainToken(service, digest);
   return session?.id === user.session.id;
 }
@@ -70,5 +68,5 @@ async function endCurrentSession(request: RequestInfo, service: PortalService) {
 export async function signOut({ request }: Pick<SignInCall, 'request'>, service: PortalService) {
   await endCurrentSession(request, service);
   const cookies = setCookies({ host: '', domain: '' }, service.portal);
-  return continuePage('You are signed out', `${service.portal.origin}/login`, cookies);
+  return done('/login', 'You are signed out.', cookies);
 }

@@ -67,9 +67,9 @@ const signedInGuard = ({ changes, recent }: GuardOptions): Guard<PortalService, 
     if (user instanceof Failure) {
       // The sign-in page would send the browser back here.
       if (user.code === 'too_many_requests') return user;
-      return new Failure('signin_needed', { ...user.details, headers: { Location: '/login' } });
+      return signInAgain(request, portal, user);
     }
-    return recent && !isRecent(user.session) ? signInAgain(request, service) : user;
+    return recent && !isRecent(user.session) ? signInAgain(request, portal) : user;
   },
 });
 
@@ -83,15 +83,14 @@ export const recentUserForm = signedInGuard({ changes: true, recent: true });
 const isRecent = ({ age, has_factor, methods }: ProvenSession): boolean =>
   age <= RECENT_SECONDS && !(has_factor && methods === 'password');
 
-function signInAgain({ path, query }: RequestInfo, { portal }: PortalService) {
-  const given = /^\/account\/(keys|users(\/[0-9a-f-]{36})?)/.exec(path);
-  const page = given?.[0] ?? '/account/factors';
-  const returnTo = query.get('return_to');
-  const pageQuery = returnTo === null ? '' : `?${new URLSearchParams({ return_to: returnTo })}`;
-  const address = encodeURIComponent(portal.origin + page + pageQuery);
-  return new Failure('signin_needed', {
-    headers: { Location: `/login?again=on&return_to=${address}` },
-  });
+/** Leads back to the page, or to the page of the form. */
+function signInAgain({ path, query }: RequestInfo, portal: Portal, failure?: Failure) {
+  const named = path.replace(/totp|recovery|passkeys/, 'factors');
+  const given = /^\/account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?/.exec(named)?.[0];
+  const page = new URL(given ?? '/account', portal.origin);
+  page.search = String(query);
+  const Location = `/login?again=on&${new URLSearchParams({ return_to: page.href })}`;
+  return new Failure('signin_needed', { ...failure?.details, headers: { Location } });
 }
 
 /**

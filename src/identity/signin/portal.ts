@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { randomToken } from '../../crypto/token.ts';
 import type { Call } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
@@ -7,8 +8,9 @@ import { cookieOf } from '../guard.ts';
 import { actorBy, startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
+import type { Portal } from '../settings.ts';
 import { auditPendingLogin } from '../store/audit.ts';
-import { BROWSER_COOKIE, hostCookie, isElsewhere, NO_PENDING, PENDING_COOKIE } from './browser.ts';
+import { BROWSER_COOKIE, hostCookie, isElsewhere, NO_PENDING, returnAddress } from './browser.ts';
 import { continueSignedIn, destination, isSignedIn } from './browser-session.ts';
 import { portalForm } from './guards.ts';
 import { form, password, return_to } from './forms.ts';
@@ -29,15 +31,21 @@ export async function showLogin(
     return continuePage('You are signed in', destination(return_to, service), []);
   }
   const { headers } = request;
-  const cookies: string[] = [];
+  // A passkey on this page signs in alone, perhaps as another user.
+  const cookies = [NO_PENDING];
   if (cookieOf(headers, BROWSER_COOKIE) === null)
     cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
-  // A passkey on this page signs in alone, perhaps as another user.
-  if (cookieOf(headers, PENDING_COOKIE) !== null) cookies.push(NO_PENDING);
-  const notice = isElsewhere(headers, service.portal)
-    ? render('elsewhere', { address: `${service.portal.origin}/login` })
-    : NOTHING;
+  const notice = reasonOf(headers, service.portal, return_to, again);
   return signInPage('login', { return_to, notice }, cookies);
+}
+
+/** Why the form is shown, above it. */
+function reasonOf(headers: IncomingHttpHeaders, portal: Portal, return_to: string, again?: 'on') {
+  if (isElsewhere(headers, portal))
+    return render('elsewhere', { address: `${portal.origin}/login` });
+  const address = returnAddress(return_to, portal);
+  if (address === null) return NOTHING;
+  return render(again ? 'sign-in-again' : 'sign-in-to', { host: new URL(address).host });
 }
 
 /** For the audit trail. */

@@ -112,5 +112,5 @@ test('signing out ends it on all pages at once', async () => {
     assert.equal(await person(), '');
   }
   await openPage(browser, `${ACCOUNT}/logout`);
-  await untilAt(`${ACCOUNT}/login`);
+  await browser.until('location.pathname === "/login"');
 });

@@ -136,7 +136,10 @@ test('the summary names the pages that are on, and no other', () => {
     summary(readAddresses(env), 'admin', made, CLI, true, pagesOf(env, readAddresses(env), CLI));
   assert.doesNotMatch(text({ SHARE_PAGES: 'off' }), /pages|inbox|Open/);
   const all = text({ SIGNIN_PAGES: 'on', SHARE_PAGES: 'on', INBOX_PAGE: 'on', SECRETS_PORT: '81' });
-  assert.match(all, /^ {2}Open http:\/\/localhost:3000\/login and sign in as admin\.$/m);
+  assert.match(
+    all,
+    /^ {2}Open http:\/\/localhost:3000\/login and sign in as admin with the first password the ADMIN_PASSWORD\.$/m,
+  );
   assert.match(all, /^ {12}sign-in pages at http:\/\/localhost:3000\/login$/m);
   assert.match(all, /^ {12}share pages at http:\/\/localhost:81\/$/m);
   assert.match(

@@ -95,3 +95,55 @@ for (const field of document.querySelectorAll('input[type="password"]')) {
     field.type = 'password';
   });
 }
+
+// On a phone, the first entry comes before the filters. With a filter, they stay open.
+const filters = document.querySelector('details:has(> form[method="get"])');
+if (filters instanceof HTMLDetailsElement && matchMedia('(max-width: 40rem)').matches) {
+  filters.open = location.search !== '';
+}
+
+/** The form that was sent last, until its answer is shown. Secrets are not kept. */
+const SENT = 'gatehouse-sent';
+const isSignIn = location.pathname.startsWith('/login');
+/** @typedef {{ action: string, fields: string[][], isSignedIn: boolean }} SentForm */
+
+/** @param {HTMLFormElement} form */
+function keep(form) {
+  const data = new FormData(form);
+  const secrets = '[type="password"], [autocomplete="one-time-code"]';
+  for (const field of form.querySelectorAll(secrets)) data.delete(field.getAttribute('name') ?? '');
+  const fields = [...data];
+  const sent = { action: form.action, fields, isSignedIn: false };
+  sessionStorage.setItem(SENT, JSON.stringify(sent));
+}
+
+for (const form of document.querySelectorAll('form[method="post"]:not(#passkey)')) {
+  if (!(form instanceof HTMLFormElement)) continue;
+  form.addEventListener('submit', (event) => {
+    // A second click would send it again, and the answer to the first would be lost.
+    if (form.dataset.isSent === 'on') return event.preventDefault();
+    form.dataset.isSent = 'on';
+    if (!isSignIn) keep(form);
+  });
+}
+
+/** A form whose session had ended is filled in again after the sign-in. */
+function restoreForm() {
+  /** @type {SentForm | null} */
+  const sent = JSON.parse(sessionStorage.getItem(SENT) ?? 'null');
+  sessionStorage.removeItem(SENT);
+  if (sent === null) return;
+  if (isSignIn) return sessionStorage.setItem(SENT, JSON.stringify({ ...sent, isSignedIn: true }));
+  const form = [...document.forms].find(({ action }) => action === sent.action);
+  if (!sent.isSignedIn || !form) return;
+  for (const [name = '', value = ''] of sent.fields) {
+    const field = form.elements.namedItem(name);
+    if (field instanceof HTMLInputElement || field instanceof HTMLSelectElement)
+      field.value = value;
+  }
+  const details = form.closest('details');
+  if (details) details.open = true;
+  form.querySelector('button')?.focus();
+}
+
+restoreForm();

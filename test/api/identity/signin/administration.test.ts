@@ -47,7 +47,10 @@ test('each action of the page of a user does what it says, once and again', asyn
     last_name: 'Lovelace',
   };
   assert.equal((await change(id, 'edit', edited)).said, 'The user is changed.');
-  assert.match((await show(`/account/users/${id}`)).text, /<dd>Ada Lovelace<\/dd>/);
+  assert.match(
+    (await show(`/account/users/${id}`)).text,
+    /<dd><span>Ada<\/span> <span>Lovelace<\/span><\/dd>/,
+  );
 
   assert.match((await change(id, 'promote')).text, /Super administrator</);
   assert.equal((await userRow(id))?.super_admin, true);

@@ -85,7 +85,8 @@ test('from a network that has guessed too often, a sign-in works, and a sign-out
   };
   assert.equal((await visit('/account', { cookie: earlier.host })).status, 303, 'replaced');
   const page = await visit('/logout', { fields: {}, cookie: here.host });
-  assert.match(page.text, /You are signed out/);
+  const notice = cookieFrom(page, '__Host-gatehouse-notice');
+  assert.match((await visit('/login', { cookie: notice })).text, /You are signed out/);
   assert.ok(await ended(here.host));
   const { json } = await ask('POST', `${identity}/api/auth/login`, {
     body: { username, password: PASSWORD },

@@ -1,7 +1,7 @@
 /** API keys on the account page. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { cookieFrom, ORIGIN, startPortal } from '../../../support/portal.ts';
+import { cookieFrom, ORIGIN, signInFor, startPortal } from '../../../support/portal.ts';
 
 const { sql, admin, call, add, visit, signIn } = await startPortal({ after });
 const create = (cookie: string, fields: Record<string, string>) =>
@@ -110,7 +110,10 @@ test('a user cannot see or revoke the key of another user, and other sites canno
       assert.equal((await visit(path, { fields, cookie: host, headers })).status, 403, path);
     }
   }
-  assert.equal((await create(domain, { name: 'x', days: '30' })).headers.get('location'), '/login');
+  assert.equal(
+    (await create(domain, { name: 'x', days: '30' })).headers.get('location'),
+    signInFor('/account/keys'),
+  );
   assert.equal((await call(key, 'GET', `/api/user/${owner.id}`)).status, 200);
   const { data } = (await call(admin.token, 'GET', `/api/key/?user=${owner.id}`)).json;
   assert.equal(data.length, 1);
