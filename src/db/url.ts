@@ -50,7 +50,7 @@ export const DATABASE_LIMITS = {
  */
 const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
-/** Parameters of a URL, as in libpq. */
+/** Parameters of a URL, as in libpq. `options` is known only to say what to do instead. */
 const PARAMETERS = {
   sslmode: { ...oneOf('prefer', SSL_MODES), unset: null },
   sslrootcert: text(null),
@@ -124,8 +124,10 @@ function readQuery(query: string) {
   for (const pair of query.split('&').filter(Boolean)) {
     const [name = '', value = ''] = pair.split(/=(.*)/s);
     if (!Object.hasOwn(PARAMETERS, name)) {
-      const known = Object.keys(PARAMETERS).join(', ');
-      throw new Invalid(`a URL without the parameter "${name}"; the parameters are ${known}`);
+      const accepted = Object.keys(PARAMETERS).filter((key) => key !== 'options');
+      throw new Invalid(
+        `a URL without the parameter "${name}"; the parameters are ${accepted.join(', ')}`,
+      );
     }
     if (value === '' || given.has(name)) throw new Invalid(`a URL in which ${name} has one value`);
     given.set(name, decodeURIComponent(value));

@@ -99,7 +99,7 @@ function readText(environment: Environment, name: string, { problems }: Findings
 }
 
 export const MIN_SECRET = 16;
-export const SECRET_ADVICE = 'make a long random one with: openssl rand -base64 32';
+export const SECRET_ADVICE = 'make a long random one with: openssl rand -hex 32';
 
 export function number(fallback: number, min: number, max: number): Variable<number> {
   const parse = (text: string) => {

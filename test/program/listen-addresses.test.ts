@@ -1,5 +1,6 @@
 /** Where the services listen, which database each has, and what an operator is warned of. */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/settings.ts';
@@ -188,7 +189,7 @@ test('a secret of fewer than 16 characters is an error unless ALLOW_WEAK_SECRETS
     WEBHOOK_TOKEN: 'd',
   };
   const advice =
-    'make a long random one with: openssl rand -base64 32. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.';
+    'make a long random one with: openssl rand -hex 32. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.';
   const expected = Object.keys(weak).map(
     (name) => `${name} has fewer than 16 characters; ${advice}`,
   );
@@ -197,6 +198,16 @@ test('a secret of fewer than 16 characters is an error unless ALLOW_WEAK_SECRETS
   for (const name of Object.keys(weak)) {
     assert.deepEqual(problems({ [name]: 'a'.repeat(16) }), [], name);
   }
+});
+
+test('what the advice about short secrets prints is accepted for every secret', () => {
+  const [advice = ''] = problems({ SERVER_SECRET: 'b' });
+  const command = /openssl [a-z0-9 -]+[a-z0-9]/.exec(advice)?.[0] ?? '';
+  const secret = execFileSync('sh', ['-c', command], { encoding: 'utf8' }).trim();
+  for (const name of ['SERVER_SECRET', 'AUTH_TOKEN', 'WEBHOOK_SECRET', 'WEBHOOK_TOKEN']) {
+    assert.deepEqual(problems({ [name]: secret }), [], name);
+  }
+  assert.deepEqual(problems({ IDENTITY_SECRET: secret }), []);
 });
 
 test('the earlier values of a secret that seals require the present one', () => {

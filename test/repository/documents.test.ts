@@ -176,6 +176,25 @@ test('README and CONTRIBUTING state the reading budget that is enforced', () => 
   assert.ok(read('CONTRIBUTING.md').includes(inRules));
 });
 
+test('scaling.md adds up the connections of replicas, and how many PostgreSQL has room for', () => {
+  const numbersOf = (text: string) => (text.replaceAll(',', '').match(/\d+/g) ?? []).map(Number);
+  const rows = rowsUnder('docs/scaling.md', 'replicas | one service each');
+  const [[, ...perReplica] = [], ...more] = rows.map((row) => numbersOf(row.join(' ')));
+  assert.equal(more.length, 2);
+  for (const [replicas = 0, ...sums] of more) {
+    assert.deepEqual(
+      sums,
+      perReplica.map((connections) => connections * replicas),
+    );
+  }
+  const sentence = /`max_connections` of .* of all three/.exec(read('docs/scaling.md'))?.[0] ?? '';
+  const [all = 0, reserved = 0, ...room] = numbersOf(sentence);
+  assert.deepEqual(
+    room,
+    perReplica.map((connections) => Math.floor((all - reserved) / connections)),
+  );
+});
+
 test('every file that a document names exists', () => {
   const entries = readdirSync(root, { recursive: true, encoding: 'utf8' });
   const all = entries.filter((name) => !/^(node_modules|dist|\.git|\.data)\b/.test(name));

@@ -89,7 +89,7 @@ const HINT = `${FORM}; in the user and the password, write @ as %40, / as %2F, ?
 const PORT = `${FORM}, with a port up to 65535`;
 const ONE = 'a URL that names its hosts either before the database or in "host"';
 const PARAMETERS =
-  'sslmode, sslrootcert, sslcert, sslkey, host, target_session_attrs, connect_timeout, application_name, channel_binding, options';
+  'sslmode, sslrootcert, sslcert, sslkey, host, target_session_attrs, connect_timeout, application_name, channel_binding';
 const unknown = (name: string) =>
   `a URL without the parameter "${name}"; the parameters are ${PARAMETERS}`;
 const SSLMODE = 'a URL whose sslmode is one of disable, prefer, require, verify-ca, verify-full';
