@@ -9,6 +9,7 @@ import { ask, AUTH_TOKEN, logIn, variables, WEBHOOK_TOKEN } from '../../support/
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { SERVICES, type ServiceName } from '../faults/system.ts';
 import { freePort, type Owner } from '../programs.ts';
+import { until } from './cluster.ts';
 
 export type Ports = Readonly<Record<ServiceName, number>>;
 
@@ -41,8 +42,9 @@ export async function startReplica(
   });
   await process.ready(...SERVICES);
   for (const service of SERVICES) {
-    const { status } = await ask('GET', `http://127.0.0.1:${ports[service]}/readyz`);
-    assert.equal(status, 200, `${name}, ${service}`);
+    const isReady = async () =>
+      (await ask('GET', `http://127.0.0.1:${ports[service]}/readyz`)).status === 200;
+    await until(`${name} is ready, ${service}`, isReady);
   }
   return { name, ports, process };
 }
