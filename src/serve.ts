@@ -81,7 +81,7 @@ export async function configure(
 const METRICS = {
   style: { wrapping: 'bare', unavailable: 'unavailable' },
   logFields: {},
-  start: async (context: ServiceContext) => startMetrics(context),
+  start: async ({ metrics }: ServiceContext) => startMetrics(metrics),
 } as const;
 
 export type Gatehouse = Readonly<{

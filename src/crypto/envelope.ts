@@ -94,8 +94,7 @@ export function unsealVersion(
   decipher.setAAD(associatedData(serverKey, metadata, version));
   decipher.setAuthTag(blob.subarray(end));
   try {
-    const padded = decipher.update(blob.subarray(start, end));
-    return unpad(Buffer.concat([padded, decipher.final()]));
+    return unpad(Buffer.concat([decipher.update(blob.subarray(start, end)), decipher.final()]));
   } catch {
     return null;
   }

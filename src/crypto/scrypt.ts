@@ -38,8 +38,7 @@ export function isAffordable({ logN, r, p }: ScryptCost): boolean {
 export function costWarnings({ logN, r, p }: ScryptCost): string[] {
   const blocks = 2 ** logN * r;
   const minimum = 2 ** 13 * 8;
-  const isEnough = blocks >= minimum && blocks * p >= minimum * 10;
-  return isEnough ? [] : [COST_WARNING];
+  return blocks >= minimum && blocks * p >= minimum * 10 ? [] : [COST_WARNING];
 }
 const COST_WARNING =
   'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';

@@ -26,7 +26,7 @@ export const livez: Route<unknown> = route({
 export const PROBES: ReadonlySet<string> = new Set(['GET /livez', 'GET /readyz']);
 
 /** The service behind METRICS_PORT. It stores nothing. */
-export function startMetrics({ metrics }: { readonly metrics: Metrics }) {
+export function startMetrics(metrics: Metrics) {
   const row = route({
     ...publicRead,
     query: routeDefaults.query,
