@@ -193,8 +193,8 @@ function checkSecrets(
 ): void {
   for (const [name, { minLength }] of Object.entries(variables)) {
     if (minLength === undefined) continue;
-    const secrets = [values[name] ?? []].flat();
-    const length = Math.min(...secrets.map((secret) => String(secret).length));
+    const given = [values[name] ?? []].flat();
+    const length = Math.min(...given.map((value) => String(value).length));
     const isTooShort = length < minLength && !allowsWeak;
     const fact = `${name} has fewer than ${isTooShort ? minLength : ADVISED_LENGTH} characters; ${SECRET_ADVICE}`;
     if (isTooShort)
