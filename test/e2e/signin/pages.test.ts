@@ -432,6 +432,39 @@ test('a user who cannot be created is said at the form, which keeps what was typ
   );
 });
 
+test('a form whose session has ended is filled in again after the sign-in, secrets aside', async () => {
+  await openAs(administrator, '/account/users');
+  await browser.clickOn('summary');
+  await browser.fill('username', 'typed-before');
+  await browser.fill('email', 'typed@example.org');
+  await browser.fill('password', FIRST_PASSWORD);
+  await browser.deleteCookies();
+  await browser.press(Enter);
+  await setup.untilTitle('Sign in');
+  assert.match(await browser.run('return document.body.innerText'), /Your sign-in has ended/);
+  await setup.enterPassword(administrator.username);
+  await browser.until('location.pathname === "/account/users"');
+  await browser.untilVisible('username');
+  assert.deepEqual(
+    await Promise.all(['username', 'email', 'password'].map((id) => browser.value(id))),
+    ['typed-before', 'typed@example.org', ''],
+  );
+  assert.equal(await browser.run('return sessionStorage.length'), 0);
+});
+
+test('a second click does not send a form again', async () => {
+  await openAs(plain, '/account');
+  const prevented = await browser.run(`
+    const form = document.querySelector('form[action="/account/name"]');
+    const seen = [];
+    form.addEventListener('submit', (event) => seen.push(event.defaultPrevented));
+    form.requestSubmit();
+    form.requestSubmit();
+    return seen;`);
+  assert.deepEqual(prevented, [false, true]);
+  await browser.until('/Your name is changed/.test(document.body.innerText)');
+});
+
 test('a recovery code opens once, in lower case and with spaces', async () => {
   await openAs(guarded, '/account/factors');
   await confirm('/account/recovery');
