@@ -47,6 +47,13 @@ export async function loadDelivery() {
   return result;
 }
 
+/** @param {string} by the id of an operator token that has no name, otherwise a name */
+function whoPaused(by) {
+  if (by === 'command') return 'on the command line';
+  if (/^[0-9a-f-]{36}$/.test(by)) return 'by an operator token without a name';
+  return `by ${by.replace(/^user:/, '') || 'an operator'}`;
+}
+
 /** @param {Delivery} state */
 function showDelivery(state) {
   delivery = state;
@@ -56,9 +63,7 @@ function showDelivery(state) {
   pauseButton.classList.toggle('primary', paused_at !== null);
   const held = [];
   if (paused_at !== null) {
-    const name = paused_by?.replace(/^user:/, '') ?? 'an operator';
-    const who = name === 'command' ? 'on the command line' : `by ${name}`;
-    const since = `since ${formatTime(paused_at)} ${who}`;
+    const since = `since ${formatTime(paused_at)} ${whoPaused(paused_by ?? '')}`;
     held.push(`Delivery has been paused ${since}. Events are stored and wait.`);
   }
   if (next_probe_at !== null && failing_since !== null) {
