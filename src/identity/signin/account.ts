@@ -85,13 +85,12 @@ export const changeOwnPassword = form(
   userForm,
   { current_password: password, new_password: password },
   async (call, service) => {
-    const { session } = call.caller;
+    const { methods, at } = call.caller.session;
     const changed = await changePassword(call, service);
     if (changed instanceof Failure) return changed;
     // This is not a new sign-in, because the second factor was not requested.
-    const token = changed.data.session;
-    const { methods, at } = session;
-    const cookies = await createCookies(service, call.request, token, methods, at);
+    const { session } = changed.data;
+    const cookies = await createCookies(service, call.request, session, methods, at);
     return done(PATH, 'Your password is changed. Your other sessions have ended.', cookies);
   },
   showAccount,

@@ -1,4 +1,3 @@
-import type { Call } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import {
   type Members,
@@ -214,10 +213,7 @@ export const auditQuery = {
   from: day,
   to: day,
 };
-type AuditCall = Pick<
-  Call<SignedInUser, unknown, Values<typeof auditQuery>, null>,
-  'caller' | 'query'
->;
+type AuditCall = PageInput<Values<typeof auditQuery>>;
 
 /** The audit trail, newest first. */
 export async function showAudit({ caller, query }: AuditCall, service: PortalService) {

@@ -48,7 +48,7 @@ export async function continueSignedIn(
   const cookies = [...(await createCookies(service, request, token, methods)), NO_PENDING];
   const address = destination(return_to, service);
   if (codes) return codesPage(codes, address, cookies);
-  return continuePage('You are signed in', address, cookies);
+  return continuePage(address, cookies);
 }
 
 /**

@@ -90,8 +90,8 @@ export function signInPage(
  * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after
  * a form.
  */
-export const continuePage = (title: string, address: string, cookies: string[]): TextReply =>
-  page(title, render('continue', { address }), { cookies, head: render('refresh', { address }) });
+export const continuePage = (address: string, cookies: string[] = []): TextReply =>
+  page('You are signed in', render('continue', { address }), { cookies, head: render('refresh', { address }) });
 
 export const failurePage = (failure: Failure): TextReply =>
   page('That did not work', render('failure', { message: errorMessage(failure) }));

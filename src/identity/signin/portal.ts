@@ -28,7 +28,7 @@ export async function showLogin(
   service: PortalService,
 ) {
   if (again === undefined && (await isSignedIn(request, service))) {
-    return continuePage('You are signed in', destination(return_to, service), []);
+    return continuePage(destination(return_to, service));
   }
   const { headers } = request;
   // A passkey on this page signs in alone, perhaps as another user.
