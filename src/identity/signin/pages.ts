@@ -91,7 +91,10 @@ export function signInPage(
  * a form.
  */
 export const continuePage = (address: string, cookies: string[] = []): TextReply =>
-  page('You are signed in', render('continue', { address }), { cookies, head: render('refresh', { address }) });
+  page('You are signed in', render('continue', { address }), {
+    cookies,
+    head: render('refresh', { address }),
+  });
 
 export const failurePage = (failure: Failure): TextReply =>
   page('That did not work', render('failure', { message: errorMessage(failure) }));
