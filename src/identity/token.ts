@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { fromAnyBase64 } from '../crypto/text.ts';
 import { sha256, randomToken } from '../crypto/token.ts';
+import { throttleKey } from '../db/throttle.ts';
 import { isUuid } from '../runtime/text.ts';
 
 const SESSION_PREFIX = 'session:';
@@ -60,3 +61,17 @@ export function parseApiKey(credential: string) {
 }
 
 const checksum = (random: string) => sha256(random).subarray(0, 4).toString('base64url');
+
+/** 132 bits. */
+const RANDOM_CHARACTERS = 22;
+
+/**
+ * The token of a cookie. A MAC over its random first half shows every replica, without a look-up,
+ * that it was issued to this network and is no guess.
+ * @param token whose first half it gets; omitted for a new one
+ */
+export function cookieTokenFor(network: string, secret: Buffer, token = randomToken()): string {
+  const random = token.slice(0, RANDOM_CHARACTERS);
+  const mac = throttleKey(secret, ['issued', network, random]).toString('base64url');
+  return random + mac.slice(0, token.length - random.length);
+}

@@ -14,7 +14,7 @@ import { listKeys } from '../store/keys.ts';
 import { findEarlierSignIn, listSessions } from '../store/sessions.ts';
 import { endOtherSessions } from '../store/signin/sign-ins.ts';
 import * as users from '../users.ts';
-import { createCookies, createTokens, issueCookies } from './browser.ts';
+import { createCookies, createTokens, setCookies } from './browser.ts';
 import { form, label, password } from './forms.ts';
 import { type PageInput, recentUserForm, userForm } from './guards.ts';
 import { accountPage, done, page, PAGE_ROWS, pager, programOf, render, when } from './pages.ts';
@@ -107,9 +107,9 @@ export const endSessions = form(
       const ended = await revokeById({ ...call, path: { session_id }, body: null }, service);
       return ended instanceof Failure ? ended : done(PATH, 'The session has ended.');
     }
-    const tokens = createTokens();
+    const tokens = await createTokens(service, request);
     await endOtherSessions(service.database, actorOf(caller, request), caller.session, tokens);
-    return done(PATH, 'All other sessions have ended.', issueCookies(service, request, tokens));
+    return done(PATH, 'All other sessions have ended.', setCookies(tokens, service.portal));
   },
 );
 

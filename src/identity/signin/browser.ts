@@ -1,9 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { randomToken, sha256 } from '../../crypto/token.ts';
+import { sha256 } from '../../crypto/token.ts';
 import { insertSignIn, type Tokens } from '../store/signin/sign-ins.ts';
 import type { RequestInfo } from '../../http/route.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
+import { cookieTokenFor } from '../token.ts';
 
 /**
  * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared
@@ -57,7 +58,10 @@ export const hostCookie = (name: string, value: string, domain = ''): string =>
 export const NO_PENDING = hostCookie(PENDING_COOKIE, '');
 
 /** Neither is a session token of the API: it would get past a repeated sign-in (ASVS 7.5.1). */
-export const createTokens = (): Tokens => ({ host: randomToken(), domain: randomToken() });
+export async function createTokens({ throttleSecret }: PortalService, { network }: RequestInfo) {
+  const secret = await throttleSecret();
+  return { host: cookieTokenFor(network, secret), domain: cookieTokenFor(network, secret) };
+}
 
 /** @returns the digest under which a token is stored, in hexadecimal, or null for another form */
 export const tokenDigest = (token: string): string | null =>
@@ -72,18 +76,6 @@ export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal): 
   return cookies;
 }
 
-/** The network that just got the tokens may use them, whatever it has guessed. */
-export function issueCookies(
-  { portal, acceptCredential }: PortalService,
-  { network }: RequestInfo,
-  tokens: Tokens,
-): string[] {
-  for (const token of [tokens.host, tokens.domain]) {
-    acceptCredential(network, sha256(token).toString('hex'));
-  }
-  return setCookies(tokens, portal);
-}
-
 /**
  * @param token of the session, which the new cookies replace
  * @param at the time of the proof; if omitted, when the session began
@@ -95,7 +87,7 @@ export async function createCookies(
   methods: string,
   at?: Date,
 ) {
-  const tokens = createTokens();
+  const tokens = await createTokens(service, request);
   await service.database.write((sql) => insertSignIn(sql, tokens, methods, at ?? null, token));
-  return issueCookies(service, request, tokens);
+  return setCookies(tokens, service.portal);
 }

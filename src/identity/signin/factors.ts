@@ -18,7 +18,7 @@ import type { Tokens } from '../store/signin/sign-ins.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
-import { createTokens, issueCookies, returnAddress } from './browser.ts';
+import { createTokens, returnAddress, setCookies } from './browser.ts';
 import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
 import { accountPage, codesPage, done, page, render, when } from './pages.ts';
@@ -138,11 +138,11 @@ export const finishTotp = form(
   recentUserForm,
   { code, return_to },
   async ({ caller, body, request }, service) => {
-    const tokens = createTokens();
+    const tokens = await createTokens(service, request);
     const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
     if (added instanceof Failure) return added;
     const next = returnAddress(body.return_to, service.portal) ?? PATH;
-    return codesPage(added.codes, next, issueCookies(service, request, tokens));
+    return codesPage(added.codes, next, setCookies(tokens, service.portal));
   },
   showTotp,
 );
@@ -174,15 +174,15 @@ export const addPasskey = form(
     const { database, portal } = service;
     const userId = caller.user.id;
     const actor = actorOf(caller, request);
-    const tokens = createTokens();
+    const tokens = await createTokens(service, request);
     const addition = { database, actor, userId, tokens };
     if (!(await register(service, addition, caller.token, body.name, body.credential))) {
       return new Failure('invalid_passkey');
     }
     service.reportFactor('passkey', 'added', userId);
-    const cookies = issueCookies(service, request, tokens);
-    const hasCodes = (await store.countRecoveryCodes(database, userId)) > 0;
-    if (hasCodes) return done(PATH, 'The passkey is added.', cookies);
+    const cookies = setCookies(tokens, service.portal);
+    if ((await store.countRecoveryCodes(database, userId)) > 0)
+      return done(PATH, 'The passkey is added.', cookies);
     const codes = await renewCodes(service, actor, userId);
     return codesPage(codes, returnAddress(body.return_to, portal) ?? PATH, cookies);
   },

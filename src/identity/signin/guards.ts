@@ -14,6 +14,7 @@ import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
+import { cookieTokenFor } from '../token.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal, tokenDigest } from './browser.ts';
 import {
   findByDomainToken,
@@ -133,6 +134,9 @@ async function callerByCookie(
   const token = cookieOf(headers, cookie);
   if (token === null) return new Failure('unauthorized');
   const find = cookie === HOST_COOKIE ? findByHostToken : findByDomainToken;
-  const caller = await checkSession(tokenDigest(token), network, service, find);
+  const digest = tokenDigest(token);
+  const issued = cookieTokenFor(network, await service.throttleSecret(), token);
+  if (digest !== null && tokenDigest(issued) === digest) service.acceptCredential(network, digest);
+  const caller = await checkSession(digest, network, service, find);
   return caller instanceof Failure ? caller : { ...caller, token };
 }

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { factorsOf, PENDING } from '../../../support/factors.ts';
-import { ask, logIn } from '../../../support/gatehouse.ts';
-import { cookieFrom, startPortal } from '../../../support/portal.ts';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { cookieFrom, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
@@ -92,6 +92,29 @@ test('from a network that has guessed too often, a sign-in works, and a sign-out
     body: { username, password: PASSWORD },
   });
   assert.equal((await call(json.data.session, 'GET', '/api/test/')).status, 200);
+});
+
+test('a replica that a network has guessed at accepts what another one has issued to that network', async (t) => {
+  const { url } = await startGatehouse(t, ['identity'], portal.databaseUrl, PORTAL);
+  const there = visitorOf(url.identity);
+  const { username } = await add();
+  const here = await signIn(username);
+  const elsewhere = { headers: { 'x-forwarded-for': '192.0.2.7' } };
+  const moved = await signIn(username, elsewhere);
+  const guessThere = async () => {
+    for (let tries = 0; tries < 1_000; tries += 1) {
+      const made = `__Secure-gatehouse=${'x'.repeat(43)}`;
+      if ((await there('/api/auth/verify', { cookie: made })).status === 429) return;
+    }
+    assert.fail('no limit');
+  };
+  await guessThere();
+  assert.equal((await there('/api/auth/verify', { cookie: here.domain })).status, 200);
+  await guessThere();
+  assert.equal((await there('/account', { cookie: here.host })).status, 200);
+  await guessThere();
+  const { status } = await there('/account', { cookie: moved.host });
+  assert.equal(status, 429, 'issued to another network');
 });
 
 test('a limited network gets a page that says when to try again, not the sign-in page', async () => {
