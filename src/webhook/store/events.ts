@@ -64,12 +64,12 @@ export const insertEvent = sharedStatement(
               and (expires_at is null or expires_at > now()))
         ), event as (
           -- Each gets a later received_at, for lists. The same order in all replicas avoids
-          -- deadlocks.
+          -- deadlocks. It is made of rows without their bodies.
           insert into webhook.events
             (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
           select id, token_id, source, delivery_id, event, headers, ip,
             substring(bodies from start for length), now() + n * interval '1 microsecond'
-          from sent, given order by token_id, delivery_id, n
+          from sent, (select * from given order by token_id, delivery_id, n) as sorted
           on conflict (token_id, delivery_id) where delivery_id is not null do nothing
           returning id, received_at
         ), tail as (
