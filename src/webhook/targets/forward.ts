@@ -3,6 +3,7 @@ import { lookup } from 'node:dns';
 import http, { type ClientRequest, type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
+import { urlToHttpOptions } from 'node:url';
 import { codeOf } from '../../runtime/errors.ts';
 import type { ForwardSettings } from '../settings.ts';
 import { SCHEMES } from '../signatures.ts';
@@ -112,14 +113,17 @@ export function createForwardTarget(
   const { url, secret, allowPrivate } = settings;
   const { Agent, request } = url.protocol === 'https:' ? https : http;
   const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
+  const lookup = allowPrivate ? undefined : lookupPublic;
+  const fixed = { ...urlToHttpOptions(url), method: 'POST', agent, lookup };
   const key = secret === null ? null : SCHEMES.standard.keyOf(secret);
   return {
     async deliver(event, signal) {
       if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET };
-      const lookup = allowPrivate ? undefined : lookupPublic;
-      const options = { method: 'POST', agent, signal, headers: headersOf(event, key), lookup };
       try {
-        return resultOf(await send(request(url, options), event.body));
+        const attempt = request({ ...fixed, headers: headersOf(event, key) });
+        // Not the option `signal`: it takes a quarter of the processor time of a request.
+        signal.addEventListener('abort', () => attempt.destroy());
+        return resultOf(await send(attempt, event.body));
       } catch (error) {
         const code = codeOf(error);
         if (code === 'PRIVATE_ADDRESS') return { error: PRIVATE_TARGET };
