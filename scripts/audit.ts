@@ -3,6 +3,7 @@
  * reading order with their tokens, the environment variables, the routes, the SQL statements, and
  * every import from outside the project.
  */
+import { createHash } from 'node:crypto';
 import { SERVICES } from '../src/serve.ts';
 import { allVariables } from '../src/settings.ts';
 import {
@@ -55,13 +56,16 @@ function printFiles(title: string, files: readonly string[]): void {
   }
 }
 
-/** Files for browsers, with their lines. */
+/** Files for browsers, with their lines and digests: a service delivers scripts as they are here. */
 function printPages(folder: string): void {
   const pages = [...readTree('src', /\.(js|html|css)$/)];
   const own = pages.filter(([file]) => file.startsWith(`src/${folder}/`));
   if (own.length === 0) return;
-  print('\nFiles for browsers, with their lines');
-  for (const [file, text] of own) print(`${String(linesOf(text)).padStart(7)}  ${file}`);
+  print('\nFiles for browsers, with their lines and SHA-256');
+  for (const [file, text] of own) {
+    const digest = createHash('sha256').update(text).digest('hex');
+    print(`${String(linesOf(text)).padStart(7)}  ${digest}  ${file}`);
+  }
 }
 
 async function printVariables(name: string): Promise<void> {

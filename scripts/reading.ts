@@ -91,11 +91,11 @@ export function filesOf(tree: Tree, scope: string): readonly string[] {
  */
 export const BUDGET = {
   core: 38_000,
-  secrets: 50_000,
+  secrets: 50_400,
   identity: 62_000,
   webhook: 66_000,
   signin: 21_000,
-  all: 139_000,
+  all: 139_400,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */

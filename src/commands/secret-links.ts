@@ -1,8 +1,10 @@
+import type { Content } from '../secrets/pages/envelope.js';
 import { randomUUID } from 'node:crypto';
 import { open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, extname, join } from 'node:path';
 import { connect, PassphraseNeeded, textsOf } from './secrets-client.ts';
+import { findAnswer, isKeptLink } from './secret-requests.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import type { LineReader } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
@@ -11,38 +13,13 @@ import { Findings, readVariables } from '../runtime/variables.ts';
 import { VARIABLES } from '../secrets/settings.ts';
 import { ConfigurationError } from '../settings.ts';
 
-export type About =
-  | Readonly<{ kind: 'text' }>
-  | Readonly<{
-      kind: 'file';
-      name: string;
-      type: string;
-    }>;
-export type Content = Readonly<{ about: About; bytes: Uint8Array }>;
-/** What the service gets as the passphrase, if there is one. */
-type Proof = Readonly<{ proof: string | undefined }>;
-
-/** The end-to-end encryption of the share pages. docs/secrets.md describes the format. */
-interface Envelope {
-  seal(
-    content: Content,
-    passphrase: string,
-  ): Promise<Proof & Readonly<{ key: string; envelope: string }>>;
-  open(envelope: string, contentKey: Uint8Array): Promise<Content | null>;
-  deriveKeys(
-    key: string,
-    passphrase: string,
-  ): Promise<(Proof & Readonly<{ content: Uint8Array }>) | null>;
-  splitKeys(text: string): Readonly<{ serviceKey: string; key: string | null }> | null;
-  joinKeys(serviceKey: string, key: string): string;
-  envelopeLength(about: About, size: number): number;
-  safeName(name: string): string;
-}
-
-/** The same code as in browsers. The service itself does not use it. */
-export const loadEnvelope = async (): Promise<Envelope> =>
-  import(new URL('../secrets/pages/envelope.js', import.meta.url).href);
-
+/**
+ * The end-to-end encryption of the share pages: the same code as in browsers. The service itself
+ * does not use it.
+ */
+export const loadEnvelope = () => import('../secrets/pages/envelope.js');
+const PATH = /\/(s|request)\/[0-9a-f-]{36}\/?$/i;
+const NO_PLACE = 'give a UUID or a link, without # and the key: other users can see arguments';
 const NO_TOKEN = 'AUTH_TOKEN must be set to the bearer token of the secrets service.';
 const NO_PASSPHRASE =
   'this secret requires a passphrase: send it as the next line. No read was used up';
@@ -92,14 +69,19 @@ export async function readSecret(
   lines: LineReader,
   terminal: Terminal,
 ): Promise<Content> {
-  const known = target === undefined ? null : openerOf(target, terminal);
-  const prompt = known ? 'Key (the part of the link after #): ' : 'Link: ';
+  const isKnown = target !== undefined;
+  if (isKnown) checkPlace(target);
+  const prompt = isKnown ? 'Key (the part of the link after #): ' : 'Link: ';
   const typed = (await lines.next(prompt)).trim();
   const hash = typed.indexOf('#');
-  const key = typed.slice(hash + 1);
-  if (key === '') throw new UsageError(NO_KEY);
-  if (!known && hash < 1) throw new UsageError(NO_LINK);
-  const send = known ?? openerOf(typed.slice(0, hash), terminal);
+  const given = typed.slice(hash + 1);
+  if (given === '') throw new UsageError(NO_KEY);
+  if (!isKnown && hash < 1) throw new UsageError(NO_LINK);
+  const place = target ?? typed.slice(0, hash);
+  checkPlace(place);
+  const answer = isKeptLink(place) ? await findAnswer(`${place}#${given}`, terminal, false) : null;
+  const key = answer?.key ?? given;
+  const send = openerOf(answer?.place ?? place, terminal);
   try {
     return await openWith(send, key, undefined);
   } catch (error) {
@@ -108,6 +90,12 @@ export async function readSecret(
   const passphrase = await lines.next('Passphrase: ');
   if (passphrase === '') throw new OperationFailed(NO_PASSPHRASE);
   return openWith(send, key, passphrase);
+}
+
+/** Waits for the answer to a request. @param link to keep */
+export async function readAnswer(link: string, terminal: Terminal): Promise<Content> {
+  const { place, key } = await findAnswer(link, terminal, true);
+  return openWith(openerOf(place, terminal), key, undefined);
 }
 
 type Send = (body: object) => Promise<Readonly<Record<string, unknown>>>;
@@ -139,19 +127,21 @@ async function openWith(
   return content;
 }
 
+const isId = (target: string) => isUuid(target.toLowerCase());
+
+function checkPlace(target: string): void {
+  const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
+  const isLink = /^https?:$/.test(link?.protocol ?? '') && PATH.test(link?.pathname ?? '');
+  if (!isLink && !isId(target)) throw new UsageError(NO_PLACE);
+}
+
 /** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */
 function openerOf(target: string, terminal: Terminal): Send {
-  if (isUuid(target.toLowerCase())) {
+  if (isId(target)) {
     const { ask } = connectToSecrets(terminal);
     return (body) => ask('POST', `/api/store/decrypt?id=${target}`, body);
   }
-  const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
-  if (!link || !/^https?:$/.test(link.protocol) || !/\/s\/[0-9a-f-]{36}\/?$/i.test(link.pathname)) {
-    throw new UsageError(
-      'give a UUID or a link, without # and the key: other users can see arguments',
-    );
-  }
-  const send = connect(link.href, null, terminal.note);
+  const send = connect(target, null, terminal.note);
   return (body) => send('POST', '', body);
 }
 

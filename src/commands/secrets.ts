@@ -22,7 +22,8 @@ import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store/server-keys.ts';
 import { PREFIX } from '../secrets/store/tokens.ts';
 import { deleteRestored, listTokens, revokeRestored, type Token } from './store/secrets.ts';
-import { connectToSecrets, readSecret, sealText, showContent } from './secret-links.ts';
+import { connectToSecrets, readAnswer, readSecret, sealText, showContent } from './secret-links.ts';
+import { loadRequestKeys, sendAnswer } from './secret-requests.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
 
@@ -78,6 +79,43 @@ export const COMMANDS: readonly Command[] = [
     async run({ positionals: [target] }, terminal) {
       const content = await withLines(terminal, (lines) => readSecret(target, lines, terminal));
       await showContent(content, terminal);
+    },
+  },
+  {
+    name: 'secret request',
+    summary: 'Ask someone for a secret; print the link to send, and the link that opens the answer',
+    positionals: 'TITLE',
+    options: {
+      'expires-in': option('TIME', 'how long it can be answered, and the answer be read'),
+      file: flag('ask for a file'),
+      wait: flag('wait for the answer and print it; the links go to standard error'),
+    },
+    async run(given, terminal) {
+      const { createRequest, linksOf } = await loadRequestKeys();
+      const { ask, url } = connectToSecrets(terminal);
+      const kind = given.flag('file') ? 'file' : 'text';
+      const { key, request } = await createRequest(kind, given.positionals.join());
+      const limits = readLimits(given);
+      const reply = await ask('POST', '/api/store/request', { ...request, ...limits });
+      const [id = '', receipt = '', until = ''] = textsOf(reply, 'id', 'receipt', 'expires_at');
+      const { send, keep } = linksOf(url, id, request.digest, receipt, key);
+      const waits = given.flag('wait');
+      const show = waits ? terminal.note : terminal.print;
+      terminal.note(`Open until ${until}. Send the first link. Only the second opens the answer:`);
+      show(send);
+      show(keep);
+      if (waits) await showContent(await readAnswer(keep, terminal), terminal);
+    },
+  },
+  {
+    name: 'secret answer',
+    summary: 'Answer a request with the text on standard input, or with a file',
+    positionals: 'LINK',
+    options: { file: option('PATH', 'the file, if one is asked for') },
+    async run({ positionals, text }, terminal) {
+      const readText = () =>
+        withLines(terminal, async (lines) => (await readNewSecret(lines, false)).password);
+      await sendAnswer(positionals.join(), text('file'), readText, terminal);
     },
   },
   {

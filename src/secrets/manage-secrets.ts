@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { createClientKey, seal } from '../crypto/envelope.ts';
+import { createClientKey, seal, type ServerKey } from '../crypto/envelope.ts';
 import { createKdfParams, stretch } from '../crypto/scrypt.ts';
 import type { Database } from '../db/pool.ts';
-import { takeAttempt } from '../db/throttle.ts';
 import { Failure } from '../http/errors.ts';
 import type { Call, Reply, RequestInfo } from '../http/route.ts';
 import {
@@ -20,14 +19,18 @@ import {
   withoutNul,
 } from '../http/schema.ts';
 import { type Caller, ownOnly } from './guard.ts';
-import { SCHEMA } from './migrations.ts';
 import { capabilityOf, rowTagOf, sealWithPassphrase } from './sealing.ts';
-import { limitOf, recordEvent, type SecretsService } from './service.ts';
+import { countAttempt, recordEvent, type SecretsService } from './service.ts';
 import type { Limits } from './settings.ts';
-import { deleteSecret, findReceipt, insertSecret, listSecrets, timeIn } from './store/secrets.ts';
-
-const TOO_MANY =
-  'Too many secrets were stored from your network without a credential. Try again after Retry-After.';
+import { withdrawRequest } from './store/requests.ts';
+import {
+  deleteSecret,
+  findReceipt,
+  insertSecret,
+  listSecrets,
+  timeIn,
+  type NewSecret,
+} from './store/secrets.ts';
 
 /** Shorter ones could be guessed even within the limits of the throttle. */
 const MIN_PASSPHRASE = 4;
@@ -35,27 +38,31 @@ const MIN_PASSPHRASE = 4;
 export const passphraseSchema = (description: string) =>
   optional(text({ min: MIN_PASSPHRASE, max: 1_024, check: withoutNul, description }));
 
+export const passwordSchema = ({ password: { max_bytes } }: Limits) =>
+  text({
+    min: 1,
+    description: `The secret text: 1 to ${max_bytes} bytes of UTF-8, returned unchanged`,
+    check: (value) =>
+      Buffer.byteLength(value) > max_bytes ? `must have at most ${max_bytes} bytes in UTF-8` : null,
+  });
+export const lifetimeMembers = ({ expires_in, max_reads }: Limits) => ({
+  expires_in: optional(
+    integer({ min: 1, max: expires_in.max, description: 'Seconds until it expires' }),
+  ),
+  max_reads: optional(
+    integer({ min: 1, max: max_reads.max, description: 'How often it can be read' }),
+  ),
+});
+
 /**
  * Unknown members are rejected: a misspelled `max_reads` would leave the secret readable until it
  * expires.
  */
-export const encryptRequestSchema = ({ expires_in, max_reads, password: { max_bytes } }: Limits) =>
+export const encryptRequestSchema = (limits: Limits) =>
   object(
     {
-      password: text({
-        min: 1,
-        description: `The secret text: 1 to ${max_bytes} bytes of UTF-8, returned unchanged`,
-        check: (value) =>
-          Buffer.byteLength(value) > max_bytes
-            ? `must have at most ${max_bytes} bytes in UTF-8`
-            : null,
-      }),
-      expires_in: optional(
-        integer({ min: 1, max: expires_in.max, description: 'Seconds until it expires' }),
-      ),
-      max_reads: optional(
-        integer({ min: 1, max: max_reads.max, description: 'How often it can be read' }),
-      ),
+      password: passwordSchema(limits),
+      ...lifetimeMembers(limits),
       passphrase: passphraseSchema(
         'Required in addition to the key; send it to the reader over another channel',
       ),
@@ -67,12 +74,8 @@ type EncryptCall = Call<Caller, unknown, unknown, Infer<ReturnType<typeof encryp
 /** Encrypts a text under the server's key and a new client key, which this reply alone contains. */
 export async function encrypt({ body, caller, request }: EncryptCall, service: SecretsService) {
   const { database, hashing, limits, passphraseCost, serverKey, sharePages } = service;
-  if (caller.role === 'anyone') {
-    const limit = limitOf(serverKey, 'anyone', request.network);
-    const wait = await takeAttempt(database, SCHEMA.name, limit);
-    if (wait > 0)
-      return new Failure('too_many_requests', { message: TOO_MANY, retryAfterSeconds: wait });
-  }
+  const refused = await limitVisitor(caller, request, service);
+  if (refused) return refused;
   const {
     passphrase,
     max_reads = limits.max_reads.default,
@@ -86,20 +89,45 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
 
   const id = randomUUID();
   const clientKey = createClientKey();
-  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
-  const plaintext = Buffer.from(body.password, 'utf8');
-  const sealed = stretched
-    ? sealWithPassphrase(serverKey, clientKey, metadata, plaintext, kdfParams, stretched)
-    : seal(serverKey, clientKey, metadata, plaintext);
-  const row = { id, key_id: serverKey.id, expires_at, max_reads, creator: caller.creator };
-  const tag = rowTagOf(serverKey, metadata, sealed);
-  await insertSecret(database, { ...row, ...sealed, tag });
+  const terms = { id, expires_at, max_reads, creator: caller.creator };
+  const lock = stretched && { kdfParams, stretched };
+  const row = sealRow(serverKey, clientKey, terms, body.password, lock);
+  await insertSecret(database, row);
   recordEvent(service, 'stored', row, request);
   const receipt = sharePages ? capabilityOf(serverKey, 'receipt', id) : undefined;
   return { data: { id, secret: clientKey.toString('base64url'), expires_at, receipt } };
 }
 
-const positive = integer({ min: 1, max: Number.MAX_SAFE_INTEGER });
+/** What is stored without a credential is limited. */
+export const limitVisitor = async (
+  { role }: Caller,
+  { network }: RequestInfo,
+  service: SecretsService,
+) => (role === 'anyone' ? countAttempt(service, 'anyone', network) : null);
+
+/** @param lock the passphrase, after `stretch` with these parameters */
+export function sealRow(
+  serverKey: ServerKey,
+  clientKey: Buffer,
+  terms: Pick<NewSecret, 'id' | 'expires_at' | 'max_reads' | 'creator'>,
+  password: string,
+  lock: Readonly<{ kdfParams: string; stretched: Buffer }> | null,
+): NewSecret {
+  const { id, expires_at, max_reads } = terms;
+  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
+  const plaintext = Buffer.from(password, 'utf8');
+  const sealed = lock
+    ? sealWithPassphrase(serverKey, clientKey, metadata, plaintext, lock.kdfParams, lock.stretched)
+    : seal(serverKey, clientKey, metadata, plaintext);
+  return {
+    ...terms,
+    key_id: serverKey.id,
+    ...sealed,
+    tag: rowTagOf(serverKey, metadata, sealed),
+  };
+}
+
+export const positive = integer({ min: 1, max: Number.MAX_SAFE_INTEGER });
 const limitSchema = object({ default: nullable(positive), max: positive });
 export const optionsSchema = object({
   expires_in: limitSchema,
@@ -146,7 +174,7 @@ export const listedSchema = object({
   secret: text({ description: 'The encrypted secret' }),
 });
 export const idMember = { id: uuid('The id that encrypt returned') };
-export const deletedSchema = object({ id: uuid(), status: oneOf('deleted') });
+export const deletedSchema = object({ id: uuid(), status: oneOf('deleted', 'withdrawn') });
 
 type ListCall = Call<Caller, unknown, Infer<typeof listQuery>, null>;
 type Listed = Infer<typeof listedSchema>;
@@ -191,7 +219,8 @@ export async function receipt(
 }
 
 /**
- * Of a deletion and a simultaneous last read, exactly one succeeds.
+ * Withdraws the request with this id if it is open, and otherwise deletes the secret. Of a deletion
+ * and a simultaneous last read, exactly one succeeds.
  * @param creator as of `deleteSecret`
  */
 export async function deleteAndReport(
@@ -200,6 +229,10 @@ export async function deleteAndReport(
   creator: string | null,
   request: RequestInfo,
 ) {
+  if (await withdrawRequest(service.database, id, creator)) {
+    recordEvent(service, 'request withdrawn', { id, key_id: null }, request);
+    return { data: { id, status: 'withdrawn' } } as const;
+  }
   const deleted = await deleteSecret(service.database, id, creator);
   if (!deleted) return new Failure('not_found', { message: NOT_DELETED });
   if (deleted.is_new) recordEvent(service, 'deleted', deleted, request);

@@ -47,5 +47,28 @@ const INITIAL: Migration = {
   ],
 };
 
+const REQUESTS: Migration = {
+  name: 'requests for secrets',
+  statements: [
+    `create table secrets.requests (
+      id uuid primary key, -- also of the secret that answers it
+      creator text, -- as of secrets
+      kind text not null, -- text or file
+      title text not null,
+      public_key text not null, -- P-256, in Base64url; the private key is in the link to keep
+      digest text not null, -- of public key, kind and title; it is in the link to send
+      key_digest bytea not null, -- of the key in the link to keep
+      max_reads int4 not null, -- of the answer
+      seconds int4 not null, -- how long it is open, and how long its answer is kept
+      answer_key text, -- the public key of the answer
+      created_at timestamptz not null default now(),
+      expires_at timestamptz not null, -- after the answer, that of the answer
+      ending text, -- answered or withdrawn
+      constraint key_with_answer check ((answer_key is null) = (ending is distinct from 'answered'))
+    )`,
+    'create index requests_expiry on secrets.requests (expires_at)',
+  ],
+};
+
 /** A released step never changes. A change is a new step at the end, which only adds. */
-export const SCHEMA: DatabaseSchema = { name: 'secrets', steps: [INITIAL] };
+export const SCHEMA: DatabaseSchema = { name: 'secrets', steps: [INITIAL, REQUESTS] };

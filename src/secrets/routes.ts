@@ -110,7 +110,7 @@ const ROUTES: ReadonlyArray<Route<SecretsService>> = [
 ];
 
 export async function createRoutes(limits: Limits, site: Site | null) {
-  const pages = site ? (await import('./share-routes.ts')).shareRoutes(site) : [];
+  const pages = site ? (await import('./request-routes.ts')).pageRoutes(limits, site) : [];
   return withBuiltIns([encryptRoute(limits), ...ROUTES, ...pages], {
     ...STYLE,
     title: 'Gatehouse secrets',

@@ -3,7 +3,8 @@ import type { ServerKey } from '../crypto/envelope.ts';
 import { sha256 } from '../crypto/token.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
-import { type Limit, throttleKey } from '../db/throttle.ts';
+import { type Limit, takeAttempt, throttleKey } from '../db/throttle.ts';
+import { Failure } from '../http/errors.ts';
 import type { RequestInfo } from '../http/route.ts';
 import { createCredentialCheck } from '../http/guard.ts';
 import type { ServiceContext } from '../runtime/context.ts';
@@ -80,6 +81,7 @@ const LIMITS = {
   network: { attempts: 5, seconds: 900 }, // passphrases of one secret, from one network
   secret: { attempts: 30, seconds: DAY }, // passphrases of one secret, from everywhere
   anyone: { attempts: 30, seconds: 3_600 }, // secrets made without a credential, from one network
+  answer: { attempts: 30, seconds: 3_600 }, // answers to one request, from one network
 };
 
 export const limitOf = (
@@ -92,13 +94,25 @@ export const limitOf = (
   key: throttleKey(serverKey.throttleKey, [name, ...parts]),
 });
 
+/** Counts an attempt in advance. @returns a failure if there is none left */
+export async function countAttempt(
+  { database, serverKey }: SecretsService,
+  name: keyof typeof LIMITS,
+  ...parts: string[]
+) {
+  const limit = limitOf(serverKey, name, ...parts);
+  const wait = await takeAttempt(database, SCHEMA.name, limit);
+  return wait > 0 ? new Failure('too_many_requests', { retryAfterSeconds: wait }) : null;
+}
+
 /**
  * Logs and counts what happened to a secret. The statement that makes the change also updates the
  * receipt.
  */
 export function recordEvent(
   { log, countEvent }: SecretsService,
-  event: 'stored' | 'read' | 'read failed' | 'deleted' | 'expired',
+  event:
+    'stored' | 'read' | 'read failed' | 'deleted' | 'expired' | 'requested' | 'request withdrawn',
   { id, key_id }: Readonly<{ id: string; key_id: string | null }>,
   request: RequestInfo | null,
   reason?: string,

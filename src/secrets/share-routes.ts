@@ -1,7 +1,6 @@
 import { deriveKeys, KEY_BYTES } from '../crypto/envelope.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { equalDigests } from '../crypto/token.ts';
-import { takeAttempt } from '../db/throttle.ts';
 import { json } from '../http/json-body.ts';
 import { anonymous, type Call, type Route, route, routeDefaults } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
@@ -9,7 +8,6 @@ import { pageRows } from '../http/pages.ts';
 import { dateTime, nullable, object, text } from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
 import { deletedSchema, deleteAndReport, idMember } from './manage-secrets.ts';
-import { SCHEMA } from './migrations.ts';
 import {
   clientKeySchema,
   type DecryptRequest,
@@ -18,7 +16,7 @@ import {
   readSecret,
 } from './read-secret.ts';
 import { capabilityOf } from './sealing.ts';
-import { limitOf, type SecretsService } from './service.ts';
+import { countAttempt, type SecretsService } from './service.ts';
 import { count, findLink, findReceipt, linkSchema, receiptSchema } from './store/secrets.ts';
 
 /** Loading a page reveals nothing, so mail scanners and link previews cannot use up a secret. */
@@ -30,11 +28,29 @@ const PAGES = [
     summary: 'Share pages: the receipt of a secret, for its sender',
     name: 'receipt.html',
   },
+  { pattern: '/request', summary: 'Share pages: ask someone for a secret', name: 'request.html' },
+  {
+    pattern: '/request/{id}',
+    summary: 'Share pages: wait for the answer to a request and read it',
+    name: 'kept-request.html',
+  },
+  { pattern: '/answer/{id}', summary: 'Share pages: answer a request', name: 'answer.html' },
 ];
 const DIRECTORY = new URL('pages/', import.meta.url);
-const SCRIPTS = ['make.js', 'reveal.js', 'receipt.js', 'envelope.js', 'form.js', 'qr.js'];
+const SCRIPTS = [
+  ...['make.js', 'reveal.js', 'receipt.js', 'request.js', 'kept-request.js', 'answer.js'],
+  ...[
+    'access.js',
+    'confirm.js',
+    'envelope.js',
+    'form.js',
+    'opening.js',
+    'request-keys.js',
+    'qr.js',
+  ],
+];
 
-const byLink = {
+export const byLink = {
   ...routeDefaults,
   method: 'POST',
   guard: anonymous,
@@ -48,7 +64,7 @@ const key = text({
 });
 // A page of another site can send any other content type without a preflight, and could use up
 // attempts.
-const keyBody = json(object({ key }), 'required');
+export const keyBody = json(object({ key }), 'required');
 
 export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> => [
   ...pageRows(site, DIRECTORY, PAGES, SCRIPTS, 'Share pages: scripts, style sheets, logo'),
@@ -97,7 +113,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
   }),
 ];
 
-type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
+export type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<{ key: string }>;
 
 /**
@@ -105,16 +121,15 @@ type KeyCall = LinkCall<{ key: string }>;
  * right one passes, because others in its network must not lock it out (ASVS 6.1.1).
  * @param find what the key stands for; null or false if it is wrong
  */
-function limited<Body, Found, Reply>(
+export function limited<Body, Found, Reply>(
   find: (call: LinkCall<Body>, service: SecretsService) => Promise<Found>,
   handle: (call: LinkCall<Body>, service: SecretsService, found: Found) => Promise<Reply>,
 ) {
   return async (call: LinkCall<Body>, service: SecretsService) => {
     const found = await find(call, service);
     if (!found) {
-      const limit = limitOf(service.serverKey, 'link', call.request.network);
-      const wait = await takeAttempt(service.database, SCHEMA.name, limit);
-      if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
+      const refused = await countAttempt(service, 'link', call.request.network);
+      if (refused) return refused;
     }
     return handle(call, service, found);
   };

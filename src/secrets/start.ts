@@ -8,6 +8,7 @@ import { createRoutes } from './routes.ts';
 import { SCHEMA } from './migrations.ts';
 import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
+import { removeRequests } from './store/requests.ts';
 import { expireSecrets, removeReceipts } from './store/secrets.ts';
 import { listKeys, rememberKey } from './store/server-keys.ts';
 
@@ -62,6 +63,9 @@ function createJobs(service: SecretsService): Job[] {
     },
     removalJob(metrics, 'secrets.secrets', 60, (limit) =>
       removeReceipts(database, receiptSeconds, limit),
+    ),
+    removalJob(metrics, 'secrets.requests', 60, (limit) =>
+      removeRequests(database, receiptSeconds, limit),
     ),
     removalJob(metrics, 'secrets.throttles', 60, (limit) =>
       removeForgotten(database, SCHEMA.name, limit),

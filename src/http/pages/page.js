@@ -215,3 +215,17 @@ export function switchSection(from, to) {
   element(to, HTMLElement).hidden = false;
   element(`${to}-heading`, HTMLElement).focus();
 }
+
+/**
+ * Repeats work while the page is shown.
+ * @param {() => Promise<boolean>} work false if it must not be repeated
+ * @param {number} pause in milliseconds
+ */
+export async function repeatWhileShown(work, pause) {
+  if (!(await work())) return;
+  const again = () => {
+    if (document.hidden) document.addEventListener('visibilitychange', again, { once: true });
+    else void repeatWhileShown(work, pause);
+  };
+  setTimeout(again, pause);
+}

@@ -86,7 +86,7 @@ async function derive(from, use) {
  * A key with a mistake is recognized before it is used: a read would be lost otherwise.
  * @param {string} key of the link @returns its bytes without the check value, or null
  */
-async function parseKey(key) {
+export async function parseKey(key) {
   const bytes = fromBase64url(key);
   if (bytes?.length !== KEY_BYTES + CHECK_BYTES) return null;
   const secret = bytes.slice(0, KEY_BYTES);
@@ -96,8 +96,8 @@ async function parseKey(key) {
     : null;
 }
 
-async function createKey() {
-  const secret = crypto.getRandomValues(new Uint8Array(KEY_BYTES));
+/** @param {Bytes} secret @returns the key as it stands in a link */
+export async function createKey(secret = crypto.getRandomValues(new Uint8Array(KEY_BYTES))) {
   return toBase64url(
     new Uint8Array([...secret, ...(await derive(secret, 'check')).slice(0, CHECK_BYTES)]),
   );
@@ -157,11 +157,12 @@ const aesKey = (bytes, use) => crypto.subtle.importKey('raw', bytes, 'AES-GCM', 
 /**
  * @param {Content} content
  * @param {string} passphrase the empty string for none
+ * @param {string} [given] the key for the link; a new one without it
  * @returns the key for the link, the envelope to store, and what to send to the service as the
  * passphrase
  */
-export async function seal({ about, bytes }, passphrase) {
-  const key = await createKey();
+export async function seal({ about, bytes }, passphrase, given) {
+  const key = given ?? (await createKey());
   const keys = await deriveKeys(key, passphrase);
   if (!keys) throw new Error('internal error: a new key is malformed');
   const header = encoder.encode(JSON.stringify(about));

@@ -1,5 +1,9 @@
-/** Parts of the form that creates a link. */
+/** Parts of the forms for a text or a file. */
+import { envelopeLength, safeName } from '/pages/envelope.js';
+import { element, showFieldProblem, showProblem } from '/pages/page.js';
 import { qrPicture } from '/pages/qr.js';
+
+/** @import { About, Content } from '/pages/envelope.js' */
 
 /** Without characters that are mistaken for each other. */
 const LETTERS = 'abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789';
@@ -55,4 +59,71 @@ export function drawQr(figure, text) {
   picture.append(background, create('path', { d: path, fill: '#000' }));
   figure.append(picture);
   return true;
+}
+
+/** What padding and encoding leave of an envelope, at least. */
+export const ENVELOPE_SHARE = 0.66;
+
+/**
+ * A file that is dropped anywhere on the form is chosen.
+ * @param {HTMLFormElement} form @param {HTMLInputElement} file
+ * @param {HTMLInputElement} isFile checked for a file
+ */
+export function acceptDrop(form, file, isFile) {
+  form.addEventListener('dragover', (event) => {
+    const hasFiles = event.dataTransfer?.types.includes('Files') === true;
+    if (hasFiles && !isFile.disabled) event.preventDefault();
+  });
+  form.addEventListener('drop', (event) => {
+    const files = event.dataTransfer?.files;
+    if (!files || files.length === 0 || isFile.disabled) return;
+    event.preventDefault();
+    if (files.length > 1) return showProblem('Drop one file only.');
+    file.files = files;
+    isFile.click();
+    showFieldProblem(file, '', false);
+  });
+}
+
+/**
+ * @param {HTMLTextAreaElement} text @param {HTMLInputElement} file @param {boolean} isFile
+ * @returns the control that is empty, with what to do; null if none is
+ */
+export function missingContent(text, file, isFile) {
+  if (isFile) return file.files?.[0] ? null : { control: file, message: 'Choose a file.' };
+  return text.value === '' ? { control: text, message: 'Enter the text to share.' } : null;
+}
+
+/**
+ * @param {HTMLTextAreaElement} text @param {HTMLInputElement} file @param {boolean} isFile
+ * @param {number} maxBytes that the service stores
+ * @param {boolean} isEndToEnd
+ * @returns {Promise<Content | { control: HTMLTextAreaElement | HTMLInputElement, message: string }>}
+ */
+export async function readContent(text, file, isFile, maxBytes, isEndToEnd) {
+  const chosen = isFile ? file.files?.[0] : undefined;
+  const typed = new TextEncoder().encode(text.value);
+  /** @type {About} */
+  const about = chosen
+    ? { kind: 'file', name: safeName(chosen.name), type: chosen.type || 'application/octet-stream' }
+    : { kind: 'text' };
+  const size = chosen ? chosen.size : typed.length;
+  if ((isEndToEnd ? envelopeLength(about, size) : size) > maxBytes) {
+    const most = formatSize((isEndToEnd ? ENVELOPE_SHARE : 1) * maxBytes);
+    const message = `${formatSize(size)} is too much: the limit is about ${most}.`;
+    return { control: isFile ? file : text, message };
+  }
+  if (!chosen) return { about, bytes: typed };
+  const bytes = await chosen.arrayBuffer().catch(() => null);
+  const unreadable = 'This file cannot be read. Choose it again.';
+  return bytes ? { about, bytes: new Uint8Array(bytes) } : { control: file, message: unreadable };
+}
+
+/** Shows one part of the page, and moves the focus to its heading. @param {string} id */
+export function showOnly(id) {
+  for (const part of document.querySelectorAll('main > form, main > section'))
+    if (part instanceof HTMLElement) part.hidden = part.id !== id;
+  const heading = element(id, HTMLElement).querySelector('h1');
+  document.title = heading?.textContent ?? '';
+  heading?.focus();
 }

@@ -1,24 +1,37 @@
-import { envelopeLength, isSupported, joinKeys, safeName, seal } from '/pages/envelope.js';
-import { createPassphrase, createPassword, drawQr, formatSize } from '/pages/form.js';
+import {
+  clearProblems,
+  credentials,
+  problem,
+  showFailure,
+  tokenProblem,
+  watchAccess,
+} from '/pages/access.js';
+import { isSupported, joinKeys, seal } from '/pages/envelope.js';
+import {
+  acceptDrop,
+  createPassphrase,
+  createPassword,
+  drawQr,
+  ENVELOPE_SHARE,
+  formatSize,
+  missingContent,
+  readContent,
+} from '/pages/form.js';
 import {
   callApi,
   copyOnClick,
   element,
   formatTime,
   showFieldProblem,
-  showPerson,
-  showProblem,
   switchSection,
   whileBusy,
 } from '/pages/page.js';
 
-/** @import { About, Content } from '/pages/envelope.js' */
-/** @import { Failure, Result } from '/pages/page.js' */
+/** @import { Control } from '/pages/access.js' */
+/** @import { Content } from '/pages/envelope.js' */
+/** @import { Result } from '/pages/page.js' */
 
 const form = element('make', HTMLFormElement);
-/** The token is kept only in this field. It is not stored, and only this service receives it. */
-const token = element('token', HTMLInputElement);
-const tokenPart = element('token-part', HTMLElement);
 const secret = element('secret', HTMLTextAreaElement);
 const file = element('file', HTMLInputElement);
 const isFile = element('kind-file', HTMLInputElement);
@@ -30,58 +43,16 @@ const endToEnd = element('end-to-end', HTMLInputElement);
 const link = element('link', HTMLTextAreaElement);
 const receipt = element('receipt', HTMLTextAreaElement);
 const madePassphrase = element('made-passphrase', HTMLTextAreaElement);
-const CONTROLS = [token, secret, file, expiry, reads, passphrase];
+const CONTROLS = [secret, file, expiry, reads, passphrase];
 
-/**
- * @typedef {{
- *   expires_in: { max: number },
- *   max_reads: { max: number },
- *   passphrase: { min_length: number },
- *   password: { max_bytes: number },
- *   caller: { role: string, user: string | null },
- * }} Options
- */
 let maxBytes = 64_512;
 let minPassphrase = 4;
-let latestRequest = 0;
-/** What padding and encoding leave of an envelope, at least. */
-const ENVELOPE_SHARE = 0.66;
-
-/**
- * The form offers only what the operator allows.
- * @param {boolean} isFirst before a token is entered
- */
-async function loadOptions(isFirst) {
-  const thisRequest = ++latestRequest;
-  /** @type {Result<Options>} */
-  const options = await callApi('/api/store/options', isFirst ? {} : { token: token.value });
-  // The message of a later request stays.
-  if (thisRequest !== latestRequest) return;
-  if (!options.ok)
-    return isFirst && options.code === 'unauthorized' ? undefined : showFailure(options, false);
-  const { expires_in, max_reads, password, passphrase: limits, caller } = options.data;
+watchAccess(({ max_reads, password, passphrase: limits }) => {
   maxBytes = password.max_bytes;
   minPassphrase = limits.min_length;
-  showFieldProblem(token, '');
-  showProblem('');
-  if (isFirst) tokenPart.hidden = true;
-  showPerson(caller.user);
-  const choices = [...expiry.options];
-  for (const choice of choices) choice.disabled = Number(choice.value) > expires_in.max;
-  // An operator may allow less than the shortest choice.
-  if (choices.every((choice) => choice.disabled)) {
-    expiry.add(new Option(`${expires_in.max} seconds`, String(expires_in.max)));
-    expiry.value = String(expires_in.max);
-  } else if (expiry.selectedOptions[0]?.disabled !== false) {
-    expiry.value = choices.findLast((choice) => !choice.disabled)?.value ?? '';
-  }
   reads.max = String(max_reads.max);
   element('file-hint', HTMLElement).textContent =
     `At most about ${formatSize(ENVELOPE_SHARE * maxBytes)}. Or drop it here. Its name and type are encrypted, too.`;
-}
-void loadOptions(true);
-token.addEventListener('change', () => {
-  void loadOptions(false);
 });
 
 if (!isSupported()) {
@@ -101,20 +72,7 @@ for (const kind of [isFile, isText]) {
   });
 }
 
-/** A file that is dropped anywhere on the form is chosen. */
-form.addEventListener('dragover', (event) => {
-  const hasFiles = event.dataTransfer?.types.includes('Files') === true;
-  if (hasFiles && !isFile.disabled) event.preventDefault();
-});
-form.addEventListener('drop', (event) => {
-  const files = event.dataTransfer?.files;
-  if (!files || files.length === 0 || isFile.disabled) return;
-  event.preventDefault();
-  if (files.length > 1) return showProblem('Drop one file only.');
-  file.files = files;
-  isFile.click();
-  showFieldProblem(file, '', false);
-});
+acceptDrop(form, file, isFile);
 
 element('generate', HTMLButtonElement).addEventListener('click', () => {
   secret.value = createPassword();
@@ -125,20 +83,13 @@ element('suggest', HTMLButtonElement).addEventListener('click', () => {
   passphrase.focus();
 });
 
-/** @typedef {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} Control */
-
-/** @param {Control} control @param {string} message */
-const problem = (control, message) => ({ control, message });
-
 /**
  * What the form holds, or the first mistake in it.
  * @returns {Promise<Content | { control: Control, message: string }>}
  */
 async function readForm() {
-  if (!tokenPart.hidden && token.value === '') return problem(token, 'Enter your access token.');
-  const chosen = file.files?.[0];
-  if (isFile.checked && !chosen) return problem(file, 'Choose a file.');
-  if (!isFile.checked && secret.value === '') return problem(secret, 'Enter the text to share.');
+  const mistake = tokenProblem() ?? missingContent(secret, file, isFile.checked);
+  if (mistake) return mistake;
   const count = Number(reads.value);
   const max = Number(reads.max);
   if (!Number.isInteger(count) || count < 1 || count > max)
@@ -146,30 +97,7 @@ async function readForm() {
   if (passphrase.value !== '' && passphrase.value.length < minPassphrase) {
     return problem(passphrase, `Enter at least ${minPassphrase} characters, or none.`);
   }
-  /** @type {About} */
-  const about =
-    chosen && isFile.checked
-      ? {
-          kind: 'file',
-          name: safeName(chosen.name),
-          type: chosen.type || 'application/octet-stream',
-        }
-      : { kind: 'text' };
-  const size =
-    chosen && isFile.checked ? chosen.size : new TextEncoder().encode(secret.value).length;
-  const stored = endToEnd.checked ? envelopeLength(about, size) : size;
-  if (stored > maxBytes) {
-    const most = formatSize((endToEnd.checked ? ENVELOPE_SHARE : 1) * maxBytes);
-    return problem(
-      isFile.checked ? file : secret,
-      `${formatSize(size)} is too much: the limit is about ${most}.`,
-    );
-  }
-  if (!chosen || !isFile.checked) return { about, bytes: new TextEncoder().encode(secret.value) };
-  const bytes = await chosen.arrayBuffer().catch(() => null);
-  return bytes
-    ? { about, bytes: new Uint8Array(bytes) }
-    : problem(file, 'This file cannot be read. Choose it again.');
+  return readContent(secret, file, isFile.checked, maxBytes, endToEnd.checked);
 }
 
 form.addEventListener('submit', (event) => {
@@ -178,16 +106,14 @@ form.addEventListener('submit', (event) => {
 });
 
 async function create() {
-  latestRequest += 1;
-  for (const control of CONTROLS) showFieldProblem(control, '');
-  showProblem('');
+  clearProblems(CONTROLS);
   const content = await readForm();
   if ('control' in content) return showFieldProblem(content.control, content.message);
   const sealed = endToEnd.checked ? await seal(content, passphrase.value) : null;
   const lock = sealed ? sealed.proof : passphrase.value || undefined;
   /** @type {Result<{ id: string, secret: string, expires_at: string, receipt: string }>} */
   const created = await callApi('/api/store/encrypt', {
-    ...(tokenPart.hidden ? {} : { token: token.value }),
+    ...credentials(),
     body: {
       password: sealed?.envelope ?? secret.value,
       expires_in: Number(expiry.value),
@@ -195,7 +121,7 @@ async function create() {
       ...(lock === undefined ? {} : { passphrase: lock }),
     },
   });
-  if (!created.ok) return showFailure(created);
+  if (!created.ok) return showFailure(created, BY_PATH);
   const { id, secret: key, expires_at, receipt: receiptKey } = created.data;
   link.value = `${location.origin}/s/${id}#${sealed ? joinKeys(key, sealed.key) : key}`;
   receipt.value = `${location.origin}/r/${id}#${receiptKey}`;
@@ -213,7 +139,7 @@ async function create() {
   switchSection('make', 'made');
 }
 
-/** By the members of the request. */
+/** @type {ReadonlyMap<string, Control>} */
 const BY_PATH = new Map(
   Object.entries({
     '/password': secret,
@@ -222,26 +148,6 @@ const BY_PATH = new Map(
     '/passphrase': passphrase,
   }),
 );
-
-/**
- * Shows each message next to the control that it concerns, and keeps what was typed.
- * @param {Failure} failure @param {boolean} takesFocus as of `showFieldProblem`
- */
-function showFailure({ code, message, fields }, takesFocus = true) {
-  if (code === 'unauthorized' && !tokenPart.hidden) {
-    const advice =
-      token.value === ''
-        ? 'Enter your access token.'
-        : 'This access token is not valid. Check it, or ask for a valid one.';
-    return showFieldProblem(token, advice, takesFocus);
-  }
-  const [first] = fields;
-  const control = first && BY_PATH.get(first.path);
-  if (first && control) return showFieldProblem(control, `This ${first.message}.`);
-  showProblem(
-    code === 'body_too_large' ? 'This is too much for the service. Share less text.' : message,
-  );
-}
 
 element('again', HTMLButtonElement).addEventListener('click', () => {
   link.value = '';

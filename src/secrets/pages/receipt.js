@@ -1,9 +1,10 @@
-import { callApi, element, formatTime, showProblem, whileBusy } from '/pages/page.js';
+import { askBefore } from '/pages/confirm.js';
+import { callApi, element, formatTime, repeatWhileShown, showProblem } from '/pages/page.js';
 
 /** @import { Result } from '/pages/page.js' */
 /**
  * @typedef {{
- *   status: 'stored' | 'read' | 'expired' | 'deleted',
+ *   status: 'stored' | 'read' | 'expired' | 'deleted' | 'requested' | 'withdrawn',
  *   created_at: string,
  *   expires_at: string | null,
  *   reads: number,
@@ -16,8 +17,6 @@ import { callApi, element, formatTime, showProblem, whileBusy } from '/pages/pag
 const REFRESH_MS = 15_000;
 const id = /^\/r\/([0-9a-f-]{36})\/?$/i.exec(location.pathname)?.[1] ?? '';
 const about = element('about', HTMLElement);
-const sure = element('sure', HTMLElement);
-const button = element('delete', HTMLButtonElement);
 
 /** For each state: how it is called, its color, and what it means. */
 const STATES = {
@@ -26,6 +25,8 @@ const STATES = {
   read: ['Opened', 'good', 'The link was opened as often as allowed. The secret is deleted.'],
   expired: ['Expired', 'warn', 'The link has expired. The secret is deleted.'],
   deleted: ['Deleted', 'bad', 'The secret was deleted. The link no longer works.'],
+  requested: ['Not answered yet', 'info', 'Nobody has answered the request so far.'],
+  withdrawn: ['Withdrawn', 'bad', 'The request was withdrawn before it was answered.'],
 };
 
 /** The key is behind the `#`. Browsers do not send that part to a server. */
@@ -73,42 +74,16 @@ function show({ status, created_at, expires_at, reads, max_reads, last_read_at, 
   element('burn', HTMLElement).hidden = status !== 'stored';
 }
 
-async function keepLoading() {
-  const mayChange = await load();
-  if (mayChange) setTimeout(loadAgain, REFRESH_MS);
-}
-
-function loadAgain() {
-  if (document.hidden) waitUntilShown();
-  else void keepLoading();
-}
-
-function waitUntilShown() {
-  document.addEventListener('visibilitychange', loadAgain, { once: true });
-}
-
-void keepLoading();
+void repeatWhileShown(load, REFRESH_MS);
 addEventListener('hashchange', () => {
   void load();
 });
 
-/** @param {boolean} isAsking */
-function ask(isAsking) {
-  sure.hidden = !isAsking;
-  button.hidden = isAsking;
-  (isAsking ? element('cancel', HTMLButtonElement) : button).focus();
-}
-button.addEventListener('click', () => ask(true));
-element('cancel', HTMLButtonElement).addEventListener('click', () => ask(false));
-
-const confirm = element('confirm', HTMLButtonElement);
-confirm.addEventListener('click', () => {
-  void whileBusy(confirm, async () => {
-    const deleted = await callApi(`/s/${id}/delete`, { body: body() });
-    // It may have been opened or have expired just now: the receipt shows it.
-    if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
-    ask(false);
-    await load();
-    element('receipt-heading', HTMLElement).focus();
-  });
+const ask = askBefore(element('delete', HTMLButtonElement), async () => {
+  const deleted = await callApi(`/s/${id}/delete`, { body: body() });
+  // It may have been opened or have expired just now: the receipt shows it.
+  if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
+  ask(false);
+  await load();
+  element('receipt-heading', HTMLElement).focus();
 });

@@ -36,6 +36,8 @@ const state = {
 export const receiptSchema = object({
   id: uuid(),
   ...state,
+  // The last two: of a request for a secret, which has no answer.
+  status: oneOf('stored', 'read', 'expired', 'deleted', 'requested', 'withdrawn'),
   created_at: dateTime(),
   last_read_at: nullable(dateTime()),
   failed_reads: count,
@@ -72,7 +74,7 @@ export const timeIn = sharedStatement(async (database: Database, seconds: readon
   return seconds.map((wait) => new Date(now.getTime() + wait * 1000));
 });
 
-type NewSecret = StoredSecret & Readonly<{ creator: string | null }>;
+export type NewSecret = StoredSecret & Readonly<{ creator: string | null }>;
 
 export const insertSecret = sharedStatement(
   async (database: Database, secrets: readonly NewSecret[], locks?: Locks) => {
@@ -181,7 +183,13 @@ export async function findReceipt(database: Database, id: string, creator: strin
     (sql) => sql<Receipt[]>`
     select id, ${statusSql(sql)} as status, created_at, expires_at, max_reads,
       reads::float8 as reads, last_read_at, failed_reads::float8 as failed_reads
-    from secrets.secrets where id = ${id} and (${creator}::text is null or creator = ${creator})`,
+    from (select id, ending, created_at, expires_at, max_reads, reads, last_read_at, failed_reads,
+        creator from secrets.secrets
+      union all
+      select id, coalesce(ending, case when expires_at > now() then 'requested' end), created_at,
+        expires_at, max_reads, 0, null, 0, creator
+      from secrets.requests where answer_key is null) known
+    where id = ${id} and (${creator}::text is null or creator = ${creator})`,
   );
   return row ?? null;
 }

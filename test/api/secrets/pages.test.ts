@@ -34,15 +34,20 @@ const readsOf = async (id: string) => {
 };
 
 const HTML = 'text/html; charset=utf-8';
+const SCRIPTS = [
+  ...['make', 'reveal', 'receipt', 'request', 'kept-request', 'answer'],
+  ...['access', 'confirm', 'envelope', 'form', 'opening', 'request-keys', 'page', 'qr'],
+];
 const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> = [
   ['/', 'make.html', HTML],
   [`/s/${randomUUID()}`, 'reveal.html', HTML],
   ['/s/not-an-id', 'reveal.html', HTML],
   ['/pages/style.css', 'style.css', 'text/css; charset=utf-8'],
   [`/r/${randomUUID()}`, 'receipt.html', HTML],
-  ...['make', 'reveal', 'receipt', 'envelope', 'form', 'page', 'qr'].map(
-    (name) => [`/pages/${name}.js`, `${name}.js`, SCRIPT] as const,
-  ),
+  ['/request', 'request.html', HTML],
+  [`/request/${randomUUID()}`, 'kept-request.html', HTML],
+  [`/answer/${randomUUID()}`, 'answer.html', HTML],
+  ...SCRIPTS.map((name) => [`/pages/${name}.js`, `${name}.js`, SCRIPT] as const),
 ];
 
 test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI document', async (t) => {
@@ -87,6 +92,11 @@ test('with SHARE_PAGES: described in the OpenAPI document, without a bearer toke
     ['/s/{id}/delete', 'post'],
     ['/r/{id}', 'get'],
     ['/r/{id}', 'post'],
+    ['/request', 'get'],
+    ['/request/{id}', 'get'],
+    ['/request/{id}', 'post'],
+    ['/answer/{id}', 'get'],
+    ['/answer/{id}', 'post'],
   ] as const) {
     assert.deepEqual(paths[path]?.[method]?.security ?? [], [], `${method} ${path}`);
     assert.ok(paths[path]?.[method]?.summary, `${method} ${path}`);
@@ -165,7 +175,10 @@ for (const path of NOT_FOUND) {
 }
 
 /** Every page with its scripts and what they import. */
-const NAMES = ['make.html', 'reveal.html', 'receipt.html'];
+const NAMES = [
+  ...['make.html', 'reveal.html', 'receipt.html'],
+  ...['request.html', 'kept-request.html', 'answer.html'],
+];
 const PAGES = NAMES.map((name) => ({ name, html: read(name), scripts: scriptsOf(read(name)) }));
 
 function scriptsOf(html: string): string[] {
@@ -187,9 +200,11 @@ test('every file that a page loads is served, and no other', async () => {
     ...scripts,
     ...[...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g)].map(([, name = '']) => name),
   ]);
+  // The compiled copy in which tests run also has source maps.
+  const sources = readdirSync(source).filter((name) => !name.endsWith('.map'));
   assert.deepEqual(
     [...new Set([...loaded, ...NAMES])].sort(),
-    [...readdirSync(source), 'page.js', 'qr.js', ...FRAME_FILES].sort(),
+    [...sources, 'page.js', 'qr.js', ...FRAME_FILES].sort(),
   );
   for (const name of loaded)
     assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
@@ -205,11 +220,11 @@ test('no page has inline or third-party content, or turns text into markup', () 
     for (const [, attributes = '', content] of html.matchAll(
       /<script([^>]*)>([\s\S]*?)<\/script>/g,
     )) {
-      assert.match(attributes, /^ type="module" src="\/pages\/[a-z]+\.js"$/, name);
+      assert.match(attributes, /^ type="module" src="\/pages\/[a-z-]+\.js"$/, name);
       assert.equal(content, '', name);
     }
     for (const [, address = ''] of html.matchAll(/\s(?:src|href|srcset|data|poster)="([^"]*)"/g)) {
-      assert.match(address, /^\/$|^\/pages\/([a-z]+\.(js|css)|logo)$/, name);
+      assert.match(address, /^\/$|^\/pages\/([a-z-]+\.(js|css)|logo)$/, name);
     }
     assert.doesNotMatch(html, /\/\//, name);
     for (const script of scripts) {
@@ -268,7 +283,8 @@ test('every element that a script uses exists in its pages with the expected typ
         ([, from = '', to = '']) =>
           [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const),
       );
-      if (!/^(qr|envelope|form)\.js$/.test(script)) assert.ok(used.length > 0, script);
+      if (!/^(qr|envelope|form|request-keys|reveal)\.js$/.test(script))
+        assert.ok(used.length > 0, script);
       for (const [id, type] of [...used, ...switched]) {
         assert.match(
           elements.get(id) ?? '',

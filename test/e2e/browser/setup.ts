@@ -46,6 +46,8 @@ export interface SecretsService {
   /** The whole database row as text. */
   row(id: string): Promise<unknown>;
   reads(id: string): Promise<unknown>;
+  /** Gives a request the public key of another one, by their links. */
+  swapKeys(link: string, other: string): Promise<unknown>;
 }
 
 /** Call at the top level of a test file. The service stops after the file's tests. */
@@ -99,10 +101,15 @@ export async function startService(
     },
     reads: async (id) =>
       (await sql`select reads::int as reads from secrets.secrets where id = ${id}`)[0]?.reads,
+    swapKeys: async (link, other) => sql`
+      update secrets.requests r set public_key = o.public_key
+      from secrets.requests o where r.id = ${idOf(link)} and o.id = ${idOf(other)}`,
     row: async (id) =>
       (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row,
   };
 }
+
+const idOf = (link: string) => new URL(link).pathname.split('/').at(-1) ?? '';
 
 async function addSenderToken(sql: Sql) {
   const id = randomUUID();
@@ -291,7 +298,9 @@ export async function setOffline(browser: Browser, offline: boolean): Promise<vo
 
 /** Console messages except for expected 4xx replies: policy violations and script errors remain. */
 export async function browserErrors(browser: Browser): Promise<string[]> {
-  const path = /\/([sr]\/[0-9a-f-]{36}(\/\w+)?|api\/store\/(encrypt|options)|events\S*)/.source;
+  const path =
+    /\/((s|r|request|answer)\/[0-9a-f-]{36}(\/\w+)?|api\/store\/(encrypt|request|options)|events\S*)/
+      .source;
   const expected = new RegExp(
     `${path} - Failed to load resource: the server responded with a status of 4\\d\\d `,
   );

@@ -95,3 +95,23 @@ test('receipts are removed RECEIPT_RETENTION after the end of their secret', asy
     'deleted 29 days ago': 3,
   });
 });
+
+test('housekeeping removes requests after the time for receipts, and no other ones', async () => {
+  const request = (title: string, expiry: string, ending: string | null) => sql`
+    insert into secrets.requests (id, kind, title, public_key, digest, key_digest, max_reads,
+      seconds, expires_at, ending, answer_key)
+    values (gen_random_uuid(), 'text', ${title}, '', '', '', 1, 60, now() + ${expiry}::interval,
+      ${ending}, ${ending === 'answered' ? 'x' : null})`;
+  await request('open', '1 hour', null);
+  await request('expired', '-29 days', null);
+  await request('answered', '1 hour', 'answered');
+  await request('expired long ago', '-31 days', null);
+  await request('answer expired long ago', '-31 days', 'answered');
+  await request('withdrawn long ago', '-31 days', 'withdrawn');
+  await runOut('remove from secrets.requests');
+  const left = await sql`select title from secrets.requests order by title`;
+  assert.deepEqual(
+    left.map(({ title }) => title),
+    ['answered', 'expired', 'open'],
+  );
+});

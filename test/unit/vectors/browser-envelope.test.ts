@@ -6,7 +6,8 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { type About, loadEnvelope } from '../../../src/commands/secret-links.ts';
+import { loadEnvelope } from '../../../src/commands/secret-links.ts';
+import type { About } from '../../../src/secrets/pages/envelope.js';
 import { plainKey, plainKeys, plainOpen, plainSeal } from './plain-browser-envelope.ts';
 
 interface Vector {
@@ -111,7 +112,7 @@ test('an altered envelope, another version and another key do not open', async (
   }
   assert.equal(await pages.open(bytes.subarray(0, 20).toString('base64url'), content), null);
   assert.equal(await pages.open('', content), null);
-  assert.equal(await pages.open(envelope, randomBytes(32)), null);
+  assert.equal(await pages.open(envelope, Uint8Array.from(randomBytes(32))), null);
 });
 
 test('what the service gets to check a passphrase differs from the key, and for each secret', async () => {
@@ -126,7 +127,7 @@ test('what the service gets to check a passphrase differs from the key, and for 
 
 test('malformed content is rejected: lengths beyond the end, no JSON, another kind, no text', async () => {
   const { key } = await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, '');
-  const { content } = plainKeys(key, '');
+  const content = Buffer.from(Uint8Array.from(plainKeys(key, '').content).buffer);
   for (const about of [
     {},
     { kind: 'page' },
@@ -179,7 +180,8 @@ const NAMES: ReadonlyArray<readonly [given: string, safe: string]> = [
 for (const [given, safe] of NAMES) {
   test(`a received file named ${JSON.stringify(given.slice(0, 20))} becomes ${safe.slice(0, 20)}`, async () => {
     assert.equal(pages.safeName(given), safe);
-    const { content } = plainKeys(plainKey(Buffer.alloc(32)), '');
+    const { content: key } = plainKeys(plainKey(Buffer.alloc(32)), '');
+    const content = Buffer.from(Uint8Array.from(key).buffer);
     const envelope = plainSeal(
       content,
       randomBytes(12),

@@ -1,0 +1,93 @@
+import { readFile } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Content } from '../secrets/pages/envelope.js';
+import { OperationFailed, type Terminal, UsageError } from './command.ts';
+import { connect, textsOf } from './secrets-client.ts';
+
+const loadEnvelope = () => import('../secrets/pages/envelope.js');
+/** The key agreement of the pages: the same code as in browsers. */
+export const loadRequestKeys = () => import('../secrets/pages/request-keys.js');
+
+const KEPT = /^(https?:.*)\/request\/([0-9a-f-]{36})\/?$/i;
+const SENT = /^(https?:.*)\/answer\/([0-9a-f-]{36})\/?#(.*)$/i;
+const PAUSE_MS = 2_000;
+const INCOMPLETE =
+  'the link is incomplete or has a mistake, or is of another version: copy all of it, with what follows the #';
+const ALTERED =
+  'the service has altered this request: what it returned does not belong to the link. Nothing was sent';
+const DAMAGED =
+  'the answer does not open with this link: it was altered in the service. No read was used up';
+
+const WRONG_KIND = 'give --file if a file is asked for, and not for a text';
+const TOO_MUCH = 'this is too much for the service: nothing was sent';
+
+export const isKeptLink = (place: string) => KEPT.test(place);
+
+/**
+ * The link of the answer to a request.
+ * @param link to keep @param waits whether to wait for the answer
+ */
+export async function findAnswer(link: string, { note }: Terminal, waits: boolean) {
+  const { splitKeys, parseKey, joinKeys } = await loadEnvelope();
+  const { openAnswerKeys } = await loadRequestKeys();
+  const [place = '', fragment = ''] = link.split('#');
+  const [, base = '', given = ''] = KEPT.exec(place) ?? [];
+  const { serviceKey = '', key = '' } = splitKeys(fragment) ?? {};
+  if (!key || !(await parseKey(key))) throw new OperationFailed(INCOMPLETE);
+  const id = given.toLowerCase();
+  const ask = connect(base, null, note);
+  const find = () => ask('POST', `/request/${id}`, { key: serviceKey });
+  let request = await find();
+  while (waits && request.status === 'open') {
+    await sleep(PAUSE_MS);
+    request = await find();
+  }
+  if (request.status !== 'answered')
+    throw new OperationFailed(`there is no answer: the request is ${String(request.status)}`);
+  const [public_key = '', answer_key = ''] = textsOf(request, 'public_key', 'answer_key');
+  const keys = await openAnswerKeys(id, { public_key, answer_key }, key);
+  if (!keys) throw new OperationFailed(DAMAGED);
+  return { place: `${base}/s/${id}`, key: joinKeys(keys.serviceKey, keys.key) };
+}
+
+/**
+ * Answers a request.
+ * @param link to send
+ * @param path of the file, if one is asked for
+ * @param readText asks for the text otherwise
+ */
+export async function sendAnswer(
+  link: string,
+  path: string | undefined,
+  readText: () => Promise<string>,
+  { note }: Terminal,
+): Promise<void> {
+  const { envelopeLength, safeName } = await loadEnvelope();
+  const { checkRequest, digestIn, sealAnswer } = await loadRequestKeys();
+  const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
+  const digest = digestIn(fragment);
+  if (digest === null) throw new UsageError(INCOMPLETE);
+  const id = given.toLowerCase();
+  const ask = connect(base, null, note);
+  const request = await ask('POST', `/request/${id}`, { key: digest });
+  const names = ['status', 'kind', 'title', 'public_key'] as const;
+  const [status = '', kind = '', title = '', public_key = ''] = textsOf(request, ...names);
+  if (status !== 'open')
+    throw new OperationFailed(`this request takes no answer any more: it is ${status}`);
+  const keys = await checkRequest(id, digest, { kind, title, public_key });
+  if (!keys) throw new OperationFailed(ALTERED);
+  note(`Asked for: ${title}`);
+  if ((kind === 'file') !== (path !== undefined)) throw new UsageError(WRONG_KIND);
+  const content: Content =
+    path === undefined
+      ? { about: { kind: 'text' }, bytes: new TextEncoder().encode(await readText()) }
+      : {
+          about: { kind: 'file', name: safeName(basename(path)), type: 'application/octet-stream' },
+          bytes: await readFile(path),
+        };
+  if (envelopeLength(content.about, content.bytes.length) > Number(request.max_bytes))
+    throw new OperationFailed(TOO_MUCH);
+  await ask('POST', `/answer/${id}`, await sealAnswer(content, digest, keys));
+  note('Sent. Only the link of whoever asked opens it.');
+}

@@ -1,0 +1,96 @@
+import { isSupported } from '/pages/envelope.js';
+import {
+  acceptDrop,
+  createPassword,
+  ENVELOPE_SHARE,
+  formatSize,
+  missingContent,
+  readContent,
+  showOnly,
+} from '/pages/form.js';
+import {
+  callApi,
+  element,
+  formatTime,
+  showFieldProblem,
+  showProblem,
+  whileBusy,
+} from '/pages/page.js';
+import { checkRequest, digestIn, sealAnswer } from '/pages/request-keys.js';
+
+/** @import { Result } from '/pages/page.js' */
+/** @import { Described } from '/pages/request-keys.js' */
+
+const submit = element('submit', HTMLButtonElement);
+const form = element('answer', HTMLFormElement);
+const secret = element('secret', HTMLTextAreaElement);
+const file = element('file', HTMLInputElement);
+const isFile = element('kind-file', HTMLInputElement);
+const id = /^\/answer\/([0-9a-f-]{36})\/?$/i.exec(location.pathname)?.[1]?.toLowerCase() ?? '';
+const digest = digestIn(location.hash.slice(1));
+/** @type {Described | null} */
+let request = null;
+
+/** Asks what is wanted. This uses nothing up. */
+async function load() {
+  if (id === '' || digest === null) return showOnly('wrong');
+  if (!isSupported()) return showOnly('insecure');
+  /** @type {Result<Described>} */
+  const found = await callApi(`/request/${id}`, { body: { key: digest } });
+  if (!found.ok && found.code === 'not_found') return showOnly('wrong');
+  if (!found.ok) return showProblem(found.message);
+  const { status, kind, title, asker, max_bytes, expires_at } = found.data;
+  if (status !== 'open') return showOnly(status);
+  if (!(await checkRequest(id, digest, found.data))) return showOnly('altered');
+  request = found.data;
+  isFile.checked = kind === 'file';
+  isFile.disabled = kind !== 'file';
+  element('title', HTMLElement).textContent = title;
+  element('asker', HTMLElement).textContent = asker;
+  element('asker', HTMLElement).hidden = asker === null;
+  element('asker-term', HTMLElement).hidden = asker === null;
+  element('until', HTMLElement).textContent = formatTime(expires_at);
+  element('about', HTMLElement).textContent =
+    'What you enter is encrypted for whoever sent you this link. It can be answered once.';
+  element('file-hint', HTMLElement).textContent =
+    `At most about ${formatSize(ENVELOPE_SHARE * max_bytes)}. Or drop it here. Its name and type are encrypted, too.`;
+  element('text-part', HTMLElement).hidden = isFile.checked;
+  element('file-part', HTMLElement).hidden = !isFile.checked;
+  element('content', HTMLElement).hidden = false;
+  submit.hidden = false;
+}
+void load();
+addEventListener('hashchange', () => location.reload());
+acceptDrop(form, file, isFile);
+
+form.addEventListener('submit', (event) => {
+  event.preventDefault();
+  void whileBusy(submit, send);
+});
+
+async function send() {
+  if (!request || digest === null) return;
+  showProblem('');
+  for (const control of [secret, file]) showFieldProblem(control, '');
+  const content =
+    missingContent(secret, file, isFile.checked) ??
+    (await readContent(secret, file, isFile.checked, request.max_bytes, true));
+  if ('control' in content) return showFieldProblem(content.control, content.message);
+  // A new key pair for each try.
+  const keys = await checkRequest(id, digest, request);
+  if (!keys) return showOnly('altered');
+  const sent = await callApi(`/answer/${id}`, { body: await sealAnswer(content, digest, keys) });
+  // It was answered, withdrawn or has expired meanwhile: the state says which.
+  if (!sent.ok && (sent.code === 'conflict' || sent.code === 'not_found')) return load();
+  const lost = 'The answer may have arrived all the same: sending it again tells you.';
+  if (!sent.ok)
+    return showProblem(sent.code === 'no_answer' ? `${sent.message} ${lost}` : sent.message);
+  secret.value = '';
+  file.value = '';
+  showOnly('sent');
+}
+
+element('generate', HTMLButtonElement).addEventListener('click', () => {
+  secret.value = createPassword();
+  secret.focus();
+});
