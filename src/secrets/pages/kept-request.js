@@ -32,10 +32,14 @@ function end(state) {
 
 /** @returns {Promise<boolean>} whether the state can still change */
 async function load() {
-  const isRead = location.hash === '' && history.state?.isRevealed === true;
+  // After reading, the address has no keys any more.
+  if (location.hash === '' && history.state?.isRevealed) {
+    await offerSecret(() => null);
+    return false;
+  }
   if (!isSupported()) return end('insecure');
   const key = keys?.key ?? '';
-  if (!isRead && (id === '' || !(await parseKey(key)))) return end('wrong');
+  if (id === '' || !(await parseKey(key))) return end('wrong');
   /** @type {Result<Described>} */
   const found = await callApi(`/request/${id}`, { body });
   if (!found.ok && found.code === 'not_found') return end('wrong');
