@@ -185,7 +185,7 @@ test('the audit trail is filtered by user, event and day, and exported as CSV', 
   const total = async (query: string) => {
     const { status, text } = await show(`/account/audit?${query}`);
     assert.equal(status, 200, query);
-    return Number(/(\d+) entries/.exec(text)?.[1]);
+    return Number(/Matching entries: (\d+)/.exec(text)?.[1]);
   };
   const name = encodeURIComponent(`=${username}`);
   assert.ok((await total(`user=${name}`)) >= 3);

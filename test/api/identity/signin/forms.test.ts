@@ -102,7 +102,9 @@ test('a form that is sent twice at once creates one user, and says why not anoth
 
 test('the sign-in says where it leads, and why a signed-in person sees it', async () => {
   const to = (address: string, more = '') =>
-    visit(`/login?return_to=${encodeURIComponent(address)}${more}`);
+    visit(`/login?return_to=${encodeURIComponent(address)}${more}`, {
+      headers: { host: new URL(ORIGIN).host },
+    });
   assert.match(
     (await to('https://app.example.org/a')).text,
     /Sign in to continue to app\.example\.org\./,
