@@ -12,7 +12,7 @@ export type VariableNames = Readonly<{
 const withoutFile = (name: string): string => name.replace(/_FILE$/, '');
 
 /** The environment without Gatehouse's variables. */
-export function foreignVariables(environment: Environment, known: Variables): Environment {
+export function foreignVariables(environment: Environment, known: Variables) {
   const isForeign = (name: string) =>
     !Object.hasOwn(known, name) && !Object.hasOwn(known, withoutFile(name));
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isForeign(name)));
@@ -28,7 +28,7 @@ export function checkForeignNames(
   known: Variables,
   services: readonly VariableNames[],
   ignored: readonly string[],
-): string[] {
+) {
   const exempt = ['SESSION_MANAGER', ...ignored];
   const serviceNames = services.map(({ name }) => name.toUpperCase()).join('|');
   const kubernetesLink = new RegExp(`^(${serviceNames})_(SERVICE|PORT)_`);
@@ -38,7 +38,7 @@ export function checkForeignNames(
     ...services.map((service) => service.removed),
   );
 
-  function problemOf(name: string): string | null {
+  function problemOf(name: string) {
     if (!foreign[name] || exempt.includes(name) || kubernetesLink.test(name)) return null;
     if (name === 'PGTARGETSESSIONATTRS')
       return `${name} must not be set: use target_session_attrs in DATABASE_URL.`;
@@ -53,7 +53,7 @@ export function checkForeignNames(
 }
 
 /** Short names are similar by chance: HOME is not a misspelled HOST. */
-const isMisspelled = (name: string, known: string): boolean =>
+const isMisspelled = (name: string, known: string) =>
   Math.min(name.length, known.length) >= 6 && isWithin(2, name, known);
 
 /** Whether at most so many inserted, removed or replaced letters turn one name into the other. */

@@ -81,7 +81,7 @@ async function main(words: readonly string[]) {
   }
 }
 
-function fail(code: number, message: string): number {
+function fail(code: number, message: string) {
   terminal.note(`gatehouse: ${message}`);
   return code;
 }

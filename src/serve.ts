@@ -161,7 +161,7 @@ async function becomeReady(running: Running) {
   if (running.ended) throw new Error('stopped before it was ready');
 }
 
-function shutDownOnce(running: Running, delaySeconds = 0): Promise<void> {
+function shutDownOnce(running: Running, delaySeconds = 0) {
   running.ended ??= shutDown(running, delaySeconds);
   return running.ended;
 }

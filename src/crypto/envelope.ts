@@ -101,7 +101,7 @@ export function unsealVersion(
 }
 
 /** Whether an envelope may have these limits: an edited row may hold anything. */
-export function isSealable({ expiresAt, maxReads }: BoundMetadata): boolean {
+export function isSealable({ expiresAt, maxReads }: BoundMetadata) {
   const fits = (n: number | null, max: number) =>
     n === null || (Number.isInteger(n) && n > 0 && n <= max);
   return fits(expiresAt, Number.MAX_SAFE_INTEGER) && fits(maxReads, 2 ** 32 - 1);
@@ -148,7 +148,7 @@ function unpad(padded: Buffer) {
  * Padmé above a floor ("Reducing Metadata Leakage from Encrypted Files", PURBs, 2019): at most 12 %
  * longer.
  */
-export function paddedLength(length: number): number {
+export function paddedLength(length: number) {
   if (length <= MIN_PADDED) return MIN_PADDED;
   const exponent = Math.floor(Math.log2(length));
   const step = 2 ** (exponent - (Math.floor(Math.log2(exponent)) + 1));

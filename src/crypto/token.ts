@@ -9,5 +9,5 @@ export const randomToken = (): string => randomBytes(32).toString('base64url');
 export const sha256 = (data: string | Buffer): Buffer => createHash('sha256').update(data).digest();
 
 /** In constant time. Compare digests, because their lengths are equal. */
-export const equalDigests = (one: Buffer, other: Buffer): boolean =>
+export const equalDigests = (one: Buffer, other: Buffer) =>
   one.length === other.length && timingSafeEqual(one, other);

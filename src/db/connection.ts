@@ -48,7 +48,7 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
     last,
   };
   return {
-    async run<T>(work: Work<T>): Promise<T> {
+    async run<T>(work: Work<T>) {
       if (state.pending >= MAX_PENDING) {
         throw new Overloaded(`too many calls wait for the database connection "${name}"`);
       }
@@ -89,11 +89,7 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
 }
 
 /** Tries the other hosts if a client cannot be opened. */
-async function attempt<T>(
-  state: State,
-  work: Work<T>,
-  hostsLeft = state.address.hosts.length - 1,
-): Promise<T> {
+async function attempt<T>(state: State, work: Work<T>, hostsLeft = state.address.hosts.length - 1) {
   const { hosts, limits } = state.address;
   state.client ??= state.open((ended) => retire(state, ended));
   const { client } = state;
@@ -125,7 +121,7 @@ function retire(state: State, client: Client, seconds = 0) {
 }
 
 /** Repeats work after a stale statement, and after a conflict with a short random pause. */
-async function retry<T>(state: State, work: Work<T>): Promise<T> {
+async function retry<T>(state: State, work: Work<T>) {
   for (let tries = 1; ; tries += 1) {
     try {
       return await attempt(state, work);

@@ -59,7 +59,7 @@ const PASSING = /^(08|53|40001|40P01|55P03|57014|57P05|25P0[34])/;
 /** A statement waited for a lock longer than its connection allows. */
 export const LOCK_NOT_AVAILABLE = '55P03';
 /** Whether the connection can no longer be used. After a FATAL error, the server closes it. */
-export const endsConnection = (error: unknown): boolean =>
+export const endsConnection = (error: unknown) =>
   CONNECTION_LOST.has(codeOf(error)) ||
   (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
 /** Whether the work conflicted with other work and was undone. */
@@ -67,7 +67,7 @@ export const isConflict = (error: unknown): boolean => CONFLICTS.has(codeOf(erro
 /** Whether the statement must be prepared again, on a new connection. None of it was done. */
 export const isStale = (error: unknown): boolean => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-const isTemporary = (error: unknown): boolean =>
+const isTemporary = (error: unknown) =>
   CONNECTION_LOST.has(codeOf(error)) || PASSING.test(codeOf(error));
 
 /**

@@ -55,7 +55,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   return {
     read: read.run,
     /** Single statements, which commit by themselves. */
-    write<T>(work: Work<T>, locks?: Locks): Promise<T> {
+    write<T>(work: Work<T>, locks?: Locks) {
       if (locks === 'try') return write.run(work);
       return locks === 'wait' ? wait(work) : orWait(wait, write.run, work);
     },
@@ -64,10 +64,9 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     claim: create('claim').run,
     readiness: create('readiness').run,
     /** Statements that commit together. The work returns data: a returned `Failure` would commit. */
-    transaction: <T>(work: Work<T>): Promise<T> =>
-      orWait(wait, transact, (sql) => inTransaction(sql, work)),
+    transaction: <T>(work: Work<T>) => orWait(wait, transact, (sql) => inTransaction(sql, work)),
     /** Changes the schema, on a connection without time limits, which is closed afterwards. */
-    async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>): Promise<T> {
+    async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>) {
       // Its attempts find the host to be used.
       if (address.hosts.length > 1) await write.ready();
       const client = clients.open('migration', (ended) => ended.close(0));
@@ -147,7 +146,7 @@ function createClients(address: DatabaseAddress, name: string, log: Log, metrics
  * The password and the certificates may have been replaced. Those that were read before stay in use
  * if they cannot be read.
  */
-function readAgain(latest: DatabaseAddress, log: Log): DatabaseAddress {
+function readAgain(latest: DatabaseAddress, log: Log) {
   try {
     return { ...latest, ...latest.readAgain(), hosts: latest.hosts };
   } catch (error) {
@@ -191,7 +190,7 @@ function createLockWait(connection: Connection, seconds: number): Run {
 }
 
 /** Waits for locks only if the work could not have them at once. */
-async function orWait<T>(wait: Run, run: Run, work: Work<T>): Promise<T> {
+async function orWait<T>(wait: Run, run: Run, work: Work<T>) {
   try {
     return await run(work);
   } catch (error) {
@@ -205,7 +204,7 @@ async function orWait<T>(wait: Run, run: Run, work: Work<T>): Promise<T> {
  * where no caller can catch it. Here all further work after the connection's end fails, because no
  * client reconnects.
  */
-async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
+async function inTransaction<T>(sql: Sql, work: Work<T>) {
   await sql`begin isolation level read committed`;
   try {
     const result = await work(sql);

@@ -22,7 +22,7 @@ const LOCK_RETRY_MS = 1_000;
 const PROBE_MS = 1_000;
 
 /** Whether all steps have been applied; a newer program may have added more. */
-export const isCurrent = (database: Database, { name, steps }: DatabaseSchema): Promise<boolean> =>
+export const isCurrent = (database: Database, { name, steps }: DatabaseSchema) =>
   database.readiness(async (sql) => (await versionOf(sql, name)) >= steps.length);
 
 /**
@@ -82,7 +82,7 @@ const tryToWrite = (database: Database, schema: string) =>
   });
 
 /** @returns how many steps have been applied; -1 if the table is missing */
-export async function versionOf(sql: Sql, schema: string): Promise<number> {
+export async function versionOf(sql: Sql, schema: string) {
   const [ledger] = await sql`select to_regclass(${schema} || '.migrations') as found`;
   if (!ledger?.found) return -1;
   const [row] = await sql<[{ version: number }]>`
@@ -99,10 +99,7 @@ const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
  * first inserts its number, so the slower replica gets a unique violation and continues.
  * @returns how many steps this process applied
  */
-export async function migrate(
-  database: Database,
-  { name: schema, steps }: DatabaseSchema,
-): Promise<number> {
+export async function migrate(database: Database, { name: schema, steps }: DatabaseSchema) {
   return database.maintain(async (sql, transaction) => {
     await createLedger(sql, schema);
     let applied = 0;
@@ -128,7 +125,7 @@ const isAppliedByOther = (error: unknown) =>
   error.constraint_name === 'migrations_pkey';
 
 /** @throws Unavailable, as temporary: another process has to migrate */
-export async function requireCurrent(database: Database, schema: DatabaseSchema): Promise<void> {
+export async function requireCurrent(database: Database, schema: DatabaseSchema) {
   if (await isCurrent(database, schema)) return;
   throw new Unavailable(
     `the schema "${schema.name}" is not up to date; run "gatehouse migrate"`,

@@ -31,7 +31,7 @@ export interface ThrottleState {
  * The table stores only keyed digests: it does not disclose what was tried. Different parts have
  * different keys.
  */
-export const throttleKey = (secret: string | Buffer, parts: readonly string[]): Buffer =>
+export const throttleKey = (secret: string | Buffer, parts: readonly string[]) =>
   createHmac('sha256', secret).update(JSON.stringify(parts)).digest();
 
 /** The strictest of the limits. */
@@ -50,11 +50,8 @@ export async function throttleState(sql: Sql, schema: string, limits: readonly L
 }
 
 /** Counts nothing. */
-export const readThrottle = (
-  db: Database,
-  schema: string,
-  limits: readonly Limit[],
-): Promise<ThrottleState> => db.read((sql) => throttleState(sql, schema, limits));
+export const readThrottle = (db: Database, schema: string, limits: readonly Limit[]) =>
+  db.read((sql) => throttleState(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
 export function countAttempt(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit) {
@@ -83,7 +80,7 @@ export function countAttempt(sql: Sql, schema: string, { key, mode, attempts, se
  * Counts an attempt before it is made, if there is one left.
  * @returns 0 if it was counted, otherwise the seconds until the next attempt is allowed
  */
-export async function takeAttempt(db: Database, schema: string, limit: Limit): Promise<number> {
+export async function takeAttempt(db: Database, schema: string, limit: Limit) {
   const taken = await db.write(
     (sql) => sql`
       ${countAttempt(sql, schema, limit)}
@@ -96,11 +93,7 @@ export async function takeAttempt(db: Database, schema: string, limit: Limit): P
 }
 
 /** Undoes `takeAttempt` for attempts that did not fail. */
-export async function giveBackAttempts(
-  db: Database,
-  schema: string,
-  keys: readonly Buffer[],
-): Promise<void> {
+export async function giveBackAttempts(db: Database, schema: string, keys: readonly Buffer[]) {
   await db.write(
     (sql) => sql`
     update ${sql(schema)}.throttles
@@ -121,7 +114,7 @@ export const throttlesTable = (schema: string): readonly string[] => [
 ];
 
 /** Removes rows that no longer count. @returns how many; at most `max` */
-export const removeForgotten = (db: Database, schema: string, max: number): Promise<number> =>
+export const removeForgotten = (db: Database, schema: string, max: number) =>
   removeBatch(db, `${schema}.throttles`, 'key', (sql) => {
     const end = sql`greatest(window_ends_at, known_until)`;
     return sql`

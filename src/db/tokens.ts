@@ -23,7 +23,7 @@ export async function replaceToken(
   id: string,
   digest: Buffer,
   overlap: number,
-): Promise<boolean> {
+) {
   const { count } = await database.write(
     (sql) => sql`
     update ${sql(schema)}.tokens
@@ -38,11 +38,7 @@ export async function replaceToken(
  * Idempotent: the time of the first revocation is kept.
  * @returns whether the token exists
  */
-export async function revokeToken(
-  database: Database,
-  schema: string,
-  id: string,
-): Promise<boolean> {
+export async function revokeToken(database: Database, schema: string, id: string) {
   const { count } = await database.write(
     (sql) => sql`
     update ${sql(schema)}.tokens

@@ -19,10 +19,10 @@ import {
 /** A name that begins with "/" is the directory of a Unix socket. */
 export type Host = Readonly<{ name: string; port: number }>;
 
-export const isThisHost = (host: string): boolean =>
+export const isThisHost = (host: string) =>
   host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
 
-export const hostList = (hosts: readonly Host[]): string =>
+export const hostList = (hosts: readonly Host[]) =>
   hosts.map(({ name, port }) => `${name}:${port}`).join();
 
 export type DatabaseUrl = Readonly<ReturnType<typeof parse>>;
@@ -83,7 +83,7 @@ const ESCAPES =
 class Invalid extends Error {}
 
 /** Reads the value of DATABASE_URL. */
-export function parseUrl(text: string): DatabaseUrl | Expected {
+export function parseUrl(text: string) {
   try {
     return parse(text);
   } catch (error) {
@@ -151,7 +151,7 @@ function sslmodeOf({ sslmode, sslrootcert, sslcert }: Parameters, hosts: readonl
 }
 
 /** @param names of the parameter `host`; their port is in the authority, as without it */
-function hostsOf(authority: string, names: string | null): Host[] {
+function hostsOf(authority: string, names: string | null) {
   if (names === null) return authority.split(',').map(hostOf);
   if (!/^(:|$)/.test(authority)) {
     throw new Invalid('a URL that names its hosts either before the database or in "host"');

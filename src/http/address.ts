@@ -9,7 +9,7 @@ export const networks = (): Variable<BlockList> => ({
 });
 
 /** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1` */
-export function parseNetworks(text: string): BlockList | Expected {
+export function parseNetworks(text: string) {
   const list = new BlockList();
   const expected = new Expected(
     'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',

@@ -52,7 +52,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
   return {
     all,
     sending,
-    open(socket: Socket): void {
+    open(socket: Socket) {
       const connection = connectionOf(socket, trustedProxies);
       const limit = limitReached(all, connection.network);
       if (limit !== null) {
@@ -70,7 +70,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
       idle.add(connection);
       socket.on('close', () => remove(connection));
     },
-    begin(connection: Connection, response: ServerResponse): void {
+    begin(connection: Connection, response: ServerResponse) {
       connection.running += 1;
       connection.latest = response;
       idle.delete(connection);
@@ -79,7 +79,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
      * Waits for earlier replies: one is prepared at a time.
      * @returns whether the connection is still open
      */
-    async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
+    async turn(connection: Connection, response: ServerResponse) {
       if (connection.running > MAX_RUNNING || hasTooManyWaiting(all, connection.network)) {
         countClosed([name, 'pipelining']);
         remove(connection);
@@ -88,7 +88,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
       }
       return !connection.socket.destroyed;
     },
-    finish(connection: Connection): void {
+    finish(connection: Connection) {
       connection.running -= 1;
       sending.delete(connection);
       if (connection.running === 0 && all.has(connection.socket)) idle.add(connection);
@@ -96,7 +96,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
   };
 }
 
-function connectionOf(socket: Socket, trustedProxies: BlockList): Connection {
+function connectionOf(socket: Socket, trustedProxies: BlockList) {
   const address = canonicalAddress(socket.remoteAddress ?? '');
   // A trusted proxy carries all of its clients: no limit of a network applies to it.
   const network = isTrusted(address, trustedProxies) ? null : networkOf(address);

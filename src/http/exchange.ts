@@ -191,7 +191,7 @@ export function createRequestLog({ name, logProbes, log, metrics }: ListenerOpti
   );
   const observe = histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
   return {
-    credentialRefused({ ids, route, address }: RequestInfo, credential: string): void {
+    credentialRefused({ ids, route, address }: RequestInfo, credential: string) {
       countCredential([name, credential]);
       log.limited('credential refused', {
         ...ids,
@@ -201,7 +201,7 @@ export function createRequestLog({ name, logProbes, log, metrics }: ListenerOpti
       });
     },
 
-    finished({ ids, method, route, address, startedAt, callerIds, reply }: RequestInfo): void {
+    finished({ ids, method, route, address, startedAt, callerIds, reply }: RequestInfo) {
       const seconds = (performance.now() - startedAt) / 1000;
       const status = reply?.status ?? 0;
       if (reply?.reason) countRejection([name, route, reply.reason]);

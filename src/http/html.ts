@@ -28,7 +28,7 @@ type Value = string | number | Html | readonly Html[];
 export type Values = Readonly<Record<string, Value>>;
 
 /** The only way a text gets into a page. */
-export const escapeHtml = (text: string): string =>
+export const escapeHtml = (text: string) =>
   text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 
 /**

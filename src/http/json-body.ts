@@ -119,7 +119,7 @@ export function problemOf(json: string) {
 }
 
 /** @returns the index after the string that begins at `start` */
-function endOfString(json: string, start: number): number {
+function endOfString(json: string, start: number) {
   for (let end = start; ;) {
     end = json.indexOf('"', end + 1);
     if (end === -1) return json.length;

@@ -33,7 +33,7 @@ const LOGO_HEADERS = {
 };
 
 /** @returns null for a valid logo, otherwise what the file must be */
-export function logoProblem(path: string): string | null {
+export function logoProblem(path: string) {
   try {
     return imageType(readFileSync(path))
       ? null

@@ -105,7 +105,7 @@ export function renderFailure(
 export function renderRaw(
   { status, reason = 'internal', headers, body }: RenderedReply<string>,
   id: string,
-): string {
+) {
   const all = {
     ...headers,
     'X-Request-Id': id,
@@ -138,7 +138,7 @@ export async function writeReply(
   { status, headers: own, body }: RenderedReply,
   close: boolean,
   onSend: () => unknown, // called if a reply of known length may not fit into the kernel's buffer
-): Promise<void> {
+) {
   const request = response.req;
   if (response.headersSent) return; // the time of the request was over
   // A small body that arrives in one packet with its head is complete only a moment later.

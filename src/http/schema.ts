@@ -92,19 +92,19 @@ export function text({
 }
 
 /** PostgreSQL's `text` cannot hold U+0000. */
-export const withoutNul = (value: string): string | null =>
+export const withoutNul = (value: string) =>
   value.includes('\0') ? 'must not contain the character U+0000' : null;
 
 const UUID_NEEDED = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
 
 const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
-export const uuid = (description?: string): Schema<string> =>
+export const uuid = (description?: string) =>
   scalar({ type: 'string', format: 'uuid', description }, UUID_NEEDED, (input) =>
     typeof input === 'string' && isUuid(input.toLowerCase()) ? input.toLowerCase() : undefined,
   );
 
-export const integer = ({ min, max, description }: Range): Schema<number> =>
+export const integer = ({ min, max, description }: Range) =>
   scalar(
     {
       type: 'integer',
@@ -127,12 +127,12 @@ export function decimal(range: Range): Schema<number> {
   return { jsonSchema, read: (input, at, reject) => read(numberIn(input), at, reject) };
 }
 
-export const boolean = (): Schema<boolean> =>
+export const boolean = () =>
   scalar({ type: 'boolean' }, 'must be true or false', (input) =>
     typeof input === 'boolean' ? input : undefined,
   );
 
-export const oneOf = <W extends string>(...words: readonly W[]): Schema<W> =>
+export const oneOf = <W extends string>(...words: readonly W[]) =>
   scalar({ type: 'string', enum: words }, `must be one of ${words.join(', ')}`, (input) =>
     words.find((word) => word === input),
   );
@@ -144,7 +144,7 @@ export const dateTime = (description?: string): Schema<Date | string> => ({
 });
 
 /** A date and time in a request (RFC 3339, with its offset). */
-export const timestamp = (description: string): Schema<Date> =>
+export const timestamp = (description: string) =>
   scalar(
     { type: 'string', format: 'date-time', description },
     'must be a date and time, such as 2030-01-31T12:00:00Z',

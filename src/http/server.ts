@@ -83,7 +83,7 @@ export function createListener(options: ListenerOptions) {
  * Resolves with the port once connections are accepted.
  * @throws StartupError with what the operator can do
  */
-export async function listen(listener: Listener): Promise<number> {
+export async function listen(listener: Listener) {
   const { server, name, host, port } = listener;
   try {
     await once(server.listen(port, host), 'listening');
@@ -102,7 +102,7 @@ export async function listen(listener: Listener): Promise<number> {
  * Accepts no more requests, waits at most `graceMs` for those in flight, then closes all
  * connections.
  */
-export async function close(listener: Listener, graceMs: number): Promise<void> {
+export async function close(listener: Listener, graceMs: number) {
   const { server, connections } = listener;
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   // Node counts a connection as idle only after its first request.

@@ -19,7 +19,7 @@ export class Overloaded extends Error {}
 export class StartupError extends Error {}
 
 /** The SQLSTATE, or the code of a system error. Never the message, which may quote a value. */
-export function codeOf(error: unknown): string {
+export function codeOf(error: unknown) {
   return error instanceof Error && 'code' in error && typeof error.code === 'string'
     ? error.code
     : 'unknown';

@@ -24,7 +24,7 @@ export function removalJob(
   table: string,
   everySeconds: number,
   remove: (limit: number) => Promise<number>,
-): Job {
+) {
   const count = metrics.counter(
     'gatehouse_rows_removed_total',
     'Rows removed by background jobs.',
@@ -69,7 +69,7 @@ export function startJobs(jobs: readonly Job[], log: Log, metrics: Metrics) {
     }
   });
   return {
-    async stop(): Promise<void> {
+    async stop() {
       stopping.abort();
       await Promise.all(loops);
     },

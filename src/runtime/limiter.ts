@@ -28,7 +28,7 @@ export function createLimiter(slots: number, queueLength: number, what: string):
   let running = 0;
   /** The one that was served last is the last. */
   const shares: Array<readonly [priority: Queue, others: Queue]> = [];
-  function release(): void {
+  function release() {
     const next = shares.find((queues) => queues.some(({ length }) => length > 0));
     if (next) shares.push(...shares.splice(shares.indexOf(next), 1));
     const start = next?.[0].shift() ?? next?.[1].shift();

@@ -101,7 +101,7 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
     });
   };
   return {
-    write(line: string): void {
+    write(line: string) {
       if (unwritten + gathered.length > MAX_UNWRITTEN) {
         dropped += 1;
         return;
@@ -111,7 +111,7 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
       gather(line);
     },
     /** Writes the gathered lines now, for the end of the process. */
-    flush(): void {
+    flush() {
       addNotice();
       writeGathered();
     },

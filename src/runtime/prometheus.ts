@@ -92,7 +92,7 @@ function histogramSeries(name: string, labels: string): Series {
   };
 }
 
-function addProcessGauges({ gauge }: Metrics): void {
+function addProcessGauges({ gauge }: Metrics) {
   const delay = monitorEventLoopDelay({ resolution: 20 });
   delay.enable();
   const startedAt = performance.timeOrigin / 1_000;
@@ -113,7 +113,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
   '\n': '\\n',
 };
 
-function render(names: Labels, values: Labels): string {
+function render(names: Labels, values: Labels) {
   const escaped = (value = '') => value.replace(/[\\"\n]/g, (found) => ESCAPES[found] ?? '');
   return names.map((name, index) => `${name}="${escaped(values[index])}"`).join(',');
 }

@@ -7,7 +7,7 @@ export function createRecentMap<V>(size: number) {
   let older = recent;
   return {
     get: (key: string): V | undefined => recent.get(key) ?? older.get(key),
-    set(key: string, value: V): void {
+    set(key: string, value: V) {
       if (recent.size >= size && !recent.has(key)) {
         older = recent;
         recent = new Map();

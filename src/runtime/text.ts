@@ -4,12 +4,10 @@ import { isAscii, isUtf8, transcode } from 'node:buffer';
  * For a text from elsewhere, which could move the cursor or forge a line (CWE-150).
  * @returns one line: each run of control and invisible formatting characters is a space
  */
-export const toOneLine = (text: string): string =>
-  text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ');
+export const toOneLine = (text: string) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ');
 
 /** Only the canonical form: lower case, with hyphens (RFC 9562). */
-export const isUuid = (text: string): boolean =>
-  /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
+export const isUuid = (text: string) => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 
 /**
  * A byte order mark stays in the text. Through UTF-16, because `TextDecoder` of Node 20 takes as
