@@ -46,6 +46,12 @@ export function administratorPassword(env: Environment, directory: string): Firs
   return isSet(env, variable) || existsSync(file) ? firstValue(env, directory, variable) : null;
 }
 
+/** @returns the link with which the first administrator chooses a password, or null */
+export function administratorLink(directory: string): string | null {
+  const file = join(directory, 'admin-link');
+  return existsSync(file) ? readFileSync(file, 'utf8').trimEnd() : null;
+}
+
 /**
  * Written and synced before it gets its name: nothing encrypted under a lost secret can be
  * decrypted.

@@ -92,10 +92,10 @@ export function filesOf(tree: Tree, scope: string): readonly string[] {
 export const BUDGET = {
   core: 38_000,
   secrets: 50_400,
-  identity: 62_000,
+  identity: 63_600,
   webhook: 66_000,
-  signin: 21_000,
-  all: 139_400,
+  signin: 24_100,
+  all: 141_900,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */

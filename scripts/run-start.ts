@@ -3,7 +3,13 @@ import { once } from 'node:events';
 import { mkdirSync, rmSync, watch } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { administratorPassword, firstValue, isSet, keep } from './first-values.ts';
+import {
+  administratorLink,
+  administratorPassword,
+  firstValue,
+  isSet,
+  keep,
+} from './first-values.ts';
 import { connect, databaseUrl, startPostgres, withConnection } from './postgres.ts';
 import type { PostgresServer } from './postgres.ts';
 import type { Sql } from 'postgres';
@@ -176,7 +182,10 @@ async function announce(
   const isChanged = database !== undefined && (await hasOwnPassword(database, administrator));
   const password = isChanged ? null : administratorPassword(process.env, directory);
   const ownDatabase = database !== undefined;
-  const text = summary(addresses, administrator, { ...values, password }, cli, ownDatabase, pages);
+  // It has ended with the first password.
+  const link = password?.given === 'nowhere' ? administratorLink(directory) : null;
+  const first = { ...values, password, link };
+  const text = summary(addresses, administrator, first, cli, ownDatabase, pages);
   if (!stopping.signal.aborted) process.stdout.write(text);
 }
 

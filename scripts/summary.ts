@@ -130,7 +130,8 @@ export function pagesOf(env: Environment, addresses: Addresses, cli: string): Pa
 export function summary(
   addresses: Addresses,
   administrator: string,
-  values: FirstValues & { password: FirstValue | null },
+  /** `link`: with which the administrator chooses a password. */
+  values: FirstValues & { password: FirstValue | null; link?: string | null },
   /** How to run a command for this database. */
   cli: string,
   ownDatabase: boolean,
@@ -164,11 +165,14 @@ export function summary(
   const expiry = `
             it expires 24 hours after the first start unless you change it; to set another:
             ${reset}`;
+  const invitation = values.link
+    ? `\n            or choose a password of your own at ${values.link}`
+    : '';
   const remark = password.given === 'nowhere' ? expiry : condition('user');
   const first =
     values.password === null
       ? `administrator ${administrator}, with the password that was chosen; to set another: ${reset}`
-      : `administrator ${administrator}, first password ${show(password)}${remark}`;
+      : `administrator ${administrator}, first password ${show(password)}${remark}${invitation}`;
   const commands = `Commands for this database, in a second terminal. Messages call the program gatehouse:
 
   alias gatehouse=${quote(cli)}

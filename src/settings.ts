@@ -62,6 +62,7 @@ export class ConfigurationError extends Error {
 /** For main.ts, which passes it on. No other file uses `process.env`. */
 export const processEnvironment: Environment = process.env;
 
+const checkHeader = matching(/^[A-Za-z0-9-]{1,64}$/, 'the name of a header');
 const checkLine = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
 const DATABASE_URL: Variable<DatabaseUrl | null> = {
   fallback: '–',
@@ -83,7 +84,8 @@ const SHARED_VARIABLES = {
   LOG_PROBES: toggle('off'),
   LOG_FORMAT: oneOf('auto', ['auto', 'json', 'text']),
   TRUSTED_PROXIES: networks(),
-  TRUSTED_USER_HEADER: text(null, matching(/^[A-Za-z0-9-]{1,64}$/, 'the name of a header')),
+  TRUSTED_USER_HEADER: text(null, checkHeader),
+  TRUSTED_GROUPS_HEADER: text(null, checkHeader),
   SIGNIN_VERIFY_URL: text(
     null,
     matching(/^https?:\/\/[^\s/?#@]+\/\S+$/, 'the http or https address of the verify endpoint'),
@@ -102,7 +104,7 @@ const SHARED_VARIABLES = {
   SITE_LOGO_FILE: text(null, logoProblem),
 } as const;
 export type Shared = Values<typeof SHARED_VARIABLES>;
-export const readShared = (environment: Environment, findings: Findings): Shared =>
+export const readShared = (environment: Environment, findings: Findings) =>
   readVariables(SHARED_VARIABLES, environment, findings);
 
 const LINK = new Expected(
@@ -190,7 +192,7 @@ function checkSecrets(
   values: Readonly<Record<string, unknown>>,
   allowsWeak: boolean,
   findings: Findings,
-): void {
+) {
   for (const [name, { minLength }] of Object.entries(variables)) {
     if (minLength === undefined) continue;
     const given = [values[name] ?? []].flat();
@@ -203,7 +205,7 @@ function checkSecrets(
   }
 }
 
-function checkDatabase(name: string, database: DatabaseUrl | null, findings: Findings): void {
+function checkDatabase(name: string, database: DatabaseUrl | null, findings: Findings) {
   const remote = database?.hosts.filter((host) => !isThisHost(host.name)) ?? [];
   if (database && remote.length > 0 && ['disable', 'prefer'].includes(database.sslmode)) {
     const fact = `The connection to the database at ${hostList(remote)} may be unencrypted`;
@@ -269,10 +271,12 @@ export function readSettings<Configured>(
 }
 
 /** Rules that concern several variables of the process. */
-function checkShared(shared: Shared, { problems, warnings }: Findings): void {
+function checkShared(shared: Shared, { problems, warnings }: Findings) {
   if (shared.DATABASE_DEAD_AFTER <= shared.DATABASE_STATEMENT_TIMEOUT)
     problems.push('DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.');
   if (shared.TRUSTED_USER_HEADER !== null && shared.TRUSTED_PROXIES.rules.length === 0)
     problems.push('TRUSTED_USER_HEADER requires TRUSTED_PROXIES: no other sender is believed.');
+  if (shared.TRUSTED_GROUPS_HEADER !== null && shared.TRUSTED_USER_HEADER === null)
+    problems.push('TRUSTED_GROUPS_HEADER requires TRUSTED_USER_HEADER.');
   if (shared.ALLOW_WEAK_SECRETS) warnings.push('ALLOW_WEAK_SECRETS is on: use it only for tests.');
 }

@@ -9,7 +9,8 @@ import {
 } from './command.ts';
 import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
 import { type Columns, printRows } from './terminal.ts';
-import { ALL, findByName, inIdentity, readInto, USER_COMMANDS } from './users.ts';
+import { ALL, findByName, groupsIn, inIdentity, readInto, USER_COMMANDS } from './users.ts';
+import { USER_LINK_COMMANDS } from './user-links.ts';
 import { isUuid } from '../runtime/text.ts';
 import type { Database } from '../db/pool.ts';
 import { decimal, object, oneOf, optional, withDefault } from '../http/schema.ts';
@@ -49,6 +50,7 @@ const AUDIT_COLUMNS: Columns<AuditRecord> = {
 
 export const COMMANDS: readonly Command[] = [
   ...USER_COMMANDS,
+  ...USER_LINK_COMMANDS,
   {
     name: 'key create',
     summary: 'Create an API key and print it once',
@@ -56,17 +58,21 @@ export const COMMANDS: readonly Command[] = [
       user: option('USER', 'the user whose rights it has, by id or username'),
       'without-user': flag('may read users, read and revoke sessions, forward authentication'),
       name: option('NAME', 'what it is for; default empty'),
+      groups: option('NAMES', 'of a key without a user, separated by commas'),
       'expires-at': option('TIME', 'such as 2030-01-31T12:00:00Z; default never'),
     },
     async run({ text, flag }, terminal) {
       const user = text('user');
       if ((user === undefined) !== flag('without-user'))
         throw new UsageError('give either --user or --without-user');
-      const input = { name: text('name'), expires_at: text('expires-at') };
-      const { name, expires_at: expiresAt = null } = readInto(newKeySchema, input);
+      const given = groupsIn(text('groups'));
+      const input = { name: text('name'), groups: given, expires_at: text('expires-at') };
+      const { name, groups, expires_at: expiresAt = null } = readInto(newKeySchema, input);
       const key = await inIdentity(terminal, async (database) => {
         const userId = user === undefined ? null : (await findByName(database, user)).id;
-        return orThrow(await createKey(database, COMMAND_LINE, { userId, expiresAt, name }));
+        return orThrow(
+          await createKey(database, COMMAND_LINE, { userId, expiresAt, name, groups }),
+        );
       });
       terminal.note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
       terminal.print(key.key);

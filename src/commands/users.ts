@@ -11,15 +11,17 @@ import {
 import { counted, orThrow, withDatabase } from './database.ts';
 import { type Columns, printMembers, printRows, readInput } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
+import { splitList } from '../runtime/variables.ts';
 import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { networkOf } from '../http/address.ts';
 import { Failure } from '../http/errors.ts';
-import { type Schema, validate } from '../http/schema.ts';
+import { object, optional, type Schema, validate } from '../http/schema.ts';
 import { codeLimit } from '../identity/factors/codes.ts';
 import { loginLimits } from '../identity/passwords.ts';
 import { accountKey, type User, viewUser } from '../identity/model.ts';
 import { SCHEMA } from '../identity/migrations.ts';
+import { group } from '../identity/rules.ts';
 import * as settings from '../identity/settings.ts';
 import {
   clearLimits,
@@ -28,7 +30,8 @@ import {
   readThrottleSecret,
 } from '../identity/store/audit.ts';
 import { removeFactors } from '../identity/store/signin/factors.ts';
-import { type ChangedUser, findAccount, findUser, listUsers } from '../identity/store/users.ts';
+import { listGroups, listUsers } from '../identity/store/user-lists.ts';
+import { type ChangedUser, findAccount, findUser } from '../identity/store/users.ts';
 import {
   changeUser,
   createUser,
@@ -40,13 +43,16 @@ import {
   userChangeSchema,
 } from '../identity/users.ts';
 
+const userFilter = object({ group: optional(group) });
+
 /** A page that holds every row. */
 export const ALL = { page: 1, limit: 2 ** 31 };
 
-const NAMES = {
+export const NAMES = {
   'first-name': option('NAME', 'may be empty'),
   'last-name': option('NAME', 'may be empty'),
 };
+export const GROUPS = { groups: option('NAMES', 'all groups of the user, separated by commas') };
 const PASSWORD_STDIN = flag('read the password from standard input');
 const COLUMNS: Columns<User> = {
   ID: 'id',
@@ -54,6 +60,7 @@ const COLUMNS: Columns<User> = {
   EMAIL: 'email',
   CREATED: 'created_at',
   FLAGS: flagsOf,
+  GROUPS: ({ groups }) => groups.join(','),
 };
 
 export const USER_COMMANDS: readonly Command[] = [
@@ -66,6 +73,7 @@ export const USER_COMMANDS: readonly Command[] = [
       ...NAMES,
       'super-admin': flag('all rights'),
       verified: flag('mark the user as verified'),
+      ...GROUPS,
       'password-stdin': PASSWORD_STDIN,
     },
     run: (given, terminal) =>
@@ -81,10 +89,20 @@ export const USER_COMMANDS: readonly Command[] = [
   {
     name: 'user list',
     summary: 'List the users, oldest first',
+    options: { group: option('NAME', 'only the members of this group'), json },
+    async run(given, terminal) {
+      const { group = null } = readInto(userFilter, { group: given.text('group') });
+      const { rows } = await inIdentity(terminal, (database) => listUsers(database, ALL, group));
+      printRows(given, terminal, rows, COLUMNS, viewUser);
+    },
+  },
+  {
+    name: 'group list',
+    summary: 'List the groups that have a member, with the number of users',
     options: { json },
     async run(given, terminal) {
-      const { rows } = await inIdentity(terminal, (database) => listUsers(database, ALL));
-      printRows(given, terminal, rows, COLUMNS, viewUser);
+      const rows = await inIdentity(terminal, listGroups);
+      printRows(given, terminal, rows, { GROUP: 'name', USERS: 'users' }, (row) => row);
     },
   },
   {
@@ -110,6 +128,7 @@ export const USER_COMMANDS: readonly Command[] = [
       enabled: option('true|false', 'false ends the sessions and suspends the keys'),
       verified: option('true|false', 'whether the address was verified'),
       'super-admin': option('true|false', 'whether the user has all rights'),
+      ...GROUPS,
     },
     async run(given, terminal) {
       const change = readInto(userChangeSchema, {
@@ -190,7 +209,7 @@ export const USER_COMMANDS: readonly Command[] = [
 
 export const inIdentity = <T>(
   terminal: Terminal,
-  work: (database: Database, hashing: Hashing) => Promise<T>,
+  work: (database: Database, settings: settings.IdentitySettings) => Promise<T>,
 ): Promise<T> => withDatabase(terminal, settings, SCHEMA, work);
 
 /** By id or username. @throws OperationFailed if there is no such user */
@@ -237,11 +256,16 @@ async function unlock(database: Database, { id, username }: User): Promise<numbe
   return clearLimits(database, id, keys);
 }
 
-const membersOf = ({ text }: Arguments) => ({
+/** Texts that commas separate. An empty text holds none. */
+export const groupsIn = (text: string | undefined) =>
+  text === undefined ? undefined : splitList(text);
+
+export const membersOf = ({ text }: Arguments) => ({
   username: text('username'),
   email: text('email'),
   first_name: text('first-name'),
   last_name: text('last-name'),
+  groups: groupsIn(text('groups')),
 });
 
 /** Any other text stays as it is, and fails the check of the schema. */

@@ -12,7 +12,7 @@ import type { RequestInfo } from './route.ts';
  * The credential of `Authorization: Bearer …` (RFC 6750, 2.1), or null. The scheme is
  * case-insensitive.
  */
-export const bearerOf = (authorization: string | undefined): string | null =>
+export const bearerOf = (authorization: string | undefined) =>
   /^bearer +([^\s]+) *$/i.exec(authorization ?? '')?.[1] ?? null;
 
 /** How many wrong credentials one network may send at once, and then in each second. */
@@ -24,7 +24,7 @@ const MAX_ACCEPTED = 10_000;
 /** A credential that a request carries, and how to check it. */
 export interface Credential<Found> {
   /** Counted and logged with a refusal. */
-  readonly kind: 'token' | 'session' | 'key' | 'signature';
+  readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature';
   /** Null if the credential is malformed. */
   readonly digest: string | null;
   /** Of the reply to a credential that is not accepted. */
@@ -77,7 +77,7 @@ export function createCredentialCheck() {
       if (isWrong !== isCounted) wrong.add(network, isWrong ? -1 : 1);
     }
   }
-  function acceptCredential(network: string, digest: string): void {
+  function acceptCredential(network: string, digest: string) {
     accepted.set(`${network} ${digest}`, true);
   }
   return { checkCredential, acceptCredential };
@@ -90,7 +90,7 @@ const MAX_PENDING = 10_000;
 export function createLastSeen() {
   const pending = new Set<string>();
   return {
-    mark({ id, last_seen_is_old }: Readonly<{ id: string; last_seen_is_old: boolean }>): void {
+    mark({ id, last_seen_is_old }: Readonly<{ id: string; last_seen_is_old: boolean }>) {
       if (last_seen_is_old && pending.size < MAX_PENDING) pending.add(id);
     },
     job(name: string, write: (ids: readonly string[]) => Promise<unknown>): Job {
@@ -105,26 +105,47 @@ export function createLastSeen() {
   };
 }
 
-/** Without a comma, which would join a second header that the client may have sent. */
-const USER_NAME = /^[\x20-\x2b\x2d-\x7e\xa0-\xff]{1,255}$/;
+/**
+ * Without a comma, which would join a second header that the client may have sent. A name that
+ * begins like a group in a list of users is not believed.
+ */
+const USER_NAME = /^(?!group:)[\x20-\x2b\x2d-\x7e\xa0-\xff]{1,255}$/;
+/** Separated as `verify` does it: a second header would be joined with a space. */
+const GROUP_NAMES = /^([a-z0-9._,-]+)$/;
 
 /**
  * The user of a request without a token, whom a proxy names in a header that it sets
  * (TRUSTED_USER_HEADER, believed only from TRUSTED_PROXIES), or whose cookie the identity service
  * accepts (SIGNIN_VERIFY_URL). Both also come with requests that a page of another site causes
  * (CSRF), so the request must show that a page of this host sent it.
+ * @param allowed usernames, groups as `group:NAME`, or `*` for every user
  * @returns the name; null if there is none; a failure, perhaps with the address of the sign-in page
  */
 export async function findUser(
   request: RequestInfo,
-  { TRUSTED_USER_HEADER: header, SIGNIN_VERIFY_URL: address }: UserSource,
+  { TRUSTED_USER_HEADER: name, TRUSTED_GROUPS_HEADER: groups, SIGNIN_VERIFY_URL }: UserSource,
+  allowed: readonly string[],
 ) {
   const { headers, isFromProxy, isFromOwnPage } = request;
-  if (!isFromOwnPage) return null;
-  const named = isFromProxy && header !== null ? headers[header.toLowerCase()] : undefined;
-  const name = named ?? (address && (await askIdentity(request, address)));
-  if (name instanceof Failure) return name;
-  return USER_NAME.test(String(name ?? '')) ? String(name) : null;
+  if (!isFromOwnPage || allowed.length === 0) return null;
+  const named = isFromProxy ? userIn(headers, name, groups, allowed) : null;
+  if (named !== null || SIGNIN_VERIFY_URL === null) return named;
+  const reply = await askIdentity(request, SIGNIN_VERIFY_URL);
+  if (reply instanceof Failure) return reply;
+  return userIn(reply, 'X-Auth-Username', 'X-Auth-Groups', allowed);
+}
+
+function userIn(
+  headers: http.IncomingHttpHeaders,
+  user: string | null,
+  groups: string | null,
+  allowed: readonly string[],
+) {
+  const valueOf = (header: string | null) => String(headers[header?.toLowerCase() ?? ''] ?? '');
+  const name = valueOf(user);
+  const [, given = ''] = GROUP_NAMES.exec(valueOf(groups)) ?? [];
+  const found = ['*', name, ...given.split(',').map((group) => `group:${group}`)];
+  return USER_NAME.test(name) && found.some((one) => allowed.includes(one)) ? name : null;
 }
 
 async function askIdentity({ headers: { cookie = '' }, address }: RequestInfo, verify: string) {
@@ -138,7 +159,7 @@ async function askIdentity({ headers: { cookie = '' }, address }: RequestInfo, v
   const [reply]: http.IncomingMessage[] = await once(asked.end(), 'response').catch(() => []);
   const location = reply?.resume().headers.location;
   if (location) return new Failure('unauthorized', { headers: { Location: location } });
-  if (reply?.statusCode === 200) return reply.headers['x-auth-username'];
-  if (reply?.statusCode === 401 || reply?.statusCode === 403) return null;
+  if (reply?.statusCode === 200) return reply.headers;
+  if (reply?.statusCode === 401 || reply?.statusCode === 403) return {};
   throw new Unavailable('the address of SIGNIN_VERIFY_URL does not answer as expected', true);
 }

@@ -70,7 +70,7 @@ export function createGuard<Session extends CallerSession>(
  * The session token or API key of `Authorization` or `X-API-Key`, also a malformed one. Any other
  * credential, such as a JWT, is for the program behind a proxy and counts as missing.
  */
-export function ownCredential({ authorization, 'x-api-key': key }: Headers): string | null {
+export function ownCredential({ authorization, 'x-api-key': key }: Headers) {
   const bearer = bearerOf(authorization);
   if (bearer !== null && isOwnCredential(bearer)) return bearer;
   return typeof key === 'string' && key.startsWith(KEY_PREFIX) ? key : null;
@@ -131,7 +131,7 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
  * a byte such as 0xa0, with which a neighboring host could plant a cookie that for the browser has
  * no `__Host-` prefix.
  */
-export function cookiesOf({ cookie = '' }: Headers, name: string): string[] {
+export function cookiesOf({ cookie = '' }: Headers, name: string) {
   const pairs = cookie.split(';').map((pair) => pair.replace(/^[ \t]+|[ \t]+$/g, ''));
   const found = pairs.filter((pair) => pair.startsWith(`${name}=`));
   return found.map((pair) => pair.slice(name.length + 1));
@@ -141,7 +141,7 @@ export function cookiesOf({ cookie = '' }: Headers, name: string): string[] {
  * Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is
  * returned.
  */
-export function cookieOf(headers: Headers, name: string): string | null {
+export function cookieOf(headers: Headers, name: string) {
   const values = cookiesOf(headers, name);
   const value = values.length === 1 ? values[0] : undefined;
   // Some frameworks percent-encode the colon.
@@ -152,7 +152,7 @@ export function cookieOf(headers: Headers, name: string): string | null {
  * Other programs use this name, too. Their cookies count as missing, because a wrong one would
  * count as a guess.
  */
-export function sessionCookie(headers: Headers): string | null {
+export function sessionCookie(headers: Headers) {
   const value = cookieOf(headers, 'session');
   return value !== null && plainToken(value) !== null ? value : null;
 }

@@ -25,7 +25,7 @@ import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { findKeyById, insertKey, type KeyInput, revokeKey } from './store/keys.ts';
 import { createApiKey, maskedKey } from './token.ts';
-import { controlCharError } from './rules.ts';
+import { controlCharError, groups } from './rules.ts';
 
 export const newKeySchema = object(
   {
@@ -37,12 +37,16 @@ export const newKeySchema = object(
       text({ max: 255, check: controlCharError, description: 'What the key is for' }),
       '',
     ),
+    groups: withDefault(groups, []), // only of a key without a user
   },
   'rejected',
 );
 
 /** @returns the key's view with the whole key, which is not stored */
 export async function createKey(database: Database, actor: Actor, input: KeyInput) {
+  if (input.userId !== null && input.groups.length > 0) {
+    return invalid('/groups', 'must be empty for the key of a user, who has groups already');
+  }
   const id = randomUUID();
   const key = createApiKey();
   const outcome = await insertKey(database, actor, input, id, sha256(key), maskedKey(key));
@@ -60,7 +64,8 @@ export async function create(
   const userId = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
   if (!may(caller, 'create a key', userId)) return forbidden(caller);
   if (caller.session?.hasTemporaryPassword) return TEMPORARY_PASSWORD;
-  const input = { userId, expiresAt: body.expires_at ?? null, name: body.name };
+  const { name, groups, expires_at: expiresAt = null } = body;
+  const input = { userId, expiresAt, name, groups };
   const key = await createKey(database, actorOf(caller, request), input);
   return key instanceof Failure ? key : { data: key };
 }

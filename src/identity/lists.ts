@@ -15,7 +15,8 @@ import { type AuditEvent, type ListedAudit, listAudit } from './store/audit.ts';
 import { listKeys } from './store/keys.ts';
 import type { Page, PageOf } from './store/rows.ts';
 import { listSessions } from './store/sessions.ts';
-import { eachUser, findAccount, listUsers } from './store/users.ts';
+import { eachUser, listUsers } from './store/user-lists.ts';
+import { findAccount } from './store/users.ts';
 
 /** The parameters of every paged list. */
 export const page = decimal({ min: 1, max: 1_000_000_000 });
@@ -55,21 +56,26 @@ export function pageReply<Row, View>(
   return { data: rows.map(view), pagination: { page, limit, total, total_pages: pages }, links };
 }
 
+type UsersQuery = Record<'page' | 'limit', number | undefined> & { group: string | undefined };
+
 /**
  * All users for a super administrator, otherwise the caller alone. A page only if one is requested.
  */
 export async function users(
-  { caller, query, request }: IdentityCall<unknown, Record<'page' | 'limit', number | undefined>>,
+  { caller, query, request }: IdentityCall<unknown, UsersQuery>,
   { database }: IdentityService,
 ) {
+  const { group } = query;
   const mayListAll = may(caller, 'list every user');
-  const self = caller.user ? [caller.user] : [];
+  const isListed = group === undefined || caller.user?.groups.includes(group);
+  const self = caller.user && isListed ? [caller.user] : [];
   if (query.page === undefined && query.limit === undefined) {
-    return mayListAll ? { items: viewEach(eachUser(database)) } : { data: self.map(viewUser) };
+    if (!mayListAll) return { data: self.map(viewUser) };
+    return { items: viewEach(eachUser(database, group ?? null)) };
   }
-  const page = { page: query.page ?? 1, limit: query.limit ?? DEFAULT_LIMIT };
+  const page = { page: query.page ?? 1, limit: query.limit ?? DEFAULT_LIMIT, group };
   const own = { rows: page.page === 1 ? self : [], total: self.length };
-  const listed = mayListAll ? await listUsers(database, page) : own;
+  const listed = mayListAll ? await listUsers(database, page, group ?? null) : own;
   return pageReply(request.path, page, listed, viewUser);
 }
 

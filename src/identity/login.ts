@@ -86,19 +86,21 @@ export async function startSession(
   return startSession(service, request, current, password, isProven, false);
 }
 
+type LoginProof = 'password' | 'passkey' | 'link';
+
 /** Who has proved to be the user of this account. */
-export const actorBy = (
-  { id }: Account,
-  request: RequestInfo,
-  via: 'password' | 'passkey' = 'password',
-) => ({ ...actorOf(null, request), via, userId: id });
+export const actorBy = ({ id }: Account, request: RequestInfo, via: LoginProof = 'password') => ({
+  ...actorOf(null, request),
+  via,
+  userId: id,
+});
 
 /** @returns null if the account has changed since it was checked */
 export async function insertLogin(
   service: IdentityService,
   request: RequestInfo,
   account: Account,
-  via: 'password' | 'passkey',
+  via: LoginProof,
   isProven: boolean,
 ) {
   const session = createSession(service, request, isProven);

@@ -1,6 +1,12 @@
 import type { DatabaseSchema, Migration } from '../db/schema.ts';
 import { throttlesTable } from '../db/throttle.ts';
 
+/** In the text of an array, PostgreSQL quotes `null`, and names with other characters. */
+const GROUP = '("null"|[a-z0-9._-]{1,64})';
+/** Of users, and of API keys without one. */
+const GROUPS = `groups text[] not null default '{}' check (cardinality(groups) <= 64
+  and groups::text ~ '^\\{(${GROUP}(,${GROUP})*)?\\}$')`;
+
 const INITIAL: Migration = {
   name: 'initial schema',
   statements: [
@@ -16,6 +22,7 @@ const INITIAL: Migration = {
       password_set_at timestamptz not null default now(),
       enabled boolean not null, verified boolean not null, super_admin boolean not null,
       second_factor boolean not null default false, -- whether a login needs one
+      ${GROUPS},
       sessions_end_at timestamptz, -- sessions created at or before this time have ended
       created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
       deleted_at timestamptz
@@ -27,6 +34,7 @@ const INITIAL: Migration = {
     'create index users_oldest on identity.users (created_at, id) where deleted_at is null',
     `create index users_administrators on identity.users
       (id) where super_admin and enabled and deleted_at is null`,
+    'create index users_of_group on identity.users using gin (groups) where deleted_at is null',
     `create index users_to_erase on identity.users (deleted_at)
       where deleted_at is not null and username <> ''`,
     `create index users_sessions_end on identity.users
@@ -87,7 +95,16 @@ const INITIAL: Migration = {
     `create table identity.pending_sign_ins (
       token_digest bytea primary key, user_id uuid not null, password_digest bytea not null,
       methods text, -- that have proved the second factor
+      link_digest bytea, -- of the link that is used in place of a password
       attempts int4 not null default 0, expires_at timestamptz not null
+    )`,
+    // With which a user sets a password. A new one replaces the earlier one.
+    `create table identity.links (
+      user_id uuid primary key references identity.users (id),
+      token_digest bytea not null unique, -- SHA-256
+      removes_factors boolean not null,
+      created_by uuid references identity.users (id), -- null for the command line
+      is_ended boolean not null default false, expires_at timestamptz not null
     )`,
     'create index users_generated on identity.users (password_set_at) where password_generated',
     'create index pending_sign_ins_expiry on identity.pending_sign_ins (expires_at)',
@@ -99,6 +116,7 @@ const INITIAL: Migration = {
       id uuid primary key,
       key_digest bytea not null unique, -- SHA-256
       key_prefix text not null, name text not null, -- to tell keys apart
+      ${GROUPS},
       user_id uuid references identity.users (id), -- null for a key without a user
       created_by uuid references identity.users (id), -- null for the command line
       revoked boolean not null default false,

@@ -5,6 +5,7 @@ import {
   integer,
   isObject,
   type JsonSchema,
+  list,
   nullable,
   object,
   oneOf,
@@ -29,6 +30,7 @@ export const userMembers = {
   enabled: boolean(),
   verified: boolean(),
   super_admin: boolean(),
+  groups: list(text()),
   ...stamps,
 };
 export const userSchema = object(userMembers);
@@ -57,6 +59,7 @@ export const keySchema = object({
   user_id: nullable(uuid()),
   created_by: nullable(uuid('The user who created it; null for the command line')),
   created_by_username: nullable(text()),
+  groups: list(text({ description: 'Of a key without a user' })),
   revoked: boolean(),
   expires_at: nullable(dateTime()),
   last_used_at: nullable(dateTime()),
@@ -68,7 +71,7 @@ export const auditMembers = {
   id: uuid(),
   created_at: dateTime(),
   event: text(),
-  via: oneOf('session', 'key', 'password', 'passkey', 'command', 'nobody'),
+  via: oneOf('session', 'key', 'password', 'passkey', 'link', 'command', 'nobody'),
   actor_id: nullable(uuid('The user who did it')),
   key_id: nullable(uuid('The key that was used')),
   user_id: nullable(uuid('The user it is about')),
@@ -143,6 +146,14 @@ export const viewAudit = viewOf(auditSchema);
 export const viewSession = viewOf(sessionSchema);
 const viewWholeKey = viewOf(keySchema);
 export const viewKey = (row: ApiKey) => viewWholeKey({ ...row, key: `${row.key_prefix}…` });
+
+/** What becomes of the groups, for the audit trail: `groups +added -removed`. */
+export function groupChange(before: readonly string[], after: readonly string[]) {
+  const added = after.filter((name) => !before.includes(name)).map((name) => `+${name}`);
+  const removed = before.filter((name) => !after.includes(name)).map((name) => `-${name}`);
+  const all = [...added, ...removed];
+  return all.length > 0 ? `groups ${all.join(' ')}` : '';
+}
 
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) =>
   user.enabled && user.deleted_at === null;

@@ -96,7 +96,7 @@ async function checkHash(
   password: string,
   limits: readonly Limit[],
   failure: AuditEntry,
-): Promise<Checked> {
+) {
   // Others may have failed while this attempt was queued.
   const { wait } = await readThrottle(database, SCHEMA.name, limits);
   if (wait > 0) return tooMany(wait);
@@ -125,7 +125,7 @@ const tooMany = (seconds: number) =>
   new Failure('too_many_requests', { retryAfterSeconds: seconds });
 
 /** @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding */
-export const hashPassword = (password: string, cost: ScryptCost): Promise<string> =>
+export const hashPassword = (password: string, cost: ScryptCost) =>
   hashWith(password, createKdfParams(cost));
 
 /**
@@ -133,7 +133,7 @@ export const hashPassword = (password: string, cost: ScryptCost): Promise<string
  * so scrypt, pads a short key with zeros, and a password with U+0000 appended would have the same
  * hash.
  */
-export async function verifyPassword(password: string, stored: string): Promise<boolean> {
+export async function verifyPassword(password: string, stored: string) {
   // The last of the 43 characters has two bits that are 0.
   const [, kdfParams] = /^(.*)\$[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]$/.exec(stored) ?? [];
   if (kdfParams === undefined) throw new Error(MALFORMED);
@@ -145,12 +145,11 @@ const hashWith = async (password: string, kdfParams: string) =>
   `${kdfParams}$${unpadded(await stretch(password, kdfParams))}`;
 
 /** Whether the hash has another cost and should be replaced at the next successful login. */
-export const needsRehash = (stored: string, cost: ScryptCost): boolean =>
-  !stored.startsWith(prefixOf(cost));
+export const needsRehash = (stored: string, cost: ScryptCost) => !stored.startsWith(prefixOf(cost));
 
 /**
  * A hash that no password matches. Verifying against it takes as long as for a real one, for names
  * without a user.
  */
-export const decoyHash = (cost: ScryptCost): string =>
+export const decoyHash = (cost: ScryptCost) =>
   `${prefixOf(cost)}${'A'.repeat(22)}$${'A'.repeat(43)}`;

@@ -23,7 +23,8 @@ import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
 import { EVENTS } from './store/audit.ts';
 import * as users from './users.ts';
-import { forwardAuth } from './verify.ts';
+import { group } from './rules.ts';
+import { forwardAuth, verifyParameters } from './verify.ts';
 
 const sessionBody = json(
   object({ session: text({ description: 'The session token that login returned' }) }),
@@ -103,7 +104,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'Forward authentication: the caller, as headers for a proxy',
     reply: nil,
     errors: ['forbidden'],
-    query: queryParameters({ require: optional(oneOf('super_admin')) }),
+    query: verifyParameters(['super_admin'], {}),
     handle: forwardAuth,
   }),
   route({
@@ -114,7 +115,11 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     handle: lists.users,
     summary:
       'Users, oldest first, all or a page; without super administrator rights, only yourself',
-    query: queryParameters({ page: optional(lists.page), limit: optional(lists.limit) }),
+    query: queryParameters({
+      page: optional(lists.page),
+      limit: optional(lists.limit),
+      group: optional(group),
+    }),
   }),
   route({
     ...write,

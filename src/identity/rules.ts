@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { text } from '../http/schema.ts';
+import { type Schema, text } from '../http/schema.ts';
+import { splitList } from '../runtime/variables.ts';
 import { accountKey, type User } from './model.ts';
 
 /** What names, addresses and new passwords may be. Pure functions, used by the settings as well. */
@@ -45,6 +46,41 @@ export const nameSchemas = {
   email: text({ min: 3, max: 255, check: emailError }),
   first_name: text({ max: 255, check: personNameError }),
   last_name: text({ max: 255, check: personNameError }),
+};
+
+const GROUP_NAME = /^[a-z0-9._-]{1,64}$/;
+const GROUP_RULE = 'must have 1 to 64 characters of a-z, 0-9, ".", "_" and "-"';
+const MAX_GROUPS = 64;
+
+export const isGroupName = (name: unknown): name is string =>
+  typeof name === 'string' && GROUP_NAME.test(name);
+
+/** The name of a group, which may have no member. */
+export const group = text({ check: (name) => (isGroupName(name) ? null : GROUP_RULE) });
+
+/** Names of groups, sorted. */
+export const groups: Schema<readonly string[]> = {
+  jsonSchema: {
+    type: 'array',
+    items: { type: 'string', pattern: GROUP_NAME.source },
+    maxItems: MAX_GROUPS,
+    uniqueItems: true,
+  },
+  read(input, at, reject) {
+    if (!Array.isArray(input)) return reject(at, 'must be an array of names');
+    const names = input.filter(isGroupName);
+    if (names.length < input.length)
+      return reject(at, `must hold names, each of which ${GROUP_RULE}`);
+    if (names.length > MAX_GROUPS) return reject(at, `must hold at most ${MAX_GROUPS} names`);
+    if (new Set(names).size < names.length) return reject(at, 'must not hold a name twice');
+    return names.sort();
+  },
+};
+
+/** The same as a text, with commas between the names. */
+export const groupList: Schema<readonly string[]> = {
+  jsonSchema: { type: 'string' },
+  read: (input, at, reject) => groups.read(splitList(String(input)), at, reject),
 };
 
 /** A user's own names, of which a password must not consist. */

@@ -10,7 +10,7 @@ import { parseSessionToken } from './token.ts';
 
 type ByToken = { session: string };
 
-export function endedText(count: store.EndedCount = 0): string {
+export function endedText(count: store.EndedCount = 0) {
   if (count === null) return 'All open sessions';
   if (count > store.MAX_COUNT) return 'More than 10,000 sessions';
   return `${count} session${count === 1 ? '' : 's'}`;

@@ -24,12 +24,12 @@ export const PORT = 3000;
  * fails.
  */
 export const STYLE = { wrapping: 'data', unavailable: 'service_failed' } as const;
-export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_'];
+export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_', 'LINK_'];
 
 /**
  * Scheme, host and port, as browsers send them. Without TLS, cookies would be readable on the way.
  */
-function checkOrigin(text: string): string | null {
+function checkOrigin(text: string) {
   const url = URL.canParse(text) ? new URL(text) : null;
   const isProtected = url?.protocol === 'https:' || /^(.+\.)?localhost$/.test(url?.hostname ?? '');
   return url?.origin === text && isProtected ? null : ORIGIN;
@@ -54,6 +54,7 @@ export const VARIABLES = {
   IDENTITY_SECRET: secret(),
   IDENTITY_SECRET_PREVIOUS: earlierSecrets(0),
   REQUIRE_SECOND_FACTOR: oneOf('off', ['off', 'super_admin', 'all']),
+  LINK_TTL: number(3 * DAY, 3_600, 30 * DAY),
   COOKIE_DOMAIN: text(null, matching(/^([a-z0-9-]+\.)+[a-z0-9-]+$/, 'a domain with a dot')),
 } as const;
 
@@ -104,6 +105,7 @@ export function read({
     cookieDomain,
     secrets,
     requireSecondFactor,
+    linkSeconds: values.LINK_TTL,
   } as const;
   return {
     database: requireDatabase(),

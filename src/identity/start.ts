@@ -6,6 +6,7 @@ import { SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
 import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
+import type { createLink } from './signin/links.ts';
 import { COMMAND_LINE } from './store/audit.ts';
 import { createJobs } from './store/housekeeping.ts';
 import { anyUserExists, insertUser, takeNamedLock } from './store/users.ts';
@@ -16,6 +17,7 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const { portal } = options;
   const database = createDatabase(address, SCHEMA.name, context.log, context.metrics);
   const codes = portal && (await import('./factors/codes.ts'));
+  const links = portal && (await import('./signin/links.ts'));
   const checkCode = codes && { checkCode: codes.checkCode };
   const service = { ...createIdentity(options, database, context), ...checkCode };
   return {
@@ -23,7 +25,7 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
     storage: { database, schema: SCHEMA },
     async firstRun() {
       await codes?.reportTotpKeys(service);
-      await createFirstAdministrator(admin, service);
+      await createFirstAdministrator(admin, service, portal && links?.createLink(portal));
     },
     jobs: createJobs(service),
   };
@@ -36,6 +38,7 @@ const CHANGE_SOON =
 async function createFirstAdministrator(
   { username, email, password }: IdentitySettings['admin'],
   { database, passwords, announce, handOut }: IdentityService,
+  invitation: ReturnType<typeof createLink> | null = null,
 ) {
   if (await database.read(anyUserExists)) return;
   const generated = randomToken();
@@ -47,6 +50,7 @@ async function createFirstAdministrator(
     enabled: true,
     verified: true,
     super_admin: true,
+    groups: [],
     password_hash: await hashOf(password ?? generated, { passwords }),
     password_generated: password === null,
   };
@@ -54,10 +58,13 @@ async function createFirstAdministrator(
   const credential = await database.transaction(async (sql) => {
     await takeNamedLock(sql, 'first administrator');
     if (await anyUserExists(sql)) return null;
-    await insertUser(sql, COMMAND_LINE, administrator);
+    const { id } = await insertUser(sql, COMMAND_LINE, administrator);
     if (password !== null) return 'the password of ADMIN_PASSWORD';
     // Handed out before the commit: without the password, the administrator would be of no use.
-    return `password ${await handOut('admin-password', generated)}\n${CHANGE_SOON}`;
+    const shown = `password ${await handOut('admin-password', generated)}`;
+    await invitation?.insert(sql, COMMAND_LINE, id);
+    const link = invitation && `, or with the link ${await handOut('admin-link', invitation.link)}`;
+    return `${shown}${link ?? ''}\n${CHANGE_SOON}`;
   });
   if (credential === null) return;
   announce(`identity: created the first administrator "${username}" with ${credential}`);

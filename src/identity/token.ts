@@ -16,7 +16,7 @@ const ENCODED_PREFIX = 'c2Vzc2lvbj';
 export const createSessionToken = () => `${SESSION_PREFIX}${randomUUID()}`;
 
 /** Whether it begins like one of Gatehouse's, well formed or not. */
-export const isOwnCredential = (credential: string): boolean =>
+export const isOwnCredential = (credential: string) =>
   [SESSION_PREFIX, KEY_PREFIX, ENCODED_PREFIX].some((prefix) => credential.startsWith(prefix));
 
 /** @returns the digest under which the session of this token is stored, in hexadecimal, or null */

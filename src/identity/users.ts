@@ -1,6 +1,6 @@
 import { hashPassword } from './passwords.ts';
 import { Duplicate } from '../db/errors.ts';
-import type { Database } from '../db/pool.ts';
+import type { Database, Sql } from '../db/pool.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import {
   boolean,
@@ -14,7 +14,7 @@ import {
 import type { Limiter } from '../runtime/limiter.ts';
 import { type User, userMembers, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, invalid, may, unknown } from './policy.ts';
-import { type Names, nameSchemas, passwordError } from './rules.ts';
+import { groups, type Names, nameSchemas, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { type Actor, actorOf } from './store/audit.ts';
@@ -35,6 +35,7 @@ export const newUserSchema = object(
     verified: withDefault(boolean(), false),
     super_admin: withDefault(boolean(), false),
     enabled: withDefault(boolean(), true),
+    groups: withDefault(groups, []),
   },
   'rejected',
 );
@@ -48,6 +49,7 @@ export const userChangeSchema = object(
     verified: optional(boolean()),
     super_admin: optional(boolean()),
     enabled: optional(boolean()),
+    groups: optional(groups),
   },
   'rejected',
 );
@@ -59,6 +61,7 @@ const revokedKeys = integer({
 });
 export const changedUserSchema = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
 
+type AlsoWrite = (sql: Sql, actor: Actor, userId: string) => Promise<unknown>;
 type NewUser = Infer<typeof newUserSchema>;
 type UserChange = Infer<typeof userChangeSchema>;
 type OfUser = { user_id: string };
@@ -80,7 +83,7 @@ export const hashOf = (password: string, { passwords: { cost }, hashing }: Hashi
 const NO_PASSWORD = { password_hash: null, password_generated: false };
 
 /** @returns the columns of a new password, or why it is rejected */
-async function hashNewPassword(password: string, hashing: Hashing, names: Names) {
+export async function hashNewPassword(password: string, hashing: Hashing, names: Names) {
   const message = passwordError(password, hashing.passwords, names);
   if (message !== null) return invalid('/password', message);
   return {
@@ -89,17 +92,23 @@ async function hashNewPassword(password: string, hashing: Hashing, names: Names)
   };
 }
 
+/** @param alsoWrite is committed together with the user */
 export async function createUser(
   database: Database,
   actor: Actor,
   { password, ...user }: NewUser,
   hashing: Hashing,
+  alsoWrite?: AlsoWrite,
 ) {
   const columns =
     password === undefined ? NO_PASSWORD : await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
   return database
-    .transaction((sql) => store.insertUser(sql, actor, { ...user, ...columns }))
+    .transaction(async (sql) => {
+      const created = await store.insertUser(sql, actor, { ...user, ...columns });
+      await alsoWrite?.(sql, actor, created.id);
+      return created;
+    })
     .catch(conflictOf);
 }
 
@@ -112,8 +121,9 @@ export async function changeUser(
 ): Promise<store.ChangedUser | Failure<'not_found' | 'conflict'>> {
   const members = Object.entries(change).filter(([, value]) => value !== undefined);
   if (members.length === 0) return (await store.findUser(database, id)) ?? unknown('user');
-  // Member names and flags only: never a caller's text.
+  // Member names and flags only: never a caller's text. The store adds the groups.
   const detail = members
+    .filter(([name]) => name !== 'groups')
     .map(([name, value]) => (typeof value === 'boolean' ? `${name}=${value}` : name))
     .join(' ');
   const entry = { event: 'user.changed', actor, detail } as const;
@@ -121,23 +131,19 @@ export async function changeUser(
   return (await changed.catch(conflictOf)) ?? unknown('user');
 }
 
-/**
- * Sets a user's password and ends that user's sessions.
- * @param expectedHash if given, nothing is changed under another
- */
+/** Sets a user's password and ends that user's sessions. */
 export async function setPassword(
   database: Database,
   actor: Actor,
   id: string,
   password: string,
   hashing: Hashing,
-  expectedHash?: string | null,
 ) {
   const user = await store.findUser(database, id);
   if (!user) return unknown('user');
   const columns = await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
-  const changed = await store.setPasswordHash(database, actor, id, columns, expectedHash);
+  const changed = await store.setPasswordHash(database, actor, id, columns);
   return changed ?? unknown('user');
 }
 
@@ -169,12 +175,14 @@ const reply = <Code extends ErrorCode>(outcome: User | Failure<Code>) =>
 export async function create(
   { caller, body, request }: IdentityCall<unknown, unknown, NewUser>,
   service: IdentityService,
+  alsoWrite?: AlsoWrite,
 ) {
   const isAllowed =
     may(caller, 'create a user') &&
     (!body.super_admin || may(caller, 'make a super administrator'));
   if (!isAllowed) return forbidden(caller);
-  return reply(await createUser(service.database, actorOf(caller, request), body, service));
+  const actor = actorOf(caller, request);
+  return reply(await createUser(service.database, actor, body, service, alsoWrite));
 }
 
 export async function showUser(
@@ -213,7 +221,7 @@ export async function remove(
 }
 
 /** Whoever has only the session must not get the password (ASVS 6.2.3). */
-const OWN_PASSWORD = new Failure('forbidden', {
+export const OWN_PASSWORD = new Failure('forbidden', {
   message:
     'This is your own password. Change it on the account page or with POST /api/auth/password, which need the current one.',
 });

@@ -1,13 +1,56 @@
+import { type Members, queryParameters, type Schema, type Values } from '../http/schema.ts';
+import { isGroupName } from './rules.ts';
 import { type Caller, type IdentityCall, forbidden, TEMPORARY_PASSWORD } from './policy.ts';
 
+/**
+ * What a rule requires, as often as it requires something. Unknown parameters and values are
+ * rejected, because a misspelled `require` must not admit everyone.
+ * @param kinds that `require` may name, besides groups
+ */
+export function verifyParameters<M extends Members>(
+  kinds: readonly string[],
+  members: M,
+): Schema<Values<M> & Rule> {
+  const others = queryParameters(members);
+  const isKnown = (kind: string) => kinds.includes(kind) || isGroupName(groupIn(kind));
+  const items = { type: 'string', description: `${kinds.join(', ')}, or group:NAME` };
+  return {
+    jsonSchema: {
+      properties: { require: { type: 'array', items }, ...others.jsonSchema.properties },
+    },
+    read(input, at, reject) {
+      const query = new URLSearchParams(input instanceof URLSearchParams ? input : '');
+      const require = query.getAll('require');
+      query.delete('require');
+      const values = others.read(query, at, reject);
+      const isDoubled = new Set(require).size < require.length;
+      if (isDoubled || !require.every(isKnown))
+        return reject('require', `must be ${items.description}`);
+      return values && { ...values, require };
+    },
+  };
+}
+
+type Rule = Readonly<{ require: readonly string[] }>;
+
+/** Of the user, or of a key without one. */
+const groupsOf = ({ user, key }: Caller) => user?.groups ?? key?.groups ?? [];
+
+const groupIn = (kind: string) => /^group:(.*)$/s.exec(kind)?.[1];
+
+/** Of several groups, one is sufficient. */
+export function isAdmitted(caller: Caller, { require }: Rule) {
+  const groups = require.flatMap((kind) => groupIn(kind) ?? []);
+  const own = groupsOf(caller);
+  const isMember = groups.length === 0 || groups.some((name) => own.includes(name));
+  const isAdministrator = caller.user?.super_admin === true || !require.includes('super_admin');
+  return isMember && isAdministrator;
+}
+
 /** Forward authentication for a proxy. */
-export async function forwardAuth({
-  caller,
-  query,
-}: IdentityCall<unknown, { require: 'super_admin' | undefined }>) {
+export async function forwardAuth({ caller, query }: IdentityCall<unknown, Rule>) {
   if (caller.session?.hasTemporaryPassword) return TEMPORARY_PASSWORD;
-  const isAdmin = caller.user?.super_admin === true;
-  if (query.require === 'super_admin' && !isAdmin) return forbidden(caller);
+  if (!isAdmitted(caller, query)) return forbidden(caller);
   return { data: null, headers: callerHeaders(caller) };
 }
 
@@ -16,14 +59,18 @@ export async function forwardAuth({
  * may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851)
  * and must remove the client's first.
  */
-export const callerHeaders = ({ session, key, user }: Caller) => ({
-  'X-Auth-User-Id': user?.id ?? '',
-  'X-Auth-Username': headerValue(user?.username ?? ''),
-  'X-Auth-Email': headerValue(user?.email ?? ''),
-  'X-Auth-Super-Admin': String(user?.super_admin ?? false),
-  'X-Auth-Session-Id': session?.id ?? '',
-  'X-Auth-Key-Id': key?.id ?? '',
-});
+export function callerHeaders(caller: Caller) {
+  const { session, key, user } = caller;
+  return {
+    'X-Auth-User-Id': user?.id ?? '',
+    'X-Auth-Username': headerValue(user?.username ?? ''),
+    'X-Auth-Email': headerValue(user?.email ?? ''),
+    'X-Auth-Super-Admin': String(user?.super_admin ?? false),
+    'X-Auth-Groups': groupsOf(caller).join(','),
+    'X-Auth-Session-Id': session?.id ?? '',
+    'X-Auth-Key-Id': key?.id ?? '',
+  };
+}
 
 /**
  * Percent-encodes all but ASCII, and what separates or quotes values, such as `(`.

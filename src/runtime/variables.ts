@@ -32,7 +32,7 @@ export class Findings {
   /**
    * Whether a problem with this variable was reported, so that it is not also reported as missing.
    */
-  reports(name: string): boolean {
+  reports(name: string) {
     return this.problems.some((problem) => new RegExp(`^${name}(_FILE)? `).test(problem));
   }
 }
@@ -54,7 +54,7 @@ export type SettingsInput<V extends Variables, Address> = Readonly<{
 
 /** What names the user of a request without a token: a proxy, or the identity service. */
 export type UserSource = Readonly<
-  Record<'TRUSTED_USER_HEADER' | 'SIGNIN_VERIFY_URL', string | null>
+  Record<'TRUSTED_USER_HEADER' | 'TRUSTED_GROUPS_HEADER' | 'SIGNIN_VERIFY_URL', string | null>
 >;
 
 /**
@@ -82,7 +82,7 @@ export function readVariables<V extends Variables>(
  * `X_FILE` names a file that holds `X`. Editors and `echo` add a trailing newline, and some a byte
  * order mark: both are removed.
  */
-function readText(environment: Environment, name: string, { problems }: Findings): string | null {
+function readText(environment: Environment, name: string, { problems }: Findings) {
   const value = environment[name] || null;
   const file = environment[`${name}_FILE`] || null;
   if (file === null) return value;
@@ -155,12 +155,12 @@ const checkSecret: Check = (value) =>
  * A secret that an operator chooses. After a rotation its value goes into a list, which is
  * separated by commas.
  */
-export function secret(check = checkSecret): Variable<string | null> {
+export function secret(check = checkSecret) {
   return { ...text(null, check), minLength: MIN_SECRET };
 }
 
 /** `a, b,` holds a and b. */
-export const splitList = (text: string): string[] =>
+export const splitList = (text: string) =>
   text
     .split(',')
     .map((item) => item.trim())
@@ -174,6 +174,23 @@ export function list(check: Check = () => null): Variable<readonly string[]> {
     return form ? new Expected(`a comma-separated list, each ${form}`) : items;
   };
   return { fallback: '–', unset: [], parse };
+}
+
+/** Users by name or by group, or all of them. */
+export const userList = () =>
+  list(matching(/^(?!group:)|^group:[a-z0-9._-]{1,64}$/, 'a username, group:NAME or *'));
+
+/** Reports a list of users whom nothing can name. */
+export function checkUserList(
+  name: string,
+  users: readonly string[],
+  source: UserSource,
+  { problems }: Findings,
+) {
+  const hasGroup = users.some((user) => user.startsWith('group:'));
+  const header = hasGroup ? 'TRUSTED_GROUPS_HEADER' : 'TRUSTED_USER_HEADER';
+  if (users.length === 0 || source[header] || source.SIGNIN_VERIFY_URL) return;
+  problems.push(`${name} requires ${header} or SIGNIN_VERIFY_URL.`);
 }
 
 /**

@@ -44,8 +44,8 @@ export const allow = (least: Role): Guard<SecretsService, Caller> => ({
 const ANYONE: Caller = { role: 'anyone', creator: 'anyone' };
 
 /** Who sends a request without a token; a failure or null if this is not allowed. */
-async function findVisitor(request: RequestInfo, { userSource, anyone }: SecretsService) {
-  const user = await findUser(request, userSource);
+async function findVisitor(request: RequestInfo, { userSource, users, anyone }: SecretsService) {
+  const user = await findUser(request, userSource, users);
   if (typeof user !== 'string') return anyone ? ANYONE : user;
   const caller: Caller = { role: 'sender', creator: `user:${user}` };
   return caller;

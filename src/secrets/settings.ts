@@ -1,6 +1,7 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/url.ts';
 import {
+  checkUserList,
   earlierSecrets,
   matching,
   MIN_SECRET,
@@ -12,6 +13,7 @@ import {
   type SettingsInput,
   text,
   toggle,
+  userList,
 } from '../runtime/variables.ts';
 import { DAY } from '../runtime/duration.ts';
 
@@ -42,6 +44,7 @@ export const VARIABLES = {
   SECRET_READS_MAX: numberOrNull(1_000, 1, 1_000),
   RECEIPT_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
   SHARE_PAGES: toggle('off'),
+  SHARE_USERS: userList(),
   SHARE_ANYONE: toggle('off'),
   SECRETS_MAX_BODY_BYTES: numberOrNull(65_536, 2_048, 2_097_152),
   GATEHOUSE_URL: text('http://localhost:8080', checkBaseUrl),
@@ -63,6 +66,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   const maxBodyBytes = values.SECRETS_MAX_BODY_BYTES ?? defaultBytes;
   if (anyone && !values.SHARE_PAGES)
     findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
+  checkUserList('SHARE_USERS', values.SHARE_USERS, userSource, findings);
   return {
     database: input.requireDatabase(),
     /** Empty only in a command. */
@@ -84,6 +88,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     receiptSeconds: values.RECEIPT_RETENTION,
     sharePages: values.SHARE_PAGES,
     /** Which users, or whether anyone, may store secrets without a token. */
+    users: values.SHARE_USERS.length > 0 ? values.SHARE_USERS : ['*'],
     userSource,
     anyone,
   };

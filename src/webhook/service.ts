@@ -50,12 +50,7 @@ export function createWebhook(
     /** Tells the worker that events are due. Does nothing while there is none. */
     notifyWorker: () => {},
     /** The operator whom a proxy or the identity service names, with INBOX_USERS. */
-    async namedOperator(request: RequestInfo) {
-      const { names, source } = inboxUsers;
-      const user = names.length > 0 ? await findUser(request, source) : null;
-      const isRejected = typeof user === 'string' && !names.includes('*') && !names.includes(user);
-      return isRejected ? null : user;
-    },
+    namedOperator: (request: RequestInfo) => findUser(request, inboxUsers.source, inboxUsers.names),
     limitRate: createRateLimit(rate, rate).take,
     countReceived: metrics.counter(
       'gatehouse_events_received_total',

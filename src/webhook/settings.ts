@@ -1,6 +1,7 @@
 import { isAbsolute } from 'node:path';
 import type { DatabaseAddress } from '../db/url.ts';
 import {
+  checkUserList,
   earlierSecrets,
   Expected,
   list,
@@ -13,6 +14,7 @@ import {
   type SettingsInput,
   text,
   toggle,
+  userList,
   type Values,
   type Variable,
 } from '../runtime/variables.ts';
@@ -61,7 +63,7 @@ export const VARIABLES = {
   EVENT_RETENTION: number(30 * DAY, 7 * DAY, 3_660 * DAY),
   DEAD_RETENTION: number(90 * DAY, 7 * DAY, 3_660 * DAY),
   INBOX_PAGE: toggle('off'),
-  INBOX_USERS: list(),
+  INBOX_USERS: userList(),
 } as const;
 
 type WebhookValues = Values<typeof VARIABLES>;
@@ -89,9 +91,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     );
   }
   const { WEBHOOK_SECRET: secret, WEBHOOK_SECRET_PREVIOUS: previous } = values;
-  const { TRUSTED_USER_HEADER: header, SIGNIN_VERIFY_URL: address } = userSource;
-  if (values.INBOX_USERS.length > 0 && header === null && address === null)
-    findings.problems.push('INBOX_USERS requires TRUSTED_USER_HEADER or SIGNIN_VERIFY_URL.');
+  checkUserList('INBOX_USERS', values.INBOX_USERS, userSource, findings);
   return {
     /** Null: the plain variant. */
     database: isPlain ? null : input.requireDatabase(),

@@ -128,6 +128,31 @@ test('a session that ended opens nothing at the next request', async () => {
   assert.equal((await options(pages.secrets, own)).status, 401);
 });
 
+test('SHARE_USERS and INBOX_USERS admit members of a group, from the next request on', async () => {
+  const lists = { SHARE_USERS: 'group:writers', INBOX_USERS: 'group:ops,admin' };
+  const { url } = await pagesWith(`${VERIFY}?redirect=401`, lists);
+  const set = async (groups: readonly string[]) => {
+    const bearer = await logIn(identity.identity, 'admin', ADMIN_PASSWORD);
+    const [row] = await sql`select id from identity.users where username = 'grace'`;
+    const answer = await ask('PATCH', `${identity.identity}/api/user/${row?.id}`, {
+      bearer,
+      body: { groups },
+    });
+    assert.equal(answer.status, 200, answer.text);
+  };
+  const statuses = async () => [
+    (await options(url.secrets, grace)).status,
+    (await delivery(url.webhook, grace)).status,
+  ];
+  assert.deepEqual(await statuses(), [401, 401]);
+  await set(['writers']);
+  assert.deepEqual(await statuses(), [200, 401]);
+  await set(['ops', 'writers']);
+  assert.deepEqual(await statuses(), [200, 200]);
+  await set([]);
+  assert.deepEqual(await statuses(), [401, 401]);
+});
+
 test('a rule of the address applies', async () => {
   const { url } = await pagesWith(`${VERIFY}?redirect=401&require=super_admin`);
   assert.equal((await options(url.secrets, admin)).status, 200);

@@ -260,6 +260,18 @@ test('INBOX_USERS requires a source of users, and TRUSTED_USER_HEADER a proxy', 
   const { names, source } = read({ ...header, INBOX_USERS: 'a, b,' }).webhook?.inboxUsers ?? {};
   assert.deepEqual([names, source?.TRUSTED_USER_HEADER], [['a', 'b'], 'X-User']);
   assert.deepEqual(read(header).webhook?.inboxUsers.names, []);
+  for (const name of ['INBOX_USERS', 'SHARE_USERS']) {
+    const group = { ...header, [name]: 'group:ops' };
+    const unheard = `${name} requires TRUSTED_GROUPS_HEADER or SIGNIN_VERIFY_URL.`;
+    assert.deepEqual(problems({ ...group }), [unheard]);
+    assert.deepEqual(problems({ ...group, TRUSTED_GROUPS_HEADER: 'X-Groups' }), []);
+    const wrong = problems({ ...header, [name]: 'a,group:Ops' }).join();
+    assert.match(wrong, new RegExp(`^${name} must be a comma-separated list`));
+  }
+  assert.match(
+    problems({ TRUSTED_GROUPS_HEADER: 'X-Groups' }, ['webhook']).join(),
+    /^TRUSTED_GROUPS_HEADER requires TRUSTED_USER_HEADER/,
+  );
   const needed = 'INBOX_USERS requires TRUSTED_USER_HEADER or SIGNIN_VERIFY_URL.';
   assert.deepEqual(problems({ INBOX_USERS: 'a' }), [needed]);
   assert.match(

@@ -113,6 +113,7 @@ const KEY_MEMBERS = [
   'created_by_username',
   'deleted_at',
   'expires_at',
+  'groups',
   'id',
   'key',
   'last_used_at',
@@ -123,7 +124,7 @@ const KEY_MEMBERS = [
   'user_id',
 ];
 
-/** The specification's table "ApiKey", and a name, the time of its last use, and who created it. */
+/** The specification's table "ApiKey", and a name, groups, the time of its last use, and who created it. */
 export function assertKey({ user, ...key }: Record<string, unknown>): void {
   assert.deepEqual(Object.keys({ ...key, user }).sort(), KEY_MEMBERS);
   assert.match(String(key.id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);

@@ -94,11 +94,12 @@ const KINDS = {
   'date-time': (value: unknown) =>
     typeof value === 'string' && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(value),
   'date-time or null': (value: unknown) => value === null || KINDS['date-time'](value),
+  array: (value: unknown) => Array.isArray(value),
   object: (value: unknown) => typeof value === 'object' && value !== null,
 };
 type Fields = Readonly<Record<string, keyof typeof KINDS>>;
 
-/** The specification's tables "User" and "Session". */
+/** The specification's tables "User", and its groups, and "Session". */
 const USER: Fields = {
   id: 'uuid',
   first_name: 'string',
@@ -108,6 +109,7 @@ const USER: Fields = {
   enabled: 'boolean',
   verified: 'boolean',
   super_admin: 'boolean',
+  groups: 'array',
   created_at: 'date-time',
   updated_at: 'date-time',
   deleted_at: 'date-time or null',

@@ -22,7 +22,7 @@ const STEP_SECONDS = 30;
 const DIGITS = 6;
 
 /** The code of one step (RFC 4226, 5.3). */
-export function totpCode(secret: Buffer, step: number): string {
+export function totpCode(secret: Buffer, step: number) {
   const counter = Buffer.alloc(8);
   counter.writeBigUInt64BE(BigInt(step));
   const mac = createHmac('sha1', secret).update(counter).digest();
@@ -45,13 +45,13 @@ export function findTotpStep(secret: Buffer, code: string, seconds: number): num
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
 
 /** Base32 (RFC 4648) without padding, which some apps reject. */
-export function base32(bytes: Buffer, alphabet = ALPHABET): string {
+export function base32(bytes: Buffer, alphabet = ALPHABET) {
   const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, '0')).join('');
   return bits.replace(/.{1,5}/g, (five) => alphabet.charAt(parseInt(five.padEnd(5, '0'), 2)));
 }
 
 /** What the QR code holds. A colon separates issuer and account, and so may be in neither. */
-export function totpUri(secret: Buffer, issuer: string, account: string): string {
+export function totpUri(secret: Buffer, issuer: string, account: string) {
   const site = encodeURIComponent(issuer.replaceAll(':', ' '));
   const name = encodeURIComponent(account.replaceAll(':', ' '));
   return `otpauth://totp/${site}:${name}?secret=${base32(secret)}&issuer=${site}`;
@@ -63,7 +63,7 @@ const LETTERS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 /**
  * Ten codes of 120 random bits, so that a plain digest may be stored (ASVS 6.5.2: from 112 bits).
  */
-export const createRecoveryCodes = (): string[] =>
+export const createRecoveryCodes = () =>
   Array.from({ length: 10 }, () => base32(randomBytes(15), LETTERS).replace(/.{4}(?=.)/g, '$&-'));
 
 /**
@@ -96,7 +96,7 @@ const EARLIER =
 const keysOf = ({ portal }: IdentityService) => (portal?.secrets ?? []).map(createTotpKey);
 
 /** What the operator must know before an earlier secret is removed. */
-export async function reportTotpKeys(service: IdentityService): Promise<void> {
+export async function reportTotpKeys(service: IdentityService) {
   const rows = await countTotpByKey(service.database);
   const { unknown, earlier } = staleKeys(keysOf(service), rows);
   for (const row of unknown) service.log.error(UNKNOWN, row);

@@ -57,19 +57,19 @@ type Scope = Readonly<{ secret: Buffer; purpose: Purpose; binding: string }>;
  * used once.
  * @param now in seconds
  */
-export function createChallenge(scope: Scope, now: number): Buffer {
+export function createChallenge(scope: Scope, now: number) {
   const head = randomBytes(RANDOM_BYTES + TIME_BYTES);
   head.writeUInt32BE(Math.floor(now) + LIFETIME_SECONDS, RANDOM_BYTES);
   return Buffer.concat([head, macOf(scope, head)]);
 }
 
-export function isChallengeFor(challenge: Buffer, scope: Scope, now: number): boolean {
+export function isChallengeFor(challenge: Buffer, scope: Scope, now: number) {
   const head = challenge.subarray(0, RANDOM_BYTES + TIME_BYTES);
   const isOurs = equalDigests(challenge.subarray(head.length), macOf(scope, head));
   return isOurs && head.readUInt32BE(RANDOM_BYTES) >= now; // no short head has a MAC
 }
 
-const macOf = ({ secret, purpose, binding }: Scope, head: Buffer): Buffer =>
+const macOf = ({ secret, purpose, binding }: Scope, head: Buffer) =>
   createHmac('sha256', secret)
     .update(JSON.stringify(['challenge', purpose, binding]))
     .update(head)
@@ -102,7 +102,7 @@ export async function register(
   binding: string,
   name: string,
   json: string,
-): Promise<boolean> {
+) {
   const { database, userId } = to;
   const response = parse(registrationSchema, json);
   if (!response) return false;

@@ -178,7 +178,7 @@ const SMALL_ORDER = [0n, 1n, 0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b
  * Under such a key, one fixed signature is valid for at least one message in eight, and Node
  * accepts it.
  */
-function isOfSmallOrder(key: Buffer): boolean {
+function isOfSmallOrder(key: Buffer) {
   // Little-endian, with the sign of x in the highest bit. A coordinate may have a second form,
   // above the prime.
   const y = BigInt.asUintN(255, BigInt(`0x${Buffer.from(key).reverse().toString('hex')}`)) % PRIME;
@@ -203,14 +203,14 @@ export function readCbor(bytes: Buffer, start = 0): Readonly<{ value: Cbor; end:
   const value = readItem(0);
   return { value, end: at };
 
-  function take(length: number): Buffer {
+  function take(length: number) {
     check(length <= bytes.length - at);
     at += length;
     return bytes.subarray(at - length, at);
   }
 
   /** The argument of an item's head: a value or a length. */
-  function readArgument(info: number): number {
+  function readArgument(info: number) {
     if (info < 24) return info;
     check(info <= 26); // not 64 bits, reserved, or an indefinite length
     const size = 2 ** (info - 24);

@@ -1,6 +1,6 @@
 import { Failure } from '../../http/errors.ts';
 import { decimal, oneOf, optional, uuid, withDefault } from '../../http/schema.ts';
-import { type Html, NOTHING } from '../../http/html.ts';
+import { NOTHING } from '../../http/html.ts';
 import { DAY } from '../../runtime/duration.ts';
 import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
@@ -132,7 +132,7 @@ export async function showKeys(
 }
 
 /** @param action where the form of each goes that revokes it */
-export function keyItems(rows: readonly ApiKey[], action: string): Html | Html[] {
+export function keyItems(rows: readonly ApiKey[], action: string) {
   if (rows.length === 0) return render('no-key');
   return rows.map((key) => {
     const state = render('key-ended', { state: key.revoked ? 'Revoked' : 'Expired' });
@@ -155,7 +155,7 @@ export const createKey = form(
     const { name, days } = call.body;
     const seconds = (await readClock(service.database)) + Number(days) * DAY;
     const expires_at = days === 'never' ? null : new Date(seconds * 1000);
-    const body = { user_id: call.caller.user.id, expires_at, name };
+    const body = { user_id: call.caller.user.id, expires_at, name, groups: [] };
     const created = await keys.create({ ...call, body }, service);
     if (created instanceof Failure) return created;
     return page('Your new API key', render('new-key', { name, key: created.data.key }));

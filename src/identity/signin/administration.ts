@@ -2,30 +2,33 @@ import { Failure } from '../../http/errors.ts';
 import {
   type Members,
   oneOf,
+  optional,
   text,
   uuid,
   type Values,
   withDefault,
   withoutNul,
 } from '../../http/schema.ts';
-import { Html } from '../../http/html.ts';
+import { Html, NOTHING } from '../../http/html.ts';
 import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
-import { auditCsv, findEntries } from '../lists.ts';
 import type { User } from '../model.ts';
-import { forbidden, may } from '../policy.ts';
-import { nameSchemas } from '../rules.ts';
+import { forbidden, invalid, may } from '../policy.ts';
+import { groupList, nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeAllOfUser, revokeById } from '../sessions.ts';
-import { actorOf, EVENTS } from '../store/audit.ts';
+import { actorOf } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { removeFactors } from '../store/signin/factors.ts';
-import { findUser, type ListedUser, searchUsers } from '../store/users.ts';
+import { findEndOfLink } from '../store/signin/links.ts';
+import { type ListedUser, searchUsers } from '../store/user-lists.ts';
+import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
-import { form, password, withChosen } from './forms.ts';
+import { form, password } from './forms.ts';
 import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
+import * as links from './links.ts';
 import { accountPage, done, page, pager, render, when } from './pages.ts';
 
 const PATH = '/account/users';
@@ -42,7 +45,7 @@ export const usersQuery = {
  */
 export async function showUsers(
   { caller, query }: PageInput<Readonly<{ page?: number; search?: string }>>,
-  { database }: PortalService,
+  { database, portal }: PortalService,
 ) {
   if (!may(caller, 'list every user')) return forbidden(caller);
   const { search = '' } = query;
@@ -51,6 +54,7 @@ export async function showUsers(
   const main = render('users', {
     search,
     total,
+    hours: links.hoursOf(portal),
     pages: pager(`${PATH}?search=${encodeURIComponent(search)}&page=`, range.page, total),
     rows: rows.length > 0 ? rows.map(userRow) : render('no-user'),
   });
@@ -61,12 +65,14 @@ const userRow = (user: ListedUser) =>
   render('user-row', { ...shownOf(user), last_sign_in: when(user.last_sign_in_at) });
 
 type Shown = User & Readonly<{ second_factor: boolean }>;
-const shownOf = ({ id, username, email, first_name, last_name, ...user }: Shown) => ({
+const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }: Shown) => ({
   id,
   username,
   email,
   first_name,
   last_name,
+  group_list: groups.join(', '),
+  groups: groups.map((name) => render('group', { name })),
   created: when(user.created_at),
   state: render(user.enabled ? 'enabled' : 'disabled'),
   role: render(user.super_admin ? 'role-administrator' : 'role-user'),
@@ -80,9 +86,9 @@ const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: 
 const firstPassword = { password: withDefault(password, '') };
 const passwordOf = (chosen: string) => chosen || (createRecoveryCodes()[0] ?? '');
 
-/** Shown once: only its hash is stored. */
-const passwordPage = (title: string, password: string, id: string) =>
-  page(title, render('first-password', { password, id }));
+/** Shown once: only its digest is stored. */
+const shownLink = (link: string, id: string, { portal }: PortalService, note = NOTHING) =>
+  render('user-link', { link, hours: links.hoursOf(portal), id, note });
 
 export const createUser = form(
   recentUserForm,
@@ -91,20 +97,34 @@ export const createUser = form(
     email,
     first_name: withDefault(first_name, ''),
     last_name: withDefault(last_name, ''),
+    groups: withDefault(groupList, []),
     role: withDefault(oneOf('user', 'administrator'), 'user'),
+    first: withDefault(oneOf('link', 'password'), 'password'),
     ...firstPassword,
   },
   async (call, service) => {
-    const { role, ...given } = call.body;
-    const password = passwordOf(given.password);
+    const { role, first, password: chosen, ...given } = call.body;
     const super_admin = role === 'administrator';
-    const body = { ...given, password, super_admin, verified: false, enabled: true };
+    const newUser = { ...given, super_admin, verified: false, enabled: true };
+    if (first === 'link') {
+      if (chosen !== '') return invalid('/password', WITHOUT_PASSWORD);
+      const { link, insert } = links.createLink(service.portal);
+      const body = { ...newUser, password: undefined };
+      const invited = await users.create({ ...call, body }, service, insert);
+      if (invited instanceof Failure) return invited;
+      return page('The user is invited', shownLink(link, invited.data.id, service));
+    }
+    const password = passwordOf(chosen);
+    const body = { ...newUser, password };
     const created = await users.create({ ...call, body }, firstPasswords(service));
     if (created instanceof Failure) return created;
-    return passwordPage('The user is created', password, created.data.id);
+    const { id } = created.data;
+    return page('The user is created', render('first-password', { password, id }));
   },
   showUsers,
 );
+
+const WITHOUT_PASSWORD = 'must be empty: with an invitation link, the user chooses the password';
 
 type OfUser = Readonly<{ user_id: string }>;
 
@@ -116,14 +136,18 @@ export async function showUser(
   const { database } = service;
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
-  const [sessions, ownKeys] = await Promise.all([
+  const [sessions, ownKeys, endOfLink] = await Promise.all([
     listSessions(service, rangeOf({}), id, true),
     listKeys(database, rangeOf({}), id),
+    findEndOfLink(database, id),
   ]);
   const main = render('user', {
     ...shownOf(user),
     query: encodeURIComponent(user.username),
     length: service.passwords.minLength,
+    hours: links.hoursOf(service.portal),
+    factor_choice: user.second_factor ? render('link-factors') : NOTHING,
+    open_link: endOfLink ? render('link-open', { id, end: when(endOfLink) }) : NOTHING,
     sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
     session_count: sessions.total,
     keys: keyItems(ownKeys.rows, `${PATH}/${id}/revoke_key`),
@@ -140,7 +164,11 @@ export async function showUser(
 type UserCall<Body> = PortalCall<Body, Record<never, never>, OfUser>;
 type Apply<Body> = (call: UserCall<Body>, service: PortalService) => Promise<unknown>;
 
-/** A form of the page of a user. @param notice says what was done */
+/**
+ * A form of the page of a user.
+ * @param notice says what was done
+ * @param apply may return what is shown once, because only its digest or hash is stored
+ */
 const change = <M extends Members>(fields: M, notice: string, apply: Apply<Values<M>>) =>
   form<SignedInUser, OfUser, M>(
     recentUserForm,
@@ -148,6 +176,7 @@ const change = <M extends Members>(fields: M, notice: string, apply: Apply<Value
     async (call, service) => {
       const changed = await apply(call, service);
       if (changed instanceof Failure) return changed;
+      if (changed instanceof Html) return page(notice, changed);
       return done(notice === DELETED ? PATH : `${PATH}/${call.path.user_id}`, notice);
     },
     showUser,
@@ -159,7 +188,11 @@ const set = (body: Partial<Pick<User, 'enabled' | 'super_admin'>>, notice: strin
 
 /** By the last part of their addresses. */
 export const CHANGES = {
-  edit: change({ username, email, first_name, last_name }, 'The user is changed.', users.change),
+  edit: change(
+    { username, email, first_name, last_name, groups: optional(groupList) },
+    'The user is changed.',
+    users.change,
+  ),
   enable: set({ enabled: true }, 'The user is enabled and may sign in.'),
   disable: set({ enabled: false }, 'The user is disabled. All sessions of the user have ended.'),
   promote: set({ super_admin: true }, 'The user is a super administrator.'),
@@ -175,18 +208,27 @@ export const CHANGES = {
   revoke_key: change({ key_id: uuid() }, 'The key is revoked.', (call, service) =>
     keys.revoke({ ...call, path: call.body, body: null }, service),
   ),
-  password: form<SignedInUser, OfUser, typeof firstPassword>(
-    recentUserForm,
-    firstPassword,
+  link: change(
+    { factors: optional(oneOf('remove')) },
+    'The link is made',
     async (call, service) => {
-      const password = passwordOf(call.body.password);
-      const own = { ...call, body: { password } };
-      const changed = await users.setPasswordOf(own, firstPasswords(service));
-      if (changed instanceof Failure) return changed;
-      return passwordPage('The password is set', password, call.path.user_id);
+      const remove_factors = call.body.factors === 'remove';
+      const made = await links.make({ ...call, body: { remove_factors } }, service);
+      if (made instanceof Failure) return made;
+      const note = remove_factors ? render('link-removes') : NOTHING;
+      return shownLink(made.data.link, call.path.user_id, service, note);
     },
-    showUser,
   ),
+  end_link: change({}, 'The link does not work any more.', (call, service) =>
+    links.revoke({ ...call, body: null }, service),
+  ),
+  password: change(firstPassword, 'The password is set', async (call, service) => {
+    const password = passwordOf(call.body.password);
+    const own = { ...call, body: { password } };
+    const changed = await users.setPasswordOf(own, firstPasswords(service));
+    if (changed instanceof Failure) return changed;
+    return render('first-password', { password, id: call.path.user_id });
+  }),
 };
 
 async function removeAllFactors(
@@ -198,56 +240,4 @@ async function removeAllFactors(
   const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
   if (removed) service.reportFactor('all', 'removed', id);
   return removed;
-}
-
-/** Only what both `Date` and PostgreSQL read. */
-const DAY = /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/;
-const dayError = (day: string) => (DAY.test(day) ? null : 'must be a day, such as 2026-02-28');
-const day = withDefault(text({ check: dayError }), '');
-
-/** Empty for all. Days are those of UTC. */
-export const auditQuery = {
-  ...pageQuery,
-  user: withDefault(text({ max: 255, check: withoutNul }), ''),
-  event: withDefault(oneOf('', ...EVENTS), ''),
-  from: day,
-  to: day,
-};
-type AuditCall = PageInput<Values<typeof auditQuery>>;
-
-/** The audit trail, newest first. */
-export async function showAudit({ caller, query }: AuditCall, service: PortalService) {
-  if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const { page, ...filters } = query;
-  const { rows, total } = await findEntries(service, filters, rangeOf(query));
-  const who = (id: string | null, name: string | null) =>
-    id === null ? '–' : render('audit-user', { id, name: name || 'an erased user' });
-  const entries = rows.map(({ via, ip, detail, ...entry }) =>
-    render('audit-row', {
-      time: when(entry.created_at),
-      event: render(entry.event),
-      by: who(entry.actor_id, entry.actor),
-      via: render(`via-${via}`),
-      user: who(entry.user_id, entry.subject),
-      ip: ip ?? '–',
-      detail,
-    }),
-  );
-  const parameters = String(new URLSearchParams(filters));
-  const main = render('audit', {
-    ...filters,
-    total,
-    parameters,
-    rows: entries.length > 0 ? entries : render('no-entry'),
-    pages: pager(`/account/audit?${parameters}&page=`, page, total),
-  });
-  return accountPage(caller, 'Audit trail', new Html(withChosen(main.text, [filters.event])));
-}
-
-/** The newest entries. They are held in memory. */
-const EXPORTED = { page: 1, limit: 10_000 };
-
-export async function exportAudit({ caller, query }: AuditCall, service: PortalService) {
-  if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  return auditCsv((await findEntries(service, query, EXPORTED)).rows);
 }

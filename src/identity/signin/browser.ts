@@ -11,7 +11,7 @@ import { cookieTokenFor } from '../token.ts';
  * after parsing, by the algorithm that browsers use. Characters that parsers remove or read as a
  * slash are rejected before.
  */
-export function returnAddress(text: string, { origin, returnOrigins }: Portal): string | null {
+export function returnAddress(text: string, { origin, returnOrigins }: Portal) {
   if (text.length > 2_048 || !/^https?:\/\/[^/\s\\\p{Cc}][^\s\\\p{Cc}]*$/u.test(text)) return null;
   if (!URL.canParse(text)) return null;
   const url = new URL(text);
@@ -24,14 +24,14 @@ export function returnAddress(text: string, { origin, returnOrigins }: Portal): 
  * `same-site` is rejected, too, because the programs behind the proxy are neighbors of the portal
  * (ASVS 3.5.1).
  */
-export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal): boolean {
+export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal) {
   const { 'sec-fetch-site': site, origin: given } = headers;
   if (given !== undefined && given !== origin) return false;
   return site === undefined ? given !== undefined : site === 'same-origin';
 }
 
 /** Whether the browser shows the portal under another name. A proxy may leave out the port. */
-export function isElsewhere({ host = '' }: IncomingHttpHeaders, { origin }: Portal): boolean {
+export function isElsewhere({ host = '' }: IncomingHttpHeaders, { origin }: Portal) {
   const own = new URL(origin);
   return ![own.host, own.hostname].includes(host.toLowerCase());
 }
@@ -51,7 +51,7 @@ export const BROWSER_COOKIE = '__Host-gatehouse-browser';
 const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
 
 /** @param value empty to remove the cookie */
-export const hostCookie = (name: string, value: string, domain = ''): string =>
+export const hostCookie = (name: string, value: string, domain = '') =>
   `${name}=${value}; ${domain}${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
 
 /** Ends the wait for a second factor in the browser. */
@@ -64,11 +64,11 @@ export async function createTokens({ throttleSecret }: PortalService, { network 
 }
 
 /** @returns the digest under which a token is stored, in hexadecimal, or null for another form */
-export const tokenDigest = (token: string): string | null =>
+export const tokenDigest = (token: string) =>
   /^[A-Za-z0-9_-]{43}$/.test(token) ? sha256(token).toString('hex') : null;
 
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
-export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal): string[] {
+export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal) {
   const cookies = [hostCookie(HOST_COOKIE, host)];
   if (cookieDomain !== null) {
     cookies.push(hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `));

@@ -58,7 +58,7 @@ export async function showFactors(
 /** Who sets up an app. */
 type Enrolling = Pick<SignedInUser, 'user' | 'token'>;
 
-function currentSecret({ secrets: [current] }: Portal): string {
+function currentSecret({ secrets: [current] }: Portal) {
   if (current === undefined) throw new Error('internal error: TOTP needs IDENTITY_SECRET');
   return current;
 }
@@ -70,7 +70,7 @@ const SECRET_BYTES = 20;
  * The secret of an enrolment. It is stored only with its first right code. A removal changes the
  * account's time of change, and so the next secret.
  */
-const enrolmentSecret = ({ portal }: PortalService, { user, token }: Enrolling): Buffer =>
+const enrolmentSecret = ({ portal }: PortalService, { user, token }: Enrolling) =>
   createHmac('sha256', currentSecret(portal))
     .update(JSON.stringify(['totp', user.id, token, user.updated_at]))
     .digest()
@@ -125,7 +125,7 @@ export async function confirmTotp(
 }
 
 /** @returns none if the account has no second factor */
-async function renewCodes(service: PortalService, actor: Actor, userId: string): Promise<string[]> {
+async function renewCodes(service: PortalService, actor: Actor, userId: string) {
   const codes = createRecoveryCodes();
   const digests = codes.flatMap((code) => recoveryDigest(code) ?? []);
   const isReplaced = await store.replaceRecoveryCodes(service.database, actor, userId, digests);

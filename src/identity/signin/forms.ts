@@ -34,6 +34,7 @@ export const FAILURES = [
   'invalid_session',
   'invalid_body',
   'second_factor_needed',
+  'signin_too_old',
   'too_many_requests',
   'key_unknown',
   'service_failed',

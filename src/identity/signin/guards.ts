@@ -15,6 +15,7 @@ import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { cookieTokenFor } from '../token.ts';
+import { RECENT_SECONDS } from './links.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal, tokenDigest } from './browser.ts';
 import {
   findByDomainToken,
@@ -47,9 +48,6 @@ export const portalForm: Guard<PortalService, null> = {
     isFromPortal(headers, portal) ? null : notFromPortal(portal),
 };
 
-/** How long after a sign-in sensitive pages open, in seconds. */
-const RECENT_SECONDS = 600;
-
 /**
  * `changes`: whether only a form of the portal's own page may be sent; `recent`: whether users who
  * signed in a while ago must do so again (ASVS 7.5).
@@ -81,7 +79,7 @@ export const userForm = signedInGuard({ changes: true, recent: false });
 export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
 /** With all factors that the account has by now: the password alone must not bypass them. */
-const isRecent = ({ age, has_factor, methods }: ProvenSession): boolean =>
+const isRecent = ({ age, has_factor, methods }: ProvenSession) =>
   age <= RECENT_SECONDS && !(has_factor && methods === 'password');
 
 /** Leads back to the page, or to the page of the form. */

@@ -18,7 +18,7 @@ export function page(
   title: string,
   main: Html,
   { nav = NOTHING, head = NOTHING, cookies = [] as readonly string[] } = {},
-): TextReply {
+) {
   const { text } = render('page', { title, head, nav, main });
   return { text, contentType: HTML, headers: { ...FORM_HEADERS, 'Set-Cookie': cookies } };
 }
@@ -33,13 +33,13 @@ export function accountPage({ user }: Pick<SignedInUser, 'user'>, title: string,
 const NOTICE_COOKIE = '__Host-gatehouse-notice';
 
 /** Sends the browser on, so that a reload does not send the form again. */
-export function done(path: string, notice: string, cookies: readonly string[] = []): TextReply {
+export function done(path: string, notice: string, cookies: readonly string[] = []) {
   const all = [...cookies, hostCookie(NOTICE_COOKIE, Buffer.from(notice).toString('base64url'))];
   return { text: '', contentType: HTML, headers: { Location: path, 'Set-Cookie': all } };
 }
 
 /** Adds the notice, once. */
-export function withNotice(page: TextReply, { headers }: RequestInfo): TextReply {
+export function withNotice(page: TextReply, { headers }: RequestInfo) {
   const given = cookieOf(headers, NOTICE_COOKIE);
   if (given === null) return page;
   const notice = Buffer.from(given, 'base64url').toString();
@@ -53,7 +53,7 @@ export function withNotice(page: TextReply, { headers }: RequestInfo): TextReply
 }
 
 /** What went wrong and how long to wait, for the user. */
-export function errorMessage({ code, details }: Failure): string {
+export function errorMessage({ code, details }: Failure) {
   const { fields = [], retryAfterSeconds: wait } = details;
   const problems = fields.map(({ path, message }) => `${path.replace('/', '')} ${message}`);
   if (problems.length > 0) return sentence(problems.join('; '));
@@ -64,11 +64,12 @@ export const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text
 
 const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choose a password' };
 
-/** `notice`: shown above the first form; `length`: of the shortest password. */
+/** `notice`: above the form; `reason`: what it is for; `length`: of the shortest password. */
 type SignInFields = Readonly<{
   username?: string | undefined;
   return_to?: string | undefined;
   notice?: Html;
+  reason?: Html;
   length?: number;
 }>;
 
@@ -78,11 +79,11 @@ type SignInFields = Readonly<{
  */
 export function signInPage(
   template: keyof typeof TITLES,
-  { username = '', return_to = '', notice = NOTHING, length = 0 }: SignInFields,
+  { username = '', return_to = '', notice = NOTHING, reason = NOTHING, length = 0 }: SignInFields,
   cookies: string[] = [],
-): TextReply {
+) {
   const passkey = render('passkey', { return_to });
-  const main = render(template, { return_to, username, notice, length, passkey });
+  const main = render(template, { return_to, username, notice, reason, length, passkey });
   return page(TITLES[template], main, { cookies });
 }
 
@@ -96,7 +97,7 @@ export const continuePage = (address: string, cookies: string[] = []): TextReply
     head: render('refresh', { address }),
   });
 
-export const failurePage = (failure: Failure): TextReply =>
+export const failurePage = (failure: Failure) =>
   page('That did not work', render('failure', { message: errorMessage(failure) }));
 
 /** Scripts show it in the zone of the reader. */
@@ -108,7 +109,7 @@ const utc = (time: Date): string => `${time.toISOString().slice(0, 16).replace('
  * Names that a person recognizes: a browser and its system, or otherwise the name that the program
  * sends. Edge and Opera call themselves Chrome, too, and Android calls itself Linux.
  */
-export function programOf(agent: string): string {
+export function programOf(agent: string) {
   const own = /(?:Edg|OPR)(?=\/)/.exec(agent) ?? /(?:Firefox|Chrome|Safari)(?=\/)/.exec(agent);
   const system = /Android|iPhone|iPad|Windows|Mac OS X|Linux(?!.*Android)/.exec(agent);
   if (!own || !system) return agent || 'Unknown program';
@@ -116,13 +117,13 @@ export function programOf(agent: string): string {
 }
 
 /** Shown once: only their digests are stored. */
-export const codesPage = (codes: readonly string[], next: string, cookies: string[]): TextReply =>
+export const codesPage = (codes: readonly string[], next: string, cookies: string[]) =>
   page('Recovery codes', render('codes', { codes: codes.join('\n'), next }), { cookies });
 
 export const PAGE_ROWS = 20;
 
 /** @param path with the other parameters of the list, and `page=` at its end */
-export function pager(path: string, number: number, total: number): Html {
+export function pager(path: string, number: number, total: number) {
   const last = Math.ceil(total / PAGE_ROWS);
   if (last <= 1) return NOTHING;
   const linkTo = (name: string, to: number) =>

@@ -8,17 +8,23 @@ import {
 } from '../../http/route.ts';
 import { Failure, type TextReply } from '../../http/errors.ts';
 import { HTML } from '../../http/html.ts';
+import { json } from '../../http/json-body.ts';
 import { createFrame, pageRows } from '../../http/pages.ts';
 import { type Members, object, queryParameters, type Values, uuid } from '../../http/schema.ts';
 import type { Site } from '../../runtime/context.ts';
+import { bearer } from '../guard.ts';
+import { outcomeSchema } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as administration from './administration.ts';
+import * as audit from './audit.ts';
 import * as factors from './factors.ts';
 import { portalForm, portalVisitor, recentlySignedIn, recentUserForm, signedIn } from './guards.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
 import { failurePage, withNotice } from './pages.ts';
 import { signOut } from './browser-session.ts';
+import * as links from './link-pages.ts';
+import { linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
 import { verifyOrSignIn, verifyQuery } from './verify.ts';
@@ -53,6 +59,13 @@ const page = <Caller, M extends Members>(
 const post = <Caller>(pattern: string, about: string, form: Form<Caller, unknown>) =>
   route({ ...pageRow('POST', pattern, about), ...form });
 
+const link = {
+  ...routeDefaults,
+  pattern: '/api/user/{user_id}/link',
+  path: userPath,
+  guard: bearer,
+} as const;
+
 type PortalRoute = Route<PortalService>;
 
 const ROWS: readonly PortalRoute[] = [
@@ -69,6 +82,8 @@ const ROWS: readonly PortalRoute[] = [
     guard: anonymous,
     handle: steps.passkeyOptions,
   }),
+  page('/link', 'the form for a link that sets a password', anonymous, {}, links.showLink),
+  post('/link', 'open a link that sets a password', links.openLink),
   page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
   route({ ...pageRow('POST', '/logout', 'sign out'), guard: portalForm, handle: signOut }),
 
@@ -119,21 +134,33 @@ const ROWS: readonly PortalRoute[] = [
       ...form,
     }),
   ),
-  page(
-    '/account/audit',
-    'the audit trail',
-    signedIn,
-    administration.auditQuery,
-    administration.showAudit,
-  ),
+  page('/account/audit', 'the audit trail', signedIn, audit.auditQuery, audit.showAudit),
   page(
     '/account/audit.csv',
     'the audit trail as CSV',
     signedIn,
-    administration.auditQuery,
-    administration.exportAudit,
+    audit.auditQuery,
+    audit.exportAudit,
   ),
 
+  route({
+    ...link,
+    method: 'POST',
+    summary: 'Make a link with which a user sets a password; it replaces the earlier one',
+    body: json(linkBody),
+    success: 201,
+    reply: linkSchema,
+    errors: ['forbidden', 'not_found', 'conflict', 'signin_too_old'],
+    handle: make,
+  }),
+  route({
+    ...link,
+    method: 'DELETE',
+    summary: 'End the link of a user',
+    reply: outcomeSchema('REVOKED'),
+    errors: ['forbidden', 'not_found', 'signin_too_old'],
+    handle: revoke,
+  }),
   route({
     ...shared,
     pattern: '/api/auth/verify',

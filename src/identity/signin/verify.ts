@@ -1,18 +1,16 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Call } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
-import { decimal, type Infer, oneOf, optional, queryParameters } from '../../http/schema.ts';
+import { decimal, type Infer, oneOf, optional } from '../../http/schema.ts';
 import { forbidden, TEMPORARY_PASSWORD } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
-import { callerHeaders } from '../verify.ts';
+import { callerHeaders, isAdmitted, verifyParameters } from '../verify.ts';
 import { returnAddress } from './browser.ts';
 import type { Visitor } from './guards.ts';
 import { DAY } from '../../runtime/duration.ts';
 
-/** Unknown parameters are rejected, because a misspelled `require` must not admit everyone. */
-export const verifyQuery = queryParameters({
-  require: optional(oneOf('super_admin', 'second_factor')),
+export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
   max_age: optional(
     decimal({ min: 1, max: 366 * DAY, description: 'Seconds since the person signed in' }),
   ),
@@ -32,19 +30,20 @@ export async function verifyOrSignIn(call: VerifyCall, { portal }: PortalService
     return signInFirst(call, portal, 'unauthorized', '/login', visitor.failure.details);
   }
   const { caller } = visitor;
-  const { session: proof, user } = caller;
+  const { session: proof } = caller;
   const { require, max_age: maxAge } = call.query;
+  const needsFactor = require.includes('second_factor');
   // A passkey opens the account also while its password is temporary.
   if (proof?.hasTemporaryPassword && proof.methods === 'password') return TEMPORARY_PASSWORD;
   // The holder of an API key cannot sign in again.
-  if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
+  if (!proof && (maxAge !== undefined || needsFactor)) return forbidden(caller);
   if (proof && proof.age > (maxAge ?? Infinity)) return signInFirst(call, portal, 'signin_too_old');
   // A passkey alone has verified its user: two factors in one.
-  if (proof && require === 'second_factor' && proof.methods === 'password') {
+  if (proof && needsFactor && proof.methods === 'password') {
     const page = proof.has_factor ? '/login' : '/account/factors';
     return signInFirst(call, portal, 'second_factor_needed', page);
   }
-  if (require === 'super_admin' && !user?.super_admin) return forbidden(caller);
+  if (!isAdmitted(caller, call.query)) return forbidden(caller);
   const headers = {
     'X-Auth-Methods': proof?.methods ?? '',
     'X-Auth-Time': proof ? String(Math.floor(proof.at.getTime() / 1000)) : '',
@@ -78,7 +77,7 @@ export function originalAddress(
   headers: IncomingHttpHeaders,
   isFromProxy: boolean,
   portal: Portal,
-): string | null {
+) {
   const part = (name: string) => String(headers[`x-forwarded-${name}`] ?? '');
   const path = part('uri');
   if (!isFromProxy || !path.startsWith('/')) return null;
@@ -86,7 +85,7 @@ export function originalAddress(
 }
 
 /** Whether a user opens a page: a program, `fetch` or a WebSocket must never be redirected. */
-export function isNavigation(headers: IncomingHttpHeaders): boolean {
+export function isNavigation(headers: IncomingHttpHeaders) {
   const { 'sec-fetch-mode': mode, 'sec-fetch-dest': target, accept = '' } = headers;
   if (!/^(GET|HEAD)$/.test(String(headers['x-forwarded-method'] ?? 'GET'))) return false;
   // Browsers send Fetch Metadata only to trustworthy addresses.

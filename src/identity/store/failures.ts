@@ -1,18 +1,14 @@
 import type { Sql } from '../../db/pool.ts';
-import { countAttempt, type Limit, throttleState, type ThrottleState } from '../../db/throttle.ts';
+import { countAttempt, type Limit, throttleState } from '../../db/throttle.ts';
 
 /** Counts a failure under each limit, within a transaction. */
-export async function countFailure(
-  sql: Sql,
-  schema: string,
-  limits: readonly Limit[],
-): Promise<ThrottleState> {
+export async function countFailure(sql: Sql, schema: string, limits: readonly Limit[]) {
   for (const limit of limits) await countAttempt(sql, schema, limit);
   return throttleState(sql, schema, limits);
 }
 
 /** A success clears the key's failures and makes it known. */
-export async function clearFailures(sql: Sql, schema: string, key: Buffer): Promise<void> {
+export async function clearFailures(sql: Sql, schema: string, key: Buffer) {
   await sql`
     insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
     values (${key}, 0, now(), now() + interval '90 days')

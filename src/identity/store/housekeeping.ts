@@ -127,7 +127,7 @@ async function eraseDeletedUsers(database: Database, seconds: number) {
   return count === BATCH_ROWS;
 }
 
-async function countEndingPasswords(database: Database): Promise<number> {
+async function countEndingPasswords(database: Database) {
   const [row] = await database.list(
     (sql) => sql<[{ count: number }]>`
     select count(*)::int4 as count from identity.users

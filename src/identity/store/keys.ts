@@ -1,7 +1,7 @@
 import { sharedStatement } from '../../db/share-statement.ts';
 import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import type { ApiKey } from '../model.ts';
+import { type ApiKey, groupChange } from '../model.ts';
 import { type Actor, audited, type AuditEntry, changeRows, changing } from './audit.ts';
 import {
   countRows,
@@ -15,7 +15,7 @@ import {
 
 /** Columns of keys `k`, each with the user `u` on whom it depends. */
 const keysSql = (sql: Sql) => sql`
-  k.id, k.key_prefix, k.name, k.user_id, k.created_by, k.revoked, k.expires_at,
+  k.id, k.key_prefix, k.name, to_json(k.groups) as groups, k.user_id, k.created_by, k.revoked, k.expires_at,
   (select c.username from identity.users c where c.id = k.created_by) as created_by_username,
   coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
   coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
@@ -27,22 +27,30 @@ type KeyRow = Omit<ApiKey, 'user'> & JoinedUser;
 const keyOf = (row: KeyRow): ApiKey =>
   Object.assign(row, { user: row.user_id ? userOf(row) : null }); // a copy is slow
 
-export type KeyInput = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
+/** `groups`: only of a key without a user. */
+export type KeyInput = Readonly<{
+  name: string;
+  userId: string | null;
+  groups: readonly string[];
+  expiresAt: Date | null;
+}>;
 /** @returns `unknown user`: there is none to own the key; `expired`: by the database's clock */
 export async function insertKey(
   database: Database,
   actor: Actor,
-  { name, userId, expiresAt }: KeyInput,
+  { name, userId, groups, expiresAt }: KeyInput,
   id: string,
   digest: Buffer,
   prefix: string,
 ) {
   const insert = (sql: Sql) => sql`
-    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by,
+    insert into identity.api_keys (id, key_digest, key_prefix, name, groups, user_id, created_by,
       expires_at)
-    select ${id}, ${digest}, ${prefix}, ${name}, ${userId}, ${actor.userId}, ${expiresAt}
+    select ${id}, ${digest}, ${prefix}, ${name}, ${arrayLiteral(groups)}, ${userId},
+      ${actor.userId}, ${expiresAt}
     where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`;
-  const inserted = await changeRows(database, { event: 'key.created', actor }, userId, insert);
+  const entry = { event: 'key.created', actor, detail: groupChange([], groups) } as const;
+  const inserted = await changeRows(database, entry, userId, insert);
   if (inserted === null) return 'unknown user';
   return inserted === 1 ? 'inserted' : 'expired';
 }

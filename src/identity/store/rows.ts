@@ -9,19 +9,27 @@ export type Page = Readonly<{ page: number; limit: number }>;
 /** `total`: the rows of the whole list. */
 export type PageOf<Row> = Readonly<{ rows: readonly Row[]; total: number }>;
 
-const USER_COLUMNS = Object.keys(userMembers).map((name) => `u.${name}`);
-/** Of users `u`. */
-export const userColumns = (sql: Sql) => sql(USER_COLUMNS);
+const USER_COLUMNS = Object.keys(userMembers)
+  .filter((name) => name !== 'groups')
+  .map((name) => `u.${name}`);
+/** Of users `u`. Arrays are read as JSON, which the driver parses without their types. */
+export const userColumns = (sql: Sql) => sql`${sql(USER_COLUMNS)}, to_json(u.groups) as groups`;
 
 /** The user in a join, where other columns have the same names. */
-export const joinedUser = (sql: Sql) => sql`
+export const joinedUser = (sql: Sql) => sql`${openUser(sql)}, u.deleted_at as u_deleted_at`;
+
+/** Of a session that is open, whose user is not deleted. */
+export const openUser = (sql: Sql) => sql`
   u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
   u.email as u_email,
   u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
-  u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at`;
+  to_json(u.groups) as u_groups, u.created_at as u_created_at, u.updated_at as u_updated_at`;
 
 /** The columns of `joinedUser`; all null where the join found no user. */
-export type JoinedUser = { readonly [Name in keyof User as `u_${Name}`]: User[Name] };
+export type JoinedUser = OpenUser & { readonly u_deleted_at?: Date | null };
+type OpenUser = {
+  readonly [Name in Exclude<keyof User, 'deleted_at'> as `u_${Name}`]: User[Name];
+};
 
 export const userOf = (row: JoinedUser): User => ({
   id: row.u_id,
@@ -32,12 +40,17 @@ export const userOf = (row: JoinedUser): User => ({
   enabled: row.u_enabled,
   verified: row.u_verified,
   super_admin: row.u_super_admin,
+  groups: row.u_groups,
   created_at: row.u_created_at,
   updated_at: row.u_updated_at,
-  deleted_at: row.u_deleted_at,
+  deleted_at: row.u_deleted_at ?? null,
 });
 
 type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
+
+/** Whether a user is in this group. @param alias of the users; null for any group */
+export const isInGroupSql = (sql: Sql, alias: string, group: string | null) =>
+  group === null ? sql`true` : sql`${sql(alias)}.groups @> array[${group}::text]`;
 
 /** The ids of one page, newest first, from an index alone. @param where names the table `x` */
 export const idsOfPage = (sql: Sql, table: Table, where: Fragment, { page, limit }: Page) => sql`

@@ -98,7 +98,7 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
 
 /**
  * Ends what was valid at the time of a backup and may have ended since: all sessions, recovery
- * codes, which may have been used, and, if asked for, API keys.
+ * codes and links, which may have been used, and, if asked for, API keys.
  */
 export async function endRestored(sql: Sql, withKeys: boolean) {
   const entry = { event: 'key.revoked', actor: COMMAND_LINE, detail: 'after a restore' } as const;
@@ -106,6 +106,7 @@ export async function endRestored(sql: Sql, withKeys: boolean) {
   const sessions = await endSessions(sql, COMMAND_LINE, null);
   const keys = withKeys ? await revokeKeys(sql, entry, sql`true`) : 0;
   await sql`delete from identity.pending_sign_ins`;
+  await sql`delete from identity.links`;
   const codes = await sql`delete from identity.recovery_codes`;
   return { sessions, keys, codes: codes.count };
 }

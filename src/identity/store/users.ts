@@ -1,21 +1,23 @@
 import { randomUUID } from 'node:crypto';
+import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures } from './failures.ts';
-import { type Account, accountKey, type User } from '../model.ts';
+import { type Account, accountKey, groupChange, type User } from '../model.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Actor, audited, type AuditEntry, changing, lockAndCheckRights } from './audit.ts';
 import { revokeKeys } from './keys.ts';
-import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
+import { userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';
 import { newSession, type NewSession } from './sessions.ts';
 
 /** What may be written of a user. A generated password expires. */
 type UserInput = Omit<User, 'id' | `${string}_at`> & PasswordInput;
-type PasswordInput = Readonly<{ password_hash: string | null; password_generated: boolean }>;
+export type PasswordInput = Readonly<{ password_hash: string | null; password_generated: boolean }>;
 
 /** Names and addresses are unique by their keys. */
-const withKeys = (input: Partial<UserInput>) => ({
+const columnsOf = ({ groups, ...input }: Partial<UserInput>) => ({
   ...input,
+  ...(groups !== undefined && { groups: arrayLiteral(groups) }),
   ...(input.username !== undefined && { username_key: accountKey(input.username) }),
   ...(input.email !== undefined && { email_key: accountKey(input.email) }),
 });
@@ -37,70 +39,6 @@ export const findAccount = (database: Database, usernameKey: string) =>
   readAccount(database, 'username_key', usernameKey);
 export const findUser = (database: Database, id: string) => readAccount(database, 'id', id);
 
-const LIST_BATCH = 500;
-
-/**
- * Oldest first, without the deleted; in batches, so that memory does not grow with the number of
- * users.
- */
-export async function* eachUser(database: Database): AsyncGenerator<User[]> {
-  for (let after: string | null = null; ;) {
-    const users: User[] = await database.list((sql) => {
-      // Compared in the database: its times have microseconds, a Date only milliseconds.
-      const isNextSql = sql`(u.created_at, u.id) > (select created_at, id from identity.users
-        where id = ${after})`;
-      return sql<User[]>`
-        select ${userColumns(sql)} from identity.users u
-        where u.deleted_at is null and ${after === null ? sql`true` : isNextSql}
-        order by u.created_at, u.id limit ${LIST_BATCH}`;
-    });
-    yield users;
-    after = users.at(-1)?.id ?? null;
-    if (users.length < LIST_BATCH) return;
-  }
-}
-
-/** Oldest first, without the deleted. */
-export function listUsers(database: Database, { page, limit }: Page) {
-  return database.list(async (sql) => {
-    const rows = await sql<User[]>`
-      select ${userColumns(sql)} from (
-        select id from identity.users where deleted_at is null
-        order by created_at, id limit ${limit} offset ${(page - 1) * limit}
-      ) page join identity.users u on u.id = page.id
-      order by u.created_at, u.id`;
-    return { rows, total: await countRows(sql, 'users', sql`x.deleted_at is null`) };
-  });
-}
-
-/** `last_sign_in_at`: of the sessions that are kept. */
-export type ListedUser = User & Readonly<{ second_factor: boolean; last_sign_in_at: Date | null }>;
-
-/**
- * By name, without deleted users.
- * @param search a part of the username or the address; empty for all
- */
-export function searchUsers(
-  database: Database,
-  search: string,
-  { page, limit }: Page,
-): Promise<PageOf<ListedUser>> {
-  return database.list(async (sql) => {
-    const key = accountKey(search);
-    const matchesSql = sql`x.deleted_at is null
-      and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0)`;
-    const rows = await sql<ListedUser[]>`
-      select ${userColumns(sql)}, u.second_factor,
-        (select max(s.created_at) from identity.sessions s where s.user_id = u.id)
-          as last_sign_in_at
-      from identity.users u where u.id in (
-        select x.id from identity.users x where ${matchesSql}
-        order by x.username_key limit ${limit} offset ${(page - 1) * limit})
-      order by u.username_key`;
-    return { rows, total: await countRows(sql, 'users', matchesSql) };
-  });
-}
-
 export async function anyUserExists(sql: Sql) {
   const { count } = await sql`select from identity.users limit 1`;
   return count > 0;
@@ -120,10 +58,11 @@ async function writeUser(sql: Sql, entry: AuditEntry, write: Fragment) {
  */
 export async function insertUser(sql: Sql, actor: Actor, input: UserInput) {
   await lockAndCheckRights(sql, actor, null);
-  const columns = { id: randomUUID(), ...withKeys(input) };
+  const columns = { id: randomUUID(), ...columnsOf(input) };
   const insert = sql`
     insert into identity.users as u (${sql(Object.keys(columns))}) select ${sql(columns)}`;
-  return writeUser(sql, { event: 'user.created', actor }, insert);
+  const detail = groupChange([], input.groups);
+  return writeUser(sql, { event: 'user.created', actor, detail }, insert);
 }
 
 /**
@@ -183,18 +122,33 @@ export function changeUser(
   const isDemoted = change.super_admin === false;
   const inTransaction = isDisabled || isDemoted ? endingRights : changing<ChangedUser>;
   return inTransaction(database, actor, id, async (sql) => {
-    if (isDisabled) await endSessions(sql, actor, id);
+    if (isDisabled) await endAccess(sql, actor, id);
     const revoked = isDemoted && { revoked_keys: await revokeKeysWithoutUser(sql, actor, id) };
     const update = sql`
-      update identity.users u set ${sql(withKeys(change))}, updated_at = now() where u.id = ${id}`;
-    return { ...(await writeUser(sql, entry, update)), ...revoked };
+      update identity.users u set ${sql(columnsOf(change))}, updated_at = now() where u.id = ${id}`;
+    const groups = change.groups ? await readGroupChange(sql, id, change.groups) : '';
+    const detail = [entry.detail, groups].filter(Boolean).join(' ');
+    return { ...(await writeUser(sql, { ...entry, detail }, update)), ...revoked };
   });
+}
+
+/** Ends the sessions of a user, and the link with which another could begin. */
+async function endAccess(sql: Sql, actor: Actor, id: string) {
+  await sql`update identity.links set is_ended = true where user_id = ${id}`;
+  return endSessions(sql, actor, id);
+}
+
+/** For the audit trail, under the lock of the user. */
+async function readGroupChange(sql: Sql, id: string, after: readonly string[]) {
+  const [user] = await sql<[Pick<User, 'groups'>]>`
+    select to_json(groups) as groups from identity.users where id = ${id}`;
+  return groupChange(user.groups, after);
 }
 
 /** Ends the sessions and revokes the keys. The row stays for the audit trail. */
 export const deleteUser = (database: Database, actor: Actor, id: string) =>
   endingRights(database, actor, id, async (sql) => {
-    await endSessions(sql, actor, id);
+    await endAccess(sql, actor, id);
     await revokeKeys(sql, { event: 'key.revoked', actor }, sql`user_id = ${id}`);
     const revoked_keys = await revokeKeysWithoutUser(sql, actor, id);
     // At once, as the hash of the password: a passkey may be registered for another account then.
@@ -253,19 +207,19 @@ export const replacePassword = (
     return user;
   });
 
-async function writePassword(
+export async function writePassword(
   sql: Sql,
   entry: AuditEntry,
   id: string,
   password: PasswordInput,
   expectedHash?: string | null,
-): Promise<ChangedUser | null> {
+) {
   if (expectedHash !== undefined) {
     const { count } = await sql`
       select from identity.users where id = ${id} and password_hash = ${expectedHash}`;
     if (count === 0) return null;
   }
-  const ended_sessions = await endSessions(sql, entry.actor, id);
+  const ended_sessions = await endAccess(sql, entry.actor, id);
   const update = sql`
     update identity.users u set ${sql(password)}, password_set_at = now(), updated_at = now()
     where u.id = ${id}`;

@@ -66,6 +66,35 @@ test('a named user may do what an operator may, cannot send events, and is in th
   assert.match(lines, /"route":"POST \/events\/pause"[^\n]*"user":"alice"/);
 });
 
+test('a list names groups, which only the header of the proxy decides', async (t) => {
+  const { url } = await openInbox(t, {
+    ...HEADER,
+    TRUSTED_GROUPS_HEADER: 'X-Auth-Groups',
+    INBOX_USERS: 'group:ops, alice',
+  });
+  const cases: ReadonlyArray<readonly [name: string, groups: string, expected: number]> = [
+    ['bob', 'ops', 200],
+    ['bob', 'a,ops,z', 200],
+    ['alice', '', 200],
+    ['alice', 'other', 200],
+    ['bob', 'other', 401],
+    ['bob', 'op', 401],
+    ['bob', 'Ops', 401],
+    // What a client has sent, joined with the header of the proxy.
+    ['bob', 'ops, other', 401],
+    // Another program's names: none of them stands for a group.
+    ['group:ops', '', 401],
+    ['bob', 'group:ops', 401],
+    ['', 'ops', 401],
+  ];
+  for (const [name, groups, expected] of cases) {
+    const headers = { ...as(name), 'x-auth-groups': groups };
+    assert.equal(await status(headers, 'GET', '/events', url), expected, `${name}: ${groups}`);
+  }
+  const unheard = { ...as('bob'), 'x-auth-groups': 'alice,group:ops' };
+  assert.equal(await status(unheard), 401);
+});
+
 test('a star lists all users whom the proxy names', async (t) => {
   const { url } = await openInbox(t, { ...HEADER, INBOX_USERS: '*' });
   assert.equal(await status(as('mallory'), 'GET', '/events', url), 200);

@@ -23,6 +23,7 @@ const portal = {
   cookieDomain: null,
   secrets: [],
   requireSecondFactor: 'off' as const,
+  linkSeconds: 3_600,
 };
 const options = {
   passwords: CHEAP,

@@ -74,6 +74,7 @@ const newUser = (username: string, email = `${username}@example.org`): UserInput
   enabled: true,
   verified: false,
   super_admin: false,
+  groups: [],
 });
 const insert = (user: UserInput): Promise<User> =>
   database.transaction((connection) => insertUser(connection, COMMAND_LINE, user));

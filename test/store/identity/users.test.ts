@@ -12,7 +12,7 @@ import { validate } from '../../../src/http/schema.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import type { User } from '../../../src/identity/model.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
-import { eachUser, listUsers } from '../../../src/identity/store/users.ts';
+import { eachUser, listUsers } from '../../../src/identity/store/user-lists.ts';
 import { createUser, newUserSchema } from '../../../src/identity/users.ts';
 import { createDatabase } from '../../support/database.ts';
 import { addUser, CHEAP, CHEAP_PASSWORDS, openIdentity, PASSWORD } from '../../support/users.ts';
@@ -188,7 +188,7 @@ test('of simultaneous users with one name exactly one is made', async () => {
 
 async function allUsers(): Promise<User[]> {
   const users: User[] = [];
-  for await (const batch of eachUser(database)) users.push(...batch);
+  for await (const batch of eachUser(database, null)) users.push(...batch);
   return users;
 }
 
@@ -210,7 +210,7 @@ test('users are listed oldest first, without the deleted, whole or by the page',
     ['first', 'second', 'third'],
   );
   const page = async (number: number) => {
-    const { rows, total } = await listUsers(database, { page: number, limit: 2 });
+    const { rows, total } = await listUsers(database, { page: number, limit: 2 }, null);
     return [total, ...rows.map((user) => user.username)];
   };
   assert.deepEqual(

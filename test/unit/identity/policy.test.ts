@@ -18,6 +18,7 @@ const userWith = (flags: Partial<User>): User => ({
   enabled: true,
   verified: false,
   super_admin: false,
+  groups: [],
   ...times,
   ...flags,
 });
@@ -37,6 +38,7 @@ const keyOf = (user: User | null): ApiKey => ({
   suspended: false,
   key_prefix: 'key:AAAAAAAA',
   name: '',
+  groups: [],
   user_id: user?.id ?? null,
   revoked: false,
   expires_at: null,

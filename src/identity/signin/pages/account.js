@@ -1,6 +1,6 @@
 /**
- * The account pages work without scripts. This adds what only scripts can do: times in the reader's
- * time zone, buttons that copy and download, and passwords that are shown on request.
+ * The account pages work without scripts. This adds what only scripts can do: it opens links whose
+ * token stands in the fragment, and shows times in the reader's time zone, buttons that copy and download, and passwords that are shown on request.
  */
 
 /** @param {string} words @param {(button: HTMLButtonElement) => unknown} work */
@@ -72,6 +72,15 @@ for (const shown of document.querySelectorAll('[data-copy]')) {
   shown.after(actions);
   // A reload must not send the form again, which would make another one.
   if (address !== undefined) history.replaceState(null, '', address);
+}
+
+const linkForm = document.querySelector('form[data-link]');
+if (linkForm instanceof HTMLFormElement && location.hash.length > 1) {
+  const token = linkForm.elements.namedItem('token');
+  if (token instanceof HTMLInputElement) token.value = location.hash.slice(1);
+  // The token must stay neither in the address nor in the history.
+  history.replaceState(null, '', location.pathname);
+  linkForm.submit();
 }
 
 for (const field of document.querySelectorAll('input[type="password"]')) {

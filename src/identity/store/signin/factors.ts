@@ -20,7 +20,7 @@ export type Passkey = Readonly<{
 }>;
 
 /** Seconds since 1970, by the clock that all replicas share. */
-export async function readClock(database: Database): Promise<number> {
+export async function readClock(database: Database) {
   const [row] = await database.read(
     (sql) => sql<[{ now: number }]>`select extract(epoch from now())::float8 as now`,
   );
@@ -85,7 +85,7 @@ export const auditWrongCode = (database: Database, actor: Actor, userId: string)
     insertAudit(sql, { event: 'factor.failed', actor }, { userId, targetId: userId, count: 1 }),
   );
 
-export const listPasskeys = (database: Database, userId: string): Promise<Passkey[]> =>
+export const listPasskeys = (database: Database, userId: string) =>
   database.read(
     (sql) => sql<Passkey[]>`
     select * from identity.passkeys where user_id = ${userId} order by created_at limit 50`,
@@ -212,7 +212,7 @@ function addFactor(
 }
 
 /** An added or removed factor ends pending sign-ins and, with the last one, the recovery codes. */
-async function applyFactorChange(sql: Sql, userId: string): Promise<Date> {
+async function applyFactorChange(sql: Sql, userId: string) {
   const [row] = await sql<[{ second_factor: boolean; updated_at: Date }]>`
     update identity.users u set updated_at = now(), second_factor = exists (
       select from identity.totp where user_id = u.id
@@ -236,21 +236,33 @@ export const removeFactors = (
   passkey: Buffer | null = null,
 ) =>
   changingFactors(database, actor, userId, async (sql) => {
-    const passkeys = await sql`
-      delete from identity.passkeys
-      where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
-    const apps = await sql`
-      delete from identity.totp where user_id = ${userId} and ${what !== 'passkey'}`;
-    const count = passkeys.count + apps.count;
-    if (count === 0) return 0;
-    await applyFactorChange(sql, userId);
-    const subject = { userId, targetId: userId, count };
-    await insertAudit(sql, { event: 'factor.removed', actor, detail: what }, subject);
-    if (what === 'all') await endSessions(sql, actor, userId);
+    const count = await removeFactorsOf(sql, actor, userId, what, passkey);
+    if (count > 0 && what === 'all') await endSessions(sql, actor, userId);
     return count;
   });
 
-export const countRecoveryCodes = async (database: Database, userId: string): Promise<number> =>
+/** In a transaction that has locked the user. @returns as above */
+export async function removeFactorsOf(
+  sql: Sql,
+  actor: Actor,
+  userId: string,
+  what: 'all' | 'totp' | 'passkey',
+  passkey: Buffer | null = null,
+) {
+  const passkeys = await sql`
+    delete from identity.passkeys
+    where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
+  const apps = await sql`
+    delete from identity.totp where user_id = ${userId} and ${what !== 'passkey'}`;
+  const count = passkeys.count + apps.count;
+  if (count === 0) return 0;
+  await applyFactorChange(sql, userId);
+  const subject = { userId, targetId: userId, count };
+  await insertAudit(sql, { event: 'factor.removed', actor, detail: what }, subject);
+  return count;
+}
+
+export const countRecoveryCodes = async (database: Database, userId: string) =>
   (await database.read((sql) => sql`select from identity.recovery_codes where user_id = ${userId}`))
     .count;
 

@@ -82,6 +82,7 @@ test('any other user sees only their own record', async () => {
     enabled: true,
     verified: true,
     super_admin: false,
+    groups: [],
     deleted_at: null,
   });
 });

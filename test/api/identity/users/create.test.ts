@@ -40,6 +40,7 @@ test('a user needs only a name and an address, and has no rights and no password
     enabled: true,
     verified: false,
     super_admin: false,
+    groups: [],
     deleted_at: null,
   };
   assert.deepEqual(rest, expected);
@@ -59,6 +60,7 @@ test('a user is created with every optional member', async () => {
     enabled: false,
     verified: true,
     super_admin: true,
+    groups: ['ops'],
   };
   const answer = await create({ ...given, password: PASSWORD });
   assertCreated(answer);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { eachUser } from '../../../../src/identity/store/users.ts';
+import { eachUser } from '../../../../src/identity/store/user-lists.ts';
 import { startIdentity } from '../../../support/api-users.ts';
 import {
   assertError,
@@ -45,7 +45,7 @@ test('2,000 users are listed in order, each once, without deleted ones', async (
 });
 
 test('a user is listed once, even if others are created and deleted between two batches', async (t) => {
-  const batches = eachUser(openIdentity(t, databaseUrl));
+  const batches = eachUser(openIdentity(t, databaseUrl), null);
   const first = ((await batches.next()).value ?? []).map((user: { id: string }) => user.id);
   assert.ok(first.length > 0 && first.length < inOrder.length);
   // The one by which the next batch is found is among them.

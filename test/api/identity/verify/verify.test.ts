@@ -13,7 +13,15 @@ import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../../suppor
 const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const verify = (headers: Record<string, string>, query = '') =>
   ask('GET', `${identity}/api/auth/verify${query}`, { headers });
-const NAMES = ['user-id', 'username', 'email', 'super-admin', 'session-id', 'key-id'] as const;
+const NAMES = [
+  'user-id',
+  'username',
+  'email',
+  'super-admin',
+  'groups',
+  'session-id',
+  'key-id',
+] as const;
 
 /**
  * 200, and exactly these headers: each is there, if need be empty, so that a client's own does not
@@ -48,7 +56,7 @@ function assertStopped(
 const plain = await enter();
 const session = (await sessionOf(identity, plain.token)).id;
 const email = `${plain.username}@example.org`;
-const asPlain = [plain.id, plain.username, email, 'false', session, ''] as const;
+const asPlain = [plain.id, plain.username, email, 'false', '', session, ''] as const;
 
 test('a session is reported with its user, for every kind of user', async () => {
   assertPasses(await verify({ authorization: `Bearer ${plain.token}` }), ...asPlain);
@@ -59,6 +67,7 @@ test('a session is reported with its user, for every kind of user', async () => 
     'admin',
     'admin@localhost',
     'true',
+    '',
     chief,
     '',
   );
@@ -68,9 +77,9 @@ test('a key tells its user and itself, and one without a user only itself', asyn
   const own = await key(plain);
   const program = await key(null);
   for (const headers of [{ authorization: `Bearer ${own.key}` }, { 'x-api-key': own.key }]) {
-    assertPasses(await verify(headers), plain.id, plain.username, email, 'false', '', own.id);
+    assertPasses(await verify(headers), plain.id, plain.username, email, 'false', '', '', own.id);
   }
-  assertPasses(await verify({ 'x-api-key': program.key }), '', '', '', 'false', '', program.id);
+  assertPasses(await verify({ 'x-api-key': program.key }), '', '', '', 'false', '', '', program.id);
 });
 
 test('a cookie is accepted, also with an escaped colon and among others', async () => {
@@ -181,7 +190,7 @@ test('a credential of another program does not hide a cookie', async () => {
     assertStopped(await verify(headers), 401, 'unauthorized');
     assertPasses(await verify({ ...headers, cookie: `session=${plain.token}` }), ...asPlain);
     const withKey = await verify({ ...headers, 'x-api-key': own.key });
-    assertPasses(withKey, plain.id, plain.username, email, 'false', '', own.id);
+    assertPasses(withKey, plain.id, plain.username, email, 'false', '', '', own.id);
   }
 });
 

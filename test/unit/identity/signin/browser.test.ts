@@ -19,6 +19,7 @@ const portal: Portal = {
   cookieDomain: 'example.org',
   secrets: [],
   requireSecondFactor: 'off',
+  linkSeconds: 3_600,
 };
 
 test('an address of a listed origin or of the portal is followed as the parser writes it', () => {

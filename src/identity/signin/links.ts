@@ -1,0 +1,92 @@
+import { randomToken } from '../../crypto/token.ts';
+import type { Database, Sql } from '../../db/pool.ts';
+import { Failure } from '../../http/errors.ts';
+import { boolean, dateTime, type Infer, object, text, withDefault } from '../../http/schema.ts';
+import { type Caller, forbidden, type IdentityCall, may, unknown } from '../policy.ts';
+import type { PortalService } from '../service.ts';
+import type { Portal } from '../settings.ts';
+import { type Actor, actorOf, changing } from '../store/audit.ts';
+import { insertLink, isSignInRecent, revokeLink } from '../store/signin/links.ts';
+import { OWN_PASSWORD } from '../users.ts';
+
+/** Links with which users set a password: invitations and resets. */
+
+export const linkBody = object({ remove_factors: withDefault(boolean(), false) }, 'rejected');
+export const linkSchema = object({
+  link: text({ description: 'Shown only here. Give it to the user, who opens it in a browser' }),
+  expires_at: dateTime('Until then, or until it is used, or until another is made'),
+});
+
+/** How long after a sign-in sensitive pages open and links are made, in seconds (ASVS 7.5). */
+export const RECENT_SECONDS = 600;
+
+/**
+ * The token stands in the fragment, which browsers send neither to a server nor as a referrer: so
+ * it gets into no log of a proxy, and a scanner of mail that loads the page does not have it.
+ */
+export function createLink({ origin, linkSeconds: seconds }: Portal, removesFactors = false) {
+  const token = randomToken();
+  return {
+    link: `${origin}/link#${token}`,
+    insert: (sql: Sql, actor: Actor, userId: string) =>
+      insertLink(sql, actor, userId, token, removesFactors, seconds),
+  };
+}
+
+/** For how many hours a new link is open. */
+export const hoursOf = ({ linkSeconds }: Portal) => Math.floor(linkSeconds / 3_600);
+
+const DISABLED = new Failure('conflict', {
+  message: 'The user is disabled. Enable the user first.',
+});
+
+/** @returns a new link of the user, which replaces the earlier one, and when it ends */
+export async function makeLink(
+  database: Database,
+  portal: Portal,
+  actor: Actor,
+  userId: string,
+  removesFactors: boolean,
+) {
+  const { link, insert } = createLink(portal, removesFactors);
+  const made = await changing(database, actor, userId, async (sql) => ({
+    expires_at: await insert(sql, actor, userId),
+  }));
+  if (!made) return unknown('user');
+  const { expires_at } = made;
+  return expires_at ? { link, expires_at } : DISABLED;
+}
+
+type OfUser = { user_id: string };
+
+export async function make(
+  { caller, path, body, request }: IdentityCall<OfUser, unknown, Infer<typeof linkBody>>,
+  { database, portal }: PortalService,
+) {
+  const failure = await whyNot(caller, database);
+  if (failure) return failure;
+  if (path.user_id === caller.user?.id) return OWN_PASSWORD;
+  const actor = actorOf(caller, request);
+  const made = await makeLink(database, portal, actor, path.user_id, body.remove_factors);
+  return made instanceof Failure ? made : { data: made };
+}
+
+export async function revoke(
+  { caller, path, request }: IdentityCall<OfUser>,
+  { database }: PortalService,
+) {
+  const failure = await whyNot(caller, database);
+  if (failure) return failure;
+  const count = await revokeLink(database, actorOf(caller, request), path.user_id);
+  if (count === null) return unknown('user');
+  const message = count === 1 ? 'Link revoked.' : 'The user has no open link.';
+  return { data: { message, status: 'REVOKED' as const } };
+}
+
+/** A link sets a password, so it needs the same right, and a session of someone who is present. */
+async function whyNot(caller: Caller, database: Database) {
+  const { session } = caller;
+  if (!session || !may(caller, 'set the password of a user')) return forbidden(caller);
+  const isRecent = await isSignInRecent(database, session.id, RECENT_SECONDS);
+  return isRecent ? null : new Failure('signin_too_old');
+}

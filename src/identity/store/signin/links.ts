@@ -1,0 +1,125 @@
+import { sha256 } from '../../../crypto/token.ts';
+import type { Database, Sql } from '../../../db/pool.ts';
+import { type Actor, audited, changeRows, changing } from '../audit.ts';
+import { firstRow } from '../rows.ts';
+import { type PasswordInput, writePassword } from '../users.ts';
+import { removeFactorsOf } from './factors.ts';
+
+/**
+ * A link with which its user sets a password. Each user has one row, so that a new link replaces
+ * the earlier one.
+ */
+export type Link = Readonly<{
+  token_digest: Buffer;
+  user_id: string;
+  removes_factors: boolean;
+  is_open: boolean;
+}>;
+
+/** For a link `l`. It has the rights of the administrator who made it, as they are by now. */
+const isOpenSql = (sql: Sql) => sql`
+  not l.is_ended and l.expires_at > now() and (l.created_by is null or exists (
+    select from identity.users where id = l.created_by and super_admin and enabled
+      and deleted_at is null))`;
+
+export const findLink = (database: Database, digest: Buffer) =>
+  firstRow(
+    database.read(
+      (sql) => sql<Link[]>`
+      select token_digest, user_id, removes_factors, ${isOpenSql(sql)} as is_open
+      from identity.links l where token_digest = ${digest}`,
+    ),
+  );
+
+/** @returns when the user's link ends, or null if none is open */
+export async function findEndOfLink(database: Database, userId: string) {
+  const [link] = await database.read(
+    (sql) => sql<Array<{ expires_at: Date }>>`
+    select expires_at from identity.links l where user_id = ${userId} and ${isOpenSql(sql)}`,
+  );
+  return link?.expires_at ?? null;
+}
+
+/**
+ * In a transaction that has locked the user.
+ * @returns when it ends; null for a disabled user
+ */
+export async function insertLink(
+  sql: Sql,
+  actor: Actor,
+  userId: string,
+  token: string,
+  removesFactors: boolean,
+  seconds: number,
+) {
+  await sql`delete from identity.links where user_id = ${userId}`;
+  const detail = removesFactors ? 'removes the second factors' : '';
+  const insert = sql`
+    insert into identity.links (user_id, token_digest, removes_factors, created_by, expires_at)
+    select id, ${sha256(token)}, ${removesFactors}, ${actor.userId},
+      now() + make_interval(secs => ${seconds})
+    from identity.users where id = ${userId} and enabled
+    returning user_id as id, user_id, expires_at`;
+  const entry = { event: 'link.created', actor, detail } as const;
+  const [link] = await audited<{ expires_at: Date }>(sql, entry, insert);
+  return link?.expires_at ?? null;
+}
+
+/** @returns 1, or 0 if no link was open; null for an unknown user */
+export const revokeLink = (database: Database, actor: Actor, userId: string) =>
+  changeRows(
+    database,
+    { event: 'link.revoked', actor },
+    userId,
+    (sql) => sql`
+    update identity.links l set is_ended = true where user_id = ${userId} and ${isOpenSql(sql)}
+    returning user_id as id, user_id`,
+  );
+
+/**
+ * Uses the link up, ends the sessions, and sets the password. Of concurrent uses, the first one
+ * locks the user, and the others find the link ended.
+ * @returns null if it has ended
+ */
+export const applyLink = (
+  database: Database,
+  actor: Actor,
+  { token_digest: digest, user_id: userId }: Link,
+  password: PasswordInput,
+) =>
+  changing(database, actor, userId, async (sql) => {
+    const end = sql`
+      update identity.links l set is_ended = true
+      where token_digest = ${digest} and ${isOpenSql(sql)}
+      returning user_id as id, user_id, removes_factors`;
+    const [used] = await audited<Link>(sql, { event: 'link.used', actor }, end);
+    if (!used) return null;
+    if (used.removes_factors) await removeFactorsOf(sql, actor, userId, 'all');
+    return writePassword(sql, { event: 'password.set', actor }, userId, password);
+  });
+
+/**
+ * Records that a link was used that has ended: someone else may have it. Only once, because
+ * whoever has it could fill the disk.
+ */
+export const recordLateUse = (database: Database, actor: Actor, { token_digest: digest }: Link) =>
+  database.write((sql) =>
+    audited(
+      sql,
+      { event: 'link.late', actor },
+      sql`
+    delete from identity.links l where token_digest = ${digest} and not (${isOpenSql(sql)})
+    returning user_id as id, user_id`,
+    ),
+  );
+
+/** Whether the user of a session proved within so many seconds who they are. */
+export async function isSignInRecent(database: Database, sessionId: string, seconds: number) {
+  const { count } = await database.read(
+    (sql) => sql`
+    select from identity.sessions s left join identity.sign_ins p on p.session_id = s.id
+    where s.id = ${sessionId} and coalesce(p.authenticated_at, s.created_at)
+      > now() - make_interval(secs => ${seconds})`,
+  );
+  return count > 0;
+}
