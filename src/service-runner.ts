@@ -176,7 +176,7 @@ function createServiceContext(
  * What is printed stays in the log of a container (ASVS 16.2.5).
  * @returns where the secret is now
  */
-function writeCredential(file: string, secret: string): string {
+function writeCredential(file: string, secret: string) {
   try {
     // A new file, so that neither the mode nor a link of an old one matters.
     rmSync(file, { force: true });
@@ -208,7 +208,7 @@ function measureDatabase(name: string, { database, schema }: Storage, { gauge }:
   return { name: 'measure the database', everySeconds: 15, batch };
 }
 
-async function ensureSchema({ database, schema }: Storage, mayMigrate: boolean): Promise<void> {
+async function ensureSchema({ database, schema }: Storage, mayMigrate: boolean) {
   if (await isCurrent(database, schema)) return;
   await (mayMigrate ? migrate : requireCurrent)(database, schema);
 }

@@ -24,7 +24,7 @@ const HASH_BYTES = 32;
 const PARAMS = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})$/;
 
 /** Checks the setting and stored hashes. */
-export function isAffordable({ logN, r, p }: ScryptCost): boolean {
+export function isAffordable({ logN, r, p }: ScryptCost) {
   // RFC 7914, section 2: N < 2^(128 · r / 8).
   const isValid = logN >= 1 && r >= 1 && p >= 1 && logN < 16 * r;
   const blocks = 2 ** logN * r;
@@ -35,7 +35,7 @@ export function isAffordable({ logN, r, p }: ScryptCost): boolean {
  * @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS
  * 11.4.2)
  */
-export function costWarnings({ logN, r, p }: ScryptCost): string[] {
+export function costWarnings({ logN, r, p }: ScryptCost) {
   const blocks = 2 ** logN * r;
   const minimum = 2 ** 13 * 8;
   return blocks >= minimum && blocks * p >= minimum * 10 ? [] : [COST_WARNING];
@@ -61,10 +61,10 @@ export function scryptCost(): Variable<ScryptCost> {
   return { fallback: 'ln=15,r=8,p=3', unset: DEFAULT_COST, parse };
 }
 
-export const prefixOf = ({ logN, r, p }: ScryptCost): string => `$scrypt$ln=${logN},r=${r},p=${p}$`;
+export const prefixOf = ({ logN, r, p }: ScryptCost) => `$scrypt$ln=${logN},r=${r},p=${p}$`;
 
 /** @returns the cost and a new salt, as a PHC string without a hash */
-export const createKdfParams = (cost: ScryptCost): string =>
+export const createKdfParams = (cost: ScryptCost) =>
   prefixOf(cost) + unpadded(randomBytes(SALT_BYTES));
 
 /** Of a stored hash, or of its parameters, that cannot be used. */

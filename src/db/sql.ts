@@ -4,7 +4,7 @@ import type { Database, Fragment, Sql } from './pool.ts';
  * An array in PostgreSQL's text form: one parameter, and so one prepared statement, for any number
  * of values. Text, because the types of arrays are not fetched from the server (`fetch_types`).
  */
-export function arrayLiteral(values: ReadonlyArray<string | Buffer | null>): string {
+export function arrayLiteral(values: ReadonlyArray<string | Buffer | null>) {
   const items = values.map((value) => {
     if (value === null) return 'NULL';
     if (Buffer.isBuffer(value)) return `"\\\\x${value.toString('hex')}"`;
@@ -17,7 +17,7 @@ export function arrayLiteral(values: ReadonlyArray<string | Buffer | null>): str
  * Rows for `json_to_recordset`: one parameter for any number of them. Half of a surrogate pair
  * becomes U+FFFD, as in other parameters: PostgreSQL rejects it in JSON.
  */
-export const jsonRows = (rows: readonly object[]): string =>
+export const jsonRows = (rows: readonly object[]) =>
   JSON.stringify(rows, (_name, value: unknown) =>
     typeof value === 'string' ? value.toWellFormed() : value,
   );

@@ -1,13 +1,12 @@
 import { randomToken } from '../crypto/token.ts';
-import { createDatabase } from '../db/pool.ts';
+import { createDatabase, type Sql } from '../db/pool.ts';
 import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
 import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
-import type { createLink } from './signin/links.ts';
-import { COMMAND_LINE } from './store/audit.ts';
+import { type Actor, COMMAND_LINE } from './store/audit.ts';
 import { createJobs } from './store/housekeeping.ts';
 import { anyUserExists, insertUser, takeNamedLock } from './store/users.ts';
 import { hashOf } from './users.ts';
@@ -34,11 +33,17 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
 const CHANGE_SOON =
   'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
 
+/** A link with which the administrator chooses a password. */
+type Invitation = Readonly<{
+  link: string;
+  insert: (sql: Sql, actor: Actor, userId: string) => Promise<unknown>;
+}>;
+
 /** Creates a super administrator, if there is no user. */
 async function createFirstAdministrator(
   { username, email, password }: IdentitySettings['admin'],
   { database, passwords, announce, handOut }: IdentityService,
-  invitation: ReturnType<typeof createLink> | null = null,
+  invitation: Invitation | null = null,
 ) {
   if (await database.read(anyUserExists)) return;
   const generated = randomToken();
