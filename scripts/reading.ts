@@ -95,7 +95,7 @@ export const BUDGET = {
   identity: 63_800,
   webhook: 66_000,
   signin: 24_100,
-  all: 141_900,
+  all: 145_100,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */
