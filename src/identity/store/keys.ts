@@ -15,7 +15,8 @@ import {
 
 /** Columns of keys `k`, each with the user `u` on whom it depends. */
 const keysSql = (sql: Sql) => sql`
-  k.id, k.key_prefix, k.name, to_json(k.groups) as groups, k.user_id, k.created_by, k.revoked, k.expires_at,
+  k.id, k.key_prefix, k.name, to_json(k.groups) as groups, k.user_id, k.created_by,
+  k.revoked, k.expires_at,
   (select c.username from identity.users c where c.id = k.created_by) as created_by_username,
   coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
   coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,

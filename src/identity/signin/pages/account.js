@@ -1,6 +1,7 @@
 /**
  * The account pages work without scripts. This adds what only scripts can do: it opens links whose
- * token stands in the fragment, and shows times in the reader's time zone, buttons that copy and download, and passwords that are shown on request.
+ * token stands in the fragment, and shows times in the reader's time zone, buttons that copy and
+ * download, and passwords on request.
  */
 
 /** @param {string} words @param {(button: HTMLButtonElement) => unknown} work */

@@ -5,9 +5,9 @@ import type { Account } from '../../model.ts';
 import type { Link } from './links.ts';
 
 /**
- * A sign-in whose password was right, or that a link began in place of a password. `token`: of the cookie that only this browser has; `methods`:
- * with which the user has also proved the second factor, or null. A change of the
- * password ends it.
+ * A sign-in whose password was right, or that a link began in place of a password. `token`: of the
+ * cookie that only this browser has; `methods`: with which the user has also proved the second
+ * factor, or null. A change of the password ends it.
  */
 export type PendingSignIn = Readonly<{
   user: Account;
