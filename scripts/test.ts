@@ -125,6 +125,9 @@ async function compile(copy: string): Promise<void> {
     '--noEmit',
     'false',
     '--noCheck',
+    // Scripts of pages stay as they are.
+    '--allowJs',
+    'false',
     '--rootDir',
     '.',
     '--outDir',

@@ -100,7 +100,7 @@ function namesOfServices(tree: Tree): string[] {
 
 /** Where a part of the program begins that may not be needed: all else is loaded at the start. */
 const SEAMS =
-  /^src\/(main\.ts$|commands\/|db\/migrate\.ts$|runtime\/prometheus\.ts$|[a-z]+\/(start|settings|migrations)\.ts$|identity\/(signin|factors)\/|webhook\/(targets\/|inbox)|secrets\/share-routes)/;
+  /^src\/(main\.ts$|commands\/|db\/migrate\.ts$|runtime\/prometheus\.ts$|[a-z]+\/(start|settings|migrations)\.ts$|identity\/(signin|factors)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
 
 function importsOnDemand(tree: Tree): string[] {
   return [...tree].flatMap(([file, text]) =>

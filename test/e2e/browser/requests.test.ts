@@ -1,6 +1,6 @@
 /**
- * Requests for a secret in two Chromium profiles and on the command line, each against each: asking,
- * answering once, reading, withdrawing, and links that were cut or altered.
+ * Requests for a secret in two Chromium profiles and on the command line, each against each:
+ * asking, answering once, reading, withdrawing, and links that were cut or altered.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
