@@ -4,6 +4,7 @@ import { element, showFieldProblem, showProblem } from '/pages/page.js';
 import { qrPicture } from '/pages/qr.js';
 
 /** @import { About, Content } from '/pages/envelope.js' */
+/** @typedef {{ control: HTMLTextAreaElement | HTMLInputElement, message: string }} Mistake */
 
 /** Without characters that are mistaken for each other. */
 const LETTERS = 'abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789';
@@ -98,7 +99,7 @@ export function missingContent(text, file, isFile) {
  * @param {HTMLTextAreaElement} text @param {HTMLInputElement} file @param {boolean} isFile
  * @param {number} maxBytes that the service stores
  * @param {boolean} isEndToEnd
- * @returns {Promise<Content | { control: HTMLTextAreaElement | HTMLInputElement, message: string }>}
+ * @returns {Promise<Content | Mistake>}
  */
 export async function readContent(text, file, isFile, maxBytes, isEndToEnd) {
   const chosen = isFile ? file.files?.[0] : undefined;
