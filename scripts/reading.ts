@@ -93,9 +93,9 @@ export const BUDGET = {
   core: 38_000,
   secrets: 50_400,
   identity: 63_800,
-  webhook: 66_000,
+  webhook: 69_500,
   signin: 24_100,
-  all: 145_100,
+  all: 152_000,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */

@@ -13,6 +13,7 @@ import {
 import { pauseDelivery, resumeDelivery } from '../webhook/store/delivery.ts';
 import { choice, type Command, json, OperationFailed, option, UsageError } from './command.ts';
 import { counted, requireUuid } from './database.ts';
+import { forwardEvents } from './event-forward.ts';
 import {
   cellsOf,
   type Columns,
@@ -21,7 +22,7 @@ import {
   printRows,
   toJson,
 } from './terminal.ts';
-import { withWebhook } from './webhook.ts';
+import { withWebhook } from './webhook-database.ts';
 import { toOneLine } from '../runtime/text.ts';
 
 const BATCH = 1_000;
@@ -144,9 +145,14 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'event tail',
-    options: { json },
-    summary: 'Print new webhook events until Ctrl-C',
-    async run({ flag }, terminal) {
+    options: {
+      json,
+      forward: option('URL', 'send each new event to this URL; uses HTTP, with OPERATOR_TOKEN'),
+    },
+    summary: 'Print new webhook events, or forward them to a program, until Ctrl-C',
+    async run({ flag, text }, terminal) {
+      const url = text('forward');
+      if (url !== undefined) return forwardEvents(url, terminal);
       const line = (event: EventSummary) =>
         flag('json') ? toJson(event) : cellsOf(event, COLUMNS).join('  ');
       await withWebhook(terminal, async (database) => {

@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer';
+import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -9,6 +10,7 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
+import { codeOf } from '../runtime/errors.ts';
 import { DAY, parseDurationMs } from '../runtime/duration.ts';
 import { toOneLine } from '../runtime/text.ts';
 import { escapeUnsafe } from './text-log.ts';
@@ -92,6 +94,21 @@ export async function readInput({ stdin }: Streams): Promise<string> {
   const whole = await buffer(stdin);
   if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
   return whole.toString('utf8');
+}
+
+/** @returns the content without its final newline. @param name of the option */
+export async function readSecretFile(
+  name: string,
+  file: string,
+  { streams }: Terminal,
+): Promise<string> {
+  const content = file === '-' ? readInput(streams) : readFile(file, 'utf8');
+  try {
+    return (await content).replace(/\r?\n$/, '');
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    throw new UsageError(`--${name} cannot be read (${codeOf(error)})`);
+  }
 }
 
 /**

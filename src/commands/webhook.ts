@@ -1,25 +1,20 @@
-import { readFile } from 'node:fs/promises';
 import { type SealedSecret, sealSecret, unsealServiceSecret } from '../crypto/service-secret.ts';
-import { ConfigurationError } from '../settings.ts';
 import type { Database } from '../db/pool.ts';
-import { codeOf } from '../runtime/errors.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
-import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
-import * as settings from '../webhook/settings.ts';
-import { SCHEMES } from '../webhook/signatures.ts';
-import { SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
+import type { SigningKeys } from '../webhook/service.ts';
+import { keyOf, type Scheme } from '../webhook/signatures.ts';
+import { SOURCE_NAMES, type SourceName, sourceOf, SOURCES } from '../webhook/sources.ts';
 import {
   acceptPending,
   createToken,
   findPending,
   fingerprint,
-  listTokens,
   resealSecrets,
   revokeRestored,
   rotateSecret,
   rotateToken,
 } from '../webhook/store/admin.ts';
-import { countByKey, type Token } from '../webhook/store/tokens.ts';
+import { countByKey, listTokens, type Token } from '../webhook/store/tokens.ts';
 import {
   type Arguments,
   choice,
@@ -30,10 +25,21 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './database.ts';
+import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts';
+import { confirm, counted, ifConfirmed, requireUuid } from './database.ts';
 import { DAY } from '../runtime/duration.ts';
-import { readInput } from './terminal.ts';
+import {
+  readTarget,
+  requireValid,
+  storeTarget,
+  TARGET_COMMAND,
+  TARGET_OPTIONS,
+  targetText,
+} from './targets.ts';
+import { readSecretFile } from './terminal.ts';
+import { TEST_COMMAND } from './token-test.ts';
 import { type Rotated, tokenCommands } from './tokens.ts';
+import { requireKeys, withWebhook } from './webhook-database.ts';
 
 const NOT_PENDING =
   'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
@@ -53,6 +59,8 @@ export const COMMANDS: readonly Command[] = [
     createOptions: {
       source: option('SOURCE', `${SOURCE_NAMES.join(', ')}; default generic`),
       'signing-secret-file': option('FILE', "the sender's signing secret; '-' for standard input"),
+      ...TARGET_OPTIONS,
+      ...CUSTOM_OPTIONS,
     },
     rotateOptions: {
       'signing-secret-file': option(
@@ -68,7 +76,9 @@ export const COMMANDS: readonly Command[] = [
       CREATED: 'created_at',
       'LAST USED': 'last_used_at',
       'REFUSED IN 24 H': 'refused',
-      'LAST REFUSAL': 'last_refusal',
+      'LAST REFUSAL': lastRefusalOf,
+      TARGET: ({ target }) => targetText(target),
+      CUSTOM: ({ custom }) => customText(custom),
       STATE: stateOf,
     },
     withDatabase: withWebhook,
@@ -76,6 +86,8 @@ export const COMMANDS: readonly Command[] = [
     create,
     rotate,
   }),
+  TARGET_COMMAND,
+  TEST_COMMAND,
   {
     name: 'token confirm',
     positionals: 'ID',
@@ -151,15 +163,29 @@ async function create(
   const source = choice(given, 'source', SOURCE_NAMES) ?? 'generic';
   if (token.role === 'operator' && source !== 'generic')
     throw new UsageError('an operator has no source');
-  const secret = await readSigningSecret(given, terminal, source);
+  const custom = readCustom(given, source);
+  const row = { ...token, source, custom };
+  const secret = await readSigningSecret(given, terminal, row);
+  const target = await readTarget(given, terminal);
+  if (token.role === 'operator' && target) throw new UsageError('an operator has no target');
   // Notion sends its secret later. Until then its events are rejected.
   const isOptional = SOURCES[source].scheme === null || source === 'notion';
   if (secret === null && !isOptional)
     throw new UsageError(`source ${source} needs --signing-secret-file`);
-  return withWebhook(terminal, async (database, keys) => {
+  return withWebhook(terminal, async (database, keys, settings) => {
+    if (target) await requireValid(target, keys, settings);
     const sealed = secret === null ? null : await seal(secret, keys, database, terminal);
-    return createToken(database, { ...token, source }, sealed);
+    const created = await createToken(database, row, sealed);
+    if (target) await storeTarget(database, created.id, target, keys, settings);
+    return created;
   });
+}
+
+function readCustom(given: Arguments, source: SourceName) {
+  if (source === 'custom') return readCustomSource(given);
+  const name = Object.keys(CUSTOM_OPTIONS).find((option) => given.text(option) !== undefined);
+  if (name !== undefined) throw new UsageError(`--${name} needs --source custom`);
+  return null;
 }
 
 function rotate(
@@ -172,7 +198,7 @@ function rotate(
     const tokens = await listTokens(database);
     const known = tokens.find((one) => one.id === id && one.revoked_at === null);
     if (!known) return { kind: 'unknown' };
-    const secret = await readSigningSecret(given, terminal, known.source);
+    const secret = await readSigningSecret(given, terminal, known);
     if (secret === null) {
       const token = await rotateToken(database, id, overlap);
       return token === null ? { kind: 'unknown' } : { kind: 'token', token };
@@ -183,6 +209,10 @@ function rotate(
   });
 }
 
+function lastRefusalOf({ last_refusal, last_refused_at: at }: Token) {
+  return last_refusal === null ? null : `${last_refusal} ${at?.toISOString() ?? ''}`;
+}
+
 function stateOf({ revoked_at, pending }: Token): string {
   if (revoked_at) return `revoked ${revoked_at.toISOString()}`;
   return pending ? 'active, secret pending' : 'active';
@@ -191,31 +221,28 @@ function stateOf({ revoked_at, pending }: Token): string {
 /** @returns null without `--signing-secret-file` */
 async function readSigningSecret(
   { text }: Arguments,
-  { streams }: Terminal,
-  source: SourceName,
+  terminal: Terminal,
+  token: Pick<Token, 'source' | 'custom'>,
 ): Promise<string | null> {
   const file = text('signing-secret-file');
   if (file === undefined) return null;
-  const { scheme } = SOURCES[source];
+  const { source } = token;
+  const { scheme } = sourceOf(token);
   if (scheme === null)
     throw new UsageError(`source ${source} is not signed; leave out --signing-secret-file`);
-  const content = file === '-' ? await readInput(streams) : await readTextFile(file);
-  const secret = content.replace(/\r?\n$/, '');
+  const secret = await readSecretFile('signing-secret-file', file, terminal);
   const isOneLine = secret.length >= 8 && !/\p{Cc}/u.test(secret);
-  if (isOneLine && SCHEMES[scheme].keyOf(secret)) return secret;
-  const form =
-    scheme === 'standard' ? 'whsec_ and 24 to 64 bytes in Base64' : 'at least 8 characters';
+  if (isOneLine && keyOf(scheme, secret)) return secret;
+  const form = formOf(scheme);
   throw new UsageError(
     `not a signing secret of ${source}; it is one line of ${form}, as the sender shows it`,
   );
 }
 
-async function readTextFile(file: string): Promise<string> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    throw new UsageError(`--signing-secret-file cannot be read (${codeOf(error)})`);
-  }
+function formOf({ algorithm, publicPrefix }: Scheme): string {
+  if (algorithm === 'ed25519') return 'the public key of 32 bytes in hex or Base64';
+  if (publicPrefix === undefined) return 'at least 8 characters';
+  return 'whsec_ and 24 to 64 bytes in Base64, or whpk_ and a public key';
 }
 
 /** Seals a signing secret. The service can open it only if it has the same WEBHOOK_SECRET. */
@@ -229,20 +256,4 @@ async function seal(
   const used = await countByKey(database);
   if (used.some(({ key_id }) => !keys.some(({ id }) => id === key_id))) note(OTHER_KEYS);
   return sealSecret(keys[0], secret);
-}
-
-function requireKeys(keys: SigningKeys | null): SigningKeys {
-  if (keys) return keys;
-  throw new ConfigurationError(['WEBHOOK_SECRET must be set to the value that the service has.']);
-}
-
-/** Runs work on the webhook database. The keys are null without WEBHOOK_SECRET. */
-export function withWebhook<T>(
-  terminal: Terminal,
-  work: (database: Database, keys: SigningKeys | null) => Promise<T>,
-): Promise<T> {
-  return withDatabase(terminal, settings, SCHEMA, (database, { secrets }) => {
-    const [key, ...earlier] = secrets.map(createSigningKey);
-    return work(database, key ? [key, ...earlier] : null);
-  });
 }

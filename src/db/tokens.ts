@@ -6,7 +6,6 @@ export type NewToken = Readonly<{
   name: string;
   role: 'sender' | 'operator';
   digest: Buffer;
-  source?: string; // only of webhook tokens
 }>;
 
 export const insertToken = (sql: Sql, schema: string, token: NewToken) =>

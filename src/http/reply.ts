@@ -13,8 +13,7 @@ const withCommon = (own: RenderedReply['headers']): RenderedReply['headers'] => 
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
   ...own,
 });
-const JSON_TYPE = 'application/json; charset=utf-8';
-const JSON_HEADERS = withCommon({ 'Content-Type': JSON_TYPE });
+const JSON_HEADERS = withCommon({ 'Content-Type': 'application/json; charset=utf-8' });
 
 export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string>> {
   readonly status: number;
@@ -50,8 +49,9 @@ export function renderSuccess(
           _meta: { request_id: id, pagination },
           _links: links,
         };
-  const all = headers ? withCommon({ 'Content-Type': JSON_TYPE, ...headers }) : JSON_HEADERS;
-  return { status, headers: all, body: JSON.stringify(body) };
+  const all = headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS;
+  const isEmpty = body === undefined;
+  return { status: isEmpty ? 204 : status, headers: all, body: JSON.stringify(body) ?? '' };
 }
 
 async function* renderList(batches: AsyncIterable<unknown>, wrapping: Wrapping, id: string) {

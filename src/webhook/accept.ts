@@ -8,23 +8,34 @@ import { Failure } from '../http/errors.ts';
 import { isObject, nullable, scalar, text, validate } from '../http/schema.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import { checkAgain } from './guard.ts';
-import type { WebhookService } from './service.ts';
+import { COMMON_QUEUE } from './migrations.ts';
+import { createSelector, type WebhookService } from './service.ts';
+import { signatureHeaders } from './signatures.ts';
 import {
-  eventName,
   genericSchema,
   isRepetition,
   type JsonObject,
   readDeliveryId,
+  readEventName,
+  sourceOf,
   type Source,
   SOURCES,
 } from './sources.ts';
 import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
 import { insertPending, type KnownToken } from './store/tokens.ts';
-import { keyUnknown, type ReceiveCall, verifyWithinLimit } from './verification.ts';
+import {
+  checkSignedTime,
+  keyUnknown,
+  type ReceiveCall,
+  verifyWithinLimit,
+} from './verification.ts';
 
-/** Unchanged. */
+/** Unchanged. An array has no members with names, but JSON pointers find its items. */
 const jsonBody = json(
-  scalar<JsonObject>({}, 'must be a JSON object', (input) => (isObject(input) ? input : undefined)),
+  scalar<JsonObject>({}, 'must be a JSON object', (input) => {
+    const isItems = Array.isArray(input) && input.length > 0;
+    return isItems || isObject(input) ? Object(input) : undefined;
+  }),
   'required',
 );
 
@@ -35,8 +46,29 @@ const jsonBody = json(
 export const eventBody: BodyRule<Buffer> = {
   ...jsonBody,
   schema: genericSchema.jsonSchema,
+  accepts(headers) {
+    const isForm = FORM_TYPE.test(headers['content-type'] ?? '');
+    return jsonBody.accepts(isForm ? { ...headers, 'content-type': 'application/json' } : headers);
+  },
   parse: (raw) => raw,
 };
+
+const FORM_TYPE = /^\s*application\/x-www-form-urlencoded\s*(;|$)/i;
+const MAX_FIELDS = 1_000;
+const NO_FORM =
+  'The source of this token sends no forms. Send the body with "Content-Type: application/json".';
+
+/** The members of a form, or of the JSON in its field `payload`, which GitHub and Slack send. */
+function parseForm(raw: Buffer) {
+  const text = raw.toString('latin1');
+  // Percent-encoded, so that it is stored as it was sent.
+  if (!/^[\x20-\x7e]*$/.test(text)) return invalidBody('a form must be in ASCII');
+  if (text.split('&', MAX_FIELDS + 1).length > MAX_FIELDS)
+    return invalidBody(`a form may have ${MAX_FIELDS} fields`);
+  const fields = new URLSearchParams(text);
+  const payload = fields.get('payload');
+  return payload === null ? Object.fromEntries(fields) : jsonBody.parse(Buffer.from(payload));
+}
 
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
 export async function receive(call: ReceiveCall, service: WebhookService) {
@@ -68,7 +100,7 @@ const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
 
 /** Nothing of a signed body is parsed before its signature holds, except for a signing secret. */
 async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
-  const source: Source = SOURCES[call.caller.source];
+  const source = sourceOf(call.caller);
   const secret = source.sendsSecret ? sentSecret(call.body) : null;
   if (secret !== null) return { kind: 'signing secret', secret } as const;
   const { scheme } = source;
@@ -85,14 +117,19 @@ async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
 function decide(call: ReceiveCall, secretId: string | null, service: WebhookService) {
   const { caller, body: raw } = call;
   const { headers } = call.request;
-  const source: Source = SOURCES[caller.source];
-  const body = jsonBody.parse(raw);
+  const source = sourceOf(caller);
+  const isForm = FORM_TYPE.test(headers['content-type'] ?? '');
+  if (isForm && !source.takesForms)
+    return replyWith(new Failure('unsupported_media_type', { message: NO_FORM }));
+  const body = isForm ? parseForm(raw) : jsonBody.parse(raw);
   if (body instanceof Failure) return replyWith(body);
   const isGeneric = caller.source === 'generic';
   const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
   if (valid instanceof Failure) return replyWith(valid);
+  const old = checkSignedTime(source, body);
+  if (old) return replyWith(old);
   const handshake = source.handshake?.(headers, body);
-  if (handshake) return replyWith({ data: handshake });
+  if (handshake) return replyWith({ data: source.isAnsweredEmpty ? undefined : handshake });
 
   const event = eventOf(call, body, secretId, service);
   return event instanceof Failure ? replyWith(event) : ({ kind: 'event', event } as const);
@@ -106,15 +143,11 @@ function eventOf(
   service: WebhookService,
 ) {
   const { headers, address, requestId } = request;
-  const source: Source = SOURCES[caller.source];
+  const source = sourceOf(caller);
   const deliveryId = readDeliveryId(source, headers, body);
   if (deliveryId instanceof Failure) return deliveryId;
-  const name = validate(eventName, source.event.read(headers, body), 'invalid_body');
-  if (name instanceof Failure) {
-    const length = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
-    const message = `must name the event ${source.event.at}, ${length}`;
-    return invalidBody(message);
-  }
+  const name = readEventName(source, headers, body);
+  if (name instanceof Failure) return name;
   const given: unknown = Object(body.data).page_id;
   const pageId = validate(
     pageIdSchema,
@@ -132,10 +165,11 @@ function eventOf(
     delivery_id: deliveryId,
     event: name,
     // With the id of this request, by which the event can be found in the log.
-    headers: { ...safeHeaders(headers), 'x-request-id': requestId },
+    headers: { ...keptHeaders(source, headers, caller.keep_signature), 'x-request-id': requestId },
     ip: address,
     body: raw,
-    ...initialState(name, pageId, service),
+    revision: caller.revision,
+    ...initialState(name, pageId, caller, service),
   };
 }
 
@@ -184,38 +218,50 @@ async function keepPending(caller: KnownToken, secret: string, service: WebhookS
   return { data: { status: 'pending' as const } };
 }
 
-/** Kept with the event for its recipient. None of these is a credential. */
-const SAFE_HEADERS = [
+/** None of these is a credential. */
+const KEPT_HEADERS = [
   'content-type',
   'user-agent',
-  'x-github-event',
-  'x-github-delivery',
-  'x-github-hook-id',
   'webhook-id',
   'webhook-timestamp',
   'svix-id',
   'svix-timestamp',
-  'x-slack-retry-num',
-  'x-slack-retry-reason',
   'idempotency-key',
 ];
 
-function safeHeaders(headers: IncomingHttpHeaders) {
-  const present = SAFE_HEADERS.filter((name) => typeof headers[name] === 'string');
+/**
+ * The headers that are kept with an event for its recipient.
+ * @param isSignatureKept with the token's --keep-signature
+ */
+function keptHeaders(
+  { event, deliveryId, kept = [], scheme }: Source,
+  headers: IncomingHttpHeaders,
+  isSignatureKept: boolean,
+) {
+  const signature = isSignatureKept && scheme ? signatureHeaders(scheme) : [];
+  const names = new Set([...KEPT_HEADERS, ...event, ...deliveryId, ...kept, ...signature]);
+  const present = [...names].filter((name) => typeof headers[name] === 'string');
   return Object.fromEntries(present.map((name) => [name, String(headers[name]).slice(0, 1_024)]));
 }
 
 /**
- * Without a target, events stay stored. With one, those that WEBHOOK_EVENTS selects wait for
- * delivery.
+ * Without a target, events stay stored. With one, those that it is meant to get wait for delivery.
  */
-function initialState(name: string, pageId: string | null, { delivery }: WebhookService) {
-  if (!delivery) return { status: 'stored', order_key: null } as const;
-  if (!delivery.isSelected(name)) return { status: 'skipped', order_key: null } as const;
-  const isOrdered = delivery.isOrdered && pageId !== null;
-  // Hashed, because an index cannot hold a text of any length.
-  const order_key = isOrdered ? sha256(pageId).toString('base64url') : null;
-  return { status: 'waiting', order_key } as const;
+function initialState(
+  name: string,
+  pageId: string | null,
+  { id, target }: KnownToken,
+  { delivery, isSelected, isOrdered }: WebhookService,
+) {
+  const queue = target ? id : COMMON_QUEUE;
+  if (!target && !delivery) return { status: 'stored', order_key: null, queue } as const;
+  const isWanted = target?.events ? createSelector(target.events) : isSelected;
+  if (!isWanted(name)) return { status: 'skipped', order_key: null, queue } as const;
+  // Of this sender: another one may have another target. Hashed, because an index cannot hold a
+  // text of any length.
+  const order_key =
+    isOrdered && pageId !== null ? sha256(`${id} ${pageId}`).toString('base64url') : null;
+  return { status: 'waiting', order_key, queue } as const;
 }
 
 const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
@@ -241,13 +287,14 @@ async function storeEvent(event: NewEvent, requestId: string, service: WebhookSe
     return new Failure('conflict', { message });
   }
   service.countReceived([event.source, accepted.status]);
-  if (event.status === 'waiting') service.notifyWorker();
+  if (event.status === 'waiting') service.notifyWorker(event.queue);
   const ids = {
     event_id: accepted.id,
     delivery_id: event.delivery_id ?? undefined,
     outcome: accepted.status,
   };
-  return { data: accepted, ids };
+  const source: Source = SOURCES[event.source];
+  return { data: source.isAnsweredEmpty ? undefined : accepted, ids };
 }
 
 /**

@@ -1,7 +1,6 @@
 import type { Database } from '../db/pool.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
-import type { Metrics } from '../runtime/metrics.ts';
 import { addFailures, clearFailures, findFailing, takeProbe } from './store/delivery.ts';
 
 /** How old the state of the target may be. */
@@ -14,13 +13,11 @@ const REFRESH_MS = 1_000;
  * events. The state is in the database: of ten replicas, each with a state of its own, ten would
  * probe, and one that starts would begin with a full load.
  */
-export function createBreaker(database: Database, target: string, log: Log, metrics: Metrics) {
+export function createBreaker(database: Database, target: string, queue: string, log: Log) {
   /** Attempts that ended here since the state was last stored. */
   let recorded = nothingRecorded();
   let state: Failing | undefined;
   let refreshedAt = -Infinity;
-  const help = 'Whether the target of deliveries fails, so that it is only probed: 1 or 0.';
-  metrics.gauge('gatehouse_delivery_circuit_open', help, {}, () => (state?.is_open ? 1 : 0));
 
   async function refresh() {
     const wasOpen = state?.is_open ?? false;
@@ -45,6 +42,7 @@ export function createBreaker(database: Database, target: string, log: Log, metr
   }
 
   return {
+    isOpen: () => state?.is_open ?? false,
     /** Counts an attempt that has ended. @param tokenId of the event's sender */
     record(isSuccess: boolean, tokenId: string) {
       if (!isSuccess) {
@@ -68,7 +66,7 @@ export function createBreaker(database: Database, target: string, log: Log, metr
       }
       if (!state?.is_open) return { kind: 'all' };
       if (!isOld) return { kind: 'none' };
-      if (await takeProbe(database, target)) return { kind: 'probe' };
+      if (await takeProbe(database, target, queue)) return { kind: 'probe' };
       const { token_id: except } = state;
       return except === null ? { kind: 'none' } : { kind: 'others', except };
     },

@@ -91,16 +91,17 @@ export function checkAgain(request: RequestInfo, service: WebhookService) {
   return sender.check(request, service);
 }
 
-/** The token of a request that was accepted in the last seconds, or null. */
-const tokenIdOf = (request: RequestInfo, { senders }: WebhookService) =>
-  senders.get(keyOf(request, sha256(bearerOrQuery(request) ?? '')))?.caller.id ?? null;
+/** The sender of a request whose token was accepted in the last seconds, or null. */
+const keptSender = (request: RequestInfo, { senders }: WebhookService) =>
+  senders.get(keyOf(request, sha256(bearerOrQuery(request) ?? '')))?.caller ?? null;
 
 /** Senders rarely show their operator what they were answered. */
 export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookService> => ({
   ...row,
   async answer(request, service, readBody) {
     const outcome = await row.answer(request, service, readBody);
-    if (outcome instanceof Failure) service.refusals.add(tokenIdOf(request, service), outcome.code);
+    if (outcome instanceof Failure)
+      service.refusals.add(keptSender(request, service), outcome.code);
     return outcome;
   },
 });

@@ -5,6 +5,7 @@ import {
   boolean,
   dateTime,
   type Infer,
+  integer,
   list,
   nullable,
   object,
@@ -22,6 +23,7 @@ import type { WebhookService } from './service.ts';
 import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
 import { redeliver } from './store/events.ts';
 import { listRefusals } from './store/refusals.ts';
+import { listTargets } from './store/targets.ts';
 import {
   attemptSchema,
   type EventDetails,
@@ -82,7 +84,7 @@ export async function showEvent({ path }: EventCall, { database }: WebhookServic
 }
 
 const NO_TARGET =
-  'Events are not delivered. Set WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND or WEBHOOK_HANDLER.';
+  'Events are not delivered. Set a target for their token, or WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND or WEBHOOK_HANDLER.';
 
 /**
  * An event that waits for its next attempt is due now. An event that is being delivered stays as it
@@ -92,10 +94,11 @@ export async function redeliverEvent(
   { path }: EventCall,
   { database, delivery, notifyWorker }: WebhookService,
 ) {
-  if (!delivery) return new Failure('conflict', { message: NO_TARGET });
-  const count = await redeliver(database, [path.id]);
-  if (count === 0 && !(await findEvent(database, path.id)))
-    return new Failure('not_found', NO_EVENT);
+  const count = await redeliver(database, [path.id], delivery !== null);
+  const found = await findEvent(database, path.id);
+  if (!found) return new Failure('not_found', NO_EVENT);
+  const hasNoTarget = count === 0 && !delivery && found.status !== 'waiting';
+  if (hasNoTarget) return new Failure('conflict', { message: NO_TARGET });
   notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };
 }
@@ -120,14 +123,16 @@ export async function redeliverMany(
   service: WebhookService,
 ) {
   const { database, delivery, notifyWorker } = service;
-  if (!delivery) return new Failure('conflict', { message: NO_TARGET });
+  const hasTarget = delivery !== null || (await listTargets(database)).length > 0;
+  if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
   if ((ids === undefined) === (filter === undefined)) {
     const message = 'must have either "ids" or "filter"';
     return new Failure('invalid_body', { fields: [{ path: '', message }] });
   }
   const found = filter && (await listEvents(database, { ...filter, after }, BATCH));
   const wanted = found?.events.map(({ id }) => id) ?? ids ?? [];
-  const redelivered = dry_run || wanted.length === 0 ? 0 : await redeliver(database, wanted);
+  const redelivered =
+    dry_run || wanted.length === 0 ? 0 : await redeliver(database, wanted, delivery !== null);
   if (redelivered > 0) notifyWorker();
   return { data: { matched: wanted.length, redelivered, next: found?.next ?? null } };
 }
@@ -136,6 +141,7 @@ export const deliverySchema = object({
   target: nullable(
     text({ description: 'Kind and origin, program or module; null without a target' }),
   ),
+  own_targets: integer({ min: 0, max: 1e9, description: 'Tokens with a target of their own' }),
   schedule: list(text({ description: 'A pause before another attempt, as 30s or 2h' })),
   paused_at: nullable(dateTime()),
   paused_by: textOrNull,
@@ -148,14 +154,15 @@ export const deliverySchema = object({
 /** Where events go, when failed attempts are repeated, and what holds deliveries back. */
 export async function showDelivery(
   { caller: { id } }: OperatorCall,
-  { database, delivery }: WebhookService,
+  { database, delivery, pausesMs }: WebhookService,
 ) {
   const failing = delivery && (await findFailing(database, delivery.targetKey));
   const { paused_at = null, paused_by = null } = (await findPause(database)) ?? {};
   return {
     data: {
       target: delivery?.target ?? null,
-      schedule: (delivery?.pausesMs ?? []).map(formatPause),
+      own_targets: (await listTargets(database)).length,
+      schedule: pausesMs.map(formatPause),
       paused_at,
       paused_by,
       user: id.startsWith('user:') ? id.slice(5) : null,

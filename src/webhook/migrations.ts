@@ -1,5 +1,8 @@
 import type { DatabaseSchema, Migration } from '../db/schema.ts';
 
+/** Of the events that go to the target of the process. */
+export const COMMON_QUEUE = '00000000-0000-0000-0000-000000000000';
+
 /** Rows that change at each delivery. */
 const QUEUE =
   '(fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)';
@@ -15,6 +18,12 @@ const INITIAL: Migration = {
       digest bytea not null,
       -- After a rotation the old token stays valid until previous_until.
       previous_digest bytea, previous_until timestamptz,
+      -- How a custom source signs, and where its values are.
+      custom jsonb constraint tokens_custom check ((source = 'custom') = (custom is not null)),
+      -- Where the events of this sender go; null for the target of the process.
+      target jsonb, keep_signature boolean not null default false,
+      -- Raised with each change of the target.
+      revision int4 not null default 0,
       created_at timestamptz not null default now(),
       last_used_at timestamptz, revoked_at timestamptz
     )`,
@@ -29,6 +38,8 @@ const INITIAL: Migration = {
       commitment bytea not null, blob bytea not null,
       -- Sent by the sender itself. It takes effect once an operator confirms it.
       pending boolean not null default false,
+      -- Signs the requests to the target of the token, instead of verifying those of the sender.
+      for_target boolean not null default false,
       -- Set when a newer secret replaces this one.
       expires_at timestamptz,
       created_at timestamptz not null default now()
@@ -36,6 +47,8 @@ const INITIAL: Migration = {
     'create index signing_secrets_token on webhook.signing_secrets (token_id)',
     `create unique index signing_secrets_pending on webhook.signing_secrets
       (token_id) where pending`,
+    `create unique index signing_secrets_target on webhook.signing_secrets
+      (token_id) where for_target`,
     `create table webhook.events (
       id uuid primary key,
       -- No foreign key: tokens are never removed, and the check would lock the token's row for
@@ -63,11 +76,13 @@ const INITIAL: Migration = {
     `create table webhook.work (
       event_id uuid primary key, received_at timestamptz not null, order_key text, seq bigint,
       run int4 not null default 1, attempts int4 not null default 0,
-      due_at timestamptz not null default now(), lease uuid
+      due_at timestamptz not null default now(), lease uuid,
+      -- The token with a target of its own, or all zeros. Targets do not wait for each other.
+      queue uuid not null default '${COMMON_QUEUE}'
     ) with ${QUEUE}`,
-    'create index work_due on webhook.work (due_at) where order_key is null',
+    'create index work_due on webhook.work (queue, due_at) where order_key is null',
     'create index work_order on webhook.work (order_key, seq) where order_key is not null',
-    // The number of the last event of a page, which is an order_key. Acceptance raises it under
+    // The number of the last event of a page of one sender, which is an order_key. Acceptance raises it under
     // the row's lock, which is held until the commit: numbers follow the commits.
     `create table webhook.page_tails
       (order_key text primary key, tail bigint not null) with (fillfactor = 70)`,
@@ -76,9 +91,9 @@ const INITIAL: Migration = {
     // events delays no delivery.
     `create table webhook.pages (
       order_key text primary key, head bigint not null default 1,
-      due_at timestamptz not null default now()
+      due_at timestamptz not null default now(), queue uuid not null default '${COMMON_QUEUE}'
     ) with ${QUEUE}`,
-    'create index pages_due on webhook.pages (due_at)',
+    'create index pages_due on webhook.pages (queue, due_at)',
     // Other programs may insert here, too. "skipped": WEBHOOK_EVENTS does not select the event.
     `create table webhook.outcomes (
       event_id uuid primary key,

@@ -18,9 +18,10 @@ import * as inbox from './inbox.ts';
 import { eventBody, receive } from './accept.ts';
 import type { WebhookService } from './service.ts';
 import { STYLE } from './settings.ts';
-import { inputErrors, replySchema, SOURCES } from './sources.ts';
+import { inputErrors, replySchema, sourceOf } from './sources.ts';
 import { filterMembers, summarySchema } from './store/inbox.ts';
 import { refusedSchema } from './store/refusals.ts';
+import * as targets from './targets.ts';
 
 /** The guard reads the token. Senders may add parameters of their own. */
 export const webhook = {
@@ -28,7 +29,7 @@ export const webhook = {
   method: 'POST',
   pattern: '/webhook',
   query: noInput,
-  reply: replySchema,
+  reply: optional(replySchema),
 } as const;
 
 const eventPath = object({ id: uuid() });
@@ -43,9 +44,16 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
         summary: 'Accept an event; the reply is sent once it is stored',
         guard: sender,
         body: eventBody,
-        maxBodyBytes: ({ source }, { maxSignedBytes }) =>
-          SOURCES[source].scheme ? maxSignedBytes : undefined,
-        errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'],
+        maxBodyBytes: (caller, { maxSignedBytes }) =>
+          sourceOf(caller).scheme ? maxSignedBytes : undefined,
+        errors: [
+          ...inputErrors,
+          'unsupported_media_type',
+          'conflict',
+          'too_many_requests',
+          'key_unknown',
+          'unavailable',
+        ],
         handle: receive,
       }),
     ),
@@ -83,6 +91,34 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     summary: 'List refused requests of the last 24 hours, by token and reason',
     reply: list(refusedSchema),
     handle: inbox.listRefused,
+  }),
+  route({
+    ...get,
+    pattern: '/tokens',
+    summary: 'List the active tokens of senders with their targets and refused requests',
+    reply: list(targets.senderSchema),
+    handle: targets.listSenders,
+  }),
+  route({
+    ...get,
+    method: 'PUT',
+    pattern: '/tokens/{id}/target',
+    summary: 'Deliver the events of a token, also those that wait, to a URL of its own',
+    path: eventPath,
+    body: json(targets.targetSchema),
+    reply: targets.changedSchema,
+    errors: ['invalid_body', 'not_found'],
+    handle: targets.putTarget,
+  }),
+  route({
+    ...get,
+    method: 'DELETE',
+    pattern: '/tokens/{id}/target',
+    summary: 'Deliver the events of a token to the target of the process again',
+    path: eventPath,
+    reply: targets.changedSchema,
+    errors: ['invalid_body', 'not_found'],
+    handle: targets.removeTarget,
   }),
   route({
     ...get,
@@ -147,6 +183,7 @@ function pageRoutes(site: Site) {
     'inbox-filter.js',
     'inbox-list.js',
     'inbox-state.js',
+    'inbox-targets.js',
     'inbox.css',
   ];
   return pageRows(

@@ -5,6 +5,7 @@ import type { Database } from '../db/pool.ts';
 import { createCredentialCheck, createLastSeen, findUser } from '../http/guard.ts';
 import type { RequestInfo } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
+import type { Metrics } from '../runtime/metrics.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
 import { countByStatus, readBars } from './store/inbox.ts';
 import { type Refusal, UNKNOWN_TOKEN } from './store/refusals.ts';
@@ -36,19 +37,18 @@ export function createWebhook(
     ...createCredentialCheck(),
     /** By network and digest. Null: looked up again at the next request. */
     senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
-    /**
-     * Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered`
-     * is WEBHOOK_ORDER.
-     */
+    /** Applies WEBHOOK_EVENTS. */
+    isSelected: createSelector(delivery.events),
+    isOrdered: delivery.isOrdered,
+    pausesMs: delivery.pausesMs,
+    allowPrivate: delivery.allowPrivate,
+    /** Null without a target of the process. */
     delivery: target && {
-      isSelected: createSelector(delivery.events),
-      isOrdered: delivery.isOrdered,
       targetKey: targetKeyOf(target),
       target: `${target.kind} ${target.label}`,
-      pausesMs: delivery.pausesMs,
     },
-    /** Tells the worker that events are due. Does nothing while there is none. */
-    notifyWorker: () => {},
+    /** Tells a worker that events of its queue are due. Does nothing while there is none. */
+    notifyWorker: (_queue?: string) => {},
     /** The operator whom a proxy or the identity service names, with INBOX_USERS. */
     namedOperator: (request: RequestInfo) => findUser(request, inboxUsers.source, inboxUsers.names),
     limitRate: createRateLimit(rate, rate).take,
@@ -58,7 +58,7 @@ export function createWebhook(
       ['source', 'status'],
     ),
     lastSeen: createLastSeen(), // of tokens
-    refusals: createRefusals(),
+    refusals: createRefusals(metrics),
     /** Bytes of events that wait for their commit. */
     uncommittedBytes: 0,
     openStreams: 0,
@@ -75,10 +75,17 @@ export function createWebhook(
 }
 
 /** Counts refused requests until a job writes them. If that fails, the counts are lost. */
-function createRefusals() {
+function createRefusals(metrics: Metrics) {
+  const count = metrics.counter(
+    'gatehouse_events_refused_total',
+    'Webhook events refused, by source and error code.',
+    ['source', 'reason'],
+  );
   const counted = new Map<string, Refusal>();
   return {
-    add(tokenId: string | null, reason: string): void {
+    add(sender: Pick<KnownToken, 'id' | 'source'> | null, reason: string): void {
+      count([sender?.source ?? 'unknown', reason]);
+      const tokenId = sender?.id ?? null;
       const key = `${tokenId} ${reason}`;
       const refusal = counted.get(key) ?? { token_id: tokenId ?? UNKNOWN_TOKEN, reason, count: 0 };
       refusal.count += 1;

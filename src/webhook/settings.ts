@@ -19,7 +19,8 @@ import {
   type Variable,
 } from '../runtime/variables.ts';
 import { retrySchedule } from './schedule.ts';
-import { SCHEMES } from './signatures.ts';
+import { standardKey } from './signatures.ts';
+import type { OwnTarget } from './store/tokens.ts';
 import { DAY } from '../runtime/duration.ts';
 
 export const PORT = 8000;
@@ -32,7 +33,9 @@ export const REMOVED = {
 } as const;
 export const OWNS_HOST_AND_PORT = true;
 
-const FORWARD_SECRET = '24 to 64 bytes in Base64, with or without the prefix whsec_';
+export const COMMAND_FORM =
+  'a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "-v"]';
+export const FORWARD_SECRET = '24 to 64 bytes in Base64, with or without the prefix whsec_';
 export const VARIABLES = {
   WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
   WEBHOOK_SECRET: secret(),
@@ -43,9 +46,7 @@ export const VARIABLES = {
   ),
   APP_NAME: text('gatehouse-webhook'),
   WEBHOOK_FORWARD_URL: text(null, checkForwardUrl),
-  WEBHOOK_FORWARD_SECRET: text(null, (value) =>
-    SCHEMES.standard.keyOf(value) ? null : FORWARD_SECRET,
-  ),
+  WEBHOOK_FORWARD_SECRET: text(null, (value) => (standardKey(value) ? null : FORWARD_SECRET)),
   WEBHOOK_FORWARD_ALLOW_PRIVATE: toggle('off'),
   WEBHOOK_COMMAND: command(),
   WEBHOOK_HANDLER: text(null, (value) =>
@@ -75,7 +76,10 @@ export type ForwardSettings = {
   readonly secret: string | null;
   readonly allowPrivate: boolean;
 };
-export type TargetSettings = NonNullable<ReturnType<typeof targetOf>>;
+export type TargetSettings =
+  | (ForwardSettings & Readonly<{ kind: 'forward'; id: string; label: string }>)
+  | Readonly<{ kind: 'command'; id: string; label: string; command: Command }>
+  | Readonly<{ kind: 'handler'; id: string; label: string; module: string }>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pausesMs'>;
@@ -102,6 +106,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     /** Where events are delivered. Null: they stay stored. */
     target: targetOf(values, isPlain, findings.problems),
     delivery: {
+      allowPrivate: values.WEBHOOK_FORWARD_ALLOW_PRIVATE,
       /** Event names in which `*` stands for any characters; none selects every event. */
       events: values.WEBHOOK_EVENTS,
       isOrdered: values.WEBHOOK_ORDER === 'page_id',
@@ -125,7 +130,11 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
 }
 
 /** At most one target, so that it is clear which one processed an event. */
-function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
+function targetOf(
+  values: WebhookValues,
+  isPlain: boolean,
+  problems: string[],
+): TargetSettings | null {
   const { WEBHOOK_FORWARD_URL: url, WEBHOOK_COMMAND: command, WEBHOOK_HANDLER: module } = values;
   const { WEBHOOK_FORWARD_SECRET: secret, WEBHOOK_FORWARD_ALLOW_PRIVATE: allowPrivate } = values;
   const names = ['WEBHOOK_FORWARD_URL', 'WEBHOOK_COMMAND', 'WEBHOOK_HANDLER'] as const;
@@ -137,45 +146,57 @@ function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
       `${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`,
     );
   }
-  // The path and the query of a URL, and the arguments of a program, may hold a credential: a label
-  // has neither.
-  if (url !== null) {
-    const { origin } = new URL(url);
-    return {
-      kind: 'forward',
-      id: url,
-      label: origin,
-      url: new URL(url),
-      secret,
-      allowPrivate,
-    } as const;
-  }
-  if (command !== null)
-    return { kind: 'command', id: command.join('\0'), label: command[0], command } as const;
+  if (url !== null) return forwardTarget({ url: new URL(url), secret, allowPrivate });
+  if (command !== null) return commandTarget(command);
   return module === null ? null : ({ kind: 'handler', id: module, label: module, module } as const);
 }
 
-function checkForwardUrl(value: string): string | null {
+// The path and the query of a URL, and the arguments of a program, may hold a credential: a label
+// has neither.
+export const forwardTarget = (settings: ForwardSettings): TargetSettings => ({
+  kind: 'forward',
+  id: settings.url.href,
+  label: settings.url.origin,
+  ...settings,
+});
+export const commandTarget = (command: Command): TargetSettings => ({
+  kind: 'command',
+  id: command.join('\0'),
+  label: command[0],
+  command,
+});
+
+/** @param secret null for none, and for a description without it */
+export function ownTarget(
+  own: OwnTarget,
+  secret: string | null,
+  allowPrivate: boolean,
+): TargetSettings {
+  if (own.command) return commandTarget(own.command);
+  return forwardTarget({ url: new URL(own.url), secret, allowPrivate });
+}
+
+export function checkForwardUrl(value: string): string | null {
   const url = URL.canParse(value) ? new URL(value) : null;
   const isValid = url && /^https?:$/.test(url.protocol) && url.username === '' && url.hash === '';
   return isValid ? null : 'an http or https URL without a user name';
 }
 
+/** @returns the program and its arguments, or null */
+export function parseCommand(text: string): Command | null {
+  try {
+    const words: unknown = JSON.parse(text);
+    const isValid =
+      Array.isArray(words) &&
+      words.every((word) => typeof word === 'string' && !word.includes('\0'));
+    const [program, ...rest]: string[] = isValid ? words : [];
+    return program ? ([program, ...rest] as const) : null;
+  } catch {
+    return null;
+  }
+}
+
 function command(): Variable<Command | null> {
-  const expected = new Expected(
-    'a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "-v"]',
-  );
-  const parse = (text: string) => {
-    try {
-      const words: unknown = JSON.parse(text);
-      const isValid =
-        Array.isArray(words) &&
-        words.every((word) => typeof word === 'string' && !word.includes('\0'));
-      const [program, ...rest]: string[] = isValid ? words : [];
-      return program ? ([program, ...rest] as const) : expected;
-    } catch {
-      return expected;
-    }
-  };
-  return { fallback: '–', unset: null, parse };
+  const expected = new Expected(COMMAND_FORM);
+  return { fallback: '–', unset: null, parse: (text) => parseCommand(text) ?? expected };
 }

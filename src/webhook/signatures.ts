@@ -1,116 +1,187 @@
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac, createPublicKey, type KeyObject, timingSafeEqual, verify } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { fromAnyBase64 } from '../crypto/text.ts';
 
-interface Scheme {
+/** The algorithms, and how many bytes their signatures have. */
+const SIGNATURE_BYTES = {
+  'hmac-sha256': 32,
+  'hmac-sha512': 64,
+  'hmac-sha1': 20,
+  ed25519: 64,
+} as const;
+export type Algorithm = keyof typeof SIGNATURE_BYTES;
+export const ALGORITHMS = ['hmac-sha256', 'hmac-sha512', 'hmac-sha1', 'ed25519'] as const;
+export const ENCODINGS = ['hex', 'base64'] as const;
+export type Encoding = (typeof ENCODINGS)[number];
+
+/** How a source signs its requests. Names of headers are in lower case. */
+export type Scheme = Readonly<{
+  header: string; // of the signature
+  prefix?: string; // before the signature
   /**
-   * What a request says about its signature.
-   * @param header returns the empty text for a missing one
+   * Between the parts of the header. One of its signatures must match: a sender that rotates its
+   * secret signs with both.
    */
-  readonly read: (header: (name: string) => string) => {
-    readonly prefix: string; // the signed text is this prefix and the raw body
-    /**
-     * Null if malformed. One of these must match: a sender that rotates its secret signs with both.
-     */
-    readonly signatures: ReadonlyArray<Buffer | null>;
-    /** Seconds since 1970, not checked yet; null if the scheme signs no time. */
-    readonly at: string | null;
-  };
-  /** The HMAC-SHA256 key; null if the secret has not this scheme's form. */
-  readonly keyOf: (secret: string) => Buffer | null;
-}
+  separator?: string;
+  encoding?: Encoding; // hex by default
+  algorithm?: Algorithm; // hmac-sha256 by default
+  /** The signed text, with {body}, {timestamp} and {id}; by default the body alone. */
+  text?: string;
+  time?: string; // the header of {timestamp}
+  timePrefix?: string; // if the time is a part of the signature's header
+  id?: string; // the header of {id}
+  /**
+   * Set for Standard Webhooks, whose secret has a prefix and is decoded: before the signature, if
+   * the secret is a public key.
+   */
+  publicPrefix?: string;
+}>;
 
 /**
- * Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken
+ * Strict Base64 with padding, and no Base64url: other values, such as `whpk_…`, must not be taken
  * for a key.
  */
 const fromBase64 = (text: string): Buffer | null =>
-  /[-_]/.test(text) ? null : fromAnyBase64(text);
+  /[-_]/.test(text) || text.length % 4 !== 0 ? null : fromAnyBase64(text);
 
-function hex(prefix: string, text: string) {
-  const digits = text.startsWith(prefix) ? text.slice(prefix.length) : '';
-  return /^[0-9a-f]{64}$/.test(digits) ? Buffer.from(digits, 'hex') : null;
+const fromHex = (text: string): Buffer | null =>
+  /^([0-9a-f]{2})*$/.test(text) ? Buffer.from(text, 'hex') : null;
+
+/** @returns the HMAC key of Standard Webhooks, with or without `whsec_`; null for another value */
+export function standardKey(secret: string): Buffer | null {
+  const key = fromBase64(secret.replace(/^whsec_/, ''));
+  return key && key.length >= 24 && key.length <= 64 ? key : null;
 }
-const utf8Key = (secret: string) => Buffer.from(secret, 'utf8');
 
-/** `sha256=` and the HMAC of the body alone. No time is signed. */
-const overBody = (name: string): Scheme => ({
-  read: (header) => ({ prefix: '', signatures: [hex('sha256=', header(name))], at: null }),
-  keyOf: utf8Key,
-});
+/** An algorithm has keys of its own: a public key, which is no secret, is never an HMAC key. */
+type Key =
+  | Readonly<{ algorithm: 'ed25519'; key: KeyObject }>
+  | Readonly<{ algorithm: Exclude<Algorithm, 'ed25519'>; key: Buffer }>;
 
-/** From each sender's documentation. */
-export const SCHEMES = {
-  /**
-   * Standard Webhooks 1.0.0, symmetric signatures. Svix uses the same scheme with its own header
-   * names.
-   */
-  standard: {
-    read(header) {
-      const named = (name: string) => header(`webhook-${name}`) || header(`svix-${name}`);
-      const id = named('id');
-      const at = named('timestamp');
-      const found = named('signature').matchAll(/(?<=^| )v1,([A-Za-z0-9+/]{43}=)(?= |$)/g);
-      const signatures =
-        id === '' ? [] : [...found].map(([, signature = '']) => fromBase64(signature));
-      return { prefix: `${id}.${at}.`, signatures, at };
-    },
-    keyOf(secret) {
-      const key = fromBase64(secret.replace(/^whsec_/, ''));
-      return key && key.length >= 24 && key.length <= 64 ? key : null;
-    },
-  },
-  github: overBody('x-hub-signature-256'),
-  stripe: {
-    read(header) {
-      const parts = header('stripe-signature')
-        .split(',')
-        .map((part) => part.trim());
-      const at = parts.find((part) => part.startsWith('t='))?.slice('t='.length) ?? '';
-      return { prefix: `${at}.`, signatures: parts.map((part) => hex('v1=', part)), at };
-    },
-    keyOf: utf8Key,
-  },
-  slack: {
-    read(header) {
-      const at = header('x-slack-request-timestamp');
-      return { prefix: `v0:${at}:`, signatures: [hex('v0=', header('x-slack-signature'))], at };
-    },
-    keyOf: utf8Key,
-  },
-  notion: overBody('x-notion-signature'),
-} as const satisfies Record<string, Scheme>;
+/** @returns null if the secret has not the form that the scheme needs */
+export function keyOf(scheme: Scheme, secret: string): Key | null {
+  const { algorithm = 'hmac-sha256', publicPrefix } = scheme;
+  const isPublic = publicPrefix !== undefined && secret.startsWith('whpk_');
+  if (algorithm === 'ed25519' || isPublic) return publicKey(secret);
+  const key = publicPrefix === undefined ? Buffer.from(secret, 'utf8') : standardKey(secret);
+  return key && { algorithm, key };
+}
+
+/** An Ed25519 key of 32 bytes in hex or Base64. */
+function publicKey(secret: string): Key | null {
+  const bytes = fromHex(secret) ?? fromBase64(secret.replace(/^whpk_/, ''));
+  if (bytes?.length !== 32) return null;
+  const jwk = { kty: 'OKP', crv: 'Ed25519', x: bytes.toString('base64url') };
+  return { algorithm: 'ed25519', key: createPublicKey({ key: jwk, format: 'jwk' }) };
+}
+
+/** A request with more is an attack: each Ed25519 signature is verified over the whole body. */
+const MAX_SIGNATURES = 8;
+
+function readSignatures(
+  parts: readonly string[],
+  prefix: string,
+  encoding: Encoding,
+  algorithm: Algorithm,
+) {
+  const decode = encoding === 'hex' ? fromHex : fromBase64;
+  return behind(prefix, parts)
+    .map(decode)
+    .filter((bytes) => bytes !== null)
+    .filter(({ length }) => length === SIGNATURE_BYTES[algorithm])
+    .slice(0, MAX_SIGNATURES);
+}
+
+const behind = (prefix: string, parts: readonly string[]) =>
+  parts.filter((part) => part.startsWith(prefix)).map((part) => part.slice(prefix.length));
+
+/**
+ * What a request says about its signature.
+ * @returns `sent` by algorithm; `at` in seconds since 1970, null if malformed, undefined if the
+ * scheme signs no time; the signed text is `before`, the raw body and `after`
+ */
+export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
+  const { prefix = '', encoding = 'hex', algorithm = 'hmac-sha256', text = '{body}' } = scheme;
+  const { separator, time = '', timePrefix, publicPrefix } = scheme;
+  const valueOf = (name: string) => {
+    // Svix uses the scheme of Standard Webhooks with its own header names.
+    const value = headers[name] ?? headers[name.replace(/^webhook-/, 'svix-')];
+    return typeof value === 'string' ? value : '';
+  };
+  const value = valueOf(scheme.header);
+  const parts = separator === undefined ? [value] : value.split(separator).map((one) => one.trim());
+  const sent = new Map([[algorithm, readSignatures(parts, prefix, encoding, algorithm)]]);
+  if (publicPrefix !== undefined)
+    sent.set('ed25519', readSignatures(parts, publicPrefix, encoding, 'ed25519'));
+  const times = timePrefix === undefined ? [valueOf(time)] : behind(timePrefix, parts);
+  const given: Readonly<Record<string, string>> = {
+    timestamp: times[0] ?? '',
+    id: valueOf(scheme.id ?? ''),
+  };
+  const isMissing = text.includes('{id}') && given.id === '';
+  const [before = '', after = ''] = text
+    .split('{body}')
+    .map((part) => part.replace(/\{(timestamp|id)\}/g, (_all, name: string) => given[name] ?? ''));
+  const at = text.includes('{timestamp}') ? secondsOf(given.timestamp ?? '') : undefined;
+  return { sent: isMissing ? new Map<Algorithm, Buffer[]>() : sent, at, before, after };
+}
+
+/** The headers that a recipient needs to verify the signature again. */
+export const signatureHeaders = ({ header, time, id }: Scheme): readonly string[] =>
+  [header, time, id]
+    .filter((name) => name !== undefined)
+    .flatMap((name) => [name, name.replace(/^webhook-/, 'svix-')]);
+
+/** @param text seconds or milliseconds since 1970, or an ISO time. @returns null for another text */
+export function secondsOf(text: string): number | null {
+  if (/^[0-9]{1,11}$/.test(text)) return Number(text);
+  if (/^[0-9]{12,14}$/.test(text)) return Number(text) / 1_000;
+  const isIso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(text);
+  const ms = isIso ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(ms) ? null : ms / 1_000;
+}
 
 /** A signed time may differ by this much. An older request is treated as a replay. */
 export const WINDOW_SECONDS = 300;
+export const isInWindow = (at: number, now: number): boolean =>
+  Math.abs(now - at) <= WINDOW_SECONDS;
 
 /**
  * Compares the signature over the raw bytes, in constant time for each secret.
  * @param now seconds since 1970
  */
 export function checkSignature(
-  scheme: keyof typeof SCHEMES,
+  scheme: Scheme,
   headers: IncomingHttpHeaders,
   raw: Buffer,
   secrets: ReadonlyArray<{ readonly id: string; readonly secret: string }>,
   now: number,
 ) {
-  const { read, keyOf } = SCHEMES[scheme];
-  const { prefix, signatures, at } = read((name) => {
-    const value = headers[name];
-    return typeof value === 'string' ? value : '';
-  });
-  const sent = signatures.filter((signature) => signature !== null);
-  const isTimeValid = at === null || /^[0-9]{1,12}$/.test(at);
-  if (sent.length === 0 || !isTimeValid) return { kind: 'no signature' } as const;
+  const { sent, at, before, after } = readSigned(scheme, headers);
+  const isSigned = [...sent.values()].flat().length > 0;
+  if (!isSigned || at === null) return { kind: 'no signature' } as const;
   const found = secrets.find(({ secret }) => {
-    const key = keyOf(secret);
-    if (key === null) return false;
-    const expected = createHmac('sha256', key).update(prefix, 'utf8').update(raw).digest();
-    return sent.some((signature) => timingSafeEqual(signature, expected));
+    const key = keyOf(scheme, secret);
+    const signatures = (key && sent.get(key.algorithm)) ?? [];
+    return key && signatures.length > 0 && isAnyValid(key, signatures, [before, raw, after]);
   });
   if (!found) return { kind: 'wrong signature' } as const;
-  const isOld = at !== null && Math.abs(now - Number(at)) > WINDOW_SECONDS;
-  if (isOld) return { kind: 'too old' } as const;
-  return { kind: 'valid', secretId: found.id } as const;
+  const isOld = at !== undefined && !isInWindow(at, now);
+  return isOld ? ({ kind: 'too old' } as const) : ({ kind: 'valid', secretId: found.id } as const);
+}
+
+/** @param text the signed text in pieces, so that a large body is not copied for an HMAC */
+export function isAnyValid(
+  { algorithm, key }: Key,
+  signatures: readonly Buffer[],
+  text: ReadonlyArray<string | Buffer>,
+): boolean {
+  if (algorithm === 'ed25519') {
+    const whole = Buffer.concat(text.map((piece) => Buffer.from(piece)));
+    return signatures.some((signature) => verify(null, whole, key, signature));
+  }
+  const hmac = createHmac(algorithm.slice('hmac-'.length), key);
+  for (const piece of text) hmac.update(piece);
+  const expected = hmac.digest();
+  return signatures.some((signature) => timingSafeEqual(signature, expected));
 }

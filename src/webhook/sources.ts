@@ -1,16 +1,17 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../http/errors.ts';
+import { invalidBody } from '../http/json-body.ts';
 import {
   type Infer,
-  isObject,
   object,
   oneOf,
   optional,
   text,
   uuid,
+  validate,
   withoutNul,
 } from '../http/schema.ts';
-import type { SCHEMES } from './signatures.ts';
+import type { Scheme } from './signatures.ts';
 
 /** What each variant may answer to an event, besides the errors of its guard and its storage. */
 export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
@@ -25,18 +26,19 @@ export type ReceiveReply = Partial<Infer<typeof replySchema>>;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** A value of a request, which is not validated yet. */
-interface Field {
-  readonly at: string; // where it is, for error messages
-  readonly read: (headers: IncomingHttpHeaders, body: JsonObject) => unknown;
-}
+/** Names of headers, or JSON pointers into the body (RFC 6901). The first that is present counts. */
+type Places = readonly string[];
 
 /** A kind of sender. */
 export type Source = Readonly<{
   /** How its requests are signed. Null: not signed. */
-  scheme: keyof typeof SCHEMES | null;
-  event: Field;
-  deliveryId: Field;
+  scheme: Scheme | null;
+  event: Places;
+  deliveryId: Places;
+  /** Where the body has the time at which it was signed. */
+  time?: string;
+  /** Further headers that are kept with an event. */
+  kept?: readonly string[];
   /** A number in the body that differs between attempts to deliver the same event. */
   counter?: string;
   /**
@@ -46,59 +48,183 @@ export type Source = Readonly<{
   sendsSecret?: true;
   /** The reply to a handshake, which is not an event. Null: the request is an event. */
   handshake?: (headers: IncomingHttpHeaders, body: JsonObject) => ReceiveReply | null;
+  /** Set if the sender expects 204 without a body. */
+  isAnsweredEmpty?: true;
+  /** Set if the body may be a form (application/x-www-form-urlencoded). */
+  takesForms?: true;
 }>;
 
-const header = (...names: readonly string[]): Field => ({
-  at: `in the header ${names[0]}`,
-  read: (headers) => names.map((name) => headers[name]).find((value) => value !== undefined),
-});
-const member = (name: string): Field => ({
-  at: `in the body as "${name}"`,
-  read: (_headers, body) => body[name],
-});
+/** What a token of the source `custom` says about its sender, as it is stored. */
+export type CustomSource = Pick<Source, 'event' | 'deliveryId' | 'time'> &
+  Readonly<{ scheme: Scheme }>;
+
+/** @returns the source of a token */
+export const sourceOf = ({ source, custom }: SourceNamed): Source =>
+  custom ? { ...SOURCES.custom, ...custom } : SOURCES[source];
+type SourceNamed = Readonly<{ source: SourceName; custom: CustomSource | null }>;
+
+/** @returns the value, which is not validated yet, or undefined */
+export function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
+  const values = places.map((place) =>
+    place.startsWith('/') ? memberAt(body, place) : headers[place],
+  );
+  return values.find((value) => value !== undefined);
+}
+
+function memberAt(body: unknown, pointer: string) {
+  let value = body;
+  for (const part of pointer.split('/').slice(1)) {
+    const name = part.replaceAll('~1', '/').replaceAll('~0', '~');
+    const parent: unknown = typeof value === 'object' ? value : null;
+    value = Object.hasOwn(Object(parent), name) ? Object(parent)[name] : undefined;
+  }
+  return value;
+}
+
+/** For an error message. */
+const describePlaces = (places: Places): string =>
+  places
+    .map((place) => {
+      const isHeader = !place.startsWith('/');
+      return isHeader ? `in the header ${place}` : `in the body as "${place.slice(1)}"`;
+    })
+    .join(' or ');
+
+/** `v1` with a secret, `v1a` with a public key. */
+const STANDARD: Scheme = {
+  header: 'webhook-signature',
+  prefix: 'v1,',
+  publicPrefix: 'v1a,',
+  separator: ' ',
+  encoding: 'base64',
+  text: '{id}.{timestamp}.{body}',
+  time: 'webhook-timestamp',
+  id: 'webhook-id',
+};
 
 /** From each sender's documentation. `generic` is the form of the specification. */
 export const SOURCES = {
   generic: {
     scheme: null,
-    event: member('event'),
-    deliveryId: header('webhook-id', 'idempotency-key'),
+    event: ['/event'],
+    deliveryId: ['webhook-id', 'idempotency-key'],
   },
   standard: {
-    scheme: 'standard',
-    event: member('type'),
-    deliveryId: header('webhook-id', 'svix-id'),
+    scheme: STANDARD,
+    event: ['/type'],
+    deliveryId: ['webhook-id', 'svix-id'],
   },
   github: {
-    scheme: 'github',
-    event: header('x-github-event'),
-    deliveryId: header('x-github-delivery'),
+    scheme: { header: 'x-hub-signature-256', prefix: 'sha256=' },
+    event: ['x-github-event'],
+    deliveryId: ['x-github-delivery'],
+    kept: ['x-github-hook-id'],
+    takesForms: true,
     handshake: (headers) => (headers['x-github-event'] === 'ping' ? { status: 'pong' } : null),
+  },
+  gitlab: {
+    scheme: STANDARD,
+    event: ['x-gitlab-event'],
+    deliveryId: ['webhook-id'],
+  },
+  gitea: {
+    scheme: { header: 'x-gitea-signature' },
+    event: ['x-gitea-event'],
+    deliveryId: ['x-gitea-delivery'],
+  },
+  bitbucket: {
+    scheme: { header: 'x-hub-signature', prefix: 'sha256=' },
+    event: ['x-event-key'],
+    // Of Bitbucket Cloud and of Bitbucket Data Center.
+    deliveryId: ['x-request-uuid', 'x-request-id'],
   },
   // The number of endpoints that have not accepted the event yet.
   stripe: {
-    scheme: 'stripe',
-    event: member('type'),
-    deliveryId: member('id'),
+    scheme: {
+      header: 'stripe-signature',
+      separator: ',',
+      prefix: 'v1=',
+      timePrefix: 't=',
+      text: '{timestamp}.{body}',
+    },
+    event: ['/type'],
+    deliveryId: ['/id'],
     counter: 'pending_webhooks',
   },
-  slack: {
-    scheme: 'slack',
-    event: {
-      at: 'in the body as "type", or in its "event"',
-      read: (_headers, { event, type }) => (isObject(event) ? event.type : type),
+  paddle: {
+    scheme: {
+      header: 'paddle-signature',
+      separator: ';',
+      prefix: 'h1=',
+      timePrefix: 'ts=',
+      text: '{timestamp}:{body}',
     },
-    deliveryId: member('event_id'),
+    event: ['/event_type'],
+    deliveryId: ['/event_id'],
+  },
+  shopify: {
+    scheme: { header: 'x-shopify-hmac-sha256', encoding: 'base64' },
+    event: ['x-shopify-topic'],
+    deliveryId: ['x-shopify-webhook-id'],
+    kept: ['x-shopify-shop-domain', 'x-shopify-api-version', 'x-shopify-event-id'],
+  },
+  slack: {
+    scheme: {
+      header: 'x-slack-signature',
+      prefix: 'v0=',
+      text: 'v0:{timestamp}:{body}',
+      time: 'x-slack-request-timestamp',
+    },
+    event: ['/event/type', '/type'],
+    deliveryId: ['/event_id'],
+    kept: ['x-slack-retry-num', 'x-slack-retry-reason'],
+    takesForms: true,
     handshake: (_headers, { type, challenge }) =>
       type === 'url_verification' && typeof challenge === 'string' ? { challenge } : null,
   },
+  discord: {
+    scheme: {
+      header: 'x-signature-ed25519',
+      algorithm: 'ed25519',
+      text: '{timestamp}{body}',
+      time: 'x-signature-timestamp',
+    },
+    event: ['/event/type'],
+    deliveryId: [],
+    handshake: (_headers, { type }) => (type === 0 ? {} : null), // PING
+    isAnsweredEmpty: true,
+  },
+  linear: {
+    scheme: { header: 'linear-signature' },
+    event: ['linear-event'],
+    deliveryId: ['linear-delivery'],
+    time: '/webhookTimestamp',
+  },
+  sentry: {
+    scheme: { header: 'sentry-hook-signature' },
+    event: ['sentry-hook-resource'],
+    deliveryId: ['request-id'],
+    kept: ['sentry-hook-timestamp'],
+  },
+  zendesk: {
+    scheme: {
+      header: 'x-zendesk-webhook-signature',
+      encoding: 'base64',
+      text: '{timestamp}{body}',
+      time: 'x-zendesk-webhook-signature-timestamp',
+    },
+    event: ['/type'],
+    deliveryId: ['/id'],
+  },
   notion: {
-    scheme: 'notion',
-    event: member('type'),
-    deliveryId: member('id'),
+    scheme: { header: 'x-notion-signature', prefix: 'sha256=' },
+    event: ['/type'],
+    deliveryId: ['/id'],
     counter: 'attempt_number',
     sendsSecret: true,
   },
+  // Without what a token says, nothing is accepted.
+  custom: { scheme: { header: '' }, event: [], deliveryId: [], takesForms: true },
 } as const satisfies Record<string, Source>;
 
 export type SourceName = keyof typeof SOURCES;
@@ -130,13 +256,21 @@ export function isRepetition({ counter }: Source, first: Buffer, body: Buffer): 
   return content(first) === content(body);
 }
 
+/** @returns the name, or a failure that says where it must be */
+export function readEventName({ event }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
+  const name = validate(eventName, valueAt(event, headers, body), 'invalid_body');
+  if (!(name instanceof Failure)) return name;
+  const form = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
+  return invalidBody(`must name the event ${describePlaces(event)}, ${form}`);
+}
+
 /** @returns the id that identifies repetitions of a delivery, or null if the sender gave none */
 export function readDeliveryId(
   { deliveryId }: Source,
   headers: IncomingHttpHeaders,
   body: JsonObject,
 ) {
-  const value = deliveryId.read(headers, body);
+  const value = valueAt(deliveryId, headers, body);
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
   const name = Object.keys(headers).find((one) => headers[one] === value);

@@ -1,19 +1,17 @@
 import { randomUUID } from 'node:crypto';
-import { accessSync, constants as mode } from 'node:fs';
-import { isAbsolute } from 'node:path';
 import { staleKeys } from '../crypto/service-secret.ts';
 import { sha256, randomToken } from '../crypto/token.ts';
 import { createDatabase } from '../db/pool.ts';
 import { insertToken } from '../db/tokens.ts';
 import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { codeOf, StartupError } from '../runtime/errors.ts';
 import { removalJob } from '../runtime/jobs.ts';
 import { SCHEMA } from './migrations.ts';
+import { startDispatcher } from './dispatcher.ts';
 import { startPlain } from './plain.ts';
 import { createRoutes } from './routes.ts';
-import { createWebhook, targetKeyOf, type WebhookService } from './service.ts';
-import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
+import { createWebhook, type WebhookService } from './service.ts';
+import type { WebhookSettings } from './settings.ts';
 import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
 import { addRefusals, removeRefusals } from './store/refusals.ts';
 import {
@@ -24,7 +22,7 @@ import {
   markTokensUsed,
 } from './store/tokens.ts';
 import { removeIdlePages } from './store/work.ts';
-import { startWorker } from './worker.ts';
+import { loadTarget } from './targets/load.ts';
 import { UNKNOWN_KEY } from './verification.ts';
 
 export async function start(settings: WebhookSettings, context: ServiceContext) {
@@ -37,61 +35,17 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
     firstRun: () => firstRun(service, settings.token),
     jobs: jobs(service, settings),
   };
-  const { target, delivery } = settings;
-  if (!target) return parts;
-  const createTarget = await loadTarget(target, delivery);
-  const { log, metrics } = context;
+  const loaded = settings.target && (await loadTarget(settings.target, settings.delivery));
   return {
     ...parts,
-    checkWork() {
-      createTarget();
-    },
+    ...(loaded && { checkWork: loaded.check }),
     startWork() {
-      const key = targetKeyOf(target);
-      const worker = startWorker(database, createTarget(), delivery, log, metrics, key);
-      service.notifyWorker = worker.notify;
-      return worker;
+      loaded?.check();
+      const dispatcher = startDispatcher(service, settings, loaded?.create() ?? null);
+      service.notifyWorker = dispatcher.notify;
+      return dispatcher;
     },
   };
-}
-
-/**
- * Loads the module of the target in use.
- * @returns a function that throws StartupError if every attempt would fail
- */
-async function loadTarget(target: TargetSettings, { concurrency, environment }: DeliverySettings) {
-  if (target.kind === 'forward') {
-    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } =
-      await import('./targets/forward.ts');
-    return () => {
-      if (!target.allowPrivate && hasPrivateAddress(target.url))
-        throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
-      return createForwardTarget(target, concurrency);
-    };
-  }
-  if (target.kind === 'handler') {
-    const { createHandlerTarget } = await import('./targets/handler.ts');
-    return () => {
-      checkAccess(target.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
-      return createHandlerTarget(target.module, environment);
-    };
-  }
-  const { createCommandTarget } = await import('./targets/command.ts');
-  return () => {
-    const [program] = target.command;
-    // A name without a path is looked up in PATH at each attempt.
-    if (isAbsolute(program))
-      checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
-    return createCommandTarget(target.command, environment);
-  };
-}
-
-function checkAccess(path: string, access: number, problem: string) {
-  try {
-    accessSync(path, access);
-  } catch (error) {
-    throw new StartupError(`webhook: ${problem} (${codeOf(error)}).`);
-  }
 }
 
 /** @param given WEBHOOK_TOKEN */
@@ -174,6 +128,6 @@ function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSet
     remove('done', eventSeconds),
     remove('skipped', eventSeconds),
     remove('dead', deadSeconds),
-    ...(service.delivery ? [idle] : []),
+    idle,
   ];
 }

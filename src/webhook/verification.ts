@@ -2,13 +2,12 @@ import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { Failure } from '../http/errors.ts';
 import type { Call } from '../http/route.ts';
 import type { WebhookService } from './service.ts';
-import { checkSignature } from './signatures.ts';
-import type { Source } from './sources.ts';
+import { checkSignature, isInWindow, type Scheme, secondsOf } from './signatures.ts';
+import { type JsonObject, type Source, valueAt } from './sources.ts';
 import type { KnownToken } from './store/tokens.ts';
 
 /** An event, as raw bytes, with the token that it was sent with. */
 export type ReceiveCall = Call<KnownToken, unknown, unknown, Buffer>;
-type Scheme = NonNullable<Source['scheme']>;
 
 const NO_SECRET =
   'This token has no active signing secret. Confirm the secret of its sender: gatehouse token confirm';
@@ -62,6 +61,15 @@ function verifySignature(
   const isUnknown = verdict.kind === 'wrong signature' && opened.length < caller.secrets.length;
   if (isUnknown) return keyUnknown(caller, service);
   const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict.kind];
+  return new Failure('unauthorized', { message, credential: 'signature' });
+}
+
+/** @returns a failure if the body, whose signature holds, was signed too long ago */
+export function checkSignedTime({ time }: Source, body: JsonObject) {
+  if (time === undefined) return null;
+  const at = secondsOf(String(valueAt([time], {}, body)));
+  if (at !== null && isInWindow(at, Date.now() / 1_000)) return null;
+  const message = SIGNATURE_MESSAGES['too old'];
   return new Failure('unauthorized', { message, credential: 'signature' });
 }
 

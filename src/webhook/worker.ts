@@ -12,9 +12,11 @@ import type { WorkSettings } from './settings.ts';
 import {
   claimProbes,
   claimWork,
+  COMMON,
   endDelivered,
   endWork,
   type LeasedEvent,
+  type Queue,
   renewLeases,
   type Result,
   returnWork,
@@ -51,6 +53,7 @@ type Worker = Readonly<{
   database: Database;
   target: DeliveryTarget;
   settings: WorkSettings;
+  queue: Queue;
   log: Log;
   breaker: ReturnType<typeof createBreaker>;
   countAttempt: (labels: readonly string[]) => void;
@@ -77,13 +80,15 @@ export function startWorker(
   log: Log,
   metrics: Metrics,
   targetKey: string,
+  queue = COMMON,
 ) {
   const worker: Worker = {
     database,
     target,
     settings,
+    queue,
     log,
-    breaker: createBreaker(database, targetKey, log, metrics),
+    breaker: createBreaker(database, targetKey, queue.id, log),
     countAttempt: metrics.counter(
       'gatehouse_delivery_attempts_total',
       'Attempts to deliver a webhook event, by outcome.',
@@ -108,6 +113,7 @@ export function startWorker(
   const looping = loop(worker);
   return {
     notify: () => worker.pause.abort(),
+    isFailing: worker.breaker.isOpen,
     async stop(graceMs = SHUTDOWN_MS) {
       worker.isStopping = true;
       worker.pause.abort();
@@ -137,7 +143,7 @@ async function loop(worker: Worker) {
   }
 }
 
-async function claim({ database, breaker }: Worker, free: number) {
+async function claim({ database, breaker, queue }: Worker, free: number) {
   if (free === 0) return [];
   const admitted = await breaker.admit();
   const lease = randomUUID();
@@ -145,11 +151,11 @@ async function claim({ database, breaker }: Worker, free: number) {
     case 'none':
       return [];
     case 'all':
-      return claimWork(database, lease, LEASE_SECONDS, free);
+      return claimWork(database, lease, LEASE_SECONDS, free, queue);
     case 'probe':
-      return claimProbes(database, lease, LEASE_SECONDS, 1, null);
+      return claimProbes(database, lease, LEASE_SECONDS, 1, null, queue);
     case 'others':
-      return claimProbes(database, lease, LEASE_SECONDS, free, admitted.except);
+      return claimProbes(database, lease, LEASE_SECONDS, free, admitted.except, queue);
   }
 }
 

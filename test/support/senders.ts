@@ -2,19 +2,51 @@
  * The senders' signatures, implemented a second time from their documentation, and tokens for them.
  */
 import assert from 'node:assert/strict';
-import { createHmac, randomUUID } from 'node:crypto';
+import {
+  createHash,
+  createHmac,
+  createPrivateKey,
+  createPublicKey,
+  randomUUID,
+  sign,
+} from 'node:crypto';
 import { sealSecret } from '../../src/crypto/service-secret.ts';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createSigningKey } from '../../src/webhook/service.ts';
-import type { SourceName } from '../../src/webhook/sources.ts';
+import { SOURCE_NAMES, type SourceName } from '../../src/webhook/sources.ts';
 import { createToken } from '../../src/webhook/store/admin.ts';
 
 export const WEBHOOK_SECRET = 'webhook-secret-for-tests-0123456789abcdef';
 
-export type SignedSource = Exclude<SourceName, 'generic'>;
+export type SignedSource = Exclude<SourceName, 'generic' | 'custom'>;
+
+/** An Ed25519 private key (RFC 8032) from a text. */
+function privateKeyOf(seed: string) {
+  const prefix = Buffer.from('302e020100300506032b657004220420', 'hex'); // PKCS #8, RFC 8410
+  const bytes = createHash('sha256').update(seed).digest();
+  return createPrivateKey({
+    key: Buffer.concat([prefix, bytes]),
+    format: 'der',
+    type: 'pkcs8',
+  });
+}
+const publicKeyOf = (seed: string) =>
+  createPublicKey(privateKeyOf(seed)).export({ format: 'der', type: 'spki' }).subarray(-32);
+/** The public keys that these tests know the private keys of, as the senders show them. */
+const SEEDS = ['one sender', 'another sender'];
+export const PUBLIC_KEYS = SEEDS.map((seed) => ({
+  hex: publicKeyOf(seed).toString('hex'),
+  standard: `whpk_${publicKeyOf(seed).toString('base64')}`,
+}));
+
+/** @param secret a public key of PUBLIC_KEYS, or any text for a key that nobody has */
+export function signEd25519(secret: string, text: Buffer): Buffer {
+  const known = PUBLIC_KEYS.findIndex(({ hex, standard }) => [hex, standard].includes(secret));
+  return sign(null, text, privateKeyOf(SEEDS[known] ?? secret));
+}
 
 /** What a sender of each kind would show as its signing secret. */
 export const SIGNING_SECRETS: Readonly<Record<SignedSource, string>> = {
@@ -22,8 +54,31 @@ export const SIGNING_SECRETS: Readonly<Record<SignedSource, string>> = {
   github: "It's a Secret to Everybody",
   stripe: 'whsec_stripe_0123456789abcdef0123456789',
   slack: '8f742231b10e8888abcd99yyyzzz85a5',
+  gitlab: 'whsec_dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3Q=',
+  gitea: 'a secret of Gitea',
+  bitbucket: 'a secret of Bitbucket',
+  paddle: 'pdl_ntfset_01h84cjfwmdph2c7vfg7wywn_XKHqEvYwxGzCV1xR7qYdxIzv8oMbmnnP',
+  shopify: 'a client secret of Shopify',
+  discord: PUBLIC_KEYS[0]?.hex ?? '',
+  linear: 'lin_wh_0123456789abcdef',
+  sentry: 'a client secret of Sentry',
+  zendesk: 'dGhpc19zZWNyZXRfaXNfZm9yX3Rlc3Rpbmdfb25seQ==',
   notion: 'secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl',
 };
+export const SIGNED_SOURCES = SOURCE_NAMES.filter(
+  (name) => name !== 'generic' && name !== 'custom',
+);
+
+/** Sources of which nothing in the headers or before the body is a signed time. */
+export const WITHOUT_TIME: readonly SourceName[] = [
+  'github',
+  'gitea',
+  'bitbucket',
+  'shopify',
+  'linear',
+  'sentry',
+  'notion',
+];
 
 /** Seconds since 1970. */
 export const now = (): number => Math.floor(Date.now() / 1000);
@@ -33,17 +88,28 @@ export function signatureOf(
   source: SignedSource,
   secret: string,
   body: string | Buffer,
-  { id = 'msg_1', at = now() }: { id?: string; at?: number | string } = {},
+  { id, at = now() }: { id?: string | null; at?: number | string } = {},
 ): Record<string, string> {
+  const signedId = id ?? 'msg_1';
   const hmac = (key: string | Buffer, prefix: string) =>
     createHmac('sha256', key).update(prefix).update(body);
+  const digest = (prefix: string) => hmac(secret, prefix).digest('hex');
   switch (source) {
+    case 'gitlab':
     case 'standard': {
+      if (secret.startsWith('whpk_')) {
+        const text = Buffer.concat([Buffer.from(`${signedId}.${at}.`), Buffer.from(body)]);
+        return {
+          'webhook-id': signedId,
+          'webhook-timestamp': `${at}`,
+          'webhook-signature': `v1a,${signEd25519(secret, text).toString('base64')}`,
+        };
+      }
       const key = Buffer.from(secret.slice('whsec_'.length), 'base64');
       return {
-        'webhook-id': id,
+        'webhook-id': signedId,
         'webhook-timestamp': `${at}`,
-        'webhook-signature': `v1,${hmac(key, `${id}.${at}.`).digest('base64')}`,
+        'webhook-signature': `v1,${hmac(key, `${signedId}.${at}.`).digest('base64')}`,
       };
     }
     case 'github':
@@ -56,7 +122,36 @@ export function signatureOf(
         'x-slack-signature': `v0=${hmac(secret, `v0:${at}:`).digest('hex')}`,
       };
     case 'notion':
-      return { 'x-notion-signature': `sha256=${hmac(secret, '').digest('hex')}` };
+      return { 'x-notion-signature': `sha256=${digest('')}` };
+    case 'gitea':
+      return { 'x-gitea-signature': digest('') };
+    case 'bitbucket':
+      return { 'x-hub-signature': `sha256=${digest('')}` };
+    case 'paddle':
+      return { 'paddle-signature': `ts=${at};h1=${digest(`${at}:`)}` };
+    case 'shopify':
+      return { 'x-shopify-hmac-sha256': hmac(secret, '').digest('base64') };
+    case 'discord': {
+      const text = Buffer.concat([Buffer.from(`${at}`), Buffer.from(body)]);
+      return {
+        'x-signature-timestamp': `${at}`,
+        'x-signature-ed25519': signEd25519(secret, text).toString('hex'),
+      };
+    }
+    case 'linear':
+      return { 'linear-signature': digest('') };
+    case 'sentry':
+      return { 'sentry-hook-signature': digest('') };
+    case 'zendesk': {
+      const isNumber = /^\d{1,11}$/.test(`${at}`);
+      const time = isNumber
+        ? new Date(Number(at) * 1000).toISOString().replace('.000', '')
+        : `${at}`;
+      return {
+        'x-zendesk-webhook-signature-timestamp': time,
+        'x-zendesk-webhook-signature': hmac(secret, time).digest('base64'),
+      };
+    }
   }
 }
 
@@ -102,8 +197,16 @@ export interface Sample {
   /** Unsigned headers. */
   readonly headers: Readonly<Record<string, string>>;
   readonly event: string;
-  readonly deliveryId: string;
+  readonly deliveryId: string | null;
 }
+
+/** Of a source that names the event and the delivery in headers. */
+const named =
+  (eventHeader: string, event: string, idHeader: string, body: Record<string, unknown>) =>
+  (): Sample => {
+    const deliveryId = randomUUID();
+    return { body, headers: { [eventHeader]: event, [idHeader]: deliveryId }, event, deliveryId };
+  };
 
 /** From the senders' documentation. None has a `data.page_id`. */
 export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
@@ -131,6 +234,45 @@ export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
       deliveryId,
     };
   },
+  gitlab: named('x-gitlab-event', 'Push Hook', 'webhook-id', { object_kind: 'push' }),
+  gitea: named('x-gitea-event', 'push', 'x-gitea-delivery', { ref: 'refs/heads/main' }),
+  bitbucket: named('x-event-key', 'repo:push', 'x-request-uuid', { push: { changes: [] } }),
+  shopify: named('x-shopify-topic', 'orders/create', 'x-shopify-webhook-id', { id: 8_000 }),
+  linear: named('linear-event', 'Issue', 'linear-delivery', {
+    action: 'create',
+    type: 'Issue',
+    webhookTimestamp: Date.now(),
+  }),
+  sentry: named('sentry-hook-resource', 'issue', 'request-id', { action: 'created' }),
+  paddle: () => {
+    const deliveryId = `evt_${randomUUID()}`;
+    return {
+      body: { event_id: deliveryId, event_type: 'transaction.billed', data: { id: 'txn_1' } },
+      headers: {},
+      event: 'transaction.billed',
+      deliveryId,
+    };
+  },
+  zendesk: () => {
+    const deliveryId = randomUUID();
+    return {
+      body: { id: deliveryId, type: 'zen:event-type:user.active_changed', event: {} },
+      headers: {},
+      event: 'zen:event-type:user.active_changed',
+      deliveryId,
+    };
+  },
+  discord: () => ({
+    body: {
+      version: 1,
+      application_id: '1234560123453231555',
+      type: 1,
+      event: { type: 'ENTITLEMENT_CREATE', timestamp: '2024-10-18T18:41:21.109604' },
+    },
+    headers: {},
+    event: 'ENTITLEMENT_CREATE',
+    deliveryId: null,
+  }),
   slack: () => {
     const deliveryId = `Ev${randomUUID()}`;
     return {

@@ -9,7 +9,7 @@ import { migrate } from '../../src/db/schema.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
-import { SCHEMA } from '../../src/webhook/migrations.ts';
+import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
 import { accept } from '../../src/webhook/accept.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
 import type { NewEvent } from '../../src/webhook/store/events.ts';
@@ -91,6 +91,8 @@ export const newEvent = (
   body: Buffer.from('{}'),
   status: 'waiting',
   order_key: null,
+  revision: 0,
+  queue: COMMON_QUEUE,
   ...options,
 });
 
@@ -143,7 +145,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
         stopping ??= worker.stop();
         return stopping;
       };
-      return { notify: worker.notify, stop };
+      return { ...worker, stop };
     },
   };
 }

@@ -8,6 +8,7 @@ import { counted, create, formatAge, formatTime } from '/pages/inbox-format.js';
 /**
  * @typedef {{
  *   target: string | null,
+ *   own_targets: number,
  *   schedule: string[],
  *   paused_at: string | null,
  *   paused_by: string | null,
@@ -75,7 +76,7 @@ function showDelivery(state) {
   const retries = schedule.length === 0 ? 'not repeated' : `repeated after ${schedule.join(', ')}`;
   const text =
     target === null
-      ? 'No target is set, so events are only stored. Set WEBHOOK_FORWARD_URL and restart the service.'
+      ? 'No target is set for all senders: events are stored unless their sender has a target below. For one, set WEBHOOK_FORWARD_URL.'
       : `Delivered to: ${target}. Failed attempts are ${retries}.`;
   showText('target', text);
   showText(
@@ -83,7 +84,7 @@ function showDelivery(state) {
     target === null ? '' : `At most ${schedule.length + 1} attempts, ${retries}.`,
   );
   for (const id of ['again', 'again-all', 'again-selected', 'pause']) {
-    element(id, HTMLButtonElement).disabled = target === null;
+    element(id, HTMLButtonElement).disabled = target === null && state.own_targets === 0;
   }
 }
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { unsealServiceSecret, type SealedSecret } from '../../crypto/service-secret.ts';
 import { sha256, randomToken } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import { insertToken, replaceToken } from '../../db/tokens.ts';
+import { replaceToken } from '../../db/tokens.ts';
 import type { SigningKeys } from '../service.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { Token } from './tokens.ts';
@@ -10,13 +10,18 @@ import type { Token } from './tokens.ts';
 /** @returns its id, and the token itself, which is not stored */
 export async function createToken(
   database: Database,
-  request: Pick<Token, 'name' | 'role' | 'source'>,
+  {
+    custom = null,
+    ...request
+  }: Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>,
   secret: SealedSecret | null,
 ) {
   const id = randomUUID();
   const token = randomToken();
   await database.transaction(async (sql) => {
-    await insertToken(sql, SCHEMA.name, { ...request, id, digest: sha256(token) });
+    const row = { ...request, id, digest: sha256(token) };
+    const own = custom && { custom: JSON.stringify(custom) };
+    await sql`insert into webhook.tokens ${sql({ ...row, ...own })}`;
     if (secret) await insertSecret(sql, id, secret, 0);
   });
   return { id, token };
@@ -84,19 +89,6 @@ const lockToken = async (sql: Sql, id: string) =>
   (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`)
     .length === 1;
 
-/** Oldest first, revoked tokens included. */
-export const listTokens = (database: Database) =>
-  database.list(
-    (sql) => sql<Token[]>`
-  select id, name, role, source, created_at, last_used_at, revoked_at,
-    (select coalesce(sum(count), 0)::float8 from webhook.refusals r
-      where r.token_id = t.id and r.hour > now() - interval '24 hours') as refused,
-    (select reason from webhook.refusals r where r.token_id = t.id
-      order by last_at desc limit 1) as last_refusal,
-    exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
-  from webhook.tokens t order by created_at, id`,
-  );
-
 /**
  * Stores an active secret, or activates a pending one.
  * @param overlap seconds for which the old secrets stay valid, unless they expire sooner
@@ -107,11 +99,20 @@ async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, ove
   await sql`
     update webhook.signing_secrets
     set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
-    where token_id = ${tokenId} and not pending`;
+    where token_id = ${tokenId} and not pending and not for_target`;
   await sql`
     insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId })}
     on conflict (id) do update set pending = false`;
 }
+
+/** The secrets that verify the requests of a token. */
+export const findSecrets = (database: Database, tokenId: string) =>
+  database.list(
+    (sql) => sql<SealedSecret[]>`
+    select id, key_id, client_key, commitment, blob from webhook.signing_secrets
+    where token_id = ${tokenId} and not pending and not for_target
+      and (expires_at is null or expires_at > now())`,
+  );
 
 /** The signing secret of a token that waits for its confirmation. */
 export async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {

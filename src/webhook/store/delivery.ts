@@ -1,4 +1,5 @@
 import type { Database } from '../../db/pool.ts';
+import { COMMON_QUEUE } from '../migrations.ts';
 
 /** A target fails from this many failures in a row on, */
 const OPEN_FAILURES = 10;
@@ -14,9 +15,16 @@ const MAX_PROBE_SECONDS = 300;
  * @returns undefined if the last attempt succeeded
  */
 export async function findFailing(database: Database, target: string) {
-  const [failing] = await database.read(
+  const all = await listFailing(database);
+  return all.find((failing) => failing.target === target);
+}
+
+/** Few: a success removes the row of its target. */
+export const listFailing = (database: Database) =>
+  database.read(
     (sql) => sql<
       Array<{
+        target: string;
         failures: number;
         token_id: string | null;
         failing_since: Date;
@@ -24,12 +32,10 @@ export async function findFailing(database: Database, target: string) {
         is_open: boolean;
       }>
     >`
-    select failures, token_id, failing_since, probe_at, failures >= ${OPEN_FAILURES}
+    select target, failures, token_id, failing_since, probe_at, failures >= ${OPEN_FAILURES}
       and failing_since <= now() - make_interval(secs => ${OPEN_SECONDS}) as is_open
-    from webhook.failing_targets where target = ${target}`,
+    from webhook.failing_targets`,
   );
-  return failing;
-}
 
 /**
  * Adds failures to the count of all replicas.
@@ -58,15 +64,20 @@ export const clearFailures = (database: Database, target: string) =>
  * Takes the next probe of a failing target, if it is due and an event is.
  * @returns true for one replica only
  */
-export async function takeProbe(database: Database, target: string): Promise<boolean> {
+export async function takeProbe(
+  database: Database,
+  target: string,
+  queue = COMMON_QUEUE,
+): Promise<boolean> {
   const { count } = await database.write(
     (sql) => sql`
     update webhook.failing_targets set probe_at = now() + make_interval(secs => least(
       ${MAX_PROBE_SECONDS},
       greatest(${MIN_PROBE_SECONDS}, extract(epoch from now() - failing_since) / 10)))
     where target = ${target} and probe_at <= now() and not exists (select from webhook.pause)
-      and (exists (select from webhook.work where due_at <= now() and order_key is null)
-        or exists (select from webhook.pages where due_at <= now()))`,
+      and (exists (select from webhook.work
+          where queue = ${queue} and due_at <= now() and order_key is null)
+        or exists (select from webhook.pages where queue = ${queue} and due_at <= now()))`,
   );
   return count === 1;
 }

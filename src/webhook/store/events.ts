@@ -2,6 +2,7 @@ import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral, hexBytes } from '../../db/sql.ts';
 import type { Database, Locks } from '../../db/pool.ts';
 import { decodeUtf8 } from '../../runtime/text.ts';
+import { COMMON_QUEUE } from '../migrations.ts';
 import type { SourceName } from '../sources.ts';
 
 export const STATUSES = ['stored', 'waiting', 'done', 'dead', 'skipped'] as const;
@@ -24,6 +25,9 @@ export type NewEvent = Readonly<{
   status: 'waiting' | 'stored' | 'skipped';
   /** Waiting events with the same key are delivered in order. */
   order_key: string | null;
+  /** Of the token, by which the status and the queue were decided. */
+  revision: number;
+  queue: string;
 }>;
 
 /**
@@ -31,7 +35,8 @@ export type NewEvent = Readonly<{
  * two copies in flight, a query in advance would find neither. The same statement checks the token,
  * and the signing secret of a signature, which the caller may have looked up seconds ago: nothing
  * is stored once the end of one is committed.
- * @returns for each its outcome: `rejected` if its token or signing secret is not active
+ * @returns for each its outcome: `rejected` if its token or signing secret is not active, or the
+ * target of the token has changed
  */
 export const insertEvent = sharedStatement(
   async (database: Database, events: readonly NewEvent[], locks?: Locks) => {
@@ -54,9 +59,9 @@ export const insertEvent = sharedStatement(
           select g.* from json_to_recordset(${rows}::text::json) as g (
             id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
             delivery_id text, event text, headers jsonb, ip text, status text, order_key text,
-            n int4, start int4, length int4)
+            revision int4, queue uuid, n int4, start int4, length int4)
           join webhook.tokens t on t.id = g.token_id and revoked_at is null and role = 'sender'
-            and t.source = g.source and (digest = token_digest
+            and t.source = g.source and t.revision = g.revision and (digest = token_digest
               or (previous_digest = token_digest and previous_until > now()))
           where secret_id is null or exists (
             select from webhook.signing_secrets s
@@ -79,15 +84,16 @@ export const insertEvent = sharedStatement(
           on conflict (order_key) do update set tail = page_tails.tail + excluded.tail
           returning order_key, tail
         ), numbered as (
-          select id, received_at, order_key,
+          select id, received_at, order_key, queue,
             tail + 1 - row_number() over (partition by order_key order by n desc) as seq
           from event join given using (id) left join tail using (order_key) where status = 'waiting'
         ), page as (
           -- The two rows of a page begin and end together.
-          insert into webhook.pages (order_key) select order_key from numbered where seq = 1
+          insert into webhook.pages (order_key, queue)
+          select order_key, queue from numbered where seq = 1
         ), work as (
-          insert into webhook.work (event_id, received_at, order_key, seq)
-          select id, received_at, order_key, seq from numbered
+          insert into webhook.work (event_id, received_at, order_key, seq, queue)
+          select id, received_at, order_key, seq, queue from numbered
         ), outcome as (
           insert into webhook.outcomes (event_id, status, attempts)
           select id, 'skipped', 0 from event join given using (id) where status = 'skipped'
@@ -121,16 +127,25 @@ export async function findRepeated(database: Database, { token_id, delivery_id, 
  * Delivers events again, whatever their status, in another run. Attempts of earlier runs are kept.
  * An event that waits for its next attempt is due now, in the same run. An event that is being
  * delivered stays as it is.
+ * @param hasTarget false to leave out events of tokens without a target of their own
  * @returns how many events are due now
  */
-export async function redeliver(database: Database, ids: readonly string[]): Promise<number> {
+export async function redeliver(
+  database: Database,
+  ids: readonly string[],
+  hasTarget = true,
+): Promise<number> {
   const result = await database.write(
     (sql) => sql`
     with redelivered as (
-      insert into webhook.work (event_id, received_at, run)
-      select id, received_at, 1 + coalesce((
+      insert into webhook.work (event_id, received_at, queue, run)
+      select id, received_at, coalesce((
+        select t.id from webhook.tokens t where t.id = e.token_id and target is not null),
+        ${COMMON_QUEUE}::uuid), 1 + coalesce((
         select run from webhook.outcomes where event_id = id and status <> 'skipped'), 0)
-      from webhook.events e where id = any (${arrayLiteral(ids)}::text::uuid[]) for key share of e
+      from webhook.events e where id = any (${arrayLiteral(ids)}::text::uuid[])
+        and (${hasTarget} or token_id in (select id from webhook.tokens where target is not null))
+      for key share of e
       on conflict (event_id) do update set due_at = now() where work.lease is null
       returning event_id, order_key, seq
     ), page as (

@@ -2,7 +2,8 @@ import type { SealedSecret } from '../../crypto/service-secret.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import type { SourceName } from '../sources.ts';
+import type { Command } from '../settings.ts';
+import type { CustomSource, SourceName } from '../sources.ts';
 
 export type Role = 'sender' | 'operator';
 
@@ -12,19 +13,36 @@ export type Token = Readonly<{
   name: string;
   role: Role;
   source: SourceName;
+  custom: CustomSource | null;
   pending: boolean;
   created_at: Date;
   last_used_at: Date | null;
   revoked_at: Date | null;
+  target: OwnTarget | null;
+  keep_signature: boolean;
   refused: number; // requests in the last 24 hours
-  last_refusal: string | null; // an error code
+  last_refusal: string | null; // an error code, of the last seven days
+  last_refused_at: Date | null;
 }>;
 
+/**
+ * The target of one token. A command comes from the command line alone. Without `events` or
+ * `timeout_seconds`, those of the process apply. `is_signed`: whether a signing secret of
+ * its own signs the requests.
+ */
+export type OwnTarget = Readonly<{ events: readonly string[] | null }> &
+  Readonly<{ timeout_seconds: number | null; is_signed: boolean }> &
+  Readonly<{ url: string; command?: never } | { command: Command; url?: never }>;
+
 /** The caller that a token authenticates. */
-export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
+export interface TokenCaller extends Pick<
+  Token,
+  'id' | 'role' | 'source' | 'custom' | 'target' | 'keep_signature'
+> {
   readonly secrets: readonly SealedSecret[]; // the active signing secrets: two during a rotation
   readonly is_active: boolean; // false after a revocation, and after the overlap of a rotation
   readonly last_seen_is_old: boolean; // the last use is recorded at most once a minute
+  readonly revision: number;
 }
 
 /**
@@ -41,23 +59,25 @@ export const findTokenCaller = sharedStatement(
     const rows = await database.read(
       (sql) => sql<CallerRow[]>`
       select encode(digest, 'hex') as current, encode(previous_digest, 'hex') as previous,
-        t.id as token_id, role, source, revoked_at is null as is_active,
+        t.id as token_id, role, source, custom, target, keep_signature, revision, revoked_at is null as is_active,
         coalesce(previous_until > now(), false) as overlaps,
         coalesce(last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
         s.id, key_id, client_key, commitment, blob
       from webhook.tokens t left join webhook.signing_secrets s
-        on token_id = t.id and not pending and (expires_at is null or expires_at > now())
+        on token_id = t.id and not pending and not for_target and (expires_at is null or expires_at > now())
       where digest = any (${wanted}::text::bytea[])
         or previous_digest = any (${wanted}::text::bytea[])`,
     );
     const callers = new Map<string | null, TokenCaller>();
     for (const row of rows) {
-      const { current, previous, token_id, role, source, ...others } = row;
-      const { is_active, overlaps, last_seen_is_old, ...sealed } = others;
+      const { current, previous, token_id, overlaps, ...others } = row;
+      const { id, key_id, client_key, commitment, blob, ...token } = others;
       const known = callers.get(current)?.secrets ?? [];
-      const secrets = sealed.id === null ? known : [...known, sealed];
-      const caller = { id: token_id, role, source, is_active, last_seen_is_old, secrets };
-      callers.set(current, caller).set(previous, { ...caller, is_active: is_active && overlaps });
+      const isSealed = id !== null;
+      const sealed = isSealed ? [{ id, key_id, client_key, commitment, blob }] : [];
+      const caller = { ...token, id: token_id, secrets: [...known, ...sealed] };
+      const isActive = token.is_active && overlaps;
+      callers.set(current, caller).set(previous, { ...caller, is_active: isActive });
     }
     return digests.map((digest) => callers.get(digest) ?? null);
   },
@@ -65,12 +85,27 @@ export const findTokenCaller = sharedStatement(
 
 /** A token with one of its signing secrets. Without one, the members of the secret are null. */
 type CallerRow = Omit<TokenCaller, 'id' | 'secrets'> &
-  (SealedSecret | { id: null }) & {
+  (SealedSecret | Record<keyof SealedSecret, null>) & {
     current: string;
     previous: string | null;
     token_id: string;
     overlaps: boolean;
   };
+
+/** Oldest first, revoked tokens included. */
+export const listTokens = (database: Database) =>
+  database.list(
+    (sql) => sql<Token[]>`
+    select id, name, role, source, custom, target, keep_signature, created_at, last_used_at, revoked_at,
+      (select coalesce(sum(count), 0)::float8 from webhook.refusals r
+        where r.token_id = t.id and r.hour > now() - interval '24 hours') as refused,
+      last.reason as last_refusal, last.last_at as last_refused_at,
+      exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
+    from webhook.tokens t left join lateral (
+      select reason, last_at from webhook.refusals r where r.token_id = t.id
+      order by last_at desc limit 1) last on true
+    order by created_at, id`,
+  );
 
 export const markTokensUsed = (database: Database, ids: readonly string[]) =>
   database.write(

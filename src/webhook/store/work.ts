@@ -1,6 +1,7 @@
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral, jsonRows } from '../../db/sql.ts';
 import type { Database, Locks, Sql } from '../../db/pool.ts';
+import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent } from './events.ts';
 
 /** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
@@ -25,26 +26,47 @@ export type Result = Readonly<{
  * leased.
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
  */
-export const claimWork = (database: Database, lease: string, seconds: number, limit: number) =>
+export const claimWork = (
+  database: Database,
+  lease: string,
+  seconds: number,
+  limit: number,
+  queue = COMMON,
+) =>
   database.claim(
     (sql) => sql<LeasedEvent[]>`
     with event as (
       select event_id, due_at from webhook.work
-      where due_at <= now() and order_key is null and not exists (select from webhook.pause)
+      where queue = ${queue.id} and due_at <= now() and order_key is null and ${openSql(sql, queue)}
       order by due_at limit ${limit} for update skip locked
     ), page as (
-      ${pageHeadsSql(sql)} order by p.due_at limit ${limit} for update of p, w skip locked
+      ${pageHeadsSql(sql, queue)} order by p.due_at limit ${limit} for update of p, w skip locked
     ), chosen as (
       select event_id from (select * from event union all select * from page) due
       order by due_at limit ${limit}
     ), ${leaseSql(sql, lease, seconds)}`,
   );
 
-const pageHeadsSql = (sql: Sql) => sql`
+/**
+ * The events of one target. `revision`: of the token with this target, whose events nobody claims
+ * for an earlier one; null for the common queue.
+ */
+export type Queue = Readonly<{ id: string; revision: number | null }>;
+export const COMMON: Queue = { id: COMMON_QUEUE, revision: null };
+
+/** Whether events of the queue may be claimed. */
+function openSql(sql: Sql, { id, revision }: Queue) {
+  const runningSql = sql`not exists (select from webhook.pause)`;
+  if (revision === null) return runningSql;
+  return sql`${runningSql}
+    and exists (select from webhook.tokens where id = ${id} and revision = ${revision})`;
+}
+
+const pageHeadsSql = (sql: Sql, queue: Queue) => sql`
   select w.event_id, p.due_at
   from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
     select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
-  where p.due_at <= now() and not exists (select from webhook.pause)`;
+  where p.queue = ${queue.id} and p.due_at <= now() and ${openSql(sql, queue)}`;
 
 const leaseSql = (sql: Sql, lease: string, seconds: number) => sql`
   claimed as (
@@ -73,18 +95,20 @@ export const claimProbes = (
   seconds: number,
   limit: number,
   except: string | null,
+  queue = COMMON,
 ) =>
   database.claim((sql) => {
     const eventsSql = sql`
       select event_id, due_at from webhook.work
-      where due_at <= now() and order_key is null and not exists (select from webhook.pause)`;
+      where queue = ${queue.id} and due_at <= now() and order_key is null
+        and ${openSql(sql, queue)}`;
+    const headsSql = pageHeadsSql(sql, queue);
     return sql<LeasedEvent[]>`
     with due as (
       (select event_id from (${eventsSql} order by due_at limit ${PROBE_SAMPLE}) x)
       union (select event_id from (${eventsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)
-      union (select event_id from (${pageHeadsSql(sql)} order by p.due_at limit ${PROBE_SAMPLE}) x)
-      union (select event_id
-        from (${pageHeadsSql(sql)} order by p.due_at desc limit ${PROBE_SAMPLE}) x)
+      union (select event_id from (${headsSql} order by p.due_at limit ${PROBE_SAMPLE}) x)
+      union (select event_id from (${headsSql} order by p.due_at desc limit ${PROBE_SAMPLE}) x)
     ), candidate as (
       select event_id, row_number() over (partition by token_id order by attempts > 0, random())
         as turn

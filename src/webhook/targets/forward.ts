@@ -6,7 +6,7 @@ import { BlockList, isIP, type LookupFunction } from 'node:net';
 import { urlToHttpOptions } from 'node:url';
 import { codeOf } from '../../runtime/errors.ts';
 import type { ForwardSettings } from '../settings.ts';
-import { SCHEMES } from '../signatures.ts';
+import { standardKey } from '../signatures.ts';
 import type { LeasedEvent } from '../store/work.ts';
 import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 
@@ -115,12 +115,12 @@ export function createForwardTarget(
   const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
   const lookup = allowPrivate ? undefined : lookupPublic;
   const fixed = { ...urlToHttpOptions(url), method: 'POST', agent, lookup };
-  const key = secret === null ? null : SCHEMES.standard.keyOf(secret);
+  const key = secret === null ? null : standardKey(secret);
   return {
     async deliver(event, signal) {
       if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET };
       try {
-        const attempt = request({ ...fixed, headers: headersOf(event, key) });
+        const attempt = request({ ...fixed, headers: forwardHeaders(event, key) });
         // Not the option `signal`: it takes a quarter of the processor time of a request.
         signal.addEventListener('abort', () => attempt.destroy());
         return resultOf(await send(attempt, event.body));
@@ -189,19 +189,26 @@ function encodedName(event: string): string {
   return encoded;
 }
 
-/** @param key signs by Standard Webhooks; null for no signature */
-function headersOf({ id, event, headers, body, attempt }: LeasedEvent, key: Buffer | null) {
+/**
+ * The sender's own headers that were kept with the event, and ours, which go first.
+ * @param key signs by Standard Webhooks; null for no signature
+ */
+export function forwardHeaders(
+  { id, event, headers, body, attempt }: Omit<LeasedEvent, 'lease' | 'token_id'>,
+  key: Buffer | null,
+) {
   const time = String(Math.floor(Date.now() / 1000));
-  const own = {
-    'content-type': headers['content-type'] ?? 'application/json',
-    'content-length': String(body.length),
+  const named = {
+    'content-type': 'application/json',
     'user-agent': 'gatehouse-webhook',
-    'webhook-id': id,
-    'webhook-timestamp': time,
+    ...headers,
+    'content-length': String(body.length),
     'gatehouse-event': encodedName(event),
     'gatehouse-attempt': String(attempt),
-    ...(headers['x-request-id'] && { 'x-request-id': headers['x-request-id'] }),
   };
+  // The signature of the sender covers its own id and time.
+  if (key === null && headers['webhook-signature'] !== undefined) return named;
+  const own = { ...named, 'webhook-id': id, 'webhook-timestamp': time };
   if (key === null) return own;
   const mac = createHmac('sha256', key).update(`${id}.${time}.`).update(body).digest('base64');
   return { ...own, 'webhook-signature': `v1,${mac}` };

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { sealSecret, unsealServiceSecret } from '../../../src/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import {
@@ -9,7 +10,6 @@ import {
   createToken,
   findPending,
   fingerprint,
-  listTokens,
   rotateSecret,
 } from '../../../src/webhook/store/admin.ts';
 import { createDatabase } from '../../support/database.ts';

@@ -6,7 +6,7 @@ import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { removeRefusals } from '../../../src/webhook/store/refusals.ts';
-import { listTokens } from '../../../src/webhook/store/admin.ts';
+import { listTokens } from '../../../src/webhook/store/tokens.ts';
 
 const { url, sql, call, databaseUrl, send } = await openInbox({ after }, { WEBHOOK_SECRET });
 const database = openWebhook({ after }, databaseUrl);

@@ -52,8 +52,8 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['create', '--json'], /token create: Unknown option '--json'/],
   [['create', '--role', 'admin'], /role must be one of sender, operator/],
   [
-    ['create', '--source', 'gitlab'],
-    /source must be one of generic, standard, github, stripe, slack, notion/,
+    ['create', '--source', 'jira'],
+    /source must be one of generic, standard, github, gitlab, gitea/,
   ],
   [['create', '--source', 'GitHub', '--signing-secret-file', good], /source must be one of/],
   [['create', '--source', '__proto__'], /source must be one of/],

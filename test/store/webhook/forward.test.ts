@@ -154,7 +154,7 @@ test('an event is POSTed byte for byte, with its headers and a Standard Webhooks
     {
       'content-type': 'application/json; charset=utf-8',
       'content-length': String(raw.length),
-      'user-agent': 'gatehouse-webhook',
+      'user-agent': 'tests',
       'webhook-id': id,
       'gatehouse-event': encodeURIComponent('seite.geändert\n'),
       'gatehouse-attempt': '1',

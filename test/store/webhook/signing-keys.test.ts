@@ -28,7 +28,7 @@ const database = openWebhook({ after }, url);
  * The sender's own secrets: the old one is sealed under the old WEBHOOK_SECRET, the new one under
  * the new.
  */
-const OWN: Readonly<Record<SignedSource, { before: string; now: string }>> = {
+const OWN = {
   standard: {
     before: `whsec_${Buffer.alloc(24, 1).toString('base64')}`,
     now: `whsec_${Buffer.alloc(24, 2).toString('base64')}`,
@@ -38,7 +38,7 @@ const OWN: Readonly<Record<SignedSource, { before: string; now: string }>> = {
   slack: { before: 'slack secret of before', now: 'slack secret of now' },
   notion: { before: 'secret_notion_of_before', now: 'secret_notion_of_now' },
 };
-const SOURCES: readonly SignedSource[] = ['standard', 'github', 'stripe', 'slack', 'notion'];
+const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
 
 function send(to: Gatehouse, source: SignedSource, token: string, secret: string) {
   const body = JSON.stringify({ id: randomUUID(), event_id: randomUUID(), type: 'x' });
@@ -109,7 +109,7 @@ test('of two overlapping secrets each replica accepts the one it can open, and n
 
 test('a replica with both values opens secrets under either; token reseal seals them anew', async (t) => {
   const given = { WEBHOOK_SECRET: SECRETS.now, WEBHOOK_SECRET_PREVIOUS: SECRETS.before };
-  const tokens: Array<{ source: SignedSource; token: string }> = [];
+  const tokens: Array<{ source: (typeof SOURCES)[number]; token: string }> = [];
   for (const source of SOURCES) {
     tokens.push({
       source,

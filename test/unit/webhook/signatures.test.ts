@@ -2,8 +2,21 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { test } from 'node:test';
-import { SCHEMES, checkSignature, WINDOW_SECONDS } from '../../../src/webhook/signatures.ts';
-import { type SignedSource, signatureOf, SIGNING_SECRETS } from '../../support/senders.ts';
+import {
+  checkSignature,
+  keyOf,
+  standardKey,
+  WINDOW_SECONDS,
+} from '../../../src/webhook/signatures.ts';
+import { SOURCES as ROWS } from '../../../src/webhook/sources.ts';
+import {
+  PUBLIC_KEYS,
+  type SignedSource,
+  signatureOf,
+  SIGNED_SOURCES as SOURCES,
+  SIGNING_SECRETS,
+  WITHOUT_TIME,
+} from '../../support/senders.ts';
 
 /** `at` is null if no time is signed. */
 interface Vector {
@@ -42,7 +55,7 @@ const STRIPE_BODY = `{
 const STRIPE_V1 = '2220f87ef101a04665f11cdf770523143f875572008577fa0f20882ddb9cc3c7';
 const STRIPE_V0 = '63f3a72374a733066c4be69ed7f8e5ac85c22c9f0a6a612ab9a025a9e4ee7eef';
 
-const VECTORS: Readonly<Record<SignedSource, Vector>> = {
+const PUBLISHED: Readonly<Record<string, Vector>> = {
   /** The same vector is in each of the specification's reference libraries. */
   standard: {
     secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
@@ -101,7 +114,19 @@ const VECTORS: Readonly<Record<SignedSource, Vector>> = {
     at: null,
   },
 };
-const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
+/** Where a sender publishes no vector: signed by the second implementation of the tests. */
+function vectorOf(source: SignedSource): Vector {
+  const published = PUBLISHED[source];
+  if (published) return published;
+  const secret = SIGNING_SECRETS[source];
+  const body = '{"test": 2432232314}';
+  const at = 1_614_265_330;
+  const headers = signatureOf(source, secret, body, { at });
+  return { secret, body, headers, at: WITHOUT_TIME.includes(source) ? null : at };
+}
+const EMPTY = { secret: '', body: '', headers: {}, at: null };
+const VECTORS = new Map(SOURCES.map((source) => [source, vectorOf(source)]));
+const vector = (source: SignedSource): Vector => VECTORS.get(source) ?? EMPTY;
 
 const verdictOf = (
   source: SignedSource,
@@ -111,8 +136,11 @@ const verdictOf = (
   now: number | null,
 ) => {
   const given = secrets.map((secret, index) => ({ id: String(index), secret }));
-  return checkSignature(source, headers, Buffer.from(body), given, now ?? 0).kind;
+  return checkSignature(ROWS[source].scheme, headers, Buffer.from(body), given, now ?? 0).kind;
 };
+
+/** GitLab signs by Standard Webhooks. */
+const SAME_SCHEME = { 'gitlab,standard': true, 'standard,gitlab': true };
 
 /** Every text that differs in one bit. Headers and secrets are Latin-1. */
 function* flips(text: string): Generator<string> {
@@ -125,9 +153,9 @@ function* flips(text: string): Generator<string> {
 }
 
 for (const source of SOURCES) {
-  const { secret, body, headers, at } = VECTORS[source];
+  const { secret, body, headers, at } = vector(source);
 
-  test(`${source}: the published vector is valid`, () => {
+  test(`${source}: the vector is valid`, () => {
     assert.equal(verdictOf(source, headers, body, [secret], at), 'valid');
   });
 
@@ -187,10 +215,10 @@ for (const source of SOURCES) {
   });
 
   test(`${source}: either of two secrets is accepted, and no secret accepts nothing`, () => {
-    const other =
-      SIGNING_SECRETS[source] === secret
-        ? 'whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='
-        : SIGNING_SECRETS[source];
+    const isPublic = source === 'discord';
+    const other = isPublic
+      ? (PUBLIC_KEYS[1]?.hex ?? '')
+      : 'whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=';
     assert.equal(verdictOf(source, headers, body, [other, secret], at), 'valid');
     assert.equal(verdictOf(source, headers, body, [secret, other], at), 'valid');
     assert.equal(verdictOf(source, headers, body, [other], at), 'wrong signature');
@@ -199,12 +227,21 @@ for (const source of SOURCES) {
 
   test(`${source}: a signature of another scheme is not a signature`, () => {
     for (const another of SOURCES) {
-      if (another !== source)
+      const isSame = another === source || [source, another].join() in SAME_SCHEME;
+      if (!isSame)
         assert.equal(
-          verdictOf(source, VECTORS[another].headers, body, [secret], at),
+          verdictOf(source, vector(another).headers, body, [secret], at),
           'no signature',
           another,
         );
+    }
+  });
+
+  test(`${source}: a request that it signed is not valid for another source with the same secret`, () => {
+    for (const another of SOURCES) {
+      const isSame = another === source || [source, another].join() in SAME_SCHEME;
+      if (!isSame)
+        assert.notEqual(verdictOf(another, headers, body, [secret], at), 'valid', another);
     }
   });
 
@@ -232,7 +269,7 @@ for (const source of SOURCES) {
         '1.5',
         `${at}.0`,
         `${at} x`,
-        '9'.repeat(13),
+        '9'.repeat(15),
       ]) {
         assert.equal(
           verdictOf(source, signatureOf(source, secret, body, { at: time }), body, [secret], at),
@@ -248,7 +285,7 @@ for (const source of SOURCES) {
   }
 }
 
-const { secret: KEY, body: BODY, headers: HEADERS, at: AT } = VECTORS.standard;
+const { secret: KEY, body: BODY, headers: HEADERS, at: AT } = vector('standard');
 const WRONG = `v1,${'A'.repeat(43)}=`;
 const RIGHT = HEADERS['webhook-signature'] ?? '';
 
@@ -324,7 +361,7 @@ test('stripe: one valid v1 of several is enough, and v0 is never accepted', () =
 
 test('a repeated header, which is an array, is not a signature', () => {
   for (const source of SOURCES) {
-    const { secret, body, headers, at } = VECTORS[source];
+    const { secret, body, headers, at } = vector(source);
     for (const name of Object.keys(headers))
       assert.equal(
         verdictOf(source, { ...headers, [name]: [headers[name] ?? '', 'x'] }, body, [secret], at),
@@ -337,11 +374,11 @@ test('a repeated header, which is an array, is not a signature', () => {
 test('standard: a secret is Base64 of 24 to 64 bytes, with or without whsec_', () => {
   const of = (bytes: number) => Buffer.alloc(bytes, 7).toString('base64');
   for (const bytes of [24, 32, 64]) {
-    assert.equal(SCHEMES.standard.keyOf(`whsec_${of(bytes)}`)?.length, bytes);
-    assert.equal(SCHEMES.standard.keyOf(of(bytes))?.length, bytes);
+    assert.equal(standardKey(`whsec_${of(bytes)}`)?.length, bytes);
+    assert.equal(standardKey(of(bytes))?.length, bytes);
   }
   for (const none of ['', 'whsec_', `whsec_${of(23)}`, `whsec_${of(65)}`])
-    assert.equal(SCHEMES.standard.keyOf(none), null, none);
+    assert.equal(standardKey(none), null, none);
   // An invalid key accepts nothing, not even a signature with an empty key.
   const unkeyed = signatureOf('standard', 'whsec_', BODY, { id: 'msg_1', at: 1 });
   assert.equal(verdictOf('standard', unkeyed, BODY, ['', 'whsec_'], 1), 'wrong signature');
@@ -353,5 +390,56 @@ test('standard: a text that is not Base64 is not a secret', () => {
     `whsec_${'!'.repeat(8)}${'A'.repeat(32)}`,
     'whpk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqrTw',
   ])
-    assert.equal(SCHEMES.standard.keyOf(none), null, none);
+    assert.equal(standardKey(none), null, none);
+});
+
+const [own, another] = PUBLIC_KEYS;
+const signedBy = (secret: string) => signatureOf('standard', secret, BODY, { at: 1 });
+
+test('standard: with a public key, a v1a signature of its private key is valid, and no other', () => {
+  assert.ok(own && another);
+  const headers = signedBy(own.standard);
+  const verdict = (given: IncomingHttpHeaders, body = BODY, secret = own.standard, at = 1) =>
+    verdictOf('standard', given, body, [secret], at);
+  assert.equal(verdict(headers), 'valid');
+  assert.equal(verdict(headers, `${BODY} `), 'wrong signature');
+  assert.equal(verdict(headers, BODY, another.standard), 'wrong signature');
+  assert.equal(verdict(headers, BODY, KEY), 'wrong signature');
+  assert.equal(verdict(headers, BODY, own.standard, 302), 'too old');
+  assert.equal(verdict({ ...headers, 'webhook-id': 'msg_2' }), 'wrong signature');
+  assert.equal(verdict(HEADERS, BODY, own.standard, AT ?? 0), 'wrong signature');
+});
+
+test('a public key is never the key of an HMAC, which anyone could compute', () => {
+  assert.ok(own);
+  const asSecret = own.standard.replace('whpk_', 'whsec_');
+  const forged = signatureOf('standard', asSecret, BODY, { at: 1 });
+  assert.equal(verdictOf('standard', forged, BODY, [own.standard], 1), 'wrong signature');
+  const relabeled = (forged['webhook-signature'] ?? '').replace('v1,', 'v1a,');
+  assert.equal(
+    verdictOf('standard', { ...forged, 'webhook-signature': relabeled }, BODY, [own.standard], 1),
+    'no signature',
+  );
+});
+
+test('a key of Ed25519 has 32 bytes in hex or Base64', () => {
+  assert.ok(own);
+  const { scheme } = ROWS.discord;
+  for (const key of [own.hex, own.standard, own.standard.slice('whpk_'.length)])
+    assert.equal(keyOf(scheme, key)?.algorithm, 'ed25519');
+  for (const none of ['', own.hex.slice(2), `${own.hex}00`, 'x'.repeat(64), SIGNING_SECRETS.slack])
+    assert.equal(keyOf(scheme, none), null, none);
+});
+
+test('of more than eight signatures in a header, the rest is ignored', () => {
+  assert.ok(own && another);
+  const right = signedBy(own.standard);
+  const wrong = signedBy(another.standard)['webhook-signature'];
+  const after = (count: number) => {
+    const list = [...Array.from({ length: count }, () => wrong), right['webhook-signature']];
+    const headers = { ...right, 'webhook-signature': list.join(' ') };
+    return verdictOf('standard', headers, BODY, [own.standard], 1);
+  };
+  assert.equal(after(7), 'valid');
+  assert.equal(after(8), 'wrong signature');
 });

@@ -1,0 +1,83 @@
+import { ALGORITHMS, ENCODINGS, type Scheme } from '../webhook/signatures.ts';
+import type { CustomSource } from '../webhook/sources.ts';
+import { type Arguments, choice, type Option, option, UsageError } from './command.ts';
+
+const PLACE = 'a header, or a JSON pointer into the body, such as /data/type';
+
+/** Of a token with the source `custom`. */
+export const CUSTOM_OPTIONS: Readonly<Record<string, Option>> = {
+  'signature-header': option('NAME', 'custom: the header with the signature'),
+  'signature-prefix': option('TEXT', 'custom: what is before the signature, such as sha256='),
+  encoding: option('ENCODING', `custom: ${ENCODINGS.join(' or ')}; default hex`),
+  algorithm: option('NAME', `custom: ${ALGORITHMS.join(', ')}; default hmac-sha256`),
+  'signed-text': option('TEXT', 'custom: with {body}, {timestamp}, {id}; default {body}'),
+  time: option('PLACE', `custom: the signed time: ${PLACE}`),
+  'event-name': option('PLACE', `custom: the name of the event: ${PLACE}`),
+  'delivery-id': option('PLACE', `custom: the id of the delivery: ${PLACE}`),
+};
+
+const NAMES = ['{body}', '{timestamp}', '{id}'];
+
+/** @throws UsageError for anything that could never verify a request */
+export function readCustomSource(given: Arguments): CustomSource {
+  const header = readHeader(given, 'signature-header');
+  const event = readPlace(given, 'event-name');
+  if (header === undefined || event === undefined)
+    throw new UsageError('source custom needs --signature-header and --event-name');
+  const text = given.text('signed-text') ?? '{body}';
+  const unknown = (text.match(/\{[^{}]*\}/g) ?? []).find((name) => !NAMES.includes(name));
+  if (unknown !== undefined)
+    throw new UsageError(`--signed-text has ${unknown}; it may have ${NAMES.join(', ')}`);
+  if (text.split('{body}').length !== 2)
+    throw new UsageError('--signed-text must have {body} once');
+  const time = readPlace(given, 'time');
+  const id = readPlace(given, 'delivery-id');
+  requireHeader(text, '{timestamp}', time, '--time');
+  requireHeader(text, '{id}', id, '--delivery-id');
+  const isInBody = time?.startsWith('/') ?? false;
+  if (time !== undefined && !isInBody && !text.includes('{timestamp}'))
+    throw new UsageError('a time in a header protects only if it is signed: use {timestamp}');
+  const prefix = given.text('signature-prefix');
+  const encoding = choice(given, 'encoding', ENCODINGS);
+  const algorithm = choice(given, 'algorithm', ALGORITHMS);
+  const scheme: Scheme = {
+    header,
+    text,
+    ...(prefix !== undefined && { prefix }),
+    ...(encoding && { encoding }),
+    ...(algorithm && { algorithm }),
+    ...(time !== undefined && !isInBody && { time }),
+    ...(id !== undefined && text.includes('{id}') && { id }),
+  };
+  const deliveryId = id === undefined ? [] : [id];
+  return { scheme, event: [event], deliveryId, ...(isInBody && time !== undefined && { time }) };
+}
+
+/** What is signed must be known before the body is parsed. */
+function requireHeader(text: string, name: string, place: string | undefined, option: string) {
+  const isHeader = place !== undefined && !place.startsWith('/');
+  if (text.includes(name) && !isHeader)
+    throw new UsageError(`--signed-text has ${name}, so ${option} must name a header`);
+}
+
+function readPlace(given: Arguments, name: string): string | undefined {
+  const place = given.text(name);
+  if (!place?.startsWith('/')) return readHeader(given, name);
+  if (/~(?![01])/.test(place) || place.length > 255)
+    throw new UsageError(`--${name} must be ${PLACE}; in a name, ~ is ~0 and / is ~1`);
+  return place;
+}
+
+function readHeader({ text }: Arguments, name: string): string | undefined {
+  const header = text(name)?.toLowerCase();
+  // RFC 9110, 5.6.2.
+  if (header === undefined || /^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(header)) return header;
+  throw new UsageError(`--${name} must be the name of a header`);
+}
+
+/** For a list. */
+export function customText(custom: CustomSource | null): string {
+  if (!custom) return '';
+  const { header, algorithm = 'hmac-sha256', text = '{body}' } = custom.scheme;
+  return `${header}: ${algorithm} of ${text}`;
+}

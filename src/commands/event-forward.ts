@@ -1,0 +1,150 @@
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isObject } from '../http/schema.ts';
+import { codeOf } from '../runtime/errors.ts';
+import { toOneLine } from '../runtime/text.ts';
+import { forwardHeaders } from '../webhook/targets/forward.ts';
+import { OperationFailed, type Terminal, UsageError } from './command.ts';
+
+/** How often new events are asked for. */
+const POLL_MS = 1_000;
+/** An event may become visible this much later than its received_at. */
+const LOOK_BACK_MS = 10_000;
+/** How many events are remembered: more than arrive within the time of looking back. */
+const MAX_SEEN = 50_000;
+const TIMEOUT_MS = 30_000;
+
+type Member = Readonly<Record<string, unknown>>;
+type Service = Readonly<{ base: string; token: string }>;
+
+class NotReached extends Error {}
+
+/**
+ * Sends each new event to a program on this machine, with its raw bytes. Changes nothing at the
+ * service. After an interruption it goes on where it was: events are asked for by their time, and
+ * those already sent are left out.
+ */
+export async function forwardEvents(url: string, terminal: Terminal): Promise<void> {
+  const isValid = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
+  if (!isValid) throw new UsageError('--forward must be an http or https URL');
+  const service = readService(terminal);
+  const seen = new Set<string>();
+  let since: number | null = null;
+  let isLost = false;
+  terminal.note(`New events of ${service.base} go to ${url}. Ctrl-C ends it.`);
+  while (terminal.isRead()) {
+    try {
+      const events: readonly Member[] = await newEvents(service, since);
+      // Only events that arrive from now on are sent.
+      const isFirst: boolean = since === null;
+      for (const event of events) {
+        const id = String(event.id);
+        if (seen.has(id)) continue;
+        if (!isFirst) await forward(service, id, url, terminal);
+        seen.add(id);
+        since = Math.max(since ?? 0, Date.parse(String(event.received_at)));
+      }
+      since ??= 0;
+      for (const id of seen) if (seen.size > MAX_SEEN) seen.delete(id);
+      if (isLost) terminal.note('Connected again.');
+      isLost = false;
+    } catch (error) {
+      if (!(error instanceof NotReached)) throw error;
+      if (!isLost) terminal.note(`${error.message}; trying again until it answers.`);
+      isLost = true;
+    }
+    await sleep(POLL_MS);
+  }
+}
+
+function readService({ environment }: Terminal): Service {
+  const { GATEHOUSE_WEBHOOK_URL: url = 'http://localhost:8000' } = environment;
+  const { OPERATOR_TOKEN: given, OPERATOR_TOKEN_FILE: file } = environment;
+  const token = given ?? (file === undefined ? '' : readTokenFile(file));
+  if (token === '') throw new OperationFailed(TOKEN_NEEDED);
+  if (!URL.canParse(url)) throw new OperationFailed('GATEHOUSE_WEBHOOK_URL must be a URL');
+  return { base: url.replace(/\/+$/, ''), token };
+}
+
+const TOKEN_NEEDED =
+  'OPERATOR_TOKEN or OPERATOR_TOKEN_FILE must be set; make a token with: gatehouse token create --role operator';
+
+function readTokenFile(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch (error) {
+    throw new OperationFailed(`OPERATOR_TOKEN_FILE cannot be read (${codeOf(error)})`);
+  }
+}
+
+/** @param since milliseconds since 1970; null for the newest page. @returns the oldest first */
+async function newEvents(service: Service, since: number | null): Promise<readonly Member[]> {
+  const found: Member[] = [];
+  const query = new URLSearchParams({ limit: '100' });
+  if (since) query.set('since', new Date(since - LOOK_BACK_MS).toISOString());
+  for (;;) {
+    const { reply, next } = await ask(service, `/events?${query}`);
+    found.push(...(Array.isArray(reply) ? reply.filter(isObject) : []));
+    if (next === null || since === null) return found.reverse();
+    query.set('after', next);
+  }
+}
+
+async function forward(service: Service, id: string, url: string, terminal: Terminal) {
+  const { reply } = await ask(service, `/events/${id}`);
+  const details = isObject(reply) ? reply : {};
+  const event = isObject(details.event) ? details.event : {};
+  const body = Buffer.from(String(details.body), 'utf8');
+  const kept = Object.entries(isObject(details.headers) ? details.headers : {});
+  const { 'content-length': _length, ...headers } = forwardHeaders(
+    {
+      id,
+      event: String(event.event),
+      source: 'generic',
+      delivery_id: null,
+      received_at: new Date(String(event.received_at)),
+      headers: Object.fromEntries(kept.map(([name, value]) => [name, String(value)])),
+      body,
+      attempt: 1,
+    },
+    null,
+  );
+  const startedAt = performance.now();
+  const answer = await fetch(url, {
+    method: 'POST',
+    headers,
+    body,
+    redirect: 'manual',
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  }).then(
+    async (response) => {
+      await response.body?.cancel();
+      return String(response.status);
+    },
+    () => 'no answer',
+  );
+  const ms = Math.round(performance.now() - startedAt);
+  terminal.print(
+    toOneLine(`${String(event.received_at)}  ${id}  ${String(event.event)}  ${answer}  ${ms} ms`),
+  );
+}
+
+/** @returns the reply, and the `after` of its next page */
+async function ask({ base, token }: Service, path: string) {
+  const lost = new NotReached(`${base} does not answer`);
+  const response = await fetch(base + path, {
+    headers: { authorization: `Bearer ${token}` },
+    redirect: 'manual',
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  }).catch(() => null);
+  if (!response || response.status >= 500 || response.status === 429) throw lost;
+  if (response.status === 401)
+    throw new OperationFailed(`OPERATOR_TOKEN is not the token of an operator of ${base}`);
+  if (!response.ok)
+    throw new OperationFailed(`${base} answered ${response.status}; check GATEHOUSE_WEBHOOK_URL`);
+  const reply: unknown = await response.json().catch(() => {
+    throw lost;
+  });
+  const link = /[?&]after=([0-9a-f-]+)[^>]*>; rel="next"/.exec(response.headers.get('link') ?? '');
+  return { reply, next: link?.[1] ?? null };
+}

@@ -1,0 +1,172 @@
+import { readFileSync } from 'node:fs';
+import type { IncomingHttpHeaders } from 'node:http';
+import { unsealServiceSecret } from '../crypto/service-secret.ts';
+import { Failure } from '../http/errors.ts';
+import { isObject } from '../http/schema.ts';
+import { codeOf } from '../runtime/errors.ts';
+import {
+  ALGORITHMS,
+  ENCODINGS,
+  isAnyValid,
+  keyOf,
+  readSigned,
+  type Scheme,
+} from '../webhook/signatures.ts';
+import { readDeliveryId, readEventName, sourceOf } from '../webhook/sources.ts';
+import { findSecrets } from '../webhook/store/admin.ts';
+import { listTokens, type Token } from '../webhook/store/tokens.ts';
+import { type Command, OperationFailed, option, UsageError } from './command.ts';
+import { requireKeys, withWebhook } from './webhook-database.ts';
+
+type Request = Readonly<{ headers: IncomingHttpHeaders; body: Buffer }>;
+
+export const TEST_COMMAND: Command = {
+  name: 'token test',
+  positionals: 'TOKEN',
+  summary:
+    'Say whether a captured request verifies with a token, given by name or id, and if not, why',
+  options: {
+    request: {
+      ...option('FILE', 'header lines, an empty line, and the body as it was sent'),
+      required: true,
+    },
+  },
+  async run({ positionals: [name = ''], text }, terminal) {
+    const request = readRequest(text('request') ?? '');
+    const { token, secrets } = await withWebhook(terminal, async (database, given) => {
+      const found = (await listTokens(database)).filter(
+        (one) => one.revoked_at === null && [one.id, one.name].includes(name),
+      );
+      const [only] = found;
+      if (!only || found.length > 1)
+        throw new OperationFailed(`${found.length} active tokens have this name or id`);
+      const keys = requireKeys(given);
+      const sealed = await findSecrets(database, only.id);
+      return { token: only, secrets: sealed.map((one) => unsealServiceSecret(keys, one) ?? '') };
+    });
+    const problems = problemsOf(token, request, secrets, terminal.print);
+    for (const problem of problems) terminal.note(problem);
+    if (problems.length > 0) throw new OperationFailed('the request would not be accepted');
+    terminal.print('The request is accepted.');
+  },
+};
+
+/** Splits a request as it is sent: a request line is ignored, and the body is kept byte by byte. */
+function readRequest(file: string): Request {
+  let bytes: Buffer;
+  try {
+    bytes = readFileSync(file);
+  } catch (error) {
+    throw new UsageError(`--request cannot be read (${codeOf(error)})`);
+  }
+  const found = /\r?\n\r?\n/.exec(bytes.toString('latin1'));
+  if (!found) throw new UsageError('--request needs an empty line between headers and body');
+  const lines = bytes.toString('latin1', 0, found.index).split(/\r?\n/);
+  const headers = lines.flatMap((line) => {
+    const [, name = '', value = ''] = /^([^\s:]+):\s*(.*?)\s*$/.exec(line) ?? [];
+    return name === '' ? [] : [[name.toLowerCase(), value] as const];
+  });
+  const body = bytes.subarray(found.index + found[0].length);
+  return { headers: Object.fromEntries(headers), body };
+}
+
+function problemsOf(
+  token: Token,
+  request: Request,
+  secrets: readonly string[],
+  print: (line: string) => void,
+): string[] {
+  const source = sourceOf(token);
+  const { scheme } = source;
+  const problems = scheme ? signatureProblems(scheme, request, secrets, print) : [];
+  const content = parse(request);
+  if (!content) return [...problems, 'The body is neither a JSON object nor a form.'];
+  for (const read of [readEventName, readDeliveryId]) {
+    const value = read(source, request.headers, content);
+    const what = read === readEventName ? 'event name' : 'delivery id';
+    if (!(value instanceof Failure)) print(`${what}: ${value ?? 'none'}`);
+    else problems.push(`${what}: ${value.details.fields?.[0]?.message ?? value.code}`);
+  }
+  return problems;
+}
+
+function parse({ headers, body }: Request) {
+  const text = body.toString('utf8');
+  const isForm = headers['content-type']?.includes('x-www-form-urlencoded') ?? false;
+  const fields = new URLSearchParams(isForm ? text : '');
+  if (isForm && !fields.has('payload')) return Object.fromEntries(fields);
+  try {
+    const value: unknown = JSON.parse(fields.get('payload') ?? text);
+    return isObject(value) || Array.isArray(value) ? Object(value) : null;
+  } catch {
+    return null;
+  }
+}
+
+function signatureProblems(
+  scheme: Scheme,
+  { headers, body }: Request,
+  secrets: readonly string[],
+  print: (line: string) => void,
+): string[] {
+  if (secrets.length === 0) return ['The token has no active signing secret.'];
+  const { header, prefix = '', time, id } = scheme;
+  const missing = [header, time, id].filter((name) => name !== undefined && !headers[name]);
+  if (missing.length > 0) return [`The request lacks the header ${missing.join(' and ')}.`];
+  const { sent, at, before, after } = readSigned(scheme, headers);
+  if ([...sent.values()].flat().length === 0) {
+    const { encoding = 'hex', algorithm = 'hmac-sha256' } = scheme;
+    const fitting = variants(scheme, { headers, body }, secrets);
+    const form = `${JSON.stringify(prefix)} and a signature of ${algorithm} in ${encoding}`;
+    return [`The header ${header} has not the form ${form}.`, ...fitting];
+  }
+  if (at === null) return ['The signed time is neither a number of seconds nor an ISO time.'];
+  if (at !== undefined) print(`signed: ${new Date(at * 1_000).toISOString()}`);
+  if (verifies(scheme, { headers, body }, secrets)) {
+    print('signature: valid');
+    return [];
+  }
+  const start = JSON.stringify(before.slice(0, 100));
+  return [
+    'The signature is wrong: the secret, the signed text or the body differs.',
+    `Signed text: ${start}, then the body of ${body.length} bytes, then ${JSON.stringify(after)}.`,
+    ...variants(scheme, { headers, body }, secrets),
+  ];
+}
+
+/** Without the age, which a captured request has. */
+function verifies(scheme: Scheme, { headers, body }: Request, secrets: readonly string[]) {
+  const { sent, before, after } = readSigned(scheme, headers);
+  return secrets.some((secret) => {
+    const key = keyOf(scheme, secret);
+    const signatures = (key && sent.get(key.algorithm)) ?? [];
+    return key && signatures.length > 0 && isAnyValid(key, signatures, [before, body, after]);
+  });
+}
+
+const TEXTS = ['{body}', '{timestamp}.{body}', '{timestamp}:{body}', '{timestamp}{body}'] as const;
+const MORE_TEXTS = ['v0:{timestamp}:{body}', '{id}.{timestamp}.{body}', '{body}{timestamp}'];
+
+/** What else would verify: a usual mistake in the capture, the secret or the options. */
+function variants(scheme: Scheme, request: Request, secrets: readonly string[]): string[] {
+  const trimmed = {
+    ...request,
+    body: Buffer.from(request.body.toString('latin1').trimEnd(), 'latin1'),
+  };
+  const found: string[] = [];
+  if (verifies(scheme, trimmed, secrets))
+    found.push('It verifies without the line break at the end of the file.');
+  const spaceless = secrets.map((secret) => secret.trim());
+  if (verifies(scheme, request, spaceless))
+    found.push('It verifies without the spaces around the secret.');
+  for (const text of [...TEXTS, ...MORE_TEXTS])
+    for (const algorithm of ALGORITHMS)
+      for (const encoding of ENCODINGS) {
+        const other = { ...scheme, text, algorithm, encoding };
+        if (!verifies(other, request, secrets)) continue;
+        found.push(
+          `It verifies with --signed-text '${text}' --algorithm ${algorithm} --encoding ${encoding}.`,
+        );
+      }
+  return found;
+}

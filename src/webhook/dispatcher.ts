@@ -1,0 +1,117 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { unsealServiceSecret } from '../crypto/service-secret.ts';
+import { describeError } from '../runtime/errors.ts';
+import { COMMON_QUEUE } from './migrations.ts';
+import { targetKeyOf, type WebhookService } from './service.ts';
+import { type DeliverySettings, ownTarget, type WebhookSettings } from './settings.ts';
+import { findTargetSecret, listTargets } from './store/targets.ts';
+import type { OwnTarget } from './store/tokens.ts';
+import { loadTarget } from './targets/load.ts';
+import { UNKNOWN_KEY } from './verification.ts';
+import { type DeliveryTarget, startWorker } from './worker.ts';
+
+/** How often targets that were set or changed are looked for. */
+const REFRESH_MS = 1_000;
+
+type TargetRow = Awaited<ReturnType<typeof listTargets>>[number];
+type Running = Readonly<{ revision: number | null; worker: ReturnType<typeof startWorker> }>;
+type Dispatcher = Readonly<{
+  service: WebhookService;
+  settings: DeliverySettings;
+  workers: Map<string, Running>; // by queue
+  ended: Set<Promise<void>>;
+}>;
+
+/**
+ * Delivers the events of each target by a worker of its own, so that a target that fails or is slow
+ * holds up no other.
+ * @param common the target of the process; null without one
+ */
+export function startDispatcher(
+  service: WebhookService,
+  { target, delivery: settings }: WebhookSettings,
+  common: DeliveryTarget | null,
+) {
+  const { database, log, metrics } = service;
+  const workers: Dispatcher['workers'] = new Map();
+  const dispatcher: Dispatcher = { service, settings, workers, ended: new Set() };
+  if (target && common) {
+    const worker = startWorker(database, common, settings, log, metrics, targetKeyOf(target));
+    workers.set(COMMON_QUEUE, { revision: null, worker });
+  }
+  const countFailing = () =>
+    [...workers.values()].filter(({ worker }) => worker.isFailing()).length;
+  const help = 'Targets of deliveries that fail, so that they are only probed.';
+  metrics.gauge('gatehouse_delivery_circuit_open', help, {}, countFailing);
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const looping = (async () => {
+    while (!signal.aborted) {
+      await refresh(dispatcher).catch((error: unknown) =>
+        log.debug('the targets of tokens could not be read', describeError(error)),
+      );
+      await sleep(REFRESH_MS, undefined, { signal }).catch(() => {});
+    }
+  })();
+  return {
+    /** @param queue undefined for all */
+    notify(queue?: string) {
+      for (const [id, { worker }] of workers)
+        if (queue === undefined || queue === id) worker.notify();
+    },
+    async stop(graceMs?: number) {
+      stopping.abort();
+      await looping;
+      const stopped = [...workers.values()].map(({ worker }) => worker.stop(graceMs));
+      await Promise.all([...stopped, ...dispatcher.ended]);
+    },
+  };
+}
+
+/** Starts a worker for each target that is new or changed, and stops those of earlier ones. */
+async function refresh(dispatcher: Dispatcher) {
+  const { service, workers, ended } = dispatcher;
+  const rows = await listTargets(service.database);
+  const present = new Map(rows.map(({ id, revision }) => [id, revision]));
+  for (const [queue, { revision, worker }] of workers) {
+    if (revision === null || present.get(queue) === revision) continue;
+    workers.delete(queue);
+    const end = worker.stop().finally(() => ended.delete(end));
+    ended.add(end);
+  }
+  for (const row of rows) {
+    const { id, revision } = row;
+    if (!workers.has(id)) workers.set(id, { revision, worker: await start(dispatcher, row) });
+  }
+}
+
+async function start({ service, settings }: Dispatcher, { id, revision, target }: TargetRow) {
+  const { database, log, metrics } = service;
+  const own = await settingsOf(service, id, target);
+  const { timeout_seconds } = target;
+  const timeoutMs = timeout_seconds === null ? settings.timeoutMs : timeout_seconds * 1_000;
+  return startWorker(
+    database,
+    own.isOpened ? (await loadTarget(own.target, settings)).create() : UNOPENED,
+    { ...settings, timeoutMs },
+    log.with({ target: own.target.label }),
+    metrics,
+    targetKeyOf(own.target),
+    { id, revision },
+  );
+}
+
+/** Nothing is sent unsigned. */
+const UNOPENED: DeliveryTarget = {
+  deliver: async () => ({ error: UNKNOWN_KEY }),
+  close: async () => {},
+};
+
+/** @returns whether its secret, if it has one, could be opened */
+async function settingsOf(service: WebhookService, id: string, own: OwnTarget) {
+  const { database, signingKeys, allowPrivate } = service;
+  const sealed = own.is_signed ? await findTargetSecret(database, id) : null;
+  const secret = sealed && unsealServiceSecret(signingKeys, sealed);
+  const isOpened = !own.is_signed || secret !== null;
+  return { isOpened, target: ownTarget(own, secret, allowPrivate) };
+}

@@ -1,0 +1,237 @@
+/** A target of its own for a token: set, changed and removed while events wait. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { createServer, type IncomingHttpHeaders } from 'node:http';
+import { once } from 'node:events';
+import { after, test } from 'node:test';
+import { untilSql } from '../../support/connections.ts';
+import { OPERATOR_TOKEN, openInbox } from '../../support/inbox.ts';
+import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import {
+  addToken,
+  openWebhook,
+  SAMPLES,
+  signatureOf,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
+import { until } from '../../support/until.ts';
+import { setTarget } from '../../../src/webhook/store/targets.ts';
+
+interface Received {
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/** A program behind Gatehouse, which answers with `status`. */
+async function startTarget() {
+  const received: Received[] = [];
+  const answer = { status: 200 };
+  const server = createServer((request, response) => {
+    const parts: Buffer[] = [];
+    request.on('data', (part: Buffer) => parts.push(part));
+    request.on('end', () => {
+      received.push({ headers: request.headers, body: Buffer.concat(parts).toString() });
+      response.writeHead(answer.status).end('answered');
+    });
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  after(() => server.close());
+  const address = server.address();
+  assert.ok(typeof address === 'object' && address);
+  return { url: `http://127.0.0.1:${address.port}/hook`, received, answer };
+}
+
+const inbox = await openInbox(
+  { after },
+  {
+    WEBHOOK_SECRET,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_RETRY_SCHEDULE: '200ms,200ms,200ms,200ms,200ms,1h',
+    WEBHOOK_ORDER: 'page_id',
+  },
+);
+const { sql, call, url } = inbox;
+const database = openWebhook({ after }, inbox.databaseUrl);
+const one = await startTarget();
+const other = await startTarget();
+
+const newSender = () => addToken(database, 'generic', null);
+const put = (id: string, body: object, bearer = OPERATOR_TOKEN) =>
+  ask('PUT', `${url}/tokens/${id}/target`, { body, bearer });
+async function send(token: string, event = 'page.updated', page = ''): Promise<string> {
+  const body = { event, data: { page_id: page || randomUUID() } };
+  const answer = await ask('POST', `${url}/webhook`, { bearer: token, body });
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.id;
+}
+const statusOf = async (id: string) =>
+  (await call('GET', `/events/${id}`)).json.event.status as string;
+const idsAt = ({ received }: { received: readonly Received[] }) =>
+  received.map(({ headers }) => headers['webhook-id']);
+
+test('events go to the target of their token, and to no other', async () => {
+  const [first, second] = [await newSender(), await newSender()];
+  assert.equal((await put(first.id, { url: one.url })).status, 200);
+  assert.equal((await put(second.id, { url: other.url })).status, 200);
+  const ids = [await send(first.token), await send(second.token)];
+  await until(() => idsAt(one).includes(ids[0]) && idsAt(other).includes(ids[1]));
+  assert.ok(!idsAt(one).includes(ids[1]) && !idsAt(other).includes(ids[0]));
+  const stored = await send(WEBHOOK_TOKEN);
+  assert.equal(await statusOf(stored), 'stored', 'without a target, an event is only stored');
+});
+
+test('a changed target applies to events that wait, and a removed one lets them wait', async () => {
+  const sender = await newSender();
+  const down = await startTarget();
+  down.answer.status = 500;
+  await put(sender.id, { url: down.url });
+  const page = 'one page';
+  const ids = [
+    await send(sender.token, 'first', page),
+    await send(sender.token, 'second', page),
+    await send(sender.token),
+  ];
+  await until(() => down.received.length >= 2);
+  await call('DELETE', `/tokens/${sender.id}/target`);
+  const [row] = await sql`select count(*)::int as n from webhook.work w join webhook.events e
+    on e.id = w.event_id where e.token_id = ${sender.id}
+      and queue = '00000000-0000-0000-0000-000000000000'`;
+  assert.equal(row?.n, 3, 'they wait in the common queue');
+  const next = await startTarget();
+  await put(sender.id, { url: next.url });
+  await until(() => next.received.length === 3);
+  const arrived = idsAt(next);
+  assert.deepEqual(new Set(arrived), new Set(ids));
+  const place = (index: number) => arrived.indexOf(ids[index]);
+  assert.ok(place(0) < place(1), 'the events of a page arrive in order');
+});
+
+test('only selected events wait for a target of its own', async () => {
+  const sender = await newSender();
+  await put(sender.id, { url: one.url, events: ['order.*'] });
+  const skipped = await send(sender.token, 'page.updated');
+  assert.equal(await statusOf(skipped), 'skipped');
+  const id = await send(sender.token, 'order.made');
+  await until(() => idsAt(one).includes(id));
+});
+
+test('a target that fails holds up no other, and its own events only', async () => {
+  const [bad, good] = [await newSender(), await newSender()];
+  const down = await startTarget();
+  down.answer.status = 503;
+  await put(bad.id, { url: down.url });
+  await put(good.id, { url: one.url });
+  await send(bad.token);
+  await untilSql(
+    async () => (await sql`select from webhook.failing_targets`).length === 1,
+    'the failure',
+  );
+  await sql`update webhook.failing_targets
+    set failures = 100, failing_since = now() - interval '1 hour', probe_at = now() + interval '1 h'`;
+  const blocked = await send(bad.token);
+  const id = await send(good.token);
+  await until(() => idsAt(one).includes(id));
+  const tokens = (await call('GET', '/tokens')).json as Array<Record<string, unknown>>;
+  const shown = tokens.find((token) => token.id === bad.id);
+  assert.ok(shown?.next_probe_at, 'the list shows that it is only probed');
+  assert.equal(await statusOf(blocked), 'waiting');
+  // A target that works, in its place, gets the events at once.
+  const works = await startTarget();
+  await put(bad.id, { url: works.url });
+  await until(() => idsAt(works).includes(blocked));
+});
+
+test('an event is decided by the present target, although its token was looked up before', async () => {
+  const sender = await newSender();
+  assert.equal(await statusOf(await send(sender.token)), 'stored');
+  await setTarget(
+    database,
+    sender.id,
+    { url: one.url, events: null, timeout_seconds: null, is_signed: false },
+    false,
+    null,
+  );
+  const id = await send(sender.token);
+  await until(() => idsAt(one).includes(id));
+});
+
+test('requests are signed with the secret of the target, sealed, and never shown', async () => {
+  const sender = await newSender();
+  const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+  await put(sender.id, { url: one.url, secret, timeout_seconds: 5 });
+  const id = await send(sender.token);
+  await until(() => idsAt(one).includes(id));
+  const sent = one.received.find(({ headers }) => headers['webhook-id'] === id);
+  assert.ok(sent);
+  const at = Number(sent.headers['webhook-timestamp']);
+  const expected = signatureOf('standard', secret, sent.body, { id, at });
+  assert.equal(sent.headers['webhook-signature'], expected['webhook-signature']);
+  assert.ok(!(await call('GET', '/tokens')).text.includes(secret.slice(6)));
+  const rows = await sql`select target::text from webhook.tokens where id = ${sender.id}`;
+  assert.ok(!String(rows[0]?.target).includes(secret.slice(6)));
+});
+
+test('the headers of the sender are passed on; its signature only if the token says so', async () => {
+  for (const keep_signature of [false, true]) {
+    const sender = await addToken(database, 'github', SIGNING_SECRETS.github);
+    await put(sender.id, { url: one.url, keep_signature });
+    const sample = SAMPLES.github();
+    const body = JSON.stringify(sample.body);
+    const signature = signatureOf('github', SIGNING_SECRETS.github, body);
+    const headers = { ...sample.headers, ...signature, 'user-agent': 'GitHub-Hookshot/1' };
+    const { json } = await ask('POST', `${url}/webhook`, { bearer: sender.token, body, headers });
+    await until(() => idsAt(one).includes(json.id));
+    const sent = one.received.find((request) => request.headers['webhook-id'] === json.id);
+    assert.equal(sent?.body, body);
+    const seen = sent?.headers ?? {};
+    assert.deepEqual(
+      [seen['x-github-event'], seen['x-github-delivery'], seen['user-agent']],
+      [sample.event, sample.deliveryId, 'GitHub-Hookshot/1'],
+    );
+    const passed = keep_signature ? signature['x-hub-signature-256'] : undefined;
+    assert.equal(seen['x-hub-signature-256'], passed);
+    assert.equal(seen['gatehouse-event'], sample.event);
+  }
+});
+
+test('invalid targets, commands over HTTP and other callers are refused, and nothing changes', async () => {
+  const sender = await newSender();
+  const before = await sql`select target, revision from webhook.tokens where id = ${sender.id}`;
+  for (const body of [
+    {},
+    { url: 'ftp://example.org/' },
+    { url: 'http://user:secret@example.org/' },
+    { url: 'not a url' },
+    { url: one.url, command: ['/bin/true'] },
+    { command: ['/bin/true'] },
+    { url: one.url, secret: 'short' },
+    { url: one.url, timeout_seconds: 0 },
+    { url: one.url, events: [''] },
+    { url: one.url, unknown: 1 },
+  ]) {
+    const { status, json } = await put(sender.id, body);
+    assert.deepEqual([status, json.error.code], [400, 'invalid_body'], JSON.stringify(body));
+  }
+  for (const bearer of [sender.token, 'wrong'])
+    assert.equal((await put(sender.id, { url: one.url }, bearer)).status, 401);
+  assert.equal((await put(randomUUID(), { url: one.url })).status, 404);
+  const [operator] = await sql`select id from webhook.tokens where role = 'operator'`;
+  assert.equal((await put(String(operator?.id), { url: one.url })).status, 404);
+  const rows = await sql`select target, revision from webhook.tokens where id = ${sender.id}`;
+  assert.deepEqual([...rows], [...before]);
+});
+
+test('without WEBHOOK_FORWARD_ALLOW_PRIVATE, a private address is refused', async (t) => {
+  const closed = await openInbox(t);
+  const sender = await addToken(openWebhook(t, closed.databaseUrl), 'generic', null);
+  for (const host of ['127.0.0.1', '169.254.169.254', '[::1]', '10.0.0.1']) {
+    const { status, json } = await closed.call('GET', '/tokens');
+    assert.deepEqual([status, json.length > 0], [200, true]);
+    const answer = await ask('PUT', `${closed.url}/tokens/${sender.id}/target`, {
+      body: { url: `http://${host}/` },
+      bearer: OPERATOR_TOKEN,
+    });
+    assert.match(answer.json.error.fields[0].message, /private address/);
+  }
+});
