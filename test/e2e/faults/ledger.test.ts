@@ -13,6 +13,7 @@ import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { startProxy } from '../../support/proxy.ts';
+import { COMMON_QUEUE } from '../../../src/webhook/migrations.ts';
 import { buildProgram, type Running, runProgram, startProgram } from '../../support/process.ts';
 import { until } from '../../support/until.ts';
 import { connect, type PostgresServer, startPostgres } from '../../../scripts/postgres.ts';
@@ -75,6 +76,8 @@ interface System {
   /** The file in which the handler notes its calls. */
   readonly ledger: string;
   readonly senders: Senders;
+  /** Their token has a target of its own, which is down. */
+  readonly sendersToDown: Senders;
   startReceiver(): Running;
   /** Those that are killed and started again. */
   readonly receivers: Running[];
@@ -95,8 +98,10 @@ async function startSystem(t: TestContext): Promise<System> {
   const base = {
     DATABASE_URL: database.url,
     WEBHOOK_SECRET: 'a secret for the ledger of 36 characters',
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
   };
   const token = await createToken(t, directory, base);
+  const downToken = await createToken(t, directory, base, ['--forward', 'http://127.0.0.1:9/']);
   const environment = {
     ...base,
     LEDGER: ledger,
@@ -113,16 +118,18 @@ async function startSystem(t: TestContext): Promise<System> {
   const receivers = [startReceiver(), startReceiver()];
   await Promise.all([suspended, ...receivers].map((one) => one.ready('webhook')));
   const urls = await Promise.all(receivers.map((one) => one.url('webhook')));
+  const newSenders = (own: string): Senders => ({
+    token: own,
+    urls,
+    acknowledged: new Map(),
+    repeated: new Set(),
+    isSending: true,
+  });
   return {
     database,
     ledger,
-    senders: {
-      token,
-      urls,
-      acknowledged: new Map(),
-      repeated: new Set(),
-      isSending: true,
-    },
+    senders: newSenders(token),
+    sendersToDown: newSenders(downToken),
     startReceiver,
     receivers,
     suspended,
@@ -137,12 +144,14 @@ async function createToken(
   t: TestContext,
   directory: string,
   environment: Readonly<Record<string, string>>,
+  options: readonly string[] = [],
 ): Promise<string> {
   const file = join(directory, 'signing-secret');
   writeFileSync(file, SIGNING_SECRET);
   const program = buildProgram();
   assert.equal((await runProgram(t, program, ['migrate', 'webhook'], environment)).code, 0);
-  const command = ['token', 'create', '--source', 'standard', '--signing-secret-file', file];
+  const signed = ['--source', 'standard', '--signing-secret-file', file];
+  const command = ['token', 'create', ...signed, ...options];
   const created = await runProgram(t, program, command, environment);
   assert.equal(created.code, 0, created.stderr);
   return created.stdout.trim();
@@ -202,11 +211,12 @@ async function killUntilTheEnd(system: System, activities: Promise<unknown>): Pr
   }
 }
 
-/** @returns how many events have not ended when the time for that is over */
+/** Of the target that works. @returns how many events have not ended when the time for that is over */
 async function countOpenAtTheEnd(sql: Sql): Promise<number> {
   const begun = Date.now();
   for (;;) {
-    const [row] = await sql`select count(*) from webhook.work`.catch(() => [{ count: -1 }]);
+    const [row] = await sql`select count(*) from webhook.work
+      where queue = ${COMMON_QUEUE}`.catch(() => [{ count: -1 }]);
     const open = Number(row?.count);
     const isLate = Date.now() - begun >= LEASE_MS + MAX_BACKOFF_MS + 10_000;
     if (open === 0 || isLate) return open;
@@ -214,7 +224,7 @@ async function countOpenAtTheEnd(sql: Sql): Promise<number> {
   }
 }
 
-type Stored = Entry & { readonly delivery_id: string };
+type Stored = Entry & { readonly delivery_id: string; readonly is_waiting: boolean };
 type Calls = ReadonlyMap<string, readonly AttemptSeries[]>;
 
 function checkStored(
@@ -234,30 +244,48 @@ function checkStored(
   }
 }
 
+/** Nothing is lost, and nothing goes to another target. */
+function checkDown({ sendersToDown }: System, stored: readonly Stored[], calls: Calls): void {
+  assert.ok(sendersToDown.acknowledged.size > 0);
+  for (const [delivery, id] of sendersToDown.acknowledged) {
+    const entry = stored.find((row) => row.id === id);
+    assert.equal(entry?.delivery_id, delivery, `${delivery} was acknowledged as ${id}`);
+    const isKept = entry?.status === 'dead' || entry?.is_waiting;
+    assert.ok(isKept, `${delivery} is neither waiting nor dead: ${JSON.stringify(entry)}`);
+    assert.equal(calls.get(id), undefined, `${delivery} went to the handler`);
+  }
+}
+
 test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${SEED})`, async (t) => {
   const system = await startSystem(t);
-  const { database, ledger, senders, kills } = system;
+  const { database, ledger, senders, sendersToDown, kills } = system;
   // A failed test must not wait for its senders.
   t.after(() => {
     senders.isSending = false;
+    sendersToDown.isSending = false;
   });
   const activities = Promise.all([
     ...Array.from({ length: SENDERS }, (_, sender) => runSender(senders, sender)),
+    ...[1_000, 1_001].map((sender) => runSender(sendersToDown, sender)),
     suspend(system),
   ]);
   await killUntilTheEnd(system, activities);
   const lastKill = Date.now();
   senders.isSending = false;
+  sendersToDown.isSending = false;
   await activities;
 
   const sql = connect(database.directUrl());
   t.after(() => sql.end());
   const open = await countOpenAtTheEnd(sql);
   const took = Date.now() - lastKill;
-  const stored = await sql<Stored[]>`
-    select e.id, e.delivery_id, e.event, o.status, o.attempts, o.ended_at,
+  const all = await sql<Stored[]>`
+    select w.event_id is not null as is_waiting, e.id, e.delivery_id, e.event, o.status, o.attempts, o.ended_at,
       array(select attempt from webhook.failures where event_id = e.id) as failures
-    from webhook.events e left join webhook.outcomes o on o.event_id = e.id`;
+    from webhook.events e left join webhook.outcomes o on o.event_id = e.id
+    left join webhook.work w on w.event_id = e.id`;
+  const isForDown = ({ delivery_id }: Stored) => delivery_id.startsWith('msg_100');
+  const stored = all.filter((row) => !isForDown(row));
   const calls = readLedger(readFileSync(ledger, 'utf8'));
   const attempts = [...calls.values()].flat().flatMap((series) => [...series.values()]);
   const cut = attempts.filter(({ ends }) => ends === null).length;
@@ -271,4 +299,5 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   assert.ok(hasInterrupted, 'the kills interrupted no work');
   assert.equal(open, 0, `${open} events have not ended`);
   checkStored(system, stored, calls);
+  checkDown(system, all, calls);
 });

@@ -13,6 +13,9 @@ export const PACKAGES = [
   'stripe',
   '@slack/bolt',
   '@notionhq/client',
+  '@linear/sdk',
+  '@paddle/paddle-node-sdk',
+  'discord-interactions',
 ] as const;
 export type Package = (typeof PACKAGES)[number];
 
