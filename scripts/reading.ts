@@ -95,7 +95,7 @@ export const BUDGET = {
   identity: 63_800,
   webhook: 69_500,
   signin: 24_100,
-  all: 152_000,
+  all: 156_000,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */
