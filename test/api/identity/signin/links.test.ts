@@ -374,7 +374,7 @@ test('the pages invite a user with groups, make a reset link, and end it', async
   assert.deepEqual([user?.password_hash, user?.groups], [null, '{choir,ops}']);
   const list = await visit('/account/users?search=choir', { cookie });
   assert.match(list.text, /invited/);
-  assert.match(list.text, /1 users match/);
+  assert.match(list.text, /Matching users: 1\./);
   assert.equal((await choose(await begin(tokenOf(first)))).status, 200);
   const reset = await send(`/${user?.id}/link`, {});
   const [, second = ''] = /<pre [^>]*>([^<]+)<\/pre>/.exec(reset.text) ?? [];
