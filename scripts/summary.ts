@@ -173,7 +173,8 @@ export function summary(
     values.password === null
       ? `administrator ${administrator}, with the password that was chosen; to set another: ${reset}`
       : `administrator ${administrator}, first password ${show(password)}${remark}${invitation}`;
-  const commands = `Commands for this database, in a second terminal. Messages call the program gatehouse:
+  const commands = `Commands for this database, in a second terminal, where messages and this text
+call the program gatehouse:
 
   alias gatehouse=${quote(cli)}
   gatehouse user list

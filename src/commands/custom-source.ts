@@ -76,8 +76,8 @@ function readHeader({ text }: Arguments, name: string): string | undefined {
 }
 
 /** For a list. */
-export function customText(custom: CustomSource | null): string {
-  if (!custom) return '';
+export function customText(custom: CustomSource | null): string | null {
+  if (!custom) return null;
   const { header, algorithm = 'hmac-sha256', text = '{body}' } = custom.scheme;
   return `${header}: ${algorithm} of ${text}`;
 }

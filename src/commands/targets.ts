@@ -1,9 +1,8 @@
 import { validate } from '../http/schema.ts';
 import { COMMAND_FORM, parseCommand } from '../webhook/settings.ts';
-import type { WebhookSettings } from '../webhook/settings.ts';
+import type { OwnTarget, WebhookSettings } from '../webhook/settings.ts';
 import type { Database } from '../db/pool.ts';
 import type { SigningKeys } from '../webhook/service.ts';
-import type { OwnTarget } from '../webhook/store/tokens.ts';
 import { changeTarget, checkTarget, type NewTarget, targetSchema } from '../webhook/targets.ts';
 import { ownTarget } from '../webhook/settings.ts';
 import {
@@ -30,7 +29,9 @@ export const TARGET_OPTIONS: Readonly<Record<string, Option>> = {
 
 /** @returns null without an option that sets a target */
 export async function readTarget(given: Arguments, terminal: Terminal): Promise<NewTarget | null> {
-  const [url, command, timeout] = ['forward', 'command', 'timeout'].map(given.text);
+  const url = given.text('forward');
+  const command = given.text('command');
+  const timeout = given.text('timeout');
   const file = given.text('forward-secret-file');
   const names = given
     .text('events')

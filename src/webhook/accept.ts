@@ -3,10 +3,10 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { sealSecret } from '../crypto/service-secret.ts';
 import { sha256 } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
-import { type BodyRule, invalidBody, json } from '../http/json-body.ts';
 import { Failure } from '../http/errors.ts';
-import { isObject, nullable, scalar, text, validate } from '../http/schema.ts';
+import { nullable, text, validate } from '../http/schema.ts';
 import { Overloaded } from '../runtime/errors.ts';
+import { isForm, jsonBody, NO_FORM, parseForm } from './event-body.ts';
 import { checkAgain } from './guard.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import { createSelector, type WebhookService } from './service.ts';
@@ -29,46 +29,6 @@ import {
   type ReceiveCall,
   verifyWithinLimit,
 } from './verification.ts';
-
-/** Unchanged. An array has no members with names, but JSON pointers find its items. */
-const jsonBody = json(
-  scalar<JsonObject>({}, 'must be a JSON object', (input) => {
-    const isItems = Array.isArray(input) && input.length > 0;
-    return isItems || isObject(input) ? Object(input) : undefined;
-  }),
-  'required',
-);
-
-/**
- * The raw bytes: their signature is verified before their content is used. The schema is the
- * generic source's.
- */
-export const eventBody: BodyRule<Buffer> = {
-  ...jsonBody,
-  schema: genericSchema.jsonSchema,
-  accepts(headers) {
-    const isForm = FORM_TYPE.test(headers['content-type'] ?? '');
-    return jsonBody.accepts(isForm ? { ...headers, 'content-type': 'application/json' } : headers);
-  },
-  parse: (raw) => raw,
-};
-
-const FORM_TYPE = /^\s*application\/x-www-form-urlencoded\s*(;|$)/i;
-const MAX_FIELDS = 1_000;
-const NO_FORM =
-  'The source of this token sends no forms. Send the body with "Content-Type: application/json".';
-
-/** The members of a form, or of the JSON in its field `payload`, which GitHub and Slack send. */
-function parseForm(raw: Buffer) {
-  const text = raw.toString('latin1');
-  // Percent-encoded, so that it is stored as it was sent.
-  if (!/^[\x20-\x7e]*$/.test(text)) return invalidBody('a form must be in ASCII');
-  if (text.split('&', MAX_FIELDS + 1).length > MAX_FIELDS)
-    return invalidBody(`a form may have ${MAX_FIELDS} fields`);
-  const fields = new URLSearchParams(text);
-  const payload = fields.get('payload');
-  return payload === null ? Object.fromEntries(fields) : jsonBody.parse(Buffer.from(payload));
-}
 
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
 export async function receive(call: ReceiveCall, service: WebhookService) {
@@ -118,10 +78,10 @@ function decide(call: ReceiveCall, secretId: string | null, service: WebhookServ
   const { caller, body: raw } = call;
   const { headers } = call.request;
   const source = sourceOf(caller);
-  const isForm = FORM_TYPE.test(headers['content-type'] ?? '');
-  if (isForm && !source.takesForms)
+  const hasForm = isForm(headers);
+  if (hasForm && !source.takesForms)
     return replyWith(new Failure('unsupported_media_type', { message: NO_FORM }));
-  const body = isForm ? parseForm(raw) : jsonBody.parse(raw);
+  const body = hasForm ? parseForm(raw) : jsonBody.parse(raw);
   if (body instanceof Failure) return replyWith(body);
   const isGeneric = caller.source === 'generic';
   const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;

@@ -3,10 +3,14 @@ import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { describeError } from '../runtime/errors.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import { targetKeyOf, type WebhookService } from './service.ts';
-import { type DeliverySettings, ownTarget, type WebhookSettings } from './settings.ts';
+import {
+  type DeliverySettings,
+  type OwnTarget,
+  ownTarget,
+  type WebhookSettings,
+} from './settings.ts';
 import { findTargetSecret, listTargets } from './store/targets.ts';
-import type { OwnTarget } from './store/tokens.ts';
-import { loadTarget } from './targets/load.ts';
+import { loadTarget } from './load-target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
 

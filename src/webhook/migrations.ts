@@ -82,8 +82,8 @@ const INITIAL: Migration = {
     ) with ${QUEUE}`,
     'create index work_due on webhook.work (queue, due_at) where order_key is null',
     'create index work_order on webhook.work (order_key, seq) where order_key is not null',
-    // The number of the last event of a page of one sender, which is an order_key. Acceptance raises it under
-    // the row's lock, which is held until the commit: numbers follow the commits.
+    // The number of the last event of an order_key, which is a page of one sender. Acceptance
+    // raises it under the row's lock, which is held until the commit: numbers follow the commits.
     `create table webhook.page_tails
       (order_key text primary key, tail bigint not null) with (fillfactor = 70)`,
     // Every event below head has ended. The first of the others is due at due_at, or under a

@@ -15,7 +15,8 @@ import {
 import type { Site } from '../runtime/context.ts';
 import { operator, sender, withRefusalsCounted, withTokenChecked } from './guard.ts';
 import * as inbox from './inbox.ts';
-import { eventBody, receive } from './accept.ts';
+import { receive } from './accept.ts';
+import { eventBody } from './event-body.ts';
 import type { WebhookService } from './service.ts';
 import { STYLE } from './settings.ts';
 import { inputErrors, replySchema, sourceOf } from './sources.ts';

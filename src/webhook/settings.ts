@@ -20,7 +20,6 @@ import {
 } from '../runtime/variables.ts';
 import { retrySchedule } from './schedule.ts';
 import { standardKey } from './signatures.ts';
-import type { OwnTarget } from './store/tokens.ts';
 import { DAY } from '../runtime/duration.ts';
 
 export const PORT = 8000;
@@ -70,6 +69,15 @@ export const VARIABLES = {
 type WebhookValues = Values<typeof VARIABLES>;
 /** A program and its arguments. */
 export type Command = readonly [string, ...string[]];
+/**
+ * The target of one token. A command comes from the command line alone. Without `events` or
+ * `timeout_seconds`, those of the process apply. `is_signed`: whether a signing secret of
+ * its own signs the requests.
+ */
+export type OwnTarget = Readonly<{ events: readonly string[] | null }> &
+  Readonly<{ timeout_seconds: number | null; is_signed: boolean }> &
+  Readonly<{ url: string; command?: never } | { command: Command; url?: never }>;
+
 /** `secret` signs the requests by Standard Webhooks; null for no signature. */
 export type ForwardSettings = {
   readonly url: URL;

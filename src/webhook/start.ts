@@ -22,7 +22,7 @@ import {
   markTokensUsed,
 } from './store/tokens.ts';
 import { removeIdlePages } from './store/work.ts';
-import { loadTarget } from './targets/load.ts';
+import { loadTarget } from './load-target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
 
 export async function start(settings: WebhookSettings, context: ServiceContext) {

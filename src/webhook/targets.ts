@@ -20,11 +20,17 @@ import {
 import type { Operator } from './guard.ts';
 import type { SigningKeys, WebhookService } from './service.ts';
 import { targetKeyOf } from './service.ts';
-import { checkForwardUrl, type Command, FORWARD_SECRET, ownTarget } from './settings.ts';
+import {
+  checkForwardUrl,
+  type Command,
+  FORWARD_SECRET,
+  type OwnTarget,
+  ownTarget,
+} from './settings.ts';
 import { standardKey } from './signatures.ts';
 import { listFailing } from './store/delivery.ts';
 import { setTarget } from './store/targets.ts';
-import { listTokens, type OwnTarget } from './store/tokens.ts';
+import { listTokens } from './store/tokens.ts';
 
 const pattern = text({ min: 1, max: 1_024, check: withoutNul });
 const options = {

@@ -123,14 +123,32 @@ export function signatureOf(
       };
     case 'notion':
       return { 'x-notion-signature': `sha256=${digest('')}` };
+    default:
+      return laterSignatureOf(source, secret, body, at);
+  }
+}
+
+type LaterSource = Exclude<
+  SignedSource,
+  'standard' | 'gitlab' | 'github' | 'stripe' | 'slack' | 'notion'
+>;
+
+function laterSignatureOf(
+  source: LaterSource,
+  secret: string,
+  body: string | Buffer,
+  at: number | string,
+): Record<string, string> {
+  const hmac = (prefix: string) => createHmac('sha256', secret).update(prefix).update(body);
+  switch (source) {
     case 'gitea':
-      return { 'x-gitea-signature': digest('') };
+      return { 'x-gitea-signature': hmac('').digest('hex') };
     case 'bitbucket':
-      return { 'x-hub-signature': `sha256=${digest('')}` };
+      return { 'x-hub-signature': `sha256=${hmac('').digest('hex')}` };
     case 'paddle':
-      return { 'paddle-signature': `ts=${at};h1=${digest(`${at}:`)}` };
+      return { 'paddle-signature': `ts=${at};h1=${hmac(`${at}:`).digest('hex')}` };
     case 'shopify':
-      return { 'x-shopify-hmac-sha256': hmac(secret, '').digest('base64') };
+      return { 'x-shopify-hmac-sha256': hmac('').digest('base64') };
     case 'discord': {
       const text = Buffer.concat([Buffer.from(`${at}`), Buffer.from(body)]);
       return {
@@ -139,9 +157,9 @@ export function signatureOf(
       };
     }
     case 'linear':
-      return { 'linear-signature': digest('') };
+      return { 'linear-signature': hmac('').digest('hex') };
     case 'sentry':
-      return { 'sentry-hook-signature': digest('') };
+      return { 'sentry-hook-signature': hmac('').digest('hex') };
     case 'zendesk': {
       const isNumber = /^\d{1,11}$/.test(`${at}`);
       const time = isNumber
@@ -149,7 +167,7 @@ export function signatureOf(
         : `${at}`;
       return {
         'x-zendesk-webhook-signature-timestamp': time,
-        'x-zendesk-webhook-signature': hmac(secret, time).digest('base64'),
+        'x-zendesk-webhook-signature': hmac(time).digest('base64'),
       };
     }
   }
@@ -208,32 +226,7 @@ const named =
     return { body, headers: { [eventHeader]: event, [idHeader]: deliveryId }, event, deliveryId };
   };
 
-/** From the senders' documentation. None has a `data.page_id`. */
-export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
-  standard: () => ({
-    body: { type: 'contact.created', timestamp: '2026-01-01T00:00:00Z', data: { id: 'c_1' } },
-    headers: {},
-    event: 'contact.created',
-    deliveryId: `msg_${randomUUID()}`,
-  }),
-  github: () => {
-    const deliveryId = randomUUID();
-    return {
-      body: { action: 'opened', type: 'misleading', id: 7 },
-      headers: { 'x-github-event': 'issues', 'x-github-delivery': deliveryId },
-      event: 'issues',
-      deliveryId,
-    };
-  },
-  stripe: () => {
-    const deliveryId = `evt_${randomUUID()}`;
-    return {
-      body: { id: deliveryId, object: 'event', type: 'customer.created', data: { object: {} } },
-      headers: {},
-      event: 'customer.created',
-      deliveryId,
-    };
-  },
+const LATER_SAMPLES = {
   gitlab: named('x-gitlab-event', 'Push Hook', 'webhook-id', { object_kind: 'push' }),
   gitea: named('x-gitea-event', 'push', 'x-gitea-delivery', { ref: 'refs/heads/main' }),
   bitbucket: named('x-event-key', 'repo:push', 'x-request-uuid', { push: { changes: [] } }),
@@ -273,6 +266,35 @@ export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
     event: 'ENTITLEMENT_CREATE',
     deliveryId: null,
   }),
+};
+
+/** From the senders' documentation. None has a `data.page_id`. */
+export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
+  ...LATER_SAMPLES,
+  standard: () => ({
+    body: { type: 'contact.created', timestamp: '2026-01-01T00:00:00Z', data: { id: 'c_1' } },
+    headers: {},
+    event: 'contact.created',
+    deliveryId: `msg_${randomUUID()}`,
+  }),
+  github: () => {
+    const deliveryId = randomUUID();
+    return {
+      body: { action: 'opened', type: 'misleading', id: 7 },
+      headers: { 'x-github-event': 'issues', 'x-github-delivery': deliveryId },
+      event: 'issues',
+      deliveryId,
+    };
+  },
+  stripe: () => {
+    const deliveryId = `evt_${randomUUID()}`;
+    return {
+      body: { id: deliveryId, object: 'event', type: 'customer.created', data: { object: {} } },
+      headers: {},
+      event: 'customer.created',
+      deliveryId,
+    };
+  },
   slack: () => {
     const deliveryId = `Ev${randomUUID()}`;
     return {

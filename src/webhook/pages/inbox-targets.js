@@ -94,21 +94,24 @@ async function change(method, body) {
   await load();
 }
 
-form.addEventListener('submit', (submit) => {
-  submit.preventDefault();
-  const events = field.events.value
-    .split(',')
-    .map((name) => name.trim())
-    .filter(Boolean);
-  void change('PUT', {
-    url: field.url.value,
-    keep_signature: field.keep.checked,
-    ...(events.length > 0 ? { events } : {}),
-    ...(field.timeout.value === '' ? {} : { timeout_seconds: Number(field.timeout.value) }),
-    ...(field.secret.value === '' ? {} : { secret: field.secret.value }),
+/** Shows the tokens when they are asked for, and sets targets. */
+export function startTargets() {
+  form.addEventListener('submit', (submit) => {
+    submit.preventDefault();
+    const events = field.events.value
+      .split(',')
+      .map((name) => name.trim())
+      .filter(Boolean);
+    void change('PUT', {
+      url: field.url.value,
+      keep_signature: field.keep.checked,
+      ...(events.length > 0 ? { events } : {}),
+      ...(field.timeout.value === '' ? {} : { timeout_seconds: Number(field.timeout.value) }),
+      ...(field.secret.value === '' ? {} : { secret: field.secret.value }),
+    });
   });
-});
-element('target-default', HTMLButtonElement).addEventListener('click', () => void change('DELETE'));
-section.addEventListener('toggle', () => {
-  if (section.open) void load();
-});
+  element('target-default', HTMLButtonElement).addEventListener('click', () => change('DELETE'));
+  section.addEventListener('toggle', () => {
+    if (section.open) void load();
+  });
+}

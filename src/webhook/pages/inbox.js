@@ -6,7 +6,7 @@ import { closeBulk } from '/pages/inbox-bulk.js';
 import { addressOf, focusSearch, readFilter } from '/pages/inbox-filter.js';
 import { onChange, startList } from '/pages/inbox-list.js';
 import { loadDelivery } from '/pages/inbox-state.js';
-import '/pages/inbox-targets.js';
+import { startTargets } from '/pages/inbox-targets.js';
 
 const token = element('token', HTMLInputElement);
 const VIEWS = ['signin', 'list', 'one'];
@@ -36,6 +36,7 @@ function openEvent(id) {
   void showAddress(true);
 }
 
+startTargets();
 onChange.handle = closeBulk;
 signedOut.handle = () => {
   const message = isSignedIn

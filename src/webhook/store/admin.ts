@@ -10,18 +10,17 @@ import type { Token } from './tokens.ts';
 /** @returns its id, and the token itself, which is not stored */
 export async function createToken(
   database: Database,
-  {
-    custom = null,
-    ...request
-  }: Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>,
+  request: Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>,
   secret: SealedSecret | null,
 ) {
   const id = randomUUID();
   const token = randomToken();
+  const { name, role, source, custom } = request;
+  const json = custom ? JSON.stringify(custom) : null;
   await database.transaction(async (sql) => {
-    const row = { ...request, id, digest: sha256(token) };
-    const own = custom && { custom: JSON.stringify(custom) };
-    await sql`insert into webhook.tokens ${sql({ ...row, ...own })}`;
+    await sql`
+      insert into webhook.tokens (id, name, role, source, digest, custom)
+      values (${id}, ${name}, ${role}, ${source}, ${sha256(token)}, ${json}::text::jsonb)`;
     if (secret) await insertSecret(sql, id, secret, 0);
   });
   return { id, token };

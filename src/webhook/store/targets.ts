@@ -1,7 +1,7 @@
 import type { SealedSecret } from '../../crypto/service-secret.ts';
 import type { Database } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
-import type { OwnTarget } from './tokens.ts';
+import type { OwnTarget } from '../settings.ts';
 
 /**
  * Sets the target of a sender's token, also for its waiting events. Events being stored are waited

@@ -2,7 +2,7 @@ import type { SealedSecret } from '../../crypto/service-secret.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import type { Command } from '../settings.ts';
+import type { OwnTarget } from '../settings.ts';
 import type { CustomSource, SourceName } from '../sources.ts';
 
 export type Role = 'sender' | 'operator';
@@ -24,15 +24,6 @@ export type Token = Readonly<{
   last_refusal: string | null; // an error code, of the last seven days
   last_refused_at: Date | null;
 }>;
-
-/**
- * The target of one token. A command comes from the command line alone. Without `events` or
- * `timeout_seconds`, those of the process apply. `is_signed`: whether a signing secret of
- * its own signs the requests.
- */
-export type OwnTarget = Readonly<{ events: readonly string[] | null }> &
-  Readonly<{ timeout_seconds: number | null; is_signed: boolean }> &
-  Readonly<{ url: string; command?: never } | { command: Command; url?: never }>;
 
 /** The caller that a token authenticates. */
 export interface TokenCaller extends Pick<
@@ -59,12 +50,14 @@ export const findTokenCaller = sharedStatement(
     const rows = await database.read(
       (sql) => sql<CallerRow[]>`
       select encode(digest, 'hex') as current, encode(previous_digest, 'hex') as previous,
-        t.id as token_id, role, source, custom, target, keep_signature, revision, revoked_at is null as is_active,
+        t.id as token_id, role, source, custom, target, keep_signature, revision,
+        revoked_at is null as is_active,
         coalesce(previous_until > now(), false) as overlaps,
         coalesce(last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
         s.id, key_id, client_key, commitment, blob
       from webhook.tokens t left join webhook.signing_secrets s
-        on token_id = t.id and not pending and not for_target and (expires_at is null or expires_at > now())
+        on token_id = t.id and not pending and not for_target
+          and (expires_at is null or expires_at > now())
       where digest = any (${wanted}::text::bytea[])
         or previous_digest = any (${wanted}::text::bytea[])`,
     );
@@ -96,11 +89,13 @@ type CallerRow = Omit<TokenCaller, 'id' | 'secrets'> &
 export const listTokens = (database: Database) =>
   database.list(
     (sql) => sql<Token[]>`
-    select id, name, role, source, custom, target, keep_signature, created_at, last_used_at, revoked_at,
+    select id, name, role, source, custom, target, keep_signature, created_at, last_used_at,
+      revoked_at,
       (select coalesce(sum(count), 0)::float8 from webhook.refusals r
         where r.token_id = t.id and r.hour > now() - interval '24 hours') as refused,
       last.reason as last_refusal, last.last_at as last_refused_at,
-      exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
+      exists (select from webhook.signing_secrets s
+        where s.token_id = t.id and s.pending) as pending
     from webhook.tokens t left join lateral (
       select reason, last_at from webhook.refusals r where r.token_id = t.id
       order by last_at desc limit 1) last on true

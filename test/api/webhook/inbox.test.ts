@@ -350,7 +350,7 @@ test('without a target redelivery is a conflict', async () => {
     const before = await statusOf(idOf(name));
     const { status, json } = await call('POST', `/events/${idOf(name)}/redeliver`);
     assert.deepEqual([status, json.error.code], [409, 'conflict']);
-    assert.match(json.error.message, /Set WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND or WEBHOOK_HANDLER/);
+    assert.match(json.error.message, /Set a target for their token, or WEBHOOK_FORWARD_URL/);
     assert.equal(await statusOf(idOf(name)), before);
   }
 });

@@ -71,7 +71,8 @@ const idsAt = ({ received }: { received: readonly Received[] }) =>
   received.map(({ headers }) => headers['webhook-id']);
 
 test('events go to the target of their token, and to no other', async () => {
-  const [first, second] = [await newSender(), await newSender()];
+  const first = await newSender();
+  const second = await newSender();
   assert.equal((await put(first.id, { url: one.url })).status, 200);
   assert.equal((await put(second.id, { url: other.url })).status, 200);
   const ids = [await send(first.token), await send(second.token)];
@@ -117,7 +118,8 @@ test('only selected events wait for a target of its own', async () => {
 });
 
 test('a target that fails holds up no other, and its own events only', async () => {
-  const [bad, good] = [await newSender(), await newSender()];
+  const bad = await newSender();
+  const good = await newSender();
   const down = await startTarget();
   down.answer.status = 503;
   await put(bad.id, { url: down.url });
@@ -128,7 +130,8 @@ test('a target that fails holds up no other, and its own events only', async () 
     'the failure',
   );
   await sql`update webhook.failing_targets
-    set failures = 100, failing_since = now() - interval '1 hour', probe_at = now() + interval '1 h'`;
+    set failures = 100, failing_since = now() - interval '1 hour',
+      probe_at = now() + interval '1 hour'`;
   const blocked = await send(bad.token);
   const id = await send(good.token);
   await until(() => idsAt(one).includes(id));

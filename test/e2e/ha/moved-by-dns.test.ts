@@ -109,7 +109,8 @@ function nodeWithNames(file: string): readonly string[] {
 const connectionsAt = (host: string, port: number): Promise<number> =>
   withConnection(urlAt(host, port, 'postgres', 'postgres'), async (sql) => {
     const rows = await sql`
-      select from pg_stat_activity where application_name like 'gatehouse-%' and usename = 'gatehouse'`;
+      select from pg_stat_activity
+      where application_name like 'gatehouse-%' and usename = 'gatehouse'`;
     return rows.length;
   });
 

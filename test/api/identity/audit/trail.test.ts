@@ -395,7 +395,8 @@ test('a request that changes nothing leaves no entry', async () => {
 });
 
 test('the tests above caused every event, and no column contains a secret', async () => {
-  // Events of second factors and links are tested with the sign-in pages, login.unlocked with its command.
+  // Events of second factors and links are tested with the sign-in pages, login.unlocked with its
+  // command.
   const elsewhere = /^(factor|recovery|link)\.|^login\.(pending|unlocked)$/;
   const others = EVENTS.filter((event) => !elsewhere.test(event));
   assert.deepEqual([...seen].sort(), [...others].sort());

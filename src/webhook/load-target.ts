@@ -1,7 +1,7 @@
 import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
-import { codeOf, StartupError } from '../../runtime/errors.ts';
-import type { DeliverySettings, TargetSettings } from '../settings.ts';
+import { codeOf, StartupError } from '../runtime/errors.ts';
+import type { DeliverySettings, TargetSettings } from './settings.ts';
 
 /**
  * Loads the module of a kind of target.
@@ -12,7 +12,8 @@ export async function loadTarget(
   { concurrency, environment }: DeliverySettings,
 ) {
   if (target.kind === 'forward') {
-    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } = await import('./forward.ts');
+    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } =
+      await import('./targets/forward.ts');
     return {
       check() {
         if (!target.allowPrivate && hasPrivateAddress(target.url))
@@ -22,14 +23,14 @@ export async function loadTarget(
     };
   }
   if (target.kind === 'handler') {
-    const { createHandlerTarget } = await import('./handler.ts');
+    const { createHandlerTarget } = await import('./targets/handler.ts');
     const problem = 'WEBHOOK_HANDLER names a module that cannot be read';
     return {
       check: () => checkAccess(target.module, mode.R_OK, problem),
       create: () => createHandlerTarget(target.module, environment),
     };
   }
-  const { createCommandTarget } = await import('./command.ts');
+  const { createCommandTarget } = await import('./targets/command.ts');
   const [program] = target.command;
   const problem = 'WEBHOOK_COMMAND names a program that cannot be run';
   return {

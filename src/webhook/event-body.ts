@@ -1,0 +1,47 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { type BodyRule, invalidBody, json } from '../http/json-body.ts';
+import { isObject, scalar } from '../http/schema.ts';
+import { genericSchema, type JsonObject } from './sources.ts';
+
+const FORM_TYPE = /^\s*application\/x-www-form-urlencoded\s*(;|$)/i;
+export const isForm = (headers: IncomingHttpHeaders): boolean =>
+  FORM_TYPE.test(headers['content-type'] ?? '');
+
+/** Unchanged. An array has no members with names, but JSON pointers find its items. */
+export const jsonBody = json(
+  scalar<JsonObject>({}, 'must be a JSON object', (input) => {
+    const isItems = Array.isArray(input) && input.length > 0;
+    return isItems || isObject(input) ? Object(input) : undefined;
+  }),
+  'required',
+);
+
+/**
+ * The raw bytes: their signature is verified before their content is used. The schema is the
+ * generic source's.
+ */
+export const eventBody: BodyRule<Buffer> = {
+  ...jsonBody,
+  schema: genericSchema.jsonSchema,
+  accepts(headers) {
+    const asJson = { ...headers, 'content-type': 'application/json' };
+    return jsonBody.accepts(isForm(headers) ? asJson : headers);
+  },
+  parse: (raw) => raw,
+};
+
+const MAX_FIELDS = 1_000;
+export const NO_FORM =
+  'The source of this token sends no forms. Send the body with "Content-Type: application/json".';
+
+/** The members of a form, or of the JSON in its field `payload`, which GitHub and Slack send. */
+export function parseForm(raw: Buffer) {
+  const text = raw.toString('latin1');
+  // Percent-encoded, so that it is stored as it was sent.
+  if (!/^[\x20-\x7e]*$/.test(text)) return invalidBody('a form must be in ASCII');
+  if (text.split('&', MAX_FIELDS + 1).length > MAX_FIELDS)
+    return invalidBody(`a form may have ${MAX_FIELDS} fields`);
+  const fields = new URLSearchParams(text);
+  const payload = fields.get('payload');
+  return payload === null ? Object.fromEntries(fields) : jsonBody.parse(Buffer.from(payload));
+}
