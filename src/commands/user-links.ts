@@ -37,7 +37,7 @@ export const USER_LINK_COMMANDS: readonly Command[] = [
     positionals: 'USER',
     options: {
       'remove-factors': flag('and remove the second factors, without asking for one'),
-      revoke: flag('make none, and end the present one'),
+      revoke: flag('end the current link, without a new one'),
     },
     async run({ positionals: [name], flag }, terminal) {
       await inIdentity(terminal, async (database, settings) => {
