@@ -97,11 +97,14 @@ export async function redeliverEvent(
   const count = await redeliver(database, [path.id], delivery !== null);
   const found = await findEvent(database, path.id);
   if (!found) return new Failure('not_found', NO_EVENT);
-  const hasNoTarget = count === 0 && !delivery && found.status !== 'waiting';
-  if (hasNoTarget) return new Failure('conflict', { message: NO_TARGET });
+  const hasTarget = count > 0 || delivery !== null || (await isOwn(database, found.token_id));
+  if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
   notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };
 }
+
+const isOwn = async (database: Database, tokenId: string) =>
+  (await listTargets(database)).some(({ id }) => id === tokenId);
 
 /** How many events of a filter one request redelivers, or counts, at most. */
 const BATCH = 500;

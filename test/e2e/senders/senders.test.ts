@@ -52,7 +52,7 @@ const loader = join(directory, 'loader.mjs');
 writeFileSync(loader, 'export const load = (name) => import(name);');
 
 /** Imports a library. @returns its exports */
-async function load<Exports>(name: Package): Promise<Exports> {
+async function load<Exports>(name: Package | `${Package}/${string}`): Promise<Exports> {
   const module: { load(name: string): Promise<Exports> } = await import(pathToFileURL(loader).href);
   return module.load(name);
 }
@@ -222,7 +222,7 @@ test(
   '@linear/sdk: both sides agree whether a request is valid',
   skipWithout('@linear/sdk'),
   async () => {
-    const { LinearWebhookClient } = await load<LinearLibrary>('@linear/sdk');
+    const { LinearWebhookClient } = await load<LinearLibrary>('@linear/sdk/webhooks');
     const secret = SIGNING_SECRETS.linear;
     const { token } = await addToken(database, 'linear', secret);
     const client = new LinearWebhookClient(secret);

@@ -214,7 +214,7 @@ test('a created token is accepted until it is revoked, and is never shown again'
   const table = await run(['token', 'list']);
   assert.match(
     table.stdout,
-    new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +0 +– +active$`, 'm'),
+    new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +0 +– +default +– +active$`, 'm'),
   );
   const json = await run(['token', 'list', '--json']);
   const tokens: Array<Record<string, unknown>> = JSON.parse(json.stdout);
@@ -231,11 +231,15 @@ test('a created token is accepted until it is revoked, and is never shown again'
       name: 'sender one',
       role: 'sender',
       source: 'generic',
+      custom: null,
+      target: null,
+      keep_signature: false,
       created_at: '',
       revoked_at: null,
       pending: false,
       refused: 0,
       last_refusal: null,
+      last_refused_at: null,
     },
   );
   assert.ok(!`${table.stdout}${json.stdout}`.includes(token));

@@ -143,7 +143,7 @@ test('a token for each source works at once and is listed without the token itse
   const [head, first] = (await run(['list'])).stdout.split('\n');
   assert.match(
     head ?? '',
-    /^ID +NAME +ROLE +SOURCE +CREATED +LAST USED +REFUSED IN 24 H +LAST REFUSAL +STATE$/,
+    /^ID +NAME +ROLE +SOURCE +CREATED +LAST USED +REFUSED IN 24 H +LAST REFUSAL +TARGET +CUSTOM +STATE$/,
   );
   assert.match(first ?? '', / first /, 'oldest first');
 });
