@@ -30,7 +30,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
     isSerial: true,
   },
   image: { summary: 'both container images, built with buildah; needs root' },
-  nginx: { summary: 'the configurations of docs/forward-auth.md on nginx and Caddy' },
+  nginx: { summary: 'the configurations of deploy/nginx and deploy/caddy on the real programs' },
   pgbouncer: { summary: 'the services behind PgBouncer, in every pool mode' },
   senders: { summary: "signatures made by the senders' own libraries" },
   signin: {

@@ -1,4 +1,4 @@
-/** The rights that docs/operations.md grants to a role that cannot create tables. */
+/** The rights that docs/database.md grants to a role that cannot create tables. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { withConnection } from '../../scripts/postgres.ts';
@@ -9,7 +9,7 @@ import { ask, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../support
 import { secretsClient } from '../support/secrets.ts';
 import { SERVICES } from '../support/settings.ts';
 
-test('with the rights of operations.md, a role that creates no tables serves, with new ones too', async (t) => {
+test('with the rights of database.md, a role that creates no tables serves, with new ones too', async (t) => {
   const { sql, url } = await createEmptyDatabase(t);
   const role = `app_${new URL(url).pathname.slice(1)}`;
   await sql.unsafe(`create role ${role} login password 'app'`);
@@ -24,7 +24,7 @@ test('with the rights of operations.md, a role that creates no tables serves, wi
   own.password = 'app';
   const [, statements = ''] =
     /```sql\n(grant usage on schema identity[\s\S]*?)```/.exec(
-      readDocument('docs/operations.md'),
+      readDocument('docs/database.md'),
     ) ?? [];
   assert.ok(statements.includes('alter default privileges'));
 

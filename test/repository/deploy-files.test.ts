@@ -349,10 +349,10 @@ test('only Caddy may say who a client is, and only Caddy is reached from outside
   assert.deepEqual(listAt(services, 'postgres.networks'), ['database']);
 });
 
-const operations = readDocument('docs/operations.md');
+const deploying = readDocument('docs/deploy.md');
 
 test('the commands for Kubernetes create the Secrets of the manifests, and apply every manifest', () => {
-  const created = [...operations.matchAll(/create secret generic (\S+) (.*)$/gm)].map(
+  const created = [...deploying.matchAll(/create secret generic (\S+) (.*)$/gm)].map(
     ([, name = '', rest = '']) => [
       name,
       [...rest.matchAll(/--from-file=([a-z-]+)/g)].map(([, key = '']) => key),
@@ -362,7 +362,7 @@ test('the commands for Kubernetes create the Secrets of the manifests, and apply
     new Map(Object.entries(Object.fromEntries(created))),
     new Map([...secretKeys].sort()),
   );
-  const applied = [...operations.matchAll(/-f deploy\/(kubernetes\/\S+)/g)].map(
+  const applied = [...deploying.matchAll(/-f deploy\/(kubernetes\/\S+)/g)].map(
     ([, name = '']) => name,
   );
   assert.deepEqual(
@@ -373,14 +373,14 @@ test('the commands for Kubernetes create the Secrets of the manifests, and apply
 
 test('the commands for systemd install this version and create every credential', () => {
   assert.ok(
-    operations.includes(`npm install --global --prefix /usr/local ./gatehouse-${version}.tgz`),
+    deploying.includes(`npm install --global --prefix /usr/local ./gatehouse-${version}.tgz`),
   );
   assert.ok(
     unitValues(unitOf('identity'), 'ExecStart').every((command) =>
       command.startsWith('/usr/local/bin/gatehouse '),
     ),
   );
-  const [, names = ''] = /for name in ([a-z -]+); do openssl/.exec(operations) ?? [];
+  const [, names = ''] = /for name in ([a-z -]+); do openssl/.exec(deploying) ?? [];
   const needed = new Set(
     SERVICE_NAMES.flatMap((name) => unitValues(unitOf(name), 'LoadCredential')),
   );
@@ -389,7 +389,7 @@ test('the commands for systemd install this version and create every credential'
 });
 
 test('the commands for systemd make credentials that their owner can read, and services take', async () => {
-  const [commands = ''] = /^install -d -m 700 [\s\S]*?; done\)$/m.exec(operations) ?? [];
+  const [commands = ''] = /^install -d -m 700 [\s\S]*?; done\)$/m.exec(deploying) ?? [];
   const directory = join(place, 'systemd');
   execFileSync('sh', ['-e', '-c', commands.replaceAll('/etc/gatehouse/credentials', directory)]);
   for (const name of readdirSync(directory))
@@ -408,12 +408,12 @@ test('the commands for systemd make credentials that their owner can read, and s
   }
 });
 
-test('operations.md lists the names that Caddy answers for', () => {
+test('deploy.md lists the names that Caddy answers for', () => {
   const hosts = [
     ...readDeployFile('compose/Caddyfile').matchAll(/^([a-z]+)\.\{\$DOMAIN\} \{$/gm),
   ].map(([, name]) => `${name}.example.org`);
   assert.deepEqual(
-    rowsUnder('docs/operations.md', 'name | leads to').map(([name]) => name),
+    rowsUnder('docs/deploy.md', 'name | leads to').map(([name]) => name),
     hosts,
   );
 });

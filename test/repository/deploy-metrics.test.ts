@@ -111,9 +111,9 @@ test('every alert has a test in which it is silent and then fires', () => {
   );
 });
 
-test('operations.md says of every alert what to do, and of no other', () => {
+test('observability.md says of every alert what to do, and of no other', () => {
   assert.deepEqual(
-    rowsUnder('docs/operations.md', 'alert').map(([name]) => name),
+    rowsUnder('docs/observability.md', 'alert').map(([name]) => name),
     rules.map(({ alert }) => alert),
   );
 });

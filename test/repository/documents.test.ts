@@ -16,11 +16,14 @@ import { COMMANDS as SECRETS_COMMANDS } from '../../src/commands/secrets.ts';
 import { COMMANDS as WEBHOOK_COMMANDS } from '../../src/commands/webhook.ts';
 import type { Route } from '../../src/http/route.ts';
 import { ERRORS } from '../../src/http/errors.ts';
+import { Expected } from '../../src/runtime/variables.ts';
+import type { ServiceName } from '../../src/serve.ts';
+import { ConfigurationError } from '../../src/settings.ts';
 import { BUDGET } from '../../scripts/reading.ts';
 import { TABLES } from '../../scripts/routes.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { documentedMetrics, readDocument as read, rowsUnder } from '../support/documents.ts';
-import { VARIABLES } from '../support/settings.ts';
+import { readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
 import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 
 const run = promisify(execFile);
@@ -44,8 +47,107 @@ test('configuration.md lists every variable with its default, and no other', () 
   assert.deepEqual(documented.sort(), actual.sort());
 });
 
-test('operations.md lists every error code with its status, and no other', () => {
-  const documented = rowsUnder('docs/operations.md', 'code | status').map(([code, status]) => [
+/** What a variable accepts, as its error says it, in the words of the table. */
+function allowedOf(parse: (text: string) => unknown): string {
+  const findings = ['\u0001', '-1', 'x y', '999999999999', ' '].map(parse);
+  const expected = findings.find((finding) => finding instanceof Expected);
+  if (!(expected instanceof Expected)) return 'any text';
+  const shown = (number: string) => Number(number).toLocaleString('en-US');
+  return expected.form
+    .replace(
+      /a whole number from (\d+) to (\d+)/,
+      (_, min, max) => `${shown(min)} to ${shown(max)}`,
+    )
+    .replace(/^one of (.*)$/, (_, values: string) =>
+      values
+        .split(', ')
+        .map((value) => `\`${value}\``)
+        .join(', '),
+    );
+}
+
+test('configuration.md says of every variable which values are allowed', () => {
+  for (const [name = '', , allowed = ''] of rowsUnder(
+    'docs/configuration.md',
+    'variable | default',
+  )) {
+    const variable = Object.entries(VARIABLES).find(([one]) => one === name)?.[1];
+    const expected = variable ? allowedOf(variable.parse) : '';
+    assert.equal(allowed, expected.replace(/^`([^`]*)`$/, '$1'), name);
+  }
+});
+
+/** Without any variable. */
+function problemsOf(service: ServiceName): readonly string[] {
+  try {
+    readConfig([service], 'serve', {});
+    return [];
+  } catch (error) {
+    assert.ok(error instanceof ConfigurationError);
+    return error.problems;
+  }
+}
+
+test('configuration.md names what each service requires', () => {
+  const rows = rowsUnder('docs/configuration.md', 'service | must be set');
+  assert.deepEqual(
+    rows.map(([service]) => service),
+    SERVICES,
+  );
+  for (const [name = '', required = ''] of rows) {
+    const service = SERVICES.find((one) => one === name);
+    assert.ok(service);
+    const named = [...required.matchAll(/`([A-Z_]+)`/g)].map(([, variable = '']) => variable);
+    const missing = named.filter((variable) => variable !== 'WEBHOOK_VARIANT');
+    const reported = problemsOf(service).flatMap(
+      (problem) => problem.match(/\b[A-Z]+(_[A-Z]+)+\b/g) ?? [],
+    );
+    assert.deepEqual([...new Set(reported)].sort(), missing.sort(), name);
+  }
+});
+
+test('commands.md has the help of every command', async () => {
+  const { stdout } = await run(process.execPath, [join(root, 'dist/cli.js'), '--help']);
+  const names = stdout.split('\n').filter((line) => line.startsWith('  '));
+  const blocks = [...read('docs/commands.md').matchAll(/```\n([\s\S]*?)```/g)];
+  assert.equal(blocks.length, names.length);
+  const help = await Promise.all(
+    names.map(async (line) => {
+      const words = line.slice(2, 22).trim().split(' ');
+      const program = join(root, 'dist/cli.js');
+      return (await run(process.execPath, [program, 'help', ...words])).stdout.trim();
+    }),
+  );
+  assert.deepEqual(blocks.map(([, text = '']) => text.trim()).sort(), help.sort());
+});
+
+test('the map leads to every document, and no document has more than 350 lines beside tables', () => {
+  const map = read('docs/README.md');
+  for (const page of PAGES.filter((name) => name !== 'docs/README.md')) {
+    assert.ok(map.includes(`](${page.slice('docs/'.length)}`), page);
+    const lines = read(page).split('\n');
+    // commands.md is generated, and a table in all but form.
+    const prose = page === 'docs/commands.md' ? [] : lines.filter((line) => !/^\|/.test(line));
+    assert.ok(prose.length <= 350, `${page}: ${prose.length}`);
+  }
+});
+
+test('every diagram is drawn, with the words of its source', () => {
+  const sources = readdirSync(join(root, 'docs/diagrams'));
+  assert.ok(sources.length >= 5);
+  for (const name of sources) {
+    const labels = [...read(join('docs/diagrams', name)).matchAll(/label="([^"]*)"/g)];
+    const picture = read(join('docs/pictures', name.replace('.dot', '.svg')));
+    const drawn = [...picture.matchAll(/<text[^>]*>([^<]*)</g)].map(([, text = '']) =>
+      text.replaceAll('&#160;', ' ').replaceAll('&#45;', '-').replaceAll('&#39;', "'"),
+    );
+    const lines = labels.flatMap(([, label = '']) => label.split('\\n'));
+    assert.deepEqual(drawn.sort(), lines.sort(), name);
+  }
+});
+
+test('errors.md lists every error code with its status, and no other', () => {
+  const documented = rowsUnder('docs/errors.md', 'code | status').map(([code, status]) => [
     code,
     status,
   ]);
@@ -62,14 +164,15 @@ const namesOf = (routes: ReadonlyArray<Route<never>>) =>
 const rowsOf = (service: string) => TABLES[service]?.all ?? [];
 const ownRows = (service: string) => rowsOf(service).filter((route) => !isProbe(route));
 const ROUTES: ReadonlyArray<readonly [document: string, routes: ReadonlyArray<Route<never>>]> = [
-  ['docs/identity.md', ownRows('identity')],
+  ['docs/identity.md docs/signin.md', ownRows('identity')],
   ['docs/secrets.md', ownRows('secrets')],
   ['docs/webhooks.md', ownRows('webhook')],
-  ['docs/operations.md', rowsOf('identity').filter(isProbe)],
+  ['docs/observability.md', rowsOf('identity').filter(isProbe)],
 ];
 for (const [document, routes] of ROUTES) {
   test(`${document} lists every endpoint, and no other`, () => {
-    assert.deepEqual(firstCells(rowsUnder(document, 'method and path')), namesOf(routes));
+    const rows = document.split(' ').flatMap((page) => rowsUnder(page, 'method and path'));
+    assert.deepEqual(firstCells(rows), namesOf(routes));
   });
 }
 
@@ -94,7 +197,7 @@ const SOURCES = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf
   (name) => name.endsWith('.ts'),
 );
 
-test('operations.md lists every metric, and no other', () => {
+test('observability.md lists every metric, and no other', () => {
   const source = SOURCES.map((name) => read(join('src', name))).join('\n');
   const declared = source.match(/(?<=')(gatehouse|process|nodejs)_[a-z0-9_]+(?=')/g) ?? [];
   assert.deepEqual(
@@ -127,7 +230,7 @@ const PASSED_ON = ['message', 'warning'];
 /** `log[…]` with a template, in one place. */
 const FACTORS = ['second factor wrong', 'second factor throttled'];
 
-test('operations.md lists every warning and error of the log with its level, and no other', () => {
+test('observability.md lists every warning and error of the log with its level, and no other', () => {
   const texts = SOURCES.map((name) =>
     read(join('src', name)).replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, ''),
   );
@@ -152,7 +255,7 @@ test('operations.md lists every warning and error of the log with its level, and
   assert.deepEqual(passedOn.sort(), PASSED_ON.sort());
   assert.equal(texts.join('').match(/\blog\[/g)?.length, 1);
   found.push(...FACTORS.map((text) => `warn: ${text}`));
-  const documented = rowsUnder('docs/operations.md', 'log message').map(
+  const documented = rowsUnder('docs/observability.md', 'log message').map(
     ([text, level]) => `${level}: ${text}`,
   );
   assert.deepEqual(documented.sort(), [...new Set(found)].sort());

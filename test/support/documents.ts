@@ -33,7 +33,7 @@ export interface DocumentedMetric {
 }
 
 export function documentedMetrics(): DocumentedMetric[] {
-  return rowsUnder('docs/operations.md', 'metric').map(
+  return rowsUnder('docs/observability.md', 'metric').map(
     ([name = '', type = '', labels = '', unit = '']) => ({
       name,
       type,

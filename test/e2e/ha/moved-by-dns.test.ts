@@ -1,5 +1,5 @@
 /**
- * The database moves to another server while its name stays: the steps that docs/operations.md
+ * The database moves to another server while its name stays: the steps that docs/database.md
  * gives for a move by DNS, under load. Then the name changes although the former server still
  * answers: no process may use both.
  */

@@ -1,5 +1,5 @@
 /**
- * Replicas are replaced one at a time behind HAProxy, as docs/operations.md says under "Upgrade".
+ * Replicas are replaced one at a time behind HAProxy, as docs/deploy.md says under "Upgrade".
  * No request may fail.
  */
 import { writeFileSync } from 'node:fs';

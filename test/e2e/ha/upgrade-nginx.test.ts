@@ -1,5 +1,5 @@
 /**
- * Replicas are replaced one at a time behind nginx, as docs/operations.md says under "Upgrade". No
+ * Replicas are replaced one at a time behind nginx, as docs/deploy.md says under "Upgrade". No
  * request may fail.
  */
 import assert from 'node:assert/strict';

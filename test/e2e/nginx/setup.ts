@@ -14,25 +14,32 @@ import { ADMIN_PASSWORD, type Answer, ask, logIn, variables } from '../../suppor
 import { findProgram, start, type Started } from '../programs.ts';
 
 const root = dirname(dirname(dirname(import.meta.dirname)));
-const DOCUMENT = 'docs/forward-auth.md';
+/** The files of `deploy/` by proxy and by the part of docs/forward-auth.md that they belong to. */
+const FILES: Readonly<Record<'nginx' | 'caddy', Readonly<Record<string, string>>>> = {
+  nginx: {
+    'Proxy configurations': 'nginx/app.conf',
+    'Sign-in pages': 'nginx/app-with-signin.conf',
+    'Share pages and inbox behind the sign-in': 'nginx/pages.conf',
+  },
+  caddy: {
+    'Proxy configurations': 'caddy/app.caddyfile',
+    'Sign-in pages': 'caddy/app-with-signin.caddyfile',
+    'Share pages and inbox behind the sign-in': 'caddy/pages.caddyfile',
+  },
+};
 
-/**
- * The only fenced block of a language in a part of the document, with replacements. It must contain
- * each of them.
- */
+/** A configuration of `deploy/` with replacements. It must contain each of them. */
 export function documented(
-  language: string,
+  proxy: 'nginx' | 'caddy',
   replacements: Readonly<Record<string, string>>,
   part = 'Proxy configurations',
 ): string {
-  const fence = new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\`$`, 'gm');
-  const parts = readFileSync(join(root, DOCUMENT), 'utf8').split(/^## /m);
-  const blocks = [...(parts.find((text) => text.startsWith(`${part}\n`)) ?? '').matchAll(fence)];
-  assert.equal(blocks.length, 1, `${DOCUMENT} has one ${language} block under ${part}`);
+  const file = FILES[proxy][part] ?? '';
+  const configuration = readFileSync(join(root, 'deploy', file), 'utf8');
   return Object.entries(replacements).reduce((text, [from, to]) => {
-    assert.ok(text.includes(from), `the ${language} configuration contains ${from}`);
+    assert.ok(text.includes(from), `${file} contains ${from}`);
     return text.replaceAll(from, to);
-  }, blocks[0]?.[1] ?? '');
+  }, configuration);
 }
 
 const MODULES = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];

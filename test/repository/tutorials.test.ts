@@ -1,0 +1,86 @@
+/** The tutorials, pasted as they are printed, against real services. */
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { promisify } from 'node:util';
+import type { ServiceName } from '../../src/serve.ts';
+import { createEmptyDatabase } from '../support/database.ts';
+import { readDocument } from '../support/documents.ts';
+import { AUTH_TOKEN, startGatehouse, variables } from '../support/gatehouse.ts';
+import { freePorts } from '../support/ports.ts';
+import { root } from '../support/process.ts';
+import { bounded, until } from '../support/until.ts';
+
+const run = promisify(execFile);
+
+const blocksOf = (document: string, language: string): string =>
+  [...readDocument(document).matchAll(new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\`$`, 'gm'))]
+    .map(([, block = '']) => block)
+    .join('\n');
+
+function createDirectory(context: TestContext): string {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tutorial-'));
+  context.after(() => rmSync(directory, { recursive: true, force: true }));
+  mkdirSync(join(directory, '.data'));
+  writeFileSync(join(directory, '.data/auth-token'), AUTH_TOKEN);
+  return directory;
+}
+
+/** @returns what the commands print */
+async function follow(
+  context: TestContext,
+  name: ServiceName,
+  directory: string,
+  settings: Record<string, string> = {},
+): Promise<string> {
+  const database = await createEmptyDatabase(context);
+  const { url } = await startGatehouse(context, [name], database.url, settings);
+  const commands = blocksOf(`docs/tutorial-${name}.md`, 'sh')
+    .replaceAll(/http:\/\/localhost:(3000|8080|8000)/g, url[name])
+    .replaceAll('dist/cli.js', join(root, 'dist/cli.js'));
+  const env = { ...process.env, ...variables(database.url), ...settings };
+  const { stdout } = await run('sh', ['-e', '-c', commands], { cwd: directory, env });
+  return stdout;
+}
+
+test('the tutorial of identity names ada to a proxy, and ends with 401', async (context) => {
+  const printed = await follow(context, 'identity', createDirectory(context));
+  assert.match(printed, /^X-Auth-Username: ada\r?$/m);
+  assert.match(printed, /\n401\n$/);
+});
+
+test('the tutorial of secrets opens the link once, and shows it in the receipt', async (context) => {
+  const settings = { SHARE_PAGES: 'on' };
+  const printed = await follow(context, 'secrets', createDirectory(context), settings);
+  assert.equal(printed.match(/^The door code is 4711\.$/gm)?.length, 1);
+  assert.match(printed, /^exit code 1$/m);
+  assert.match(printed, /^status +read$/m);
+});
+
+test('the tutorial of webhook delivers a signed event twice', bounded, async (context) => {
+  const directory = createDirectory(context);
+  const [port = ''] = await freePorts(1);
+  const secret = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
+  writeFileSync(join(directory, '.data/forward-secret'), secret);
+  const receiver = blocksOf('docs/tutorial-webhook.md', 'js').replace('5001', port);
+  writeFileSync(join(directory, 'receiver.mjs'), receiver);
+  const child = spawn(process.execPath, ['receiver.mjs'], { cwd: directory });
+  context.after(() => child.kill());
+  let received = '';
+  child.stdout.on('data', (text) => {
+    received += String(text);
+  });
+  const printed = await follow(context, 'webhook', directory, {
+    WEBHOOK_SECRET: 'webhook-secret-for-tests-0123456789abcdef',
+    WEBHOOK_FORWARD_URL: `http://127.0.0.1:${port}/`,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_FORWARD_SECRET: secret,
+  });
+  assert.match(printed, /"status":"accepted"/);
+  await until(() => received.split('\n').length > 2, 'two deliveries');
+  const line = 'push: {"ref": "refs/heads/main", "commits": [{"message": "Fix the door"}]}\n';
+  assert.equal(received, line + line);
+});
