@@ -43,8 +43,7 @@ function documentedSettings(): Environment {
   const text = readFileSync(join(root, 'docs/deploy.md'), 'utf8');
   const [, block = ''] = /For 64 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
   const found = assignments(block);
-  if (Object.keys(found).length === 0)
-    throw new Error('docs/deploy.md has no settings for 64 MiB');
+  if (Object.keys(found).length === 0) throw new Error('docs/deploy.md has no settings for 64 MiB');
   return found;
 }
 

@@ -23,9 +23,8 @@ test('with the rights of database.md, a role that creates no tables serves, with
   own.username = role;
   own.password = 'app';
   const [, statements = ''] =
-    /```sql\n(grant usage on schema identity[\s\S]*?)```/.exec(
-      readDocument('docs/database.md'),
-    ) ?? [];
+    /```sql\n(grant usage on schema identity[\s\S]*?)```/.exec(readDocument('docs/database.md')) ??
+    [];
   assert.ok(statements.includes('alter default privileges'));
 
   const run = async (words: readonly string[], databaseUrl: string) =>
