@@ -79,6 +79,9 @@ async function fill(): Promise<void> {
   await sql`
     insert into identity.pending_sign_ins (token_digest, user_id, password_digest, expires_at)
     select sha256(id::text::bytea), id, '', now() + interval '1 hour' from identity.users`;
+  await sql`
+    insert into identity.links (user_id, token_digest, removes_factors, expires_at)
+    select id, sha256(id::text::bytea), false, now() + interval '1 hour' from identity.users`;
   await sql`vacuum analyze`;
 }
 await fill();
