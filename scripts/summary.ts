@@ -173,8 +173,7 @@ export function summary(
     values.password === null
       ? `administrator ${administrator}, with the password that was chosen; to set another: ${reset}`
       : `administrator ${administrator}, first password ${show(password)}${remark}${invitation}`;
-  const commands = `Commands for this database, in a second terminal, where messages and this text
-call the program gatehouse:
+  const commands = `Commands, in a second terminal. The alias makes those in messages and documents work:
 
   alias gatehouse=${quote(cli)}
   gatehouse user list

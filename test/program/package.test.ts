@@ -148,7 +148,7 @@ test('the package holds the program, its types, the documents and files for depl
   assert.deepEqual(
     paths.filter(
       (path) =>
-        !/^(dist\/|docs\/|deploy\/(grafana|kubernetes|prometheus|systemd)\/|[A-Z]+\.md$|LICENSE$|package\.json$)/.test(
+        !/^(dist\/|docs\/|deploy\/(caddy|grafana|kubernetes|nginx|prometheus|systemd|traefik)\/|[A-Z]+\.md$|LICENSE$|package\.json$)/.test(
           path,
         ),
     ),
@@ -243,7 +243,7 @@ test(
       PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
     });
     await started.prints(/Gatehouse is ready/);
-    assert.match(started.stdout(), /^ {2}npx gatehouse user list$/m, started.stderr());
+    assert.match(started.stdout(), /^ {2}alias gatehouse='npx gatehouse'$/m, started.stderr());
     const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
     const origin = `http://127.0.0.1:${secrets}`;
     assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);

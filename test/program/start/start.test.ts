@@ -164,7 +164,8 @@ test(
     assert.deepEqual(run.said('SITE_LINKS'), [links]);
     assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
     const shown = run.output().slice(run.output().indexOf(ready));
-    assert.ok(shown.includes(`Open ${origin}/login and sign in as admin.`));
+    const open = `Open ${origin}/login and sign in as admin with the first password a-generated-password.`;
+    assert.ok(shown.includes(open), shown);
     assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
     assert.ok(!shown.includes(kept('identity-secret')), 'the identity secret is not printed');
     assert.match(
