@@ -68,7 +68,7 @@ async function createFirstAdministrator(
     // Handed out before the commit: without the password, the administrator would be of no use.
     const shown = `password ${await handOut('admin-password', generated)}`;
     await invitation?.insert(sql, COMMAND_LINE, id);
-    const link = invitation && `, or with the link ${await handOut('admin-link', invitation.link)}`;
+    const link = invitation && ` or with the link ${await handOut('admin-link', invitation.link)}`;
     return `${shown}${link ?? ''}\n${CHANGE_SOON}`;
   });
   if (credential === null) return;

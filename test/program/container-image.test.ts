@@ -61,7 +61,10 @@ test('no package runs code while it is installed', () => {
 });
 
 test('the image holds only the program and its package, and runs unprivileged', () => {
-  assert.match(finalStage, /^ENV NODE_ENV=production\nCOPY --from=build \/image \/\n/m);
+  assert.match(
+    finalStage,
+    /^ENV NODE_ENV=production MALLOC_\S+ MALLOC_\S+\nCOPY --from=build \/image \/\n/m,
+  );
   assert.equal([...finalStage.matchAll(/^(COPY|ADD|RUN)\b/gm)].length, 1);
   assert.match(dockerfile, /npm ci --ignore-scripts --omit=dev --omit=optional\n/);
   assert.match(
@@ -156,7 +159,7 @@ test('the program runs read-only, unprivileged and with only its own variables',
       assert.equal((await ask('GET', `${url[service]}${path}`)).status, 200, `${service}${path}`);
   }
   const password =
-    /created the first administrator "admin" with password (\S+)\n/.exec(running.stderr())?.[1] ??
+    /created the first administrator "admin" with password (\S+)\s/.exec(running.stderr())?.[1] ??
     '';
   assert.match(await logIn(url.identity ?? '', 'admin', password), /^session:/);
   const kept = await ask('POST', `${url.secrets}/api/store/encrypt`, {
