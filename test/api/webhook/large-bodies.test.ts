@@ -116,7 +116,10 @@ test('a signed body that is valid but has too many parts is rejected with the li
     headers: headersFor(body),
   });
   assert.equal(answer.status, 400);
-  assert.match(answer.json.error.fields[0].message, /more than 700000 strings and brackets/);
+  assert.match(
+    answer.json.error.fields[0].message,
+    /more than 1000000 strings, brackets and commas/,
+  );
 });
 
 test('unsigned sources keep MAX_BODY_BYTES', async () => {
