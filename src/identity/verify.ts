@@ -16,6 +16,7 @@ export function verifyParameters<M extends Members>(
   const items = { type: 'string', description: `${kinds.join(', ')}, or group:NAME` };
   return {
     jsonSchema: {
+      ...others.jsonSchema,
       properties: { require: { type: 'array', items }, ...others.jsonSchema.properties },
     },
     read(input, at, reject) {

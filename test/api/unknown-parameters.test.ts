@@ -26,12 +26,15 @@ const plain = createPlainRoutes();
 /** Probes, documents and pages only read, and the senders of events choose their own parameters. */
 const IGNORED = [
   'GET /',
+  'GET /answer/{id}',
   'GET /inbox',
   'GET /livez',
   'GET /openapi.json',
   'GET /pages/{file}',
   'GET /r/{id}',
   'GET /readyz',
+  'GET /request',
+  'GET /request/{id}',
   'GET /s/{id}',
   'POST /webhook',
 ];

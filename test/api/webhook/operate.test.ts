@@ -97,6 +97,7 @@ test('the state of delivery shows the target without its path, and the schedule'
       200,
       {
         target: `forward http://127.0.0.1:${port}`,
+        own_targets: 0,
         schedule: ['1h', '2d'],
         paused_at: null,
         paused_by: null,

@@ -193,6 +193,7 @@ test('key list has all keys, newest first, or those of one user', async () => {
     'user_id',
     'created_by',
     'created_by_username',
+    'groups',
     'revoked',
     'expires_at',
     'last_used_at',
