@@ -377,6 +377,7 @@ const helps: ReadonlyArray<readonly [command: string, usage: string, options: re
         '--enabled true|false',
         '--verified true|false',
         '--super-admin true|false',
+        '--groups NAMES',
       ],
     ],
     ['user password', 'USER [OPTION…]', ['--password-stdin']],

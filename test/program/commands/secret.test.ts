@@ -297,7 +297,7 @@ test('status and delete: exit 1 for an unknown or ended secret', async () => {
 const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
   [
     [],
-    /"secret" needs a subcommand: put, get, status, delete, keys, token create, token list, token rotate, token revoke\. See: /,
+    /"secret" needs a subcommand: put, get, request, answer, status, delete, keys, token create, token list, token rotate, token revoke\. See: /,
   ],
   [['put', 'hunter2'], /secret put: Unexpected argument 'hunter2'/],
   [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
@@ -331,6 +331,8 @@ const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
     /^Usage: gatehouse secret get \[LINK\|ID\] \[OPTION…\]\n/,
     /reads its link or its key from standard input/,
   ],
+  request: [/^Usage: gatehouse secret request TITLE \[OPTION…\]\n/, /^ {2}--wait +\S/m],
+  answer: [/^Usage: gatehouse secret answer LINK \[OPTION…\]\n/, /^ {2}--file PATH +\S/m],
   status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
   delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
   keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],
