@@ -173,7 +173,7 @@ export function summary(
     values.password === null
       ? `administrator ${administrator}, with the password that was chosen; to set another: ${reset}`
       : `administrator ${administrator}, first password ${show(password)}${remark}${invitation}`;
-  const commands = `Commands, in a second terminal. The alias makes those in messages and documents work:
+  const commands = `Commands, in a second terminal. The alias is for those that messages name:
 
   alias gatehouse=${quote(cli)}
   gatehouse user list

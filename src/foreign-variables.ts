@@ -61,7 +61,7 @@ function isWithin(edits: number, a: string, b: string): boolean {
   if (edits === 0 || Math.abs(a.length - b.length) > edits) return a === b;
   const restOfA = a.slice(1);
   const restOfB = b.slice(1);
-  if (a[0] === b[0]) return isWithin(edits, restOfA, restOfB);
+  if (a && a[0] === b[0]) return isWithin(edits, restOfA, restOfB);
   return (
     isWithin(edits - 1, restOfA, restOfB) ||
     isWithin(edits - 1, restOfA, b) ||

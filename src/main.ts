@@ -58,7 +58,7 @@ const COMMANDS = {
   identity: () => [import('./commands/identity.ts')],
   secrets: () => [import('./commands/secrets.ts')],
   webhook: () => [import('./commands/webhook.ts'), import('./commands/events.ts')],
-} as const;
+};
 
 /** Whether standard output has a reader, and whether something written was lost. */
 const output = { isRead: true, isLost: false };
