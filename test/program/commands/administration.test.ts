@@ -188,6 +188,7 @@ test('user list prints all users that are not deleted, without passwords, as a t
     'enabled',
     'verified',
     'super_admin',
+    'groups',
     'created_at',
     'updated_at',
     'deleted_at',

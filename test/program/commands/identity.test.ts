@@ -386,7 +386,7 @@ const helps: ReadonlyArray<readonly [command: string, usage: string, options: re
     [
       'key create',
       '[OPTION…]',
-      ['--user USER', '--without-user', '--name NAME', '--expires-at TIME'],
+      ['--user USER', '--without-user', '--name NAME', '--groups NAMES', '--expires-at TIME'],
     ],
     ['key list', '[OPTION…]', ['--user USER', '--json']],
     ['key revoke', 'ID [OPTION…]', []],

@@ -10,10 +10,17 @@ import { assertError, assertSuccess } from '../../../support/users.ts';
 import { until } from '../../../support/until.ts';
 
 const { url: databaseUrl } = await createDatabase();
-const { url, log } = await startGatehouse({ after }, ['identity'], databaseUrl, {
-  PASSWORD_SCRYPT: 'ln=15,r=8,p=1',
-  PASSWORD_HASHES: '1',
-});
+const settings = { PASSWORD_SCRYPT: 'ln=15,r=8,p=1', PASSWORD_HASHES: '1' };
+// A slow machine needs longer for 33 hashes than a request may take.
+const ANSWER_MS = 120_000;
+const { url, log } = await startGatehouse(
+  { after },
+  ['identity'],
+  databaseUrl,
+  settings,
+  'ready',
+  ANSWER_MS,
+);
 
 test('logins beyond the hashing queue are 503, while other endpoints answer', async () => {
   const bearer = await logIn(url.identity);
