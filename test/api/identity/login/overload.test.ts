@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { assertError, assertSuccess } from '../../../support/users.ts';
+import { assertError } from '../../../support/users.ts';
 import { until } from '../../../support/until.ts';
 
 const { url: databaseUrl } = await createDatabase();
@@ -39,8 +39,11 @@ test('logins beyond the hashing queue are 503, while other endpoints answer', as
       (await ask('GET', `${url.metrics}/metrics`)).text,
     )?.[1];
   while (Number(await waiting()) < 16) assert.ok(open > 0, 'the waiting room was never full');
+  // Again, because a probe waits for a second only, which a busy machine may need.
+  const isAnswered = async (path: string) =>
+    (await ask('GET', url.identity + path, { bearer })).status === 200;
   for (const path of ['/api/test/', '/api/user/', '/readyz', '/livez'])
-    assertSuccess(await ask('GET', url.identity + path, { bearer }));
+    while (!(await isAnswered(path))) assert.ok(open > 0, path);
   assert.ok(open > 0, 'they answered while logins were still waiting');
   const answers = await Promise.all(rush);
   const refused = answers.filter((answer) => answer.status === 503);
