@@ -21,7 +21,7 @@ interface Suite {
 
 const SUITES: Readonly<Record<string, Suite>> = {
   arm: { summary: 'the program on an emulated ARM processor; installs nothing' },
-  browser: { summary: 'the web pages in Chromium', hasPictures: true },
+  browser: { summary: 'the web pages in Chromium', isSerial: true, hasPictures: true },
   deploy: { summary: 'the files in deploy/, read by the tools that use them' },
   faults: { summary: 'processes, PostgreSQL, network and disk break under load' },
   ha: {
@@ -36,6 +36,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   signin: {
     summary: 'sign-in with Chromium through nginx and Caddy, as documented',
     installs: ['nginx', 'browser'],
+    isSerial: true,
     hasPictures: true,
   },
   stress: { summary: 'races, memory and plans with many rounds and rows', flags: ['--stress'] },
@@ -56,11 +57,10 @@ async function main(): Promise<number> {
   const folder = join(root, 'test/e2e', name);
   const environment = { ...process.env, ...(suite.hasPictures ? { SCREENSHOTS: pictures() } : {}) };
   const runs = suite.isSerial ? testsIn(folder).map((file) => [file]) : [suite.flags ?? [folder]];
-  for (const files of runs) {
-    const status = runScript([join(root, 'scripts/test.ts'), ...files], environment);
-    if (status !== 0) return status;
-  }
-  return 0;
+  const statuses = runs.map((files) => {
+    return runScript([join(root, 'scripts/test.ts'), ...files], environment);
+  });
+  return Math.max(...statuses);
 }
 
 function list(): string {
