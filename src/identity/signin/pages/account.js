@@ -133,7 +133,8 @@ for (const form of document.querySelectorAll('form[method="post"]:not(#passkey)'
     // A second click would send it again, and the answer to the first would be lost.
     if (form.dataset.isSent === 'on') return event.preventDefault();
     form.dataset.isSent = 'on';
-    if (!isSignIn) keep(form);
+    const isSignOut = form.getAttribute('action') === '/logout';
+    if (!isSignIn && !isSignOut) keep(form);
   });
 }
 
