@@ -9,6 +9,9 @@ const token = element('token', HTMLInputElement);
 /** Called when the service does not accept the token, or not any more. */
 export const signedOut = { handle: () => {} };
 
+/** The token that was rejected last: requests that run at once are rejected one after the other. */
+let rejected = '';
+
 /**
  * @template Data
  * @param {string} path
@@ -19,9 +22,13 @@ export async function call(path, request = {}) {
   const sent = token.value;
   /** @type {Result<Data>} */
   const result = await callApi(path, { ...request, ...(sent === '' ? {} : { token: sent }) });
+  if (result.ok) rejected = '';
   // Without a token, a proxy may have signed the user in. A reply to a former token is ignored.
-  if (!result.ok && result.code === 'unauthorized' && sent !== '' && sent === token.value)
+  const isCurrent = sent !== '' && sent === token.value;
+  if (!result.ok && result.code === 'unauthorized' && isCurrent && sent !== rejected) {
+    rejected = sent;
     signedOut.handle();
+  }
   return result;
 }
 
