@@ -73,18 +73,18 @@ function showDelivery(state) {
   }
   showText('held', held.join(' '));
   element('held', HTMLElement).hidden = held.length === 0;
-  const retries = schedule.length === 0 ? 'not repeated' : `repeated after ${schedule.join(', ')}`;
-  const text =
+  showText(
+    'target',
     target === null
       ? 'No target is set for all senders: events are stored unless their sender has a target below. For one, set WEBHOOK_FORWARD_URL.'
-      : `Delivered to: ${target}. Failed attempts are ${retries}.`;
-  showText('target', text);
-  showText(
-    'schedule',
-    target === null ? '' : `At most ${schedule.length + 1} attempts, ${retries}.`,
+      : `Delivered to: ${target}.`,
   );
+  const isDelivering = target !== null || state.own_targets > 0;
+  const retries = schedule.length === 0 ? 'not repeated' : `repeated after ${schedule.join(', ')}`;
+  const attempts = `At most ${counted(schedule.length + 1, 'attempt')}. Failed attempts are ${retries}.`;
+  showText('schedule', isDelivering ? attempts : '');
   for (const id of ['again', 'again-all', 'again-selected', 'pause']) {
-    element(id, HTMLButtonElement).disabled = target === null && state.own_targets === 0;
+    element(id, HTMLButtonElement).disabled = !isDelivering;
   }
 }
 
