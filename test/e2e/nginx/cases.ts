@@ -27,13 +27,18 @@ export const NAMES = [
   'X-Auth-Username',
   'X-Auth-Email',
   'X-Auth-Super-Admin',
+  'X-Auth-Groups',
   'X-Auth-Session-Id',
   'X-Auth-Key-Id',
 ];
 
 /** All identity headers with values that would impersonate an administrator. */
+const FORGED_VALUES = new Map([
+  ['X-Auth-Super-Admin', 'true'],
+  ['X-Auth-Groups', 'admins'],
+]);
 const forgedHeaders = (spell: (name: string) => string = (name) => name): HeaderFields =>
-  NAMES.map((name) => [spell(name), name === 'X-Auth-Super-Admin' ? 'true' : 'forged']);
+  NAMES.map((name) => [spell(name), FORGED_VALUES.get(name) ?? 'forged']);
 const FORGERIES: Readonly<Record<string, HeaderFields>> = {
   'as documented': forgedHeaders(),
   'in lower case': forgedHeaders((name) => name.toLowerCase()),
@@ -222,6 +227,7 @@ function addForgeryTests({ passes, rejects, session, identities }: Access): void
         }
         await rejects(401, { headers: add([]) });
         await rejects(403, { path: '/admin', headers: add(bearer(session)) });
+        await rejects(403, { path: '/team', headers: add(bearer(session)) });
         for (const headers of [add([]), add(bearer(session))]) {
           assert.deepEqual(
             identityOf(await passes({ path: '/login', headers })),
@@ -282,6 +288,32 @@ function addPathTests({ setup, passes, rejects, session, identities }: Access): 
     }
   });
 
+  test('a path for groups opens to their members and keys, and to nobody else', async () => {
+    for (const path of ['/team', '/team/wiki?x=1', '//team', '/%74eam', '/TEAM']) {
+      await rejects(401, { path });
+      for (const [token] of identities) await rejects(403, { path, headers: bearer(token) });
+    }
+    const member = await setup.addUser('member of the staff');
+    const token = await logIn(setup.url, member.username, member.password);
+    const setGroups = async (groups: readonly string[]) => {
+      const address = `${setup.url}/api/user/${member.id}`;
+      const changed = await ask('PATCH', address, { bearer: setup.admin, body: { groups } });
+      assert.equal(changed.status, 200, changed.text);
+    };
+    for (const group of ['staff', 'admins']) {
+      await setGroups([group]);
+      const userKey = await setup.addKey(token, {});
+      const userless = await setup.addKey(setup.admin, { user_id: null, groups: [group] });
+      for (const headers of [token, userKey.key, userless.key].map(bearer)) {
+        const identity = identityOf(await passes({ path: '/team', headers }));
+        assert.equal(identity['x-auth-groups'], group);
+      }
+      await setGroups(['visitors']);
+      await rejects(403, { path: '/team', headers: bearer(token) });
+      await rejects(403, { path: '/team', headers: bearer(userKey.key) });
+    }
+  });
+
   test("the client's query is not part of the check at Gatehouse", async () => {
     for (const path of ['/?require=super_admin', '/?require=nonsense', '/a%20b/c?x=%2F&y=1']) {
       assert.equal((await passes({ path, headers: bearer(session) })).path, path);
@@ -305,8 +337,8 @@ function addPathTests({ setup, passes, rejects, session, identities }: Access): 
 }
 
 function addSpellingTests({ setup, port, session }: Access): void {
-  for (const path of spellingsOf('/admin')) {
-    test(`${path} opens no super administrator path of a program that reads it as /admin`, async () => {
+  for (const path of ['/admin', '/team'].flatMap(spellingsOf)) {
+    test(`${path} does not avoid the rule of a program that ignores what is added`, async () => {
       const { upstream } = setup;
       const before = upstream.requests.length;
       for (const headers of [[], bearer(session)]) {

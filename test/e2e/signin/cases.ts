@@ -1,6 +1,8 @@
 /** The tests that every proxy must pass with its documented configuration for sign-in pages. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { ask } from '../../support/gatehouse.ts';
+import type { Browser } from '../browser/webdriver.ts';
 import { spellingsOf } from '../nginx/cases.ts';
 import { type ReceivedRequest, request } from '../nginx/setup.ts';
 import { APP, askProxy, EVIL, LOGIN, NAVIGATION, type SigninSetup } from './setup.ts';
@@ -19,6 +21,7 @@ export function testSignin(setup: SigninSetup): void {
   addCrossSiteTests(setup);
   addSessionTests(setup);
   addAdministratorTests(setup);
+  addGroupTest(setup);
   addSpellingTest(setup);
   addRuleTests(setup);
 }
@@ -343,14 +346,7 @@ function addSessionTests(setup: SigninSetup): void {
     await setup.enterPassword(username);
     await setup.untilProgram(`${APP}/a`);
     await browser.open(`${LOGIN}/account`);
-    const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
-    const session: string = cookies.find(
-      ({ name }: { name: string }) => name === '__Secure-gatehouse',
-    ).value;
-    const withCookie = {
-      path: '/a',
-      headers: [['Cookie', `__Secure-gatehouse=${session}`]],
-    } as const;
+    const withCookie = { path: '/a', headers: [await sessionCookie(browser)] } as const;
     assert.equal((await askProxy(setup, withCookie)).status, 200);
     await browser.clickOn('form[action="/logout"] button');
     await setup.untilTitle('Sign in');
@@ -412,6 +408,38 @@ function addAdministratorTests(setup: SigninSetup): void {
   });
 }
 
+function addGroupTest(setup: SigninSetup): void {
+  const { browser, url, admin } = setup;
+
+  test('a path for a group opens at the request after the change of groups, and closes so', async () => {
+    const { id, username } = await setup.addMember();
+    await browser.open(`${APP}/a`);
+    await setup.enterPassword(username);
+    await setup.untilProgram(`${APP}/a`);
+    const headers = [await sessionCookie(browser)] as const;
+    const setGroups = async (groups: readonly string[]) => {
+      const body = { groups };
+      const changed = await ask('PATCH', `${url}/api/user/${id}`, { bearer: admin, body });
+      assert.equal(changed.status, 200, changed.text);
+    };
+    for (let round = 1; round <= 5; round += 1) {
+      assert.equal((await askProxy(setup, { path: '/team', headers })).status, 403);
+      await setGroups(['staff', 'editors']);
+      const path = `/team?x=${round}`;
+      await browser.open(APP + path);
+      const received = await setup.untilProgram(APP + path);
+      assert.equal(headerOf(received, 'x-auth-groups'), 'editors,staff');
+      await setGroups(['editors']);
+    }
+  });
+}
+
+async function sessionCookie(browser: Browser): Promise<readonly [string, string]> {
+  const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
+  const session = cookies.find(({ name }: { name: string }) => name === '__Secure-gatehouse');
+  return ['Cookie', `__Secure-gatehouse=${session.value}`];
+}
+
 function addSpellingTest(setup: SigninSetup): void {
   const { browser, upstream } = setup;
 
@@ -421,13 +449,9 @@ function addSpellingTest(setup: SigninSetup): void {
     await browser.open(`${APP}/a`);
     await setup.enterPassword(username);
     await setup.untilProgram(`${APP}/a`);
-    const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
-    const session = cookies.find(
-      ({ name }: { name: string }) => name === '__Secure-gatehouse',
-    ).value;
-    const headers = [['Cookie', `__Secure-gatehouse=${session}`]] as const;
+    const headers = [await sessionCookie(browser)] as const;
     const before = upstream.requests.length;
-    for (const path of ['/admin', '/payroll'].flatMap(spellingsOf)) {
+    for (const path of ['/admin', '/payroll', '/team'].flatMap(spellingsOf)) {
       const reply = await askProxy(setup, { path, headers });
       assert.ok([400, 401, 403].includes(reply.status), `${path}: ${reply.status}`);
       assert.equal(reply.headers.get('strict-transport-security'), 'max-age=31536000', path);

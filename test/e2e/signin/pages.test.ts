@@ -66,15 +66,21 @@ async function confirm(action: string): Promise<void> {
   await browser.clickOn(`${form} button`);
 }
 
+/** Fills in the form that creates a user, with a first password in place of a link. */
+async function fillNewUser(username: string, email: string): Promise<void> {
+  await openAs(administrator, '/account/users');
+  await browser.clickOn('summary');
+  await browser.fill('username', username);
+  await browser.fill('email', email);
+  await browser.run('document.getElementById("by").value = "password"');
+  await browser.fill('password', FIRST_PASSWORD);
+}
+
 /** The first sign-in of a user whom an administrator has made with the page. */
 async function openFirst(): Promise<string> {
   created += 1;
   const username = `new-${created}`;
-  await openAs(administrator, '/account/users');
-  await browser.clickOn('summary');
-  await browser.fill('username', username);
-  await browser.fill('email', `${username}@example.org`);
-  await browser.fill('password', FIRST_PASSWORD);
+  await fillNewUser(username, `${username}@example.org`);
   await browser.clickOn(`${CREATE} button[type=submit]`);
   await setup.untilTitle('The user is created');
   await browser.deleteCookies();
@@ -94,6 +100,10 @@ const LOGIN_CONTROLS = {
 } as const;
 const CODE_CONTROLS = {
   code: ['textbox', 'Code of your authenticator app, or a recovery code'],
+} as const;
+
+const LINK_CONTROLS = {
+  token: ['textbox', 'Your link, or the part of it after the character #'],
 } as const;
 
 const STATES: readonly PageState[] = [
@@ -258,7 +268,7 @@ const STATES: readonly PageState[] = [
     'users',
     () => openAs(administrator, '/account/users'),
     {
-      search: ['textbox', 'Part of a username or e-mail address'],
+      search: ['textbox', 'Part of a username or e-mail address, or a group'],
     },
   ],
   [
@@ -271,25 +281,23 @@ const STATES: readonly PageState[] = [
       role: ['combobox', 'Role'],
       username: ['textbox', 'Username'],
       email: ['textbox', 'E-mail address'],
-      password: ['textbox', 'First password, which the user must change'],
+      groups: ['textbox', 'Groups, separated by commas (optional)'],
+      by: ['combobox', 'First sign-in'],
+      password: ['textbox', 'First password (without an invitation link)'],
     },
   ],
   [
     'users-found-none',
     () => openAs(administrator, '/account/users?search=nobody-at-all'),
     {
-      search: ['textbox', 'Part of a username or e-mail address'],
+      search: ['textbox', 'Part of a username or e-mail address, or a group'],
     },
   ],
   ['users-second-page', () => openAs(administrator, '/account/users?page=2'), {}],
   [
     'users-wrong',
     async () => {
-      await openAs(administrator, '/account/users');
-      await browser.clickOn('summary');
-      await browser.fill('username', plain.username);
-      await browser.fill('email', 'another@example.org');
-      await browser.fill('password', 'chosen by somebody else');
+      await fillNewUser(plain.username, 'another@example.org');
       await browser.clickOn(`${CREATE} button[type=submit]`);
       await browser.untilVisible('username-problem');
     },
@@ -301,6 +309,44 @@ const STATES: readonly PageState[] = [
     {
       password: ['textbox', 'New password, which the user must change'],
     },
+  ],
+  [
+    'user-link',
+    async () => {
+      await openAs(administrator, `/account/users/${guarded.id}`);
+      await browser.clickOn(`form[action="/account/users/${guarded.id}/link"] button`);
+      await setup.untilTitle('The link is made');
+    },
+    {},
+  ],
+  [
+    'link-by-hand',
+    async () => {
+      await browser.deleteCookies();
+      await open('/link');
+    },
+    LINK_CONTROLS,
+  ],
+  [
+    'link-wrong',
+    async () => {
+      await browser.deleteCookies();
+      await open('/link');
+      await browser.fill('token', 'part-of-a-link');
+      await browser.press(Enter);
+      await browser.untilVisible('token-problem');
+    },
+    { ...LINK_CONTROLS, 'token-problem': ['alert', ''] },
+  ],
+  [
+    'link-password',
+    async () => {
+      created += 1;
+      const link = await setup.invite(administrator, `invited-${created}`);
+      await browser.open(link);
+      await setup.untilTitle('Choose a password');
+    },
+    {},
   ],
   ['audit', () => openAs(administrator, '/account/audit'), {}],
   ['forbidden', () => openAs(plain, '/account/users'), {}],
@@ -412,11 +458,7 @@ test('a first password is replaced before anything else, and then leads to the a
 });
 
 test('a user who cannot be created is said at the form, which keeps what was typed', async () => {
-  await openAs(administrator, '/account/users');
-  await browser.clickOn('summary');
-  await browser.fill('username', plain.username);
-  await browser.fill('email', 'another@example.org');
-  await browser.fill('password', FIRST_PASSWORD);
+  await fillNewUser(plain.username, 'another@example.org');
   await browser.press(Enter);
   await browser.untilVisible('username-problem');
   assert.deepEqual(await Promise.all(['username', 'email'].map((id) => browser.value(id))), [
@@ -433,11 +475,7 @@ test('a user who cannot be created is said at the form, which keeps what was typ
 });
 
 test('a form whose session has ended is filled in again after the sign-in, secrets aside', async () => {
-  await openAs(administrator, '/account/users');
-  await browser.clickOn('summary');
-  await browser.fill('username', 'typed-before');
-  await browser.fill('email', 'typed@example.org');
-  await browser.fill('password', FIRST_PASSWORD);
+  await fillNewUser('typed-before', 'typed@example.org');
   await browser.deleteCookies();
   await browser.press(Enter);
   await setup.untilTitle('Sign in');
@@ -446,8 +484,8 @@ test('a form whose session has ended is filled in again after the sign-in, secre
   await browser.until('location.pathname === "/account/users"');
   await browser.untilVisible('username');
   assert.deepEqual(
-    await Promise.all(['username', 'email', 'password'].map((id) => browser.value(id))),
-    ['typed-before', 'typed@example.org', ''],
+    await Promise.all(['username', 'email', 'by', 'password'].map((id) => browser.value(id))),
+    ['typed-before', 'typed@example.org', 'password', ''],
   );
   assert.equal(await browser.run('return sessionStorage.length'), 0);
 });

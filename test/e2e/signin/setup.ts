@@ -50,6 +50,12 @@ export interface SigninSetup extends ProxySetup {
   readonly port: number;
   /** A user who has chosen their password themselves. */
   addMember(more?: Readonly<Record<string, unknown>>): Promise<Member>;
+  /**
+   * Makes a user with an invitation link on the users page, and signs the administrator out of the
+   * browser.
+   * @returns the link
+   */
+  invite(administrator: Member, username: string, groups?: string): Promise<string>;
   /** The first step of the form. */
   enterPassword(username: string, password?: string): Promise<void>;
   /** @returns the current code of a key */
@@ -313,6 +319,7 @@ export async function startSignin(
     browser,
     port,
     addMember: memberFactory(setup),
+    invite: (administrator, username, groups) => invite(browser, administrator, username, groups),
     ...pageSteps(browser, setup.upstream),
     ...appSteps(browser, setup.sql),
   };
@@ -335,6 +342,29 @@ function memberFactory({ url, admin, addUser }: ProxySetup): SigninSetup['addMem
     }
     return { id, username };
   };
+}
+
+async function invite(
+  browser: Browser,
+  administrator: Member,
+  username: string,
+  groups = '',
+): Promise<string> {
+  await browser.deleteCookies();
+  await browser.open(`${LOGIN}/login`);
+  await enterPassword(browser, administrator.username);
+  await browser.until('location.pathname === "/account"');
+  await browser.open(`${LOGIN}/account/users`);
+  await browser.clickOn('summary');
+  await browser.fill('username', username);
+  await browser.fill('email', `${username}@example.org`);
+  await browser.fill('groups', groups);
+  await browser.clickOn('form[method="post"][action="/account/users"] button[type=submit]');
+  await untilTitle(browser, 'The user is invited');
+  const link = await browser.run('return document.querySelector("pre").textContent.trim()');
+  await browser.deleteCookies();
+  await browser.open('about:blank');
+  return String(link);
 }
 
 type PageSteps = Pick<SigninSetup, 'enterPassword' | 'untilProgram' | 'untilTitle'>;
