@@ -31,7 +31,6 @@ export async function forwardEvents(url: string, terminal: Terminal): Promise<vo
   const seen = new Set<string>();
   let since: number | null = null;
   let isLost = false;
-  terminal.note(`New events of ${service.base} go to ${url}. Ctrl-C ends it.`);
   while (terminal.isRead()) {
     try {
       const events: readonly Member[] = await newEvents(service, since);
@@ -46,7 +45,8 @@ export async function forwardEvents(url: string, terminal: Terminal): Promise<vo
       }
       since ??= 0;
       for (const id of seen) if (seen.size > MAX_SEEN) seen.delete(id);
-      if (isLost) terminal.note('Connected again.');
+      if (isFirst) terminal.note(`New events of ${service.base} go to ${url}. Ctrl-C ends it.`);
+      else if (isLost) terminal.note('Connected again.');
       isLost = false;
     } catch (error) {
       if (!(error instanceof NotReached)) throw error;
