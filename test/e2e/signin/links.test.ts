@@ -71,8 +71,8 @@ test('an invited person sets a password and a passkey, and opens the program of 
 
   await browser.deleteCookies();
   await browser.open(link);
-  await browser.untilVisible('token-problem');
-  assert.match(await browser.text('token-problem'), /ask an administrator for a new link/);
+  await browser.untilVisible('problem');
+  assert.match(await browser.text('problem'), /ask an administrator for a new link/);
 });
 
 test('a reset link asks for the second factor, and ends the earlier session', async () => {

@@ -334,9 +334,9 @@ const STATES: readonly PageState[] = [
       await open('/link');
       await browser.fill('token', 'part-of-a-link');
       await browser.press(Enter);
-      await browser.untilVisible('token-problem');
+      await browser.untilVisible('problem');
     },
-    { ...LINK_CONTROLS, 'token-problem': ['alert', ''] },
+    { ...LINK_CONTROLS, problem: ['alert', ''] },
   ],
   [
     'link-password',
