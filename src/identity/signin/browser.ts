@@ -30,8 +30,13 @@ export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal) {
   return site === undefined ? given !== undefined : site === 'same-origin';
 }
 
-/** Whether the browser shows the portal under another name. A proxy may leave out the port. */
-export function isElsewhere({ host = '' }: IncomingHttpHeaders, { origin }: Portal) {
+/**
+ * Whether the browser shows the portal under another name. A proxy may leave out the port. Many
+ * replace `Host` by the address of this process, which then says nothing.
+ */
+export function isElsewhere(headers: IncomingHttpHeaders, { origin }: Portal) {
+  const { host = '', 'x-forwarded-for': forwarded } = headers;
+  if (forwarded !== undefined) return false;
   const own = new URL(origin);
   return ![own.host, own.hostname].includes(host.toLowerCase());
 }

@@ -34,6 +34,7 @@ function addReturnTests(setup: SigninSetup): void {
     await browser.open(ADDRESS);
     assert.equal(new URL(await browser.address()).origin, LOGIN);
     assert.equal(await browser.title(), 'Sign in');
+    assert.equal(await browser.run('return document.querySelectorAll(".problem").length'), 0);
     await setup.enterPassword(username);
     const received = await setup.untilProgram(ADDRESS);
     assert.equal(headerOf(received, 'x-auth-user-id'), id);

@@ -134,7 +134,7 @@ test('of 16 browsers that use a link at once, one sets the password', async () =
   const replies = await Promise.all(
     numbers.map((i) => {
       const chosen = `chosen by browser ${i}`;
-      return post('/login/password', { new: chosen, repeated: chosen }, waiting[i]);
+      return post('/login/password', { password: chosen, repeated: chosen }, waiting[i]);
     }),
   );
   const winners = numbers.filter((i) => replies[i]?.status === 303);

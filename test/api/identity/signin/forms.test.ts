@@ -117,6 +117,15 @@ test('the sign-in says where it leads, and why a signed-in person sees it', asyn
   );
 });
 
+test('under another name, the sign-in page names its address, but not behind a proxy', async () => {
+  const at = (headers: Record<string, string>) => visit('/login', { headers });
+  const named = /Sign in at <a href="https:\/\/login\.example\.org\/login">/;
+  assert.match((await at({ host: '127.0.0.1:3000' })).text, named);
+  // Many proxies replace `Host` by the address of the service.
+  const proxied = { host: '127.0.0.1:3000', 'x-forwarded-for': '192.0.2.1' };
+  assert.doesNotMatch((await at(proxied)).text, named);
+});
+
 test('after a sign-out, the sign-in page says so once', async () => {
   const { host } = await signIn(user.username);
   const out = await visit('/logout', { fields: {}, cookie: host });
