@@ -21,7 +21,13 @@ import { SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store/server-keys.ts';
 import { PREFIX } from '../secrets/store/tokens.ts';
-import { deleteRestored, listTokens, revokeRestored, type Token } from './store/secrets.ts';
+import {
+  deleteRestored,
+  listTokens,
+  revokeRestored,
+  type Token,
+  withdrawRestored,
+} from './store/secrets.ts';
 import { connectToSecrets, readAnswer, readSecret, sealText, showContent } from './secret-links.ts';
 import { loadRequestKeys, sendAnswer } from './secret-requests.ts';
 
@@ -184,15 +190,17 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'restored secrets',
     summary:
-      'After a restore, delete secrets with a limit of reads, which may have been read, and revoke tokens',
+      'After a restore, delete secrets that may have been read, withdraw requests, and revoke tokens',
     options: { all: flag('delete all secrets: some may have been deleted since'), confirm },
     async run(given, terminal) {
       const done = await inSecrets(terminal, (database) =>
         ifConfirmed(given, database, async (sql) => {
           const secrets = await deleteRestored(sql, given.flag('all'));
+          const requests = await withdrawRestored(sql);
           const tokens = await revokeRestored(sql);
           const deleted = counted(secrets.count, 'secret');
-          return `${deleted} deleted, ${counted(tokens.count, 'token')} revoked`;
+          const withdrawn = counted(requests.count, 'request');
+          return `${deleted} deleted, ${withdrawn} withdrawn, ${counted(tokens.count, 'token')} revoked`;
         }),
       );
       terminal.note(`${done}.`);

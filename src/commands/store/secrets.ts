@@ -1,4 +1,5 @@
 import type { Database, Sql } from '../../db/pool.ts';
+import { openSql } from '../../secrets/store/requests.ts';
 import { noContentSql, readableSql } from '../../secrets/store/secrets.ts';
 
 export type Token = Readonly<{
@@ -32,3 +33,8 @@ export const deleteRestored = (sql: Sql, all: boolean) => sql`
   set ${noContentSql(sql)}, ending = 'deleted', ended_at = now()
   where ${readableSql(sql)}
     and (max_reads is not null or ${all})`;
+
+/** A request that was answered or withdrawn since the backup is open again. */
+export const withdrawRestored = (sql: Sql) => sql`
+  update secrets.requests set ending = 'withdrawn', expires_at = now()
+  where ${openSql(sql)}`;

@@ -40,7 +40,7 @@ export async function findRequest(database: Database, id: string) {
   return row ?? null;
 }
 
-const openSql = (sql: Sql): Fragment => sql`ending is null and expires_at > now()`;
+export const openSql = (sql: Sql): Fragment => sql`ending is null and expires_at > now()`;
 
 /**
  * Stores the answer if the request is open. The condition decides: of any number of simultaneous

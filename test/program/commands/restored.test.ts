@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { revokeToken } from '../../../src/db/tokens.ts';
+import { insertRequest } from '../../../src/secrets/store/requests.ts';
 import { createToken } from '../../../src/webhook/store/admin.ts';
 import { runCommand } from '../../support/commands.ts';
 import { copyDatabase, createDatabase } from '../../support/database.ts';
@@ -13,6 +14,7 @@ import { createToken as createSecretToken } from '../../../src/commands/secrets.
 
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const original = await createDatabase();
+const REQUEST = '00000000-0000-4000-8000-000000000001';
 
 // What exists at the time of the backup.
 const first = await startGatehouse({ after }, SERVICES, original.url);
@@ -26,6 +28,18 @@ const once = await secrets.keep('for one reader', { max_reads: 1 });
 const often = await secrets.keep('for any number of readers');
 const shared = openConnections({ after }, original.url, 'secrets');
 await createSecretToken(shared, { name: 'Ada', role: 'sender' });
+await insertRequest(shared, {
+  id: REQUEST,
+  creator: null,
+  kind: 'text',
+  title: 'the key',
+  public_key: 'key',
+  digest: 'digest',
+  key_digest: Buffer.alloc(32),
+  max_reads: 1,
+  seconds: 3_600,
+  expires_at: new Date(Date.now() + 3_600_000),
+});
 await shared.close();
 const webhook = openWebhook({ after }, original.url);
 const operator = await createToken(
@@ -71,6 +85,8 @@ async function endAll(t: TestContext): Promise<void> {
   }
   const database = openWebhook(t, original.url);
   assert.ok(await revokeToken(database, 'webhook', operator.id));
+  await original.sql`
+    update secrets.requests set ending = 'withdrawn', expires_at = now() where id = ${REQUEST}`;
   const opened = await secretsClient(live.url.secrets).decrypt(once.id, once.secret);
   assert.equal(opened.json.password, 'for one reader');
   const ended = { session: 401, key: 401, operator: 401, sender: 200 };
@@ -82,8 +98,8 @@ async function endAll(t: TestContext): Promise<void> {
 const OUTCOMES = [
   ['identity', '1 session ended, 2 API keys revoked'],
   ['identity --keep-keys', '1 session ended, 0 API keys revoked'],
-  ['secrets', '1 secret deleted, 1 token revoked'],
-  ['secrets --all', '2 secrets deleted, 1 token revoked'],
+  ['secrets', '1 secret deleted, 1 request withdrawn, 1 token revoked'],
+  ['secrets --all', '2 secrets deleted, 1 request withdrawn, 1 token revoked'],
   ['webhook', '1 operator token, 1 sender token revoked'],
   ['webhook --keep-senders', '1 operator token revoked'],
 ] as const;
@@ -131,6 +147,8 @@ test('after a restore, what ended since the backup is valid until `restored` end
   assert.deepEqual(await statuses(url), { session: 401, key: 200, operator: 401, sender: 200 });
   assert.equal(await statusOf(client, once.id), 'deleted');
   assert.equal(await statusOf(client, often.id), 'stored');
+  const [request] = await backup.sql`select ending from secrets.requests where id = ${REQUEST}`;
+  assert.equal(request?.ending, 'withdrawn');
   assert.equal((await client.decrypt(once.id, once.secret)).status, 404);
 
   await confirm('identity', 'secrets --all', 'webhook');

@@ -55,8 +55,9 @@ async function send(address: string, body: string, delivery: string): Promise<st
     },
     body,
   });
-  assert.equal(response.status, 200, await response.clone().text());
-  return String((await response.json()).id);
+  const text = await response.text();
+  assert.equal(response.status, 200, text);
+  return JSON.parse(text).id;
 }
 
 test(
