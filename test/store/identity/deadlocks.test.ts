@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
+import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { BEHIND_PROXY, loginFrom, newAddress } from '../../support/logins.ts';
@@ -132,6 +133,36 @@ test('a change of the own password beside logins from the same network', (t) =>
       loginFrom(meeting.at(), meeting.address, meeting.name, password);
     return [login('wrong'), () => changeOwn(meeting), login('wrong'), login(PASSWORD)];
   }));
+
+test('a session is revoked only under the lock of its user, by its token and by its id', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const { url: address } = await startGatehouse(t, ['identity'], url);
+  const database = openIdentity(t, url);
+  const user = await addUser(database, 'locked');
+  const other = connect(url);
+  t.after(() => other.end());
+  const bearer = await logIn(address.identity);
+  for (const place of ['token', 'id'] as const) {
+    const session = await logIn(address.identity, 'locked', PASSWORD);
+    const { id } = await sessionOf(address.identity, session);
+    const path = place === 'id' ? `${id}/revoke` : `revoke?session=${session}`;
+    let isAnswered = false;
+    let answer: Promise<Answer> | undefined;
+    await other.begin(async (held) => {
+      await held`select from identity.users where id = ${user} for no key update`;
+      const sent = ask('DELETE', `${address.identity}/api/session/${path}`, { bearer });
+      answer = sent.finally(() => {
+        isAnswered = true;
+      });
+      const waiting = () => sql`
+        select from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'`;
+      await untilSql(async () => isAnswered || (await waiting()).length > 0, 'it waits');
+      assert.equal(isAnswered, false, `by its ${place}`);
+    });
+    assert.equal((await answer)?.json.data.message, '1 session revoked.');
+  }
+});
 
 test('administrators change each other, and end the sessions and keys they act with', (t) =>
   meet(t, [201, 401, 403], async ({ at, bearer, user, tokens }) => {

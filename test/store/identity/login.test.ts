@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { createHook } from 'node:async_hooks';
 import { after, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import type { ISql } from 'postgres';
 import { hashPassword } from '../../../src/identity/passwords.ts';
 import { migrate } from '../../../src/db/schema.ts';
 import { Failure } from '../../../src/http/errors.ts';
@@ -130,17 +131,16 @@ test("a disabled user's hash is not replaced", async () => {
 });
 
 /**
- * Changes the hash when a login has checked the old one: the login waits for the row that this
+ * Changes the account when a login has checked it: the login waits for the row that this
  * transaction has locked, and continues after the commit.
  */
 async function overtake(
-  username: string,
-  hash: string,
+  change: (sql: ISql<{}>) => PromiseLike<unknown>,
   start: () => Promise<string>,
 ): Promise<string> {
   let slow: Promise<string> = Promise.resolve('');
-  await sql.begin(async (change) => {
-    await change`update identity.users set password_hash = ${hash} where username = ${username}`;
+  await sql.begin(async (held) => {
+    await change(held);
     slow = start();
     // Until it waits for the row, it has decided nothing.
     for (let waiting = 0; waiting === 0;) {
@@ -157,11 +157,14 @@ async function overtake(
   return slow;
 }
 
+const setHash = (username: string, hash: string) => (held: ISql<{}>) =>
+  held`update identity.users set password_hash = ${hash} where username = ${username}`;
+
 test('a login that is overtaken by the renewal of the hash still succeeds', bounded, async () => {
   await addUser(database, 'user-overtaken');
   const renewed = await hashPassword(PASSWORD, { logN: 5, r: 8, p: 1 });
   assert.equal(
-    await overtake('user-overtaken', renewed, () =>
+    await overtake(setHash('user-overtaken', renewed), () =>
       tryLogin(withCost(5), 'user-overtaken', PASSWORD),
     ),
     'session',
@@ -173,29 +176,89 @@ test('a login that is overtaken by a password change makes no session', bounded,
   await addUser(database, 'user-changing');
   const hash = await hashPassword('another password', CHEAP.cost);
   assert.equal(
-    await overtake('user-changing', hash, () => tryLogin(withCost(4), 'user-changing', PASSWORD)),
+    await overtake(setHash('user-changing', hash), () =>
+      tryLogin(withCost(4), 'user-changing', PASSWORD),
+    ),
     'invalid_credentials',
   );
   assert.equal(await sessionsOf('user-changing'), 0);
 });
 
-test('a login counts the password that holds when its turn comes, not when it queued', async () => {
-  await addUser(database, 'user-queued');
-  const gate = createLimiter(1, 8, 'a hash');
-  let release = () => {};
+test(
+  'a login by password that is overtaken by a second factor makes no session',
+  bounded,
+  async () => {
+    const addFactor = (held: ISql<{}>) => held`
+    update identity.users set second_factor = true, updated_at = now()
+    where username = 'user-with-factor'`;
+    await addUser(database, 'user-with-factor');
+    assert.equal(
+      await overtake(addFactor, () => tryLogin(withCost(4), 'user-with-factor', PASSWORD)),
+      'invalid_credentials',
+    );
+    assert.equal(await sessionsOf('user-with-factor'), 0);
+  },
+);
+
+/** A limiter whose only slot is taken until the test releases it. */
+function closedGate(queueLength: number) {
+  const gate = createLimiter(1, queueLength, 'a hash');
+  let open = () => {};
   const held = gate.run(
     () =>
       new Promise<void>((resolve) => {
-        release = resolve;
+        open = resolve;
       }),
   );
+  const release = async () => {
+    open();
+    await held;
+  };
+  return { gate, release };
+}
+
+test('a login counts the password that holds when its turn comes, not when it queued', async () => {
+  await addUser(database, 'user-queued');
+  const { gate, release } = closedGate(8);
   const slow = tryLogin(withCost(4, { hashing: gate }), 'user-queued', PASSWORD);
   while (gate.waiting() === 0) await turn();
   await sql`update identity.users set password_hash =
     ${await hashPassword('another password', CHEAP.cost)} where username = 'user-queued'`;
-  release();
-  await held;
+  await release();
   assert.equal(await slow, 'invalid_credentials');
+});
+
+test('logins that queued together get no more attempts than logins that follow each other', async () => {
+  await addUser(database, 'user-guessed');
+  const { gate, release } = closedGate(8);
+  const service = withCost(4, { hashing: gate });
+  const passwords = ['guess 1', 'guess 2', 'guess 3', 'guess 4', 'guess 5', PASSWORD];
+  const answers: Array<Promise<string>> = [];
+  for (const password of passwords) {
+    answers.push(tryLogin(service, 'user-guessed', password));
+    while (gate.waiting() < answers.length) await turn();
+  }
+  await release();
+  assert.deepEqual(await Promise.all(answers), [
+    ...new Array<string>(5).fill('invalid_credentials'),
+    'too_many_requests',
+  ]);
+  assert.equal(await sessionsOf('user-guessed'), 0);
+});
+
+test('the answer to a throttled login is delayed', async () => {
+  const delayedAnswers = createLimiter(1, 0, 'a throttled login');
+  const service = withCost(4, { delayedAnswers });
+  for (let failures = 0; failures < 5; failures += 1)
+    assert.equal(await tryLogin(service, 'user-flooded', 'wrong'), 'invalid_credentials');
+  assert.equal(delayedAnswers.running(), 0);
+  let isAnswered = false;
+  const answer = tryLogin(service, 'user-flooded', 'wrong').finally(() => {
+    isAnswered = true;
+  });
+  while (delayedAnswers.running() === 0 && !isAnswered) await turn();
+  assert.equal(isAnswered, false);
+  assert.equal(await answer, 'too_many_requests');
 });
 
 test('a login succeeds though its hash cannot be renewed: the session has been made', async () => {
@@ -217,20 +280,12 @@ test('a login succeeds though its hash cannot be renewed: the session has been m
 
 test('a login that finds the hashing queue full creates no session', async () => {
   await addUser(database, 'user-refused');
-  const gate = createLimiter(1, 0, 'a hash');
-  let release = () => {};
-  const held = gate.run(
-    () =>
-      new Promise<void>((resolve) => {
-        release = resolve;
-      }),
-  );
+  const { gate, release } = closedGate(0);
   await assert.rejects(
     tryLogin(withCost(4, { hashing: gate }), 'user-refused', PASSWORD),
     Overloaded,
   );
-  release();
-  await held;
+  await release();
   assert.equal(await sessionsOf('user-refused'), 0);
 });
 

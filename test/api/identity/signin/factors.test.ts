@@ -135,9 +135,26 @@ test('after five codes the password is asked for again; twenty wrong ones a day 
       401,
     );
   }
-  const blocked = await enter(await start(username), codes[0] ?? '');
-  assert.equal(blocked.status, 429);
-  assert.ok(Number(blocked.headers.get('retry-after')) > 0);
+  // A right code neither passes nor ends the limit, and is not used up.
+  for (const code of [codes[0] ?? '', codes[0] ?? '', totpCode(secret, await stepNow())]) {
+    const blocked = await enter(await start(username), code);
+    assert.equal(blocked.status, 429);
+    assert.ok(Number(blocked.headers.get('retry-after')) > 0);
+  }
+  const left = await sql`select from identity.recovery_codes where user_id = ${id}`;
+  assert.equal(left.length, codes.length);
+  const [app] = await sql`select last_step from identity.totp where user_id = ${id}`;
+  assert.equal(Number(app?.last_step), 0);
+});
+
+test('right codes do not count towards the limit of a day', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  for (let logins = 1; logins <= 21; logins += 1) {
+    await forgetSteps(id);
+    const body = { username, password: PASSWORD, otp: totpCode(secret, await stepNow()) };
+    assert.equal((await ask('POST', `${identity}/api/auth/login`, { body })).status, 200);
+  }
 });
 
 test('a recovery code opens once, however it is written', async () => {
@@ -211,6 +228,17 @@ test('a pending sign-in ends with a change of the password, the factors, or the 
   }
 });
 
+test('a second factor beside another one ends pending sign-ins', async () => {
+  const { username, id } = await add();
+  const { host, secret } = await enrol(username);
+  await forgetSteps(id);
+  const pending = await start(username);
+  assert.equal((await register(host)).headers.get('location'), '/account/factors');
+  const late = await enter(pending, totpCode(secret, await stepNow()));
+  assert.equal(late.status, 401);
+  assert.match(late.text, /This sign-in has ended/);
+});
+
 // --- Passkeys
 
 test('a passkey signs in alone if it has verified its user, and after the password without', async () => {
@@ -264,6 +292,24 @@ test('options for a passkey leave the row of the pending sign-in as it is', asyn
   assert.equal(before.length, 1);
   for (let times = 0; times < 3; times += 1) await options('/login/passkey', pending);
   assert.deepEqual(await versions(), before);
+});
+
+test("a second factor is the account's own passkey, whatever user the response names", async () => {
+  const owner = await add();
+  const other = await add();
+  const own = createPasskey();
+  const stranger = createPasskey();
+  await register((await signIn(owner.username)).host, own);
+  await register((await signIn(other.username)).host, stranger);
+  const pending = await start(owner.username);
+  for (const named of [other.id, owner.id, null]) {
+    const { challenge } = await options('/login/passkey', pending);
+    const page = await send(answer(stranger, challenge, named), pending);
+    assert.equal(page.status, 401);
+    assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+  }
+  const { challenge } = await options('/login/passkey', pending);
+  assert.equal((await send(answer(own, challenge, null), pending)).status, 200);
 });
 
 test('a passkey is rejected for another browser, purpose, user, counter, site, or once removed', async () => {

@@ -300,3 +300,13 @@ test('CBOR: the subset is read, and all else is rejected', () => {
   for (const hex of BAD_CBOR) assert.throws(() => read(hex), Rejection, hex);
   assert.equal(read('ff0102', 1).end, 2);
 });
+
+test('CBOR: a length that the input cannot have allocates nothing', () => {
+  const heads = ['9a01ffffff', 'ba01ffffff', '5a01ffffff', '7a01ffffff'];
+  const before = process.memoryUsage();
+  for (const hex of heads)
+    assert.throws(() => readCbor(Buffer.from(`${hex}00`, 'hex')), Rejection, hex);
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  const allocated = heapUsed - before.heapUsed + arrayBuffers - before.arrayBuffers;
+  assert.ok(allocated < 16 * 2 ** 20, `${allocated} bytes`);
+});

@@ -1,0 +1,50 @@
+/** Second factors that change while another request is under way. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { connect } from '../../../scripts/postgres.ts';
+import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { migrate } from '../../../src/db/schema.ts';
+import { createTotpKey } from '../../../src/identity/factors/codes.ts';
+import { SCHEMA } from '../../../src/identity/migrations.ts';
+import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
+import { addTotp } from '../../../src/identity/store/signin/factors.ts';
+import { untilLocked } from '../../support/connections.ts';
+import { createDatabase } from '../../support/database.ts';
+import { bounded } from '../../support/until.ts';
+import { addUser, openIdentity } from '../../support/users.ts';
+
+const { url, sql } = await createDatabase();
+const database = openIdentity({ after }, url);
+await migrate(database, SCHEMA);
+const other = connect(url);
+after(() => other.end());
+
+/** As a sign-in by password alone sets up the first app: without a caller. */
+function enrolByPassword(userId: string) {
+  const key = createTotpKey('identity-secret-for-tests-0123456789abcdef');
+  const sealed = sealSecret(key, 'c2VjcmV0', userId);
+  return addTotp({ database, actor: COMMAND_LINE, userId, tokens: null }, sealed, 1);
+}
+
+const appsOf = async (userId: string) =>
+  (await sql`select from identity.totp where user_id = ${userId}`).length;
+
+test(
+  'the password alone sets up an app only while the account has no second factor',
+  bounded,
+  async () => {
+    const first = await addUser(database, 'first-app');
+    assert.ok(await enrolByPassword(first));
+    assert.equal(await appsOf(first), 1);
+
+    const overtaken = await addUser(database, 'overtaken-app');
+    let enrolment: ReturnType<typeof enrolByPassword> | undefined;
+    await other.begin(async (held) => {
+      await held`update identity.users set second_factor = true where id = ${overtaken}`;
+      enrolment = enrolByPassword(overtaken);
+      await untilLocked(sql, 1);
+    });
+    assert.equal(await enrolment, null);
+    assert.equal(await appsOf(overtaken), 0);
+  },
+);
