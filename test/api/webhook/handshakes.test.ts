@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { connect } from '../../../scripts/postgres.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { sealSecret, unsealServiceSecret } from '../../../src/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
@@ -12,8 +13,10 @@ import {
   fingerprint,
   rotateSecret,
 } from '../../../src/webhook/store/admin.ts';
+import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
+import { bounded } from '../../support/until.ts';
 import {
   addToken,
   openWebhook,
@@ -28,6 +31,8 @@ const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WE
 const base = `${gatehouse.url.webhook}/webhook`;
 const database = openWebhook({ after }, databaseUrl);
 const key = createSigningKey(WEBHOOK_SECRET);
+const other = connect(databaseUrl);
+after(() => other.end());
 const github = await addToken(database, 'github', SIGNING_SECRETS.github);
 const slack = await addToken(database, 'slack', SIGNING_SECRETS.slack);
 const stripe = await addToken(database, 'stripe', SIGNING_SECRETS.stripe);
@@ -259,6 +264,22 @@ test('no other source takes a secret from a request, and no wrong token can send
       UNAUTHORIZED,
     );
   });
+});
+
+test('of two signing secrets that are set at once, one replaces the other', bounded, async (t) => {
+  const { id } = await addToken(database, 'github', SIGNING_SECRETS.github);
+  let rotations: Array<Promise<boolean>> = [];
+  await other.begin(async (held) => {
+    await held`select from webhook.signing_secrets where token_id = ${id} for update`;
+    rotations = ['first', 'second'].map((secret) =>
+      rotateSecret(openWebhook(t, databaseUrl), id, DAY, sealSecret(key, secret)),
+    );
+    await untilLocked(sql, 2);
+  });
+  assert.deepEqual(await Promise.all(rotations), [true, true]);
+  const rows = await sql`select expires_at from webhook.signing_secrets where token_id = ${id}`;
+  assert.equal(rows.length, 3);
+  assert.equal(rows.filter(({ expires_at }) => expires_at === null).length, 1);
 });
 
 const WRONG_SECRET =

@@ -6,6 +6,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
+import { createLog } from '../../../src/runtime/log.ts';
+import { createBreaker } from '../../../src/webhook/breaker.ts';
 import {
   addFailures,
   clearFailures,
@@ -15,7 +17,7 @@ import {
   resumeDelivery,
   takeProbe,
 } from '../../../src/webhook/store/delivery.ts';
-import { claimProbes, claimWork } from '../../../src/webhook/store/work.ts';
+import { claimProbes, claimWork, COMMON } from '../../../src/webhook/store/work.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded, until } from '../../support/until.ts';
 import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
@@ -246,6 +248,44 @@ test(
     await worker.stop();
   },
 );
+
+test('what happened during a database outage is counted after it', bounded, async () => {
+  const lines: string[] = [];
+  const log = createLog('debug', (line) => lines.push(line));
+  const breaker = createBreaker(database, 'test', COMMON.id, log);
+  const other = await queue.addToken('another sender');
+  /** The state is not read more than once a second. */
+  const admitUntil = (condition: () => Promise<boolean> | boolean, what: string) =>
+    untilSql(async () => {
+      await breaker.admit();
+      return condition();
+    }, what);
+  async function duringOutage(work: () => void) {
+    await sql`alter table webhook.failing_targets rename to absent`;
+    work();
+    const known = lines.length;
+    await admitUntil(() => lines.length > known, 'the outage is noticed');
+    await sql`alter table webhook.absent rename to failing_targets`;
+  }
+
+  await fresh(0);
+  await duringOutage(() => {
+    for (let failures = 1; failures <= 3; failures += 1) breaker.record(false, queue.token.id);
+  });
+  breaker.record(false, other.id);
+  await admitUntil(
+    async () => (await findFailing(database, 'test')) !== undefined,
+    'failures are stored',
+  );
+  const failing = await findFailing(database, 'test');
+  assert.deepEqual([failing?.failures, failing?.token_id], [4, null], 'of two senders');
+
+  await duringOutage(() => breaker.record(true, queue.token.id));
+  await admitUntil(
+    async () => (await findFailing(database, 'test')) === undefined,
+    'the success has cleared them',
+  );
+});
 
 test(
   'while delivery is paused nothing is claimed, on any replica and after a restart',

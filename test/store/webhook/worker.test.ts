@@ -41,6 +41,17 @@ test('two replicas that claim at once get different events, and together all', a
   }
 });
 
+test('a claim takes the events and pages that nobody has locked, without waiting', async () => {
+  const [locked = '', free = ''] = await fresh(2);
+  await queue.put({ order_key: 'locked page' });
+  const head = await queue.put({ order_key: 'free page' });
+  await sql.begin(async (held) => {
+    await held`select from webhook.work where event_id = ${locked} for update`;
+    await held`select from webhook.pages where order_key = 'locked page' for update`;
+    assert.deepEqual((await claim()).map(({ id }) => id).sort(), [free, head].sort());
+  });
+});
+
 test('a slow list delays no claim', bounded, async () => {
   const ids = await fresh(1);
   let isListed = false;
@@ -259,6 +270,38 @@ test(
     await worker.stop();
   },
 );
+
+test('the lease of an attempt that is under way is renewed', bounded, async (t) => {
+  const [id = ''] = await fresh(1);
+  const renewals: Array<() => void> = [];
+  const { setInterval } = globalThis;
+  const interval = t.mock.method(globalThis, 'setInterval', (renew: () => void, ms: number) => {
+    renewals.push(renew);
+    return setInterval(() => {}, ms);
+  });
+  const hanging = latch();
+  let isBegun = false;
+  const worker = queue.startWorker(async () => {
+    isBegun = true;
+    await hanging.opened;
+    return null;
+  });
+  interval.mock.restore();
+  await until(() => isBegun, 'it is under way');
+  // Later than any renewal, so that the worker cannot claim the event again meanwhile.
+  await sql`update webhook.work set due_at = now() + interval '1 day'`;
+  for (const renew of renewals) renew();
+  const lease = sql`now() + make_interval(secs => ${LEASE_SECONDS})`;
+  await untilSql(
+    async () => (await sql`select from webhook.work where due_at <= ${lease}`).length === 1,
+    'the lease is renewed',
+  );
+  hanging.open();
+  await ended(id);
+  // Neither claimed a second time nor ended by its time limit.
+  assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 1, errors: [] });
+  await worker.stop();
+});
 
 test('an attempt that hangs delays no other', bounded, async () => {
   const [stuck = '', ...others] = await fresh(40);
