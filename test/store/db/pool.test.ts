@@ -43,6 +43,16 @@ test('every connection sets time limits, UTC and synchronous commits, whatever t
   }
 });
 
+test('a transaction sees what others have committed since it began, whatever the default', async (t) => {
+  const name = file.sql(new URL(file.url).pathname.slice(1));
+  await file.sql`alter database ${name} set default_transaction_isolation to serializable`;
+  const database = openConnections(t, file.url, 'isolation');
+  const statement = `select current_setting('transaction_isolation') as isolation`;
+  const found = await ask(database, 'transaction', statement);
+  await file.sql`alter database ${name} reset default_transaction_isolation`;
+  assert.deepEqual(found, { isolation: 'read committed' });
+});
+
 test('changes of the schema have a connection without time limits, closed afterwards', async (t) => {
   const database = openConnections(t, file.url, 'upkeep');
   const [found] = await database.maintain(

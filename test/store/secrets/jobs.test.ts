@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { readConfig } from '../../support/settings.ts';
+import { connect } from '../../../scripts/postgres.ts';
 import { migrate } from '../../../src/db/schema.ts';
 import { createLog } from '../../../src/runtime/log.ts';
 import { start } from '../../../src/secrets/start.ts';
+import { expireSecrets } from '../../../src/secrets/store/secrets.ts';
+import { openConnections, untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
 import { AUTH_TOKEN, SERVER_SECRET } from '../../support/gatehouse.ts';
+import { bounded } from '../../support/until.ts';
 
 const { url, sql } = await createDatabase();
 const config =
@@ -23,6 +27,8 @@ const { jobs, storage } = await start(
 );
 after(() => storage.database.close());
 await migrate(storage.database, storage.schema);
+const other = connect(url);
+after(() => other.end());
 
 /** Runs a job until nothing is left to do. @returns how often it ran */
 async function runOut(name: string): Promise<number> {
@@ -77,6 +83,20 @@ test('housekeeping removes the content of expired secrets only, and logs id and 
     .filter(({ message }) => message === 'secret expired');
   assert.equal(new Set(logged.map(({ secret_id }) => secret_id)).size, 1_200);
   assert.deepEqual(new Set(logged.map(({ key_id }) => key_id)), new Set(['expired']));
+});
+
+test('two replicas report the expiry of a secret once', bounded, async () => {
+  await sql`truncate secrets.secrets`;
+  await insert('expired', 20, '-1 second');
+  const replicas = [1, 2].map((n) => openConnections({ after }, url, `replica-${n}`));
+  let batches: Array<ReturnType<typeof expireSecrets>> = [];
+  await sql.begin(async (held) => {
+    await held`select from secrets.secrets for update`;
+    batches = replicas.map((replica) => expireSecrets(replica, 100));
+    await untilLocked(other, 2);
+  });
+  const reported = (await Promise.all(batches)).flat().map(({ id }) => id);
+  assert.deepEqual([reported.length, new Set(reported).size], [20, 20]);
 });
 
 test('receipts are removed RECEIPT_RETENTION after the end of their secret', async () => {
