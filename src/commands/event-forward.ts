@@ -1,8 +1,7 @@
-import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isObject } from '../http/schema.ts';
-import { codeOf } from '../runtime/errors.ts';
 import { toOneLine } from '../runtime/text.ts';
+import { Findings, readVariables, text } from '../runtime/variables.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 
@@ -25,8 +24,7 @@ class NotReached extends Error {}
  * those already sent are left out.
  */
 export async function forwardEvents(url: string, terminal: Terminal): Promise<void> {
-  const isValid = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
-  if (!isValid) throw new UsageError('--forward must be an http or https URL');
+  if (!isHttp(url)) throw new UsageError('--forward must be an http or https URL');
   const service = readService(terminal);
   const seen = new Set<string>();
   let since: number | null = null;
@@ -57,25 +55,26 @@ export async function forwardEvents(url: string, terminal: Terminal): Promise<vo
   }
 }
 
+const isHttp = (url: string) => URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
+const checkUrl = (url: string) =>
+  isHttp(url) ? null : 'the address of the webhook service, such as https://hooks.example.org';
+
+export const FORWARD_VARIABLES = {
+  GATEHOUSE_WEBHOOK_URL: text('http://localhost:8000', checkUrl),
+  OPERATOR_TOKEN: text(null),
+} as const;
+
 function readService({ environment }: Terminal): Service {
-  const { GATEHOUSE_WEBHOOK_URL: url = 'http://localhost:8000' } = environment;
-  const { OPERATOR_TOKEN: given, OPERATOR_TOKEN_FILE: file } = environment;
-  const token = given ?? (file === undefined ? '' : readTokenFile(file));
-  if (token === '') throw new OperationFailed(TOKEN_NEEDED);
-  if (!URL.canParse(url)) throw new OperationFailed('GATEHOUSE_WEBHOOK_URL must be a URL');
+  const findings = new Findings();
+  const values = readVariables(FORWARD_VARIABLES, environment, findings);
+  const { GATEHOUSE_WEBHOOK_URL: url, OPERATOR_TOKEN: token } = values;
+  if (findings.problems.length > 0) throw new OperationFailed(findings.problems.join(' '));
+  if (token === null) throw new OperationFailed(TOKEN_NEEDED);
   return { base: url.replace(/\/+$/, ''), token };
 }
 
 const TOKEN_NEEDED =
   'OPERATOR_TOKEN or OPERATOR_TOKEN_FILE must be set; make a token with: gatehouse token create --role operator';
-
-function readTokenFile(file: string): string {
-  try {
-    return readFileSync(file, 'utf8').trim();
-  } catch (error) {
-    throw new OperationFailed(`OPERATOR_TOKEN_FILE cannot be read (${codeOf(error)})`);
-  }
-}
 
 /** @param since milliseconds since 1970; null for the newest page. @returns the oldest first */
 async function newEvents(service: Service, since: number | null): Promise<readonly Member[]> {

@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, normalize } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
+import { FORWARD_VARIABLES } from '../../src/commands/event-forward.ts';
 import { COMMANDS as EVENT_COMMANDS } from '../../src/commands/events.ts';
 import { COMMANDS as IDENTITY_COMMANDS } from '../../src/commands/identity.ts';
 import { COMMANDS as PROCESS_COMMANDS } from '../../src/commands/program.ts';
@@ -40,11 +41,42 @@ function codeOf(document: string): string[] {
   return [...found].map(([, block, word]) => block ?? word ?? '');
 }
 
+/** Of the services, and of commands that call a service. */
+const ALL_VARIABLES = { ...VARIABLES, ...FORWARD_VARIABLES };
+
 test('configuration.md lists every variable with its default, and no other', () => {
   const rows = rowsUnder('docs/configuration.md', 'variable | default');
   const documented = rows.map(([name, fallback]) => [name, fallback]);
-  const actual = Object.entries(VARIABLES).map(([name, variable]) => [name, variable.fallback]);
+  const actual = Object.entries(ALL_VARIABLES).map(([name, variable]) => [name, variable.fallback]);
   assert.deepEqual(documented.sort(), actual.sort());
+});
+
+/** Names that a source reads from the environment itself, not by a table of variables. */
+const directReads = (text: string) =>
+  [...text.matchAll(/\{([^{}]*)\} = (?:process\.)?env(?:ironment)?\b/g)]
+    .concat([...text.matchAll(/\benv(?:ironment)?(?:\.|\[')([A-Z][A-Z_]*)/g)])
+    .flatMap(([, names = '']) => names.match(/\b[A-Z][A-Z_]+\b/g) ?? []);
+
+/** The rows of tables of variables: `NAME: text(…)`. */
+const tableRows = (text: string) =>
+  [...text.matchAll(/^ {2}([A-Z][A-Z0-9_]+): [a-z]\w*\(/gm)].map(([, name = '']) => name);
+
+test('every variable that the code reads is in a table that configuration.md is compared with', () => {
+  const names = readdirSync(join(root, 'src'), { encoding: 'utf8', recursive: true });
+  const sources = names.filter((name) => name.endsWith('.ts')).map((name) => read(`src/${name}`));
+  assert.deepEqual(sources.flatMap(directReads), []);
+  const documented = firstCells(rowsUnder('docs/configuration.md', 'variable | default'));
+  const rows = sources.flatMap(tableRows);
+  assert.ok(rows.length > 60);
+  assert.deepEqual(
+    rows.filter((name) => !documented.includes(name)),
+    [],
+  );
+  assert.deepEqual(directReads('const { OPERATOR_TOKEN: given, HOME } = environment;'), [
+    'OPERATOR_TOKEN',
+    'HOME',
+  ]);
+  assert.deepEqual(directReads("environment.PORT ?? environment['HOST']"), ['PORT', 'HOST']);
 });
 
 /** What a variable accepts, as its error says it, in the words of the table. */
@@ -71,7 +103,7 @@ test('configuration.md says of every variable which values are allowed', () => {
     'docs/configuration.md',
     'variable | default',
   )) {
-    const variable = Object.entries(VARIABLES).find(([one]) => one === name)?.[1];
+    const variable = Object.entries(ALL_VARIABLES).find(([one]) => one === name)?.[1];
     const expected = variable ? allowedOf(variable.parse) : '';
     assert.equal(allowed, expected.replace(/^`([^`]*)`$/, '$1'), name);
   }
