@@ -9,14 +9,12 @@ import { qrPicture } from '/pages/qr.js';
 /** Without characters that are mistaken for each other. */
 const LETTERS = 'abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789';
 
-/** 24 characters of 55: 138 bits. */
+/** 24 characters of 56: 139 bits. */
 export const createPassword = () => pick(LETTERS, 24);
 
-/** Easy to read out on the phone: five groups of four letters, 94 bits. */
+/** Easy to read out on the phone: five groups of four characters of 32, 100 bits. */
 export const createPassphrase = () =>
-  Array.from({ length: 5 }, () => pick('abcdefghijkmnpqrstuvwxyz23456789', 4))
-    .join('-')
-    .slice(0, 24);
+  Array.from({ length: 5 }, () => pick('abcdefghijkmnpqrstuvwxyz23456789', 4)).join('-');
 
 /** @param {string} letters at most 256 @param {number} count */
 function pick(letters, count) {
