@@ -14,7 +14,7 @@ const SERVE: Command = {
   positionals: '[SERVICE…]',
   among: SERVICE_NAMES,
   options: {},
-  summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
+  summary: `Serve the named services (${SERVICE_NAMES.join(', ')}), or all, in one process`,
   async run({ positionals }, { environment }) {
     const configuration = await configure(positionals, 'serve', environment);
     const { LOG_FORMAT, SHUTDOWN_DELAY } = configuration.shared;

@@ -76,7 +76,7 @@ export async function ifConfirmed(
       transaction(async (sql) => {
         const done = await change(sql);
         if (flag('confirm')) return done;
-        throw new NotConfirmed(`Nothing was changed. With --confirm: ${done}`);
+        throw new NotConfirmed(`Dry run, nothing was changed. With --confirm: ${done}`);
       }),
     );
   } catch (error) {

@@ -51,7 +51,10 @@ export const COMMANDS: readonly Command[] = [
         'the delivery id that the sender gave: webhook-id, Idempotency-Key or its own',
       ),
       text: option('TEXT', 'a text in the body, as it was sent'),
-      since: option('TIME', 'the greatest age: seconds, or such as 30m, 12h, 7d or 1w'),
+      since: option(
+        'TIME',
+        'only events received within this time: seconds, or such as 30m, 12h, 7d or 1w',
+      ),
       json,
     },
     async run(given, terminal) {

@@ -56,7 +56,9 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Create an API key and print it once',
     options: {
       user: option('USER', 'the user whose rights it has, by id or username'),
-      'without-user': flag('may read users, read and revoke sessions, forward authentication'),
+      'without-user': flag(
+        'a key without a user: can only read users and sessions, revoke sessions, pass verify',
+      ),
       name: option('NAME', 'what it is for; default empty'),
       groups: option('NAMES', 'of a key without a user, separated by commas'),
       'expires-at': option('TIME', 'such as 2030-01-31T12:00:00Z; default never'),

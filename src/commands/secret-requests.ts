@@ -20,7 +20,7 @@ const DAMAGED =
   'the answer does not open with this link: it was altered in the service. No read was used up';
 
 const WRONG_KIND = 'give --file if a file is asked for, and not for a text';
-const TOO_MUCH = 'this is too much for the service: nothing was sent';
+const TOO_LARGE = 'the text or file is too large for the service: nothing was sent';
 
 export const isKeptLink = (place: string) => KEPT.test(place);
 
@@ -87,7 +87,7 @@ export async function sendAnswer(
           bytes: await readFile(path),
         };
   if (envelopeLength(content.about, content.bytes.length) > Number(request.max_bytes))
-    throw new OperationFailed(TOO_MUCH);
+    throw new OperationFailed(TOO_LARGE);
   await ask('POST', `/answer/${id}`, await sealAnswer(content, digest, keys));
-  note('Sent. Only the link of whoever asked opens it.');
+  note('Sent. Only the link of the person who asked opens it.');
 }

@@ -166,7 +166,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'secret token',
     noun: 'token for secrets',
     schema: SCHEMA.name,
-    roles: 'sender: store secrets, see and delete own ones; operator: everything. Default sender',
+    roles: 'sender: store secrets, see and delete its own; operator: everything. Default sender',
     createOptions: {},
     rotateOptions: {},
     columns: {

@@ -81,7 +81,7 @@ export function targetText(own: OwnTarget | null): string {
 export const TARGET_COMMAND: Command = {
   name: 'token target',
   positionals: 'ID',
-  summary: 'Set where the events of a token go, also those that wait, on every replica at once',
+  summary: 'Set the target of a token, for new and waiting events, on every replica at once',
   options: { default: flag('deliver to the target of the process again'), ...TARGET_OPTIONS },
   async run(given, terminal) {
     const id = requireUuid(given.positionals[0] ?? '', ' from gatehouse token list');

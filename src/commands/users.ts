@@ -119,7 +119,7 @@ export const USER_COMMANDS: readonly Command[] = [
   },
   {
     name: 'user set',
-    summary: 'Change a user; options that are not given change nothing',
+    summary: 'Change a user; omitted options stay unchanged',
     positionals: 'USER',
     options: {
       username: option('NAME', 'a new username'),

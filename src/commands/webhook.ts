@@ -141,7 +141,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'restored webhook',
     summary:
       'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
-    options: { 'keep-senders': flag('revoke the tokens of operators only'), confirm },
+    options: { 'keep-senders': flag('revoke only operator tokens'), confirm },
     async run(given, terminal) {
       const done = await withWebhook(terminal, (database) =>
         ifConfirmed(given, database, async (sql) => {

@@ -67,7 +67,7 @@ export function may({ session, user }: Caller, action: Action, ownerId?: string 
 export const forbidden = ({ key }: Caller) =>
   new Failure(
     'forbidden',
-    key ? { message: 'This API key may not do this. Log in with a user who may.' } : {},
+    key ? { message: 'This API key cannot do this. Log in as a user who can.' } : {},
   );
 
 /** Whoever set or generated the password may know it, too (ASVS 6.4.1). */

@@ -38,7 +38,7 @@ const nil: Schema<null> = { jsonSchema: { nullable: true, enum: [null] }, read: 
 /** Longer than any accepted one, as for names: only bounds the work. */
 const password = text({ max: 4_096 });
 const otp = optional(
-  text({ max: 64, description: 'A code of the second factor, if the user has one' }),
+  text({ max: 64, description: 'The second-factor code, if the user has a second factor' }),
 );
 const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password, otp });
 
@@ -272,7 +272,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
 
 const API = {
   title: 'Gatehouse identity',
-  about: 'Users, passwords and sessions, for other programs and their users.',
+  about: 'Signs users in, and manages their sessions and API keys.',
   version: '0.0.1',
   ...STYLE,
   securitySchemes: {

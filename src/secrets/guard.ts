@@ -19,7 +19,7 @@ export const ownOnly = ({ role, creator }: Caller): string | null =>
 const message =
   'Send AUTH_TOKEN or a token of "gatehouse secret token create" as "Authorization: Bearer …".';
 const forbidden =
-  'Only an operator may do this: send AUTH_TOKEN or a token with the role operator.';
+  'Only an operator can do this: send AUTH_TOKEN or a token with the role operator.';
 
 /** @param least the role that the route needs; `anyone` needs SHARE_ANYONE */
 export const allow = (least: Role): Guard<SecretsService, Caller> => ({

@@ -82,7 +82,7 @@ export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<Secr
   route({
     ...byLink,
     pattern: '/request/{id}',
-    summary: 'Share pages: the state of a request, with a key of either link; uses nothing up',
+    summary: 'Share pages: the state of a request, with a key of either link; changes nothing',
     body: keyBody,
     reply: requestSchema,
     handle: limited(findByKey, describe),

@@ -85,7 +85,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
   route({
     ...byLink,
     pattern: '/s/{id}/status',
-    summary: 'Share pages: how often a link can be read, or how it ended; uses nothing up',
+    summary: 'Share pages: how often a link can be opened, or how it ended; costs no read',
     body: json(object({ secret: clientKeySchema }), 'required'),
     reply: linkSchema,
     handle: limited(findOwnLink, async (_call, _service, data) => (data ? { data } : WRONG_LINK)),

@@ -14,7 +14,7 @@ export function bearerOrQuery({ headers, query }: RequestInfo): string | null {
 /** What to send, by the role that is needed. */
 export const TOKEN_NEEDED = {
   operator:
-    'Send the token of an operator as "Authorization: Bearer …"; make one with: gatehouse token create --role operator',
+    'Send an operator token as "Authorization: Bearer …"; make one with: gatehouse token create --role operator',
   sender: 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….',
 } as const;
 

@@ -96,7 +96,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
   route({
     ...get,
     pattern: '/tokens',
-    summary: 'List the active tokens of senders with their targets and refused requests',
+    summary: 'List the active sender tokens with their targets and refused requests',
     reply: list(targets.senderSchema),
     handle: targets.listSenders,
   }),
@@ -104,7 +104,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...get,
     method: 'PUT',
     pattern: '/tokens/{id}/target',
-    summary: 'Deliver the events of a token, also those that wait, to a URL of its own',
+    summary: 'Deliver the events of a token, waiting events included, to a URL of its own',
     path: eventPath,
     body: json(targets.targetSchema),
     reply: targets.changedSchema,
@@ -198,7 +198,7 @@ function pageRoutes(site: Site) {
 
 /** What describes the service in its OpenAPI document. */
 export const api = {
-  about: 'Accepts events of other programs, and delivers them.',
+  about: 'Receives webhooks, stores them, and delivers them to your program.',
   title: 'Gatehouse webhook',
   version: '0.1.0',
   ...STYLE,

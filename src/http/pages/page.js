@@ -102,7 +102,7 @@ export function showPerson(name) {
 const FIELD_NAMES = {
   '/password': 'The secret',
   '/expires_in': 'The expiry time in seconds',
-  '/max_reads': 'The maximum number of reads',
+  '/max_reads': 'The number of views',
   '/passphrase': 'The passphrase',
 };
 

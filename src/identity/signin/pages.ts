@@ -58,7 +58,8 @@ export function errorMessage({ code, details }: Failure) {
   const problems = fields.map(({ path, message }) => `${path.replace('/', '')} ${message}`);
   if (problems.length > 0) return sentence(problems.join('; '));
   if (wait === undefined) return details.message ?? ERRORS[code][1];
-  return `Too many attempts. Try again in ${Math.max(1, Math.ceil(wait))} seconds.`;
+  const time = wait > 90 ? `${Math.ceil(wait / 60)} minutes` : `${Math.ceil(wait)} seconds`;
+  return `Too many attempts. Try again in ${time}.`;
 }
 export const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
@@ -98,7 +99,7 @@ export const continuePage = (address: string, cookies: string[] = []): TextReply
   });
 
 export const failurePage = (failure: Failure) =>
-  page('That did not work', render('failure', { message: errorMessage(failure) }));
+  page('Something went wrong', render('failure', { message: errorMessage(failure) }));
 
 /** Scripts show it in the zone of the reader. */
 export const when = (time: Date | null, otherwise = 'never') =>

@@ -101,6 +101,8 @@ export function showFailure({ code, message, fields }, controls, takesFocus = tr
   const control = first && controls.get(first.path);
   if (first && control) return showFieldProblem(control, `This ${first.message}.`);
   showProblem(
-    code === 'body_too_large' ? 'This is too much for the service. Share less text.' : message,
+    code === 'body_too_large'
+      ? 'This is too large. Share a shorter text or a smaller file.'
+      : message,
   );
 }

@@ -51,7 +51,7 @@ async function load() {
   element('asker-term', HTMLElement).hidden = asker === null;
   element('until', HTMLElement).textContent = formatTime(expires_at);
   element('about', HTMLElement).textContent =
-    'What you enter is encrypted for whoever sent you this link. It can be answered once.';
+    'What you enter is encrypted for the person who sent you this link. It can be answered once.';
   element('file-hint', HTMLElement).textContent =
     `At most about ${formatSize(ENVELOPE_SHARE * max_bytes)}. Or drop it here. Its name and type are encrypted, too.`;
   element('text-part', HTMLElement).hidden = isFile.checked;
@@ -82,7 +82,7 @@ async function send() {
   const sent = await callApi(`/answer/${id}`, { body: await sealAnswer(content, digest, keys) });
   // It was answered, withdrawn or has expired meanwhile: the state says which.
   if (!sent.ok && (sent.code === 'conflict' || sent.code === 'not_found')) return load();
-  const lost = 'The answer may have arrived all the same: sending it again tells you.';
+  const lost = 'The answer might have arrived all the same: send it again to find out.';
   if (!sent.ok)
     return showProblem(sent.code === 'no_answer' ? `${sent.message} ${lost}` : sent.message);
   secret.value = '';

@@ -48,12 +48,12 @@ const WRONG = [
   `Open it exactly as you received it, with everything after the #. Otherwise it ended long ago. ${ASK}`,
 ];
 const REVEALED = [
-  'You have read this secret',
+  'You have viewed this secret',
   'It was shown in this tab. Open the original link again if it has more views.',
 ];
 const INSECURE = [
   'This link needs HTTPS',
-  'What it holds was encrypted in a browser. Open the link over HTTPS.',
+  'Its content was encrypted in a browser. Open the link over HTTPS.',
 ];
 
 /**
@@ -73,10 +73,10 @@ function endOf({ status, ended_at, max_reads }) {
     max_reads === 1 ? 'It could be opened once, and was opened' : 'It was opened for the last time';
   if (status === 'expired')
     return ['This link has expired', `It could be opened until ${formatTime(ended_at)}. ${ASK}`];
-  const who = 'The sender, or someone who had opened it, deleted it';
+  const who = 'The sender or someone who opened the link deleted it';
   if (status === 'deleted') return ['This secret was deleted', `${who}${when}. ${ASK}`];
-  const warning = 'If that was not you, tell the sender at once: someone else has read it.';
-  return ['This secret was already read', `${often}${when}. ${warning} ${ASK}`];
+  const warning = 'If that was not you, tell the sender at once: someone else has viewed it.';
+  return ['This secret was already viewed', `${often}${when}. ${warning} ${ASK}`];
 }
 
 /** @type {() => SecretLink | null} */
@@ -115,7 +115,7 @@ async function check() {
   if (!state.ok && state.code === 'not_found') return showWrong();
   submit.hidden = false;
   if (!state.ok) {
-    about.textContent = 'It may be possible to open it only once, so be ready to save it.';
+    about.textContent = 'You might be able to open it only once, so be ready to save it.';
     return showFailure(state);
   }
   if (state.data.status !== 'stored') return showEnd(endOf(state.data));
@@ -211,7 +211,7 @@ function showLeft(path, { reads_left: reads, expires_at, delete_key: key }) {
 function showFailure({ code, message }) {
   if (code === 'passphrase_needed' || code === 'wrong_passphrase') {
     lock.hidden = false;
-    const wrong = 'This passphrase is wrong. Nothing was used up.';
+    const wrong = 'This passphrase is wrong. No view was used.';
     return showFieldProblem(
       passphrase,
       code === 'wrong_passphrase' ? wrong : 'Enter the passphrase.',

@@ -20,12 +20,12 @@ const about = element('about', HTMLElement);
 
 /** For each state: how it is called, its color, and what it means. */
 const STATES = {
-  stored: ['Not opened yet', 'info', 'The link has not been opened so far.'],
+  stored: ['Not opened yet', 'info', 'The link has not been opened yet.'],
   opened: ['Opened', 'good', 'The link was opened, and can be opened again.'],
   read: ['Opened', 'good', 'The link was opened as often as allowed. The secret is deleted.'],
   expired: ['Expired', 'warn', 'The link has expired. The secret is deleted.'],
   deleted: ['Deleted', 'bad', 'The secret was deleted. The link no longer works.'],
-  requested: ['Not answered yet', 'info', 'Nobody has answered the request so far.'],
+  requested: ['Not answered yet', 'info', 'Nobody has answered the request yet.'],
   withdrawn: ['Withdrawn', 'bad', 'The request was withdrawn before it was answered.'],
 };
 

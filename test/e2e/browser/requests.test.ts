@@ -166,7 +166,7 @@ test('the kept link shows the answer while it is open, and a withdrawn request t
   assert.equal(await asker.value('text'), 'hunter2');
   await saveScreenshot(asker, 'request-revealed');
   await asker.reload();
-  await untilHeading(asker, 'You have read this secret');
+  await untilHeading(asker, 'You have viewed this secret');
 
   const withdrawn = await askInBrowser('text');
   await openPage(answerer, withdrawn.send);

@@ -50,8 +50,8 @@ chmodSync(files, 0o777);
 after(() => rmSync(files, { recursive: true }));
 
 const idOf = (link: string) => new URL(link).pathname.split('/').at(-1) ?? '';
-/** Nothing was used up. */
-const READ = /^This secret was already read$/;
+/** No view was used. */
+const READ = /^This secret was already viewed$/;
 const WRONG = /^This link is incomplete or wrong$/;
 
 test('a first-time user makes a link and copies it in three actions: text, button, button', async () => {
@@ -316,11 +316,7 @@ test('a passphrase is asked for at once, and a wrong one uses no read and is sai
   await untilFieldProblem(browser, 'passphrase', /^Enter the passphrase\.$/);
   assert.equal(await focused(browser), 'passphrase');
   await browser.press(...'wrong', KEYS.Enter);
-  await untilFieldProblem(
-    browser,
-    'passphrase',
-    /^This passphrase is wrong\. Nothing was used up\.$/,
-  );
+  await untilFieldProblem(browser, 'passphrase', /^This passphrase is wrong\. No view was used\.$/);
   assert.equal(await browser.value('passphrase'), 'wrong', 'what was typed is kept');
   assert.equal(await service.reads(idOf(link)), 0);
   await browser.fill('passphrase', 'said by phone');

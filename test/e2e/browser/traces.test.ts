@@ -147,7 +147,7 @@ test('"Create another link" keeps the token and clears everything about the last
 test('reloading a revealed link does not report a truncated link', async () => {
   await reveal(browser, (await service.store('revealed')).link);
   await browser.reload();
-  await untilEnded(browser, /^You have read this secret$/);
+  await untilEnded(browser, /^You have viewed this secret$/);
 });
 
 test('the browser reports an inline style as a policy violation', async () => {

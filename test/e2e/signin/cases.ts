@@ -308,7 +308,7 @@ function addCrossSiteTests(setup: SigninSetup): void {
       await browser.until(
         `location.href === ${JSON.stringify(action)} && document.readyState === "complete"`,
       );
-      assert.equal(await browser.title(), 'That did not work');
+      assert.equal(await browser.title(), 'Something went wrong');
     };
     const fields = {
       username: attacker.username,

@@ -99,7 +99,7 @@ const LOGIN_CONTROLS = {
   password: ['textbox', 'Password'],
 } as const;
 const CODE_CONTROLS = {
-  code: ['textbox', 'Code of your authenticator app, or a recovery code'],
+  code: ['textbox', 'Authenticator code or recovery code'],
 } as const;
 
 const LINK_CONTROLS = {
@@ -217,7 +217,7 @@ const STATES: readonly PageState[] = [
       await browser.clickOn('form[action="/account/totp/start"] button');
       await browser.untilVisible('code');
     },
-    { code: ['textbox', 'Code of 6 digits'] },
+    { code: ['textbox', '6-digit code'] },
   ],
   [
     'app-wrong',
@@ -229,7 +229,7 @@ const STATES: readonly PageState[] = [
       await browser.press(Enter);
       await browser.untilVisible('problem');
     },
-    { code: ['textbox', 'Code of 6 digits'], problem: ['alert', ''] },
+    { code: ['textbox', '6-digit code'], problem: ['alert', ''] },
   ],
   [
     'recovery-codes',
@@ -360,7 +360,7 @@ const STATES: readonly PageState[] = [
       Object.assign(form, { method: 'post', action: '${LOGIN}/login' });
       document.body.append(form);
       form.submit();`);
-      await setup.untilTitle('That did not work');
+      await setup.untilTitle('Something went wrong');
     },
     { problem: ['alert', ''] },
   ],

@@ -108,7 +108,7 @@ async function expectNothingWithoutConfirmation(): Promise<void> {
   for (const [words, would] of OUTCOMES) {
     const { code, stdout, stderr } = await restored(words, backup.url);
     assert.deepEqual([code, stdout], [0, '']);
-    assert.equal(stderr.split('\n')[0], `Nothing was changed. With --confirm: ${would}.`);
+    assert.equal(stderr.split('\n')[0], `Dry run, nothing was changed. With --confirm: ${would}.`);
   }
   const ended = await backup.sql`
     select from identity.audit where event in ('session.revoked', 'key.revoked')`;

@@ -82,7 +82,7 @@ test('a file over the limit is refused, and nothing is used up', async () => {
   assertRefused(
     lastLine(await answer(send, '', '--file', path)),
     1,
-    /this is too much for the service: nothing was sent/,
+    /the text or file is too large for the service: nothing was sent/,
   );
   assert.equal(await secretsOf(send), 0);
 });

@@ -77,7 +77,7 @@ test('each action of the page of a user does what it says, once and again', asyn
   assert.match((await change(id, 'enable')).text, /Enabled</);
 
   const set = await post(`/account/users/${id}/password`, { password: '' });
-  assert.match(set.text, /It is shown only now/);
+  assert.match(set.text, /You will not see it again/);
   const login = { username: edited.username, password: passwordOn(set.text), return_to: '' };
   assert.match((await visit('/login', { fields: login })).text, /<title>Choose a password/);
 
