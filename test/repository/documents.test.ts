@@ -20,6 +20,7 @@ import { ERRORS } from '../../src/http/errors.ts';
 import { Expected } from '../../src/runtime/variables.ts';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/settings.ts';
+import { describeServices } from '../../scripts/openapi.ts';
 import { BUDGET } from '../../scripts/reading.ts';
 import { TABLES } from '../../scripts/routes.ts';
 import { createEmptyDatabase } from '../support/database.ts';
@@ -175,6 +176,18 @@ test('every diagram is drawn, with the words of its source', () => {
     );
     const lines = labels.flatMap(([, label = '']) => label.split('\\n'));
     assert.deepEqual(drawn.sort(), lines.sort(), name);
+  }
+});
+
+test('docs/openapi has the description of each service', async () => {
+  const described = await describeServices();
+  assert.deepEqual(
+    readdirSync(join(root, 'docs/openapi')).sort(),
+    described.map(([name]) => `${name}.json`).sort(),
+  );
+  for (const [name, text] of described) {
+    const isCurrent = read(`docs/openapi/${name}.json`) === text;
+    assert.ok(isCurrent, `${name}: run node --import tsx scripts/openapi.ts`);
   }
 });
 
