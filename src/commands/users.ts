@@ -190,7 +190,7 @@ export const USER_COMMANDS: readonly Command[] = [
   },
   {
     name: 'user unlock',
-    summary: "Forget a user's failed logins and codes, so that the user can log in at once",
+    summary: "Forget a user's failed logins and codes, so that the user can sign in at once",
     positionals: 'USER',
     options: {},
     async run({ positionals: [name] }, terminal) {

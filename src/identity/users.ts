@@ -30,7 +30,7 @@ export const newUserSchema = object(
     first_name: withDefault(first_name, ''),
     last_name: withDefault(last_name, ''),
     password: optional(
-      text({ description: 'If omitted, the user cannot log in until a password is set' }),
+      text({ description: 'If omitted, the user cannot sign in until a password is set' }),
     ),
     verified: withDefault(boolean(), false),
     super_admin: withDefault(boolean(), false),
