@@ -222,7 +222,7 @@ test('no page has inline or third-party content, or turns text into markup', () 
       assert.equal(content, '', name);
     }
     for (const [, address = ''] of html.matchAll(/\s(?:src|href|srcset|data|poster)="([^"]*)"/g)) {
-      assert.match(address, /^\/$|^\/pages\/([a-z-]+\.(js|css)|logo)$/, name);
+      assert.match(address, /^\/(request)?$|^\/pages\/([a-z-]+\.(js|css)|logo)$/, name);
     }
     assert.doesNotMatch(html, /\/\//, name);
     for (const script of scripts) {
