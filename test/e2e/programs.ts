@@ -12,7 +12,7 @@ import {
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { unprivilegedUser } from '../../scripts/binaries.ts';
 import { type Supervised, supervise } from '../../scripts/supervise.ts';
@@ -42,8 +42,12 @@ export interface Program {
   isReady?(port: number): Promise<boolean>;
 }
 
-/** Also looks in directories for servers, which are not on every PATH. */
+/**
+ * Also looks in directories for servers, which are not on every PATH.
+ * @param name of a program, or an absolute path
+ */
 export function findProgram(name: string): string | undefined {
+  if (isAbsolute(name)) return isExecutable(name) ? name : undefined;
   const others = ['/usr/sbin', '/usr/local/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
   const directories = [...(process.env.PATH ?? '').split(':').filter(Boolean), ...others];
   return directories.map((directory) => join(directory, name)).find(isExecutable);
