@@ -9,6 +9,7 @@ import { join } from 'node:path';
 export const PACKAGES = [
   'standardwebhooks',
   'svix',
+  '@octokit/webhooks',
   '@octokit/webhooks-methods',
   'stripe',
   '@slack/bolt',
@@ -23,11 +24,14 @@ export type Package = (typeof PACKAGES)[number];
  * Installs them one at a time, so that the failure of one does not affect the others.
  * @returns the reason for each package that could not be installed
  */
-export function installLibraries(directory: string): Map<Package, string> {
+export function installLibraries(
+  directory: string,
+  names: readonly Package[] = PACKAGES,
+): Map<Package, string> {
   // Without a manifest npm would install into a project in a parent directory.
   writeFileSync(join(directory, 'package.json'), '{ "private": true, "type": "module" }');
   const failed = new Map<Package, string>();
-  for (const name of PACKAGES) {
+  for (const name of names) {
     const flags = [
       '--ignore-scripts',
       '--no-package-lock',
