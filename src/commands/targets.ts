@@ -1,14 +1,12 @@
 import { validate } from '../http/schema.ts';
-import { COMMAND_FORM, parseCommand } from '../webhook/settings.ts';
-import type { OwnTarget, WebhookSettings } from '../webhook/settings.ts';
-import type { Database } from '../db/pool.ts';
-import type { SigningKeys } from '../webhook/service.ts';
-import { changeTarget, checkTarget, type NewTarget, targetSchema } from '../webhook/targets.ts';
-import { ownTarget } from '../webhook/settings.ts';
+import { COMMAND_FORM, type OwnTarget, ownTarget } from '../webhook/settings.ts';
+import { NO_OWN_TARGET, setTarget } from '../webhook/store/targets.ts';
+import { NO_TOKEN, prepareTarget, programSchema, targetSchema } from '../webhook/targets.ts';
 import {
   type Arguments,
   type Command,
   flag,
+  OperationFailed,
   type Option,
   option,
   type Terminal,
@@ -28,54 +26,35 @@ export const TARGET_OPTIONS: Readonly<Record<string, Option>> = {
 };
 
 /** @returns null without an option that sets a target */
-export async function readTarget(given: Arguments, terminal: Terminal): Promise<NewTarget | null> {
+export async function readTarget(given: Arguments, terminal: Terminal) {
   const url = given.text('forward');
   const command = given.text('command');
-  const timeout = given.text('timeout');
   const file = given.text('forward-secret-file');
-  const names = given
-    .text('events')
-    ?.split(',')
-    .map((name) => name.trim());
-  const timeout_seconds = timeout === undefined ? timeout : parseDuration('--timeout', timeout);
-  const keep_signature = given.flag('keep-signature');
-  const options = { events: names, timeout_seconds, keep_signature };
+  const timeout = given.text('timeout');
+  const names = given.text('events')?.split(',');
   if (url !== undefined && command !== undefined)
     throw new UsageError('give --forward or --command, not both');
+  if (url === undefined && file !== undefined)
+    throw new UsageError('--forward-secret-file needs --forward');
+  const options = {
+    events: names?.map((name) => name.trim()),
+    timeout_seconds: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
+    keep_signature: given.flag('keep-signature'),
+  };
   if (url !== undefined) {
-    const secret =
-      file === undefined ? file : await readSecretFile('forward-secret-file', file, terminal);
-    return orThrow(
-      validate(targetSchema, withoutUndefined({ url, secret, ...options }), 'invalid_body'),
-    );
+    const secret = file && (await readSecretFile('forward-secret-file', file, terminal));
+    return orThrow(validate(targetSchema, { url, secret, ...options }, 'invalid_body'));
   }
-  const hasOptions = names ?? timeout ?? file;
-  if (command === undefined && hasOptions !== undefined)
-    throw new UsageError(
-      '--events, --timeout and --forward-secret-file need --forward or --command',
-    );
-  if (command === undefined) return null;
-  if (file !== undefined)
-    throw new UsageError('a program gets no signature: leave out --forward-secret-file');
-  const words = parseCommand(command);
-  if (!words) throw new UsageError(`--command must be ${COMMAND_FORM}`);
-  const checked = validate(
-    targetSchema,
-    withoutUndefined({ url: 'http://none', ...options }),
-    'invalid_body',
-  );
-  const { url: _none, ...valid } = orThrow(checked);
-  return { ...valid, command: words };
+  if (command !== undefined)
+    return orThrow(validate(programSchema, { command, ...options }, 'invalid_body'));
+  if (names ?? timeout) throw new UsageError('--events and --timeout need --forward or --command');
+  return null;
 }
-
-const withoutUndefined = (members: object) =>
-  Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
 
 /** What a list shows. */
 export function targetText(own: OwnTarget | null): string {
   if (!own) return 'default';
-  const { kind, label } = ownTarget(own, null, false);
-  return `${kind} ${label}`;
+  return ownTarget(own, null, false).name;
 }
 
 export const TARGET_COMMAND: Command = {
@@ -88,30 +67,12 @@ export const TARGET_COMMAND: Command = {
     const target = await readTarget(given, terminal);
     if ((target === null) !== given.flag('default'))
       throw new UsageError('give --forward, --command or --default');
-    await withWebhook(terminal, (database, keys, settings) =>
-      storeTarget(database, id, target, keys, settings),
-    );
+    const isKnown = await withWebhook(terminal, async (database, keys, { delivery }) => {
+      const prepared =
+        target && orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
+      return setTarget(database, id, prepared ?? NO_OWN_TARGET);
+    });
+    if (!isKnown) throw new OperationFailed(NO_TOKEN);
     terminal.note(`The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`);
   },
 };
-
-export async function storeTarget(
-  database: Database,
-  id: string,
-  target: NewTarget | null,
-  keys: SigningKeys | null,
-  { delivery }: WebhookSettings,
-): Promise<void> {
-  const failure = await changeTarget(database, id, target, delivery.allowPrivate, keys ?? []);
-  if (failure) orThrow(failure);
-}
-
-/** Before a token is created for it. @throws UsageError if the target could not be set */
-export async function requireValid(
-  target: NewTarget,
-  keys: SigningKeys | null,
-  { delivery }: WebhookSettings,
-): Promise<void> {
-  const failure = await checkTarget(target, delivery.allowPrivate, keys ?? []);
-  if (failure) orThrow(failure);
-}

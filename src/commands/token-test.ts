@@ -13,7 +13,7 @@ import {
   type Scheme,
 } from '../webhook/signatures.ts';
 import { readDeliveryId, readEventName, sourceOf } from '../webhook/sources.ts';
-import { findSecrets } from '../webhook/store/admin.ts';
+import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { type Command, OperationFailed, option, UsageError } from './command.ts';
 import { requireKeys, withWebhook } from './webhook-database.ts';
@@ -41,7 +41,7 @@ export const TEST_COMMAND: Command = {
       if (!only || found.length > 1)
         throw new OperationFailed(`${found.length} active tokens have this name or id`);
       const keys = requireKeys(given);
-      const sealed = await findSecrets(database, only.id);
+      const sealed = await database.read((sql) => findSecrets(sql, only.id, 'verify'));
       return { token: only, secrets: sealed.map((one) => unsealServiceSecret(keys, one) ?? '') };
     });
     const problems = problemsOf(token, request, secrets, terminal.print);

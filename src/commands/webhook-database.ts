@@ -1,4 +1,5 @@
 import { ConfigurationError } from '../settings.ts';
+import type { ServerKey } from '../crypto/envelope.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
@@ -6,18 +7,20 @@ import * as settings from '../webhook/settings.ts';
 import type { Terminal } from './command.ts';
 import { withDatabase } from './database.ts';
 
-export function requireKeys(keys: SigningKeys | null): SigningKeys {
-  if (keys) return keys;
+/** @throws ConfigurationError without a key */
+export function requireKeys([key, ...earlier]: readonly ServerKey[]): SigningKeys {
+  if (key) return [key, ...earlier];
   throw new ConfigurationError(['WEBHOOK_SECRET must be set to the value that the service has.']);
 }
 
-/** Runs work on the webhook database. The keys are null without WEBHOOK_SECRET. */
-export function withWebhook<T>(
-  terminal: Terminal,
-  work: (database: Database, keys: SigningKeys | null, own: settings.WebhookSettings) => Promise<T>,
-): Promise<T> {
-  return withDatabase(terminal, settings, SCHEMA, (database, own) => {
-    const [key, ...earlier] = own.secrets.map(createSigningKey);
-    return work(database, key ? [key, ...earlier] : null, own);
-  });
-}
+type Work<T> = (
+  database: Database,
+  keys: readonly ServerKey[],
+  own: settings.WebhookSettings,
+) => Promise<T>;
+
+/** Runs work on the webhook database. There are no keys without WEBHOOK_SECRET. */
+export const withWebhook = <T>(terminal: Terminal, work: Work<T>): Promise<T> =>
+  withDatabase(terminal, settings, SCHEMA, (database, own) =>
+    work(database, own.secrets.map(createSigningKey), own),
+  );

@@ -1,20 +1,21 @@
 import { type SealedSecret, sealSecret, unsealServiceSecret } from '../crypto/service-secret.ts';
+import type { ServerKey } from '../crypto/envelope.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
-import type { SigningKeys } from '../webhook/service.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
 import { SOURCE_NAMES, type SourceName, sourceOf, SOURCES } from '../webhook/sources.ts';
+import { createToken, revokeRestored, rotateToken } from '../webhook/store/admin.ts';
 import {
   acceptPending,
-  createToken,
-  findPending,
+  countByKey,
+  findSecrets,
   fingerprint,
   resealSecrets,
-  revokeRestored,
   rotateSecret,
-  rotateToken,
-} from '../webhook/store/admin.ts';
-import { countByKey, listTokens, type Token } from '../webhook/store/tokens.ts';
+} from '../webhook/store/signing-secrets.ts';
+import { setTarget } from '../webhook/store/targets.ts';
+import { listTokens, type Token } from '../webhook/store/tokens.ts';
+import { prepareTarget } from '../webhook/targets.ts';
 import {
   type Arguments,
   choice,
@@ -26,16 +27,9 @@ import {
   UsageError,
 } from './command.ts';
 import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts';
-import { confirm, counted, ifConfirmed, requireUuid } from './database.ts';
+import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
 import { DAY } from '../runtime/duration.ts';
-import {
-  readTarget,
-  requireValid,
-  storeTarget,
-  TARGET_COMMAND,
-  TARGET_OPTIONS,
-  targetText,
-} from './targets.ts';
+import { readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
 import { readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
 import { type Rotated, tokenCommands } from './tokens.ts';
@@ -107,7 +101,7 @@ export const COMMANDS: readonly Command[] = [
             `no pending secret has this fingerprint; see: gatehouse token confirm ${id}`,
           );
         }
-        const pending = await database.read((sql) => findPending(sql, id));
+        const [pending] = await database.read((sql) => findSecrets(sql, id, 'pending'));
         if (!pending) throw new OperationFailed(NOT_PENDING);
         const secret = unsealServiceSecret(keys, pending);
         if (secret === null) throw new OperationFailed(OTHER_KEY);
@@ -172,11 +166,11 @@ async function create(
   const isOptional = SOURCES[source].scheme === null || source === 'notion';
   if (secret === null && !isOptional)
     throw new UsageError(`source ${source} needs --signing-secret-file`);
-  return withWebhook(terminal, async (database, keys, settings) => {
-    if (target) await requireValid(target, keys, settings);
+  return withWebhook(terminal, async (database, keys, { delivery }) => {
+    const prepared = target && orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
     const sealed = secret === null ? null : await seal(secret, keys, database, terminal);
     const created = await createToken(database, row, sealed);
-    if (target) await storeTarget(database, created.id, target, keys, settings);
+    if (prepared) await setTarget(database, created.id, prepared);
     return created;
   });
 }
@@ -248,7 +242,7 @@ function formOf({ algorithm, publicPrefix }: Scheme): string {
 /** Seals a signing secret. The service can open it only if it has the same WEBHOOK_SECRET. */
 async function seal(
   secret: string,
-  given: SigningKeys | null,
+  given: readonly ServerKey[],
   database: Database,
   { note }: Terminal,
 ): Promise<SealedSecret> {

@@ -22,7 +22,8 @@ import {
   SOURCES,
 } from './sources.ts';
 import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
-import { insertPending, type KnownToken } from './store/tokens.ts';
+import { insertPending } from './store/signing-secrets.ts';
+import type { KnownToken } from './store/tokens.ts';
 import {
   checkSignedTime,
   keyUnknown,
@@ -211,10 +212,10 @@ function initialState(
   name: string,
   pageId: string | null,
   { id, target }: KnownToken,
-  { delivery, isSelected, isOrdered }: WebhookService,
+  { commonTarget, isSelected, isOrdered }: WebhookService,
 ) {
   const queue = target ? id : COMMON_QUEUE;
-  if (!target && !delivery) return { status: 'stored', order_key: null, queue } as const;
+  if (!target && !commonTarget) return { status: 'stored', order_key: null, queue } as const;
   const isWanted = target?.events ? createSelector(target.events) : isSelected;
   if (!isWanted(name)) return { status: 'skipped', order_key: null, queue } as const;
   // Of this sender: another one may have another target. Hashed, because an index cannot hold a

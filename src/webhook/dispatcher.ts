@@ -2,14 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { describeError } from '../runtime/errors.ts';
 import { COMMON_QUEUE } from './migrations.ts';
-import { targetKeyOf, type WebhookService } from './service.ts';
+import type { WebhookService } from './service.ts';
 import {
   type DeliverySettings,
   type OwnTarget,
   ownTarget,
   type WebhookSettings,
 } from './settings.ts';
-import { findTargetSecret, listTargets } from './store/targets.ts';
+import { findSecrets } from './store/signing-secrets.ts';
+import { listTargets } from './store/targets.ts';
 import { loadTarget } from './load-target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
@@ -40,7 +41,7 @@ export function startDispatcher(
   const workers: Dispatcher['workers'] = new Map();
   const dispatcher: Dispatcher = { service, settings, workers, ended: new Set() };
   if (target && common) {
-    const worker = startWorker(database, common, settings, log, metrics, targetKeyOf(target));
+    const worker = startWorker(database, common, settings, log, metrics, target.key);
     workers.set(COMMON_QUEUE, { revision: null, worker });
   }
   const countFailing = () =>
@@ -98,9 +99,9 @@ async function start({ service, settings }: Dispatcher, { id, revision, target }
     database,
     own.isOpened ? (await loadTarget(own.target, settings)).create() : UNOPENED,
     { ...settings, timeoutMs },
-    log.with({ target: own.target.label }),
+    log.with({ target: own.target.name }),
     metrics,
-    targetKeyOf(own.target),
+    own.target.key,
     { id, revision },
   );
 }
@@ -114,8 +115,8 @@ const UNOPENED: DeliveryTarget = {
 /** @returns whether its secret, if it has one, could be opened */
 async function settingsOf(service: WebhookService, id: string, own: OwnTarget) {
   const { database, signingKeys, allowPrivate } = service;
-  const sealed = own.is_signed ? await findTargetSecret(database, id) : null;
-  const secret = sealed && unsealServiceSecret(signingKeys, sealed);
+  const [sealed] = await database.read((sql) => findSecrets(sql, id, 'sign'));
+  const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
   const isOpened = !own.is_signed || secret !== null;
   return { isOpened, target: ownTarget(own, secret, allowPrivate) };
 }

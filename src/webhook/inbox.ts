@@ -92,12 +92,12 @@ const NO_TARGET =
  */
 export async function redeliverEvent(
   { path }: EventCall,
-  { database, delivery, notifyWorker }: WebhookService,
+  { database, commonTarget, notifyWorker }: WebhookService,
 ) {
-  const count = await redeliver(database, [path.id], delivery !== null);
+  const count = await redeliver(database, [path.id], commonTarget !== null);
   const found = await findEvent(database, path.id);
   if (!found) return new Failure('not_found', NO_EVENT);
-  const hasTarget = count > 0 || delivery !== null || (await isOwn(database, found.token_id));
+  const hasTarget = count > 0 || commonTarget !== null || (await isOwn(database, found.token_id));
   if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
   notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };
@@ -125,8 +125,8 @@ export async function redeliverMany(
   }: Call<Operator, unknown, unknown, Infer<typeof bulkSchema>>,
   service: WebhookService,
 ) {
-  const { database, delivery, notifyWorker } = service;
-  const hasTarget = delivery !== null || (await listTargets(database)).length > 0;
+  const { database, commonTarget, notifyWorker } = service;
+  const hasTarget = commonTarget !== null || (await listTargets(database)).length > 0;
   if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
   if ((ids === undefined) === (filter === undefined)) {
     const message = 'must have either "ids" or "filter"';
@@ -135,7 +135,7 @@ export async function redeliverMany(
   const found = filter && (await listEvents(database, { ...filter, after }, BATCH));
   const wanted = found?.events.map(({ id }) => id) ?? ids ?? [];
   const redelivered =
-    dry_run || wanted.length === 0 ? 0 : await redeliver(database, wanted, delivery !== null);
+    dry_run || wanted.length === 0 ? 0 : await redeliver(database, wanted, commonTarget !== null);
   if (redelivered > 0) notifyWorker();
   return { data: { matched: wanted.length, redelivered, next: found?.next ?? null } };
 }
@@ -157,13 +157,13 @@ export const deliverySchema = object({
 /** Where events go, when failed attempts are repeated, and what holds deliveries back. */
 export async function showDelivery(
   { caller: { id } }: OperatorCall,
-  { database, delivery, pausesMs }: WebhookService,
+  { database, commonTarget, pausesMs }: WebhookService,
 ) {
-  const failing = delivery && (await findFailing(database, delivery.targetKey));
+  const failing = commonTarget && (await findFailing(database, commonTarget.key));
   const { paused_at = null, paused_by = null } = (await findPause(database)) ?? {};
   return {
     data: {
-      target: delivery?.target ?? null,
+      target: commonTarget?.name ?? null,
       own_targets: (await listTargets(database)).length,
       schedule: pausesMs.map(formatPause),
       paused_at,

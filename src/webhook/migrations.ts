@@ -36,19 +36,16 @@ const INITIAL: Migration = {
       -- Sealed under WEBHOOK_SECRET, which key_id identifies.
       key_id text not null, client_key bytea not null,
       commitment bytea not null, blob bytea not null,
-      -- Sent by the sender itself. It takes effect once an operator confirms it.
-      pending boolean not null default false,
-      -- Signs the requests to the target of the token, instead of verifying those of the sender.
-      for_target boolean not null default false,
+      -- verify: the requests of the sender. sign: those to the target of the token. pending: sent
+      -- by the sender itself; it verifies once an operator confirms it.
+      purpose text not null,
       -- Set when a newer secret replaces this one.
       expires_at timestamptz,
       created_at timestamptz not null default now()
     )`,
     'create index signing_secrets_token on webhook.signing_secrets (token_id)',
-    `create unique index signing_secrets_pending on webhook.signing_secrets
-      (token_id) where pending`,
-    `create unique index signing_secrets_target on webhook.signing_secrets
-      (token_id) where for_target`,
+    `create unique index signing_secrets_single on webhook.signing_secrets
+      (token_id, purpose) where purpose <> 'verify'`,
     `create table webhook.events (
       id uuid primary key,
       -- No foreign key: tokens are never removed, and the check would lock the token's row for

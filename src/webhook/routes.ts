@@ -118,7 +118,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     summary: 'Deliver the events of a token to the target of the process again',
     path: eventPath,
     reply: targets.changedSchema,
-    errors: ['invalid_body', 'not_found'],
+    errors: ['not_found'],
     handle: targets.removeTarget,
   }),
   route({

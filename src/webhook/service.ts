@@ -1,5 +1,4 @@
 import { deriveServerKey, type ServerKey } from '../crypto/envelope.ts';
-import { sha256 } from '../crypto/token.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
 import { createCredentialCheck, createLastSeen, findUser } from '../http/guard.ts';
@@ -11,7 +10,7 @@ import { countByStatus, readBars } from './store/inbox.ts';
 import { type Refusal, UNKNOWN_TOKEN } from './store/refusals.ts';
 import type { KnownToken } from './store/tokens.ts';
 import { SCHEMA } from './migrations.ts';
-import type { TargetSettings, WebhookSettings } from './settings.ts';
+import type { WebhookSettings } from './settings.ts';
 
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
 export const createSigningKey = (secret: string): ServerKey =>
@@ -42,11 +41,8 @@ export function createWebhook(
     isOrdered: delivery.isOrdered,
     pausesMs: delivery.pausesMs,
     allowPrivate: delivery.allowPrivate,
-    /** Null without a target of the process. */
-    delivery: target && {
-      targetKey: targetKeyOf(target),
-      target: `${target.kind} ${target.label}`,
-    },
+    /** The target of the process, if there is one. */
+    commonTarget: target,
     /** Tells a worker that events of its queue are due. Does nothing while there is none. */
     notifyWorker: (_queue?: string) => {},
     /** The operator whom a proxy or the identity service names, with INBOX_USERS. */
@@ -98,13 +94,6 @@ function createRefusals(metrics: Metrics) {
     },
   };
 }
-
-/**
- * Under which the state of a target is kept: another target, in a later setting, begins without
- * failures.
- */
-export const targetKeyOf = ({ kind, id }: TargetSettings): string =>
-  sha256(`${kind} ${id}`).toString('base64url');
 
 /** @param patterns event names in which `*` stands for any characters; none selects every event */
 export function createSelector(patterns: readonly string[]): (event: string) => boolean {

@@ -1,4 +1,5 @@
 import { isAbsolute } from 'node:path';
+import { sha256 } from '../crypto/token.ts';
 import type { DatabaseAddress } from '../db/url.ts';
 import {
   checkUserList,
@@ -84,10 +85,16 @@ export type ForwardSettings = {
   readonly secret: string | null;
   readonly allowPrivate: boolean;
 };
-export type TargetSettings =
-  | (ForwardSettings & Readonly<{ kind: 'forward'; id: string; label: string }>)
-  | Readonly<{ kind: 'command'; id: string; label: string; command: Command }>
-  | Readonly<{ kind: 'handler'; id: string; label: string; module: string }>;
+/**
+ * `key`: under which the state of the target is kept. Another target, in a later setting, begins
+ * without failures.
+ */
+export type TargetSettings = Readonly<{ key: string; name: string }> &
+  (
+    | (ForwardSettings & Readonly<{ kind: 'forward' }>)
+    | Readonly<{ kind: 'command'; command: Command }>
+    | Readonly<{ kind: 'handler'; module: string }>
+  );
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pausesMs'>;
@@ -156,21 +163,26 @@ function targetOf(
   }
   if (url !== null) return forwardTarget({ url: new URL(url), secret, allowPrivate });
   if (command !== null) return commandTarget(command);
-  return module === null ? null : ({ kind: 'handler', id: module, label: module, module } as const);
+  return module === null ? null : { ...identify('handler', module, module), module };
 }
 
-// The path and the query of a URL, and the arguments of a program, may hold a credential: a label
-// has neither.
-export const forwardTarget = (settings: ForwardSettings): TargetSettings => ({
-  kind: 'forward',
-  id: settings.url.href,
-  label: settings.url.origin,
+/**
+ * @param label without the path and the query of a URL, and the arguments of a program, which may
+ * hold a credential
+ */
+const identify = <Kind extends string>(kind: Kind, id: string, label: string) => ({
+  kind,
+  key: sha256(`${kind} ${id}`).toString('base64url'),
+  name: `${kind} ${label}`,
+});
+
+const forwardTarget = (settings: ForwardSettings): TargetSettings => ({
+  ...identify('forward', settings.url.href, settings.url.origin),
   ...settings,
 });
-export const commandTarget = (command: Command): TargetSettings => ({
-  kind: 'command',
-  id: command.join('\0'),
-  label: command[0],
+
+const commandTarget = (command: Command): TargetSettings => ({
+  ...identify('command', command.join('\0'), command[0]),
   command,
 });
 

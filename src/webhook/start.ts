@@ -14,13 +14,8 @@ import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
 import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
 import { addRefusals, removeRefusals } from './store/refusals.ts';
-import {
-  anyTokenExists,
-  countByKey,
-  findTokenCaller,
-  lockTable,
-  markTokensUsed,
-} from './store/tokens.ts';
+import { countByKey } from './store/signing-secrets.ts';
+import { anyTokenExists, findTokenCaller, lockTable, markTokensUsed } from './store/tokens.ts';
 import { removeIdlePages } from './store/work.ts';
 import { loadTarget } from './load-target.ts';
 import { UNKNOWN_KEY } from './verification.ts';

@@ -1,5 +1,5 @@
+import type { ServerKey } from '../crypto/envelope.ts';
 import { sealSecret } from '../crypto/service-secret.ts';
-import type { Database } from '../db/pool.ts';
 import type { Call } from '../http/route.ts';
 import { invalidBody } from '../http/json-body.ts';
 import { Failure } from '../http/errors.ts';
@@ -12,24 +12,25 @@ import {
   nullable,
   object,
   optional,
+  scalar,
   text,
   uuid,
   withDefault,
   withoutNul,
 } from '../http/schema.ts';
 import type { Operator } from './guard.ts';
-import type { SigningKeys, WebhookService } from './service.ts';
-import { targetKeyOf } from './service.ts';
+import type { WebhookService } from './service.ts';
 import {
   checkForwardUrl,
-  type Command,
+  COMMAND_FORM,
   FORWARD_SECRET,
   type OwnTarget,
   ownTarget,
+  parseCommand,
 } from './settings.ts';
 import { standardKey } from './signatures.ts';
 import { listFailing } from './store/delivery.ts';
-import { setTarget } from './store/targets.ts';
+import { NO_OWN_TARGET, setTarget, type TokenTarget } from './store/targets.ts';
 import { listTokens } from './store/tokens.ts';
 
 const pattern = text({ min: 1, max: 1_024, check: withoutNul });
@@ -54,54 +55,44 @@ export const targetSchema = object(
   },
   'rejected',
 );
-export type NewTarget = Omit<Infer<typeof targetSchema>, 'url'> &
-  Readonly<{ url: string } | { command: Command }>;
+export const programSchema = object(
+  {
+    command: scalar({}, `must be ${COMMAND_FORM}`, (input) =>
+      typeof input === 'string' ? (parseCommand(input) ?? undefined) : undefined,
+    ),
+    ...options,
+  },
+  'rejected',
+);
+type NewTarget = Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
 
 const NO_KEY = 'needs WEBHOOK_SECRET, under which it is stored';
-const NO_TOKEN = { message: 'There is no active token of a sender with this id.' };
-
-/** @returns a failure if the target could not be set */
-export async function checkTarget(
-  given: NewTarget | null,
-  allowPrivate: boolean,
-  keys: SigningKeys | readonly [],
-) {
-  if (given && 'url' in given && !allowPrivate) {
-    const { hasPrivateAddress, PRIVATE_TARGET } = await import('./targets/forward.ts');
-    if (hasPrivateAddress(new URL(given.url))) return invalidBody(PRIVATE_TARGET, '/url');
-  }
-  const lacksKey = given?.secret !== undefined && keys.length === 0;
-  return lacksKey ? invalidBody(NO_KEY, '/secret') : null;
-}
+export const NO_TOKEN = 'There is no active token of a sender with this id.';
 
 /**
- * Sets the target of a token.
- * @param given null for the target of the process
- * @param allowPrivate WEBHOOK_FORWARD_ALLOW_PRIVATE
+ * @param key of WEBHOOK_SECRET, if it is set; seals the secret
+ * @returns what `setTarget` stores; a failure if the target could not be used
  */
-export async function changeTarget(
-  database: Database,
-  id: string,
-  given: NewTarget | null,
-  allowPrivate: boolean,
-  keys: SigningKeys | readonly [],
-) {
-  const problem = await checkTarget(given, allowPrivate, keys);
-  if (problem) return problem;
-  const { events = null, timeout_seconds = null, secret, keep_signature = false } = given ?? {};
-  const [key] = keys;
-  const sealed = secret !== undefined && key ? sealSecret(key, secret) : null;
-  const common = { events, timeout_seconds, is_signed: sealed !== null };
-  const target = given && ownOf(given, common);
-  const isSet = await setTarget(database, id, target, keep_signature, sealed);
-  return isSet ? null : new Failure('not_found', NO_TOKEN);
-}
-
-const ownOf = (
+export async function prepareTarget(
   given: NewTarget,
-  common: Pick<OwnTarget, 'events' | 'timeout_seconds' | 'is_signed'>,
-): OwnTarget =>
-  'url' in given ? { ...common, url: given.url } : { ...common, command: given.command };
+  allowPrivate: boolean,
+  key: ServerKey | undefined,
+) {
+  const { events = null, timeout_seconds = null, secret, keep_signature, ...place } = given;
+  if ('url' in place && !allowPrivate) {
+    const { hasPrivateAddress, PRIVATE_TARGET } = await import('./targets/forward.ts');
+    if (hasPrivateAddress(new URL(place.url))) return invalidBody(PRIVATE_TARGET, '/url');
+  }
+  if (secret !== undefined && !key) return invalidBody(NO_KEY, '/secret');
+  const sealed = secret !== undefined && key ? sealSecret(key, secret) : null;
+  const target: OwnTarget = {
+    events,
+    timeout_seconds,
+    is_signed: sealed !== null,
+    ...place,
+  };
+  return { target, keepSignature: keep_signature, secret: sealed };
+}
 
 const textOrNull = nullable(text());
 const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
@@ -132,14 +123,14 @@ export async function listSenders(_call: unknown, { database }: WebhookService) 
   const senders = tokens.filter(({ role, revoked_at }) => role === 'sender' && !revoked_at);
   return {
     data: senders.map(({ target: own, ...token }) => {
-      const settings = own && ownTarget(own, null, false);
-      const state = settings ? failing.get(targetKeyOf(settings)) : undefined;
+      const described = own && ownTarget(own, null, false);
+      const state = described ? failing.get(described.key) : undefined;
       const { id, name, source, keep_signature, last_used_at } = token;
       const { refused, last_refusal, last_refused_at } = token;
       return {
         ...{ id, name, source, keep_signature, last_used_at },
         ...{ refused, last_refusal, last_refused_at },
-        target: settings && `${settings.kind} ${settings.label}`,
+        target: described && described.name,
         events: own?.events ? [...own.events] : null,
         timeout_seconds: own?.timeout_seconds ?? null,
         is_signed: own?.is_signed ?? false,
@@ -150,28 +141,31 @@ export async function listSenders(_call: unknown, { database }: WebhookService) 
   };
 }
 
-export const putTarget = (
+export async function putTarget(
   { path, body, caller }: OperatorCall<TokenPath, Infer<typeof targetSchema>>,
   service: WebhookService,
-) => change(path.id, body, caller, service);
+) {
+  const { allowPrivate, signingKeys } = service;
+  const prepared = await prepareTarget(body, allowPrivate, signingKeys[0]);
+  return prepared instanceof Failure ? prepared : change(path.id, prepared, caller, service);
+}
 
 export const removeTarget = (
   { path, caller }: OperatorCall<TokenPath, null>,
   service: WebhookService,
-) => change(path.id, null, caller, service);
+) => change(path.id, NO_OWN_TARGET, caller, service);
 
 async function change(
   id: string,
-  given: NewTarget | null,
+  given: TokenTarget,
   { id: by }: Operator,
-  { database, allowPrivate, signingKeys, notifyWorker, log }: WebhookService,
+  { database, notifyWorker, log }: WebhookService,
 ) {
-  const [key, ...earlier] = signingKeys;
-  const keys: Parameters<typeof changeTarget>[4] = key ? [key, ...earlier] : [];
-  const failure = await changeTarget(database, id, given, allowPrivate, keys);
-  if (failure) return failure;
-  log.warn(given ? 'target set' : 'target removed', { token_id: id, by });
+  const isKnown = await setTarget(database, id, given);
+  if (!isKnown) return new Failure('not_found', { message: NO_TOKEN });
+  log.warn(given.target ? 'target set' : 'target removed', { token_id: id, by });
   notifyWorker();
   return { data: { id } };
 }
+
 export const changedSchema = object({ id: uuid() });

@@ -65,7 +65,7 @@ export const insertEvent = sharedStatement(
               or (previous_digest = token_digest and previous_until > now()))
           where secret_id is null or exists (
             select from webhook.signing_secrets s
-            where s.id = secret_id and s.token_id = t.id and not pending
+            where s.id = secret_id and s.token_id = t.id and purpose = 'verify'
               and (expires_at is null or expires_at > now()))
         ), event as (
           -- Each gets a later received_at, for lists. The same order in all replicas avoids

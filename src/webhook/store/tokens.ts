@@ -45,45 +45,35 @@ export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isKept: boolea
 /** @returns the caller of the token with this digest, active or not */
 export const findTokenCaller = sharedStatement(
   async (database: Database, presented: readonly Buffer[]) => {
-    const digests = presented.map((digest) => digest.toString('hex'));
-    const wanted = arrayLiteral(presented);
     const rows = await database.read(
       (sql) => sql<CallerRow[]>`
-      select encode(digest, 'hex') as current, encode(previous_digest, 'hex') as previous,
-        t.id as token_id, role, source, custom, target, keep_signature, revision,
-        revoked_at is null as is_active,
-        coalesce(previous_until > now(), false) as overlaps,
+      select encode(sent, 'hex') as sent, t.id as token_id, role, source, custom, target,
+        keep_signature, revision,
+        revoked_at is null
+          and (digest = sent or coalesce(previous_until > now(), false)) as is_active,
         coalesce(last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
         s.id, key_id, client_key, commitment, blob
-      from webhook.tokens t left join webhook.signing_secrets s
-        on token_id = t.id and not pending and not for_target
-          and (expires_at is null or expires_at > now())
-      where digest = any (${wanted}::text::bytea[])
-        or previous_digest = any (${wanted}::text::bytea[])`,
+      from (select distinct unnest(${arrayLiteral(presented)}::text::bytea[]) as sent) given
+      join webhook.tokens t on digest = sent or previous_digest = sent
+      left join webhook.signing_secrets s on token_id = t.id
+        and purpose = 'verify'
+        and (expires_at is null or expires_at > now())`,
     );
-    const callers = new Map<string | null, TokenCaller>();
-    for (const row of rows) {
-      const { current, previous, token_id, overlaps, ...others } = row;
-      const { id, key_id, client_key, commitment, blob, ...token } = others;
-      const known = callers.get(current)?.secrets ?? [];
+    const callers = new Map<string, TokenCaller>();
+    for (const { sent, token_id, id, key_id, client_key, commitment, blob, ...token } of rows) {
+      const known = callers.get(sent)?.secrets ?? [];
       const isSealed = id !== null;
       const sealed = isSealed ? [{ id, key_id, client_key, commitment, blob }] : [];
-      const caller = { ...token, id: token_id, secrets: [...known, ...sealed] };
-      const isActive = token.is_active && overlaps;
-      callers.set(current, caller).set(previous, { ...caller, is_active: isActive });
+      callers.set(sent, { ...token, id: token_id, secrets: [...known, ...sealed] });
     }
-    return digests.map((digest) => callers.get(digest) ?? null);
+    return presented.map((digest) => callers.get(digest.toString('hex')) ?? null);
   },
 );
 
 /** A token with one of its signing secrets. Without one, the members of the secret are null. */
 type CallerRow = Omit<TokenCaller, 'id' | 'secrets'> &
-  (SealedSecret | Record<keyof SealedSecret, null>) & {
-    current: string;
-    previous: string | null;
-    token_id: string;
-    overlaps: boolean;
-  };
+  (SealedSecret | Record<keyof SealedSecret, null>) &
+  Readonly<{ sent: string; token_id: string }>;
 
 /** Oldest first, revoked tokens included. */
 export const listTokens = (database: Database) =>
@@ -95,7 +85,7 @@ export const listTokens = (database: Database) =>
         where r.token_id = t.id and r.hour > now() - interval '24 hours') as refused,
       last.reason as last_refusal, last.last_at as last_refused_at,
       exists (select from webhook.signing_secrets s
-        where s.token_id = t.id and s.pending) as pending
+        where s.token_id = t.id and s.purpose = 'pending') as pending
     from webhook.tokens t left join lateral (
       select reason, last_at from webhook.refusals r where r.token_id = t.id
       order by last_at desc limit 1) last on true
@@ -114,26 +104,3 @@ export const anyTokenExists = async (sql: Sql) =>
 
 /** Until the end of the transaction, no other replica can store a token. */
 export const lockTable = (sql: Sql) => sql`lock table webhook.tokens in share row exclusive mode`;
-
-/**
- * Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an
- * active one.
- */
-export const insertPending = (database: Database, tokenId: string, sealed: SealedSecret) =>
-  database.write(
-    (sql) => sql`
-    insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, pending: true })}
-    on conflict (token_id) where pending do update set id = excluded.id, key_id = excluded.key_id,
-      client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob,
-      created_at = now()`,
-  );
-
-/** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */
-export const countByKey = (database: Database) =>
-  database.list(
-    (sql) => sql<Array<{ key_id: string; secrets: number }>>`
-    select key_id, count(*)::int4 as secrets
-    from webhook.signing_secrets join webhook.tokens t on t.id = token_id
-    where revoked_at is null and (expires_at is null or expires_at > now())
-    group by key_id`,
-  );

@@ -6,13 +6,13 @@ import { connect } from '../../../scripts/postgres.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { sealSecret, unsealServiceSecret } from '../../../src/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
+import { createToken } from '../../../src/webhook/store/admin.ts';
 import {
   acceptPending,
-  createToken,
-  findPending,
+  findSecrets,
   fingerprint,
   rotateSecret,
-} from '../../../src/webhook/store/admin.ts';
+} from '../../../src/webhook/store/signing-secrets.ts';
 import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
@@ -39,8 +39,8 @@ const stripe = await addToken(database, 'stripe', SIGNING_SECRETS.stripe);
 
 /** The pending secret of a token; null if there is none. */
 async function showPending(id: string): Promise<string | null> {
-  const pending = await database.read((sql) => findPending(sql, id));
-  return pending && unsealServiceSecret([key], pending);
+  const [pending] = await database.read((sql) => findSecrets(sql, id, 'pending'));
+  return pending ? unsealServiceSecret([key], pending) : null;
 }
 
 const counts = async () => ({
@@ -170,13 +170,13 @@ test('notion: an active secret stays active, and the last secret sent is pending
     assert.equal((await send('notion', token, event(), NOTION)).json.status, 'accepted');
   }
   const rows =
-    await sql`select pending, expires_at from webhook.signing_secrets where token_id = ${id}
-      order by pending`;
+    await sql`select purpose, expires_at from webhook.signing_secrets where token_id = ${id}
+      order by purpose`;
   assert.deepEqual(
     [...rows].map((row) => ({ ...row })),
     [
-      { pending: false, expires_at: null },
-      { pending: true, expires_at: null },
+      { purpose: 'pending', expires_at: null },
+      { purpose: 'verify', expires_at: null },
     ],
   );
   assert.equal(await showPending(id), 'secret_of_an_attacker_2');

@@ -148,13 +148,11 @@ test('a target that fails holds up no other, and its own events only', async () 
 test('an event is decided by the present target, although its token was looked up before', async () => {
   const sender = await newSender();
   assert.equal(await statusOf(await send(sender.token)), 'stored');
-  await setTarget(
-    database,
-    sender.id,
-    { url: one.url, events: null, timeout_seconds: null, is_signed: false },
-    false,
-    null,
-  );
+  await setTarget(database, sender.id, {
+    target: { url: one.url, events: null, timeout_seconds: null, is_signed: false },
+    keepSignature: false,
+    secret: null,
+  });
   const id = await send(sender.token);
   await until(() => idsAt(one).includes(id));
 });

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { sealSecret } from '../../../src/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
-import { rotateSecret } from '../../../src/webhook/store/admin.ts';
+import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';

@@ -1,0 +1,143 @@
+import { type SealedSecret, unsealServiceSecret } from '../../crypto/service-secret.ts';
+import { sha256 } from '../../crypto/token.ts';
+import type { Database, Sql } from '../../db/pool.ts';
+import type { SigningKeys } from '../service.ts';
+
+/**
+ * `verify`: the requests of the sender. `sign`: those to the target of the token. `pending`: once
+ * an operator has confirmed it, it verifies.
+ */
+type Purpose = 'verify' | 'sign' | 'pending';
+
+/** For `insert`. */
+export const rowOf = (sql: Sql, sealed: SealedSecret, tokenId: string, purpose: Purpose) =>
+  sql({ ...sealed, token_id: tokenId, purpose });
+
+/** The secrets of a token: during a rotation two that verify, otherwise one for each purpose. */
+export const findSecrets = (sql: Sql, tokenId: string, purpose: Purpose) =>
+  sql<SealedSecret[]>`
+    select id, key_id, client_key, commitment, blob
+    from webhook.signing_secrets
+    where token_id = ${tokenId}
+      and purpose = ${purpose}
+      and (expires_at is null or expires_at > now())`;
+
+/**
+ * Replaces the signing secret of a token. The old one stays valid for `overlap` seconds.
+ * @returns whether there is an active token with this id
+ */
+export function rotateSecret(
+  database: Database,
+  id: string,
+  overlap: number,
+  secret: SealedSecret,
+): Promise<boolean> {
+  return database.transaction(async (sql) => {
+    const isActive = await lockToken(sql, id);
+    if (isActive) await insertSecret(sql, id, secret, overlap);
+    return isActive;
+  });
+}
+
+/** Identifies a pending secret, so that an operator confirms the one that was shown. */
+export const fingerprint = (secret: string): string => sha256(secret).toString('hex').slice(0, 16);
+
+/**
+ * Activates a pending signing secret.
+ * @param expected the fingerprint of the secret that the operator has seen: another may have
+ * arrived since
+ * @param overlap seconds for which the old secret stays valid
+ * @returns whether that secret was pending
+ */
+export async function acceptPending(
+  database: Database,
+  id: string,
+  keys: SigningKeys,
+  expected: string,
+  overlap: number,
+): Promise<boolean> {
+  return database.transaction(async (sql) => {
+    const isActive = await lockToken(sql, id);
+    const [pending] = await findSecrets(sql, id, 'pending');
+    const secret = isActive && pending && unsealServiceSecret(keys, pending);
+    if (!secret || fingerprint(secret) !== expected) return false;
+    await insertSecret(sql, id, pending, overlap);
+    return true;
+  });
+}
+
+/** Locks an active token, so that rotations follow each other. @returns whether there is one */
+const lockToken = async (sql: Sql, id: string) =>
+  (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`)
+    .length === 1;
+
+/**
+ * Stores an active secret, or activates a pending one.
+ * @param overlap seconds for which the old secrets stay valid, unless they expire sooner
+ */
+export async function insertSecret(
+  sql: Sql,
+  tokenId: string,
+  sealed: SealedSecret,
+  overlap: number,
+) {
+  await sql`
+    delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
+  await sql`
+    update webhook.signing_secrets
+    set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
+    where token_id = ${tokenId} and purpose = 'verify'`;
+  await sql`
+    insert into webhook.signing_secrets ${rowOf(sql, sealed, tokenId, 'verify')}
+    on conflict (id) do update set purpose = excluded.purpose`;
+}
+
+/**
+ * Replaces the secrets that are not sealed under the key with this id, in one transaction.
+ * @param reseal returns null for a secret that it cannot open, which is kept
+ */
+export function resealSecrets(
+  database: Database,
+  keyId: string,
+  reseal: (sealed: SealedSecret) => SealedSecret | null,
+) {
+  return database.transaction(async (sql) => {
+    const old = await sql<SealedSecret[]>`
+      select id, key_id, client_key, commitment, blob
+      from webhook.signing_secrets
+      where key_id <> ${keyId}
+      order by id
+      for update`;
+    let replaced = 0;
+    for (const sealed of old) {
+      const resealed = reseal(sealed);
+      if (resealed === null) continue;
+      await sql`update webhook.signing_secrets set ${sql({ ...resealed })} where id = ${sealed.id}`;
+      replaced += 1;
+    }
+    return { replaced, kept: old.length - replaced };
+  });
+}
+
+/**
+ * Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an
+ * active one.
+ */
+export const insertPending = (database: Database, tokenId: string, sealed: SealedSecret) =>
+  database.write(
+    (sql) => sql`
+    insert into webhook.signing_secrets ${rowOf(sql, sealed, tokenId, 'pending')}
+    on conflict (token_id, purpose) where purpose <> 'verify' do update
+    set id = excluded.id, key_id = excluded.key_id, client_key = excluded.client_key,
+      commitment = excluded.commitment, blob = excluded.blob, created_at = now()`,
+  );
+
+/** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */
+export const countByKey = (database: Database) =>
+  database.list(
+    (sql) => sql<Array<{ key_id: string; secrets: number }>>`
+    select key_id, count(*)::int4 as secrets
+    from webhook.signing_secrets join webhook.tokens t on t.id = token_id
+    where revoked_at is null and (expires_at is null or expires_at > now())
+    group by key_id`,
+  );
