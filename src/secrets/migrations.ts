@@ -43,13 +43,6 @@ const INITIAL: Migration = {
       created_at timestamptz not null default now(),
       revoked_at timestamptz
     )`,
-    ...throttlesTable('secrets'),
-  ],
-};
-
-const REQUESTS: Migration = {
-  name: 'requests for secrets',
-  statements: [
     `create table secrets.requests (
       id uuid primary key, -- also of the secret that answers it
       creator text, -- as of secrets
@@ -67,8 +60,9 @@ const REQUESTS: Migration = {
       constraint key_with_answer check ((answer_key is null) = (ending is distinct from 'answered'))
     )`,
     'create index requests_expiry on secrets.requests (expires_at)',
+    ...throttlesTable('secrets'),
   ],
 };
 
 /** A released step never changes. A change is a new step at the end, which only adds. */
-export const SCHEMA: DatabaseSchema = { name: 'secrets', steps: [INITIAL, REQUESTS] };
+export const SCHEMA: DatabaseSchema = { name: 'secrets', steps: [INITIAL] };

@@ -38,16 +38,19 @@ const PAGES = [
 ];
 const DIRECTORY = new URL('pages/', import.meta.url);
 const SCRIPTS = [
-  ...['make.js', 'reveal.js', 'receipt.js', 'request.js', 'kept-request.js', 'answer.js'],
-  ...[
-    'access.js',
-    'confirm.js',
-    'envelope.js',
-    'form.js',
-    'opening.js',
-    'request-keys.js',
-    'qr.js',
-  ],
+  'make.js',
+  'reveal.js',
+  'receipt.js',
+  'request.js',
+  'kept-request.js',
+  'answer.js',
+  'access.js',
+  'confirm.js',
+  'envelope.js',
+  'form.js',
+  'opening.js',
+  'request-keys.js',
+  'qr.js',
 ];
 
 export const byLink = {
