@@ -1,6 +1,6 @@
 import type { Database } from '../db/pool.ts';
 import { SOURCE_NAMES } from '../webhook/sources.ts';
-import { tail, viewDetails } from '../webhook/inbox.ts';
+import { tail } from '../webhook/inbox.ts';
 import { idsWithStatus } from '../webhook/store/admin.ts';
 import { redeliver, STATUSES } from '../webhook/store/events.ts';
 import {
@@ -67,7 +67,6 @@ export const COMMANDS: readonly Command[] = [
         source: choice(given, 'source', SOURCE_NAMES),
         since:
           age === undefined ? age : new Date(Date.now() - parseDuration('--since', age) * 1000),
-        until: undefined,
         event: given.text('event'),
         text: given.text('text'),
         delivery_id: given.text('delivery-id'),
@@ -88,17 +87,8 @@ export const COMMANDS: readonly Command[] = [
       const id = requireUuid(given.positionals[0] ?? '', FROM_LIST);
       const found = await withWebhook(terminal, (database) => findEvent(database, id));
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
-      const { event, attempts, headers, body, ...others } = viewDetails(found);
-      if (given.flag('json'))
-        return print(
-          toJson({
-            event,
-            ...others,
-            headers,
-            body,
-            attempts,
-          }),
-        );
+      if (given.flag('json')) return print(toJson(found));
+      const { event, attempts, headers, body, ...others } = found;
       printMembers(given, terminal, { ...event, ...others, ...headers });
       for (const attempt of attempts) print(attemptText(attempt));
       print(`\n${body}`);
@@ -172,19 +162,19 @@ async function redeliverAll(
   status: 'dead' | 'stored' | 'skipped',
 ): Promise<number> {
   let total = 0;
-  let last: string | null = null;
-  do {
-    const ids: readonly string[] = await idsWithStatus(database, status, last, BATCH);
-    if (ids.length > 0) total += await redeliver(database, ids);
-    last = ids.length === BATCH ? (ids.at(-1) ?? null) : null;
-  } while (last !== null);
+  for await (const events of pagesOf(database, filter, BATCH)) {
+    total += await redeliver(
+      database,
+      events.map(({ id }) => id),
+    );
+  }
   return total;
 }
 
 /** Continues if a page ends early, because one statement reads a limited number of events. */
 async function listAll(
   database: Database,
-  filter: Omit<EventFilter, 'after'>,
+  filter: EventFilter,
   limit: number,
 ): Promise<EventSummary[]> {
   const events: EventSummary[] = [];
@@ -203,5 +193,7 @@ function attemptText(sent: Attempt): string {
   const duration = duration_ms === null ? '' : `${duration_ms} ms`;
   const status = answer_status === null ? '' : `status ${answer_status}`;
   const facts = [duration, status].filter(Boolean).join(', ');
-  return toOneLine(`${name}  ${ended_at ?? ''} ${error ?? 'delivered'} ${facts}`.trimEnd());
+  return toOneLine(
+    `${name}  ${new Date(ended_at).toISOString()} ${error ?? 'delivered'} ${facts}`.trimEnd(),
+  );
 }

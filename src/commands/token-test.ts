@@ -2,13 +2,12 @@ import { readFileSync } from 'node:fs';
 import type { IncomingHttpHeaders } from 'node:http';
 import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { Failure } from '../http/errors.ts';
-import { isObject } from '../http/schema.ts';
 import { codeOf } from '../runtime/errors.ts';
+import { parseContent } from '../webhook/event-body.ts';
 import {
   ALGORITHMS,
   ENCODINGS,
-  isAnyValid,
-  keyOf,
+  isSignedWith,
   readSigned,
   type Scheme,
 } from '../webhook/signatures.ts';
@@ -79,29 +78,19 @@ function problemsOf(
   const source = sourceOf(token);
   const { scheme } = source;
   const problems = scheme ? signatureProblems(scheme, request, secrets, print) : [];
-  const content = parse(request);
-  if (!content) return [...problems, 'The body is neither a JSON object nor a form.'];
+  const content = parseContent(source, request.headers, request.body);
+  if (content instanceof Failure) return [...problems, `body: ${problemOf(content)}`];
   for (const read of [readEventName, readDeliveryId]) {
     const value = read(source, request.headers, content);
     const what = read === readEventName ? 'event name' : 'delivery id';
     if (!(value instanceof Failure)) print(`${what}: ${value ?? 'none'}`);
-    else problems.push(`${what}: ${value.details.fields?.[0]?.message ?? value.code}`);
+    else problems.push(`${what}: ${problemOf(value)}`);
   }
   return problems;
 }
 
-function parse({ headers, body }: Request) {
-  const text = body.toString('utf8');
-  const isForm = headers['content-type']?.includes('x-www-form-urlencoded') ?? false;
-  const fields = new URLSearchParams(isForm ? text : '');
-  if (isForm && !fields.has('payload')) return Object.fromEntries(fields);
-  try {
-    const value: unknown = JSON.parse(fields.get('payload') ?? text);
-    return isObject(value) || Array.isArray(value) ? Object(value) : null;
-  } catch {
-    return null;
-  }
-}
+const problemOf = ({ code, details }: Failure): string =>
+  details.fields?.[0]?.message ?? details.message ?? code;
 
 function signatureProblems(
   scheme: Scheme,
@@ -136,12 +125,8 @@ function signatureProblems(
 
 /** Without the age, which a captured request has. */
 function verifies(scheme: Scheme, { headers, body }: Request, secrets: readonly string[]) {
-  const { sent, before, after } = readSigned(scheme, headers);
-  return secrets.some((secret) => {
-    const key = keyOf(scheme, secret);
-    const signatures = (key && sent.get(key.algorithm)) ?? [];
-    return key && signatures.length > 0 && isAnyValid(key, signatures, [before, body, after]);
-  });
+  const signed = readSigned(scheme, headers);
+  return secrets.some((secret) => isSignedWith(scheme, secret, signed, body));
 }
 
 const TEXTS = ['{body}', '{timestamp}.{body}', '{timestamp}:{body}', '{timestamp}{body}'] as const;

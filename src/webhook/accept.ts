@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { sealSecret } from '../crypto/service-secret.ts';
 import { sha256 } from '../crypto/token.ts';
@@ -6,7 +6,7 @@ import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { nullable, text, validate } from '../http/schema.ts';
 import { Overloaded } from '../runtime/errors.ts';
-import { isForm, jsonBody, NO_FORM, parseForm } from './event-body.ts';
+import { jsonBody, parseContent } from './event-body.ts';
 import { checkAgain } from './guard.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import { createSelector, type WebhookService } from './service.ts';
@@ -79,10 +79,7 @@ function decide(call: ReceiveCall, secretId: string | null, service: WebhookServ
   const { caller, body: raw } = call;
   const { headers } = call.request;
   const source = sourceOf(caller);
-  const hasForm = isForm(headers);
-  if (hasForm && !source.takesForms)
-    return replyWith(new Failure('unsupported_media_type', { message: NO_FORM }));
-  const body = hasForm ? parseForm(raw) : jsonBody.parse(raw);
+  const body = parseContent(source, headers, raw);
   if (body instanceof Failure) return replyWith(body);
   const isGeneric = caller.source === 'generic';
   const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
@@ -242,7 +239,7 @@ async function storeEvent(event: NewEvent, requestId: string, service: WebhookSe
       token_id: event.token_id,
       delivery_id: event.delivery_id,
       ip: event.ip,
-      body_sha256: createHash('sha256').update(event.body).digest('hex'),
+      body_sha256: sha256(event.body).toString('hex'),
     });
     const message = 'This delivery id was used with another body. Nothing was stored.';
     return new Failure('conflict', { message });

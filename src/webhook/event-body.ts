@@ -1,10 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { Failure } from '../http/errors.ts';
 import { type BodyRule, invalidBody, json } from '../http/json-body.ts';
 import { isObject, scalar } from '../http/schema.ts';
-import { genericSchema, type JsonObject } from './sources.ts';
+import { genericSchema, type JsonObject, type Source } from './sources.ts';
 
 const FORM_TYPE = /^\s*application\/x-www-form-urlencoded\s*(;|$)/i;
-export const isForm = (headers: IncomingHttpHeaders): boolean =>
+const isForm = (headers: IncomingHttpHeaders): boolean =>
   FORM_TYPE.test(headers['content-type'] ?? '');
 
 /** Unchanged. An array has no members with names, but JSON pointers find its items. */
@@ -31,11 +32,18 @@ export const eventBody: BodyRule<Buffer> = {
 };
 
 const MAX_FIELDS = 1_000;
-export const NO_FORM =
+const NO_FORM =
   'The source of this token sends no forms. Send the body with "Content-Type: application/json".';
 
+/** @returns the members of a body, by its content type */
+export function parseContent({ takesForms }: Source, headers: IncomingHttpHeaders, raw: Buffer) {
+  if (!isForm(headers)) return jsonBody.parse(raw);
+  if (takesForms) return parseForm(raw);
+  return new Failure('unsupported_media_type', { message: NO_FORM });
+}
+
 /** The members of a form, or of the JSON in its field `payload`, which GitHub and Slack send. */
-export function parseForm(raw: Buffer) {
+function parseForm(raw: Buffer) {
   const text = raw.toString('latin1');
   // Percent-encoded, so that it is stored as it was sent.
   if (!/^[\x20-\x7e]*$/.test(text)) return invalidBody('a form must be in ASCII');

@@ -85,26 +85,15 @@ export const sender = {
   idsOf: ({ id }) => ({ token_id: id }),
 } satisfies Guard<WebhookService, KnownToken>;
 
+/** Of the token that a request carries. */
+const sentKey = (request: RequestInfo): string =>
+  keyOf(request, sha256(bearerOrQuery(request) ?? ''));
+
 /** Looks the token up, even if it is kept. */
 export function checkAgain(request: RequestInfo, service: WebhookService) {
-  service.senders.set(keyOf(request, sha256(bearerOrQuery(request) ?? '')), null);
+  service.senders.set(sentKey(request), null);
   return sender.check(request, service);
 }
-
-/** The sender of a request whose token was accepted in the last seconds, or null. */
-const keptSender = (request: RequestInfo, { senders }: WebhookService) =>
-  senders.get(keyOf(request, sha256(bearerOrQuery(request) ?? '')))?.caller ?? null;
-
-/** Senders rarely show their operator what they were answered. */
-export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookService> => ({
-  ...row,
-  async answer(request, service, readBody) {
-    const outcome = await row.answer(request, service, readBody);
-    if (outcome instanceof Failure)
-      service.refusals.add(keptSender(request, service), outcome.code);
-    return outcome;
-  },
-});
 
 /** Replies that are given before the handler runs. */
 const EARLY = new Set<ErrorCode>([
@@ -114,13 +103,20 @@ const EARLY = new Set<ErrorCode>([
   'overloaded',
 ]);
 
-/** With an ended token that is still kept, such a reply would disclose more than 401. */
-export const withTokenChecked = (row: Route<WebhookService>): Route<WebhookService> => ({
+/**
+ * Counts refused requests, because senders rarely show their operator what they were answered. With
+ * an ended token that is still kept, an early reply would disclose more than 401, so the token is
+ * looked up.
+ */
+export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookService> => ({
   ...row,
   async answer(request, service, readBody) {
     const outcome = await row.answer(request, service, readBody);
-    if (!(outcome instanceof Failure) || !EARLY.has(outcome.code)) return outcome;
-    const caller = await checkAgain(request, service);
-    return caller instanceof Failure ? caller : outcome;
+    if (!(outcome instanceof Failure)) return outcome;
+    const caller = EARLY.has(outcome.code) ? await checkAgain(request, service) : null;
+    const failure = caller instanceof Failure ? caller : outcome;
+    const known = service.senders.get(sentKey(request))?.caller ?? null;
+    service.refusals.add(known, failure.code);
+    return failure;
   },
 });

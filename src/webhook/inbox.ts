@@ -26,7 +26,6 @@ import { listRefusals } from './store/refusals.ts';
 import { listTargets } from './store/targets.ts';
 import {
   attemptSchema,
-  type EventDetails,
   type EventFilter,
   type EventSummary,
   filterMembers,
@@ -58,11 +57,6 @@ export const detailsSchema = object({
 });
 export const redeliverySchema = object({ id: uuid(), status: oneOf('waiting') });
 
-export function viewDetails({ token_id, ip, headers, body, tries, ...event }: EventDetails) {
-  const attempts = tries.map((one) => ({ ...one, ended_at: new Date(one.ended_at).toISOString() }));
-  return { event, token_id, ip, headers, body: body.toString('utf8'), attempts };
-}
-
 const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
 
 type EventCall = Call<Operator, { id: string }, unknown, null>;
@@ -80,7 +74,7 @@ export async function listPage(
 
 export async function showEvent({ path }: EventCall, { database }: WebhookService) {
   const found = await findEvent(database, path.id);
-  return found ? { data: viewDetails(found) } : new Failure('not_found', NO_EVENT);
+  return found ? { data: found } : new Failure('not_found', NO_EVENT);
 }
 
 const NO_TARGET =

@@ -13,7 +13,7 @@ import {
   withDefault,
 } from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
-import { operator, sender, withRefusalsCounted, withTokenChecked } from './guard.ts';
+import { operator, sender, withRefusalsCounted } from './guard.ts';
 import * as inbox from './inbox.ts';
 import { receive } from './accept.ts';
 import { eventBody } from './event-body.ts';
@@ -39,25 +39,23 @@ const post = { ...get, method: 'POST' } as const;
 
 const extended: ReadonlyArray<Route<WebhookService>> = [
   withRefusalsCounted(
-    withTokenChecked(
-      route({
-        ...webhook,
-        summary: 'Accept an event; the reply is sent once it is stored',
-        guard: sender,
-        body: eventBody,
-        maxBodyBytes: (caller, { maxSignedBytes }) =>
-          sourceOf(caller).scheme ? maxSignedBytes : undefined,
-        errors: [
-          ...inputErrors,
-          'unsupported_media_type',
-          'conflict',
-          'too_many_requests',
-          'key_unknown',
-          'unavailable',
-        ],
-        handle: receive,
-      }),
-    ),
+    route({
+      ...webhook,
+      summary: 'Accept an event; the reply is sent once it is stored',
+      guard: sender,
+      body: eventBody,
+      maxBodyBytes: (caller, { maxSignedBytes }) =>
+        sourceOf(caller).scheme ? maxSignedBytes : undefined,
+      errors: [
+        ...inputErrors,
+        'unsupported_media_type',
+        'conflict',
+        'too_many_requests',
+        'key_unknown',
+        'unavailable',
+      ],
+      handle: receive,
+    }),
   ),
   route({
     ...get,

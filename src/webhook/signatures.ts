@@ -157,21 +157,30 @@ export function checkSignature(
   secrets: ReadonlyArray<{ readonly id: string; readonly secret: string }>,
   now: number,
 ) {
-  const { sent, at, before, after } = readSigned(scheme, headers);
+  const signed = readSigned(scheme, headers);
+  const { sent, at } = signed;
   const isSigned = [...sent.values()].flat().length > 0;
   if (!isSigned || at === null) return { kind: 'no signature' } as const;
-  const found = secrets.find(({ secret }) => {
-    const key = keyOf(scheme, secret);
-    const signatures = (key && sent.get(key.algorithm)) ?? [];
-    return key && signatures.length > 0 && isAnyValid(key, signatures, [before, raw, after]);
-  });
+  const found = secrets.find(({ secret }) => isSignedWith(scheme, secret, signed, raw));
   if (!found) return { kind: 'wrong signature' } as const;
   const isOld = at !== undefined && !isInWindow(at, now);
   return isOld ? ({ kind: 'too old' } as const) : ({ kind: 'valid', secretId: found.id } as const);
 }
 
+/** Whether one of the signatures was made with the secret, whatever the signed time. */
+export function isSignedWith(
+  scheme: Scheme,
+  secret: string,
+  { sent, before, after }: ReturnType<typeof readSigned>,
+  raw: Buffer,
+): boolean {
+  const key = keyOf(scheme, secret);
+  const signatures = (key && sent.get(key.algorithm)) ?? [];
+  return key !== null && isAnyValid(key, signatures, [before, raw, after]);
+}
+
 /** @param text the signed text in pieces, so that a large body is not copied for an HMAC */
-export function isAnyValid(
+function isAnyValid(
   { algorithm, key }: Key,
   signatures: readonly Buffer[],
   text: ReadonlyArray<string | Buffer>,

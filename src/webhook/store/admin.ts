@@ -67,11 +67,16 @@ export async function idsWithStatus(
       and not exists (select from webhook.work where event_id = e.id)`;
     const hasEnded = sql`id in (select event_id from webhook.outcomes where status = ${status})`;
     const isLater = sql`(received_at, id) > (
-      select received_at, id from webhook.events where id = ${after})`;
+      select received_at, id
+      from webhook.events
+      where id = ${after})`;
     return sql<Array<{ id: string }>>`
-      select id from webhook.events e where ${status === 'stored' ? isStored : hasEnded}
+      select id
+      from webhook.events e
+      where ${status === 'stored' ? isStored : hasEnded}
         and ${after === null ? sql`true` : isLater}
-      order by received_at, id limit ${limit}`;
+      order by received_at, id
+      limit ${limit}`;
   });
   return rows.map(({ id }) => id);
 }

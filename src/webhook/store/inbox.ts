@@ -59,7 +59,7 @@ export const filterMembers = {
   until: optional(timestamp('Only events received at this time or earlier')),
 };
 /** `after` is the last id of the previous page. */
-export type EventFilter = Values<typeof filterMembers> & { readonly after: string | undefined };
+export type EventFilter = Partial<Values<typeof filterMembers> & { after: string | undefined }>;
 
 /**
  * How many events a list looks at, at most: a filter that matches nothing must not read the whole
@@ -158,29 +158,41 @@ export const attemptSchema = object({
 });
 export type Attempt = Infer<typeof attemptSchema>;
 
-/** `tries`: oldest first, the last 1,000. */
-export type EventDetails = EventSummary &
-  Pick<NewEvent, 'headers' | 'body'> &
-  Readonly<{ token_id: string; ip: string | null; tries: readonly Attempt[] }>;
+type Received = Pick<NewEvent, 'token_id' | 'headers' | 'body'> & Readonly<{ ip: string | null }>;
 
-/** Undefined if there is none. */
-export async function findEvent(database: Database, id: string) {
-  const [event] = await database.list(
-    (sql) => sql<EventDetails[]>`
-    select summary.*, e.token_id, e.headers, e.ip, e.body, (
-      select coalesce(json_agg(a order by ended_at, attempt), '[]') from (
+/**
+ * With its attempts, oldest first, the last 1,000.
+ * @returns null if there is none
+ */
+export const findEvent = (database: Database, id: string) =>
+  database.list(async (sql) => {
+    const [event] = await sql<EventSummary[]>`${summariesSql(sql)} where e.id = ${id}`;
+    const [received] = await sql<Received[]>`
+      select token_id, ip, headers, body
+      from webhook.events
+      where id = ${id}`;
+    const attempts = await sql<Attempt[]>`
+      select *
+      from (
         select run, attempt, failed_at as ended_at, duration_ms, error, answer_status, answer
-        from webhook.failures where event_id = e.id
+        from webhook.failures
+        where event_id = ${id}
         union all
         select run, attempts, ended_at, duration_ms, null, answer_status, answer
-        from webhook.outcomes where event_id = e.id and status = 'done' and attempts > 0
-        order by ended_at desc limit 1000
-      ) a) as tries
-    from (${summariesSql(sql)} where e.id = ${id}) summary
-    join webhook.events e on e.id = summary.id`,
-  );
-  return event;
-}
+        from webhook.outcomes
+        where event_id = ${id} and status = 'done' and attempts > 0
+        order by ended_at desc
+        limit 1000
+      ) latest
+      order by ended_at, attempt`;
+    if (!event || !received) return null;
+    return {
+      event,
+      ...received,
+      body: received.body.toString('utf8'),
+      attempts: [...attempts],
+    };
+  });
 
 /** Up to this number, counts are exact. */
 const MAX_COUNT = 10_000;
