@@ -22,21 +22,12 @@ type Finding = Readonly<{
 }>;
 type Configured = Configuration['services'][number];
 
-const ok = (check: string, detail: string): Finding => ({
-  state: 'ok',
-  check,
-  detail,
-});
-const warning = (check: string, detail: string): Finding => ({
-  state: 'warning',
-  check,
-  detail,
-});
-const failed = (check: string, detail: string): Finding => ({
-  state: 'failed',
-  check,
-  detail,
-});
+const finding =
+  (state: Finding['state']) =>
+  (check: string, detail: string): Finding => ({ state, check, detail });
+const ok = finding('ok');
+const warning = finding('warning');
+const failed = finding('failed');
 
 /**
  * Signed senders may differ by five minutes from this machine's clock, codes of apps by one from

@@ -5,7 +5,7 @@ import { createDatabase, type Database, type DatabaseAddress, type Sql } from '.
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
-import { Findings, type Variables } from '../runtime/variables.ts';
+import { Findings, readVariables, type Values, type Variables } from '../runtime/variables.ts';
 import {
   ConfigurationError,
   readShared,
@@ -54,6 +54,14 @@ export async function withDatabase<
   } finally {
     await database.close();
   }
+}
+
+/** Reads the variables of a client, which needs no others. @throws ConfigurationError */
+export function readOwn<V extends Variables>(variables: V, { environment }: Terminal): Values<V> {
+  const findings = new Findings();
+  const values = readVariables(variables, environment, findings);
+  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
+  return values;
 }
 
 export const confirm = flag('do it; otherwise only say what would end');

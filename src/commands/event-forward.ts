@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isObject } from '../http/schema.ts';
 import { toOneLine } from '../runtime/text.ts';
-import { Findings, readVariables, text } from '../runtime/variables.ts';
+import { text } from '../runtime/variables.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
+import { readOwn } from './database.ts';
 
 /** How often new events are asked for. */
 const POLL_MS = 1_000;
@@ -64,11 +65,9 @@ export const FORWARD_VARIABLES = {
   OPERATOR_TOKEN: text(null),
 } as const;
 
-function readService({ environment }: Terminal): Service {
-  const findings = new Findings();
-  const values = readVariables(FORWARD_VARIABLES, environment, findings);
+function readService(terminal: Terminal): Service {
+  const values = readOwn(FORWARD_VARIABLES, terminal);
   const { GATEHOUSE_WEBHOOK_URL: url, OPERATOR_TOKEN: token } = values;
-  if (findings.problems.length > 0) throw new OperationFailed(findings.problems.join(' '));
   if (token === null) throw new OperationFailed(TOKEN_NEEDED);
   return { base: url.replace(/\/+$/, ''), token };
 }

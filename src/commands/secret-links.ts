@@ -5,11 +5,10 @@ import { tmpdir } from 'node:os';
 import { basename, extname, join } from 'node:path';
 import { connect, PassphraseNeeded, textsOf } from './secrets-client.ts';
 import { findAnswer, isKeptLink } from './secret-requests.ts';
-import { OperationFailed, type Terminal, UsageError } from './command.ts';
+import { OperationFailed, stripControlChars, type Terminal, UsageError } from './command.ts';
+import { readOwn } from './database.ts';
 import type { LineReader } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
-import { stripControlChars } from './command.ts';
-import { Findings, readVariables } from '../runtime/variables.ts';
 import { VARIABLES } from '../secrets/settings.ts';
 import { ConfigurationError } from '../settings.ts';
 
@@ -35,15 +34,13 @@ const DAMAGED = 'the secret was read, but does not open with this key: ask the s
  * @returns a client of the service at GATEHOUSE_URL, with AUTH_TOKEN.
  * @throws ConfigurationError
  */
-export function connectToSecrets({ environment, note }: Terminal) {
+export function connectToSecrets(terminal: Terminal) {
   const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
-  const findings = new Findings();
-  const values = readVariables({ GATEHOUSE_URL, AUTH_TOKEN }, environment, findings);
-  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
+  const values = readOwn({ GATEHOUSE_URL, AUTH_TOKEN }, terminal);
   const token = values.AUTH_TOKEN;
   if (token === null) throw new ConfigurationError([NO_TOKEN]);
   const url = values.GATEHOUSE_URL.replace(/\/$/, '');
-  return { url, ask: connect(url, token, note) };
+  return { url, ask: connect(url, token, terminal.note) };
 }
 
 /**
