@@ -70,13 +70,11 @@ export async function createProcessContext(shared: Shared, output: Output) {
   metrics.gauge(
     'gatehouse_password_hashes_running',
     'Password hashes being computed.',
-    {},
     hashing.running,
   );
   metrics.gauge(
     'gatehouse_password_hashes_waiting',
     'Password hashes waiting for a slot.',
-    {},
     hashing.waiting,
   );
   const stopping = new AbortController();
@@ -199,8 +197,8 @@ function measureDatabase(name: string, { database, schema }: Storage, { gauge }:
   gauge(
     'gatehouse_database_up',
     'Whether the database could be read within the last 45 seconds: 1 or 0.',
-    { service: name },
     () => Number(performance.now() - upAt < 45_000),
+    { service: name },
   );
   const batch = async () => {
     if (await isCurrent(database, schema)) upAt = performance.now();

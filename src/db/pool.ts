@@ -38,7 +38,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   function create(purpose: Purpose, label: string = purpose) {
     const connection = createConnection((onEnd) => clients.open(purpose, onEnd), address, label);
     const labels = { service: name, connection: label };
-    metrics.gauge('gatehouse_database_pending', PENDING_HELP, labels, connection.pending);
+    metrics.gauge('gatehouse_database_pending', PENDING_HELP, connection.pending, labels);
     connections.push(connection);
     return connection;
   }
@@ -99,7 +99,7 @@ function createClients(address: DatabaseAddress, name: string, log: Log, metrics
   /** `hostIndex`: of the host that was usable last, or is tried next. */
   const state = { hostIndex: 0, isClosed: false, latest: address };
   const end = () => state.latest.certificates?.endSeconds ?? NaN;
-  metrics.gauge('gatehouse_database_certificate_end_seconds', END_HELP, { service: name }, end);
+  metrics.gauge('gatehouse_database_certificate_end_seconds', END_HELP, end, { service: name });
 
   function open(purpose: Purpose, onEnd: (client: Client) => void): Client {
     const { hostIndex, isClosed } = state;

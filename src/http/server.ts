@@ -54,7 +54,7 @@ export function createListener(options: ListenerOptions) {
   };
   const { name, metrics, connections } = listener;
   const help = 'Requests being processed.';
-  metrics.gauge('gatehouse_requests_in_flight', help, { service: name }, () => listener.inFlight);
+  metrics.gauge('gatehouse_requests_in_flight', help, () => listener.inFlight, { service: name });
 
   server.on('connection', connections.open);
   server.on('request', (request, response) => handle(listener, request, response));

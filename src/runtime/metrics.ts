@@ -13,8 +13,8 @@ export interface Metrics {
   gauge(
     name: string,
     help: string,
-    labels: Readonly<Record<string, string>>,
     read: () => number,
+    labels?: Readonly<Record<string, string>>,
   ): void;
   /** The Prometheus text format, version 0.0.4. */
   text(): string;

@@ -6,32 +6,40 @@ const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 
 type Labels = readonly string[];
 type Series = Readonly<{ add: (amount: number) => void; rows: () => string[] }>;
-/** By label values. */
-type AllSeries = Map<string, Series>;
+/** `series`: by label values. */
+type Family = Readonly<{ head: string; series: Map<string, Series> }>;
 
 /** Loaded if METRICS_PORT is set. */
 export function createMetrics(): Metrics {
-  const families = new Map<string, Readonly<{ head: string; series: AllSeries }>>();
+  const families = new Map<string, Family>();
   const declare = (name: string, type: string, help: string) => {
     const head = `# HELP ${name} ${help}\n# TYPE ${name} ${type}`;
-    const family = families.get(name) ?? {
-      head,
-      series: new Map<string, Series>(),
-    };
+    const family = families.get(name) ?? { head, series: new Map<string, Series>() };
     families.set(name, family);
     return family.series;
   };
+  const adderOf =
+    (type: string, create: (name: string, rendered: string) => Series) =>
+    (name: string, help: string, labels: Labels) => {
+      const all = declare(name, type, help);
+      return (values: Labels, amount = 1) => {
+        const key = values.join('\0');
+        const series = all.get(key) ?? create(name, render(labels, values));
+        all.set(key, series);
+        series.add(amount);
+      };
+    };
   const metrics: Metrics = {
-    counter: (name, help, labels) =>
-      adder(declare(name, 'counter', help), name, labels, counterSeries),
-    histogram: (name, help, labels) =>
-      adder(declare(name, 'histogram', help), name, labels, histogramSeries),
-    gauge(name, help, labels, read) {
+    counter: adderOf('counter', counterSeries),
+    histogram: adderOf('histogram', histogramSeries),
+    gauge(name, help, read, labels = {}) {
       const rendered = render(Object.keys(labels), Object.values(labels));
       const full = rendered === '' ? name : `${name}{${rendered}}`;
-      const rows = () => [`${full} ${read()}`];
       // A later declaration replaces the reader.
-      declare(name, 'gauge', help).set(rendered, { add: () => {}, rows });
+      declare(name, 'gauge', help).set(rendered, {
+        add: () => {},
+        rows: () => [`${full} ${read()}`],
+      });
     },
     text: () =>
       [...families.values()]
@@ -45,21 +53,6 @@ export function createMetrics(): Metrics {
   };
   addProcessGauges(metrics);
   return metrics;
-}
-
-/** @returns a function that finds a series by its label values, or creates it, and adds to it */
-function adder(
-  all: AllSeries,
-  name: string,
-  labels: Labels,
-  create: (name: string, rendered: string) => Series,
-) {
-  return (values: Labels, amount = 1) => {
-    const key = values.join('\0');
-    const series = all.get(key) ?? create(name, render(labels, values));
-    all.set(key, series);
-    series.add(amount);
-  };
 }
 
 function counterSeries(name: string, labels: string): Series {
@@ -97,10 +90,10 @@ function addProcessGauges({ gauge }: Metrics) {
   delay.enable();
   const startedAt = performance.timeOrigin / 1_000;
   const started = 'Start of the process, in seconds since 1970.';
-  gauge('process_start_time_seconds', started, {}, () => startedAt);
-  gauge('process_resident_memory_bytes', 'Resident memory.', {}, () => process.memoryUsage.rss());
-  gauge('nodejs_heap_used_bytes', 'Heap in use.', {}, () => process.memoryUsage().heapUsed);
-  gauge('nodejs_eventloop_delay_p99_seconds', '99th percentile since the last scrape.', {}, () => {
+  gauge('process_start_time_seconds', started, () => startedAt);
+  gauge('process_resident_memory_bytes', 'Resident memory.', () => process.memoryUsage.rss());
+  gauge('nodejs_heap_used_bytes', 'Heap in use.', () => process.memoryUsage().heapUsed);
+  gauge('nodejs_eventloop_delay_p99_seconds', '99th percentile since the last scrape.', () => {
     const seconds = delay.count === 0 ? 0 : delay.percentile(99) / 1e9;
     delay.reset();
     return seconds;

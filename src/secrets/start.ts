@@ -75,12 +75,9 @@ function createJobs(service: SecretsService): Job[] {
       everySeconds: 60,
       async batch() {
         for (const { key_id, secrets } of await listKeys(database, null, [], MOST_COUNTED)) {
-          metrics.gauge(
-            'gatehouse_secrets_stored',
-            'Readable secrets, by key id.',
-            { key_id },
-            () => secrets,
-          );
+          metrics.gauge('gatehouse_secrets_stored', 'Readable secrets, by key id.', () => secrets, {
+            key_id,
+          });
         }
       },
     },

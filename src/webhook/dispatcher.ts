@@ -47,7 +47,7 @@ export function startDispatcher(
   const countFailing = () =>
     [...workers.values()].filter(({ worker }) => worker.isFailing()).length;
   const help = 'Targets of deliveries that fail, so that they are only probed.';
-  metrics.gauge('gatehouse_delivery_circuit_open', help, {}, countFailing);
+  metrics.gauge('gatehouse_delivery_circuit_open', help, countFailing);
   const stopping = new AbortController();
   const { signal } = stopping;
   const looping = (async () => {

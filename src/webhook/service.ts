@@ -64,7 +64,6 @@ export function createWebhook(
   metrics.gauge(
     'gatehouse_events_waiting_bytes',
     'Bytes of webhook events that wait for their commit.',
-    {},
     () => service.uncommittedBytes,
   );
   return service;

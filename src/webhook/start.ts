@@ -89,7 +89,7 @@ function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSet
   // Without the database, old numbers would look as if all were well.
   const isFresh = () => performance.now() - measuredAt < BACKLOG_MS;
   const gauge = (name: string, help: string, key: keyof Backlog) =>
-    metrics.gauge(name, help, {}, () => (isFresh() ? backlog[key] : Number.NaN));
+    metrics.gauge(name, help, () => (isFresh() ? backlog[key] : Number.NaN));
   gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', 'waiting');
   gauge('gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', 'oldest');
   gauge('gatehouse_events_dead', 'Webhook events in dead letters.', 'dead');

@@ -33,7 +33,7 @@ export function createJobs(service: IdentityService): Job[] {
   ];
   let ending = 0;
   const help = 'Generated passwords that expire within six hours.';
-  metrics.gauge('gatehouse_temporary_passwords_ending', help, {}, () => ending);
+  metrics.gauge('gatehouse_temporary_passwords_ending', help, () => ending);
   return [
     removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
     removal('throttles', (max) => removeForgotten(database, SCHEMA.name, max)),

@@ -145,7 +145,7 @@ test('a gauge is read at each scrape; one name with several labels is one family
   const metrics = createMetrics();
   let pending = 1;
   for (const connection of ['read', 'write'])
-    metrics.gauge('gatehouse_database_pending', 'Pending.', { connection }, () => pending);
+    metrics.gauge('gatehouse_database_pending', 'Pending.', () => pending, { connection });
   pending = 7;
   const found = of(parse(metrics.text()).samples, 'gatehouse_database_pending');
   assert.deepEqual(
