@@ -17,7 +17,8 @@ export const listTokens = (database: Database) =>
     select id, name, role, created_at, revoked_at,
       case when revoked_at is null and previous_until > now() then previous_until end
         as previous_until
-    from secrets.tokens order by created_at, id`,
+    from secrets.tokens
+    order by created_at, id`,
   );
 
 /** A token that was revoked or replaced since the backup is active again. */

@@ -35,7 +35,8 @@ export async function findRequest(database: Database, id: string) {
     select coalesce(ending, case when expires_at <= now() then 'expired' else 'open' end) as status,
       kind, title, substring(creator from '^user:(.*)') as asker, public_key, answer_key,
       expires_at, digest, key_digest, creator, max_reads, seconds
-    from secrets.requests where id = ${id}`,
+    from secrets.requests
+    where id = ${id}`,
   );
   return row ?? null;
 }
@@ -74,7 +75,9 @@ export const removeRequests = (database: Database, seconds: number, limit: numbe
     'secrets.requests',
     'id',
     (sql) => sql`
-      select id from secrets.requests
+      select id
+      from secrets.requests
       where expires_at <= now() - make_interval(secs => ${seconds})
-      order by expires_at limit ${limit}`,
+      order by expires_at
+      limit ${limit}`,
   );

@@ -118,7 +118,8 @@ export const findSecret = sharedStatement(async (database: Database, ids: readon
     (sql) => sql<Array<StoredSecret & Readonly<{ expired: boolean; found_at: Date }>>>`
     select id, key_id, commitment, blob, tag, expires_at, max_reads,
       coalesce(expires_at <= now(), false) as expired, now() as found_at
-    from secrets.secrets where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`,
+    from secrets.secrets
+    where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`,
   );
   return alignToKeys(ids, rows, ({ id }) => id);
 });
@@ -172,7 +173,9 @@ export const useUpRead = sharedStatement(
 export async function countFailedRead(database: Database, id: string) {
   const [row] = await database.write(
     (sql) => sql<Array<{ key_id: string }>>`
-    update secrets.secrets set failed_reads = failed_reads + 1 where id = ${id} returning key_id`,
+    update secrets.secrets set failed_reads = failed_reads + 1
+    where id = ${id}
+    returning key_id`,
   );
   return row?.key_id ?? null;
 }
@@ -183,12 +186,16 @@ export async function findReceipt(database: Database, id: string, creator: strin
     (sql) => sql<Receipt[]>`
     select id, ${statusSql(sql)} as status, created_at, expires_at, max_reads,
       reads::float8 as reads, last_read_at, failed_reads::float8 as failed_reads
-    from (select id, ending, created_at, expires_at, max_reads, reads, last_read_at, failed_reads,
-        creator from secrets.secrets
+    from (
+      select id, ending, created_at, expires_at, max_reads, reads, last_read_at, failed_reads,
+        creator
+      from secrets.secrets
       union all
       select id, coalesce(ending, case when expires_at > now() then 'requested' end), created_at,
         expires_at, max_reads, 0, null, 0, creator
-      from secrets.requests where answer_key is null) known
+      from secrets.requests
+      where answer_key is null
+    ) known
     where id = ${id} and (${creator}::text is null or creator = ${creator})`,
   );
   return row ?? null;
@@ -201,7 +208,8 @@ export async function findLink(database: Database, id: string) {
       coalesce(get_byte(blob, 0) = ${LOCKED}, false) as passphrase,
       reads::float8 as reads, max_reads, expires_at,
       coalesce(ended_at, case when expires_at <= now() then expires_at end) as ended_at
-    from secrets.secrets where id = ${id}`,
+    from secrets.secrets
+    where id = ${id}`,
   );
   return row ?? null;
 }
@@ -226,8 +234,11 @@ export async function deleteSecret(database: Database, id: string, creator: stri
 export async function listSecrets(database: Database, after: string, limit: number) {
   const rows = await database.list(
     (sql) => sql<Array<{ id: string; blob: Buffer }>>`
-    select id, blob from secrets.secrets where id > ${after} and ${readableSql(sql)}
-    order by id limit ${limit}`,
+    select id, blob
+    from secrets.secrets
+    where id > ${after} and ${readableSql(sql)}
+    order by id
+    limit ${limit}`,
   );
   // In SQL this takes ten times as long as the rest.
   return rows.map(({ id, blob }) => ({ id, secret: blob.toString('base64url') }));
@@ -242,8 +253,11 @@ export const expireSecrets = (database: Database, limit: number) =>
     (sql) => sql<KeyId[]>`
     update secrets.secrets set ${noContentSql(sql)}, ending = 'expired', ended_at = expires_at
     where blob is not null and id = any (array(
-      select id from secrets.secrets where blob is not null and expires_at <= now()
-      order by expires_at limit ${limit}))
+      select id
+      from secrets.secrets
+      where blob is not null and expires_at <= now()
+      order by expires_at
+      limit ${limit}))
     returning id, key_id`,
   );
 
@@ -254,7 +268,9 @@ export const removeReceipts = (database: Database, seconds: number, limit: numbe
     'secrets.secrets',
     'id',
     (sql) => sql`
-      select id from secrets.secrets
+      select id
+      from secrets.secrets
       where blob is null and ended_at <= now() - make_interval(secs => ${seconds})
-      order by ended_at limit ${limit}`,
+      order by ended_at
+      limit ${limit}`,
   );

@@ -10,7 +10,9 @@ import { readableSql } from './secrets.ts';
 export async function rememberKey(database: Database, keyId: string) {
   const [row] = await database.write(
     (sql) => sql<Array<{ others: boolean }>>`
-    insert into secrets.server_keys (key_id) values (${keyId}) on conflict do nothing
+    insert into secrets.server_keys (key_id)
+    values (${keyId})
+    on conflict do nothing
     returning exists (select from secrets.server_keys) as others`,
   );
   return row?.others ?? false;
@@ -49,7 +51,8 @@ export function listKeys(
         when secrets > 0 then 'missing' else 'retired' end as state
     from secrets.server_keys used
     full join unnest(${arrayLiteral([...configured])}::text::text[]) as configured (key_id)
-    using (key_id) cross join lateral (select count(*)::int4 as secrets from (
+    using (key_id)
+    cross join lateral (select count(*)::int4 as secrets from (
       select from secrets.secrets s
       where s.key_id = coalesce(used.key_id, configured.key_id) and ${readableSql(sql)}
       limit ${most}::int8) one) counted

@@ -9,7 +9,9 @@ type Token = Readonly<{ id: string; role: 'sender' | 'operator' }>;
 export async function findToken(database: Database, sent: Buffer) {
   const [row] = await database.read(
     (sql) => sql<Token[]>`
-    select id, role from secrets.tokens where revoked_at is null
+    select id, role
+    from secrets.tokens
+    where revoked_at is null
       and (digest = ${sent} or (previous_digest = ${sent} and previous_until > now()))`,
   );
   return row ?? null;

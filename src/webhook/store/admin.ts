@@ -48,8 +48,12 @@ export function revokeRestored(sql: Sql, withSenders: boolean) {
   return sql<Array<{ role: string; revoked: number }>>`
     with revoked as (
       update webhook.tokens set revoked_at = now()
-      where revoked_at is null and (role <> 'sender' or ${withSenders}) returning role)
-    select role, count(*)::int4 as revoked from revoked group by role order by role`;
+      where revoked_at is null and (role <> 'sender' or ${withSenders})
+      returning role)
+    select role, count(*)::int4 as revoked
+    from revoked
+    group by role
+    order by role`;
 }
 
 /**

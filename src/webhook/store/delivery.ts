@@ -103,7 +103,9 @@ export async function findPause(database: Database) {
 export async function pauseDelivery(database: Database, by: string): Promise<boolean> {
   const { count } = await database.write(
     (sql) => sql`
-    insert into webhook.pause (paused_by) values (${by}) on conflict (id) do nothing`,
+    insert into webhook.pause (paused_by)
+    values (${by})
+    on conflict (id) do nothing`,
   );
   return count === 1;
 }

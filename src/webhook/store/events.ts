@@ -56,7 +56,8 @@ export const insertEvent = sharedStatement(
         with sent as materialized (
           select convert_to(${bodies}, 'UTF8') as bodies
         ), given as (
-          select g.* from json_to_recordset(${rows}::text::json) as g (
+          select g.*
+          from json_to_recordset(${rows}::text::json) as g (
             id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
             delivery_id text, event text, headers jsonb, ip text, status text, order_key text,
             revision int4, queue uuid, n int4, start int4, length int4)
@@ -79,27 +80,41 @@ export const insertEvent = sharedStatement(
           returning id, received_at
         ), tail as (
           insert into webhook.page_tails (order_key, tail)
-          select order_key, count(*) from event join given using (id) where order_key is not null
-          group by order_key order by order_key
+          select order_key, count(*)
+          from event
+          join given using (id)
+          where order_key is not null
+          group by order_key
+          order by order_key
           on conflict (order_key) do update set tail = page_tails.tail + excluded.tail
           returning order_key, tail
         ), numbered as (
           select id, received_at, order_key, queue,
             tail + 1 - row_number() over (partition by order_key order by n desc) as seq
-          from event join given using (id) left join tail using (order_key) where status = 'waiting'
+          from event
+          join given using (id)
+          left join tail using (order_key)
+          where status = 'waiting'
         ), page as (
           -- The two rows of a page begin and end together.
           insert into webhook.pages (order_key, queue)
-          select order_key, queue from numbered where seq = 1
+          select order_key, queue
+          from numbered
+          where seq = 1
         ), work as (
           insert into webhook.work (event_id, received_at, order_key, seq, queue)
-          select id, received_at, order_key, seq, queue from numbered
+          select id, received_at, order_key, seq, queue
+          from numbered
         ), outcome as (
           insert into webhook.outcomes (event_id, status, attempts)
-          select id, 'skipped', 0 from event join given using (id) where status = 'skipped'
+          select id, 'skipped', 0
+          from event
+          join given using (id)
+          where status = 'skipped'
         )
         select id, case when event.received_at is null then 'repeated' else 'new' end as outcome
-        from given left join event using (id)`,
+        from given
+        left join event using (id)`,
       locks,
     );
     const outcomes = new Map(found.map(({ id, outcome }) => [id, outcome]));
@@ -118,7 +133,8 @@ export async function findRepeated(database: Database, { token_id, delivery_id, 
     (sql) => sql<Array<{ id: string; other_body: Buffer | null; is_dead: boolean }>>`
     select id, nullif(body, ${body}) as other_body,
       exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
-    from webhook.events where token_id = ${token_id} and delivery_id = ${delivery_id}`,
+    from webhook.events
+    where token_id = ${token_id} and delivery_id = ${delivery_id}`,
   );
   return first;
 }
@@ -140,26 +156,37 @@ export async function redeliver(
     with redelivered as (
       insert into webhook.work (event_id, received_at, queue, run)
       select id, received_at, coalesce((
-        select t.id from webhook.tokens t where t.id = e.token_id and target is not null),
+        select t.id
+        from webhook.tokens t
+        where t.id = e.token_id and target is not null),
         ${COMMON_QUEUE}::uuid), 1 + coalesce((
-        select run from webhook.outcomes where event_id = id and status <> 'skipped'), 0)
-      from webhook.events e where id = any (${arrayLiteral(ids)}::text::uuid[])
+        select run
+        from webhook.outcomes
+        where event_id = id and status <> 'skipped'), 0)
+      from webhook.events e
+      where id = any (${arrayLiteral(ids)}::text::uuid[])
         and (${hasTarget} or token_id in (select id from webhook.tokens where target is not null))
       for key share of e
-      on conflict (event_id) do update set due_at = now() where work.lease is null
+      on conflict (event_id) do update set due_at = now()
+      where work.lease is null
       returning event_id, order_key, seq
     ), page as (
       update webhook.pages p set due_at = now()
-      from redelivered r where p.order_key = r.order_key and p.head = r.seq
+      from redelivered r
+      where p.order_key = r.order_key and p.head = r.seq
     ), removed as (
-      delete from webhook.outcomes where event_id in (select event_id from redelivered) returning *
+      delete from webhook.outcomes
+      where event_id in (select event_id from redelivered)
+      returning *
     ), kept as (
       insert into webhook.failures
         (event_id, attempt, failed_at, run, duration_ms, answer_status, answer)
       select event_id, attempts, ended_at, run, duration_ms, answer_status, answer
-      from removed where status = 'done' and attempts > 0
+      from removed
+      where status = 'done' and attempts > 0
     )
-    select event_id from redelivered`,
+    select event_id
+    from redelivered`,
   );
   return result.count;
 }
@@ -177,13 +204,17 @@ export async function removeEnded(
   const result = await database.write(
     (sql) => sql`
     with ended as (
-      delete from webhook.outcomes where event_id = any (array(
-        select event_id from webhook.outcomes
+      delete from webhook.outcomes
+      where event_id = any (array(
+        select event_id
+        from webhook.outcomes
         where status = ${status} and ended_at < now() - make_interval(secs => ${seconds})
-        order by ended_at limit ${limit}
+        order by ended_at
+        limit ${limit}
       )) returning event_id
     ), failures as (delete from webhook.failures where event_id in (select event_id from ended))
-    delete from webhook.events where id in (select event_id from ended)`,
+    delete from webhook.events
+    where id in (select event_id from ended)`,
   );
   return result.count;
 }

@@ -41,10 +41,14 @@ const summariesSql = (sql: Sql) => sql`
     coalesce(o.attempts, w.attempts, 0) as attempts,
     ${statusSql(sql)} as status,
     (select error from webhook.failures f
-      where f.event_id = e.id and error is not null order by failed_at desc limit 1) as last_error,
+      where f.event_id = e.id and error is not null
+      order by failed_at desc
+      limit 1) as last_error,
     case when w.lease is null then w.due_at end as next_attempt_at
-  from webhook.events e left join webhook.outcomes o on o.event_id = e.id
-  left join webhook.work w on w.event_id = e.id left join webhook.tokens t on t.id = e.token_id`;
+  from webhook.events e
+  left join webhook.outcomes o on o.event_id = e.id
+  left join webhook.work w on w.event_id = e.id
+  left join webhook.tokens t on t.id = e.token_id`;
 
 const name = (description: string) =>
   optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
@@ -96,8 +100,11 @@ function candidatesSql(sql: Sql, filter: EventFilter) {
       sql`(received_at, id) < (select received_at, id from webhook.events where id = ${after})`,
   ];
   return sql`
-    select id, received_at from (${tableSql(sql, filter)}) event where ${allOfSql(sql, conditions)}
-    order by received_at desc, id desc limit ${scannedBy(filter)}`;
+    select id, received_at
+    from (${tableSql(sql, filter)}) event
+    where ${allOfSql(sql, conditions)}
+    order by received_at desc, id desc
+    limit ${scannedBy(filter)}`;
 }
 
 /** Which of the candidates match. */
@@ -118,16 +125,21 @@ function matchSql(sql: Sql, { status, event, source, text }: EventFilter) {
 export async function listEvents(database: Database, filter: EventFilter, limit: number) {
   const found = await database.search(
     (sql) => sql<EventSummary[]>`
-    ${summariesSql(sql)} join (${candidatesSql(sql, filter)}) c on c.id = e.id
-    where ${matchSql(sql, filter)} order by c.received_at desc, c.id desc limit ${limit + 1}`,
+    ${summariesSql(sql)}
+    join (${candidatesSql(sql, filter)}) c on c.id = e.id
+    where ${matchSql(sql, filter)}
+    order by c.received_at desc, c.id desc
+    limit ${limit + 1}`,
   );
   const events = found.slice(0, limit);
   if (found.length > limit) return { events, next: events.at(-1)?.id ?? null };
   // The next page continues after the last event that this one has looked at.
   const [last] = await database.search(
     (sql) => sql<Array<{ id: string }>>`
-    select id from (${candidatesSql(sql, filter)}) c
-    order by received_at desc, id desc offset ${scannedBy(filter) - 1}`,
+    select id
+    from (${candidatesSql(sql, filter)}) c
+    order by received_at desc, id desc
+    offset ${scannedBy(filter) - 1}`,
   );
   return { events, next: last?.id ?? null };
 }
@@ -136,9 +148,12 @@ export async function listEvents(database: Database, filter: EventFilter, limit:
 export function recentEvents(database: Database, seconds: number) {
   return database.list(
     (sql) => sql<EventSummary[]>`
-    select * from (
-      ${summariesSql(sql)} where e.received_at > now() - make_interval(secs => ${seconds})
-      order by e.received_at desc, e.id desc limit 1000
+    select *
+    from (
+      ${summariesSql(sql)}
+      where e.received_at > now() - make_interval(secs => ${seconds})
+      order by e.received_at desc, e.id desc
+      limit 1000
     ) recent order by received_at, id`,
   );
 }
@@ -204,13 +219,19 @@ const MAX_COUNT = 10_000;
 export async function countByStatus(database: Database) {
   const [counts] = await database.search((sql) => {
     const endedSql = (status: Status) => sql`(select count(*)::int4 from (
-      select from webhook.outcomes where status = ${status} limit ${MAX_COUNT + 1}) one)`;
+      select from webhook.outcomes
+      where status = ${status}
+      limit ${MAX_COUNT + 1}) one)`;
     return sql<[Record<Status, number>]>`
       select ${endedSql('done')} as done, ${endedSql('dead')} as dead,
         ${endedSql('skipped')} as skipped, (select count(*)::int4 from (
-          select from webhook.work limit ${MAX_COUNT + 1}) one) as waiting,
+          select from webhook.work
+          limit ${MAX_COUNT + 1}) one) as waiting,
         (select count(*)::int4 from (
-          select id from webhook.events order by received_at desc, id desc limit ${SCANNED}) e
+          select id
+          from webhook.events
+          order by received_at desc, id desc
+          limit ${SCANNED}) e
           where not exists (select from webhook.outcomes where event_id = e.id)
             and not exists (select from webhook.work where event_id = e.id)) as stored`;
   });
@@ -228,13 +249,19 @@ export function readBars(database: Database, unit: 'minute' | 'hour', length: nu
     return sql<Array<{ from: Date; received: number; dead: number }>>`
       with received as (
         select date_trunc(${unit}, received_at) as at, count(*)::int4 as events
-        from webhook.events where received_at >= ${firstSql} group by 1
+        from webhook.events
+        where received_at >= ${firstSql}
+        group by 1
       ), dead as (
         select date_trunc(${unit}, ended_at) as at, count(*)::int4 as events
-        from webhook.outcomes where status = 'dead' and ended_at >= ${firstSql} group by 1
+        from webhook.outcomes
+        where status = 'dead' and ended_at >= ${firstSql}
+        group by 1
       )
       select bar as from, coalesce(r.events, 0) as received, coalesce(d.events, 0) as dead
       from generate_series(${firstSql}, now(), ${stepSql}) as bar
-      left join received r on r.at = bar left join dead d on d.at = bar order by bar`;
+      left join received r on r.at = bar
+      left join dead d on d.at = bar
+      order by bar`;
   });
 }

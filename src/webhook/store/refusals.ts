@@ -33,17 +33,25 @@ export const listRefusals = (database: Database) =>
     (sql) => sql<Array<Infer<typeof refusedSchema>>>`
     select nullif(r.token_id, ${UNKNOWN_TOKEN}) as token_id, t.name, r.reason,
       sum(r.count)::float8 as count, max(r.last_at) as last_at
-    from webhook.refusals r left join webhook.tokens t on t.id = r.token_id
-    where r.hour > now() - interval '24 hours' group by 1, 2, 3 order by last_at desc limit 100`,
+    from webhook.refusals r
+    left join webhook.tokens t on t.id = r.token_id
+    where r.hour > now() - interval '24 hours'
+    group by 1, 2, 3
+    order by last_at desc
+    limit 100`,
   );
 
 /** @returns how many rows were older than seven days and are removed, at most `limit` */
 export async function removeRefusals(database: Database, limit: number): Promise<number> {
   const { count } = await database.write(
     (sql) => sql`
-    delete from webhook.refusals where (hour, token_id, reason) in (
-      select hour, token_id, reason from webhook.refusals
-      where hour < now() - interval '7 days' limit ${limit} for update skip locked)`,
+    delete from webhook.refusals
+    where (hour, token_id, reason) in (
+      select hour, token_id, reason
+      from webhook.refusals
+      where hour < now() - interval '7 days'
+      limit ${limit}
+      for update skip locked)`,
   );
   return count;
 }

@@ -82,7 +82,8 @@ export async function insertSecret(
   overlap: number,
 ) {
   await sql`
-    delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
+    delete from webhook.signing_secrets
+    where token_id = ${tokenId} and expires_at <= now()`;
   await sql`
     update webhook.signing_secrets
     set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
@@ -137,7 +138,8 @@ export const countByKey = (database: Database) =>
   database.list(
     (sql) => sql<Array<{ key_id: string; secrets: number }>>`
     select key_id, count(*)::int4 as secrets
-    from webhook.signing_secrets join webhook.tokens t on t.id = token_id
+    from webhook.signing_secrets
+    join webhook.tokens t on t.id = token_id
     where revoked_at is null and (expires_at is null or expires_at > now())
     group by key_id`,
   );

@@ -35,10 +35,12 @@ export const setTarget = (
     await sql`
       with moved as (
         update webhook.work w set queue = ${queue}
-        from webhook.events e where e.id = w.event_id and e.token_id = ${id} and w.queue <> ${queue}
+        from webhook.events e
+        where e.id = w.event_id and e.token_id = ${id} and w.queue <> ${queue}
         returning order_key
       )
-      update webhook.pages set queue = ${queue} where order_key in (select order_key from moved)`;
+      update webhook.pages set queue = ${queue}
+      where order_key in (select order_key from moved)`;
     return true;
   });
 
@@ -46,5 +48,8 @@ export const setTarget = (
 export const listTargets = (database: Database) =>
   database.read(
     (sql) => sql<Array<{ id: string; name: string; revision: number; target: OwnTarget }>>`
-    select id, name, revision, target from webhook.tokens where target is not null order by id`,
+    select id, name, revision, target
+    from webhook.tokens
+    where target is not null
+    order by id`,
   );

@@ -86,9 +86,13 @@ export const listTokens = (database: Database) =>
       last.reason as last_refusal, last.last_at as last_refused_at,
       exists (select from webhook.signing_secrets s
         where s.token_id = t.id and s.purpose = 'pending') as pending
-    from webhook.tokens t left join lateral (
-      select reason, last_at from webhook.refusals r where r.token_id = t.id
-      order by last_at desc limit 1) last on true
+    from webhook.tokens t
+    left join lateral (
+      select reason, last_at
+      from webhook.refusals r
+      where r.token_id = t.id
+      order by last_at desc
+      limit 1) last on true
     order by created_at, id`,
   );
 

@@ -36,14 +36,22 @@ export const claimWork = (
   database.claim(
     (sql) => sql<LeasedEvent[]>`
     with event as (
-      select event_id, due_at from webhook.work
+      select event_id, due_at
+      from webhook.work
       where queue = ${queue.id} and due_at <= now() and order_key is null and ${openSql(sql, queue)}
-      order by due_at limit ${limit} for update skip locked
+      order by due_at
+      limit ${limit}
+      for update skip locked
     ), page as (
-      ${pageHeadsSql(sql, queue)} order by p.due_at limit ${limit} for update of p, w skip locked
+      ${pageHeadsSql(sql, queue)}
+      order by p.due_at
+      limit ${limit}
+      for update of p, w skip locked
     ), chosen as (
-      select event_id from (select * from event union all select * from page) due
-      order by due_at limit ${limit}
+      select event_id
+      from (select * from event union all select * from page) due
+      order by due_at
+      limit ${limit}
     ), ${leaseSql(sql, lease, seconds)}`,
   );
 
@@ -64,8 +72,11 @@ function openSql(sql: Sql, { id, revision }: Queue) {
 
 const pageHeadsSql = (sql: Sql, queue: Queue) => sql`
   select w.event_id, p.due_at
-  from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
-    select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
+  from webhook.pages p
+  join webhook.work w on w.order_key = p.order_key and w.seq = (
+    select min(seq)
+    from webhook.work
+    where order_key = p.order_key and seq >= p.head)
   where p.queue = ${queue.id} and p.due_at <= now() and ${openSql(sql, queue)}`;
 
 const leaseSql = (sql: Sql, lease: string, seconds: number) => sql`
@@ -75,11 +86,14 @@ const leaseSql = (sql: Sql, lease: string, seconds: number) => sql`
     where event_id = any (array(select event_id from chosen))
     returning event_id, attempts, order_key, due_at
   ), leased as (
-    update webhook.pages p set due_at = c.due_at from claimed c where p.order_key = c.order_key
+    update webhook.pages p set due_at = c.due_at
+    from claimed c
+    where p.order_key = c.order_key
   )
   select e.id, e.token_id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source,
     e.delivery_id, e.received_at, e.headers, e.body
-  from claimed c join webhook.events e on e.id = c.event_id`;
+  from claimed c
+  join webhook.events e on e.id = c.event_id`;
 
 /** Of the newest and of the oldest due events, and of both among the heads of pages. */
 const PROBE_SAMPLE = 100;
@@ -99,7 +113,8 @@ export const claimProbes = (
 ) =>
   database.claim((sql) => {
     const eventsSql = sql`
-      select event_id, due_at from webhook.work
+      select event_id, due_at
+      from webhook.work
       where queue = ${queue.id} and due_at <= now() and order_key is null
         and ${openSql(sql, queue)}`;
     const headsSql = pageHeadsSql(sql, queue);
@@ -112,11 +127,18 @@ export const claimProbes = (
     ), candidate as (
       select event_id, row_number() over (partition by token_id order by attempts > 0, random())
         as turn
-      from due join webhook.work using (event_id) join webhook.events on id = event_id
+      from due
+      join webhook.work using (event_id)
+      join webhook.events on id = event_id
       where token_id is distinct from ${except}::uuid
     ), chosen as (
-      select w.event_id from candidate c join webhook.work w on w.event_id = c.event_id
-      where w.due_at <= now() order by c.turn, random() limit ${limit} for update of w skip locked
+      select w.event_id
+      from candidate c
+      join webhook.work w on w.event_id = c.event_id
+      where w.due_at <= now()
+      order by c.turn, random()
+      limit ${limit}
+      for update of w skip locked
     ), ${leaseSql(sql, lease, seconds)}`;
   });
 
@@ -133,12 +155,16 @@ export const renewLeases = (database: Database, leases: readonly Lease[], second
     with renewed as (
       update webhook.work w set due_at = now() + make_interval(secs => ${seconds})
       from (
-        select * from json_to_recordset(${rows}::text::json) as held (id uuid, lease uuid)
+        select *
+        from json_to_recordset(${rows}::text::json) as held (id uuid, lease uuid)
         limit ${leases.length}
       ) held
-      where w.event_id = held.id and w.lease = held.lease returning w.order_key, w.due_at
+      where w.event_id = held.id and w.lease = held.lease
+      returning w.order_key, w.due_at
     )
-    update webhook.pages p set due_at = r.due_at from renewed r where p.order_key = r.order_key`;
+    update webhook.pages p set due_at = r.due_at
+    from renewed r
+    where p.order_key = r.order_key`;
   });
 
 /**
@@ -169,22 +195,26 @@ export async function endWork(
   const idle = await database.write(
     (sql) => sql<Array<{ order_key: string }>>`
     with held as (
-      select * from json_to_recordset(${rows}::text::json) as held (
+      select *
+      from json_to_recordset(${rows}::text::json) as held (
         id uuid, lease uuid, unused int4, error text, duration_ms int4, answer_status int4,
         answer text)
       limit ${events.length}
     ), ended as (
-      delete from webhook.work w using held where event_id = id and w.lease = held.lease
+      delete from webhook.work w using held
+      where event_id = id and w.lease = held.lease
       returning event_id, attempts - unused as attempts, order_key, seq, run, received_at, error,
         duration_ms, answer_status, answer
     ), page as (
       update webhook.pages p set head = e.seq + 1, due_at = now()
-      from ended e where p.order_key = e.order_key
+      from ended e
+      where p.order_key = e.order_key
     ), failed as (
       insert into webhook.failures
         (event_id, attempt, error, run, duration_ms, answer_status, answer)
       select event_id, attempts, error, run, duration_ms, answer_status, answer
-      from ended where error is not null
+      from ended
+      where error is not null
     ), outcome as (
       insert into webhook.outcomes
         (event_id, status, attempts, run, duration_ms, answer_status, answer, received_at)
@@ -195,8 +225,11 @@ export async function endWork(
         answer_status = excluded.answer_status, answer = excluded.answer,
         received_at = excluded.received_at
     )
-    select order_key from ended e where order_key is not null and not exists (
-      select from webhook.work w where w.order_key = e.order_key and w.seq > e.seq)`,
+    select order_key
+    from ended e
+    where order_key is not null and not exists (
+      select from webhook.work w
+      where w.order_key = e.order_key and w.seq > e.seq)`,
     locks,
   );
   // The outcomes are stored. If this fails, a job removes the pages.
@@ -214,10 +247,15 @@ export async function removeIdlePages(database: Database, limit: number, keys?: 
     const amongSql = keys ? sql`order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`;
     return sql`
     with idle as (
-      select order_key from webhook.page_tails t join webhook.pages p using (order_key)
-      where t.tail < p.head and ${amongSql} limit ${limit} for update of t, p skip locked
+      select order_key
+      from webhook.page_tails t
+      join webhook.pages p using (order_key)
+      where t.tail < p.head and ${amongSql}
+      limit ${limit}
+      for update of t, p skip locked
     ), page as (delete from webhook.pages where order_key in (select order_key from idle))
-    delete from webhook.page_tails where order_key in (select order_key from idle)`;
+    delete from webhook.page_tails
+    where order_key in (select order_key from idle)`;
   });
   return count;
 }
@@ -241,10 +279,13 @@ export async function returnWork(
       where event_id = ${id} and lease = ${lease}
       returning event_id, attempts, order_key, due_at, run
     ), page as (
-      update webhook.pages p set due_at = r.due_at from returned r where p.order_key = r.order_key
+      update webhook.pages p set due_at = r.due_at
+      from returned r
+      where p.order_key = r.order_key
     )
     insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
     select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}
-    from returned where ${result !== null}`,
+    from returned
+    where ${result !== null}`,
   );
 }
