@@ -134,7 +134,11 @@ export async function startServices(
     const ready = becomeReady(running);
     // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
     ready.catch(() => {});
-    return { ports, ready, stop: (delaySeconds) => shutDownOnce(running, delaySeconds) };
+    return {
+      ports,
+      ready,
+      stop: (delaySeconds) => shutDownOnce(running, delaySeconds),
+    };
   } catch (error) {
     await shutDownOnce(running);
     throw error;

@@ -40,7 +40,10 @@ export function connectToSecrets(terminal: Terminal) {
   const token = values.AUTH_TOKEN;
   if (token === null) throw new ConfigurationError([NO_TOKEN]);
   const url = values.GATEHOUSE_URL.replace(/\/$/, '');
-  return { url, ask: connect(url, token, terminal.note) };
+  return {
+    url,
+    ask: connect(url, token, terminal.note),
+  };
 }
 
 /**

@@ -147,7 +147,12 @@ function variants(scheme: Scheme, request: Request, secrets: readonly string[]):
   for (const text of [...TEXTS, ...MORE_TEXTS])
     for (const algorithm of ALGORITHMS)
       for (const encoding of ENCODINGS) {
-        const other = { ...scheme, text, algorithm, encoding };
+        const other = {
+          ...scheme,
+          text,
+          algorithm,
+          encoding,
+        };
         if (!verifies(other, request, secrets)) continue;
         found.push(
           `It verifies with --signed-text '${text}' --algorithm ${algorithm} --encoding ${encoding}.`,

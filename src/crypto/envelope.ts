@@ -68,7 +68,10 @@ export function seal(
   const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
   cipher.setAAD(associatedData(serverKey, metadata, version));
   const ciphertext = [cipher.update(pad(text)), cipher.final(), cipher.getAuthTag()];
-  return { blob: Buffer.concat([Buffer.of(version), nonce, ...ciphertext]), commitment };
+  return {
+    blob: Buffer.concat([Buffer.of(version), nonce, ...ciphertext]),
+    commitment,
+  };
 }
 
 /**

@@ -57,7 +57,10 @@ const PARAMETERS = {
   sslcert: text(null),
   sslkey: text(null),
   host: text(null),
-  target_session_attrs: { ...oneOf('any', ['any', 'read-write', 'primary']), unset: null },
+  target_session_attrs: {
+    ...oneOf('any', ['any', 'read-write', 'primary']),
+    unset: null,
+  },
   connect_timeout: number(5, 1, 99),
   application_name: text('gatehouse', matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters')),
   channel_binding: text(

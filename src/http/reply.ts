@@ -38,7 +38,11 @@ export function renderSuccess(
     };
   }
   if ('items' in reply) {
-    return { status, headers: JSON_HEADERS, body: renderList(reply.items, wrapping, id) };
+    return {
+      status,
+      headers: JSON_HEADERS,
+      body: renderList(reply.items, wrapping, id),
+    };
   }
   const { data, pagination, links, headers } = reply;
   const body =

@@ -124,7 +124,10 @@ export function decimal(range: Range): Schema<number> {
   const { jsonSchema, read } = integer(range);
   const numberIn = (input: unknown) =>
     typeof input === 'string' && /^[0-9]{1,15}$/.test(input) ? Number(input) : null;
-  return { jsonSchema, read: (input, at, reject) => read(numberIn(input), at, reject) };
+  return {
+    jsonSchema,
+    read: (input, at, reject) => read(numberIn(input), at, reject),
+  };
 }
 
 export const boolean = () =>

@@ -33,5 +33,10 @@ export function createRateLimit(burst: number, perSecond: number, now = () => pe
     if (seconds === 0) add(key, -1);
     return seconds;
   };
-  return { isFull: (key: string) => leftOf(key) >= burst, wait, add, take };
+  return {
+    isFull: (key: string) => leftOf(key) >= burst,
+    wait,
+    add,
+    take,
+  };
 }

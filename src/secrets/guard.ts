@@ -64,5 +64,10 @@ function checkToken(token: string, { network }: RequestInfo, service: SecretsSer
     return row && { role: row.role, creator: `token:${row.id}` };
   };
   const digest = sent.toString('hex');
-  return service.checkCredential(network, { kind: 'token', digest, message, find });
+  return service.checkCredential(network, {
+    kind: 'token',
+    digest,
+    message,
+    find,
+  });
 }

@@ -36,7 +36,14 @@ import {
 const MIN_PASSPHRASE = 4;
 
 export const passphraseSchema = (description: string) =>
-  optional(text({ min: MIN_PASSPHRASE, max: 1_024, check: withoutNul, description }));
+  optional(
+    text({
+      min: MIN_PASSPHRASE,
+      max: 1_024,
+      check: withoutNul,
+      description,
+    }),
+  );
 
 export const passwordSchema = ({ password: { max_bytes } }: Limits) =>
   text({
@@ -89,13 +96,25 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
 
   const id = randomUUID();
   const clientKey = createClientKey();
-  const terms = { id, expires_at, max_reads, creator: caller.creator };
+  const terms = {
+    id,
+    expires_at,
+    max_reads,
+    creator: caller.creator,
+  };
   const lock = stretched && { kdfParams, stretched };
   const row = sealRow(serverKey, clientKey, terms, body.password, lock);
   await insertSecret(database, row);
   recordEvent(service, 'stored', row, request);
   const receipt = sharePages ? capabilityOf(serverKey, 'receipt', id) : undefined;
-  return { data: { id, secret: clientKey.toString('base64url'), expires_at, receipt } };
+  return {
+    data: {
+      id,
+      secret: clientKey.toString('base64url'),
+      expires_at,
+      receipt,
+    },
+  };
 }
 
 /** What is stored without a credential is limited. */
@@ -135,7 +154,10 @@ export const optionsSchema = object({
   share_pages: boolean(),
   passphrase: object({ min_length: positive }),
   password: object({ max_bytes: positive }),
-  caller: object({ role: oneOf('anyone', 'sender', 'operator'), user: nullable(text()) }),
+  caller: object({
+    role: oneOf('anyone', 'sender', 'operator'),
+    user: nullable(text()),
+  }),
 });
 
 /** The limits and defaults of this server, for clients that offer a form. */

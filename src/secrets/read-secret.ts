@@ -103,7 +103,12 @@ export async function readSecret(
   // The statement that uses up a read gets as much time as everything before it.
   const { isGone, startedAt, endsAt } = request;
   const isLate = () => isGone() || performance.now() > (startedAt + endsAt) / 2;
-  const used = await useUpRead(database, { id, commitment, isLate, until });
+  const used = await useUpRead(database, {
+    id,
+    commitment,
+    isLate,
+    until,
+  });
   if (!used) return isLate() ? TOO_LATE : failedRead('another reader was first');
   recordEvent(service, 'read', row, request);
   return { data: { password: text.toString('utf8') }, used };

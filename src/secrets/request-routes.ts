@@ -118,8 +118,18 @@ async function ask({ body, caller, request }: NewRequestCall, service: SecretsSe
   const expires_at = await timeIn(database, seconds);
   const id = randomUUID();
   const receipt = capabilityOf(serverKey, 'receipt', id);
-  const terms = { max_reads, seconds, expires_at, creator: caller.creator };
-  await insertRequest(database, { ...asked, ...terms, id, key_digest: sha256(receipt) });
+  const terms = {
+    max_reads,
+    seconds,
+    expires_at,
+    creator: caller.creator,
+  };
+  await insertRequest(database, {
+    ...asked,
+    ...terms,
+    id,
+    key_digest: sha256(receipt),
+  });
   recordEvent(service, 'requested', { id, key_id: null }, request);
   return { data: { id, expires_at, receipt } };
 }
@@ -156,7 +166,12 @@ async function answer(
   if (refused) return refused;
   const { database, serverKey } = service;
   const { max_reads, creator } = found;
-  const terms = { id, expires_at: await timeIn(database, found.seconds), max_reads, creator };
+  const terms = {
+    id,
+    expires_at: await timeIn(database, found.seconds),
+    max_reads,
+    creator,
+  };
   const clientKey = Buffer.from(body.secret, 'base64url');
   const row = sealRow(serverKey, clientKey, terms, body.password, null);
   if (!(await answerRequest(database, row, body.public_key))) return NOT_OPEN;

@@ -166,7 +166,14 @@ async function reveal(
   const { reads, max_reads, expires_at } = opened.used;
   const reads_left = max_reads === null ? null : max_reads - reads;
   const delete_key = reads_left === 0 ? null : capabilityOf(service.serverKey, 'delete', id);
-  return { data: { ...opened.data, reads_left, expires_at, delete_key } };
+  return {
+    data: {
+      ...opened.data,
+      reads_left,
+      expires_at,
+      delete_key,
+    },
+  };
 }
 
 const WRONG_LINK = new Failure('not_found', {

@@ -123,7 +123,10 @@ function eventOf(
     delivery_id: deliveryId,
     event: name,
     // With the id of this request, by which the event can be found in the log.
-    headers: { ...keptHeaders(source, headers, caller.keep_signature), 'x-request-id': requestId },
+    headers: {
+      ...keptHeaders(source, headers, caller.keep_signature),
+      'x-request-id': requestId,
+    },
     ip: address,
     body: raw,
     revision: caller.revision,

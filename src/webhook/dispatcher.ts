@@ -39,7 +39,12 @@ export function startDispatcher(
 ) {
   const { database, log, metrics } = service;
   const workers: Dispatcher['workers'] = new Map();
-  const dispatcher: Dispatcher = { service, settings, workers, ended: new Set() };
+  const dispatcher: Dispatcher = {
+    service,
+    settings,
+    workers,
+    ended: new Set(),
+  };
   if (target && common) {
     const worker = startWorker(database, common, settings, log, metrics, target.key);
     workers.set(COMMON_QUEUE, { revision: null, worker });
@@ -118,5 +123,8 @@ async function settingsOf(service: WebhookService, id: string, own: OwnTarget) {
   const [sealed] = await database.read((sql) => findSecrets(sql, id, 'sign'));
   const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
   const isOpened = !own.is_signed || secret !== null;
-  return { isOpened, target: ownTarget(own, secret, allowPrivate) };
+  return {
+    isOpened,
+    target: ownTarget(own, secret, allowPrivate),
+  };
 }

@@ -163,7 +163,8 @@ function targetOf(
   }
   if (url !== null) return forwardTarget({ url: new URL(url), secret, allowPrivate });
   if (command !== null) return commandTarget(command);
-  return module === null ? null : { ...identify('handler', module, module), module };
+  if (module === null) return null;
+  return { ...identify('handler', module, module), module };
 }
 
 /**

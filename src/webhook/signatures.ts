@@ -123,7 +123,12 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
     .split('{body}')
     .map((part) => part.replace(/\{(timestamp|id)\}/g, (_all, name: string) => given[name] ?? ''));
   const at = text.includes('{timestamp}') ? secondsOf(given.timestamp ?? '') : undefined;
-  return { sent: isMissing ? new Map<Algorithm, Buffer[]>() : sent, at, before, after };
+  return {
+    sent: isMissing ? new Map<Algorithm, Buffer[]>() : sent,
+    at,
+    before,
+    after,
+  };
 }
 
 /** The headers that a recipient needs to verify the signature again. */

@@ -72,7 +72,12 @@ const createFirstToken = ({ database, handOut }: WebhookService, given: string |
     const id = randomUUID();
     const token = given ?? randomToken();
     const digest = sha256(token);
-    await insertToken(sql, SCHEMA.name, { id, name: 'first', role: 'sender', digest });
+    await insertToken(sql, SCHEMA.name, {
+      id,
+      name: 'first',
+      role: 'sender',
+      digest,
+    });
     if (given !== null) return 'the value of WEBHOOK_TOKEN';
     // Handed out before the commit, so that it is not lost.
     const shown = await handOut('webhook-token', token);
@@ -84,7 +89,12 @@ const BACKLOG_MS = 60_000;
 
 function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSettings) {
   const { database, lastSeen, metrics, refusals } = service;
-  const backlog: Backlog = { waiting: 0, oldest: 0, dead: 0, paused: 0 };
+  const backlog: Backlog = {
+    waiting: 0,
+    oldest: 0,
+    dead: 0,
+    paused: 0,
+  };
   let measuredAt = -Infinity;
   // Without the database, old numbers would look as if all were well.
   const isFresh = () => performance.now() - measuredAt < BACKLOG_MS;

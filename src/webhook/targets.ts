@@ -122,15 +122,22 @@ export async function listSenders(_call: unknown, { database }: WebhookService) 
   const failing = new Map((await listFailing(database)).map((row) => [row.target, row]));
   const senders = tokens.filter(({ role, revoked_at }) => role === 'sender' && !revoked_at);
   return {
-    data: senders.map(({ target: own, ...token }) => {
+    data: senders.map((token) => {
+      const own = token.target;
       const described = own && ownTarget(own, null, false);
       const state = described ? failing.get(described.key) : undefined;
       const { id, name, source, keep_signature, last_used_at } = token;
       const { refused, last_refusal, last_refused_at } = token;
       return {
-        ...{ id, name, source, keep_signature, last_used_at },
-        ...{ refused, last_refusal, last_refused_at },
-        target: described && described.name,
+        id,
+        name,
+        source,
+        keep_signature,
+        last_used_at,
+        refused,
+        last_refusal,
+        last_refused_at,
+        target: described?.name ?? null,
         events: own?.events ? [...own.events] : null,
         timeout_seconds: own?.timeout_seconds ?? null,
         is_signed: own?.is_signed ?? false,

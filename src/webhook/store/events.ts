@@ -48,7 +48,13 @@ export const insertEvent = sharedStatement(
     const given = events.map(({ body: { length }, token_digest, ...others }, n) => {
       const start = end + 1;
       end += length;
-      return { ...others, n, token_digest: hexBytes(token_digest), start, length };
+      return {
+        ...others,
+        n,
+        token_digest: hexBytes(token_digest),
+        start,
+        length,
+      };
     });
     const rows = JSON.stringify(given);
     const found = await database.write(

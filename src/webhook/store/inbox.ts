@@ -51,7 +51,14 @@ const summariesSql = (sql: Sql) => sql`
   left join webhook.tokens t on t.id = e.token_id`;
 
 const name = (description: string) =>
-  optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
+  optional(
+    text({
+      min: 1,
+      max: 1_024,
+      check: withoutNul,
+      description,
+    }),
+  );
 /** What a list of events can select. */
 export const filterMembers = {
   status: optional(oneOf(...STATUSES)),

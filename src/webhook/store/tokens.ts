@@ -62,9 +62,9 @@ export const findTokenCaller = sharedStatement(
     const callers = new Map<string, TokenCaller>();
     for (const { sent, token_id, id, key_id, client_key, commitment, blob, ...token } of rows) {
       const known = callers.get(sent)?.secrets ?? [];
-      const isSealed = id !== null;
-      const sealed = isSealed ? [{ id, key_id, client_key, commitment, blob }] : [];
-      callers.set(sent, { ...token, id: token_id, secrets: [...known, ...sealed] });
+      const secrets =
+        id === null ? known : [...known, { id, key_id, client_key, commitment, blob }];
+      callers.set(sent, { ...token, id: token_id, secrets });
     }
     return presented.map((digest) => callers.get(digest.toString('hex')) ?? null);
   },

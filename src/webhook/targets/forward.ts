@@ -114,7 +114,12 @@ export function createForwardTarget(
   const { Agent, request } = url.protocol === 'https:' ? https : http;
   const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
   const lookup = allowPrivate ? undefined : lookupPublic;
-  const fixed = { ...urlToHttpOptions(url), method: 'POST', agent, lookup };
+  const fixed = {
+    ...urlToHttpOptions(url),
+    method: 'POST',
+    agent,
+    lookup,
+  };
   const key = secret === null ? null : standardKey(secret);
   return {
     async deliver(event, signal) {

@@ -18,7 +18,12 @@ export function createHandlerTarget(
   const all = new Set<Thread>();
   const start = () => {
     const workerData = pathToFileURL(module).href;
-    const thread = new Thread(THREAD, { eval: true, workerData, env: environment, stdout: true });
+    const thread = new Thread(THREAD, {
+      eval: true,
+      workerData,
+      env: environment,
+      stdout: true,
+    });
     // Standard output is for log lines only.
     thread.stdout.on('data', (chunk: Buffer) => process.stderr.write(chunk));
     // An error after the call ends the thread. Without a listener it would end this process.
@@ -71,7 +76,16 @@ function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise
     const { id, event, source, delivery_id: deliveryId, attempt, headers } = leased;
     const receivedAt = leased.received_at.toISOString();
     const body = new Uint8Array(leased.body);
-    thread.postMessage({ id, event, source, deliveryId, attempt, receivedAt, headers, body });
+    thread.postMessage({
+      id,
+      event,
+      source,
+      deliveryId,
+      attempt,
+      receivedAt,
+      headers,
+      body,
+    });
   });
 }
 
