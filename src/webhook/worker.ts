@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../db/pool.ts';
@@ -15,6 +14,7 @@ import {
   COMMON,
   endDelivered,
   endWork,
+  LEASE_SECONDS,
   type LeasedEvent,
   type Queue,
   renewLeases,
@@ -22,8 +22,8 @@ import {
   returnWork,
 } from './store/work.ts';
 
-/** How long a silent worker keeps its events. A lease is renewed three times in this time. */
-export const LEASE_SECONDS = 30;
+/** A lease is renewed three times before it ends. */
+const RENEWAL_MS = (LEASE_SECONDS * 1_000) / 3;
 /** How often the worker looks for retries, and for events that other processes have stored. */
 const POLL_MS = 1_000;
 /** How long attempts may continue after a shutdown begins, at most. */
@@ -101,15 +101,12 @@ export function startWorker(
   };
   const { running, shutdown } = worker;
   setMaxListeners(0, shutdown.signal);
-  const renewal = setInterval(
-    () => {
-      if (running.size === 0) return;
-      void renewLeases(database, [...running], LEASE_SECONDS).catch((error: unknown) =>
-        log.warn('leases could not be renewed', describeError(error)),
-      );
-    },
-    (LEASE_SECONDS * 1_000) / 3,
-  );
+  const renewal = setInterval(() => {
+    if (running.size === 0) return;
+    void renewLeases(database, [...running], LEASE_SECONDS).catch((error: unknown) =>
+      log.warn('leases could not be renewed', describeError(error)),
+    );
+  }, RENEWAL_MS);
   const looping = loop(worker);
   return {
     notify: () => worker.pause.abort(),
@@ -146,16 +143,15 @@ async function loop(worker: Worker) {
 async function claim({ database, breaker, queue }: Worker, free: number) {
   if (free === 0) return [];
   const admitted = await breaker.admit();
-  const lease = randomUUID();
   switch (admitted.kind) {
     case 'none':
       return [];
     case 'all':
-      return claimWork(database, lease, LEASE_SECONDS, free, queue);
+      return claimWork(database, free, queue);
     case 'probe':
-      return claimProbes(database, lease, LEASE_SECONDS, 1, null, queue);
+      return claimProbes(database, 1, null, queue);
     case 'others':
-      return claimProbes(database, lease, LEASE_SECONDS, free, admitted.except, queue);
+      return claimProbes(database, free, admitted.except, queue);
   }
 }
 

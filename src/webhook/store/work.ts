@@ -4,6 +4,9 @@ import type { Database, Locks, Sql } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent } from './events.ts';
 
+/** How long a silent worker keeps its events. */
+export const LEASE_SECONDS = 30;
+
 /** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
 export type LeasedEvent = Pick<
   NewEvent,
@@ -24,15 +27,8 @@ export type Result = Readonly<{
  * only the head, which is not due during its lease. It never waits for a lock. An attempt counts
  * from here on, so that it counts even if its process dies. While delivery is paused, nothing is
  * leased.
- * @param lease a new id: an earlier holder can then no longer complete, return or renew
  */
-export const claimWork = (
-  database: Database,
-  lease: string,
-  seconds: number,
-  limit: number,
-  queue = COMMON,
-) =>
+export const claimWork = (database: Database, limit: number, queue = COMMON) =>
   database.claim(
     (sql) => sql<LeasedEvent[]>`
     with event as (
@@ -52,7 +48,7 @@ export const claimWork = (
       from (select * from event union all select * from page) due
       order by due_at
       limit ${limit}
-    ), ${leaseSql(sql, lease, seconds)}`,
+    ), ${leaseSql(sql)}`,
   );
 
 /**
@@ -79,18 +75,19 @@ const pageHeadsSql = (sql: Sql, queue: Queue) => sql`
     where order_key = p.order_key and seq >= p.head)
   where p.queue = ${queue.id} and p.due_at <= now() and ${openSql(sql, queue)}`;
 
-const leaseSql = (sql: Sql, lease: string, seconds: number) => sql`
+/** A new lease: an earlier holder can then no longer complete, return or renew. */
+const leaseSql = (sql: Sql) => sql`
   claimed as (
-    update webhook.work set lease = ${lease}, attempts = attempts + 1,
-      due_at = now() + make_interval(secs => ${seconds})
+    update webhook.work set lease = gen_random_uuid(), attempts = attempts + 1,
+      due_at = now() + make_interval(secs => ${LEASE_SECONDS})
     where event_id = any (array(select event_id from chosen))
-    returning event_id, attempts, order_key, due_at
+    returning event_id, lease, attempts, order_key, due_at
   ), leased as (
     update webhook.pages p set due_at = c.due_at
     from claimed c
     where p.order_key = c.order_key
   )
-  select e.id, e.token_id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source,
+  select e.id, e.token_id, c.lease, c.attempts as attempt, e.event, e.source,
     e.delivery_id, e.received_at, e.headers, e.body
   from claimed c
   join webhook.events e on e.id = c.event_id`;
@@ -105,8 +102,6 @@ const PROBE_SAMPLE = 100;
  */
 export const claimProbes = (
   database: Database,
-  lease: string,
-  seconds: number,
   limit: number,
   except: string | null,
   queue = COMMON,
@@ -139,7 +134,7 @@ export const claimProbes = (
       order by c.turn, random()
       limit ${limit}
       for update of w skip locked
-    ), ${leaseSql(sql, lease, seconds)}`;
+    ), ${leaseSql(sql)}`;
   });
 
 export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;

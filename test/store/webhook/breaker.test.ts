@@ -3,7 +3,6 @@
  * attempt on any.
  */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
 import { createLog } from '../../../src/runtime/log.ts';
@@ -24,9 +23,9 @@ import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
-const claim = (limit = 100) => claimWork(database, randomUUID(), 30, limit);
+const claim = (limit = 100) => claimWork(database, limit);
 const probe = async (limit = 1, except: string | null = null) => {
-  const events = await claimProbes(database, randomUUID(), 30, limit, except);
+  const events = await claimProbes(database, limit, except);
   return events.map(({ id }) => id);
 };
 const nothingWaits = () =>

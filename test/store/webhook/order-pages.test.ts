@@ -3,19 +3,18 @@
  * it.
  */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { after, test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { redeliver } from '../../../src/webhook/store/events.ts';
 import {
   claimWork,
   endWork,
+  LEASE_SECONDS,
   type LeasedEvent,
   removeIdlePages,
   renewLeases,
   returnWork,
 } from '../../../src/webhook/store/work.ts';
-import { LEASE_SECONDS } from '../../../src/webhook/worker.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
@@ -35,7 +34,7 @@ import {
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
-const claim = (limit = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, limit);
+const claim = (limit = 100) => claimWork(database, limit);
 const names = (events: readonly LeasedEvent[]) => events.map(({ event }) => event).sort();
 const endLeases = async () => {
   await sql`update webhook.work set due_at = now() - interval '1 second'`;
@@ -134,7 +133,7 @@ test(
     worker.notify();
     await until(() => begun.length > 0, 'a delivery begins');
     // Both are stored, so a claim that took the other one, too, would find it.
-    assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
+    assert.equal((await claimWork(own.database, 10)).length, 0);
     finish.open();
     await untilSql(
       async () => (await own.sql`select from webhook.work`).length === 0,
@@ -223,13 +222,13 @@ test('a claim reads as many rows, whatever waits for its page and however many p
     }
   };
   const deliver = async () => {
-    const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
+    const events = await claimWork(observed, 1);
     assert.equal(events.length, 1);
     await endWork(observed, events, 'done');
   };
   const rowsOfClaim = async () => {
     observatory.scans();
-    const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
+    const events = await claimWork(observed, 1);
     const scans = observatory.scans().filter(({ statement }) => statement.includes('skip locked'));
     await endWork(observed, events, 'done');
     assert.ok(scans.length > 0);
@@ -456,17 +455,15 @@ test(
     const late = store('late', 'page');
     await gate.held();
     for (const event of ['first', 'second']) {
-      const events = await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10);
+      const events = await claimWork(own.database, 10);
       assert.deepEqual(names(events), [event]);
       await endWork(own.database, events, 'done');
     }
-    assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
+    assert.equal((await claimWork(own.database, 10)).length, 0);
     assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
     await gate.open();
     await late;
-    assert.deepEqual(names(await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)), [
-      'late',
-    ]);
+    assert.deepEqual(names(await claimWork(own.database, 10)), ['late']);
   },
 );
 

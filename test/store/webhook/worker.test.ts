@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { LEASE_SECONDS } from '../../../src/webhook/worker.ts';
 import {
   claimWork,
   endWork,
+  LEASE_SECONDS,
   type Lease,
   renewLeases,
   returnWork,
@@ -16,7 +15,7 @@ import { FAILED, latch, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
-const claim = (most = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, most);
+const claim = (most = 100) => claimWork(database, most);
 /** Lets all leases expire. */
 const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
 const statusOf = async (id: string) => (await queue.stateOf(id)).status;
