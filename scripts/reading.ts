@@ -91,11 +91,11 @@ export function filesOf(tree: Tree, scope: string): readonly string[] {
  */
 export const BUDGET = {
   core: 38_000,
-  secrets: 50_400,
+  secrets: 50_300,
   identity: 63_800,
-  webhook: 69_500,
+  webhook: 68_800,
   signin: 24_100,
-  all: 156_000,
+  all: 155_000,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */
@@ -109,7 +109,7 @@ export const GOALS: Readonly<Record<keyof typeof BUDGET, number>> = {
 };
 
 /** A line of code holds at most so many tokens on average. The goal is 8. */
-export const MAX_DENSITY = 8.7;
+export const MAX_DENSITY = 8.5;
 
 export const sumTokens = (tree: Tree, files: readonly string[]): number =>
   files.reduce((total, file) => total + countTokens(tree.get(file) ?? ''), 0);
