@@ -162,12 +162,12 @@ async function redeliverAll(
   status: 'dead' | 'stored' | 'skipped',
 ): Promise<number> {
   let total = 0;
-  for await (const events of pagesOf(database, filter, BATCH)) {
-    total += await redeliver(
-      database,
-      events.map(({ id }) => id),
-    );
-  }
+  let last: string | null = null;
+  do {
+    const ids: readonly string[] = await idsWithStatus(database, status, last, BATCH);
+    if (ids.length > 0) total += await redeliver(database, ids);
+    last = ids.length === BATCH ? (ids.at(-1) ?? null) : null;
+  } while (last !== null);
   return total;
 }
 

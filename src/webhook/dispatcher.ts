@@ -3,12 +3,7 @@ import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { describeError } from '../runtime/errors.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import type { WebhookService } from './service.ts';
-import {
-  type DeliverySettings,
-  type OwnTarget,
-  ownTarget,
-  type WebhookSettings,
-} from './settings.ts';
+import { type DeliverySettings, ownTarget, type WebhookSettings } from './settings.ts';
 import { findSecrets } from './store/signing-secrets.ts';
 import { listTargets } from './store/targets.ts';
 import { loadTarget } from './load-target.ts';
@@ -95,36 +90,27 @@ async function refresh(dispatcher: Dispatcher) {
   }
 }
 
-async function start({ service, settings }: Dispatcher, { id, revision, target }: TargetRow) {
-  const { database, log, metrics } = service;
-  const own = await settingsOf(service, id, target);
-  const { timeout_seconds } = target;
+async function start({ service, settings }: Dispatcher, { id, revision, target: own }: TargetRow) {
+  const { database, log, metrics, signingKeys, allowPrivate } = service;
+  const [sealed] = await database.read((sql) => findSecrets(sql, id, 'sign'));
+  const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
+  const isOpened = !own.is_signed || secret !== null;
+  const target = ownTarget(own, secret, allowPrivate);
+  const { timeout_seconds } = own;
   const timeoutMs = timeout_seconds === null ? settings.timeoutMs : timeout_seconds * 1_000;
   return startWorker(
     database,
-    own.isOpened ? (await loadTarget(own.target, settings)).create() : UNOPENED,
+    isOpened ? (await loadTarget(target, settings)).create() : UNOPENED,
     { ...settings, timeoutMs },
-    log.with({ target: own.target.name }),
+    log.with({ target: target.name }),
     metrics,
-    own.target.key,
+    target.key,
     { id, revision },
   );
 }
 
-/** Nothing is sent unsigned. */
+/** If the secret of a target cannot be opened, nothing is sent: it would be unsigned. */
 const UNOPENED: DeliveryTarget = {
   deliver: async () => ({ error: UNKNOWN_KEY }),
   close: async () => {},
 };
-
-/** @returns whether its secret, if it has one, could be opened */
-async function settingsOf(service: WebhookService, id: string, own: OwnTarget) {
-  const { database, signingKeys, allowPrivate } = service;
-  const [sealed] = await database.read((sql) => findSecrets(sql, id, 'sign'));
-  const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
-  const isOpened = !own.is_signed || secret !== null;
-  return {
-    isOpened,
-    target: ownTarget(own, secret, allowPrivate),
-  };
-}

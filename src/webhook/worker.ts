@@ -192,14 +192,17 @@ async function attempt(worker: Worker, event: LeasedEvent) {
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
     answer: delivery.answer?.replace(/[^\P{Cc}\n\t]|\p{Cf}/gu, ' '),
   };
-  const { id: event_id, attempt, headers } = event;
-  const ids = { event_id, request_id: headers['x-request-id'], attempt };
-  const { duration_ms } = result;
+  const facts = {
+    event_id: event.id,
+    request_id: event.headers['x-request-id'],
+    attempt: event.attempt,
+    duration_ms: result.duration_ms,
+    error: result.error ?? undefined,
+  };
   if (isDelivered) {
-    log.info('event delivered', { ...ids, duration_ms });
+    log.info('event delivered', facts);
     return endDelivered(database, { ...event, result });
   }
-  const facts = { ...ids, duration_ms, error: result.error };
   const pauseMs = settings.pausesMs[event.attempt - 1];
   if (pauseMs === undefined) {
     log.error('event moved to dead letters', facts);
