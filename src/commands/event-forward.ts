@@ -98,9 +98,6 @@ async function forward(service: Service, id: string, url: string, terminal: Term
     {
       id,
       event: String(event.event),
-      source: 'generic',
-      delivery_id: null,
-      received_at: new Date(String(event.received_at)),
       headers: Object.fromEntries(kept.map(([name, value]) => [name, String(value)])),
       body,
       attempt: 1,

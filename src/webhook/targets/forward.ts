@@ -199,7 +199,13 @@ function encodedName(event: string): string {
  * @param key signs by Standard Webhooks; null for no signature
  */
 export function forwardHeaders(
-  { id, event, headers, body, attempt }: Omit<LeasedEvent, 'lease' | 'token_id'>,
+  {
+    id,
+    event,
+    headers,
+    body,
+    attempt,
+  }: Pick<LeasedEvent, 'id' | 'event' | 'headers' | 'body' | 'attempt'>,
   key: Buffer | null,
 ) {
   const time = String(Math.floor(Date.now() / 1000));
