@@ -85,7 +85,7 @@ const INITIAL: Migration = {
     `create table identity.passkeys (
       id bytea primary key, user_id uuid not null references identity.users (id),
       name text not null,
-      algorithm int4 not null, spki bytea not null,
+      spki bytea not null,
       counter bigint not null, is_backup_eligible boolean not null,
       created_at timestamptz not null default now(), last_used_at timestamptz
     )`,

@@ -1,87 +1,28 @@
-/** A software authenticator: makes passkeys and signs with them, by its own encoder of CBOR. */
+/** A software authenticator and its browser: makes passkeys and signs with them. */
 import { Rejection } from '../../src/identity/factors/webauthn.ts';
-import { createHash, generateKeyPairSync, type KeyObject, randomBytes, sign } from 'node:crypto';
-
-type Encodable =
-  | number
-  | boolean
-  | string
-  | Buffer
-  | readonly Encodable[]
-  | ReadonlyMap<number | string, Encodable>;
-
-function sizeOf(argument: number): 1 | 2 | 4 {
-  if (argument < 256) return 1;
-  return argument < 65_536 ? 2 : 4;
-}
-
-function head(type: number, argument: number): Buffer {
-  if (argument < 24) return Buffer.of((type << 5) | argument);
-  const size = sizeOf(argument);
-  const bytes = Buffer.alloc(1 + size, (type << 5) | (24 + Math.log2(size)));
-  bytes.writeUIntBE(argument, 1, size);
-  return bytes;
-}
-
-export function encodeCbor(value: Encodable): Buffer {
-  if (typeof value === 'boolean') return Buffer.of(value ? 0xf5 : 0xf4);
-  if (typeof value === 'number') return value < 0 ? head(1, -1 - value) : head(0, value);
-  if (typeof value === 'string')
-    return Buffer.concat([head(3, Buffer.byteLength(value)), Buffer.from(value)]);
-  if (Buffer.isBuffer(value)) return Buffer.concat([head(2, value.length), value]);
-  if (value instanceof Map) {
-    return Buffer.concat([
-      head(5, value.size),
-      ...[...value].flat().map((item: Encodable) => encodeCbor(item)),
-    ]);
-  }
-  if (Array.isArray(value))
-    return Buffer.concat([
-      head(4, value.length),
-      ...value.map((item: Encodable) => encodeCbor(item)),
-    ]);
-  throw new TypeError('not encodable');
-}
+import { createHash, generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 
 const sha256 = (data: Buffer | string) => createHash('sha256').update(data).digest();
-const part = (key: KeyObject, name: 'x' | 'y' | 'n' | 'e') =>
-  Buffer.from(key.export({ format: 'jwk' })[name] ?? '', 'base64url');
 
 export interface Key {
-  readonly cose: Buffer;
+  readonly spki: Buffer;
   sign(data: Buffer): Buffer;
 }
 
-export function createKey(kind: 'ES256' | 'EdDSA' | 'RS256'): Key {
-  if (kind === 'ES256') {
-    const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-    const cose = new Map<number, Encodable>([
-      [1, 2],
-      [3, -7],
-      [-1, 1],
-      [-2, part(publicKey, 'x')],
-      [-3, part(publicKey, 'y')],
-    ]);
-    return { cose: encodeCbor(cose), sign: (data) => sign('sha256', data, privateKey) };
-  }
-  if (kind === 'EdDSA') {
-    const { publicKey, privateKey } = generateKeyPairSync('ed25519');
-    const cose = new Map<number, Encodable>([
-      [1, 1],
-      [3, -8],
-      [-1, 6],
-      [-2, part(publicKey, 'x')],
-    ]);
-    return { cose: encodeCbor(cose), sign: (data) => sign(null, data, privateKey) };
-  }
-  const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2_048 });
-  const cose = new Map<number, Encodable>([
-    [1, 3],
-    [3, -257],
-    [-1, part(publicKey, 'n')],
-    [-2, part(publicKey, 'e')],
-  ]);
-  return { cose: encodeCbor(cose), sign: (data) => sign('sha256', data, privateKey) };
+/** By COSE's names of the algorithms. */
+const PAIRS = {
+  ES256: () => generateKeyPairSync('ec', { namedCurve: 'P-256' }),
+  EdDSA: () => generateKeyPairSync('ed25519'),
+  RS256: () => generateKeyPairSync('rsa', { modulusLength: 2_048 }),
+};
+
+export function createKey(kind: keyof typeof PAIRS): Key {
+  const { publicKey, privateKey } = PAIRS[kind]();
+  const hash = kind === 'EdDSA' ? null : 'sha256';
+  return {
+    spki: publicKey.export({ type: 'spki', format: 'der' }),
+    sign: (data) => sign(hash, data, privateKey),
+  };
 }
 
 export interface Circumstances {
@@ -117,21 +58,21 @@ const clientDataOf = (type: string, { challenge, origin, client = {} }: Circumst
     }),
   );
 
+/** The service does not read it. */
+const COSE_KEY = Buffer.alloc(77);
+
 export function createPasskey(key: Key = createKey('ES256'), id: Buffer = randomBytes(16)) {
   return {
     id,
-    register(around: Circumstances, cose: Buffer = key.cose) {
+    register(around: Circumstances, spki: Buffer = key.spki) {
       const length = Buffer.alloc(2);
       length.writeUInt16BE(id.length, 0);
-      const authData = dataOf(around, Buffer.concat([Buffer.alloc(16), length, id, cose]), 0x40);
-      const attestation = encodeCbor(
-        new Map<string, Encodable>([
-          ['fmt', 'none'],
-          ['attStmt', new Map()],
-          ['authData', authData],
-        ]),
-      );
-      return { clientData: clientDataOf(around.type ?? 'webauthn.create', around), attestation };
+      const more = Buffer.concat([Buffer.alloc(16), length, id, COSE_KEY]);
+      return {
+        clientData: clientDataOf(around.type ?? 'webauthn.create', around),
+        data: dataOf(around, more, 0x40),
+        spki,
+      };
     },
     signIn(around: Circumstances) {
       const clientData = clientDataOf(around.type ?? 'webauthn.get', around);

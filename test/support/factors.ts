@@ -104,12 +104,13 @@ function passkeysOf({ visit }: Portal) {
     options,
     async register(host: string, passkey: Passkey = createPasskey(), more: object = {}) {
       const { challenge } = await options('/account/passkeys', host);
-      const { clientData, attestation } = passkey.register(around(challenge, more));
+      const { clientData, data, spki } = passkey.register(around(challenge, more));
       const credential = json({
         id: passkey.id,
         type: 'public-key',
         clientDataJSON: clientData,
-        attestationObject: attestation,
+        authenticatorData: data,
+        publicKey: spki,
       });
       return visit('/account/passkeys', {
         fields: { name: 'my <device>', credential },

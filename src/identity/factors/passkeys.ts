@@ -26,7 +26,11 @@ const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
     : undefined,
 );
 const credential = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
-const registrationSchema = object({ ...credential, attestationObject: bytes });
+const registrationSchema = object({
+  ...credential,
+  authenticatorData: bytes,
+  publicKey: bytes,
+});
 const signInSchema = object({
   ...credential,
   authenticatorData: bytes,
@@ -106,10 +110,10 @@ export async function register(
   const { database, userId } = to;
   const response = parse(registrationSchema, json);
   if (!response) return false;
-  const { id, clientDataJSON: client, attestationObject: attestation } = response;
+  const { id, clientDataJSON: client, authenticatorData: data, publicKey } = response;
   const ceremony = await findCeremony(service, client, 'register', binding);
   if (!ceremony || (await listPasskeys(database, userId)).length >= MAX_PASSKEYS) return false;
-  const registered = orNull(() => verifyRegistration(client, attestation, ceremony));
+  const registered = orNull(() => verifyRegistration(client, data, publicKey, ceremony));
   if (!registered?.id.equals(id)) return false;
   if (!(await consumeChallenge(database, ceremony.challenge))) return false;
   return (await addPasskey(to, name, registered)) !== null;
@@ -142,7 +146,7 @@ export async function authenticate(
   // The authenticator names the user it made the passkey for. As a second factor, it need not.
   const isForAccount = userHandle ? userHandle.equals(uuidToBytes(account.id)) : known !== null;
   if (!isForAccount) return null;
-  const proof = orNull(() => verifySignIn(client, data, signature, passkey, ceremony));
+  const proof = orNull(() => verifySignIn(client, data, signature, passkey.spki, ceremony));
   // A response is accepted once, and not if the counter shows that there may be a copy.
   const isRight =
     proof?.isBackupEligible === passkey.is_backup_eligible &&

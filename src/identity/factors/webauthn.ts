@@ -1,5 +1,4 @@
-import { isUtf8 } from 'node:buffer';
-import { createPublicKey, type JsonWebKey, verify } from 'node:crypto';
+import { createPublicKey, type KeyObject, verify } from 'node:crypto';
 import { sha256 } from '../../crypto/token.ts';
 import { isObject } from '../../http/schema.ts';
 import { decodeUtf8 } from '../../runtime/text.ts';
@@ -23,19 +22,17 @@ function check(holds: boolean, reason = 'malformed'): asserts holds {
   if (!holds) throw new Rejection(reason);
 }
 
-/** `algorithm`: of COSE; `spki`: SubjectPublicKeyInfo, DER. */
-export type PublicKey = Readonly<{ algorithm: number; spki: Buffer }>;
 /**
  * `isBackupEligible`: whether the passkey can be synchronized to other devices. It never changes.
  */
 type Proof = Readonly<{ counter: number; isBackupEligible: boolean }>;
-export type Registered = Proof & { readonly id: Buffer; readonly key: PublicKey };
+/** `spki`: SubjectPublicKeyInfo, DER. */
+export type Registered = Proof & Readonly<{ id: Buffer; spki: Buffer }>;
 
 /** EdDSA, ES256, RS256, in the order of preference that is offered to the browser. */
 export const ALGORITHMS = [-8, -7, -257] as const;
 
 const MAX_CLIENT_DATA_BYTES = 4_096;
-const MAX_ATTESTATION_BYTES = 16_384;
 const MAX_ID_BYTES = 1_023;
 const HEAD_BYTES = 37;
 const AAGUID_BYTES = 16;
@@ -45,23 +42,21 @@ const FLAG = {
   backupEligible: 8,
   backedUp: 16,
   credential: 64,
-  extensions: 128,
 } as const;
 
 /**
- * No attestation is requested or checked: a signature proves only that the key is the same.
+ * No attestation is requested: a signature of the new key would prove only that the key is the
+ * same. So the browser decodes the key (WebAuthn Level 3, 5.2.1.1).
  * @throws Rejection
  */
 export function verifyRegistration(
   clientData: Buffer,
-  attestation: Buffer,
+  data: Buffer,
+  spki: Buffer,
   ceremony: Ceremony,
 ): Registered {
-  check(attestation.length <= MAX_ATTESTATION_BYTES);
-  const { value, end } = readCbor(attestation);
-  const data = value instanceof Map && end === attestation.length ? value.get('authData') : null;
-  check(Buffer.isBuffer(data));
-  return { ...verifyData('webauthn.create', clientData, data, ceremony), ...readCredential(data) };
+  const proof = verifyData('webauthn.create', clientData, data, ceremony);
+  return { ...proof, id: readId(data), spki: readKey(spki) };
 }
 
 /**
@@ -70,15 +65,16 @@ export function verifyRegistration(
  */
 export function verifySignIn(
   clientData: Buffer,
-  authenticatorData: Buffer,
+  data: Buffer,
   signature: Buffer,
-  key: PublicKey,
+  spki: Buffer,
   ceremony: Ceremony,
 ): Proof {
-  const proof = verifyData('webauthn.get', clientData, authenticatorData, ceremony);
-  const signed = Buffer.concat([authenticatorData, sha256(clientData)]);
-  const spki = { key: key.spki, format: 'der', type: 'spki' } as const;
-  check(verify(key.algorithm === -8 ? null : 'sha256', signed, spki, signature), 'wrong_signature');
+  const proof = verifyData('webauthn.get', clientData, data, ceremony);
+  const signed = Buffer.concat([data, sha256(clientData)]);
+  const key = createPublicKey({ key: spki, format: 'der', type: 'spki' });
+  const hash = key.asymmetricKeyType === 'ed25519' ? null : 'sha256';
+  check(verify(hash, signed, key, signature), 'wrong_signature');
   return proof;
 }
 
@@ -112,60 +108,40 @@ function parseClientData(bytes: Buffer): Readonly<Record<string, unknown>> | nul
   }
 }
 
-function readCredential(data: Buffer): Pick<Registered, 'id' | 'key'> {
-  const flags = data.readUInt8(32);
+/** The id of the new credential. Its key follows it. */
+function readId(data: Buffer): Buffer {
   const idAt = HEAD_BYTES + AAGUID_BYTES + 2;
-  check((flags & FLAG.credential) !== 0 && data.length >= idAt);
-  const idLength = data.readUInt16BE(idAt - 2);
-  check(idLength > 0 && idLength <= MAX_ID_BYTES);
-  const keyAt = idAt + idLength;
-  const key = readCbor(data, keyAt); // rejects data that end before
-  const last = (flags & FLAG.extensions) === 0 ? key : readCbor(data, key.end);
-  check(key.value instanceof Map && last.end === data.length);
-  return { id: data.subarray(idAt, keyAt), key: parseKey(key.value) };
+  check((data.readUInt8(32) & FLAG.credential) !== 0 && data.length >= idAt);
+  const length = data.readUInt16BE(idAt - 2);
+  check(length > 0 && length <= MAX_ID_BYTES && data.length >= idAt + length);
+  return data.subarray(idAt, idAt + length);
 }
 
-/**
- * Accepts only the offered kinds of keys, in COSE form (RFC 9053): a browser could send any
- * (CVE-2026-8830).
- */
-function parseKey(key: CborMap): PublicKey {
-  const jwk = jwkOf(key);
-  const algorithm = key.get(3);
-  check(jwk !== null && typeof algorithm === 'number', 'unsupported_key');
+/** Accepts only the offered kinds of keys: a browser could send any (CVE-2026-8830). */
+function readKey(spki: Buffer): Buffer {
   try {
     // Rejects a point that is not on the curve.
-    const publicKey = createPublicKey({ key: jwk, format: 'jwk' });
-    const { modulusLength = 2_048 } = publicKey.asymmetricKeyDetails ?? {};
-    check(modulusLength >= 2_048 && modulusLength <= 4_096, 'unsupported_key');
-    return { algorithm, spki: publicKey.export({ type: 'spki', format: 'der' }) };
+    const key = createPublicKey({ key: spki, format: 'der', type: 'spki' });
+    const exported = key.export({ format: 'der', type: 'spki' });
+    check(isOffered(key, exported));
+    return exported;
   } catch {
     throw new Rejection('unsupported_key');
   }
 }
 
-function jwkOf(key: CborMap): JsonWebKey | null {
-  const type = key.get(1);
-  const algorithm = key.get(3);
-  const first = key.get(-1); // the curve, or of RSA the modulus
-  const x = key.get(-2); // of RSA the exponent
-  const y = key.get(-3);
-  if (type === 1 && algorithm === -8 && first === 6 && isBytes(x, 32) && !isOfSmallOrder(x)) {
-    return { kty: 'OKP', crv: 'Ed25519', x: x.toString('base64url') };
-  }
-  if (type === 2 && algorithm === -7 && first === 1 && isBytes(x, 32) && isBytes(y, 32)) {
-    return { kty: 'EC', crv: 'P-256', x: x.toString('base64url'), y: y.toString('base64url') };
-  }
-  // With an exponent of 1, a signature needs no private key. AQAB is 65,537.
-  const exponent = isBytes(x, 3) ? x.toString('base64url') : '';
-  if (type === 3 && algorithm === -257 && Buffer.isBuffer(first) && exponent === 'AQAB') {
-    return { kty: 'RSA', n: first.toString('base64url'), e: exponent };
-  }
-  return null;
+function isOffered({ asymmetricKeyType: type, asymmetricKeyDetails }: KeyObject, spki: Buffer) {
+  const { namedCurve, modulusLength = 0, publicExponent } = asymmetricKeyDetails ?? {};
+  if (type === 'ed25519') return !isOfSmallOrder(spki.subarray(-32));
+  // Another length has parameters of its own, or a compressed point.
+  if (type === 'ec') return namedCurve === 'prime256v1' && spki.length === P256_BYTES;
+  // With an exponent of 1, a signature needs no private key.
+  const isUsual = publicExponent === 65_537n;
+  return type === 'rsa' && isUsual && modulusLength >= 2_048 && modulusLength <= 4_096;
 }
 
-const isBytes = (value: Cbor | undefined, length: number): value is Buffer =>
-  Buffer.isBuffer(value) && value.length === length;
+/** Of the SubjectPublicKeyInfo of a key of P-256 (RFC 5480, 2). */
+const P256_BYTES = 91;
 
 const PRIME = 2n ** 255n - 19n;
 /**
@@ -183,66 +159,4 @@ function isOfSmallOrder(key: Buffer) {
   // above the prime.
   const y = BigInt.asUintN(255, BigInt(`0x${Buffer.from(key).reverse().toString('hex')}`)) % PRIME;
   return SMALL_ORDER.some((one) => y === one || y === PRIME - one);
-}
-
-type Cbor = number | boolean | string | Buffer | readonly Cbor[] | CborMap;
-type CborMap = ReadonlyMap<number | string, Cbor>;
-
-/** An attestation object has three levels, an attestation statement with certificates one more. */
-const MAX_DEPTH = 4;
-
-/**
- * A strict reader for the subset of CBOR that WebAuthn uses (RFC 8949; CTAP 2.1, section 8):
- * integers, byte strings, text, arrays, maps and booleans, with definite lengths in their shortest
- * form. Its input comes from an attacker.
- * @returns the item at `start` and where it ends
- * @throws Rejection if it is malformed or outside the subset
- */
-export function readCbor(bytes: Buffer, start = 0): Readonly<{ value: Cbor; end: number }> {
-  let at = start;
-  const value = readItem(0);
-  return { value, end: at };
-
-  function take(length: number) {
-    check(length <= bytes.length - at);
-    at += length;
-    return bytes.subarray(at - length, at);
-  }
-
-  /** The argument of an item's head: a value or a length. */
-  function readArgument(info: number) {
-    if (info < 24) return info;
-    check(info <= 26); // not 64 bits, reserved, or an indefinite length
-    const size = 2 ** (info - 24);
-    const value = take(size).readUIntBE(0, size);
-    check(value >= (size === 1 ? 24 : 2 ** (4 * size))); // the shortest form
-    return value;
-  }
-
-  function readItem(depth: number): Cbor {
-    check(depth <= MAX_DEPTH);
-    const head = take(1).readUInt8();
-    if (head === 0xf4 || head === 0xf5) return head === 0xf5;
-    const type = head >> 5;
-    const argument = readArgument(head & 31);
-    if (type === 0) return argument;
-    if (type === 1) return -1 - argument;
-    if (type === 2) return take(argument);
-    if (type === 3) {
-      const text = take(argument);
-      check(isUtf8(text));
-      return text.toString();
-    }
-    check(type < 6); // not a tag, a floating-point number, or null
-    // An item takes at least a byte, so a length alone allocates nothing.
-    check(argument <= bytes.length - at);
-    if (type === 4) return Array.from({ length: argument }, () => readItem(depth + 1));
-    const map = new Map<number | string, Cbor>();
-    for (let left = argument; left > 0; left -= 1) {
-      const key = readItem(depth + 1);
-      check((typeof key === 'number' || typeof key === 'string') && !map.has(key));
-      map.set(key, readItem(depth + 1));
-    }
-    return map;
-  }
 }

@@ -60,13 +60,15 @@ async function create(signal) {
   if (!(credential instanceof PublicKeyCredential)) return null;
   const { response } = credential;
   if (!(response instanceof AuthenticatorAttestationResponse)) return null;
-  const { clientDataJSON, attestationObject } = response;
-  const { id, type } = credential;
+  // Browsers decode the keys of all offered algorithms (WebAuthn Level 3, 5.2.1.1).
+  const publicKey = response.getPublicKey();
+  if (publicKey === null) return null;
   return {
-    id,
-    type,
-    clientDataJSON: encode(clientDataJSON),
-    attestationObject: encode(attestationObject),
+    id: credential.id,
+    type: credential.type,
+    clientDataJSON: encode(response.clientDataJSON),
+    authenticatorData: encode(response.getAuthenticatorData()),
+    publicKey: encode(publicKey),
   };
 }
 

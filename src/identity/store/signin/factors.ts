@@ -12,7 +12,6 @@ export type Passkey = Readonly<{
   id: Buffer;
   user_id: string;
   name: string;
-  algorithm: number;
   spki: Buffer;
   is_backup_eligible: boolean;
   created_at: Date;
@@ -158,15 +157,14 @@ export const addTotp = (
 export const addPasskey = (
   to: Addition,
   name: string,
-  { id, key, counter, isBackupEligible }: Registered,
+  { id, spki, counter, isBackupEligible }: Registered,
 ) =>
   addFactor(
     to,
     'passkey',
     (sql) => sql`
-    insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
-    values (${id}, ${to.userId}, ${name}, ${key.algorithm}, ${key.spki}, ${counter},
-      ${isBackupEligible})
+    insert into identity.passkeys (id, user_id, name, spki, counter, is_backup_eligible)
+    values (${id}, ${to.userId}, ${name}, ${spki}, ${counter}, ${isBackupEligible})
     on conflict do nothing returning user_id as id, user_id`,
   );
 
