@@ -42,10 +42,8 @@ export const FAILURES = [
   'not_found',
   'conflict',
 ] as const;
-export type PageHandler<Input> = (
-  call: Input,
-  service: PortalService,
-) => Promise<TextReply | Failure<(typeof FAILURES)[number]>>;
+export type PageReply = TextReply | Failure<(typeof FAILURES)[number]>;
+export type PageHandler<Input> = (call: Input, service: PortalService) => Promise<PageReply>;
 
 /** The part of a route that a form decides: who may send it, its fields, and what happens then. */
 export type Form<Caller, Path> = Readonly<{

@@ -63,11 +63,12 @@ export const signIn = form(
     const { username, password, return_to } = call.body;
     const user = await checkPassword(service, call.request, null, username, password);
     if (user instanceof Failure) return user;
-    const step = nextStep(service, user, null, null);
+    const proven = { user, methods: null, link: null };
+    const step = nextStep(service, proven);
     if (step !== 'none') {
       const actor = actorBy(user, call.request);
       await auditPendingLogin(service.database, actor, user.id, PENDING_DETAILS[step]);
-      return beginStep(service, { user, methods: null, link: null }, return_to);
+      return beginStep(service, proven, return_to);
     }
     const session = await startSession(service, call.request, user, password, false);
     if (session instanceof Failure) return session;

@@ -1,6 +1,6 @@
 import { equalDigests, randomToken, sha256 } from '../../crypto/token.ts';
 import type { RequestInfo } from '../../http/route.ts';
-import { type ErrorCode, Failure } from '../../http/errors.ts';
+import { Failure } from '../../http/errors.ts';
 import { NOTHING } from '../../http/html.ts';
 import { text } from '../../http/schema.ts';
 import { checkCode } from '../factors/codes.ts';
@@ -20,33 +20,30 @@ import { BROWSER_COOKIE, hostCookie, NO_PENDING, PENDING_COOKIE } from './browse
 import { continueSignedIn, type SignInCall } from './browser-session.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
 import { portalForm } from './guards.ts';
-import { code, form, password, return_to, withProblems } from './forms.ts';
+import { code, form, type PageReply, password, return_to, withProblems } from './forms.ts';
 import { render, signInPage } from './pages.ts';
 
 /** What must follow a right password before there is a session. */
 type Step = 'new-password' | 'code' | 'enrol' | 'none';
 
+/** What a browser has proved. `methods`: of the second factor, or null. */
+type Proven = Omit<store.PendingSignIn, 'token'>;
+
 /**
  * The second factor comes before the password: whoever gets hold of a temporary password must not
  * lock the user out, and a link alone must not get around the factor (ASVS 6.4.3).
- * @param methods that have proved the second factor, or null
  */
-export function nextStep(
-  service: PortalService,
-  account: Account,
-  methods: string | null,
-  link: Link | null,
-) {
-  const needsCode = account.second_factor && !link?.removes_factors;
+export function nextStep(service: PortalService, { user, methods, link }: Proven): Step {
+  const needsCode = user.second_factor && !link?.removes_factors;
   if (needsCode && methods === null) return 'code';
-  if (link || account.password_expires_at !== null) return 'new-password';
-  return methods === null && needsFactor(service, account) ? 'enrol' : 'none';
+  if (link || user.password_expires_at !== null) return 'new-password';
+  return methods === null && needsFactor(service, user) ? 'enrol' : 'none';
 }
 
 /** Waits for the next step in this browser alone. */
 export async function beginStep(
   service: PortalService,
-  proven: Omit<store.PendingSignIn, 'token'>,
+  proven: Proven,
   return_to: string,
   notice = NOTHING,
 ) {
@@ -64,10 +61,10 @@ function stepPage(
   cookies: string[] = [],
   notice = NOTHING,
 ) {
-  const { user, methods, link } = pending;
-  const step = nextStep(service, user, methods, link);
+  const step = nextStep(service, pending);
   if (step === 'code' || step === 'new-password') {
-    const { username } = user;
+    const { link } = pending;
+    const { username } = pending.user;
     const reason = link ? reasonOf(link, username) : render('temporary');
     const length = service.passwords.minLength;
     return signInPage(step, { username, return_to, length, notice, reason }, cookies);
@@ -96,61 +93,67 @@ async function takePendingSignIn(step: Step, request: RequestInfo, service: Port
   const link = link_digest && (await findLink(service.database, link_digest));
   if (link && !link.is_open) await recordLateUse(service.database, actorOf(null, request), link);
   if (link_digest && !link?.is_open) return null;
-  if (nextStep(service, user, methods, link) !== step) return null;
   const isUnchanged = equalDigests(sha256(user.password_hash ?? ''), password_digest);
-  return isUnchanged ? { user, token, methods, link } : null;
+  const current = { user, token, methods, link };
+  return isUnchanged && nextStep(service, current) === step ? current : null;
 }
 
-function startAgain({ body: { return_to } }: SignInCall) {
-  const message = 'This sign-in has ended. Enter your password again, or open your link again.';
-  const failure = new Failure('invalid_session', { message });
-  const page = signInPage('login', { return_to }, [NO_PENDING]);
-  return withProblems(page, '/login', {}, failure);
+const ENDED = new Failure('invalid_session', {
+  message: 'This sign-in has ended. Enter your password again, or open your link again.',
+});
+
+/** The work of a step's form, for the sign-in that waits for this step. */
+async function inStep(
+  step: Step,
+  call: SignInCall,
+  service: PortalService,
+  work: (pending: store.PendingSignIn) => Promise<PageReply>,
+) {
+  const pending = await takePendingSignIn(step, call.request, service);
+  return orShowAgain(call, service, pending, pending ? await work(pending) : ENDED);
 }
 
-/** The page of the step, or without a pending sign-in the first form, with what went wrong. */
-function showAgain<Code extends ErrorCode>(
+/** After a failure, the page of the step, or without a pending sign-in the first form. */
+function orShowAgain(
   { body: { return_to }, request }: SignInCall,
   service: PortalService,
   pending: store.PendingSignIn | null,
-  failure: Failure<Code>,
+  outcome: PageReply,
 ) {
-  const page = pending ? stepPage(service, pending, return_to) : signInPage('login', { return_to });
-  return withProblems(page, request.path, {}, failure);
+  if (!(outcome instanceof Failure)) return outcome;
+  if (pending && outcome !== ENDED) {
+    return withProblems(stepPage(service, pending, return_to), request.path, {}, outcome);
+  }
+  const page = signInPage('login', { return_to }, [NO_PENDING]);
+  return withProblems(page, outcome === ENDED ? '/login' : request.path, {}, outcome);
 }
 
 /** A typed code of the second factor. */
-export const enterCode = form(portalForm, { code, return_to }, async (call, service) => {
-  const { body, request } = call;
-  const pending = await takePendingSignIn('code', request, service);
-  if (!pending) return startAgain(call);
-  const methods = await checkCode(service, request, pending.user, body.code);
-  if (methods instanceof Failure) return showAgain(call, service, pending, methods);
-  return continueAfterProof(call, service, pending, methods);
-});
+export const enterCode = form(portalForm, { code, return_to }, (call, service) =>
+  inStep('code', call, service, async (pending) => {
+    const methods = await checkCode(service, call.request, pending.user, call.body.code);
+    if (methods instanceof Failure) return methods;
+    return continueAfterFactor(call, service, { ...pending, methods });
+  }),
+);
 
 /** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1), or none. */
-export const choosePassword = form(portalForm, { password, return_to }, async (call, service) => {
-  const { password, return_to } = call.body;
-  const pending = await takePendingSignIn('new-password', call.request, service);
-  if (!pending) return startAgain(call);
-  const { user: before, methods } = pending;
-  if (await isTemporary(service, before, password)) {
-    return showAgain(call, service, pending, invalid('/password', SAME_PASSWORD));
-  }
-  const columns = await hashNewPassword(password, service, before);
-  if (columns instanceof Failure) return showAgain(call, service, pending, columns);
-  const changed = await changePassword(service, call.request, pending, columns);
-  if (!changed) return startAgain(call);
-  await store.removePending(service.database, pending.token);
-  const user = await findUser(service.database, before.id);
-  // Another change since then may have set another password.
-  if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return startAgain(call);
-  if (nextStep(service, user, methods, null) !== 'none') {
-    return beginStep(service, { user, methods, link: null }, return_to);
-  }
-  return createSessionAfterProof(call, service, null, user, methods ?? 'password');
-});
+export const choosePassword = form(portalForm, { password, return_to }, (call, service) =>
+  inStep('new-password', call, service, async (pending) => {
+    const { password } = call.body;
+    const { user: before, methods, token } = pending;
+    if (await isTemporary(service, before, password)) return invalid('/password', SAME_PASSWORD);
+    const columns = await hashNewPassword(password, service, before);
+    if (columns instanceof Failure) return columns;
+    const changed = await changePassword(service, call.request, pending, columns);
+    if (!changed) return ENDED;
+    await store.removePending(service.database, token);
+    const user = await findUser(service.database, before.id);
+    // Another change since then may have set another password.
+    if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
+    return proceed(call, service, { user, methods, link: null });
+  }),
+);
 
 async function isTemporary({ hashing }: PortalService, account: Account, password: string) {
   const { password_hash: hash, password_expires_at: end } = account;
@@ -175,17 +178,17 @@ async function changePassword(
 }
 
 /** The first code of an app, if a second factor is required and the user has none. */
-export const enrol = form(portalForm, { code, return_to }, async (call, service) => {
-  const pending = await takePendingSignIn('enrol', call.request, service);
-  if (!pending) return startAgain(call);
-  const { user } = pending;
-  const actor = actorBy(user, call.request);
-  const added = await confirmTotp(service, actor, null, pending, call.body.code);
-  if (added instanceof Failure) return showAgain(call, service, pending, added);
-  // The app has ended the pending sign-in and changed the account.
-  const account = { ...user, updated_at: added.changedAt };
-  return createSessionAfterProof(call, service, null, account, 'password, totp', added.codes);
-});
+export const enrol = form(portalForm, { code, return_to }, (call, service) =>
+  inStep('enrol', call, service, async (pending) => {
+    const { user } = pending;
+    const actor = actorBy(user, call.request);
+    const added = await confirmTotp(service, actor, null, pending, call.body.code);
+    if (added instanceof Failure) return added;
+    // The app has ended the pending sign-in and changed the account.
+    const account = { ...user, updated_at: added.changedAt };
+    return createSession(call, service, account, 'password, totp', added.codes);
+  }),
+);
 
 /** By passkey: after the password as the second factor, otherwise alone. */
 export const signInWithPasskey = form(
@@ -193,18 +196,23 @@ export const signInWithPasskey = form(
   { credential: text({ max: 8_192 }), return_to },
   async (call, service) => {
     const { body, request } = call;
-    const isSecond = cookieOf(request.headers, PENDING_COOKIE) !== null;
-    const pending = isSecond ? await takePendingSignIn('code', request, service) : null;
-    if (isSecond && !pending) return startAgain(call);
-    const known = pending?.user ?? null;
-    const binding = bindingOf(request);
-    const account = await authenticate(service, request, known, binding, body.credential);
-    if (!account) return showAgain(call, service, pending, new Failure('invalid_passkey'));
-    if (!pending) return createSessionAfterProof(call, service, null, account, 'passkey');
-    const proven = { ...pending, user: account };
-    return continueAfterProof(call, service, proven, 'password, passkey');
+    const accountOf = (known: Account | null) =>
+      authenticate(service, request, known, bindingOf(request), body.credential);
+    if (cookieOf(request.headers, PENDING_COOKIE) !== null) {
+      return inStep('code', call, service, async (pending) => {
+        const user = await accountOf(pending.user);
+        if (!user) return WRONG_PASSKEY;
+        const methods = 'password, passkey';
+        return continueAfterFactor(call, service, { ...pending, user, methods });
+      });
+    }
+    const user = await accountOf(null);
+    const outcome = user ? await createSession(call, service, user, 'passkey') : WRONG_PASSKEY;
+    return orShowAgain(call, service, null, outcome);
   },
 );
+
+const WRONG_PASSKEY = new Failure('invalid_passkey');
 
 const bindingOf = ({ headers }: RequestInfo) =>
   cookieOf(headers, PENDING_COOKIE) ?? cookieOf(headers, BROWSER_COOKIE) ?? '';
@@ -221,40 +229,37 @@ export async function passkeyOptions(
   return { data: await createOptions(service, purpose, bindingOf(request), userId) };
 }
 
-/** After the second factor, a temporary password is changed before there is a session. */
-async function continueAfterProof(
+/** A pending sign-in that was used meanwhile has ended. */
+async function continueAfterFactor(
   call: SignInCall,
   service: PortalService,
   pending: store.PendingSignIn,
-  methods: string,
 ) {
-  const { user, token, link } = pending;
-  if (nextStep(service, user, methods, link) === 'none') {
-    return createSessionAfterProof(call, service, pending, user, methods);
+  const isUnused = await store.removePending(service.database, pending.token);
+  return isUnused ? proceed(call, service, pending) : ENDED;
+}
+
+/** A temporary password is changed before there is a session. */
+async function proceed(call: SignInCall, service: PortalService, proven: Proven) {
+  if (nextStep(service, proven) === 'none') {
+    return createSession(call, service, proven.user, proven.methods ?? 'password');
   }
-  if (!(await store.removePending(service.database, token))) return startAgain(call);
-  return beginStep(service, { user, methods, link }, call.body.return_to);
+  return beginStep(service, proven, call.body.return_to);
 }
 
 /**
- * A pending sign-in that was used meanwhile, and an account that was changed, get no session.
- * @param pending null if it has ended already, or there was none
+ * An account that was changed meanwhile gets no session.
  * @param codes new recovery codes, to be shown before the browser continues
  */
-async function createSessionAfterProof(
+async function createSession(
   call: SignInCall,
   service: PortalService,
-  pending: store.PendingSignIn | null,
   account: Account,
   methods: string,
   codes?: string[],
 ) {
-  if (pending && !(await store.removePending(service.database, pending.token))) {
-    return startAgain(call);
-  }
   const via = methods === 'passkey' ? 'passkey' : 'password';
   const isProven = methods !== 'password';
   const session = await insertLogin(service, call.request, account, via, isProven);
-  if (!session) return startAgain(call);
-  return continueSignedIn(call, service, session.token, methods, codes);
+  return session ? continueSignedIn(call, service, session.token, methods, codes) : ENDED;
 }
