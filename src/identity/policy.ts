@@ -10,7 +10,7 @@ export type Caller = Readonly<{
 }>;
 
 /** What a handler gets. What it may return is declared by its row in `routes.ts`. */
-export type IdentityCall<Path = unknown, Query = unknown, Body = null> = Call<
+export type IdentityCall<Path = unknown, Query = unknown, Body = unknown> = Call<
   Caller,
   Path,
   Query,

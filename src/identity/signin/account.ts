@@ -104,7 +104,7 @@ export const endSessions = form(
     const { caller, request } = call;
     const { session_id } = call.body;
     if (session_id !== undefined) {
-      const ended = await revokeById({ ...call, path: { session_id }, body: null }, service);
+      const ended = await revokeById({ ...call, path: { session_id } }, service);
       return ended instanceof Failure ? ended : done(PATH, 'The session has ended.');
     }
     const tokens = await createTokens(service, request);
@@ -164,6 +164,6 @@ export const createKey = form(
 );
 
 export const revokeKey = form(userForm, { key_id: uuid() }, async (call, service) => {
-  const revoked = await keys.revoke({ ...call, path: call.body, body: null }, service);
+  const revoked = await keys.revoke({ ...call, path: call.body }, service);
   return revoked instanceof Failure ? revoked : done('/account/keys', 'The key is revoked.');
 });

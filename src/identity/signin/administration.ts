@@ -197,16 +197,16 @@ export const CHANGES = {
   disable: set({ enabled: false }, 'The user is disabled. All sessions of the user have ended.'),
   promote: set({ super_admin: true }, 'The user is a super administrator.'),
   demote: set({ super_admin: false }, 'The user is not a super administrator any more.'),
-  delete: change({}, DELETED, (call, service) => users.remove({ ...call, body: null }, service)),
+  delete: change({}, DELETED, users.remove),
   remove_factors: change({}, 'All second factors are removed.', removeAllFactors),
   end_session: change({ session_id: uuid() }, 'The session has ended.', (call, service) =>
-    revokeById({ ...call, path: call.body, body: null }, service),
+    revokeById({ ...call, path: call.body }, service),
   ),
   end_sessions: change({}, 'All sessions of the user have ended.', (call, service) =>
-    revokeAllOfUser({ ...call, query: { user: call.path.user_id }, body: null }, service),
+    revokeAllOfUser({ ...call, query: { user: call.path.user_id } }, service),
   ),
   revoke_key: change({ key_id: uuid() }, 'The key is revoked.', (call, service) =>
-    keys.revoke({ ...call, path: call.body, body: null }, service),
+    keys.revoke({ ...call, path: call.body }, service),
   ),
   link: change(
     { factors: optional(oneOf('remove')) },
@@ -219,9 +219,7 @@ export const CHANGES = {
       return shownLink(made.data.link, call.path.user_id, service, note);
     },
   ),
-  end_link: change({}, 'The link does not work any more.', (call, service) =>
-    links.revoke({ ...call, body: null }, service),
-  ),
+  end_link: change({}, 'The link does not work any more.', links.revoke),
   password: change(firstPassword, 'The password is set', async (call, service) => {
     const password = passwordOf(call.body.password);
     const own = { ...call, body: { password } };

@@ -1,10 +1,8 @@
 import type { Call, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
-import { cookieOf } from '../guard.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
 import { logOutSession } from '../store/session-ends.ts';
-import { findByDomainToken, findByHostToken } from '../store/signin/sign-ins.ts';
 import {
   createCookies,
   DOMAIN_COOKIE,
@@ -12,10 +10,9 @@ import {
   NO_PENDING,
   returnAddress,
   setCookies,
-  tokenDigest,
 } from './browser.ts';
-import { signedInUserOf } from './guards.ts';
-import type { ReturnInput } from './forms.ts';
+import { findByCookie, portalForm, signedInUserOf } from './guards.ts';
+import { form, type ReturnInput } from './forms.ts';
 import { codesPage, continuePage, done } from './pages.ts';
 
 /** A form of the sign-in. */
@@ -31,8 +28,7 @@ export async function isSignedIn(request: RequestInfo, service: PortalService) {
   if (user instanceof Failure) return false;
   if (service.portal.cookieDomain === null) return true;
   // Without the cookie for the domain, `verify` would send the browser back here, in a loop.
-  const digest = tokenDigest(cookieOf(request.headers, DOMAIN_COOKIE) ?? '');
-  const session = digest === null ? null : await findByDomainToken(service, digest);
+  const session = await findByCookie(DOMAIN_COOKIE, request, service);
   return session?.id === user.session.id;
 }
 
@@ -56,8 +52,7 @@ export async function continueSignedIn(
  * Looked up first, because invented tokens must not cost a write.
  */
 async function endCurrentSession(request: RequestInfo, service: PortalService) {
-  const digest = tokenDigest(cookieOf(request.headers, HOST_COOKIE) ?? '');
-  const session = digest === null ? null : await findByHostToken(service, digest);
+  const session = await findByCookie(HOST_COOKIE, request, service);
   if (!session || session.ended) return;
   // No rights are needed: the session may have ended meanwhile.
   const actor = { ...actorOf({ session, key: null, user: session.user }, request), caller: null };
@@ -65,8 +60,8 @@ async function endCurrentSession(request: RequestInfo, service: PortalService) {
 }
 
 /** Idempotent: the cookies are removed in any case. */
-export async function signOut({ request }: Pick<SignInCall, 'request'>, service: PortalService) {
+export const signOut = form(portalForm, {}, async ({ request }, service) => {
   await endCurrentSession(request, service);
   const cookies = setCookies({ host: '', domain: '' }, service.portal);
   return done('/login', 'You are signed out.', cookies);
-}
+});

@@ -147,10 +147,10 @@ export const finishTotp = form(
   showTotp,
 );
 
-export async function newCodes({ caller, request }: PortalCall, service: PortalService) {
+export const newCodes = form(recentUserForm, {}, async ({ caller, request }, service) => {
   const codes = await renewCodes(service, actorOf(caller, request), caller.user.id);
   return codes.length === 0 ? NO_FACTOR : codesPage(codes, PATH, []);
-}
+});
 
 const NO_FACTOR = new Failure('conflict', {
   message: 'You have no second factor. Add one first; you get recovery codes with it.',

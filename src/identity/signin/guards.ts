@@ -1,27 +1,23 @@
 import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
-import {
-  bearerOrCookie,
-  checkSession,
-  cookieOf,
-  cookiesOf,
-  createGuard,
-  idsOf,
-  ownCredential,
-  sessionCookie,
-} from '../guard.ts';
+import { bearer, checkSession, cookieOf, createGuard, idsOf } from '../guard.ts';
 import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { cookieTokenFor } from '../token.ts';
-import { RECENT_SECONDS } from './links.ts';
-import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal, tokenDigest } from './browser.ts';
+import { HOST_COOKIE, isFromPortal, tokenDigest } from './browser.ts';
 import {
   findByDomainToken,
   findByHostToken,
   type ProvenSession,
 } from '../store/signin/sign-ins.ts';
+
+/** A caller whose session says how it was proved. */
+export type ProvenCaller = Caller & Readonly<{ session: ProvenSession | null }>;
+
+/** For the API, where an administrator must have signed in recently. */
+export const provenBearer = createGuard(bearer.security, () => null, findByHostToken);
 
 /** A user who signed in here. `token`: of the cookie for the portal's own host. */
 export type SignedInUser = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
@@ -78,6 +74,9 @@ export const recentlySignedIn = signedInGuard({ changes: false, recent: true });
 export const userForm = signedInGuard({ changes: true, recent: false });
 export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
+/** How long after a sign-in sensitive pages open and links are made, in seconds (ASVS 7.5). */
+export const RECENT_SECONDS = 600;
+
 /** With all factors that the account has by now: the password alone must not bypass them. */
 const isRecent = ({ age, has_factor, methods }: ProvenSession) =>
   age <= RECENT_SECONDS && !(has_factor && methods === 'password');
@@ -92,49 +91,33 @@ function signInAgain({ path, query }: RequestInfo, portal: Portal, failure?: Fai
   return new Failure('signin_needed', { ...failure?.details, headers: { Location } });
 }
 
-/**
- * An API key has no session. `failure` is not the reply yet: the proxy may want a redirect in place
- * of 401.
- */
-export type Visitor =
-  | { readonly kind: 'caller'; readonly caller: Caller & { session: ProvenSession | null } }
-  | { readonly kind: 'unauthorized'; readonly failure: Failure };
-
-const withoutPortal = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
-
-/** Also by a cookie of the portal. */
-export const portalVisitor: Guard<PortalService, Visitor> = {
-  security: [...withoutPortal.security, 'portal_cookie'],
-  errors: withoutPortal.errors,
-  idsOf: (visitor) => (visitor.kind === 'caller' ? idsOf(visitor.caller) : {}),
-  async check(request, service) {
-    const { headers } = request;
-    const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
-    // A cookie that is sent twice may come from another host: no other cookie replaces it.
-    const hasPortalCookie = ownCredential(headers) === null && cookiesOf(headers, name).length > 0;
-    const caller = hasPortalCookie
-      ? await callerByCookie(name, request, service)
-      : await withoutPortal.check(request, service);
-    if (!(caller instanceof Failure)) return { kind: 'caller', caller };
-    return caller.code === 'unauthorized' ? { kind: 'unauthorized', failure: caller } : caller;
-  },
-};
-
 export const signedInUserOf = (request: RequestInfo, service: PortalService) =>
   callerByCookie(HOST_COOKIE, request, service);
 
+const finderFor = (cookie: string) =>
+  cookie === HOST_COOKIE ? findByHostToken : findByDomainToken;
+
+/** The session of a cookie of the portal. Wrong tokens do not count as guesses. */
+export async function findByCookie(
+  cookie: string,
+  { headers }: RequestInfo,
+  service: PortalService,
+) {
+  const digest = tokenDigest(cookieOf(headers, cookie) ?? '');
+  return digest === null ? null : finderFor(cookie)(service, digest);
+}
+
 /** By the token of one of the portal's cookies. */
-async function callerByCookie(
+export async function callerByCookie(
   cookie: string,
   { headers, network }: RequestInfo,
   service: PortalService,
 ) {
   const token = cookieOf(headers, cookie);
   if (token === null) return new Failure('unauthorized');
-  const find = cookie === HOST_COOKIE ? findByHostToken : findByDomainToken;
   const digest = tokenDigest(token);
   const issued = cookieTokenFor(network, await service.throttleSecret(), token);
   if (digest !== null && tokenDigest(issued) === digest) service.acceptCredential(network, digest);
-  const caller = await checkSession(digest, network, service, find);
+  const caller = await checkSession(digest, network, service, finderFor(cookie));
   return caller instanceof Failure ? caller : { ...caller, token };
 }

@@ -1,13 +1,15 @@
 import { randomToken } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { Failure } from '../../http/errors.ts';
+import type { Call } from '../../http/route.ts';
 import { boolean, dateTime, type Infer, object, text, withDefault } from '../../http/schema.ts';
-import { type Caller, forbidden, type IdentityCall, may, unknown } from '../policy.ts';
+import { forbidden, may, unknown } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { type Actor, actorOf, changing } from '../store/audit.ts';
-import { insertLink, isSignInRecent, revokeLink } from '../store/signin/links.ts';
+import { insertLink, revokeLink } from '../store/signin/links.ts';
 import { OWN_PASSWORD } from '../users.ts';
+import { type ProvenCaller, RECENT_SECONDS } from './guards.ts';
 
 /** Links with which users set a password: invitations and resets. */
 
@@ -16,9 +18,6 @@ export const linkSchema = object({
   link: text({ description: 'Shown only here. Give it to the user, who opens it in a browser' }),
   expires_at: dateTime('Until then, or until it is used, or until another is made'),
 });
-
-/** How long after a sign-in sensitive pages open and links are made, in seconds (ASVS 7.5). */
-export const RECENT_SECONDS = 600;
 
 /**
  * The token stands in the fragment, which browsers send neither to a server nor as a referrer: so
@@ -57,13 +56,13 @@ export async function makeLink(
   return expires_at ? { link, expires_at } : DISABLED;
 }
 
-type OfUser = { user_id: string };
+type LinkCall<Body> = Call<ProvenCaller, { user_id: string }, unknown, Body>;
 
 export async function make(
-  { caller, path, body, request }: IdentityCall<OfUser, unknown, Infer<typeof linkBody>>,
+  { caller, path, body, request }: LinkCall<Infer<typeof linkBody>>,
   { database, portal }: PortalService,
 ) {
-  const failure = await whyNot(caller, database);
+  const failure = whyNot(caller);
   if (failure) return failure;
   if (path.user_id === caller.user?.id) return OWN_PASSWORD;
   const actor = actorOf(caller, request);
@@ -72,10 +71,10 @@ export async function make(
 }
 
 export async function revoke(
-  { caller, path, request }: IdentityCall<OfUser>,
+  { caller, path, request }: LinkCall<unknown>,
   { database }: PortalService,
 ) {
-  const failure = await whyNot(caller, database);
+  const failure = whyNot(caller);
   if (failure) return failure;
   const count = await revokeLink(database, actorOf(caller, request), path.user_id);
   if (count === null) return unknown('user');
@@ -84,9 +83,8 @@ export async function revoke(
 }
 
 /** A link sets a password, so it needs the same right, and a session of someone who is present. */
-async function whyNot(caller: Caller, database: Database) {
+function whyNot(caller: ProvenCaller) {
   const { session } = caller;
   if (!session || !may(caller, 'set the password of a user')) return forbidden(caller);
-  const isRecent = await isSignInRecent(database, session.id, RECENT_SECONDS);
-  return isRecent ? null : new Failure('signin_too_old');
+  return session.age <= RECENT_SECONDS ? null : new Failure('signin_too_old');
 }

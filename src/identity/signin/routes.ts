@@ -2,6 +2,7 @@ import {
   type Call,
   type Guard,
   anonymous,
+  type Reply,
   type Route,
   route,
   routeDefaults,
@@ -12,14 +13,13 @@ import { json } from '../../http/json-body.ts';
 import { createFrame, pageRows } from '../../http/pages.ts';
 import { type Members, object, queryParameters, type Values, uuid } from '../../http/schema.ts';
 import type { Site } from '../../runtime/context.ts';
-import { bearer } from '../guard.ts';
 import { outcomeSchema } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as administration from './administration.ts';
 import * as audit from './audit.ts';
 import * as factors from './factors.ts';
-import { portalForm, portalVisitor, recentlySignedIn, recentUserForm, signedIn } from './guards.ts';
+import { provenBearer, recentlySignedIn, signedIn } from './guards.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
 import { failurePage, withNotice } from './pages.ts';
 import { signOut } from './browser-session.ts';
@@ -27,7 +27,7 @@ import * as links from './link-pages.ts';
 import { linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
-import { verifyOrSignIn, verifyQuery } from './verify.ts';
+import { portalVisitor, verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
 
@@ -59,11 +59,22 @@ const page = <Caller, M extends Members>(
 const post = <Caller>(pattern: string, about: string, form: Form<Caller, unknown>) =>
   route({ ...pageRow('POST', pattern, about), ...form });
 
+/** What a script gives to `navigator.credentials`. */
+const options = <Caller>(
+  pattern: string,
+  about: string,
+  guard: Guard<PortalService, Caller>,
+  handle: (
+    call: Call<Caller, unknown, unknown, null>,
+    service: PortalService,
+  ) => Promise<Reply<unknown>>,
+) => route({ ...shared, pattern, summary: `Sign-in pages: ${about}`, guard, handle });
+
 const link = {
   ...routeDefaults,
   pattern: '/api/user/{user_id}/link',
   path: userPath,
-  guard: bearer,
+  guard: provenBearer,
 } as const;
 
 type PortalRoute = Route<PortalService>;
@@ -75,17 +86,11 @@ const ROWS: readonly PortalRoute[] = [
   post('/login/password', 'choose a password at the first sign-in', steps.choosePassword),
   post('/login/enrol', 'set up the second factor that is required', steps.enrol),
   post('/login/passkey', 'sign in with a passkey', steps.signInWithPasskey),
-  route({
-    ...shared,
-    pattern: '/login/passkey',
-    summary: 'Sign-in pages: options for a passkey',
-    guard: anonymous,
-    handle: steps.passkeyOptions,
-  }),
+  options('/login/passkey', 'options for a passkey', anonymous, steps.passkeyOptions),
   page('/link', 'the form for a link that sets a password', anonymous, {}, links.showLink),
   post('/link', 'open a link that sets a password', links.openLink),
   page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
-  route({ ...pageRow('POST', '/logout', 'sign out'), guard: portalForm, handle: signOut }),
+  post('/logout', 'sign out', signOut),
 
   page('/account', 'your account', signedIn, {}, account.showAccount),
   post('/account/name', 'change your name', account.changeOwnName),
@@ -100,19 +105,9 @@ const ROWS: readonly PortalRoute[] = [
   ),
   post('/account/totp/start', 'set up an authenticator app', factors.startTotp),
   post('/account/totp', 'confirm an authenticator app', factors.finishTotp),
-  route({
-    ...pageRow('POST', '/account/recovery', 'new recovery codes'),
-    guard: recentUserForm,
-    handle: factors.newCodes,
-  }),
+  post('/account/recovery', 'new recovery codes', factors.newCodes),
   post('/account/factors/remove', 'remove a second factor', factors.removeFactor),
-  route({
-    ...shared,
-    pattern: '/account/passkeys',
-    summary: 'Sign-in pages: options for a new passkey',
-    guard: signedIn,
-    handle: factors.passkeyOptions,
-  }),
+  options('/account/passkeys', 'options for a new passkey', signedIn, factors.passkeyOptions),
   post('/account/passkeys', 'add a passkey', factors.addPasskey),
 
   page('/account/keys', 'your API keys', recentlySignedIn, account.pageQuery, account.showKeys),

@@ -1,13 +1,15 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Call } from '../../http/route.ts';
+import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { decimal, type Infer, oneOf, optional } from '../../http/schema.ts';
+import { bearerOrCookie, cookiesOf, createGuard, ownCredential, sessionCookie } from '../guard.ts';
 import { forbidden, TEMPORARY_PASSWORD } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { callerHeaders, isAdmitted, verifyParameters } from '../verify.ts';
-import { returnAddress } from './browser.ts';
-import type { Visitor } from './guards.ts';
+import { findByHostToken } from '../store/signin/sign-ins.ts';
+import { DOMAIN_COOKIE, HOST_COOKIE, returnAddress } from './browser.ts';
+import { callerByCookie, type ProvenCaller } from './guards.ts';
 import { DAY } from '../../runtime/duration.ts';
 
 export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
@@ -18,32 +20,52 @@ export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
   redirect: optional(oneOf('302', '401')),
 });
 
-type VerifyCall = Call<Visitor, unknown, Infer<typeof verifyQuery>, null>;
+const withoutPortal = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
+
+/** Also by a cookie of the portal. A browser without a session is sent to the sign-in page. */
+export const portalVisitor: Guard<PortalService, ProvenCaller> = {
+  ...withoutPortal,
+  security: [...withoutPortal.security, 'portal_cookie'],
+  async check(request, service) {
+    const { headers } = request;
+    const { portal } = service;
+    const name = portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
+    // A cookie that is sent twice may come from another host: no other cookie replaces it.
+    const hasPortalCookie = ownCredential(headers) === null && cookiesOf(headers, name).length > 0;
+    const caller = hasPortalCookie
+      ? await callerByCookie(name, request, service)
+      : await withoutPortal.check(request, service);
+    const isUnauthorized = caller instanceof Failure && caller.code === 'unauthorized';
+    return isUnauthorized ? signInFirst(request, portal, 'unauthorized', caller.details) : caller;
+  },
+};
+
+type VerifyCall = Call<ProvenCaller, unknown, Infer<typeof verifyQuery>, null>;
 
 /**
  * Forward authentication with the portal: a browser that must sign in, or again, is sent to the
  * portal.
  */
-export async function verifyOrSignIn(call: VerifyCall, { portal }: PortalService) {
-  const visitor = call.caller;
-  if (visitor.kind === 'unauthorized') {
-    return signInFirst(call, portal, 'unauthorized', '/login', visitor.failure.details);
-  }
-  const { caller } = visitor;
+export async function verifyOrSignIn(
+  { caller, query, request }: VerifyCall,
+  { portal }: PortalService,
+) {
   const { session: proof } = caller;
-  const { require, max_age: maxAge } = call.query;
+  const { require, max_age: maxAge } = query;
   const needsFactor = require.includes('second_factor');
   // A passkey opens the account also while its password is temporary.
   if (proof?.hasTemporaryPassword && proof.methods === 'password') return TEMPORARY_PASSWORD;
   // The holder of an API key cannot sign in again.
   if (!proof && (maxAge !== undefined || needsFactor)) return forbidden(caller);
-  if (proof && proof.age > (maxAge ?? Infinity)) return signInFirst(call, portal, 'signin_too_old');
+  if (proof && proof.age > (maxAge ?? Infinity)) {
+    return signInFirst(request, portal, 'signin_too_old');
+  }
   // A passkey alone has verified its user: two factors in one.
   if (proof && needsFactor && proof.methods === 'password') {
     const page = proof.has_factor ? '/login' : '/account/factors';
-    return signInFirst(call, portal, 'second_factor_needed', page);
+    return signInFirst(request, portal, 'second_factor_needed', {}, page);
   }
-  if (!isAdmitted(caller, call.query)) return forbidden(caller);
+  if (!isAdmitted(caller, query)) return forbidden(caller);
   const headers = {
     'X-Auth-Methods': proof?.methods ?? '',
     'X-Auth-Time': proof ? String(Math.floor(proof.at.getTime() / 1000)) : '',
@@ -54,13 +76,15 @@ export async function verifyOrSignIn(call: VerifyCall, { portal }: PortalService
 
 /** Sends a browser to a page of the portal, if the proxy asks for that. */
 function signInFirst(
-  { request, query: { redirect } }: VerifyCall,
+  request: RequestInfo,
   portal: Portal,
   code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed',
+  details: Failure['details'] = {},
   page = '/login',
-  details = {},
 ) {
-  if (!redirect || !isNavigation(request.headers)) return new Failure(code, details);
+  const redirect = request.query.get('redirect') ?? '';
+  const isWanted = /^(302|401)$/.test(redirect) && isNavigation(request.headers);
+  if (!isWanted) return new Failure(code, details);
   const address = originalAddress(request.headers, request.isFromProxy, portal);
   const target = new URL(page, portal.origin);
   if (address !== null) target.searchParams.set('return_to', address);

@@ -112,14 +112,3 @@ export const recordLateUse = (database: Database, actor: Actor, { token_digest: 
     returning user_id as id, user_id`,
     ),
   );
-
-/** Whether the user of a session proved within so many seconds who they are. */
-export async function isSignInRecent(database: Database, sessionId: string, seconds: number) {
-  const { count } = await database.read(
-    (sql) => sql`
-    select from identity.sessions s left join identity.sign_ins p on p.session_id = s.id
-    where s.id = ${sessionId} and coalesce(p.authenticated_at, s.created_at)
-      > now() - make_interval(secs => ${seconds})`,
-  );
-  return count > 0;
-}
