@@ -11,7 +11,7 @@ import { type IdentityCall, invalid, may } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
-import { actorOf, auditPendingLogin } from './store/audit.ts';
+import { actorOf, auditEvent } from './store/audit.ts';
 import { logOutSession } from './store/session-ends.ts';
 import { findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
 import { replaceHash, replacePassword } from './store/users.ts';
@@ -45,8 +45,7 @@ export async function login(
     const methods =
       otp === undefined ? null : await service.checkCode?.(service, request, account, otp);
     if (typeof methods !== 'string') {
-      const actor = actorBy(account, request);
-      await auditPendingLogin(service.database, actor, account.id, 'second factor needed');
+      await auditPendingLogin(service, account, request, 'second factor needed');
       return methods ?? new Failure('second_factor_needed');
     }
   }
@@ -94,6 +93,20 @@ export const actorBy = ({ id }: Account, request: RequestInfo, via: LoginProof =
   via,
   userId: id,
 });
+
+/**
+ * A right password without a session yet. If the sign-in ends here, nothing else shows that the
+ * password may be stolen (ASVS 6.3.5).
+ */
+export const auditPendingLogin = (
+  { database }: IdentityService,
+  account: Account,
+  request: RequestInfo,
+  detail: string,
+) => {
+  const actor = actorBy(account, request);
+  return auditEvent(database, { event: 'login.pending', actor, detail }, account.id);
+};
 
 /** @returns null if the account has changed since it was checked */
 export async function insertLogin(

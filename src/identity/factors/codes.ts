@@ -7,11 +7,10 @@ import { Failure } from '../../http/errors.ts';
 import { DAY } from '../../runtime/duration.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
-import { actorOf } from '../store/audit.ts';
+import { actorOf, auditEvent } from '../store/audit.ts';
 import {
   countTotpByKey,
   findTotp,
-  auditWrongCode,
   readClock,
   consumeRecoveryCode,
   consumeTotpStep,
@@ -136,7 +135,7 @@ export const checkCode: CheckCode = async (service, request, { id }, text) => {
     : await checkTotp(service, id, code);
   if (outcome === 'wrong') {
     // The strongest sign that an attacker knows the password.
-    await auditWrongCode(database, actor, id);
+    await auditEvent(database, { event: 'factor.failed', actor }, id);
     reportFactor(factor, 'wrong', id);
     return new Failure('invalid_code');
   }

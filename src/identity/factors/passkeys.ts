@@ -6,14 +6,13 @@ import type { RequestInfo } from '../../http/route.ts';
 import { object, oneOf, optional, scalar, type Schema, validate } from '../../http/schema.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import type { PortalService } from '../service.ts';
-import { actorOf } from '../store/audit.ts';
+import { actorOf, auditEvent } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import {
   type Addition,
   addPasskey,
   findPasskey,
   listPasskeys,
-  auditWrongCode,
   readClock,
   consumeChallenge,
   recordPasskeyUse,
@@ -154,7 +153,8 @@ export async function authenticate(
     (await recordPasskeyUse(database, passkey.id, proof.counter));
   reportFactor('passkey', isRight ? 'right' : 'wrong', account.id);
   if (isRight) return account;
-  await auditWrongCode(database, { ...actorOf(null, request), via: 'passkey' }, account.id);
+  const actor = { ...actorOf(null, request), via: 'passkey' } as const;
+  await auditEvent(database, { event: 'factor.failed', actor }, account.id);
   return null;
 }
 

@@ -28,6 +28,7 @@ export const label = text({ min: 1, max: 64, check: controlCharError });
 
 /** What a page may answer with. */
 export const FAILURES = [
+  'unauthorized',
   'invalid_credentials',
   'invalid_code',
   'invalid_passkey',

@@ -1,12 +1,9 @@
 import { sha256 } from '../../crypto/token.ts';
-import type { RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { text } from '../../http/schema.ts';
 import { NOTHING } from '../../http/html.ts';
-import { mayLogIn } from '../model.ts';
-import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
-import { findLink, type Link, recordLateUse } from '../store/signin/links.ts';
+import { findLink, type Link } from '../store/signin/links.ts';
 import { findUser } from '../store/users.ts';
 import { tokenDigest } from './browser.ts';
 import { form } from './forms.ts';
@@ -24,15 +21,28 @@ const ENDED =
 /** The person may have copied only the token, or the whole address. */
 const tokenIn = (typed: string) => typed.trim().replace(/^.*#/s, '');
 
-/** Uses nothing up: the next step asks for a second factor, or for the new password. */
+/**
+ * Uses nothing up: the next step asks for a second factor, or for the new password. A wrong token
+ * counts as a guess of the network. One of a link that has ended does not.
+ */
 export const openLink = form(
   portalForm,
   { token: text({ max: 2_048 }) },
   async ({ body, request }, service) => {
-    const link = await findOpenLink(service, request, tokenIn(body.token));
+    const { database } = service;
+    const token = tokenIn(body.token);
+    const digest = tokenDigest(token);
+    const link: Link | Failure<'unauthorized' | 'too_many_requests'> =
+      await service.checkCredential(request.network, {
+        kind: 'link',
+        digest,
+        message: digest === null ? INCOMPLETE : ENDED,
+        find: () => findLink(database, actorOf(null, request), sha256(token)),
+        isAllowed: ({ is_open }) => is_open,
+      });
     if (link instanceof Failure) return link;
-    const user = await findUser(service.database, link.user_id);
-    if (!user || !mayLogIn(user)) return new Failure('not_found', { message: ENDED });
+    const user = await findUser(database, link.user_id);
+    if (!user) return new Failure('unauthorized', { message: ENDED });
     const signedIn = await signedInUserOf(request, service);
     const isOther = !(signedIn instanceof Failure) && signedIn.user.id !== user.id;
     const notice = isOther
@@ -42,23 +52,3 @@ export const openLink = form(
   },
   showLink,
 );
-
-/** A wrong token counts as a guess of the network. One of a link that has ended does not. */
-async function findOpenLink(service: PortalService, request: RequestInfo, token: string) {
-  const { database } = service;
-  const digest = tokenDigest(token);
-  const found: Link | Failure = await service.checkCredential(request.network, {
-    kind: 'link',
-    digest,
-    message: digest === null ? INCOMPLETE : ENDED,
-    find: () => findLink(database, sha256(token)),
-  });
-  if (found instanceof Failure) {
-    return found.code === 'too_many_requests'
-      ? new Failure('too_many_requests', found.details)
-      : new Failure('not_found', found.details);
-  }
-  if (found.is_open) return found;
-  await recordLateUse(database, actorOf(null, request), found);
-  return new Failure('not_found', { message: ENDED });
-}

@@ -5,11 +5,10 @@ import { Failure } from '../../http/errors.ts';
 import { NOTHING } from '../../http/html.ts';
 import { oneOf, optional, text, type Values, withoutNul } from '../../http/schema.ts';
 import { cookieOf } from '../guard.ts';
-import { actorBy, startSession } from '../login.ts';
+import { auditPendingLogin, startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
-import { auditPendingLogin } from '../store/audit.ts';
 import { BROWSER_COOKIE, hostCookie, isElsewhere, NO_PENDING, returnAddress } from './browser.ts';
 import { continueSignedIn, destination, isSignedIn } from './browser-session.ts';
 import { portalForm } from './guards.ts';
@@ -66,8 +65,7 @@ export const signIn = form(
     const proven = { user, methods: null, link: null };
     const step = nextStep(service, proven);
     if (step !== 'none') {
-      const actor = actorBy(user, call.request);
-      await auditPendingLogin(service.database, actor, user.id, PENDING_DETAILS[step]);
+      await auditPendingLogin(service, user, call.request, PENDING_DETAILS[step]);
       return beginStep(service, proven, return_to);
     }
     const session = await startSession(service, call.request, user, password, false);

@@ -12,7 +12,7 @@ import { verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
-import { applyLink, findLink, type Link, recordLateUse } from '../store/signin/links.ts';
+import { applyLink, findLink, type Link } from '../store/signin/links.ts';
 import * as store from '../store/signin/pending.ts';
 import { findUser, type PasswordInput, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
@@ -90,8 +90,8 @@ async function takePendingSignIn(step: Step, request: RequestInfo, service: Port
   const user = await findUser(service.database, pending.user_id);
   if (!user || !mayLogIn(user)) return null;
   const { methods, password_digest, link_digest } = pending;
-  const link = link_digest && (await findLink(service.database, link_digest));
-  if (link && !link.is_open) await recordLateUse(service.database, actorOf(null, request), link);
+  const link =
+    link_digest && (await findLink(service.database, actorOf(null, request), link_digest));
   if (link_digest && !link?.is_open) return null;
   const isUnchanged = equalDigests(sha256(user.password_hash ?? ''), password_digest);
   const current = { user, token, methods, link };
@@ -173,7 +173,6 @@ async function changePassword(
   }
   const changed = await applyLink(database, actorBy(user, request, 'link'), link, columns);
   if (changed && link.removes_factors) service.reportFactor('all', 'removed', user.id);
-  if (!changed) await recordLateUse(database, actorOf(null, request), link);
   return changed;
 }
 

@@ -6,7 +6,6 @@ import { countFailure } from './failures.ts';
 import type { RequestInfo } from '../../http/route.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
-import { SCHEMA } from '../migrations.ts';
 import { countRows, idsOfPage, type Page } from './rows.ts';
 
 export const EVENTS = [
@@ -168,17 +167,20 @@ export const changeRows = (
     return rows.length;
   });
 
+/** @param userId whom it is about  @param targetId what changed, if it is not the user */
 export async function insertAudit(
   sql: Sql,
   entry: AuditEntry,
-  {
-    userId,
-    targetId,
-    count,
-  }: Readonly<{ userId: string | null; targetId: string | null; count: number }>,
+  userId: string | null,
+  count = 1,
+  targetId = userId,
 ) {
   await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int4`)}`;
 }
+
+/** An event without a change. */
+export const auditEvent = (database: Database, entry: AuditEntry, userId: string) =>
+  database.write((sql) => insertAudit(sql, entry, userId));
 
 /** Keys the digests of names and networks in the throttles. */
 export async function readThrottleSecret(database: Database) {
@@ -198,36 +200,17 @@ export function auditFailedLogin(
   userId: string | null,
   limits: readonly Limit[],
 ) {
-  const subject = { userId, targetId: userId, count: 1 };
   return database.transaction(async (sql) => {
-    const state = await countFailure(sql, SCHEMA.name, limits);
-    await insertAudit(sql, entry, subject);
+    const state = await countFailure(sql, limits);
+    await insertAudit(sql, entry, userId);
     // None for attempts during the delay: attackers could fill the disk.
     if (state.wait > 0) {
       const detail = `for ${Math.ceil(state.wait)} s`;
-      await insertAudit(sql, { event: 'login.throttled', actor: entry.actor, detail }, subject);
+      await insertAudit(sql, { event: 'login.throttled', actor: entry.actor, detail }, userId);
     }
     return state;
   });
 }
-
-/**
- * A right password without a session yet. If the sign-in ends here, nothing else shows that the
- * password may be stolen (ASVS 6.3.5).
- */
-export const auditPendingLogin = (
-  database: Database,
-  actor: Actor,
-  userId: string,
-  detail: string,
-) =>
-  database.write((sql) =>
-    insertAudit(
-      sql,
-      { event: 'login.pending', actor, detail },
-      { userId, targetId: userId, count: 1 },
-    ),
-  );
 
 /** `user`: whom an entry is about, or who did it; `to`: the first time that is not listed. */
 export type AuditFilter = Readonly<{
@@ -292,7 +275,7 @@ export function clearLimits(database: Database, userId: string, keys: readonly B
       where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0
         and window_ends_at > now()`;
     const entry = { event: 'login.unlocked', actor: COMMAND_LINE } as const;
-    if (count > 0) await insertAudit(sql, entry, { userId, targetId: userId, count });
+    if (count > 0) await insertAudit(sql, entry, userId, count);
     return count;
   });
 }

@@ -54,7 +54,7 @@ export async function endSessions(sql: Sql, actor: Actor, userId: string | null)
   if (count !== 0) {
     const entry = { event: 'session.revoked', actor, detail: countDetail(count) } as const;
     const counted = Math.min(count ?? 0, MAX_COUNT);
-    await insertAudit(sql, entry, { userId: userId ?? user_id, targetId, count: counted });
+    await insertAudit(sql, entry, userId ?? user_id, counted, targetId);
   }
   return count;
 }

@@ -4,7 +4,6 @@ import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { clearFailures } from './failures.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { SCHEMA } from '../migrations.ts';
 import { type Actor, audited } from './audit.ts';
 import {
   countRows,
@@ -102,7 +101,7 @@ export function insertSession(
   return database.transaction(async (sql) => {
     const change = newSession(sql, session, account);
     const rows = await audited(sql, { event: 'login.succeeded', actor }, change);
-    if (rows.length > 0) await clearFailures(sql, SCHEMA.name, throttle);
+    if (rows.length > 0) await clearFailures(sql, throttle);
     return rows.length > 0;
   });
 }

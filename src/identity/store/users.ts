@@ -3,7 +3,6 @@ import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures } from './failures.ts';
 import { type Account, accountKey, groupChange, type User } from '../model.ts';
-import { SCHEMA } from '../migrations.ts';
 import { type Actor, audited, type AuditEntry, changing, lockAndCheckRights } from './audit.ts';
 import { revokeKeys } from './keys.ts';
 import { userColumns } from './rows.ts';
@@ -202,7 +201,7 @@ export const replacePassword = (
     const password = { password_hash: hash, password_generated: false };
     const user = await writePassword(sql, entry, id, password, expectedHash);
     if (!user) return null;
-    await clearFailures(sql, SCHEMA.name, throttle);
+    await clearFailures(sql, throttle);
     await sql`${newSession(sql, session, { ...user, password_hash: hash })}`;
     return user;
   });

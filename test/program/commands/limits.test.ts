@@ -67,9 +67,8 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   const before = [...(await known())];
   // As `factors/codes.ts` counts wrong codes.
   const { codeLimit } = await import('../../../src/identity/factors/codes.ts');
-  const { readThrottleSecret } = await import('../../../src/identity/store/audit.ts');
+  const { auditEvent, readThrottleSecret } = await import('../../../src/identity/store/audit.ts');
   const { takeAttempt } = await import('../../../src/db/throttle.ts');
-  const { auditWrongCode } = await import('../../../src/identity/store/signin/factors.ts');
   const limit = codeLimit(await readThrottleSecret(database), id);
   for (let count = 0; count < 20; count += 1)
     assert.equal(await takeAttempt(database, 'identity', limit), 0);
@@ -82,7 +81,7 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
     requestId: null,
     caller: null,
   } as const;
-  await auditWrongCode(database, actor, id);
+  await auditEvent(database, { event: 'factor.failed', actor }, id);
 
   assert.equal((await run('user', 'unlock', id)).code, 0);
   assert.equal(await takeAttempt(database, 'identity', limit), 0);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { after, before, beforeEach, test } from 'node:test';
+import { after, beforeEach, test } from 'node:test';
 import { giveBackAttempts, takeAttempt } from '../../../src/db/throttle.ts';
 import {
   type Limit,
@@ -12,7 +12,7 @@ import {
   throttleKey,
   type ThrottleState,
 } from '../../../src/db/throttle.ts';
-import { removeForgotten, throttlesTable } from '../../../src/db/throttle.ts';
+import { removeForgotten } from '../../../src/db/throttle.ts';
 import { clearFailures, countFailure } from '../../../src/identity/store/failures.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
@@ -23,12 +23,8 @@ const replicas = [one, openConnections({ after }, url, 'two')];
 const HOUR = 3_600;
 const DAY = 24 * HOUR;
 
-before(async () => {
-  await sql`create schema s`;
-  for (const statement of throttlesTable('s')) await sql.unsafe(statement);
-});
 beforeEach(async () => {
-  await sql`truncate s.throttles`;
+  await sql`truncate identity.throttles`;
 });
 
 const key = (...parts: string[]) => throttleKey('secret', parts);
@@ -45,19 +41,20 @@ const link: Limit = { key: key('link'), mode: 'window', attempts: 5, seconds: 90
 /** A failure, counted on one of the replicas. */
 function fail(some: readonly Limit[] = limits, index = 0): Promise<ThrottleState> {
   const database = replicas[index % 2] ?? one;
-  return database.transaction((sql) => countFailure(sql, 's', some));
+  return database.transaction((sql) => countFailure(sql, some));
 }
-const succeed = () => one.write((sql) => clearFailures(sql, 's', pair.key));
-const read = (some: readonly Limit[] = limits) => readThrottle(one, 's', some);
-const waitFor = (index = 0, limit = link) => takeAttempt(replicas[index % 2] ?? one, 's', limit);
+const succeed = () => one.write((sql) => clearFailures(sql, pair.key));
+const read = (some: readonly Limit[] = limits) => readThrottle(one, 'identity', some);
+const waitFor = (index = 0, limit = link) =>
+  takeAttempt(replicas[index % 2] ?? one, 'identity', limit);
 const take = async (index = 0, limit = link) => (await waitFor(index, limit)) === 0;
 
 const attempts = async () =>
-  (await sql`select attempts from s.throttles`).map((row) => row.attempts);
+  (await sql`select attempts from identity.throttles`).map((row) => row.attempts);
 
 /** Moves all rows into the past. */
 const pass = (seconds: number) => sql`
-  update s.throttles set window_ends_at = window_ends_at - make_interval(secs => ${seconds}),
+  update identity.throttles set window_ends_at = window_ends_at - make_interval(secs => ${seconds}),
     blocked_until = blocked_until - make_interval(secs => ${seconds}),
     known_until = known_until - make_interval(secs => ${seconds})`;
 
@@ -93,7 +90,7 @@ test('consecutive failures: the fifth costs 15 s, each further one twice as much
     await pass(seconds);
     assert.equal((await read()).wait, 0, 'the delay is over');
   }
-  await sql`update s.throttles set attempts = 5000 where key = ${pair.key}`;
+  await sql`update identity.throttles set attempts = 5000 where key = ${pair.key}`;
   assertWait(await fail([pair]), 900);
 });
 
@@ -148,9 +145,9 @@ test('a caller with a success within 90 days is exempt from the windows, not fro
   for (let count = 0; count < 4; count += 1) assert.deepEqual(await fail(), exempt);
   assertWait(await fail(), 15);
   assert.equal((await fail()).was_blocked, true);
-  await sql`update s.throttles set known_until = now() + interval '1 minute' where key = ${pair.key}`;
+  await sql`update identity.throttles set known_until = now() + interval '1 minute' where key = ${pair.key}`;
   assertWait(await read(), 30);
-  await sql`update s.throttles set known_until = now() where key = ${pair.key}`;
+  await sql`update identity.throttles set known_until = now() where key = ${pair.key}`;
   assertWait(await read(), HOUR);
 });
 
@@ -173,7 +170,7 @@ test('of 64 concurrent attempts on two replicas five are taken; one given back i
   assert.equal(taken.filter(Boolean).length, 5);
   assertWait(await read([link]), 900);
   assert.ok(Math.abs((await waitFor()) - 900) < 10, 'a rejected attempt says how long to wait');
-  await giveBackAttempts(one, 's', [link.key, pair.key]);
+  await giveBackAttempts(one, 'identity', [link.key, pair.key]);
   assert.equal((await read([link])).wait, 0);
   assert.deepEqual([await take(), await take()], [true, false]);
   await pass(900);
@@ -188,7 +185,7 @@ test('of 64 concurrent attempts on two replicas five are taken; one given back i
 test('where one attempt is left, one of two replicas that wait for it takes it', async () => {
   for (let count = 0; count < 4; count += 1) await take();
   const taken = await sql.begin(async (blocker) => {
-    await blocker`select from s.throttles for update`;
+    await blocker`select from identity.throttles for update`;
     const both = Promise.all([take(0), take(1)]);
     const waiting = async () =>
       (
@@ -205,8 +202,8 @@ test('where one attempt is left, one of two replicas that wait for it takes it',
 
 test('an attempt given back in a later window never makes a count negative', async () => {
   await take();
-  await giveBackAttempts(one, 's', [link.key]);
-  await giveBackAttempts(one, 's', [link.key]);
+  await giveBackAttempts(one, 'identity', [link.key]);
+  await giveBackAttempts(one, 'identity', [link.key]);
   assert.deepEqual(await attempts(), [0]);
 });
 
@@ -217,13 +214,13 @@ test('rows are removed when they no longer count, in batches; those of known cal
   await fail([pair]);
   await pass(12 * HOUR - 60);
   await succeed();
-  assert.equal(await removeForgotten(one, 's', 2), 2);
-  assert.equal(await removeForgotten(one, 's', 10), 2);
-  assert.equal(await removeForgotten(one, 's', 10), 0);
+  assert.equal(await removeForgotten(one, 'identity', 2), 2);
+  assert.equal(await removeForgotten(one, 'identity', 10), 2);
+  assert.equal(await removeForgotten(one, 'identity', 10), 0);
   assert.deepEqual(
-    (await sql`select key from s.throttles`).map((row) => row.key),
+    (await sql`select key from identity.throttles`).map((row) => row.key),
     [pair.key],
   );
   await pass(90 * DAY);
-  assert.equal(await removeForgotten(one, 's', 10), 1);
+  assert.equal(await removeForgotten(one, 'identity', 10), 1);
 });

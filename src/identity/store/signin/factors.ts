@@ -79,11 +79,6 @@ export async function consumeRecoveryCode(
   return rows.length === 1;
 }
 
-export const auditWrongCode = (database: Database, actor: Actor, userId: string) =>
-  database.write((sql) =>
-    insertAudit(sql, { event: 'factor.failed', actor }, { userId, targetId: userId, count: 1 }),
-  );
-
 export const listPasskeys = (database: Database, userId: string) =>
   database.read(
     (sql) => sql<Passkey[]>`
@@ -255,8 +250,7 @@ export async function removeFactorsOf(
   const count = passkeys.count + apps.count;
   if (count === 0) return 0;
   await applyFactorChange(sql, userId);
-  const subject = { userId, targetId: userId, count };
-  await insertAudit(sql, { event: 'factor.removed', actor, detail: what }, subject);
+  await insertAudit(sql, { event: 'factor.removed', actor, detail: what }, userId, count);
   return count;
 }
 
@@ -278,7 +272,7 @@ export const replaceRecoveryCodes = (
     await sql`
       insert into identity.recovery_codes (digest, user_id)
       select unnest(${arrayLiteral(digests)}::text::bytea[]), ${userId}`;
-    const subject = { userId, targetId: userId, count: digests.length };
-    await insertAudit(sql, { event: 'factor.added', actor, detail: 'recovery codes' }, subject);
+    const entry = { event: 'factor.added', actor, detail: 'recovery codes' } as const;
+    await insertAudit(sql, entry, userId, digests.length);
     return true;
   });

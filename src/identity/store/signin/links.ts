@@ -1,7 +1,6 @@
 import { sha256 } from '../../../crypto/token.ts';
 import type { Database, Sql } from '../../../db/pool.ts';
 import { type Actor, audited, changeRows, changing } from '../audit.ts';
-import { firstRow } from '../rows.ts';
 import { type PasswordInput, writePassword } from '../users.ts';
 import { removeFactorsOf } from './factors.ts';
 
@@ -22,14 +21,16 @@ const isOpenSql = (sql: Sql) => sql`
     select from identity.users where id = l.created_by and super_admin and enabled
       and deleted_at is null))`;
 
-export const findLink = (database: Database, digest: Buffer) =>
-  firstRow(
-    database.read(
-      (sql) => sql<Link[]>`
+/** Also one that has ended, whose use is recorded. */
+export async function findLink(database: Database, actor: Actor, digest: Buffer) {
+  const [link] = await database.read(
+    (sql) => sql<Link[]>`
       select token_digest, user_id, removes_factors, ${isOpenSql(sql)} as is_open
       from identity.links l where token_digest = ${digest}`,
-    ),
   );
+  if (link && !link.is_open) await database.write((sql) => recordLateUse(sql, actor, digest));
+  return link ?? null;
+}
 
 /** @returns when the user's link ends, or null if none is open */
 export async function findEndOfLink(database: Database, userId: string) {
@@ -93,7 +94,10 @@ export const applyLink = (
       where token_digest = ${digest} and ${isOpenSql(sql)}
       returning user_id as id, user_id, removes_factors`;
     const [used] = await audited<Link>(sql, { event: 'link.used', actor }, end);
-    if (!used) return null;
+    if (!used) {
+      await recordLateUse(sql, actor, digest);
+      return null;
+    }
     if (used.removes_factors) await removeFactorsOf(sql, actor, userId, 'all');
     return writePassword(sql, { event: 'password.set', actor }, userId, password);
   });
@@ -102,13 +106,11 @@ export const applyLink = (
  * Records that a link was used that has ended: someone else may have it. Only once, because
  * whoever has it could fill the disk.
  */
-export const recordLateUse = (database: Database, actor: Actor, { token_digest: digest }: Link) =>
-  database.write((sql) =>
-    audited(
-      sql,
-      { event: 'link.late', actor },
-      sql`
+const recordLateUse = (sql: Sql, actor: Actor, digest: Buffer) =>
+  audited(
+    sql,
+    { event: 'link.late', actor: { ...actor, userId: null, via: 'nobody' } },
+    sql`
     delete from identity.links l where token_digest = ${digest} and not (${isOpenSql(sql)})
     returning user_id as id, user_id`,
-    ),
   );

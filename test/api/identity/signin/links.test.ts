@@ -43,7 +43,7 @@ async function begin(token: string, at = visit) {
 const ENDED = /This link cannot be used, or not any more\..* ask an administrator for a new link/;
 async function assertEnded(token: string) {
   const page = await open(token);
-  assert.equal(page.status, 404);
+  assert.equal(page.status, 401);
   assert.match(page.text, ENDED);
   assert.match(page.text, /<a href="\/login">Sign in<\/a>/);
   assert.equal(cookieFrom(page, PENDING), '');
@@ -259,7 +259,7 @@ test('the token is stored as its SHA-256 alone, and is in no line of the log', a
   const logged = await startGatehouse({ after }, ['identity'], portal.databaseUrl, PORTAL);
   const at = visitorOf(logged.url.identity);
   assert.equal((await choose(await begin(token, at), NEW, at)).status, 200);
-  assert.equal((await open(`${token.slice(1)}A`, {}, at)).status, 404);
+  assert.equal((await open(`${token.slice(1)}A`, {}, at)).status, 401);
   await logged.stop();
   assert.match(logged.stdout(), /"route":"POST \/link"/);
   assert.match(logged.stdout(), /"message":"credential refused"[^\n]*"credential":"link"/);
@@ -274,7 +274,7 @@ test('a link that is cut short, wrong or of another service gets a page that say
   const { token } = await makeLink(id);
   for (const wrong of [token.slice(0, 42), `${token}x`, '', ' ', 'session:x', `${ORIGIN}/link`]) {
     const page = await open(wrong);
-    assert.equal(page.status, 404, wrong);
+    assert.equal(page.status, 401, wrong);
     assert.match(page.text, /The link is not complete\. Copy all of it/);
   }
   await assertEnded('A'.repeat(43));
@@ -293,7 +293,7 @@ test('wrong tokens count as guesses of the network', async (t) => {
     statuses.add(page.status);
     if (page.status === 429) assert.match(page.text, /Too many attempts\. Try again in/);
   }
-  assert.deepEqual([...statuses], [404, 429]);
+  assert.deepEqual([...statuses], [401, 429]);
 });
 
 test('a browser that is signed in as another user is told so, and changes to the user of the link', async () => {
