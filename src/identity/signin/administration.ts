@@ -21,7 +21,6 @@ import { actorOf } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { removeFactors } from '../store/signin/factors.ts';
-import { findEndOfLink } from '../store/signin/links.ts';
 import { type ListedUser, searchUsers } from '../store/user-lists.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
@@ -136,10 +135,9 @@ export async function showUser(
   const { database } = service;
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
-  const [sessions, ownKeys, endOfLink] = await Promise.all([
+  const [sessions, ownKeys] = await Promise.all([
     listSessions(service, rangeOf({}), id, true),
     listKeys(database, rangeOf({}), id),
-    findEndOfLink(database, id),
   ]);
   const main = render('user', {
     ...shownOf(user),
@@ -147,7 +145,6 @@ export async function showUser(
     length: service.passwords.minLength,
     hours: links.hoursOf(service.portal),
     factor_choice: user.second_factor ? render('link-factors') : NOTHING,
-    open_link: endOfLink ? render('link-open', { id, end: when(endOfLink) }) : NOTHING,
     sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
     session_count: sessions.total,
     keys: keyItems(ownKeys.rows, `${PATH}/${id}/revoke_key`),
@@ -219,7 +216,6 @@ export const CHANGES = {
       return shownLink(made.data.link, call.path.user_id, service, note);
     },
   ),
-  end_link: change({}, 'The link does not work any more.', links.revoke),
   password: change(firstPassword, 'The password is set', async (call, service) => {
     const password = passwordOf(call.body.password);
     const own = { ...call, body: { password } };

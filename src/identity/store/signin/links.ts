@@ -32,15 +32,6 @@ export async function findLink(database: Database, actor: Actor, digest: Buffer)
   return link ?? null;
 }
 
-/** @returns when the user's link ends, or null if none is open */
-export async function findEndOfLink(database: Database, userId: string) {
-  const [link] = await database.read(
-    (sql) => sql<Array<{ expires_at: Date }>>`
-    select expires_at from identity.links l where user_id = ${userId} and ${isOpenSql(sql)}`,
-  );
-  return link?.expires_at ?? null;
-}
-
 /**
  * In a transaction that has locked the user.
  * @returns when it ends; null for a disabled user
