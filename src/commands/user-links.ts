@@ -1,26 +1,19 @@
-import { type Command, flag, OperationFailed, option, type Terminal } from './command.ts';
+import { type Command, flag, OperationFailed, type Terminal } from './command.ts';
 import { orThrow } from './database.ts';
-import { findByName, GROUPS, inIdentity, membersOf, NAMES, readInto } from './users.ts';
+import { inIdentity, NEW_USER, onUser, readNewUser } from './users.ts';
 import type * as settings from '../identity/settings.ts';
 import { createLink, hoursOf, makeLink } from '../identity/signin/links.ts';
 import { COMMAND_LINE } from '../identity/store/audit.ts';
 import { revokeLink } from '../identity/store/signin/links.ts';
-import { createUser, newUserSchema } from '../identity/users.ts';
+import { createUser } from '../identity/users.ts';
 
 export const USER_LINK_COMMANDS: readonly Command[] = [
   {
     name: 'user invite',
     summary: 'Create a user without a password, and print a link with which they choose one',
-    options: {
-      username: { ...option('NAME', 'letter case does not matter'), required: true },
-      email: { ...option('ADDRESS', 'one account per address'), required: true },
-      ...NAMES,
-      'super-admin': flag('all rights'),
-      ...GROUPS,
-    },
+    options: NEW_USER,
     async run(given, terminal) {
-      const flags = { super_admin: given.flag('super-admin') };
-      const newUser = readInto(newUserSchema, { ...membersOf(given), ...flags });
+      const newUser = readNewUser(given);
       await inIdentity(terminal, async (database, settings) => {
         const portal = portalOf(settings);
         const { link, insert } = createLink(portal);
@@ -39,17 +32,16 @@ export const USER_LINK_COMMANDS: readonly Command[] = [
       'remove-factors': flag('and remove the second factors, without asking for one'),
       revoke: flag('end the current link, without a new one'),
     },
-    async run({ positionals: [name], flag }, terminal) {
-      await inIdentity(terminal, async (database, settings) => {
-        const { id, username } = await findByName(database, name);
-        if (flag('revoke')) {
+    async run(given, terminal) {
+      await onUser(terminal, given, async ({ id, username }, database, settings) => {
+        if (given.flag('revoke')) {
           const count = await revokeLink(database, COMMAND_LINE, id);
           const state = count === 1 ? 'Ended the link of user' : 'There is no open link of user';
           terminal.note(`${state} "${username}".`);
           return;
         }
         const portal = portalOf(settings);
-        const removes = flag('remove-factors');
+        const removes = given.flag('remove-factors');
         const { link } = orThrow(await makeLink(database, portal, COMMAND_LINE, id, removes));
         const factors = removes ? ', and removes the second factors' : '';
         terminal.note(`With this link, user "${username}" chooses a new password${factors}.`);

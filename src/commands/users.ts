@@ -15,7 +15,7 @@ import { splitList } from '../runtime/variables.ts';
 import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { networkOf } from '../http/address.ts';
-import { Failure } from '../http/errors.ts';
+import type { Failure } from '../http/errors.ts';
 import { object, optional, type Schema, validate } from '../http/schema.ts';
 import { codeLimit } from '../identity/factors/codes.ts';
 import { loginLimits } from '../identity/passwords.ts';
@@ -31,11 +31,10 @@ import {
 } from '../identity/store/audit.ts';
 import { removeFactors } from '../identity/store/signin/factors.ts';
 import { listGroups, listUsers } from '../identity/store/user-lists.ts';
-import { type ChangedUser, findAccount, findUser } from '../identity/store/users.ts';
+import { findAccount, findUser } from '../identity/store/users.ts';
 import {
   changeUser,
   createUser,
-  type Hashing,
   newUserSchema,
   removeUser,
   revokedKeysText,
@@ -48,11 +47,19 @@ const userFilter = object({ group: optional(group) });
 /** A page that holds every row. */
 export const ALL = { page: 1, limit: 2 ** 31 };
 
-export const NAMES = {
+const NAMES_AND_GROUPS = {
   'first-name': option('NAME', 'may be empty'),
   'last-name': option('NAME', 'may be empty'),
+  groups: option('NAMES', 'all groups of the user, separated by commas'),
 };
-export const GROUPS = { groups: option('NAMES', 'all groups of the user, separated by commas') };
+/** Of a new user. */
+export const NEW_USER = {
+  username: { ...option('NAME', 'letter case does not matter'), required: true },
+  email: { ...option('ADDRESS', 'one account per address'), required: true },
+  ...NAMES_AND_GROUPS,
+  'super-admin': flag('all rights'),
+  verified: flag('mark the user as verified'),
+} as const;
 const PASSWORD_STDIN = flag('read the password from standard input');
 const COLUMNS: Columns<User> = {
   ID: 'id',
@@ -67,19 +74,10 @@ export const USER_COMMANDS: readonly Command[] = [
   {
     name: 'user create',
     summary: 'Create a user; without --password-stdin, print a password valid for 24 hours',
-    options: {
-      username: { ...option('NAME', 'letter case does not matter'), required: true },
-      email: { ...option('ADDRESS', 'one account per address'), required: true },
-      ...NAMES,
-      'super-admin': flag('all rights'),
-      verified: flag('mark the user as verified'),
-      ...GROUPS,
-      'password-stdin': PASSWORD_STDIN,
-    },
+    options: { ...NEW_USER, 'password-stdin': PASSWORD_STDIN },
     run: (given, terminal) =>
       withPassword(given, terminal, async (password, areGenerated) => {
-        const flags = { verified: given.flag('verified'), super_admin: given.flag('super-admin') };
-        const newUser = readInto(newUserSchema, { ...membersOf(given), ...flags, password });
+        const newUser = { ...readNewUser(given), password };
         const user = await inIdentity(terminal, async (database, hashing) =>
           orThrow(await createUser(database, COMMAND_LINE, newUser, { ...hashing, areGenerated })),
         );
@@ -111,9 +109,7 @@ export const USER_COMMANDS: readonly Command[] = [
     positionals: 'USER',
     options: { json },
     async run(given, terminal) {
-      const user = await inIdentity(terminal, (database) =>
-        findByName(database, given.positionals[0]),
-      );
+      const user = await onUser(terminal, given, async (found) => found);
       printMembers(given, terminal, viewUser(user));
     },
   },
@@ -124,11 +120,10 @@ export const USER_COMMANDS: readonly Command[] = [
     options: {
       username: option('NAME', 'a new username'),
       email: option('ADDRESS', 'a new address'),
-      ...NAMES,
+      ...NAMES_AND_GROUPS,
       enabled: option('true|false', 'false ends the sessions and suspends the keys'),
       verified: option('true|false', 'whether the address was verified'),
       'super-admin': option('true|false', 'whether the user has all rights'),
-      ...GROUPS,
     },
     async run(given, terminal) {
       const change = readInto(userChangeSchema, {
@@ -139,7 +134,7 @@ export const USER_COMMANDS: readonly Command[] = [
       });
       const isEmpty = Object.values(change).every((value) => value === undefined);
       if (isEmpty) throw new UsageError('name at least one option to change');
-      const user = await onUser(terminal, given, (id, database) =>
+      const user = await onUser(terminal, given, ({ id }, database) =>
         changeUser(database, COMMAND_LINE, id, change),
       );
       terminal.note(`Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
@@ -153,7 +148,7 @@ export const USER_COMMANDS: readonly Command[] = [
     options: { 'password-stdin': PASSWORD_STDIN },
     run: (given, terminal) =>
       withPassword(given, terminal, async (password, areGenerated) => {
-        const user = await onUser(terminal, given, (id, database, hashing) =>
+        const user = await onUser(terminal, given, ({ id }, database, hashing) =>
           setPassword(database, COMMAND_LINE, id, password, { ...hashing, areGenerated }),
         );
         return `Set the password of user "${user.username}"; the user's sessions have ended.`;
@@ -165,7 +160,7 @@ export const USER_COMMANDS: readonly Command[] = [
     positionals: 'USER',
     options: {},
     async run(given, terminal) {
-      const user = await onUser(terminal, given, (id, database) =>
+      const user = await onUser(terminal, given, ({ id }, database) =>
         removeUser(database, COMMAND_LINE, id),
       );
       terminal.note(`Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
@@ -176,9 +171,8 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: "Remove a user's second factors and recovery codes, and end their sessions",
     positionals: 'USER',
     options: {},
-    async run({ positionals: [name] }, terminal) {
-      await inIdentity(terminal, async (database) => {
-        const { id, username } = await findByName(database, name);
+    async run(given, terminal) {
+      await onUser(terminal, given, async ({ id, username }, database) => {
         const removed = (await removeFactors(database, COMMAND_LINE, id, 'all')) ?? 0;
         terminal.note(
           removed === 0
@@ -193,9 +187,8 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: "Forget a user's failed logins and codes, so that the user can sign in at once",
     positionals: 'USER',
     options: {},
-    async run({ positionals: [name] }, terminal) {
-      await inIdentity(terminal, async (database) => {
-        const user = await findByName(database, name);
+    async run(given, terminal) {
+      await onUser(terminal, given, async (user, database) => {
         const cleared = await unlock(database, user);
         terminal.note(
           cleared
@@ -207,9 +200,11 @@ export const USER_COMMANDS: readonly Command[] = [
   },
 ];
 
+type Settings = settings.IdentitySettings;
+
 export const inIdentity = <T>(
   terminal: Terminal,
-  work: (database: Database, settings: settings.IdentitySettings) => Promise<T>,
+  work: (database: Database, settings: Settings) => Promise<T>,
 ): Promise<T> => withDatabase(terminal, settings, SCHEMA, work);
 
 /** By id or username. @throws OperationFailed if there is no such user */
@@ -228,14 +223,15 @@ export function readInto<T>(schema: Schema<T>, input: Readonly<Record<string, un
   return orThrow(validate(schema, Object.fromEntries(given), 'invalid_body'));
 }
 
-const onUser = (
+/** Works on the user that the command names. */
+export const onUser = <T>(
   terminal: Terminal,
   { positionals: [name] }: Arguments,
-  work: (id: string, database: Database, hashing: Hashing) => Promise<ChangedUser | Failure>,
-): Promise<ChangedUser> =>
-  inIdentity(terminal, async (database, hashing) => {
-    const { id } = await findByName(database, name);
-    return orThrow(await work(id, database, hashing));
+  work: (user: User, database: Database, settings: Settings) => Promise<T | Failure>,
+): Promise<T> =>
+  inIdentity(terminal, async (database, settings) => {
+    const user = await findByName(database, name);
+    return orThrow(await work(user, database, settings));
   });
 
 /**
@@ -246,8 +242,7 @@ const onUser = (
 async function unlock(database: Database, { id, username }: User): Promise<number | null> {
   const secret = await readThrottleSecret(database);
   const name = accountKey(username);
-  // The table stores only digests of names and networks, so that the networks come from the audit
-  // trail.
+  // The table stores only digests, so that the networks come from the audit trail.
   const addresses = await failedLoginAddresses(database, id);
   const keys = addresses.flatMap((address) => {
     const [pair, account] = loginLimits(secret, name, networkOf(address));
@@ -260,13 +255,20 @@ async function unlock(database: Database, { id, username }: User): Promise<numbe
 export const groupsIn = (text: string | undefined) =>
   text === undefined ? undefined : splitList(text);
 
-export const membersOf = ({ text }: Arguments) => ({
+const membersOf = ({ text }: Arguments) => ({
   username: text('username'),
   email: text('email'),
   first_name: text('first-name'),
   last_name: text('last-name'),
   groups: groupsIn(text('groups')),
 });
+
+export const readNewUser = (given: Arguments) =>
+  readInto(newUserSchema, {
+    ...membersOf(given),
+    verified: given.flag('verified'),
+    super_admin: given.flag('super-admin'),
+  });
 
 /** Any other text stays as it is, and fails the check of the schema. */
 function booleanOf(text: string | undefined): boolean | string | undefined {
