@@ -67,14 +67,14 @@ export const COMMANDS: readonly Command[] = [
       const user = text('user');
       if ((user === undefined) !== flag('without-user'))
         throw new UsageError('give either --user or --without-user');
-      const given = groupsIn(text('groups'));
-      const input = { name: text('name'), groups: given, expires_at: text('expires-at') };
-      const { name, groups, expires_at: expiresAt = null } = readInto(newKeySchema, input);
+      const input = readInto(newKeySchema, {
+        name: text('name'),
+        groups: groupsIn(text('groups')),
+        expires_at: text('expires-at'),
+      });
       const key = await inIdentity(terminal, async (database) => {
-        const userId = user === undefined ? null : (await findByName(database, user)).id;
-        return orThrow(
-          await createKey(database, COMMAND_LINE, { userId, expiresAt, name, groups }),
-        );
+        const user_id = user === undefined ? null : (await findByName(database, user)).id;
+        return orThrow(await createKey(database, COMMAND_LINE, { ...input, user_id }));
       });
       terminal.note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
       terminal.print(key.key);
@@ -86,7 +86,7 @@ export const COMMANDS: readonly Command[] = [
     options: { user: option('USER', 'only the keys of this user, by id or username'), json },
     async run(given, terminal) {
       const { rows } = await inIdentity(terminal, async (database) =>
-        listKeys(database, ALL, await idOf(database, given)),
+        listKeys(database, ALL, (await idOf(database, given)) ?? null),
       );
       printRows(given, terminal, rows, KEY_COLUMNS, viewKey);
     },
@@ -117,10 +117,11 @@ export const COMMANDS: readonly Command[] = [
     },
     async run(given, terminal) {
       const input = { event: given.text('event'), limit: given.text('limit') };
-      const { event = null, limit } = readInto(auditFilter, input);
-      const { rows } = await inIdentity(terminal, async (database) =>
-        listAudit(database, { page: 1, limit }, { user: await idOf(database, given), event }),
-      );
+      const { event, limit } = readInto(auditFilter, input);
+      const { rows } = await inIdentity(terminal, async (database) => {
+        const user = await idOf(database, given);
+        return listAudit(database, { page: 1, limit }, { user, event });
+      });
       printRows(given, terminal, rows, AUDIT_COLUMNS, viewAudit);
     },
   },
@@ -145,11 +146,11 @@ export const COMMANDS: readonly Command[] = [
 
 /**
  * The id that `--user` names. A deleted user has an id but no name.
- * @returns null without the option
+ * @returns undefined without the option
  */
-async function idOf(database: Database, { text }: Arguments): Promise<string | null> {
+async function idOf(database: Database, { text }: Arguments): Promise<string | undefined> {
   const name = text('user');
-  if (name === undefined) return null;
+  if (name === undefined) return undefined;
   const id = name.toLowerCase();
   return isUuid(id) ? id : (await findByName(database, name)).id;
 }

@@ -44,7 +44,7 @@ export const newKeySchema = object(
 
 /** @returns the key's view with the whole key, which is not stored */
 export async function createKey(database: Database, actor: Actor, input: KeyInput) {
-  if (input.userId !== null && input.groups.length > 0) {
+  if (input.user_id !== null && input.groups.length > 0) {
     return invalid('/groups', 'must be empty for the key of a user, who has groups already');
   }
   const id = randomUUID();
@@ -61,12 +61,10 @@ export async function create(
   { caller, body, request }: IdentityCall<unknown, unknown, NewKey>,
   { database }: IdentityService,
 ) {
-  const userId = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
-  if (!may(caller, 'create a key', userId)) return forbidden(caller);
+  const user_id = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
+  if (!may(caller, 'create a key', user_id)) return forbidden(caller);
   if (caller.session?.hasTemporaryPassword) return TEMPORARY_PASSWORD;
-  const { name, groups, expires_at: expiresAt = null } = body;
-  const input = { userId, expiresAt, name, groups };
-  const key = await createKey(database, actorOf(caller, request), input);
+  const key = await createKey(database, actorOf(caller, request), { ...body, user_id });
   return key instanceof Failure ? key : { data: key };
 }
 

@@ -119,9 +119,7 @@ export async function audit(
   { database }: IdentityService,
 ) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const { user = null, event = null } = query;
-  const entries = await listAudit(database, query, { user, event });
-  return pageReply(request.path, query, entries, viewAudit);
+  return pageReply(request.path, query, await listAudit(database, query, query), viewAudit);
 }
 
 type Filters = Readonly<{ user: string; event: AuditEvent | ''; from: string; to: string }>;
@@ -132,10 +130,10 @@ export async function findEntries({ database }: IdentityService, filters: Filter
   const account = user === '' ? null : await findAccount(database, accountKey(user));
   if (user !== '' && !account) return { rows: [], total: 0 };
   return listAudit(database, range, {
-    user: account?.id ?? null,
-    event: event === '' ? null : event,
-    from: from === '' ? null : new Date(from),
-    to: to === '' ? null : new Date(Date.parse(to) + DAY * 1000),
+    user: account?.id,
+    event: event || undefined,
+    from: from === '' ? undefined : new Date(from),
+    to: to === '' ? undefined : new Date(Date.parse(to) + DAY * 1000),
   });
 }
 

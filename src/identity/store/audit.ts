@@ -214,26 +214,22 @@ export function auditFailedLogin(
 
 /** `user`: whom an entry is about, or who did it; `to`: the first time that is not listed. */
 export type AuditFilter = Readonly<{
-  user?: string | null;
-  event?: AuditEvent | null;
-  from?: Date | null;
-  to?: Date | null;
+  user?: string | undefined;
+  event?: AuditEvent | undefined;
+  from?: Date | undefined;
+  to?: Date | undefined;
 }>;
 
 /** With the names of users, which are empty after they were erased. */
 export type ListedAudit = AuditRecord & Readonly<Record<'actor' | 'subject', string | null>>;
 
 /** Newest first. */
-export function listAudit(
-  database: Database,
-  page: Page,
-  { user = null, event = null, from = null, to = null }: AuditFilter,
-) {
+export function listAudit(database: Database, page: Page, { user, event, from, to }: AuditFilter) {
   return database.list(async (sql) => {
-    const userSql = user === null ? sql`true` : sql`(x.user_id = ${user} or x.actor_id = ${user})`;
-    const eventSql = event === null ? sql`` : sql`and x.event = ${event}`;
-    const fromSql = from === null ? sql`` : sql`and x.created_at >= ${from}`;
-    const toSql = to === null ? sql`` : sql`and x.created_at < ${to}`;
+    const userSql = user ? sql`(x.user_id = ${user} or x.actor_id = ${user})` : sql`true`;
+    const eventSql = event ? sql`and x.event = ${event}` : sql``;
+    const fromSql = from ? sql`and x.created_at >= ${from}` : sql``;
+    const toSql = to ? sql`and x.created_at < ${to}` : sql``;
     const whereSql = sql`${userSql} ${eventSql} ${fromSql} ${toSql}`;
     const rows = await sql<ListedAudit[]>`
       select a.*, (select username from identity.users where id = a.actor_id) as actor,

@@ -31,15 +31,15 @@ const keyOf = (row: KeyRow): ApiKey =>
 /** `groups`: only of a key without a user. */
 export type KeyInput = Readonly<{
   name: string;
-  userId: string | null;
+  user_id: string | null;
   groups: readonly string[];
-  expiresAt: Date | null;
+  expires_at?: Date | null | undefined;
 }>;
 /** @returns `unknown user`: there is none to own the key; `expired`: by the database's clock */
 export async function insertKey(
   database: Database,
   actor: Actor,
-  { name, userId, groups, expiresAt }: KeyInput,
+  { name, user_id, groups, expires_at = null }: KeyInput,
   id: string,
   digest: Buffer,
   prefix: string,
@@ -47,11 +47,11 @@ export async function insertKey(
   const insert = (sql: Sql) => sql`
     insert into identity.api_keys (id, key_digest, key_prefix, name, groups, user_id, created_by,
       expires_at)
-    select ${id}, ${digest}, ${prefix}, ${name}, ${arrayLiteral(groups)}, ${userId},
-      ${actor.userId}, ${expiresAt}
-    where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`;
+    select ${id}, ${digest}, ${prefix}, ${name}, ${arrayLiteral(groups)}, ${user_id},
+      ${actor.userId}, ${expires_at}
+    where coalesce(${expires_at}::timestamptz > now(), true) returning id, user_id`;
   const entry = { event: 'key.created', actor, detail: groupChange([], groups) } as const;
-  const inserted = await changeRows(database, entry, userId, insert);
+  const inserted = await changeRows(database, entry, user_id, insert);
   if (inserted === null) return 'unknown user';
   return inserted === 1 ? 'inserted' : 'expired';
 }

@@ -66,12 +66,6 @@ const provenColumnsSql = (sql: Sql, idleSeconds: number) => sql`
   coalesce(p.methods, 'password') as methods, coalesce(p.authenticated_at, s.created_at) as at,
   extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
   u.second_factor as has_factor, ${callerColumns(sql, idleSeconds)}`;
-const provenOf = (row: CallerRow & Proof): ProvenSession => ({
-  methods: row.methods,
-  age: row.age,
-  at: row.at,
-  has_factor: row.has_factor,
-  ...callerOf(row),
-});
+const provenOf = (row: CallerRow & Proof): ProvenSession => Object.assign(row, callerOf(row));
 export const findByHostToken = sessionFinder('s.token_digest', provenColumnsSql, provenOf);
 export const findByDomainToken = sessionFinder('p.domain_digest', provenColumnsSql, provenOf);
