@@ -53,17 +53,14 @@ async function prepareSignIns(sql: ReturnType<typeof connect>, directory: string
   const tokens = [...requests.matchAll(/Bearer (\S+)/g)].map(([, token = '']) => token);
   for (const token of tokens) {
     await sql`
-      with portal as (
-        insert into identity.sessions (id, token_digest, user_id, expires_at,
-          created_at, updated_at, last_seen_at)
-        select gen_random_uuid(), sha256(${hostOf(token)}::text::bytea), user_id, expires_at,
-          created_at, updated_at, last_seen_at
-        from identity.sessions where token_digest = sha256(${token}::text::bytea)
-        returning id, created_at)
-      insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
-      select id, sha256(${domainOf(token)}::text::bytea), 'password, totp', created_at from portal`;
+      insert into identity.sessions (id, token_digest, domain_digest, user_id, methods,
+        authenticated_at, expires_at, created_at, updated_at, last_seen_at)
+      select gen_random_uuid(), sha256(${hostOf(token)}::text::bytea),
+        sha256(${domainOf(token)}::text::bytea), user_id, 'password, totp',
+        created_at, expires_at, created_at, updated_at, last_seen_at
+      from identity.sessions where token_digest = sha256(${token}::text::bytea)`;
   }
-  await sql`vacuum analyze identity.sign_ins`;
+  await sql`vacuum analyze identity.sessions`;
   return tokens;
 }
 

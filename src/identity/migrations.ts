@@ -50,6 +50,9 @@ const INITIAL: Migration = {
       revoked boolean not null default false, logged_out boolean not null default false,
       expires_at timestamptz not null,
       ip text, user_agent text, -- of the login
+      -- Of a session of the sign-in pages: how and when it was proved, and its second token, which
+      -- only opens verify.
+      methods text, authenticated_at timestamptz, domain_digest bytea,
       last_seen_at timestamptz not null default now(),
       created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
       deleted_at timestamptz
@@ -66,12 +69,9 @@ const INITIAL: Migration = {
     // Narrow, because it is read to count the open sessions.
     `create index sessions_open on identity.sessions (expires_at, created_at)
       where not revoked and not logged_out and deleted_at is null`,
+    `create unique index sessions_of_domain on identity.sessions (domain_digest)
+      where domain_digest is not null`,
     // The tables from here to the API keys belong to the sign-in pages and second factors.
-    // How and when a session was started in the portal, and its second token: only for `verify`.
-    `create table identity.sign_ins (
-      session_id uuid primary key references identity.sessions (id) on delete cascade,
-      domain_digest bytea unique, methods text not null, authenticated_at timestamptz not null
-    )`,
     // Sealed under IDENTITY_SECRET, for the user's id.
     `create table identity.totp (
       user_id uuid primary key references identity.users (id),

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { sha256 } from '../../crypto/token.ts';
-import { insertSignIn, type Tokens } from '../store/signin/sign-ins.ts';
+import { recordProof, type Tokens } from '../store/signin/sign-ins.ts';
 import type { RequestInfo } from '../../http/route.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
@@ -93,6 +93,6 @@ export async function createCookies(
   at?: Date,
 ) {
   const tokens = await createTokens(service, request);
-  await service.database.write((sql) => insertSignIn(sql, tokens, methods, at ?? null, token));
+  await service.database.write((sql) => recordProof(sql, tokens, methods, at ?? null, token));
   return setCookies(tokens, service.portal);
 }

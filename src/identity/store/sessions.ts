@@ -137,12 +137,9 @@ export const callerOf = (row: CallerRow): CallerSession => ({
   user: userOf(row),
 });
 
-/**
- * Finds sessions by hexadecimal digests. PostgreSQL leaves out the join with `p` if no column of it
- * is read.
- */
+/** Finds sessions by hexadecimal digests. */
 export const sessionFinder = <Row, Found>(
-  column: 's.token_digest' | 'p.domain_digest',
+  column: 's.token_digest' | 's.domain_digest',
   columns: typeof callerColumns,
   foundOf: (row: Row) => Found,
 ) =>
@@ -155,7 +152,7 @@ export const sessionFinder = <Row, Found>(
       const rows = await database.read(
         (sql) => sql<Array<Row & { digest: string }>>`
     select encode(${sql(column)}, 'hex') as digest, ${columns(sql, idleSeconds)}
-    from ${sessionsSql(sql)} left join identity.sign_ins p on p.session_id = s.id
+    from ${sessionsSql(sql)}
     where ${sql(column)} = any (${wanted}::text::bytea[])
       and s.deleted_at is null`,
       );

@@ -6,7 +6,7 @@ import { type Actor, audited, changing, insertAudit, RightsLost } from '../audit
 import { firstRow, hasChanged } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';
 import type { Registered } from '../../factors/webauthn.ts';
-import { insertSignIn, type Tokens } from './sign-ins.ts';
+import { recordProof, type Tokens } from './sign-ins.ts';
 
 export type Passkey = Readonly<{
   id: Buffer;
@@ -174,8 +174,8 @@ const hasFactorSql = (sql: Sql, userId: string | null) =>
 const changingFactors: typeof changing = (database, actor, userId, work) =>
   changing(database, actor, userId, async (sql) => {
     const { count } = await sql`
-      select from identity.sign_ins
-      where session_id = ${actor.caller?.session?.id ?? null} and methods = 'password'
+      select from identity.sessions
+      where id = ${actor.caller?.session?.id ?? null} and methods = 'password'
         and ${hasFactorSql(sql, actor.userId)}`;
     if (count > 0) throw new RightsLost();
     return work(sql);
@@ -198,7 +198,7 @@ function addFactor(
       await sql`
         update identity.sessions set token_digest = ${sha256(tokens.host)}, updated_at = now()
         where id = ${actor.caller?.session?.id ?? null}`;
-      await insertSignIn(sql, tokens, `password, ${factor}`, null);
+      await recordProof(sql, tokens, `password, ${factor}`, null);
     }
     return applyFactorChange(sql, userId);
   });

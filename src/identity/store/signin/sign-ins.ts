@@ -22,22 +22,19 @@ export type Tokens = Readonly<{ host: string; domain: string }>;
  * @param at null: when the session began
  * @param current the present token of the session
  */
-export const insertSignIn = (
+export const recordProof = (
   sql: Sql,
   { host, domain }: Tokens,
   methods: string,
   at: Date | null,
   current = host,
 ) => sql`
-  with session as (
-    update identity.sessions set token_digest = ${sha256(host)}
-    where token_digest = ${sha256(current)} returning id, created_at)
-  insert into identity.sign_ins as p (session_id, domain_digest, methods, authenticated_at)
-  select id, ${sha256(domain)}, ${methods}, coalesce(${at}, created_at)
-  from session
-  on conflict (session_id) do update set domain_digest = excluded.domain_digest,
+  update identity.sessions
+  set token_digest = ${sha256(host)}, domain_digest = ${sha256(domain)},
+    authenticated_at = coalesce(authenticated_at, ${at}, created_at),
     -- The user has just used a new factor. A passkey alone was sufficient proof.
-    methods = case p.methods when 'password' then excluded.methods else p.methods end`;
+    methods = case coalesce(methods, 'password') when 'password' then ${methods} else methods end
+  where token_digest = ${sha256(current)}`;
 
 /**
  * Ends all sessions of the user of this one. A copy of it takes its place, with its end and how it
@@ -46,26 +43,25 @@ export const insertSignIn = (
 export const endOtherSessions = (
   database: Database,
   actor: Actor,
-  { id, methods, at, user }: ProvenSession,
+  { id, user }: ProvenSession,
   tokens: Tokens,
 ) =>
   changing(database, actor, user.id, async (sql) => {
     await endSessions(sql, actor, user.id);
     await sql`
       insert into identity.sessions
-        (id, token_digest, user_id, ip, user_agent, expires_at,
-          created_at, updated_at, last_seen_at)
-      select ${randomUUID()}::uuid, ${sha256(tokens.host)}, user_id, ip, user_agent, expires_at,
-        at, at, at
+        (id, token_digest, domain_digest, user_id, ip, user_agent, methods, authenticated_at,
+          expires_at, created_at, updated_at, last_seen_at)
+      select ${randomUUID()}::uuid, ${sha256(tokens.host)}, ${sha256(tokens.domain)}, user_id, ip,
+        user_agent, methods, authenticated_at, expires_at, at, at, at
       from identity.sessions, clock_timestamp() as at where id = ${id}`;
-    await insertSignIn(sql, tokens, methods, at);
   });
 
 /** A login through the API counts as a login by password. */
 const provenColumnsSql = (sql: Sql, idleSeconds: number) => sql`
-  coalesce(p.methods, 'password') as methods, coalesce(p.authenticated_at, s.created_at) as at,
-  extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
+  coalesce(s.methods, 'password') as methods, coalesce(s.authenticated_at, s.created_at) as at,
+  extract(epoch from now() - coalesce(s.authenticated_at, s.created_at))::float8 as age,
   u.second_factor as has_factor, ${callerColumns(sql, idleSeconds)}`;
 const provenOf = (row: CallerRow & Proof): ProvenSession => Object.assign(row, callerOf(row));
 export const findByHostToken = sessionFinder('s.token_digest', provenColumnsSql, provenOf);
-export const findByDomainToken = sessionFinder('p.domain_digest', provenColumnsSql, provenOf);
+export const findByDomainToken = sessionFinder('s.domain_digest', provenColumnsSql, provenOf);

@@ -406,7 +406,8 @@ test('a rule for a second factor leads to setting one up, and then to the reques
 test('sensitive changes ask for a new sign-in after ten minutes', async () => {
   const { username } = await add();
   const { host } = await signIn(username);
-  await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
+  await sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
+    where methods is not null`;
   const location = `/login?again=on&return_to=${encodeURIComponent(`${ORIGIN}/account/factors`)}`;
   assert.equal(
     (await visit('/account/factors', { cookie: host })).headers.get('location'),

@@ -280,7 +280,8 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
   const here = await signIn(username);
   const there = await signIn(username);
   const api = await logIn(identity, username, PASSWORD);
-  await sql`update identity.sign_ins set authenticated_at = now() - interval '1 hour', methods = 'passkey'`;
+  await sql`update identity.sessions set authenticated_at = now() - interval '1 hour', methods = 'passkey'
+    where methods is not null`;
   const sessionOf = async (cookie: string) => {
     const { status, headers } = await visit('/api/auth/verify', { cookie });
     const [row] =
@@ -385,7 +386,7 @@ test('max_age asks for a new sign-in of a person, and does not accept a key', as
   const { username } = await add();
   const { domain: cookie } = await signIn(username);
   assert.equal((await visit('/api/auth/verify?max_age=60', { cookie })).status, 200);
-  await sql`update identity.sign_ins set authenticated_at = authenticated_at - interval '2 minutes'`;
+  await sql`update identity.sessions set authenticated_at = authenticated_at - interval '2 minutes'`;
   const old = await visit('/api/auth/verify?max_age=60', { cookie });
   assert.equal(old.status, 401);
   assert.match(old.text, /"signin_too_old"/);
@@ -452,7 +453,7 @@ test("without COOKIE_DOMAIN, only the cookie of the portal's host is set; it ope
   ]) {
     assert.equal((await alone.visit('/api/auth/verify', { cookie })).status, 401, cookie);
   }
-  await alone.sql`update identity.sign_ins set authenticated_at = authenticated_at - interval '2 minutes'`;
+  await alone.sql`update identity.sessions set authenticated_at = authenticated_at - interval '2 minutes'`;
   assert.equal((await alone.visit('/api/auth/verify?max_age=60', { cookie: host })).status, 401);
   assert.match((await alone.visit('/login', { cookie: host })).text, /You are signed in/);
 });
