@@ -83,7 +83,8 @@ export async function lockAndCheckRights(sql: Sql, { caller }: Actor, target: st
   const users = await sql<Array<{ id: string; has_rights: boolean }>>`
     select id, enabled and (super_admin or not ${wasAdministrator}) as has_rights
       from identity.users
-    where id = any (${arrayLiteral([ownerId, targetId])}::text::uuid[]) and deleted_at is null
+    where id = any (${arrayLiteral([ownerId, targetId])}::text::uuid[])
+      and deleted_at is null
     order by id for no key update`;
   const strength = target === EVERYONE ? sql`update` : sql`share`;
   await sql`select from identity.global_revocation for ${strength}`;
@@ -99,12 +100,17 @@ async function lockCredential(sql: Sql, { session, key }: Caller) {
   const { count } = key
     ? await sql`
       select from identity.api_keys
-      where id = ${key.id} and coalesce(expires_at > now(), true) and not revoked
+      where id = ${key.id}
+        and coalesce(expires_at > now(), true)
+        and not revoked
         and deleted_at is null
       for share`
     : await sql`
       select from identity.sessions s
-      where id = ${session?.id ?? null} and expires_at > now() and not revoked and not logged_out
+      where id = ${session?.id ?? null}
+        and expires_at > now()
+        and not revoked
+        and not logged_out
         and deleted_at is null
         and created_at > coalesce(greatest(
           (select sessions_end_at from identity.users where id = s.user_id),
@@ -147,7 +153,9 @@ const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject
 export async function audited<T extends object>(sql: Sql, entry: AuditEntry, change: Fragment) {
   const subject = sql`
     case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end,
-    case when count(*) = 1 then (array_agg(id))[1] end, count(*) from change having count(*) > 0`;
+    case when count(*) = 1 then (array_agg(id))[1] end, count(*)
+    from change
+    having count(*) > 0`;
   return sql<T[]>`
     with change as (${change}), noted as (${insertInto(sql, entry, subject)}) select * from change`;
 }
@@ -252,7 +260,8 @@ export async function failedLoginAddresses(database: Database, userId: string) {
     (sql) => sql<Array<{ ip: string }>>`
     select distinct ip from (select ip from identity.audit
       where event in ('login.failed', 'password.failed', 'factor.failed')
-        and created_at > now() - make_interval(hours => ${COUNTED_HOURS}) and ip is not null
+        and created_at > now() - make_interval(hours => ${COUNTED_HOURS})
+        and ip is not null
         and user_id = ${userId}
       order by created_at desc limit ${MAX_FAILURES}) latest`,
   );
@@ -268,7 +277,8 @@ export function clearLimits(database: Database, userId: string, keys: readonly B
     const { count } = await sql`
       update identity.throttles
       set attempts = 0, window_ends_at = now(), blocked_until = null, was_blocked = false
-      where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0
+      where key = any (${arrayLiteral(keys)}::text::bytea[])
+        and attempts > 0
         and window_ends_at > now()`;
     const entry = { event: 'login.unlocked', actor: COMMAND_LINE } as const;
     if (count > 0) await insertAudit(sql, entry, userId, count);

@@ -67,17 +67,24 @@ export async function writeLastSeen(
   await database.write(
     (sql) => sql`
     with seen as (
-      update identity.sessions set last_seen_at = now() where id = any (array(
+      update identity.sessions
+      set last_seen_at = now()
+      where id = any (array(
         select id from identity.sessions
-        where id = any (${ids}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
+        where id = any (${ids}::text::uuid[])
+          and last_seen_at < now() - interval '1 minute'
           -- A session that has expired meanwhile must not become active again.
           and not ${isExpiredSql(sql, 'sessions', idleSeconds)}
         -- Waiting for a change that holds one row and waits for another could deadlock.
         -- The next use is recorded.
         for no key update skip locked))
     )
-    update identity.api_keys set last_used_at = now() where id = any (array(
-      select id from identity.api_keys where id = any (${ids}::text::uuid[])
+    update identity.api_keys
+    set last_used_at = now()
+    where id = any (array(
+      select id
+      from identity.api_keys
+      where id = any (${ids}::text::uuid[])
         and coalesce(last_used_at < now() - interval '1 minute', true)
       for no key update skip locked))`,
   );
@@ -95,11 +102,16 @@ export const removeEndedSessions = (database: Database, seconds: number, max: nu
           limit ${max})
         union
         (select id from identity.sessions
-         where (revoked or logged_out) and updated_at < ${before} order by updated_at limit ${max})
+         where (revoked or logged_out)
+           and updated_at < ${before}
+         order by updated_at
+         limit ${max})
         union
         (select s.id from identity.users u join identity.sessions s on s.user_id = u.id
           and s.deleted_at is null
-         where u.sessions_end_at < ${before} and s.created_at <= u.sessions_end_at limit ${max})
+         where u.sessions_end_at < ${before}
+           and s.created_at <= u.sessions_end_at
+         limit ${max})
         union
         (select id from identity.sessions
          where created_at <= (select sessions_end_at from identity.global_revocation
@@ -120,7 +132,8 @@ async function eraseDeletedUsers(database: Database, seconds: number) {
       last_name = ''
     where id = any (array(
       select id from identity.users
-      where deleted_at < now() - make_interval(secs => ${seconds}) and username <> ''
+      where deleted_at < now() - make_interval(secs => ${seconds})
+        and username <> ''
       order by deleted_at limit ${BATCH_ROWS} for update skip locked
     ))`,
   );

@@ -22,7 +22,8 @@ const keysSql = (sql: Sql) => sql`
   coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
   coalesce(not u.enabled or u.deleted_at is not null, k.user_id is not null) as suspended,
   k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}
-  from identity.api_keys k left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
+  from identity.api_keys k
+  left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
 
 type KeyRow = Omit<ApiKey, 'user'> & JoinedUser;
 const keyOf = (row: KeyRow): ApiKey =>
@@ -49,7 +50,8 @@ export async function insertKey(
       expires_at)
     select ${id}, ${digest}, ${prefix}, ${name}, ${arrayLiteral(groups)}, ${user_id},
       ${actor.userId}, ${expires_at}
-    where coalesce(${expires_at}::timestamptz > now(), true) returning id, user_id`;
+    where coalesce(${expires_at}::timestamptz > now(), true)
+    returning id, user_id`;
   const entry = { event: 'key.created', actor, detail: groupChange([], groups) } as const;
   const inserted = await changeRows(database, entry, user_id, insert);
   if (inserted === null) return 'unknown user';

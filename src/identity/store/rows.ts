@@ -55,12 +55,15 @@ export const isInGroupSql = (sql: Sql, alias: string, group: string | null) =>
 /** The ids of one page, newest first, from an index alone. @param where names the table `x` */
 export const idsOfPage = (sql: Sql, table: Table, where: Fragment, { page, limit }: Page) => sql`
   select x.id from identity.${sql(table)} x where ${where}
-  order by x.created_at desc, x.id desc limit ${limit} offset ${(page - 1) * limit}`;
+  order by x.created_at desc, x.id desc
+  limit ${limit} offset ${(page - 1) * limit}`;
 
 /** @returns the exact number of rows, from an index alone. @param where names the table `x` */
 export async function countRows(sql: Sql, table: Table, where: Fragment) {
   const [row] = await sql<[{ total: number }]>`
-    select count(*)::int4 as total from identity.${sql(table)} x where ${where}`;
+    select count(*)::int4 as total
+    from identity.${sql(table)} x
+    where ${where}`;
   return row.total;
 }
 

@@ -9,14 +9,19 @@ import { isOpenSql, isRevokedSql, sessionsSql } from './sessions.ts';
  * update, PostgreSQL evaluates `x` again after a wait for its lock.
  */
 const isNotRevokedSql = (sql: Sql, id: string) => sql`
-  x.id = ${id} and s.id = x.id and s.deleted_at is null and not x.revoked
+  x.id = ${id}
+    and s.id = x.id
+    and s.deleted_at is null
+    and not x.revoked
     and not ${isRevokedSql(sql)}`;
 
 /** @returns 1, or 0 if the session was revoked before, by itself or with others */
 export async function revokeSession(database: Database, actor: Actor, id: string, userId: string) {
   const entry = { event: 'session.revoked', actor } as const;
   const revoke = (sql: Sql) => sql`
-    update identity.sessions x set revoked = true, updated_at = now() from ${sessionsSql(sql)}
+    update identity.sessions x
+    set revoked = true, updated_at = now()
+    from ${sessionsSql(sql)}
     where ${isNotRevokedSql(sql, id)} returning x.id, x.user_id`;
   return (await changeRows(database, entry, userId, revoke)) ?? 0;
 }
@@ -24,8 +29,12 @@ export async function revokeSession(database: Database, actor: Actor, id: string
 /** Does nothing if the session has ended. */
 export async function logOutSession(database: Database, actor: Actor, id: string) {
   const logOut = (sql: Sql) => sql`
-    update identity.sessions x set logged_out = true, updated_at = now() from ${sessionsSql(sql)}
-    where not x.logged_out and x.expires_at > now() and ${isNotRevokedSql(sql, id)}
+    update identity.sessions x
+    set logged_out = true, updated_at = now()
+    from ${sessionsSql(sql)}
+    where not x.logged_out
+      and x.expires_at > now()
+      and ${isNotRevokedSql(sql, id)}
     returning x.id, x.user_id`;
   await changeRows(database, { event: 'session.logged_out', actor }, null, logOut);
 }
@@ -87,7 +96,9 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
           where ${isOfUserSql(sql, userId)}) as newest
       from (
         select x.id, x.user_id from identity.sessions x
-        where ${isOfUserSql(sql, userId)} and ${isOpenSql(sql, userId, 0)} limit ${MAX_COUNT + 1}
+        where ${isOfUserSql(sql, userId)}
+          and ${isOpenSql(sql, userId, 0)}
+        limit ${MAX_COUNT + 1}
       ) open`;
     return open;
   } catch {

@@ -166,7 +166,10 @@ export const findSessionByToken = sessionFinder('s.token_digest', sessionColumns
 export async function findSessionOwner(database: Database, id: string) {
   const [row] = await database.read(
     (sql) => sql<Array<{ user_id: string }>>`
-    select user_id from identity.sessions where id = ${id} and deleted_at is null`,
+    select user_id
+    from identity.sessions
+    where id = ${id}
+      and deleted_at is null`,
   );
   return row?.user_id ?? null;
 }
@@ -189,7 +192,8 @@ export function isOpenSql(sql: Sql, userId: string | null, idleSeconds: number) 
       : sql`x.created_at > coalesce((select sessions_end_at from identity.users
         where id = ${userId}), '-infinity')`;
   return sql`${hasNotEndedSql(sql, idleSeconds)}
-    and x.created_at > coalesce(${endOfAllSql(sql)}, '-infinity') and ${isAfterEndSql}`;
+    and x.created_at > coalesce(${endOfAllSql(sql)}, '-infinity')
+    and ${isAfterEndSql}`;
 }
 
 /**
@@ -236,9 +240,13 @@ async function countActive(sql: Sql, userId: string | null, idleSeconds: number)
   // Reading the user of each session would take most of the time. Few users have ended all of their
   // sessions.
   const [ended] = await sql<[{ count: number }]>`
-    select coalesce(sum(n), 0)::int4 as count from identity.users u cross join lateral (
+    select coalesce(sum(n), 0)::int4 as count
+    from identity.users u
+    cross join lateral (
       select count(*) as n from identity.sessions x
-      where x.user_id = u.id and x.created_at <= u.sessions_end_at and ${liveSql}
+      where x.user_id = u.id
+        and x.created_at <= u.sessions_end_at
+        and ${liveSql}
     ) x where u.sessions_end_at is not null`;
   return (await countRows(sql, 'sessions', liveSql)) - ended.count;
 }

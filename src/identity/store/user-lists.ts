@@ -17,7 +17,8 @@ export async function* eachUser(database: Database, group: string | null): Async
         where id = ${after})`;
       return sql<User[]>`
         select ${userColumns(sql)} from identity.users u
-        where u.deleted_at is null and ${isInGroupSql(sql, 'u', group)}
+        where u.deleted_at is null
+          and ${isInGroupSql(sql, 'u', group)}
           and ${after === null ? sql`true` : isNextSql}
         order by u.created_at, u.id limit ${LIST_BATCH}`;
     });
@@ -34,7 +35,8 @@ export function listUsers(database: Database, { page, limit }: Page, group: stri
     const rows = await sql<User[]>`
       select ${userColumns(sql)} from (
         select x.id from identity.users x where ${listedSql}
-        order by x.created_at, x.id limit ${limit} offset ${(page - 1) * limit}
+        order by x.created_at, x.id
+        limit ${limit} offset ${(page - 1) * limit}
       ) page join identity.users u on u.id = page.id
       order by u.created_at, u.id`;
     return { rows, total: await countRows(sql, 'users', listedSql) };
@@ -45,7 +47,8 @@ export function listUsers(database: Database, { page, limit }: Page, group: stri
 export const listGroups = (database: Database) =>
   database.list(
     (sql) => sql<Array<{ name: string; users: number }>>`
-    select name, count(*)::int4 as users from identity.users, unnest(groups) as name
+    select name, count(*)::int4 as users
+    from identity.users, unnest(groups) as name
     where deleted_at is null group by name order by name`,
   );
 
@@ -72,7 +75,8 @@ export function searchUsers(
           as last_sign_in_at
       from identity.users u where u.id in (
         select x.id from identity.users x where ${matchesSql}
-        order by x.username_key limit ${limit} offset ${(page - 1) * limit})
+        order by x.username_key
+        limit ${limit} offset ${(page - 1) * limit})
       order by u.username_key`;
     return { rows, total: await countRows(sql, 'users', matchesSql) };
   });

@@ -29,7 +29,9 @@ async function readAccount(database: Database, column: 'username_key' | 'id', va
       case when u.password_generated then u.password_set_at + interval '24 hours' end
         as password_expires_at,
       u.password_generated and u.password_set_at + interval '24 hours' <= now() as password_expired
-    from identity.users u where u.${sql(column)} = ${value} and u.deleted_at is null`,
+    from identity.users u
+    where u.${sql(column)} = ${value}
+      and u.deleted_at is null`,
   );
   return account ?? null;
 }
@@ -100,8 +102,12 @@ async function isLastAdministrator(sql: Sql, id: string | null) {
   const { count } = await sql`
     with administrators as (
       select id, password_hash is not null and not password_generated as can_log_in
-      from identity.users where super_admin and enabled and deleted_at is null)
-    select from administrators where id = ${id}
+      from identity.users
+      where super_admin
+        and enabled
+        and deleted_at is null)
+    select from administrators
+    where id = ${id}
       and not exists (select from administrators where id <> ${id} and can_log_in)`;
   return count > 0;
 }
@@ -124,7 +130,9 @@ export function changeUser(
     if (isDisabled) await endAccess(sql, actor, id);
     const revoked = isDemoted && { revoked_keys: await revokeKeysWithoutUser(sql, actor, id) };
     const update = sql`
-      update identity.users u set ${sql(columnsOf(change))}, updated_at = now() where u.id = ${id}`;
+      update identity.users u
+      set ${sql(columnsOf(change))}, updated_at = now()
+      where u.id = ${id}`;
     const groups = change.groups ? await readGroupChange(sql, id, change.groups) : '';
     const detail = [entry.detail, groups].filter(Boolean).join(' ');
     return { ...(await writeUser(sql, { ...entry, detail }, update)), ...revoked };
@@ -140,7 +148,9 @@ async function endAccess(sql: Sql, actor: Actor, id: string) {
 /** For the audit trail, under the lock of the user. */
 async function readGroupChange(sql: Sql, id: string, after: readonly string[]) {
   const [user] = await sql<[Pick<User, 'groups'>]>`
-    select to_json(groups) as groups from identity.users where id = ${id}`;
+    select to_json(groups) as groups
+    from identity.users
+    where id = ${id}`;
   return groupChange(user.groups, after);
 }
 
@@ -157,8 +167,10 @@ export const deleteUser = (database: Database, actor: Actor, id: string) =>
         keys as (delete from identity.passkeys where user_id = ${id})
       delete from identity.pending_sign_ins where user_id = ${id}`;
     const update = sql`
-      update identity.users u set deleted_at = now(), password_hash = null, second_factor = false,
-        updated_at = now() where u.id = ${id}`;
+      update identity.users u
+      set deleted_at = now(), password_hash = null, second_factor = false,
+        updated_at = now()
+      where u.id = ${id}`;
     return { ...(await writeUser(sql, { event: 'user.deleted', actor }, update)), revoked_keys };
   });
 
@@ -215,12 +227,15 @@ export async function writePassword(
 ) {
   if (expectedHash !== undefined) {
     const { count } = await sql`
-      select from identity.users where id = ${id} and password_hash = ${expectedHash}`;
+      select from identity.users
+      where id = ${id}
+        and password_hash = ${expectedHash}`;
     if (count === 0) return null;
   }
   const ended_sessions = await endAccess(sql, entry.actor, id);
   const update = sql`
-    update identity.users u set ${sql(password)}, password_set_at = now(), updated_at = now()
+    update identity.users u
+    set ${sql(password)}, password_set_at = now(), updated_at = now()
     where u.id = ${id}`;
   return { ...(await writeUser(sql, entry, update)), ended_sessions };
 }
@@ -234,7 +249,9 @@ export async function replaceHash(
 ) {
   await database.write(
     (sql) => sql`
-    update identity.users set password_hash = ${after} where id = ${id}
+    update identity.users
+    set password_hash = ${after}
+    where id = ${id}
       and password_hash = ${before}`,
   );
 }

@@ -143,7 +143,7 @@ test('a list that fails is 500, though the caller is known', async (t) => {
   await allow(false);
   const ended =
     await outside`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name}
-      and query like '%from identity."sessions" x where%'`;
+      and query like '%from identity."sessions" x%where%'`;
   assert.equal(ended.length, 1);
   for (const path of lists)
     assertError(await ask('GET', identity + path, { bearer }), 500, 'service_failed');

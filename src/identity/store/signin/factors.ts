@@ -31,14 +31,19 @@ export const findTotp = (database: Database, userId: string) =>
   firstRow(
     database.read(
       (sql) => sql<SealedSecret[]>`
-      select *, user_id as id from identity.totp where user_id = ${userId}`,
+      select *, user_id as id
+      from identity.totp
+      where user_id = ${userId}`,
     ),
   );
 
 export const countTotpByKey = (database: Database) =>
   database.read(
     (sql) => sql<Array<{ key_id: string; apps: number }>>`
-    select key_id, count(*)::int4 as apps from identity.totp group by key_id order by key_id`,
+    select key_id, count(*)::int4 as apps
+    from identity.totp
+    group by key_id
+    order by key_id`,
   );
 
 /**
@@ -54,9 +59,12 @@ export const consumeTotpStep = (
   hasChanged(
     database.write(
       (sql) => sql`
-      update identity.totp set last_step = ${step}, key_id = ${key_id}, client_key = ${client_key},
+      update identity.totp
+      set last_step = ${step}, key_id = ${key_id}, client_key = ${client_key},
         commitment = ${commitment}, blob = ${blob}
-      where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`,
+      where user_id = ${given.id}
+        and last_step < ${step}
+        and commitment = ${given.commitment}`,
     ),
   );
 
@@ -72,7 +80,9 @@ export async function consumeRecoveryCode(
       sql,
       { event: 'recovery.used', actor },
       sql`
-    delete from identity.recovery_codes where digest = ${code} and user_id = ${userId}
+    delete from identity.recovery_codes
+    where digest = ${code}
+      and user_id = ${userId}
     returning user_id as id, user_id`,
     ),
   );
@@ -82,7 +92,11 @@ export async function consumeRecoveryCode(
 export const listPasskeys = (database: Database, userId: string) =>
   database.read(
     (sql) => sql<Passkey[]>`
-    select * from identity.passkeys where user_id = ${userId} order by created_at limit 50`,
+    select *
+    from identity.passkeys
+    where user_id = ${userId}
+    order by created_at
+    limit 50`,
   );
 
 export const findPasskey = (database: Database, id: Buffer) =>
@@ -109,8 +123,10 @@ export const recordPasskeyUse = (database: Database, id: Buffer, counter: number
   hasChanged(
     database.write(
       (sql) => sql`
-      update identity.passkeys set counter = ${counter}, last_used_at = now()
-      where id = ${id} and (counter < ${counter} or (counter = 0 and ${counter} = 0))`,
+      update identity.passkeys
+      set counter = ${counter}, last_used_at = now()
+      where id = ${id}
+        and (counter < ${counter} or (counter = 0 and ${counter} = 0))`,
     ),
   );
 
@@ -175,7 +191,8 @@ const changingFactors: typeof changing = (database, actor, userId, work) =>
   changing(database, actor, userId, async (sql) => {
     const { count } = await sql`
       select from identity.sessions
-      where id = ${actor.caller?.session?.id ?? null} and methods = 'password'
+      where id = ${actor.caller?.session?.id ?? null}
+        and methods = 'password'
         and ${hasFactorSql(sql, actor.userId)}`;
     if (count > 0) throw new RightsLost();
     return work(sql);
@@ -196,7 +213,8 @@ function addFactor(
       where user_id = ${userId} and not ${hasFactorSql(sql, userId)}`;
     if (tokens) {
       await sql`
-        update identity.sessions set token_digest = ${sha256(tokens.host)}, updated_at = now()
+        update identity.sessions
+        set token_digest = ${sha256(tokens.host)}, updated_at = now()
         where id = ${actor.caller?.session?.id ?? null}`;
       await recordProof(sql, tokens, `password, ${factor}`, null);
     }
@@ -207,7 +225,8 @@ function addFactor(
 /** An added or removed factor ends pending sign-ins and, with the last one, the recovery codes. */
 async function applyFactorChange(sql: Sql, userId: string) {
   const [row] = await sql<[{ second_factor: boolean; updated_at: Date }]>`
-    update identity.users u set updated_at = now(), second_factor = exists (
+    update identity.users u
+    set updated_at = now(), second_factor = exists (
       select from identity.totp where user_id = u.id
       union all select from identity.passkeys where user_id = u.id)
     where id = ${userId} returning second_factor, updated_at`;
@@ -244,9 +263,12 @@ export async function removeFactorsOf(
 ) {
   const passkeys = await sql`
     delete from identity.passkeys
-    where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
+    where user_id = ${userId}
+      and (id = ${passkey} or ${what === 'all'})`;
   const apps = await sql`
-    delete from identity.totp where user_id = ${userId} and ${what !== 'passkey'}`;
+    delete from identity.totp
+    where user_id = ${userId}
+      and ${what !== 'passkey'}`;
   const count = passkeys.count + apps.count;
   if (count === 0) return 0;
   await applyFactorChange(sql, userId);

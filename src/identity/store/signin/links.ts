@@ -17,9 +17,14 @@ export type Link = Readonly<{
 
 /** For a link `l`. It has the rights of the administrator who made it, as they are by now. */
 const isOpenSql = (sql: Sql) => sql`
-  not l.is_ended and l.expires_at > now() and (l.created_by is null or exists (
-    select from identity.users where id = l.created_by and super_admin and enabled
-      and deleted_at is null))`;
+  not l.is_ended
+    and l.expires_at > now()
+    and (l.created_by is null or exists (
+      select from identity.users
+      where id = l.created_by
+        and super_admin
+        and enabled
+        and deleted_at is null))`;
 
 /** Also one that has ended, whose use is recorded. */
 export async function findLink(database: Database, actor: Actor, digest: Buffer) {
@@ -64,7 +69,10 @@ export const revokeLink = (database: Database, actor: Actor, userId: string) =>
     { event: 'link.revoked', actor },
     userId,
     (sql) => sql`
-    update identity.links l set is_ended = true where user_id = ${userId} and ${isOpenSql(sql)}
+    update identity.links l
+    set is_ended = true
+    where user_id = ${userId}
+      and ${isOpenSql(sql)}
     returning user_id as id, user_id`,
   );
 
@@ -102,6 +110,8 @@ const recordLateUse = (sql: Sql, actor: Actor, digest: Buffer) =>
     sql,
     { event: 'link.late', actor: { ...actor, userId: null, via: 'nobody' } },
     sql`
-    delete from identity.links l where token_digest = ${digest} and not (${isOpenSql(sql)})
+    delete from identity.links l
+    where token_digest = ${digest}
+      and not (${isOpenSql(sql)})
     returning user_id as id, user_id`,
   );

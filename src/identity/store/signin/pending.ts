@@ -39,7 +39,9 @@ export const countPendingAttempt = (database: Database, token: string) =>
   firstRow(
     database.write(
       (sql) => sql<PendingRow[]>`
-      update identity.pending_sign_ins set attempts = attempts + 1 where ${isOpenSql(sql, token)}
+      update identity.pending_sign_ins
+      set attempts = attempts + 1
+      where ${isOpenSql(sql, token)}
       returning user_id, password_digest, methods, link_digest`,
     ),
   );
@@ -49,7 +51,9 @@ export const findPending = (database: Database, token: string) =>
   firstRow(
     database.read(
       (sql) => sql<Array<{ user_id: string }>>`
-      select user_id from identity.pending_sign_ins where ${isOpenSql(sql, token)}`,
+      select user_id
+      from identity.pending_sign_ins
+      where ${isOpenSql(sql, token)}`,
     ),
   );
 
