@@ -11,7 +11,7 @@ import { isExpiredSql, type Sessions } from './sessions.ts';
  * changes each row.
  */
 export function createJobs(service: IdentityService): Job[] {
-  const { database, metrics, portal, lastSeen, retentionSeconds, auditSeconds } = service;
+  const { database, metrics, lastSeen, retentionSeconds, auditSeconds } = service;
   const removal = (table: string, remove: (max: number) => Promise<number>) =>
     removalJob(metrics, `identity.${table}`, 300, remove);
   /** Of rows whose `time` was `seconds` ago. */
@@ -27,10 +27,6 @@ export function createJobs(service: IdentityService): Job[] {
           order by ${sql(time)} limit ${max}`,
       ),
     );
-  const portalJobs = portal && [
-    removalOfOld('pending_sign_ins', 'token_digest', 'expires_at', 0),
-    removalOfOld('used_challenges', 'digest', 'expires_at', 0),
-  ];
   let ending = 0;
   const help = 'Generated passwords that expire within six hours.';
   metrics.gauge('gatehouse_temporary_passwords_ending', help, () => ending);
@@ -38,7 +34,8 @@ export function createJobs(service: IdentityService): Job[] {
     removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
     removal('throttles', (max) => removeForgotten(database, SCHEMA.name, max)),
     removalOfOld('audit', 'id', 'created_at', auditSeconds),
-    ...(portalJobs ?? []),
+    removalOfOld('pending_sign_ins', 'token_digest', 'expires_at', 0),
+    removalOfOld('used_challenges', 'digest', 'expires_at', 0),
     {
       name: 'erase deleted users',
       everySeconds: 300,
