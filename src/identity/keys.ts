@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { sha256 } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import {
@@ -24,7 +23,7 @@ import {
 import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { findKeyById, insertKey, type KeyInput, revokeKey } from './store/keys.ts';
-import { createApiKey, maskedKey } from './token.ts';
+import { createApiKey } from './token.ts';
 import { controlCharError, groups } from './rules.ts';
 
 export const newKeySchema = object(
@@ -49,7 +48,7 @@ export async function createKey(database: Database, actor: Actor, input: KeyInpu
   }
   const id = randomUUID();
   const key = createApiKey();
-  const outcome = await insertKey(database, actor, input, id, sha256(key), maskedKey(key));
+  const outcome = await insertKey(database, actor, input, id, key);
   if (outcome === 'expired') return invalid('/expires_at', 'must be in the future');
   const row = outcome === 'inserted' ? await findKeyById(database, id) : null;
   return row ? { ...viewKey(row), key } : unknown('user');

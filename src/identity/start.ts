@@ -1,15 +1,15 @@
 import { randomToken } from '../crypto/token.ts';
-import { createDatabase, type Sql } from '../db/pool.ts';
+import { createDatabase } from '../db/pool.ts';
 import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
 import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
-import { type Actor, COMMAND_LINE } from './store/audit.ts';
+import { COMMAND_LINE } from './store/audit.ts';
 import { createJobs } from './store/housekeeping.ts';
 import { anyUserExists, insertUser, takeNamedLock } from './store/users.ts';
-import { hashOf } from './users.ts';
+import { type AlsoWrite, hashOf } from './users.ts';
 
 export async function start(settings: IdentitySettings, context: ServiceContext) {
   const { database: address, admin, ...options } = settings;
@@ -34,10 +34,7 @@ const CHANGE_SOON =
   'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
 
 /** A link with which the administrator chooses a password. */
-type Invitation = Readonly<{
-  link: string;
-  insert: (sql: Sql, actor: Actor, userId: string) => Promise<unknown>;
-}>;
+type Invitation = Readonly<{ link: string; insert: AlsoWrite }>;
 
 /** Creates a super administrator, if there is no user. */
 async function createFirstAdministrator(

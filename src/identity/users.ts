@@ -61,7 +61,7 @@ const revokedKeys = integer({
 });
 export const changedUserSchema = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
 
-type AlsoWrite = (sql: Sql, actor: Actor, userId: string) => Promise<unknown>;
+export type AlsoWrite = (sql: Sql, actor: Actor, userId: string) => Promise<unknown>;
 type NewUser = Infer<typeof newUserSchema>;
 type UserChange = Infer<typeof userChangeSchema>;
 type OfUser = { user_id: string };

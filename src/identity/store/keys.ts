@@ -1,7 +1,9 @@
+import { sha256 } from '../../crypto/token.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
 import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type ApiKey, groupChange } from '../model.ts';
+import { maskedKey } from '../token.ts';
 import { type Actor, audited, type AuditEntry, changeRows, changing } from './audit.ts';
 import {
   countRows,
@@ -42,13 +44,12 @@ export async function insertKey(
   actor: Actor,
   { name, user_id, groups, expires_at = null }: KeyInput,
   id: string,
-  digest: Buffer,
-  prefix: string,
+  key: string,
 ) {
   const insert = (sql: Sql) => sql`
     insert into identity.api_keys (id, key_digest, key_prefix, name, groups, user_id, created_by,
       expires_at)
-    select ${id}, ${digest}, ${prefix}, ${name}, ${arrayLiteral(groups)}, ${user_id},
+    select ${id}, ${sha256(key)}, ${maskedKey(key)}, ${name}, ${arrayLiteral(groups)}, ${user_id},
       ${actor.userId}, ${expires_at}
     where coalesce(${expires_at}::timestamptz > now(), true)
     returning id, user_id`;
