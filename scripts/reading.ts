@@ -92,10 +92,10 @@ export function filesOf(tree: Tree, scope: string): readonly string[] {
 export const BUDGET = {
   core: 38_000,
   secrets: 50_300,
-  identity: 63_800,
+  identity: 63_600,
   webhook: 68_800,
-  signin: 24_100,
-  all: 155_000,
+  signin: 22_700,
+  all: 154_000,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */
