@@ -14,17 +14,23 @@ const INITIAL: Migration = {
     `create table identity.users (
       id uuid primary key,
       -- The keys are in NFKC and lower case: two spellings of one name are one account.
-      username text not null, username_key text not null,
-      email text not null, email_key text not null,
-      first_name text not null, last_name text not null,
+      username text not null,
+      username_key text not null,
+      email text not null,
+      email_key text not null,
+      first_name text not null,
+      last_name text not null,
       password_hash text, -- a PHC string; null for a user who cannot log in with a password
       password_generated boolean not null default false,
       password_set_at timestamptz not null default now(),
-      enabled boolean not null, verified boolean not null, super_admin boolean not null,
+      enabled boolean not null,
+      verified boolean not null,
+      super_admin boolean not null,
       second_factor boolean not null default false, -- whether a login needs one
       ${GROUPS},
       sessions_end_at timestamptz, -- sessions created at or before this time have ended
-      created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
+      created_at timestamptz not null default now(),
+      updated_at timestamptz not null default now(),
       deleted_at timestamptz
     )`,
     // The name and address of a deleted user are free again.
@@ -47,14 +53,18 @@ const INITIAL: Migration = {
       id uuid primary key,
       token_digest bytea not null unique, -- SHA-256: reading the table does not give a session
       user_id uuid not null references identity.users (id),
-      revoked boolean not null default false, logged_out boolean not null default false,
+      revoked boolean not null default false,
+      logged_out boolean not null default false,
       expires_at timestamptz not null,
       ip text, user_agent text, -- of the login
       -- Of a session of the sign-in pages: how and when it was proved, and its second token, which
       -- only opens verify.
-      methods text, authenticated_at timestamptz, domain_digest bytea,
+      methods text,
+      authenticated_at timestamptz,
+      domain_digest bytea,
       last_seen_at timestamptz not null default now(),
-      created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
+      created_at timestamptz not null default now(),
+      updated_at timestamptz not null default now(),
       deleted_at timestamptz
     )`,
     // With all columns that decide whether a session is active, so that lists and counts read the
@@ -75,28 +85,36 @@ const INITIAL: Migration = {
     // Sealed under IDENTITY_SECRET, for the user's id.
     `create table identity.totp (
       user_id uuid primary key references identity.users (id),
-      key_id text not null, client_key bytea not null,
-      commitment bytea not null, blob bytea not null,
+      key_id text not null,
+      client_key bytea not null,
+      commitment bytea not null,
+      blob bytea not null,
       last_step bigint not null
     )`,
     // SHA-256.
     `create table identity.recovery_codes
       (user_id uuid, digest bytea, primary key (user_id, digest))`,
     `create table identity.passkeys (
-      id bytea primary key, user_id uuid not null references identity.users (id),
+      id bytea primary key,
+      user_id uuid not null references identity.users (id),
       name text not null,
       spki bytea not null,
-      counter bigint not null, is_backup_eligible boolean not null,
-      created_at timestamptz not null default now(), last_used_at timestamptz
+      counter bigint not null,
+      is_backup_eligible boolean not null,
+      created_at timestamptz not null default now(),
+      last_used_at timestamptz
     )`,
     'create index passkeys_of_user on identity.passkeys (user_id, created_at)',
     // A right password that waits for the second factor. Never a session: no guard reads this
     // table.
     `create table identity.pending_sign_ins (
-      token_digest bytea primary key, user_id uuid not null, password_digest bytea not null,
+      token_digest bytea primary key,
+      user_id uuid not null,
+      password_digest bytea not null,
       methods text, -- that have proved the second factor
       link_digest bytea, -- of the link that is used in place of a password
-      attempts int4 not null default 0, expires_at timestamptz not null
+      attempts int4 not null default 0,
+      expires_at timestamptz not null
     )`,
     // With which a user sets a password. A new one replaces the earlier one.
     `create table identity.links (
@@ -104,7 +122,8 @@ const INITIAL: Migration = {
       token_digest bytea not null unique, -- SHA-256
       removes_factors boolean not null,
       created_by uuid references identity.users (id), -- null for the command line
-      is_ended boolean not null default false, expires_at timestamptz not null
+      is_ended boolean not null default false,
+      expires_at timestamptz not null
     )`,
     'create index users_generated on identity.users (password_set_at) where password_generated',
     'create index pending_sign_ins_expiry on identity.pending_sign_ins (expires_at)',
@@ -115,13 +134,17 @@ const INITIAL: Migration = {
     `create table identity.api_keys (
       id uuid primary key,
       key_digest bytea not null unique, -- SHA-256
-      key_prefix text not null, name text not null, -- to tell keys apart
+      -- To tell keys apart.
+      key_prefix text not null,
+      name text not null,
       ${GROUPS},
       user_id uuid references identity.users (id), -- null for a key without a user
       created_by uuid references identity.users (id), -- null for the command line
       revoked boolean not null default false,
-      expires_at timestamptz, last_used_at timestamptz,
-      created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
+      expires_at timestamptz,
+      last_used_at timestamptz,
+      created_at timestamptz not null default now(),
+      updated_at timestamptz not null default now(),
       deleted_at timestamptz
     )`,
     `create index api_keys_newest on identity.api_keys
@@ -135,10 +158,19 @@ const INITIAL: Migration = {
       select decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex')
         as secret`,
     `create table identity.audit (
-      id uuid primary key, created_at timestamptz not null default now(), event text not null,
-      via text not null, actor_id uuid, key_id uuid, -- who did it
-      user_id uuid, target_id uuid, count int4 not null, -- whom it is about, what changed, how many
-      ip text, request_id text, detail text not null
+      id uuid primary key,
+      created_at timestamptz not null default now(),
+      event text not null,
+      -- Who did it.
+      via text not null,
+      actor_id uuid,
+      key_id uuid,
+      user_id uuid, -- whom it is about
+      target_id uuid, -- what changed
+      count int4 not null, -- how many
+      ip text,
+      request_id text,
+      detail text not null
     )`,
     'create index audit_newest on identity.audit (created_at desc, id desc)',
     'create index audit_newest_of_event on identity.audit (event, created_at desc, id desc)',
