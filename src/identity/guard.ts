@@ -101,7 +101,7 @@ async function checkKey(value: string, network: string, service: IdentityService
     kind: 'key',
     digest: parseApiKey(value),
     message,
-    find: (digest) => findKeyByDigest(service.database, digest),
+    find: (digest) => findKeyByDigest(service, digest),
     isAllowed: isUsable,
   });
   if (key instanceof Failure) return key;

@@ -1,12 +1,12 @@
 import { sha256 } from '../../crypto/token.ts';
-import { sharedStatement } from '../../db/share-statement.ts';
-import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
+import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type ApiKey, groupChange } from '../model.ts';
 import { maskedKey } from '../token.ts';
 import { type Actor, audited, type AuditEntry, changeRows, changing } from './audit.ts';
 import {
   countRows,
+  finderByDigest,
   idsOfPage,
   isOfUserSql,
   type JoinedUser,
@@ -59,19 +59,7 @@ export async function insertKey(
   return inserted === 1 ? 'inserted' : 'expired';
 }
 
-/** By the digest in hexadecimal. */
-export const findKeyByDigest = sharedStatement(
-  async (database: Database, digests: readonly string[]): Promise<Array<ApiKey | null>> => {
-    const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
-    const rows = await database.read(
-      (sql) => sql<Array<KeyRow & { digest: string }>>`
-      select encode(k.key_digest, 'hex') as digest, ${keysSql(sql)}
-      where k.key_digest = any (${wanted}::text::bytea[])
-        and k.deleted_at is null`,
-    );
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
-  },
-);
+export const findKeyByDigest = finderByDigest('k', 'key_digest', keysSql, keyOf);
 
 export async function findKeyById(database: Database, id: string) {
   const [row] = await database.read(

@@ -1,4 +1,6 @@
-import type { Fragment, Sql } from '../../db/pool.ts';
+import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import { sharedStatement } from '../../db/share-statement.ts';
+import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
 import { type User, userMembers } from '../model.ts';
 
 export const firstRow = async <Row>(rows: Promise<readonly Row[]>) => (await rows)[0] ?? null;
@@ -45,6 +47,29 @@ export const userOf = (row: JoinedUser): User => ({
   updated_at: row.u_updated_at,
   deleted_at: row.u_deleted_at ?? null,
 });
+
+/**
+ * Finds rows by hexadecimal digests, without the deleted.
+ * @param selectSql the columns, and the tables, of which one is `alias`
+ */
+export const finderByDigest = <Context extends { readonly database: Database }, Row, Found>(
+  alias: string,
+  column: string,
+  selectSql: (sql: Sql, context: Context) => Fragment,
+  foundOf: (row: Row) => Found,
+) =>
+  sharedStatement(
+    async (context: Context, digests: readonly string[]): Promise<Array<Found | null>> => {
+      const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
+      const rows = await context.database.read(
+        (sql) => sql<Array<Row & { digest: string }>>`
+          select encode(${sql(alias)}.${sql(column)}, 'hex') as digest, ${selectSql(sql, context)}
+          where ${sql(alias)}.${sql(column)} = any (${wanted}::text::bytea[])
+            and ${sql(alias)}.deleted_at is null`,
+      );
+      return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
+    },
+  );
 
 type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 

@@ -1,12 +1,11 @@
 import { sha256 } from '../../crypto/token.ts';
-import { sharedStatement } from '../../db/share-statement.ts';
-import { alignToKeys, arrayLiteral } from '../../db/sql.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { clearFailures } from './failures.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
 import { type Actor, audited } from './audit.ts';
 import {
   countRows,
+  finderByDigest,
   idsOfPage,
   isOfUserSql,
   type JoinedUser,
@@ -137,30 +136,20 @@ export const callerOf = (row: CallerRow): CallerSession => ({
   user: userOf(row),
 });
 
-/** Finds sessions by hexadecimal digests. */
+/** Finds sessions by one of their tokens. */
 export const sessionFinder = <Row, Found>(
-  column: 's.token_digest' | 's.domain_digest',
+  column: 'token_digest' | 'domain_digest',
   columns: typeof callerColumns,
   foundOf: (row: Row) => Found,
 ) =>
-  sharedStatement(
-    async (
-      { database, idleSeconds }: Sessions,
-      digests: readonly string[],
-    ): Promise<Array<Found | null>> => {
-      const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
-      const rows = await database.read(
-        (sql) => sql<Array<Row & { digest: string }>>`
-    select encode(${sql(column)}, 'hex') as digest, ${columns(sql, idleSeconds)}
-    from ${sessionsSql(sql)}
-    where ${sql(column)} = any (${wanted}::text::bytea[])
-      and s.deleted_at is null`,
-      );
-      return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
-    },
+  finderByDigest(
+    's',
+    column,
+    (sql, { idleSeconds }: Sessions) => sql`${columns(sql, idleSeconds)} from ${sessionsSql(sql)}`,
+    foundOf,
   );
-export const findCallerByToken = sessionFinder('s.token_digest', callerColumns, callerOf);
-export const findSessionByToken = sessionFinder('s.token_digest', sessionColumns, sessionOf);
+export const findCallerByToken = sessionFinder('token_digest', callerColumns, callerOf);
+export const findSessionByToken = sessionFinder('token_digest', sessionColumns, sessionOf);
 
 /** @returns the id of the session's user, or null if there is no such session */
 export async function findSessionOwner(database: Database, id: string) {

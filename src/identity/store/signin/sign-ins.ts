@@ -63,5 +63,5 @@ const provenColumnsSql = (sql: Sql, idleSeconds: number) => sql`
   extract(epoch from now() - coalesce(s.authenticated_at, s.created_at))::float8 as age,
   u.second_factor as has_factor, ${callerColumns(sql, idleSeconds)}`;
 const provenOf = (row: CallerRow & Proof): ProvenSession => Object.assign(row, callerOf(row));
-export const findByHostToken = sessionFinder('s.token_digest', provenColumnsSql, provenOf);
-export const findByDomainToken = sessionFinder('s.domain_digest', provenColumnsSql, provenOf);
+export const findByHostToken = sessionFinder('token_digest', provenColumnsSql, provenOf);
+export const findByDomainToken = sessionFinder('domain_digest', provenColumnsSql, provenOf);
