@@ -105,19 +105,15 @@ export const createUser = form(
     const { role, first, password: chosen, ...given } = call.body;
     const super_admin = role === 'administrator';
     const newUser = { ...given, super_admin, verified: false, enabled: true };
-    if (first === 'link') {
-      if (chosen !== '') return invalid('/password', WITHOUT_PASSWORD);
-      const { link, insert } = links.createLink(service.portal);
-      const body = { ...newUser, password: undefined };
-      const invited = await users.create({ ...call, body }, service, insert);
-      if (invited instanceof Failure) return invited;
-      return page('The user is invited', shownLink(link, invited.data.id, service));
-    }
+    const invitation = first === 'link' ? links.createLink(service.portal) : null;
+    if (invitation && chosen !== '') return invalid('/password', WITHOUT_PASSWORD);
     const password = passwordOf(chosen);
-    const body = { ...newUser, password };
-    const created = await users.create({ ...call, body }, firstPasswords(service));
+    const body = { ...newUser, password: invitation ? undefined : password };
+    const hashing = firstPasswords(service);
+    const created = await users.create({ ...call, body }, hashing, invitation?.insert);
     if (created instanceof Failure) return created;
     const { id } = created.data;
+    if (invitation) return page('The user is invited', shownLink(invitation.link, id, service));
     return page('The user is created', render('first-password', { password, id }));
   },
   showUsers,
