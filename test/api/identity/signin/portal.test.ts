@@ -280,7 +280,9 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
   const here = await signIn(username);
   const there = await signIn(username);
   const api = await logIn(identity, username, PASSWORD);
-  await sql`update identity.sessions set authenticated_at = now() - interval '1 hour', methods = 'passkey'
+  await sql`
+    update identity.sessions
+    set authenticated_at = now() - interval '1 hour', methods = 'passkey'
     where methods is not null`;
   const sessionOf = async (cookie: string) => {
     const { status, headers } = await visit('/api/auth/verify', { cookie });
