@@ -179,5 +179,11 @@ const INITIAL: Migration = {
   ],
 };
 
+const THROTTLE_KEY: Migration = {
+  name: 'primary key of the throttle secret',
+  // Logical replication copies changes only of a table that has one.
+  statements: ['alter table identity.throttle_secret add primary key (secret)'],
+};
+
 /** A released step never changes. A change is a new step at the end, which only adds. */
-export const SCHEMA: DatabaseSchema = { name: 'identity', steps: [INITIAL] };
+export const SCHEMA: DatabaseSchema = { name: 'identity', steps: [INITIAL, THROTTLE_KEY] };

@@ -82,7 +82,7 @@ export class LastAdministrator extends Error {}
 export async function takeNamedLock(sql: Sql, name: string) {
   await sql`
     insert into identity.locks (name, taken_at) values (${name}, now())
-    on conflict (name) do update set taken_at = now()`;
+    on conflict (name) do update set taken_at = excluded.taken_at`;
 }
 
 /**

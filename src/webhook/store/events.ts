@@ -173,7 +173,7 @@ export async function redeliver(
       where id = any (${arrayLiteral(ids)}::text::uuid[])
         and (${hasTarget} or token_id in (select id from webhook.tokens where target is not null))
       for key share of e
-      on conflict (event_id) do update set due_at = now()
+      on conflict (event_id) do update set due_at = excluded.due_at
       where work.lease is null
       returning event_id, order_key, seq
     ), page as (

@@ -130,7 +130,7 @@ export const insertPending = (database: Database, tokenId: string, sealed: Seale
     insert into webhook.signing_secrets ${rowOf(sql, sealed, tokenId, 'pending')}
     on conflict (token_id, purpose) where purpose <> 'verify' do update
     set id = excluded.id, key_id = excluded.key_id, client_key = excluded.client_key,
-      commitment = excluded.commitment, blob = excluded.blob, created_at = now()`,
+      commitment = excluded.commitment, blob = excluded.blob, created_at = excluded.created_at`,
   );
 
 /** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */

@@ -216,7 +216,7 @@ export async function endWork(
       select event_id, ${status}, attempts, run, duration_ms, answer_status, answer, received_at
       from ended
       on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts,
-        ended_at = now(), run = excluded.run, duration_ms = excluded.duration_ms,
+        ended_at = excluded.ended_at, run = excluded.run, duration_ms = excluded.duration_ms,
         answer_status = excluded.answer_status, answer = excluded.answer,
         received_at = excluded.received_at
     )
