@@ -20,7 +20,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { unprivilegedUser } from '../../../scripts/binaries.ts';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { findProgram, freePort } from '../programs.ts';
-import { type Supervised, supervise } from '../../../scripts/supervise.ts';
+import { type StopSignal, type Supervised, supervise } from '../../../scripts/supervise.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 
 interface Owner {
@@ -130,8 +130,8 @@ export async function startCluster(t: Owner): Promise<Cluster> {
 /** Where the programs of the cluster run: they belong to a user without privileges. */
 export interface Machine {
   readonly home: string;
-  /** Starts a program, which ends with the test. */
-  run(name: string, program: string, args: readonly string[]): Supervised;
+  /** Starts a program, which ends with the test, by this signal. */
+  run(name: string, program: string, args: readonly string[], signal?: StopSignal): Supervised;
   /** @returns the path of a new file that the programs may read */
   write(name: string, text: string): string;
 }
@@ -145,27 +145,27 @@ export function createMachine(t: Owner): Machine {
     chmodSync(directory, 0o711);
     chownSync(home, user.uid, user.gid);
   }
-  const runs: Supervised[] = [];
+  const stops: Array<() => Promise<unknown>> = [];
   t.after(async () => {
     // The last ones first: a node ends in order only while it reaches etcd.
-    for (const run of runs.reverse()) {
-      run.tell('TERM');
-      await run.ended.catch(() => {});
-    }
+    for (const stop of stops.reverse()) await stop();
     await sleep(500);
     removeTemporary(directory);
   });
   return {
     home,
-    run(name, program, args) {
+    run(name, program, args, signal = 'TERM') {
       const file = findProgram(program) ?? assert.fail(`${program} is not installed`);
       const output = openSync(join(home, `${name}.log`), 'a');
       const path = `${process.env.PATH ?? ''}:/usr/sbin`;
       const env = { HOME: home, PATH: path, LC_ALL: 'C.UTF-8' };
       const options = { cwd: home, env, output, ...(user ? { user } : {}) };
-      const started = supervise('TERM', file, args, options);
+      const started = supervise(signal, file, args, options);
       closeSync(output);
-      runs.push(started);
+      stops.push(async () => {
+        started.tell(signal);
+        await started.ended.catch(() => {});
+      });
       return started;
     },
     write(name, text) {
