@@ -90,7 +90,7 @@ export function filesOf(tree: Tree, scope: string): readonly string[] {
  * only for a feature whose description says so.
  */
 export const BUDGET = {
-  core: 38_000,
+  core: 38_200,
   secrets: 50_300,
   identity: 63_600,
   webhook: 68_800,

@@ -3,7 +3,13 @@ import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from './db/pool.ts';
-import { type DatabaseSchema, isCurrent, migrate, requireCurrent } from './db/schema.ts';
+import {
+  type DatabaseSchema,
+  distributedTables,
+  isCurrent,
+  migrate,
+  requireCurrent,
+} from './db/schema.ts';
 import { createBodyReader } from './http/body-reader.ts';
 import { sitePage } from './http/pages.ts';
 import type { ResponseStyle, RouteMatcher } from './http/route.ts';
@@ -207,6 +213,13 @@ function measureDatabase(name: string, { database, schema }: Storage, { gauge }:
 }
 
 async function ensureSchema({ database, schema }: Storage, mayMigrate: boolean) {
+  const tables = await distributedTables(database, schema);
+  const misplaced = tables.find((table) => table !== schema.distributable);
+  if (misplaced) {
+    throw new StartupError(
+      `Citus distributes ${misplaced}, whose locks and unique indexes need one node: call undistribute_table or citus_schema_undistribute.`,
+    );
+  }
   if (await isCurrent(database, schema)) return;
   await (mayMigrate ? migrate : requireCurrent)(database, schema);
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { inspectDatabase, type SchemaState } from './store/diagnose.ts';
-import type { DatabaseSchema } from '../db/schema.ts';
+import { type DatabaseSchema, distributedTables } from '../db/schema.ts';
 import { describeError, StartupError } from '../runtime/errors.ts';
 import { type Configuration, configure, SERVICE_NAMES } from '../serve.ts';
 import {
@@ -112,8 +112,10 @@ async function checkDatabase(
   mayMigrate: boolean,
 ): Promise<Finding[]> {
   let found: Inspected;
+  let tables: string[];
   try {
     found = await inspectDatabase(database, schema);
+    tables = await distributedTables(database, schema);
   } catch (error) {
     return [failed('database', describeError(error).error)];
   }
@@ -123,6 +125,7 @@ async function checkDatabase(
     ok('pooler', isPooled ? 'one in session mode' : 'none'),
     ...checkRights(server.role, state, missing),
     ...(state ? [checkSchema(schema, state, mayMigrate, server.creates)] : []),
+    ...tables.map((table) => checkTable(table, schema)),
     checkClock(clock),
   ];
 }
@@ -163,6 +166,12 @@ function checkSchema(
   if (mayCreate) return ok('schema', `${lacks}; serve applies it at startup`);
   const advice = 'the role may not create it: run "gatehouse migrate" as the owner';
   return failed('schema', `${lacks}; ${advice}`);
+}
+
+function checkTable(table: string, { distributable }: DatabaseSchema): Finding {
+  const text = `distributed by Citus: ${table}`;
+  if (table === distributable) return ok('table', `${text}; all others are on the coordinator`);
+  return failed('table', `${text}; its statements need one node`);
 }
 
 function checkClock({ ahead, within }: Inspected['clock']): Finding {

@@ -184,7 +184,11 @@ async function prepare(
 ) {
   const wanted = settingsOf(address.limits.DATABASE_STATEMENT_TIMEOUT, purpose);
   const text = JSON.stringify(wanted);
-  await sql`select set_config(key, value, false) from json_each_text(${text}::text::json)`;
+  // Citus finds the shard of a row by the values of a statement, so it must not plan once.
+  await sql`
+    select set_config(key, case when key = 'plan_cache_mode'
+      and to_regproc('citus_version') is not null then 'auto' else value end, false)
+    from json_each_text(${text}::text::json)`;
   const rows = await sql`
     select pg_backend_pid() as pid, pg_postmaster_start_time()::text as server,
       json_object_agg(key, current_setting(key)) as found,
@@ -197,7 +201,9 @@ async function prepare(
     const unfit = `the server at ${hostList([host])} is not ${target}`;
     throw new Unavailable(`${unfit}, as target_session_attrs requires`, true);
   }
-  const isKept = Object.entries(wanted).every(([key, value]) => row.found[key] === value);
+  const isKept = Object.entries(wanted).every(
+    ([key, value]) => row.found[key] === value || key === 'plan_cache_mode',
+  );
   if (!isKept) throw new Unavailable(POOLED, false);
   // A pooler makes up the process id that it sends at the start of a connection.
   const isPooled = rows.state.pid !== row.pid;

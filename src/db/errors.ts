@@ -11,7 +11,10 @@ export class Duplicate extends Error {
   }
 }
 
-/** The database rejected a value of the statement, and would again. None of it was done. */
+/**
+ * The database rejected a value of the statement, and would again, or cannot reach the node of a
+ * row. None of it was done.
+ */
 export class Rejected extends Unavailable {}
 
 /** Another session holds a lock that the work needs. None of it was done. */
@@ -79,7 +82,7 @@ export function translate(error: unknown, { hosts, sslmode }: DatabaseAddress): 
     if (code === '23505') return new Duplicate(error.constraint_name ?? '');
     const message = `the database returned an error (SQLSTATE ${code}${HINTS[code] ?? ''})`;
     if (code === LOCK_NOT_AVAILABLE) return new Locked(message, true);
-    if (ABOUT_DATA.test(code)) return new Rejected(message, false);
+    if (ABOUT_DATA.test(code)) return new Rejected(message, isTemporary(error));
     return new Unavailable(message, isTemporary(error));
   }
   if (code === 'unknown') return error;
@@ -92,8 +95,11 @@ export function translate(error: unknown, { hosts, sslmode }: DatabaseAddress): 
 const isServerError = (error: unknown): error is Error & { readonly constraint_name?: string } =>
   error instanceof Error && error.name === 'PostgresError';
 
-/** SQLSTATEs of a value, a constraint, a limit, an exception of a trigger, and a corrupted row. */
-const ABOUT_DATA = /^(22|23|54|P0|XX00[12])/;
+/**
+ * SQLSTATEs of a value, a constraint, a limit, an exception of a trigger, and a corrupted row.
+ * Citus returns the last two if the node of a row does not answer.
+ */
+const ABOUT_DATA = /^(22|23|54|P0|XX00[12]|XX000|08006)/;
 
 const HINTS: Readonly<Record<string, string>> = {
   '28P01': ': the user or the password in the database URL is wrong',

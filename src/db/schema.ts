@@ -15,6 +15,8 @@ export interface Migration {
 export interface DatabaseSchema {
   readonly name: string;
   readonly steps: readonly Migration[];
+  /** The table that Citus may distribute, as `distributedTables` describes it. */
+  readonly distributable?: string;
 }
 
 const LOCK_RETRY_MS = 1_000;
@@ -111,18 +113,13 @@ export async function migrate(database: Database, { name: schema, steps }: Datab
         await transaction((inner) => apply(inner, schema, version + 1, next));
         applied += 1;
       } catch (error) {
-        if (isAppliedByOther(error)) continue;
+        if ((await versionOf(sql, schema)) > version) continue; // another replica was faster
         if (codeOf(error) !== LOCK_NOT_AVAILABLE) throw error;
         await sleep(LOCK_RETRY_MS);
       }
     }
   });
 }
-
-const isAppliedByOther = (error: unknown) =>
-  error instanceof Error &&
-  'constraint_name' in error &&
-  error.constraint_name === 'migrations_pkey';
 
 /** @throws Unavailable, as temporary: another process has to migrate */
 export async function requireCurrent(database: Database, schema: DatabaseSchema) {
@@ -132,6 +129,17 @@ export async function requireCurrent(database: Database, schema: DatabaseSchema)
     true,
   );
 }
+
+/** Such as "secrets.secrets by id". None without Citus, and no local ones. */
+export const distributedTables = (database: Database, { name }: DatabaseSchema) =>
+  database.readiness(async (sql) => {
+    const [citus] = await sql`select to_regclass('citus_tables') as found`;
+    if (!citus?.found) return [];
+    const rows = await sql<Array<{ text: string }>>`
+      select table_name || ' by ' || distribution_column as text from citus_tables
+      where table_name::text like ${`${name}.%`} and citus_table_type <> 'local' order by 1`;
+    return rows.map(({ text }) => text);
+  });
 
 /** Checks first: `create … if not exists` requires rights that a role for MIGRATE=off lacks. */
 async function createLedger(sql: Sql, schema: string) {

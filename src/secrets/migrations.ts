@@ -65,4 +65,8 @@ const INITIAL: Migration = {
 };
 
 /** A released step never changes. A change is a new step at the end, which only adds. */
-export const SCHEMA: DatabaseSchema = { name: 'secrets', steps: [INITIAL] };
+export const SCHEMA: DatabaseSchema = {
+  name: 'secrets',
+  steps: [INITIAL],
+  distributable: 'secrets.secrets by id',
+};

@@ -119,7 +119,7 @@ export const findSecret = sharedStatement(async (database: Database, ids: readon
     select id, key_id, commitment, blob, tag, expires_at, max_reads,
       coalesce(expires_at <= now(), false) as expired, now() as found_at
     from secrets.secrets
-    where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`,
+    where id = any (${arrayLiteral(ids)}::uuid[]) and blob is not null`,
   );
   return alignToKeys(ids, rows, ({ id }) => id);
 });
@@ -151,15 +151,14 @@ export const useUpRead = sharedStatement(
       const ends = arrayLiteral(waiting.map(({ until }) => until.toISOString()));
       const isLastSql = sql`reads + 1 >= max_reads`; // null without a limit
       return sql<Array<Pick<Receipt, 'id' | 'reads' | 'max_reads' | 'expires_at'>>>`
-        update secrets.secrets set reads = reads + 1, last_read_at = now(),
+        update secrets.secrets set reads = reads + 1, last_read_at = at,
           blob = case when ${isLastSql} then null else blob end,
           tag = case when ${isLastSql} then null else tag end,
           ending = case when ${isLastSql} then 'read' end,
-          ended_at = case when ${isLastSql} then now() end
-        from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[],
-          ${ends}::text::timestamptz[]) as reader (reader_id, sent, until)
-        where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = sent
-          and clock_timestamp() < until
+          ended_at = case when ${isLastSql} then at end
+        from now() as at, unnest(${ids}::uuid[], ${commitments}::bytea[],
+          ${ends}::timestamptz[]) as reader (reader_id, sent, until)
+        where id = any (${ids}::uuid[]) and id = reader_id and commitment = sent and at < until
           and (max_reads is null or reads < max_reads) and ${readableSql(sql)}
         returning id, reads::float8 as reads, max_reads, expires_at`;
     }, locks);
@@ -190,13 +189,14 @@ export async function findReceipt(database: Database, id: string, creator: strin
       select id, ending, created_at, expires_at, max_reads, reads, last_read_at, failed_reads,
         creator
       from secrets.secrets
+      where id = ${id}
       union all
       select id, coalesce(ending, case when expires_at > now() then 'requested' end), created_at,
         expires_at, max_reads, 0, null, 0, creator
       from secrets.requests
-      where answer_key is null
+      where id = ${id} and answer_key is null
     ) known
-    where id = ${id} and (${creator}::text is null or creator = ${creator})`,
+    where ${creator}::text is null or creator = ${creator}`,
   );
   return row ?? null;
 }
@@ -222,10 +222,10 @@ export async function deleteSecret(database: Database, id: string, creator: stri
   const [row] = await database.write(
     (sql) => sql<Array<KeyId & { readonly is_new: boolean }>>`
     update secrets.secrets set ${noContentSql(sql)}, ending = 'deleted',
-      ended_at = coalesce(ended_at, now())
-    where id = ${id} and (ending = 'deleted' or (${readableSql(sql)}))
+      ended_at = coalesce(ended_at, at)
+    from now() as at where id = ${id} and (ending = 'deleted' or (${readableSql(sql)}))
       and (${creator}::text is null or creator = ${creator})
-    returning id, key_id, ended_at = now() as is_new`,
+    returning id, key_id, ended_at = at as is_new`,
   );
   return row ?? null;
 }

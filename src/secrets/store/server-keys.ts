@@ -26,7 +26,7 @@ export async function rememberKey(database: Database, keyId: string) {
  * @param most counts no more for each key, so that the cost does not grow with their number; null
  * for no limit
  */
-export function listKeys(
+export async function listKeys(
   database: Database,
   current: ServerKey | null,
   previous: readonly ServerKey[],
@@ -34,28 +34,32 @@ export function listKeys(
 ) {
   const keys = current ? [current, ...previous] : previous;
   const configured = new Set(keys.map(({ id }) => id));
-  type KeyCount = Readonly<{
-    key_id: string;
-    first_used_at: Date | null;
-    secrets: number;
-    state: 'current' | 'previous' | 'unknown' | 'missing' | 'retired';
-  }>;
+  type UsedKey = Readonly<{ key_id: string; first_used_at: Date | null }>;
+  const stateOf = (id: string, secrets: number) => {
+    if (id === current?.id) return 'current';
+    if (configured.has(id)) return 'previous';
+    if (configured.size === 0) return 'unknown';
+    return secrets > 0 ? 'missing' : 'retired';
+  };
   // Keys without secrets are included: a rotation begins with configuring the new one on every
   // replica.
-  return database.list(
-    (sql) => sql<KeyCount[]>`
-    select key_id, first_used_at, secrets,
-      case when key_id = ${current?.id ?? null}::text then 'current'
-        when configured.key_id is not null then 'previous'
-        when ${configured.size === 0} then 'unknown'
-        when secrets > 0 then 'missing' else 'retired' end as state
-    from secrets.server_keys used
-    full join unnest(${arrayLiteral([...configured])}::text::text[]) as configured (key_id)
+  const known = await database.list(
+    (sql) => sql<UsedKey[]>`
+    select key_id, first_used_at
+    from secrets.server_keys
+    full join unnest(${arrayLiteral([...configured])}::text[]) as configured (key_id)
     using (key_id)
-    cross join lateral (select count(*)::int4 as secrets from (
-      select from secrets.secrets s
-      where s.key_id = coalesce(used.key_id, configured.key_id) and ${readableSql(sql)}
-      limit ${most}::int8) one) counted
     order by first_used_at, key_id`,
   );
+  // One statement for each key: Citus has no lateral join with a limit.
+  const counting = known.map(async (key) => {
+    const [{ secrets }] = await database.list(
+      (sql) => sql<[{ secrets: number }]>`
+      select count(*)::int4 as secrets from (
+        select id from secrets.secrets where key_id = ${key.key_id} and ${readableSql(sql)}
+        limit ${most}::int8) one`,
+    );
+    return { ...key, secrets, state: stateOf(key.key_id, secrets) };
+  });
+  return Promise.all(counting);
 }
