@@ -1,0 +1,322 @@
+/**
+ * Two groups of senders behind a proxy, with 10,000 events each. Meanwhile a sender moves from one
+ * to the other, as docs/groups.md says. No event may be lost or doubled.
+ */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { Agent, createServer, request } from 'node:http';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
+import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createDatabase, type TestDatabase } from '../../support/database.ts';
+import { variables } from '../../support/gatehouse.ts';
+import { root, runProgram, startProgram } from '../../support/process.ts';
+import { temporary } from '../faults/system.ts';
+import { freePort } from '../programs.ts';
+
+/** Of each group, from the senders that are in it at the end. */
+const EVENTS = Number(process.env.EVENTS || 10_000);
+const CLIENTS = 4; // of each sender
+const REPEATED = 0.02;
+const NAMES = ['a', 'b'] as const;
+type GroupName = (typeof NAMES)[number];
+
+export interface Proxy {
+  /** Sends the events of each sender to a group, or answers 503. */
+  route(groups: Readonly<Record<string, GroupName | 'moving'>>): Promise<void>;
+  readonly port: number;
+}
+
+interface Group {
+  readonly port: number;
+  readonly database: TestDatabase;
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+interface Sender {
+  readonly name: string;
+  readonly token: string;
+  readonly id: string;
+  readonly count: number;
+  /** Event ids by delivery id. */
+  readonly acknowledged: Map<string, string>;
+  /** Replies by status. */
+  readonly replies: Map<number, number>;
+  /** The connections that were answered 503. */
+  readonly held: Set<Agent>;
+}
+
+/** Counts what each event id was delivered with. */
+async function startTarget(t: TestContext) {
+  const received = new Map<string, string[]>();
+  const server = createServer(async (incoming, response) => {
+    const id = String(incoming.headers['webhook-id']);
+    const body = await readText(incoming);
+    received.set(id, [...(received.get(id) ?? []), body]);
+    response.writeHead(204).end();
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  return { received, url: `http://127.0.0.1:${port}/` };
+}
+
+async function startGroup(t: TestContext, name: GroupName, target: string): Promise<Group> {
+  const database = await createDatabase(t);
+  const port = await freePort();
+  const environment = {
+    ...variables(database.url),
+    WEBHOOK_TOKEN: `token-of-group-${name}-0123456789abcdefghijkl`,
+    WEBHOOK_PORT: String(port),
+    WEBHOOK_FORWARD_URL: target,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_RATE: '1000000',
+    TRUSTED_PROXIES: '127.0.0.1',
+    LOG_LEVEL: 'info',
+  };
+  await startProgram(t, root, ['serve', 'webhook'], environment).ready('webhook');
+  return { port, database, environment };
+}
+
+async function createSender(
+  t: TestContext,
+  { environment, database }: Group,
+  name: string,
+  count: number,
+): Promise<Sender> {
+  const words = ['token', 'create', '--name', name];
+  const { code, stdout, stderr } = await runProgram(t, root, words, environment);
+  assert.equal(code, 0, stderr);
+  const token = /^\S{30,}$/m.exec(stdout)?.[0] ?? assert.fail(stdout);
+  const digest = createHash('sha256').update(token).digest();
+  const [row] = await database.sql`select id from webhook.tokens where digest = ${digest}`;
+  return {
+    name,
+    token,
+    id: row?.id,
+    count,
+    acknowledged: new Map(),
+    replies: new Map(),
+    held: new Set(),
+  };
+}
+
+const bodyOf = (delivery: string) =>
+  JSON.stringify({ event: 'counted', data: { page_id: '1', delivery } });
+
+/** @returns the id of the event, or null if the sender must send it again */
+async function send(port: number, sender: Sender, delivery: string, agent: Agent) {
+  const { name, token, replies, held } = sender;
+  const headers = {
+    host: 'hooks.example.org',
+    authorization: `Bearer ${token}`,
+    'content-type': 'application/json',
+    'webhook-id': delivery,
+  };
+  const path = `/from/${name}/webhook`;
+  const sent = request({ host: '127.0.0.1', port, path, method: 'POST', headers, agent });
+  sent.end(bodyOf(delivery));
+  try {
+    const [response] = await once(sent, 'response');
+    const text = await readText(response);
+    replies.set(response.statusCode, (replies.get(response.statusCode) ?? 0) + 1);
+    if (response.statusCode === 503) {
+      assert.ok(response.headers['retry-after'], '503 without Retry-After');
+      held.add(agent);
+      return null;
+    }
+    assert.equal(response.statusCode, 200, `${delivery}, ${held.size} held: ${text}`);
+    const reply: { id: string } = JSON.parse(text);
+    return reply.id;
+  } catch (error) {
+    // The proxy has closed an idle connection when it read its configuration again.
+    const isClosed = error instanceof Error && 'code' in error && error.code === 'ECONNRESET';
+    if (isClosed) return null;
+    throw error;
+  }
+}
+
+/** Sends all events of a sender, each until it is acknowledged, and some of them again. */
+async function run(port: number, sender: Sender): Promise<void> {
+  const { name, count, acknowledged } = sender;
+  let next = 0;
+  const client = async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const deliver = async (delivery: string) => {
+      for (; ; await sleep(50)) {
+        const id = await send(port, sender, delivery, agent);
+        if (id === null) continue;
+        const first = acknowledged.get(delivery) ?? id;
+        assert.equal(id, first, `${delivery} was acknowledged under two ids`);
+        acknowledged.set(delivery, id);
+        return;
+      }
+    };
+    while (next < count) {
+      const number = next;
+      next += 1;
+      await deliver(`${name}-${number}`);
+      const isRepeated = number % (1 / REPEATED) === 0;
+      // Among them events from before the move.
+      if (isRepeated) await deliver(`${name}-${Math.floor(number / 2)}`);
+    }
+    agent.destroy();
+  };
+  await Promise.all(Array.from({ length: CLIENTS }, client));
+}
+
+const waits = async ({ database: { sql } }: Group, token: string) => {
+  const rows = await sql`
+    select from webhook.work join webhook.events on id = event_id
+    where token_id = ${token} limit 1`;
+  return rows.length > 0;
+};
+
+/** @returns the exit status of a file of deploy/groups, and what it has written */
+async function runFile(
+  name: string,
+  words: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+) {
+  const env = { PATH: process.env.PATH ?? '', ...environment };
+  const child = spawn('sh', [join(root, 'deploy/groups', name), ...words], { env });
+  const [output, errors, [status]] = await Promise.all([
+    readText(child.stdout),
+    readText(child.stderr),
+    once(child, 'close'),
+  ]);
+  return { status, output, errors };
+}
+
+/** The steps of docs/groups.md. */
+async function moveSender(proxy: Proxy, sender: Sender, from: Group, to: Group): Promise<number> {
+  await proxy.route({ alpha: 'a', beta: 'b', moved: 'moving' });
+  const begun = performance.now();
+  // All its clients are answered 503: nothing of it is on its way to the group.
+  while (sender.held.size < CLIENTS) await sleep(50);
+  while (await waits(from, sender.id)) await sleep(50);
+  const words = [sender.id, from.database.url, to.database.url];
+  const { status, output, errors } = await runFile('move-sender', words);
+  assert.deepEqual([status, errors], [0, ''], output);
+  await proxy.route({ alpha: 'a', beta: 'b', moved: 'b' });
+  return performance.now() - begun;
+}
+
+/** Each acknowledged event is stored once, in the group of its sender, and was delivered once. */
+async function checkLedger(
+  group: Group,
+  senders: readonly Sender[],
+  received: ReadonlyMap<string, readonly string[]>,
+): Promise<void> {
+  const stored = await group.database.sql`
+    select id, delivery_id, status from webhook.events left join webhook.outcomes on event_id = id`;
+  const acknowledged = new Map(senders.flatMap((sender) => [...sender.acknowledged]));
+  assert.equal(acknowledged.size, EVENTS);
+  const ids = new Map(stored.map(({ delivery_id, id }) => [delivery_id, id]));
+  assert.equal(stored.length, EVENTS);
+  assert.deepEqual([...ids].sort(), [...acknowledged].sort());
+  assert.deepEqual(
+    stored.filter(({ status }) => status !== 'done'),
+    [],
+  );
+  for (const [delivery, id] of acknowledged) {
+    assert.deepEqual(received.get(id), [bodyOf(delivery)], `deliveries of ${delivery}`);
+  }
+}
+
+async function checkBadInput(proxy: Proxy, a: Group, b: Group, sender: Sender): Promise<void> {
+  const agent = new Agent();
+  const other = { ...sender, name: 'beta' };
+  await assert.rejects(send(proxy.port, other, 'misdirected', agent), /401/);
+  await assert.rejects(
+    send(proxy.port, { ...sender, name: 'nobody' }, 'misdirected', agent),
+    /404/,
+  );
+  for (const { sql } of [a.database, b.database]) {
+    assert.equal((await sql`select from webhook.events`).length, 0);
+  }
+  const { id } = sender;
+  const from = a.database.url;
+  const to = b.database.url;
+  const refused: ReadonlyArray<readonly [words: string[], message: RegExp]> = [
+    [[], /^Usage: /],
+    [[id, from, from], /both addresses lead to the same database/],
+    [[id, to, from], /the first group has no token with the id/],
+  ];
+  for (const [words, message] of refused) {
+    const { status, errors } = await runFile('move-sender', words);
+    assert.ok(status !== 0);
+    assert.match(errors, message);
+  }
+}
+
+/** The loop over all groups. */
+async function checkCommands(t: TestContext, groups: Readonly<Record<GroupName, Group>>) {
+  const folder = join(temporary(t), 'groups');
+  mkdirSync(folder);
+  for (const name of NAMES) {
+    const lines = Object.entries(groups[name].environment).map(
+      ([key, value]) => `${key}='${value}'`,
+    );
+    writeFileSync(join(folder, `${name}.env`), `${lines.join('\n')}\n`);
+  }
+  const command = { GROUPS_DIR: folder, GATEHOUSE: `${process.execPath} ${root}/dist/cli.js` };
+  const listed = await runFile('each-group', ['token', 'list'], command);
+  assert.deepEqual([listed.status, listed.errors], [0, '']);
+  const [, ofA = '', ofB = ''] = listed.output.split(/^== .\n/m);
+  assert.match(ofA, /alpha/);
+  assert.doesNotMatch(ofA, /beta|moved/);
+  assert.match(ofB, /beta[^]*moved|moved[^]*beta/);
+  const missing = await runFile('each-group', ['token', 'list'], { GROUPS_DIR: '/nowhere' });
+  assert.equal(missing.status, 2);
+  assert.match(missing.errors, /set GROUPS_DIR/);
+}
+
+export function testGroups(
+  proxyName: string,
+  startProxy: (t: TestContext, ports: Readonly<Record<GroupName, number>>) => Promise<Proxy>,
+): void {
+  test(`two groups behind ${proxyName}, and a sender that moves: the ledger adds up`, async (t) => {
+    const target = await startTarget(t);
+    const a = await startGroup(t, 'a', target.url);
+    const b = await startGroup(t, 'b', target.url);
+    const proxy = await startProxy(t, { a: a.port, b: b.port });
+    await proxy.route({ alpha: 'a', beta: 'b', moved: 'a' });
+    const alpha = await createSender(t, a, 'alpha', EVENTS);
+    const beta = await createSender(t, b, 'beta', EVENTS / 2);
+    const moved = await createSender(t, a, 'moved', EVENTS / 2);
+    await checkBadInput(proxy, a, b, moved);
+
+    const running = Promise.all([alpha, beta, moved].map((sender) => run(proxy.port, sender)));
+    running.catch(() => {});
+    const half = async () => {
+      while (moved.acknowledged.size < moved.count / 2) await sleep(20);
+    };
+    await Promise.race([half(), running]);
+    const before = moved.acknowledged.size;
+    const heldMs = await moveSender(proxy, moved, a, b);
+    await running;
+    for (const group of [a, b]) {
+      const { sql } = group.database;
+      while ((await sql`select from webhook.work limit 1`).length > 0) await sleep(100);
+    }
+    await checkLedger(a, [alpha], target.received);
+    await checkLedger(b, [beta, moved], target.received);
+    await checkCommands(t, { a, b });
+    assert.ok(before < moved.count, 'the sender was still sending when it moved');
+    assert.ok((moved.replies.get(503) ?? 0) > 0, 'no event was held back');
+    assert.equal(alpha.replies.get(503) ?? 0, 0, 'another sender was held back');
+    t.diagnostic(
+      `${2 * EVENTS} events stored and delivered once; ${before} moved with their sender, ` +
+        `which was held back for ${(heldMs / 1000).toFixed(1)} s`,
+    );
+  });
+}
