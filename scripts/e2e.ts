@@ -22,8 +22,17 @@ interface Suite {
 const SUITES: Readonly<Record<string, Suite>> = {
   arm: { summary: 'the program on an emulated ARM processor; installs nothing' },
   browser: { summary: 'the web pages in Chromium', isSerial: true, hasPictures: true },
+  citus: {
+    summary: 'secrets on two workers of Citus, which must be installed; 20 faults, or FAULTS',
+    isSerial: true,
+  },
   deploy: { summary: 'the files in deploy/, read by the tools that use them' },
   faults: { summary: 'processes, PostgreSQL, network and disk break under load' },
+  groups: {
+    summary: 'two groups of senders behind nginx and Caddy',
+    installs: ['nginx'],
+    isSerial: true,
+  },
   ha: {
     summary: 'failover of a Patroni cluster, rolling upgrades, backup and restore',
     installs: ['nginx'],

@@ -43,11 +43,15 @@ async function create(t: Owner, template: string | undefined): Promise<TestDatab
   if (!server || !template)
     throw new Error('This test needs the PostgreSQL of a run: make test FILES="…"');
   const name = `test_${randomBytes(8).toString('hex')}`;
-  await withConnection(
-    server,
-    (sql) => sql`create database ${sql(name)} template ${sql(template)}`,
-  );
-  undo.push(() => withConnection(server, (sql) => sql`drop database ${sql(name)} with (force)`));
+  // Workers of Citus know a database by the name that it has on the coordinator.
+  const workers = process.env.TEST_WORKER_URLS?.split(' ') ?? [];
+  for (const node of [server, ...workers]) {
+    await withConnection(
+      node,
+      (sql) => sql`create database ${sql(name)} template ${sql(template)}`,
+    );
+    undo.push(() => withConnection(node, (sql) => sql`drop database ${sql(name)} with (force)`));
+  }
   const url = databaseUrl(server, name);
   const sql = connect(url);
   undo.push(() => sql.end());

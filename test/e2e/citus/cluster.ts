@@ -1,0 +1,147 @@
+/** A coordinator of Citus with two workers. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Sql } from 'postgres';
+import { withConnection } from '../../../scripts/postgres.ts';
+import { root, runProgram } from '../../support/process.ts';
+import { variables } from '../../support/gatehouse.ts';
+import { createMachine, findPostgres } from '../ha/cluster.ts';
+import { createServer, PASSWORD, type Server } from '../servers.ts';
+
+export const SHARDS = 8;
+
+const SETTINGS = [
+  'shared_preload_libraries=citus',
+  'wal_level=logical',
+  'max_connections=500',
+  'max_prepared_transactions=500',
+  'max_worker_processes=64',
+  'citus.node_conninfo=sslmode=disable',
+  // How soon a commit is resolved that a kill has interrupted. By default 60 s.
+  'citus.recover_2pc_interval=1s',
+  // A worker whose machine is gone holds up all statements behind it for so long. By default 30 s.
+  'citus.node_connection_timeout=2s',
+];
+
+/** @returns the folder of a PostgreSQL with Citus: CITUS_BIN, or that of pg_config or the system */
+export function findCitus(): string | null {
+  const folders = [process.env.CITUS_BIN, binOf('pg_config'), findPostgres()];
+  return folders.find((folder) => folder !== undefined && hasCitus(folder)) ?? null;
+}
+
+function binOf(program: string): string | undefined {
+  const { status, stdout } = spawnSync(program, ['--bindir'], { encoding: 'utf8' });
+  return status === 0 ? stdout.trim() : undefined;
+}
+
+function hasCitus(bin: string): boolean {
+  const { status, stdout } = spawnSync(join(bin, 'pg_config'), ['--sharedir'], {
+    encoding: 'utf8',
+  });
+  return status === 0 && existsSync(join(stdout.trim(), 'extension/citus.control'));
+}
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+export interface Citus {
+  readonly coordinator: Server;
+  readonly workers: readonly [Server, Server];
+  /** Runs a statement on each node. */
+  onAll(work: (sql: Sql) => Promise<unknown>, database?: string): Promise<void>;
+  /** A new database of the role gatehouse on each node, with the extension and both workers. */
+  createDatabase(name: string): Promise<void>;
+}
+
+export async function startCitus(t: Owner): Promise<Citus> {
+  const bin = findCitus() ?? assert.fail('Citus is not installed');
+  const machine = createMachine(t);
+  // With which the nodes connect to each other.
+  machine.write('.pgpass', `*:*:*:*:${PASSWORD}\n`);
+  const coordinator = await createServer(machine, bin, 'coordinator', SETTINGS);
+  const workers = [
+    await createServer(machine, bin, 'worker1', SETTINGS),
+    await createServer(machine, bin, 'worker2', SETTINGS),
+  ] as const;
+  const nodes = [...workers, coordinator];
+  for (const node of nodes) await node.start();
+  const onAll: Citus['onAll'] = async (work, database = 'postgres') => {
+    for (const node of nodes) await withConnection(node.url('postgres', database), work);
+  };
+  await onAll((sql) => sql.unsafe(`create role gatehouse login password '${PASSWORD}'`));
+  return {
+    coordinator,
+    workers,
+    onAll,
+    async createDatabase(name) {
+      await onAll((sql) => sql`create database ${sql(name)} owner gatehouse`);
+      await onAll((sql) => sql`create extension citus`, name);
+      await withConnection(coordinator.url('postgres', name), async (sql) => {
+        await sql`select citus_set_coordinator_host('127.0.0.1', ${coordinator.port})`;
+        for (const { port } of workers) await sql`select citus_add_node('127.0.0.1', ${port})`;
+      });
+    },
+  };
+}
+
+/** As docs/scaling.md says. @returns what psql writes, and its exit status */
+export function distribute(url: string) {
+  const file = join(root, 'deploy/citus/distribute-secrets.sql');
+  const words = ['--set', 'ON_ERROR_STOP=1', '--set', `shards=${SHARDS}`, '--file', file];
+  return spawnSync('psql', [url, '--no-psqlrc', '--quiet', ...words], { encoding: 'utf8' });
+}
+
+/** Creates the schemas of all services. */
+export async function migrate(t: Owner, url: string): Promise<void> {
+  const { code, stderr } = await runProgram(t, root, ['migrate'], variables(url));
+  assert.equal(code, 0, stderr);
+}
+
+/** Creates the schemas of all services, and distributes the secrets. */
+export async function migrateAndDistribute(t: Owner, url: string): Promise<void> {
+  await migrate(t, url);
+  const { status, stderr } = distribute(url);
+  assert.equal(status, 0, stderr);
+}
+
+export interface Kept {
+  readonly id: string;
+  readonly secret: string;
+}
+
+/** The port of the worker that has each secret, by the id of the secret. */
+export async function portsOf(
+  { coordinator }: Citus,
+  database: string,
+  kept: readonly Kept[],
+): Promise<ReadonlyMap<string, number>> {
+  const rows = await withConnection(
+    coordinator.url('postgres', database),
+    (sql) => sql<Array<{ id: string; port: number }>>`
+      select id, nodeport as port from unnest(${kept.map(({ id }) => id)}::uuid[]) as id
+        join pg_dist_placement
+          on shardid = get_shard_id_for_distribution_column('secrets.secrets', id)
+        join pg_dist_node using (groupid)`,
+  );
+  return new Map(rows.map(({ id, port }) => [id, port]));
+}
+
+/** Commits in doubt on each worker. */
+export const preparedOn = ({ workers }: Citus, database: string): Promise<number[]> =>
+  Promise.all(
+    workers.map((worker) =>
+      withConnection(worker.url('postgres', database), async (sql) => {
+        const rows = await sql`select from pg_prepared_xacts where database = ${database}`;
+        return rows.length;
+      }),
+    ),
+  );
+
+export const versionOf = (citus: Citus) =>
+  withConnection(citus.coordinator.url('postgres', 'gatehouse'), async (sql) => {
+    const [row] = await sql`select citus_version() as version`;
+    return String(row?.version);
+  });

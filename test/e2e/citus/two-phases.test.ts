@@ -1,0 +1,91 @@
+/** The coordinator dies between the two phases of a commit on both workers. */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { withConnection } from '../../../scripts/postgres.ts';
+import { useUpRead } from '../../../src/secrets/store/secrets.ts';
+import { openConnections } from '../../support/connections.ts';
+import { startGatehouse } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
+import { bounded } from '../../support/until.ts';
+import { until } from '../ha/cluster.ts';
+import type { Server } from '../servers.ts';
+import { migrateAndDistribute, portsOf, preparedOn, startCitus } from './cluster.ts';
+
+const NAME = 'gatehouse';
+
+async function start(t: TestContext) {
+  const citus = await startCitus(t);
+  await citus.createDatabase(NAME);
+  const url = citus.coordinator.url('gatehouse', NAME);
+  await migrateAndDistribute(t, url);
+  const { url: at } = await startGatehouse(t, ['secrets'], url);
+  const { keep } = secretsClient(at.secrets);
+  const kept = await Promise.all(Array.from({ length: 12 }, () => keep('text', { max_reads: 1 })));
+  const ports = await portsOf(citus, NAME, kept);
+  const ids = citus.workers.map(({ port }) => {
+    const found = kept.find(({ id }) => ports.get(id) === port);
+    return found?.id ?? assert.fail('a worker has no secret');
+  });
+  return { citus, url, ids };
+}
+
+const admin = async (server: Server, ...statements: readonly string[]) =>
+  withConnection(server.url('postgres', NAME), async (sql) => {
+    for (const statement of statements) await sql.unsafe(statement);
+  });
+const RELOAD = 'select pg_reload_conf()';
+/** What is written there then waits for a standby that does not exist. */
+const HOLD = `alter system set synchronous_standby_names = 'none'`;
+const RELEASE = 'alter system reset synchronous_standby_names';
+
+interface Row {
+  readonly id: string;
+  readonly commitment: Buffer;
+  readonly reads: number;
+  readonly ending: string | null;
+}
+
+const rowsOf = (url: string, ids: readonly string[]) =>
+  withConnection(
+    url,
+    (sql) => sql<Row[]>`
+      select id, commitment, reads::int4 as reads, ending from secrets.secrets
+      where id in ${sql(ids)} order by id`,
+  );
+
+const CASES = [
+  { when: 'after its own commit', isCommitted: true, what: 'both reads count' },
+  { when: 'before its own commit', isCommitted: false, what: 'neither read counts' },
+];
+
+for (const { when, isCommitted, what } of CASES) {
+  test(`the coordinator dies between the phases, ${when}: ${what}`, bounded, async (t) => {
+    const { citus, url, ids } = await start(t);
+    const { coordinator, workers } = citus;
+    const held = isCommitted ? coordinator : workers[1];
+    const rows = await rowsOf(url, ids);
+    await admin(held, HOLD, RELOAD);
+    const database = openConnections(t, url, 'reader');
+    const end = new Date(Date.now() + 60_000);
+    const isLate = () => false;
+    // In the same turn, so that one statement is for both.
+    const reads = rows.map((row) => useUpRead(database, { ...row, isLate, until: end }));
+    const outcomes = Promise.allSettled(reads);
+    const areBoth = async () => (await preparedOn(citus, NAME)).every((count) => count === 1);
+    await until('both workers have prepared the commit', areBoth);
+    // Effective with the next start, or with a reload.
+    await admin(held, RELEASE);
+    await coordinator.kill();
+    for (const { status } of await outcomes) assert.equal(status, 'rejected');
+    if (!isCommitted) await admin(held, RELOAD);
+
+    await coordinator.start();
+    const isResolved = async () => (await preparedOn(citus, NAME)).every((count) => count === 0);
+    await until('no commit is in doubt', isResolved);
+    const after = await rowsOf(url, ids);
+    assert.deepEqual(
+      after.map(({ reads: count, ending }) => [count, ending]),
+      ids.map(() => (isCommitted ? [1, 'read'] : [0, null])),
+    );
+  });
+}
