@@ -44,19 +44,19 @@ test('user invite prints a link that sets the first password, once', async () =>
   );
   await useLink(token, 'chosen by the person');
   assert.ok(await logIn(identity, 'grace', 'chosen by the person'));
-  assert.equal((await open(token)).status, 404, 'it counts once');
+  assert.equal((await open(token)).status, 401, 'it counts once');
 });
 
 test('user link replaces the earlier link, and --revoke ends it', async () => {
   const { username } = await add();
   const first = tokenOf(await run(['user', 'link', username]));
   const second = tokenOf(await run(['user', 'link', username]));
-  assert.equal((await open(first)).status, 404);
+  assert.equal((await open(first)).status, 401);
   assert.equal((await open(second)).status, 200);
   const revoked = await run(['user', 'link', username, '--revoke']);
   assert.deepEqual([revoked.code, revoked.stdout], [0, '']);
   assert.equal(revoked.stderr, `Ended the link of user "${username}".\n`);
-  assert.equal((await open(second)).status, 404);
+  assert.equal((await open(second)).status, 401);
   const again = await run(['user', 'link', username, '--revoke']);
   assert.equal(again.stderr, `There is no open link of user "${username}".\n`);
 });
