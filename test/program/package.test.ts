@@ -148,7 +148,7 @@ test('the package holds the program, its types, the documents and files for depl
   assert.deepEqual(
     paths.filter(
       (path) =>
-        !/^(dist\/|docs\/|deploy\/(caddy|grafana|kubernetes|nginx|prometheus|systemd|traefik)\/|[A-Z]+\.md$|LICENSE$|package\.json$)/.test(
+        !/^(dist\/|docs\/|deploy\/(caddy|citus|grafana|groups|kubernetes|nginx|prometheus|systemd|traefik)\/|[A-Z]+\.md$|LICENSE$|package\.json$)/.test(
           path,
         ),
     ),
