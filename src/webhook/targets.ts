@@ -46,6 +46,9 @@ const checkUrl = (url: string) => {
 const checkSecret = (secret: string) =>
   standardKey(secret) ? null : `must have ${FORWARD_SECRET}`;
 
+const NOT_PRIVATE =
+  'must not be a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
+
 /** A program is set by command alone: an operator over HTTP must not run one on the server. */
 export const targetSchema = object(
   {
@@ -80,8 +83,8 @@ export async function prepareTarget(
 ) {
   const { events = null, timeout_seconds = null, secret, keep_signature, ...place } = given;
   if ('url' in place && !allowPrivate) {
-    const { hasPrivateAddress, PRIVATE_TARGET } = await import('./targets/forward.ts');
-    if (hasPrivateAddress(new URL(place.url))) return invalidBody(PRIVATE_TARGET, '/url');
+    const { hasPrivateAddress } = await import('./targets/forward.ts');
+    if (hasPrivateAddress(new URL(place.url))) return invalidBody(NOT_PRIVATE, '/url');
   }
   if (secret !== undefined && !key) return invalidBody(NO_KEY, '/secret');
   const sealed = secret !== undefined && key ? sealSecret(key, secret) : null;
