@@ -136,7 +136,7 @@ test('wrong input ends with what to do', bounded, async (t) => {
   assertRefused(await run(base, { OPERATOR_TOKEN: '' }), 1, /token create --role operator/);
   assertRefused(
     await run(base, { GATEHOUSE_WEBHOOK_URL: 'x' }),
-    1,
+    78,
     /GATEHOUSE_WEBHOOK_URL must be/,
   );
   await startService(t);
