@@ -68,9 +68,9 @@ export const TARGET_COMMAND: Command = {
     if ((target === null) !== given.flag('default'))
       throw new UsageError('give --forward, --command or --default');
     const isKnown = await withWebhook(terminal, async (database, keys, { delivery }) => {
-      const prepared =
-        target && orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
-      return setTarget(database, id, prepared ?? NO_OWN_TARGET);
+      if (target === null) return setTarget(database, id, NO_OWN_TARGET);
+      const prepared = orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
+      return setTarget(database, id, prepared);
     });
     if (!isKnown) throw new OperationFailed(NO_TOKEN);
     terminal.note(`The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`);
