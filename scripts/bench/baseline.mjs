@@ -175,7 +175,7 @@ const server = createServer((request, response) => {
   );
 });
 // An orderly exit, which writes a CPU profile if one was asked for.
-process.on('SIGTERM', () => process.exit());
+process.on('SIGINT', () => process.exit());
 server.listen(0, '127.0.0.1', () => {
   console.log(
     JSON.stringify({ message: 'listening', service: 'baseline', port: server.address().port }),
