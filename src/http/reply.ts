@@ -72,7 +72,7 @@ async function* renderList(batches: AsyncIterable<unknown>, wrapping: Wrapping, 
 /** The reply to OPTIONS. */
 export const renderAllow = (allow: Failure['details']['headers']): RenderedReply => ({
   status: 204,
-  headers: withCommon({ ...allow }),
+  headers: withCommon(allow ?? {}),
   body: '',
 });
 

@@ -25,14 +25,16 @@ export function createLog(
   write: (line: string) => void,
   common: Fields = {},
 ): Log {
-  const threshold = LOG_LEVELS.indexOf(level);
   const at = (name: LogLevel): Write => {
     const fixed = JSON.stringify({ level: name, ...common }).slice(1, -1);
-    const lineOf = (own: Fields) =>
-      `{"time":"${new Date().toISOString()}",${fixed},${JSON.stringify(own).slice(1)}\n`;
-    return LOG_LEVELS.indexOf(name) < threshold
-      ? () => {}
-      : (message, own) => write(lineOf({ message, ...own }));
+    if (LOG_LEVELS.indexOf(name) < LOG_LEVELS.indexOf(level)) return () => {};
+    // Joined as text: V8 takes microseconds to copy the members of an object.
+    return (message, own = {}) => {
+      const start = `{"time":"${new Date().toISOString()}",${fixed}`;
+      const members = JSON.stringify(own).slice(1);
+      const comma = members === '}' ? '' : ',';
+      write(`${start},"message":${JSON.stringify(message)}${comma}${members}\n`);
+    };
   };
   return {
     debug: at('debug'),
