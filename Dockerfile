@@ -14,10 +14,12 @@ COPY src src
 RUN npm run build \
  && node --import tsx scripts/sbom.ts > sbom.cdx.json \
  && npm ci --ignore-scripts --omit=dev --omit=optional
-# What the image adds to its base. With the same modes and times in every build, its digest is the same.
+# What the image adds to its base: nothing that only developers read. With the same modes and times in every build, its
+# digest is the same.
 RUN mkdir -p /image/app /image/usr/local/bin \
  && cp -R package.json LICENSE sbom.cdx.json node_modules dist /image/app \
  && rm /image/app/node_modules/.package-lock.json \
+ && find /image/app/dist \( -name '*.map' -o -name '*.d.ts' \) -delete \
  && find /image/app/node_modules -mindepth 1 -type d -empty -delete \
  && ln -s /app/dist/cli.js /image/usr/local/bin/gatehouse \
  && chmod -R u=rwX,go=rX /image \
