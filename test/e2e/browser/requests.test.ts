@@ -17,11 +17,11 @@ import {
   INSECURE_HOST,
   noteKeys,
   openPage,
-  saveScreenshot,
   startChromium,
   startService,
   untilFieldProblem,
 } from './setup.ts';
+import { checkAppearance } from './accessibility.ts';
 import { KEYS } from './webdriver.ts';
 
 const service = await startService();
@@ -146,25 +146,25 @@ for (const [from, { ask, read }] of Object.entries(ASKERS)) {
 
 test('the kept link shows the answer while it is open, and a withdrawn request takes none', async () => {
   const links = await askInBrowser('text');
-  await saveScreenshot(asker, 'request-made');
+  await checkAppearance(asker, 'request-made');
   await openPage(asker, links.keep);
   await asker.untilVisible('waiting');
   assert.equal(await asker.value('link'), links.send, 'the link to send is shown again');
-  await saveScreenshot(asker, 'request-waiting');
+  await checkAppearance(asker, 'request-waiting');
   await openPage(answerer, links.send);
   await answerer.untilVisible('content');
-  await saveScreenshot(answerer, 'answer');
+  await checkAppearance(answerer, 'answer');
   await answerer.fill('secret', 'hunter2');
   await answerer.click('submit');
   await answerer.untilVisible('sent');
-  await saveScreenshot(answerer, 'answer-sent');
+  await checkAppearance(answerer, 'answer-sent');
   await asker.untilVisible('submit');
   assert.equal(await headingOf(asker), 'The answer has come');
-  await saveScreenshot(asker, 'request-answered');
+  await checkAppearance(asker, 'request-answered');
   await asker.click('submit');
   await asker.untilVisible('revealed');
   assert.equal(await asker.value('text'), 'hunter2');
-  await saveScreenshot(asker, 'request-revealed');
+  await checkAppearance(asker, 'request-revealed');
   await asker.reload();
   await untilHeading(asker, 'You have viewed this secret');
 
@@ -176,6 +176,7 @@ test('the kept link shows the answer while it is open, and a withdrawn request t
   await asker.click('withdraw');
   await asker.click('confirm');
   await untilHeading(asker, 'This request was withdrawn');
+  await checkAppearance(asker, 'request-withdrawn');
   await answerer.fill('secret', 'too late');
   await answerer.click('submit');
   await untilHeading(answerer, 'This request was withdrawn');
@@ -198,6 +199,7 @@ test('cut, altered and foreign links say so, and nothing is sent', async () => {
     await openPage(asker, wrong);
     await untilHeading(asker, 'This link is incomplete or wrong');
   }
+  await checkAppearance(asker, 'request-cut');
 });
 
 test('a service that swaps the public key is noticed by the page that answers', async () => {
@@ -215,6 +217,7 @@ test('mistakes are said at their fields, and the forms work by keyboard', async 
   await enterToken(asker, AUTH_TOKEN);
   await asker.click('submit');
   await untilFieldProblem(asker, 'title', /^Enter what you need/);
+  await checkAppearance(asker, 'request-form');
   await asker.fill('title', 'x');
   await asker.press(KEYS.Enter);
   await asker.untilVisible('made');
@@ -223,6 +226,7 @@ test('mistakes are said at their fields, and the forms work by keyboard', async 
   await answerer.untilVisible('content');
   await answerer.click('submit');
   await untilFieldProblem(answerer, 'secret', /^Enter the text to share\.$/);
+  await checkAppearance(answerer, 'answer-form');
 });
 
 test('without HTTPS the pages say so, and offer nothing', async () => {

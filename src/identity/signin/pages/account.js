@@ -145,7 +145,9 @@ function restoreForm() {
   sessionStorage.removeItem(SENT);
   if (sent === null) return;
   if (isSignIn) return sessionStorage.setItem(SENT, JSON.stringify({ ...sent, isSignedIn: true }));
-  const form = [...document.forms].find(({ action }) => action === sent.action);
+  // The search of users has the same address as the form that creates one.
+  const forms = [...document.forms].filter(({ method }) => method === 'post');
+  const form = forms.find(({ action }) => action === sent.action);
   if (!sent.isSignedIn || !form) return;
   for (const [name = '', value = ''] of sent.fields) {
     const field = form.elements.namedItem(name);
