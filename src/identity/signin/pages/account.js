@@ -150,7 +150,8 @@ function restoreForm() {
   const form = forms.find(({ action }) => action === sent.action);
   if (!sent.isSignedIn || !form) return;
   for (const [name = '', value = ''] of sent.fields) {
-    const field = form.elements.namedItem(name);
+    // Not `form.elements.namedItem`, which finds ids as well.
+    const field = form.querySelector(`[name="${CSS.escape(name)}"]`);
     if (field instanceof HTMLInputElement || field instanceof HTMLSelectElement)
       field.value = value;
   }
