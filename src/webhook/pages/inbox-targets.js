@@ -90,7 +90,10 @@ async function change(method, body) {
   const done = method === 'PUT' ? `go to ${field.url.value}` : 'go to the target of the service';
   element('target-done', HTMLElement).textContent = result.ok ? `Events of ${token} ${done}.` : '';
   if (!result.ok) return;
+  // The token stays chosen: the next change would otherwise be one of another token.
+  const { value } = chosen;
   form.reset();
+  chosen.value = value;
   await load();
 }
 
