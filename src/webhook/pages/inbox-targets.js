@@ -3,6 +3,8 @@ import { element } from '/pages/page.js';
 import { call, showProblemAt } from '/pages/inbox-api.js';
 import { create, createBadge, createTime } from '/pages/inbox-format.js';
 
+/** @import { Result } from '/pages/page.js' */
+
 /**
  * @typedef {{
  *   id: string,
@@ -29,6 +31,17 @@ const field = {
   timeout: element('target-timeout', HTMLInputElement),
   secret: element('target-secret', HTMLInputElement),
   keep: element('target-keep', HTMLInputElement),
+};
+
+/**
+ * The fields, by the member of the request that the service names.
+ * @type {Readonly<Record<string, HTMLInputElement>>}
+ */
+const FIELDS = {
+  '/url': field.url,
+  '/events': field.events,
+  '/timeout_seconds': field.timeout,
+  '/secret': field.secret,
 };
 
 /** @param {Sender} sender */
@@ -82,11 +95,25 @@ async function load() {
   if (result.data.some(({ id }) => id === before)) chosen.value = before;
 }
 
+/** Says what is wrong, and leads to its field. @param {Result<unknown>} result */
+function showProblem(result) {
+  for (const one of Object.values(FIELDS)) one.removeAttribute('aria-invalid');
+  const [first] = result.ok ? [] : result.fields;
+  const wrong = FIELDS[first?.path.replace(/(?<=.)\/.*/, '') ?? ''];
+  if (!first || !wrong) {
+    showProblemAt('target-problem', result.ok ? '' : result.message);
+    return;
+  }
+  showProblemAt('target-problem', `${wrong.labels?.[0]?.textContent}: ${first.message}.`);
+  wrong.setAttribute('aria-invalid', 'true');
+  wrong.focus();
+}
+
 /** @param {'PUT' | 'DELETE'} method @param {object} [body] */
 async function change(method, body) {
   const token = chosen.selectedOptions[0]?.textContent ?? '';
   const result = await call(`/tokens/${chosen.value}/target`, body ? { method, body } : { method });
-  showProblemAt('target-problem', result.ok ? '' : result.message);
+  showProblem(result);
   const done = method === 'PUT' ? `go to ${field.url.value}` : 'go to the target of the service';
   element('target-done', HTMLElement).textContent = result.ok ? `Events of ${token} ${done}.` : '';
   if (!result.ok) return;

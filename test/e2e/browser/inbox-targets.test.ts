@@ -9,7 +9,7 @@ import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../su
 import { until } from '../../support/until.ts';
 import { checkAppearance, setViewport } from './accessibility.ts';
 import { drivePage } from './inbox-page.ts';
-import { checkAfterEach, setOffline, startChromium } from './setup.ts';
+import { checkAfterEach, focused, setOffline, startChromium } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
 const settings = { INBOX_PAGE: 'on', WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
@@ -94,13 +94,18 @@ test('what is wrong with a target is said, and what was typed is kept', async ()
   const wrong = 'http://user@example.org/';
   await browser.fill('target-url', wrong);
   await browser.press(KEYS.Enter);
-  await untilText('target-problem', /must be an http or https URL without a user name/);
+  await untilText('target-problem', /^URL: must be an http or https URL without a user name\.$/);
   assert.equal(await browser.value('target-url'), wrong);
   await checkAppearance(browser, 'inbox-target-wrong');
   await browser.fill('target-url', target.url);
   await browser.fill('target-secret', 'short');
   await browser.press(KEYS.Enter);
-  await untilText('target-problem', /secret/);
+  await untilText('target-problem', /^Signing secret \(whsec_…\): must /);
+  assert.equal(await focused(browser), 'target-secret');
+  assert.equal(
+    await browser.run('return document.querySelectorAll("[aria-invalid=true]").length'),
+    1,
+  );
   assert.match(await rowOf('generic'), /the target of the service/);
   await browser.log(); // Chromium itself reports the status 400
 });
