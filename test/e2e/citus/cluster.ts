@@ -100,11 +100,21 @@ export async function migrate(t: Owner, url: string): Promise<void> {
   assert.equal(code, 0, stderr);
 }
 
-/** Creates the schemas of all services, and distributes the secrets. */
-export async function migrateAndDistribute(t: Owner, url: string): Promise<void> {
+/**
+ * Starts a cluster with the schemas of all services, and distributes the secrets.
+ * @returns also the address of the database for the services
+ */
+export async function startDistributed(
+  t: Owner,
+  database: string,
+): Promise<{ citus: Citus; url: string }> {
+  const citus = await startCitus(t);
+  await citus.createDatabase(database);
+  const url = citus.coordinator.url('gatehouse', database);
   await migrate(t, url);
   const { status, stderr } = distribute(url);
   assert.equal(status, 0, stderr);
+  return { citus, url };
 }
 
 export interface Kept {

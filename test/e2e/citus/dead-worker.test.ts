@@ -5,15 +5,12 @@ import { ask, startGatehouse, type Answer } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { bounded } from '../../support/until.ts';
 import { until } from '../ha/cluster.ts';
-import { type Kept, migrateAndDistribute, portsOf, startCitus } from './cluster.ts';
+import { type Kept, portsOf, startDistributed } from './cluster.ts';
 
 const NAME = 'gatehouse';
 
 async function start(t: TestContext) {
-  const citus = await startCitus(t);
-  await citus.createDatabase(NAME);
-  const url = citus.coordinator.url('gatehouse', NAME);
-  await migrateAndDistribute(t, url);
+  const { citus, url } = await startDistributed(t, NAME);
   const { url: at, log } = await startGatehouse(t, ['secrets'], url);
   const problems = () => [...new Set(log().map(({ error }) => error))].join('\n');
   return { citus, base: at.secrets, client: secretsClient(at.secrets), problems };

@@ -9,7 +9,7 @@ import { withConnection } from '../../../scripts/postgres.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { choose, createRandom, SEED } from '../faults/random.ts';
 import { startServices } from '../faults/system.ts';
-import { type Citus, migrateAndDistribute, preparedOn, startCitus, versionOf } from './cluster.ts';
+import { type Citus, preparedOn, startDistributed, versionOf } from './cluster.ts';
 
 const FAULTS = Number(process.env.FAULTS || 20);
 const NAME = 'gatehouse';
@@ -35,10 +35,7 @@ async function moveShard(citus: Citus, random: () => number): Promise<void> {
 }
 
 async function start(t: TestContext) {
-  const citus = await startCitus(t);
-  await citus.createDatabase(NAME);
-  const url = citus.coordinator.url('gatehouse', NAME);
-  await migrateAndDistribute(t, url);
+  const { citus, url } = await startDistributed(t, NAME);
   const services = await startServices(t, url, () => url);
   const load = await startLoad(t, services);
   await load.progress(50);

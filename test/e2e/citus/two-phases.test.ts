@@ -9,15 +9,12 @@ import { secretsClient } from '../../support/secrets.ts';
 import { bounded } from '../../support/until.ts';
 import { until } from '../ha/cluster.ts';
 import type { Server } from '../servers.ts';
-import { migrateAndDistribute, portsOf, preparedOn, startCitus } from './cluster.ts';
+import { portsOf, preparedOn, startDistributed } from './cluster.ts';
 
 const NAME = 'gatehouse';
 
 async function start(t: TestContext) {
-  const citus = await startCitus(t);
-  await citus.createDatabase(NAME);
-  const url = citus.coordinator.url('gatehouse', NAME);
-  await migrateAndDistribute(t, url);
+  const { citus, url } = await startDistributed(t, NAME);
   const { url: at } = await startGatehouse(t, ['secrets'], url);
   const { keep } = secretsClient(at.secrets);
   const kept = await Promise.all(Array.from({ length: 12 }, () => keep('text', { max_reads: 1 })));
