@@ -42,6 +42,8 @@ export interface Target {
    */
   readonly sql: Sql;
   readonly databaseUrl: string;
+  /** The build whose commands know the schema of that database. */
+  readonly build: Build;
 }
 
 export interface Subject extends Target {
@@ -107,7 +109,7 @@ export async function openTargets(bench: Bench, operation: Operation): Promise<T
       const service = await startServices([operation.service], url, operation.settings, build);
       const role: Role = `${index === 0 ? 'ours' : 'other'}${again}`;
       const name = `${build.name}${again && ', again'}`;
-      ours.push({ name, role, service, sql, databaseUrl: url });
+      ours.push({ name, role, service, sql, databaseUrl: url, build });
     }
   }
   const [first] = ours;
@@ -117,7 +119,7 @@ export async function openTargets(bench: Bench, operation: Operation): Promise<T
 }
 
 /** Starts the baseline twice: with one pipelined connection and with a pool of ten. */
-function startBaselines({ databaseUrl, sql }: Target, route: string): Promise<Target[]> {
+function startBaselines({ databaseUrl, sql, build }: Target, route: string): Promise<Target[]> {
   const variants = [
     ['baseline, one connection', '1'],
     ['baseline, pool of ten', '10'],
@@ -127,7 +129,7 @@ function startBaselines({ databaseUrl, sql }: Target, route: string): Promise<Ta
   return Promise.all(
     variants.map(async ([name, connections]): Promise<Target> => {
       const service = await startProgram([script, route, connections], ['baseline'], environment);
-      return { name, role: 'baseline', service, sql, databaseUrl };
+      return { name, role: 'baseline', service, sql, databaseUrl, build };
     }),
   );
 }

@@ -110,7 +110,7 @@ async function profileOne(
           { DATABASE_URL: url, AUTH_TOKEN: TOKEN },
         );
   const role = baseline === null ? 'ours' : 'baseline';
-  const target: Target = { name, role, service, sql, databaseUrl: url };
+  const target: Target = { name, role, service, sql, databaseUrl: url, build: THIS };
   const replay = await one.variants[0].prepare(bench, target);
   const subject = { name, service, replay };
   if (bench.warmUp > 0) await measure(bench, CLIENTS, bench.warmUp, subject);

@@ -7,7 +7,6 @@ import { createHmac } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BODIES, type Body, stringBody } from './bodies.ts';
-import { THIS } from './builds.ts';
 import type { Report } from './compare.ts';
 import { writeRequests } from './load.ts';
 import type { Bench, Target } from './measure.ts';
@@ -74,8 +73,8 @@ export const accept: LoadCase = {
  * A token of the source GitHub, whose signatures hold no time and whose delivery id may be missing:
  * one request can be repeated.
  */
-function createGitHubToken({ databaseUrl }: Target): string {
-  const program = join(THIS.directory, 'dist/cli.js');
+function createGitHubToken({ databaseUrl, build }: Target): string {
+  const program = join(build.directory, 'dist/cli.js');
   const words = ['token', 'create', '--source', 'github', '--signing-secret-file', '-'];
   const env = { PATH: process.env.PATH, DATABASE_URL: databaseUrl, WEBHOOK_SECRET: TOKEN };
   return execFileSync(process.execPath, [program, ...words], {

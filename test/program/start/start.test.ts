@@ -45,7 +45,10 @@ for (const name of ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST']) {
 const first = process.env.FIRST_CREDENTIALS_DIR + '/admin-password';
 say('directory', process.env.FIRST_CREDENTIALS_DIR);
 if (process.env.ADMIN_PASSWORD) say('ADMIN_PASSWORD', process.env.ADMIN_PASSWORD);
-else if (!existsSync(first)) writeFileSync(first, 'a-generated-password');
+else if (!existsSync(first)) {
+  writeFileSync(first, 'a-generated-password');
+  writeFileSync(process.env.FIRST_CREDENTIALS_DIR + '/admin-link', process.env.SIGNIN_ORIGIN + '/link#a-token\\n');
+}
 for (const name of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN']) {
   say(name, process.env[name]);
 }
@@ -171,6 +174,10 @@ test(
     assert.match(
       shown,
       /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another:\n +node dist\/cli\.js user password admin\n/,
+    );
+    assert.ok(
+      shown.includes(`or choose a password of your own at ${origin}/link#a-token\n`),
+      shown,
     );
     assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
     assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));

@@ -17,6 +17,8 @@ import {
   variables,
   WEBHOOK_TOKEN,
 } from '../../support/gatehouse.ts';
+import { PENDING } from '../../support/factors.ts';
+import { cookieFrom, ORIGIN, PORTAL, visitorOf } from '../../support/portal.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
 import { addUser, openIdentity } from '../../support/users.ts';
 
@@ -187,6 +189,39 @@ test('with FIRST_CREDENTIALS_DIR the password and the token are written to files
       .status,
     200,
   );
+});
+
+test('with the sign-in pages the first administrator may choose a password by a link, once', async (t) => {
+  const own = await createEmptyDatabase(t);
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-first-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const environment = { ...GENERATED, ...PORTAL, FIRST_CREDENTIALS_DIR: directory };
+  const started = await Promise.all(
+    [1, 2, 3].map(() => startGatehouse(t, ['identity'], own.url, environment)),
+  );
+  const file = join(directory, 'admin-link');
+  assert.equal(lstatSync(file).mode & 0o177777, 0o100600);
+  const link = readFileSync(file, 'utf8').trimEnd();
+  const [, token = ''] = new RegExp(`^${ORIGIN}/link#([\\w-]{43})$`).exec(link) ?? [];
+  assert.notEqual(token, '', link);
+  const said = started.map((one) => one.stdout() + one.stderr()).join('');
+  assert.ok(said.includes(`or with the link in ${file}`), said);
+  assert.ok(!said.includes(token));
+  const { url } = started[1] ?? assert.fail();
+  const visit = visitorOf(url.identity);
+  const generated = readFileSync(join(directory, 'admin-password'), 'utf8').trimEnd();
+  const page = await visit('/link', { fields: { token } });
+  assert.equal(page.status, 200, page.text);
+  await logIn(url.identity, 'admin', generated); // the page alone changes nothing
+  const fields = { password: 'chosen by the person', return_to: '' };
+  const done = await visit('/login/password', { fields, cookie: cookieFrom(page, PENDING) });
+  assert.equal(done.status, 200, done.text);
+  await logIn(url.identity, 'admin', 'chosen by the person');
+  const refused = await ask('POST', `${url.identity}/api/auth/login`, {
+    body: { username: 'admin', password: generated },
+  });
+  assert.equal(refused.status, 401, 'the generated password is replaced');
+  assert.equal((await visit('/link', { fields: { token } })).status, 401, 'it counts once');
 });
 
 test('if the file cannot be written, no administrator is created and the start ends', async (t) => {
