@@ -47,7 +47,8 @@ say('directory', process.env.FIRST_CREDENTIALS_DIR);
 if (process.env.ADMIN_PASSWORD) say('ADMIN_PASSWORD', process.env.ADMIN_PASSWORD);
 else if (!existsSync(first)) {
   writeFileSync(first, 'a-generated-password');
-  writeFileSync(process.env.FIRST_CREDENTIALS_DIR + '/admin-link', process.env.SIGNIN_ORIGIN + '/link#a-token\\n');
+  const link = process.env.SIGNIN_ORIGIN + '/link#a-token';
+  writeFileSync(process.env.FIRST_CREDENTIALS_DIR + '/admin-link', link);
 }
 for (const name of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN']) {
   say(name, process.env[name]);
