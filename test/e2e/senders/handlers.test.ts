@@ -5,13 +5,10 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, test } from 'node:test';
-import { pathToFileURL } from 'node:url';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -23,18 +20,13 @@ import {
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
-import { installLibraries, type Package } from './install.ts';
+import { installLibraries, loaderOf, skipWithout } from './install.ts';
 
 const LIBRARIES = ['@octokit/webhooks', 'stripe', '@slack/bolt'] as const;
 const directory = makeTemporary(tmpdir(), 'gatehouse-handlers');
 after(() => removeTemporary(directory));
 const failed = installLibraries(directory, LIBRARIES);
-const loader = join(directory, 'loader.mjs');
-writeFileSync(loader, 'export const load = (name) => import(name);');
-async function load<Exports>(name: Package): Promise<Exports> {
-  const module: { load(name: string): Promise<Exports> } = await import(pathToFileURL(loader).href);
-  return module.load(name);
-}
+const load = loaderOf(directory);
 
 const SETTINGS = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
 const { url: databaseUrl, sql } = await createDatabase();
@@ -87,10 +79,10 @@ async function statusOfAttempt(id: string): Promise<number> {
   }
 }
 
-const optionsFor = (name: (typeof LIBRARIES)[number]) => {
-  const skip = failed.get(name);
-  return skip === undefined ? { timeout: 60_000 } : { skip };
-};
+const optionsFor = (name: (typeof LIBRARIES)[number]) => ({
+  timeout: 60_000,
+  ...skipWithout(failed, name),
+});
 
 interface Octokit {
   readonly Webhooks: new (options: { secret: string }) => {

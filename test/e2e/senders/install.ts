@@ -5,6 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 
 export const PACKAGES = [
   'standardwebhooks',
@@ -17,6 +18,11 @@ export const PACKAGES = [
   '@linear/sdk',
   '@paddle/paddle-node-sdk',
   'discord-interactions',
+  '@shopify/shopify-api',
+  'square',
+  '@hubspot/api-client',
+  '@zoom/rivet',
+  'twilio',
 ] as const;
 export type Package = (typeof PACKAGES)[number];
 
@@ -56,4 +62,22 @@ export function installLibraries(
     );
   }
   return failed;
+}
+
+/** @returns a function that imports an installed library, and returns its exports */
+export function loaderOf(directory: string) {
+  // Node resolves packages relative to the importing file, so the import must be in the directory.
+  const loader = join(directory, 'loader.mjs');
+  writeFileSync(loader, 'export const load = (name) => import(name);');
+  return async function load<Exports>(name: Package | `${Package}/${string}`): Promise<Exports> {
+    const address = pathToFileURL(loader).href;
+    const module: { load(name: string): Promise<Exports> } = await import(address);
+    return module.load(name);
+  };
+}
+
+/** Options of a test that needs a library. */
+export function skipWithout(failed: ReadonlyMap<Package, string>, name: Package) {
+  const skip = failed.get(name);
+  return skip === undefined ? {} : { skip };
 }

@@ -5,11 +5,10 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { pathToFileURL } from 'node:url';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import {
@@ -23,22 +22,17 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
-import { installLibraries, type Package, PACKAGES } from './install.ts';
+import { installLibraries, loaderOf, type Package, PACKAGES, skipWithout } from './install.ts';
 
 const directory = makeTemporary(tmpdir(), 'gatehouse-senders');
 after(() => removeTemporary(directory));
 const failed = installLibraries(directory);
+const load = loaderOf(directory);
 
 const { url: databaseUrl, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
 const database = openWebhook({ after }, databaseUrl);
 
-// Node resolves packages relative to the importing file, so the import must be in the temporary
-// directory.
-const skipWithout = (name: Package) => {
-  const skip = failed.get(name);
-  return skip === undefined ? {} : { skip };
-};
 /** Some libraries throw for an invalid signature. */
 const agrees = async (verify: () => boolean | Promise<boolean>) => {
   try {
@@ -47,15 +41,6 @@ const agrees = async (verify: () => boolean | Promise<boolean>) => {
     return false;
   }
 };
-
-const loader = join(directory, 'loader.mjs');
-writeFileSync(loader, 'export const load = (name) => import(name);');
-
-/** Imports a library. @returns its exports */
-async function load<Exports>(name: Package | `${Package}/${string}`): Promise<Exports> {
-  const module: { load(name: string): Promise<Exports> } = await import(pathToFileURL(loader).href);
-  return module.load(name);
-}
 
 interface SignedRequest {
   readonly body: string;
@@ -72,8 +57,7 @@ interface Subject {
 }
 
 function testLibrary({ name, source, signsTime }: Subject, start: () => Promise<Sign>): void {
-  const reason = failed.get(name);
-  const options = reason === undefined ? {} : { skip: reason };
+  const options = skipWithout(failed, name);
   test(`${name}: valid ${source} signatures are accepted, others rejected`, options, async () => {
     const manifest = readFileSync(join(directory, 'node_modules', name, 'package.json'), 'utf8');
     const { version }: { version: string } = JSON.parse(manifest);
@@ -220,7 +204,7 @@ interface LinearLibrary {
 /** The time is in the body, so the body is signed with it. */
 test(
   '@linear/sdk: both sides agree whether a request is valid',
-  skipWithout('@linear/sdk'),
+  skipWithout(failed, '@linear/sdk'),
   async () => {
     const { LinearWebhookClient } = await load<LinearLibrary>('@linear/sdk/webhooks');
     const secret = SIGNING_SECRETS.linear;
@@ -273,7 +257,7 @@ interface DiscordLibrary {
 }
 test(
   'discord-interactions: both sides agree whether a request is valid',
-  skipWithout('discord-interactions'),
+  skipWithout(failed, 'discord-interactions'),
   async () => {
     const { verifyKey } = await load<DiscordLibrary>('discord-interactions');
     const key = SIGNING_SECRETS.discord;
@@ -301,6 +285,40 @@ test(
     }
   },
 );
+
+interface ShopifyLibrary {
+  shopifyApi(settings: object): {
+    webhooks: { validate(request: { rawBody: string; rawRequest: object }): Promise<unknown> };
+  };
+}
+testLibrary({ name: '@shopify/shopify-api', source: 'shopify', signsTime: false }, async () => {
+  await load('@shopify/shopify-api/adapters/node');
+  const { shopifyApi } = await load<ShopifyLibrary>('@shopify/shopify-api');
+  const { webhooks } = shopifyApi({
+    apiKey: 'not a real key',
+    apiSecretKey: SIGNING_SECRETS.shopify,
+    apiVersion: '2026-01',
+    hostName: 'shop.example.org',
+    isEmbeddedApp: true,
+  });
+  // This library only verifies, as the one of Slack.
+  return async (body, secret) => {
+    const headers = {
+      ...signatureOf('shopify', secret, body),
+      'x-shopify-topic': 'thing.made',
+      'x-shopify-webhook-id': randomUUID(),
+      'x-shopify-shop-domain': 'shop.myshopify.com',
+      'x-shopify-api-version': '2026-01',
+    };
+    const verdict = await webhooks.validate({
+      rawBody: body,
+      rawRequest: { method: 'POST', url: '/webhook', headers },
+    });
+    const { valid }: { valid?: boolean } = Object(verdict);
+    assert.equal(valid, secret === SIGNING_SECRETS.shopify, JSON.stringify(verdict));
+    return { body, headers };
+  };
+});
 
 test('at least one library could be installed', () => {
   assert.ok(failed.size < PACKAGES.length, [...failed.values()].join('\n'));

@@ -100,6 +100,49 @@ const PUBLISHED: Readonly<Record<string, Vector>> = {
     },
     at: 1_531_420_618,
   },
+  /** support.atlassian.com, "Manage webhooks" of Bitbucket Cloud, "Secure webhooks". */
+  bitbucket: {
+    secret: "It's a Secret to Everybody",
+    body: 'Hello World!',
+    headers: {
+      'x-hub-signature': 'sha256=a4771c39fbe90f317c7824e83ddef3caae9cb3d976c214ace1f2937e133263c9',
+    },
+    at: null,
+  },
+  /**
+   * developer.zendesk.com, "Verifying": the secret of test requests and the time of the example.
+   * The signature is the value of `openssl dgst -sha256 -hmac -binary` in Base64.
+   */
+  zendesk: {
+    secret: 'dGhpc19zZWNyZXRfaXNfZm9yX3Rlc3Rpbmdfb25seQ==',
+    body: '{"event":"ticket.updated","id":123}',
+    headers: {
+      'x-zendesk-webhook-signature-timestamp': '2021-03-25T05:09:27Z',
+      'x-zendesk-webhook-signature': 'S/RDdU2ERmj7LHDDoWJ2onPYH+t7/f2+LTM4dL7UiLM=',
+    },
+    at: Date.UTC(2021, 2, 25, 5, 9, 27) / 1000,
+  },
+  /**
+   * docs.gitea.com, "Webhooks": secret and reference of the example. The signature is the value of
+   * its `hash_hmac('sha256', $payload, $secret_key, false)` in PHP 8.2.
+   */
+  gitea: {
+    secret: '3gEsCfjlV2ugRwgpU#w1*WaW*wa4NXgGmpCfkbG3',
+    body: '{"ref":"refs/heads/develop"}',
+    headers: {
+      'x-gitea-signature': '9c2be4f47012ba09d6202c2e943973128f346dd7d33d20adeef6c083d9d69db6',
+    },
+    at: null,
+  },
+  /** Sentry publishes no vector: the value of `SentryApp.build_signature` of its server. */
+  sentry: {
+    secret: 'fixed-client-secret',
+    body: '{"action":"created","data":{"issue":{"id":"1"}}}',
+    headers: {
+      'sentry-hook-signature': '1e0b49ef5b7e0d9b7f82c7371c4dfcc59b567843d0b92d5638420fa2b82393d4',
+    },
+    at: null,
+  },
   /**
    * Notion publishes no vector: token and body of its SDK's test, with the value of `openssl dgst
    * -sha256 -hmac`.
