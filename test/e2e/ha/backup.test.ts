@@ -1,8 +1,8 @@
 /**
  * A backup with pg_dump under load, its restore on another server, and `restored` there: what was
- * acknowledged before the dump exists, and what had ended since, or could have, is over. Then `make
- * dump` and `make load` between two major versions of PostgreSQL, that of `make start` and that of
- * the system.
+ * acknowledged before the dump exists, and what had ended since, or could have, is over. The same
+ * with a database and two roles for each service. Then `make dump` and `make load` between two
+ * major versions of PostgreSQL, that of `make start` and that of the system.
  */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
+import { readDocument } from '../../support/documents.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { startLoad as startRounds } from '../../support/load.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
@@ -27,14 +28,22 @@ import { findPostgres } from './cluster.ts';
 const BIN = findPostgres() ?? assert.fail('PostgreSQL is not installed');
 const PASSWORD = 'rehearsal';
 
-/** A server of the system's PostgreSQL. @returns the URL of a new database of the role gatehouse */
-async function startServer(t: TestContext): Promise<string> {
+/**
+ * A server of the system's PostgreSQL.
+ * @param names of databases, each of a new role with the same name
+ * @returns the port
+ */
+async function startDatabases(t: TestContext, names: readonly string[]): Promise<number> {
+  const asAdmin = (work: Parameters<typeof withConnection<unknown>>[1]) =>
+    withConnection(urlOf('postgres', port, 'postgres'), work);
   const after = (stop: () => Promise<void>) =>
     t.after(async () => {
       // Otherwise, it waits for its clients.
-      await withConnection(urlOf('postgres', port, 'postgres'), async (sql) => {
-        await sql`alter database gatehouse with allow_connections false`;
-        await sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = 'gatehouse'`;
+      await asAdmin(async (sql) => {
+        for (const name of names)
+          await sql.unsafe(`alter database ${name} with allow_connections false`);
+        await sql`select pg_terminate_backend(pid) from pg_stat_activity
+          where datname = any (${names})`;
       });
       await stop();
     });
@@ -74,10 +83,18 @@ async function startServer(t: TestContext): Promise<string> {
         ),
     },
   );
-  await withConnection(urlOf('postgres', port, 'postgres'), async (sql) => {
-    await sql.unsafe(`create role gatehouse login password '${PASSWORD}'`);
-    await sql`create database gatehouse owner gatehouse`;
+  await asAdmin(async (sql) => {
+    for (const name of names) {
+      await sql.unsafe(`create role ${name} login password '${PASSWORD}'`);
+      await sql.unsafe(`create database ${name} owner ${name}`);
+    }
   });
+  return port;
+}
+
+/** @returns the URL of a new database of the role gatehouse, on a server of its own */
+async function startServer(t: TestContext): Promise<string> {
+  const port = await startDatabases(t, ['gatehouse']);
   return urlOf('gatehouse', port, 'gatehouse');
 }
 
@@ -202,6 +219,76 @@ test('pg_dump under load, pg_restore elsewhere, and restored', { timeout: 280_00
   const own = await ask('GET', `${again.url('identity')}/api/test/`, { bearer: fresh });
   assert.equal(own.status, 200);
   stop(again);
+});
+
+/** With a database for each service, and the role that serves beside the one that migrates. */
+async function startDivided(t: TestContext) {
+  const names = SERVICES.map((service) => `${service}_owner`);
+  const port = await startDatabases(t, names);
+  await withConnection(urlOf('postgres', port, 'postgres'), (sql) =>
+    sql.unsafe(`create role app login password '${PASSWORD}'`),
+  );
+  const urlFor = (service: string, role = `${service}_owner`) =>
+    urlOf(role, port, `${service}_owner`);
+  const environmentFor = (role?: string) =>
+    Object.fromEntries(
+      SERVICES.map((service) => [`${service.toUpperCase()}_DATABASE_URL`, urlFor(service, role)]),
+    );
+  return { urlFor, owners: environmentFor(), app: { ...environmentFor('app'), MIGRATE: 'off' } };
+}
+
+const GRANTS = /```sql\n(grant usage on schema identity[\s\S]*?)```/;
+
+test('a database and two roles for each service', { timeout: 280_000 }, async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-backup-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const [, grants = ''] = GRANTS.exec(readDocument('docs/database.md')) ?? [];
+  const source = await startDivided(t);
+  const command = async (words: readonly string[], environment: Record<string, string>) => {
+    const settings = { ...environment, AUTH_TOKEN };
+    const { code, stderr } = await runProgram(t, buildProgram(), words, settings);
+    assert.equal(code, 0, stderr);
+  };
+  await command(['migrate'], source.owners);
+  for (const service of SERVICES)
+    await withConnection(source.urlFor(service), (sql) =>
+      sql.unsafe(grants.replaceAll('identity', service)),
+    );
+  const live = await startGatehouse(t, SERVICES, source.urlFor('identity', 'app'), source.app);
+  const session = await logIn(live.url.identity);
+  const kept = await secretsClient(live.url.secrets).keep('for any number of readers');
+  const event = { event: 'x', data: { page_id: 'p' } };
+  const send = (address: string, bearer: string) =>
+    ask('POST', `${address}/webhook`, { bearer, body: event });
+  assert.equal((await send(live.url.webhook, WEBHOOK_TOKEN)).status, 200);
+  await live.stop();
+
+  const target = await startDivided(t);
+  for (const service of SERVICES) {
+    const file = join(directory, service);
+    run('pg_dump', '--format=custom', '--file', file, source.urlFor(service));
+    run('pg_restore', '--clean', '--if-exists', '--dbname', target.urlFor(service), file);
+  }
+  // The dumps hold the rights of the role that serves, also those for tables to come.
+  for (const service of SERVICES) {
+    await command(['restored', service, '--confirm'], target.app);
+    await withConnection(target.urlFor(service), async (sql) => {
+      await sql.unsafe(`create table ${service}.later (id int4)`);
+    });
+    await withConnection(target.urlFor(service, 'app'), (sql) =>
+      sql.unsafe(`insert into ${service}.later values (1)`),
+    );
+  }
+  const again = await startGatehouse(t, SERVICES, target.urlFor('identity', 'app'), target.app);
+  const ended = await ask('GET', `${again.url.identity}/api/test/`, { bearer: session });
+  assert.equal(ended.status, 401);
+  assert.ok(await logIn(again.url.identity));
+  const read = await secretsClient(again.url.secrets).decrypt(kept.id, kept.secret);
+  assert.equal(read.json.password, 'for any number of readers');
+  assert.equal((await send(again.url.webhook, WEBHOOK_TOKEN)).status, 401);
+  await withConnection(target.urlFor('webhook'), async (sql) => {
+    assert.equal((await sql`select from webhook.events`).length, 1);
+  });
 });
 
 test(
