@@ -10,7 +10,7 @@ const SECRETS = ['IDENTITY_SECRET', 'SERVER_SECRET', 'WEBHOOK_SECRET'];
 
 /**
  * The variables of a command. Without a database URL, those of the `make start` that runs in the
- * present directory, and a note that says so.
+ * current directory, and a note that says so.
  */
 export function withLocalDatabase({ environment, note }: Terminal): Environment {
   const urls = ['', ...SERVICE_NAMES.map((name) => `${name.toUpperCase()}_`)];

@@ -50,7 +50,7 @@ const TOO_LATE = new Failure('unavailable', {
 
 /**
  * The order matters:
- * 1. The text is decrypted in memory: a damaged row or a wrong passphrase uses nothing up. An
+ * 1. The text is decrypted in memory: a damaged row or a wrong passphrase costs no read. An
  *    altered row is reported before its expiry is believed, and its expiry before a wrong key.
  * 2. One statement uses up the read and updates the receipt: a read that cannot be recorded does
  *    not happen, nor one whose reader has left or would get no reply in time.

@@ -22,8 +22,8 @@ const ENDED =
 const tokenIn = (typed: string) => typed.trim().replace(/^.*#/s, '');
 
 /**
- * Uses nothing up: the next step asks for a second factor, or for the new password. A wrong token
- * counts as a guess of the network. One of a link that has ended does not.
+ * This does not use the link: the next step asks for a second factor, or for the new password. A
+ * wrong token counts as a guess of the network. One of a link that has ended does not.
  */
 export const openLink = form(
   portalForm,

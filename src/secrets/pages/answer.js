@@ -31,7 +31,7 @@ const digest = digestIn(location.hash.slice(1));
 /** @type {Described | null} */
 let request = null;
 
-/** Asks what is wanted. This uses nothing up. */
+/** Asks what is wanted. The request can still be answered afterwards. */
 async function load() {
   if (id === '' || digest === null) return showOnly('wrong');
   if (!isSupported()) return showOnly('insecure');

@@ -99,7 +99,7 @@ function shownTimes(times, once, several) {
   return times === 1 ? once : `${times} ${several}`;
 }
 
-/** Asks how often the link can be opened. This uses nothing up. */
+/** Asks how often the link can be opened. This does not count as a view. */
 async function check() {
   element('ended', HTMLElement).hidden = true;
   element('reveal', HTMLElement).hidden = false;

@@ -112,7 +112,7 @@ export const insertSecret = sharedStatement(
   { bytesOf: ({ blob }) => blob.length },
 );
 
-/** The row while it has its content. Uses nothing up. */
+/** The row while it has its content. This is not counted as a read. */
 export const findSecret = sharedStatement(async (database: Database, ids: readonly string[]) => {
   const rows = await database.read(
     (sql) => sql<Array<StoredSecret & Readonly<{ expired: boolean; found_at: Date }>>>`
