@@ -22,6 +22,7 @@ import { login } from './login.ts';
 import type { Bench } from './measure.ts';
 import { memory } from './memory.ts';
 import { profile } from './profile.ts';
+import { replicas } from './replicas.ts';
 import { writeResults } from './results.ts';
 import { decrypt, encrypt, list } from './secrets.ts';
 import { writeScaling } from './scaling.ts';
@@ -46,6 +47,7 @@ const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
     memory,
     containers,
     profile,
+    replicas,
     steady,
     size,
   }),
@@ -53,7 +55,7 @@ const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
 /** Programs of their own, which `make bench` calls instead of this one. */
 const OWN = ['growth', 'scaling', 'verify', 'flood', 'drain'];
 /** Absolute figures of this tree alone. */
-const NOT_COMPARED = new Set(['containers', 'profile', 'steady', 'size']);
+const NOT_COMPARED = new Set(['containers', 'profile', 'replicas', 'steady', 'size']);
 
 const flag = { type: 'boolean', default: false } as const;
 const flags = { quick: flag, long: flag, write: flag, against: { type: 'string' } } as const;
