@@ -27,6 +27,10 @@ export type Result = Readonly<{
  * only the head, which is not due during its lease. It never waits for a lock. An attempt counts
  * from here on, so that it counts even if its process dies. While delivery is paused, nothing is
  * leased.
+ *
+ * Joins with the queue compare with `any (array[…])`. Statements are planned once, usually while
+ * it is empty. With `=`, PostgreSQL may then read all of an index for each row, also when the
+ * queue is long.
  */
 export const claimWork = (database: Database, limit: number, queue = COMMON) =>
   database.claim(
@@ -34,12 +38,15 @@ export const claimWork = (database: Database, limit: number, queue = COMMON) =>
     with event as (
       select event_id, due_at
       from webhook.work
-      where queue = ${queue.id} and due_at <= now() and order_key is null and ${openSql(sql, queue)}
+      where ${isDueSql(sql, queue, 'work')} and order_key is null
       order by due_at
       limit ${limit}
       for update skip locked
     ), page as (
-      ${pageHeadsSql(sql, queue)}
+      select w.event_id, p.due_at
+      from webhook.pages p
+      join webhook.work w on w.event_id = any (array[${headSql(sql)}])
+      where ${isDueSql(sql, queue, 'p')}
       order by p.due_at
       limit ${limit}
       for update of p, w skip locked
@@ -58,22 +65,22 @@ export const claimWork = (database: Database, limit: number, queue = COMMON) =>
 export type Queue = Readonly<{ id: string; revision: number | null }>;
 export const COMMON: Queue = { id: COMMON_QUEUE, revision: null };
 
-/** Whether events of the queue may be claimed. */
-function openSql(sql: Sql, { id, revision }: Queue) {
-  const runningSql = sql`not exists (select from webhook.pause)`;
-  if (revision === null) return runningSql;
-  return sql`${runningSql}
+/** Whether events of this table, or its pages, are due and may be claimed. */
+function isDueSql(sql: Sql, { id, revision }: Queue, table: 'work' | 'p') {
+  const dueSql = sql`${sql(table)}.queue = ${id} and ${sql(table)}.due_at <= now()
+    and not exists (select from webhook.pause)`;
+  if (revision === null) return dueSql;
+  return sql`${dueSql}
     and exists (select from webhook.tokens where id = ${id} and revision = ${revision})`;
 }
 
-const pageHeadsSql = (sql: Sql, queue: Queue) => sql`
-  select w.event_id, p.due_at
-  from webhook.pages p
-  join webhook.work w on w.order_key = p.order_key and w.seq = (
-    select min(seq)
-    from webhook.work
-    where order_key = p.order_key and seq >= p.head)
-  where p.queue = ${queue.id} and p.due_at <= now() and ${openSql(sql, queue)}`;
+/** The first event that waits in page `p`. */
+const headSql = (sql: Sql) => sql`(
+  select event_id
+  from webhook.work
+  where order_key = p.order_key and seq >= p.head
+  order by seq
+  limit 1)`;
 
 /** A new lease: an earlier holder can then no longer complete, return or renew. */
 const leaseSql = (sql: Sql) => sql`
@@ -85,7 +92,7 @@ const leaseSql = (sql: Sql) => sql`
   ), leased as (
     update webhook.pages p set due_at = c.due_at
     from claimed c
-    where p.order_key = c.order_key
+    where p.order_key = any (array[c.order_key])
   )
   select e.id, e.token_id, c.lease, c.attempts as attempt, e.event, e.source,
     e.delivery_id, e.received_at, e.headers, e.body
@@ -110,26 +117,28 @@ export const claimProbes = (
     const eventsSql = sql`
       select event_id, due_at
       from webhook.work
-      where queue = ${queue.id} and due_at <= now() and order_key is null
-        and ${openSql(sql, queue)}`;
-    const headsSql = pageHeadsSql(sql, queue);
+      where ${isDueSql(sql, queue, 'work')} and order_key is null`;
+    const headsSql = sql`
+      select ${headSql(sql)} as event_id, due_at
+      from webhook.pages p
+      where ${isDueSql(sql, queue, 'p')}`;
     return sql<LeasedEvent[]>`
     with due as (
       (select event_id from (${eventsSql} order by due_at limit ${PROBE_SAMPLE}) x)
       union (select event_id from (${eventsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)
-      union (select event_id from (${headsSql} order by p.due_at limit ${PROBE_SAMPLE}) x)
-      union (select event_id from (${headsSql} order by p.due_at desc limit ${PROBE_SAMPLE}) x)
+      union (select event_id from (${headsSql} order by due_at limit ${PROBE_SAMPLE}) x)
+      union (select event_id from (${headsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)
     ), candidate as (
       select event_id, row_number() over (partition by token_id order by attempts > 0, random())
         as turn
-      from due
-      join webhook.work using (event_id)
+      from webhook.work
       join webhook.events on id = event_id
-      where token_id is distinct from ${except}::uuid
+      where event_id = any (array(select event_id from due))
+        and token_id is distinct from ${except}::uuid
     ), chosen as (
       select w.event_id
       from candidate c
-      join webhook.work w on w.event_id = c.event_id
+      join webhook.work w on w.event_id = any (array[c.event_id])
       where w.due_at <= now()
       order by c.turn, random()
       limit ${limit}
@@ -154,12 +163,12 @@ export const renewLeases = (database: Database, leases: readonly Lease[], second
         from json_to_recordset(${rows}::text::json) as held (id uuid, lease uuid)
         limit ${leases.length}
       ) held
-      where w.event_id = held.id and w.lease = held.lease
+      where w.event_id = any (array[held.id]) and w.lease = held.lease
       returning w.order_key, w.due_at
     )
     update webhook.pages p set due_at = r.due_at
     from renewed r
-    where p.order_key = r.order_key`;
+    where p.order_key = any (array[r.order_key])`;
   });
 
 /**
@@ -197,13 +206,13 @@ export async function endWork(
       limit ${events.length}
     ), ended as (
       delete from webhook.work w using held
-      where event_id = id and w.lease = held.lease
+      where event_id = any (array[id]) and w.lease = held.lease
       returning event_id, attempts - unused as attempts, order_key, seq, run, received_at, error,
         duration_ms, answer_status, answer
     ), page as (
       update webhook.pages p set head = e.seq + 1, due_at = now()
       from ended e
-      where p.order_key = e.order_key
+      where p.order_key = any (array[e.order_key])
     ), failed as (
       insert into webhook.failures
         (event_id, attempt, error, run, duration_ms, answer_status, answer)
@@ -222,9 +231,10 @@ export async function endWork(
     )
     select order_key
     from ended e
-    where order_key is not null and not exists (
-      select from webhook.work w
-      where w.order_key = e.order_key and w.seq > e.seq)`,
+    where order_key is not null and seq = (
+      select max(seq)
+      from webhook.work
+      where order_key = e.order_key)`,
     locks,
   );
   // The outcomes are stored. If this fails, a job removes the pages.
@@ -239,18 +249,20 @@ export async function endWork(
  */
 export async function removeIdlePages(database: Database, limit: number, keys?: readonly string[]) {
   const { count } = await database.write((sql) => {
-    const amongSql = keys ? sql`order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`;
+    const amongSql = keys
+      ? sql`t.order_key = any (${arrayLiteral(keys)}::text::text[])`
+      : sql`true`;
     return sql`
     with idle as (
-      select order_key
+      select t.order_key
       from webhook.page_tails t
-      join webhook.pages p using (order_key)
+      join webhook.pages p on p.order_key = any (array[t.order_key])
       where t.tail < p.head and ${amongSql}
       limit ${limit}
       for update of t, p skip locked
-    ), page as (delete from webhook.pages where order_key in (select order_key from idle))
+    ), page as (delete from webhook.pages where order_key = any (array(select order_key from idle)))
     delete from webhook.page_tails
-    where order_key in (select order_key from idle)`;
+    where order_key = any (array(select order_key from idle))`;
   });
   return count;
 }
@@ -276,7 +288,7 @@ export async function returnWork(
     ), page as (
       update webhook.pages p set due_at = r.due_at
       from returned r
-      where p.order_key = r.order_key
+      where p.order_key = any (array[r.order_key])
     )
     insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
     select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}

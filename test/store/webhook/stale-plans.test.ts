@@ -1,0 +1,90 @@
+/**
+ * Statements of the queue are planned once, usually while it is empty. They must not read all of it
+ * when it is long.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import {
+  claimProbes,
+  claimWork,
+  endWork,
+  type Lease,
+  LEASE_SECONDS,
+  removeIdlePages,
+  renewLeases,
+  returnWork,
+} from '../../../src/webhook/store/work.ts';
+import { createDatabase } from '../../support/database.ts';
+import { observe } from '../../support/plans.ts';
+import { addToken, openWebhook } from '../../support/senders.ts';
+
+const file = await createDatabase();
+const { sql } = file;
+const observatory = await observe({ after }, file);
+const database = openWebhook({ after }, observatory.url);
+
+const PAGES = 200;
+const EVENTS = 4_000;
+const CLAIMED = 5;
+/** Rows of the queue that a statement may look at: those of its events, and a few beside them. */
+const MOST = 100;
+
+/** Runs each statement of the queue. @returns the events under a lease at the end */
+async function runAll(held: readonly Lease[]) {
+  const results = new Map<string, number>();
+  const measure = async <T>(name: string, work: () => Promise<T>): Promise<T> => {
+    observatory.scans();
+    const result = await work();
+    const scans = observatory.scans();
+    const ofQueue = scans.filter(({ table }) => /^webhook\.(work|pages|page_tails)$/.test(table));
+    results.set(
+      name,
+      ofQueue.reduce((sum, { rows }) => sum + rows, 0),
+    );
+    return result;
+  };
+  const claimed = await measure('claim', () => claimWork(database, CLAIMED));
+  const [first = UNKNOWN, ...others] = claimed.length > 0 ? claimed : held;
+  await measure('renewal', () => renewLeases(database, [first, ...others], LEASE_SECONDS));
+  await measure('return', () => returnWork(database, first, { error: 'failed' }, 60));
+  await measure('end', () => endWork(database, others, 'done'));
+  await measure('removal of pages', () => removeIdlePages(database, CLAIMED, ['page 1']));
+  const probes = await measure('probes', () => claimProbes(database, 1, null));
+  return { results, claimed, probes };
+}
+
+const UNKNOWN: Lease = {
+  id: '00000000-0000-7000-8000-000000000000',
+  lease: '00000000-0000-4000-8000-000000000000',
+};
+
+test('statements that were planned for an empty queue read few rows of a long one', async () => {
+  const { id: token } = await addToken(database, 'generic', null);
+  for (const table of ['work', 'pages', 'page_tails', 'events'])
+    await sql.unsafe(`alter table webhook.${table} set (autovacuum_enabled = off)`);
+  await sql`vacuum analyze`;
+  await runAll([UNKNOWN, UNKNOWN]);
+
+  await sql`
+    insert into webhook.events (id, token_id, source, event, body)
+    select ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, ${token}, 'generic',
+      'a', '{}'
+    from generate_series(1, ${EVENTS}) n`;
+  await sql`
+    insert into webhook.work (event_id, received_at, order_key, seq)
+    select id, received_at, 'page ' || n % ${PAGES}, n / ${PAGES} + 1
+    from (select id, received_at, row_number() over (order by id) as n from webhook.events) e`;
+  await sql`
+    insert into webhook.pages (order_key, head)
+    select order_key, min(seq) from webhook.work group by order_key`;
+  await sql`
+    insert into webhook.page_tails (order_key, tail)
+    select order_key, max(seq) from webhook.work group by order_key`;
+  const { results, claimed, probes } = await runAll([]);
+  assert.equal(claimed.length, CLAIMED);
+  assert.equal(probes.length, 1);
+  // A probe looks at a sample of what is due, and at the events of the sample.
+  const { probes: sampled = 0, ...others } = Object.fromEntries(results);
+  for (const [name, rows] of Object.entries(others)) assert.ok(rows <= MOST, `${name}: ${rows}`);
+  assert.ok(sampled <= 1_000, `probes: ${sampled}`);
+});
