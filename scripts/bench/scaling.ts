@@ -43,7 +43,7 @@ const FLEETS = [
   [100, 4],
 ] as const;
 /** A process opens so many, by service; docs/scaling.md lists them. */
-const connectionsOf = (name: string) => (name.startsWith('webhook') ? 9 : 8);
+const connectionsOf = (name: string) => (name.includes('accept') ? 9 : 8);
 const WRITES = /accept|encrypt|decrypt/;
 
 interface Measured {
