@@ -12,7 +12,6 @@ import { cpuMicros, ownCpuMicros } from './usage.ts';
 
 const CLIENTS = 64;
 const COUNTS = [1, 2, 4, 8];
-/** More connections than the default: each replica opens eight. */
 const MOST = Math.max(...COUNTS);
 
 export async function replicas(bench: Bench): Promise<Report> {
