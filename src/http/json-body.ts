@@ -79,21 +79,26 @@ const MAX_PARTS = 1_000_000;
  * @param json may be invalid; what is found is then of no use
  */
 export function problemOf(json: string) {
-  const open: Array<{ readonly owner: string; readonly names: Set<string> }> = [];
+  const namesAt: Array<Set<string>> = []; // of the open objects, by depth
   let depth = 0;
   let parts = 0;
-  let last = ''; // string, as written
+  let start = 0; // of the last string
+  let end = 0;
   let name = '';
+  let owner = ''; // the name of the member that an object at the depth of two belongs to
   for (let index = 0; index < json.length; index += 1) {
     const mark = json[index];
     if (mark === '"') {
-      const end = endOfString(json, index);
-      last = json.slice(index, end);
+      start = index;
+      end = endOfString(json, index);
       index = end - 1;
       parts += 1;
     } else if (mark === '{' || mark === '[') {
-      if (depth < MAX_DEPTH) open[depth] = { owner: name, names: new Set() };
       depth += 1;
+      if (depth <= MAX_DEPTH) {
+        namesAt[depth] = new Set();
+        owner = name;
+      }
       parts += 1;
     } else if (mark === '}' || mark === ']') {
       depth -= 1;
@@ -101,17 +106,17 @@ export function problemOf(json: string) {
     } else if (mark === ',') {
       parts += 1;
     } else if (mark === ':' && depth <= MAX_DEPTH) {
+      const written = json.slice(start, end);
       // Decoded, because "a" and "\u0061" are one name.
-      name = last.includes('\\') ? String(JSON.parse(last)) : last.slice(1, -1);
+      name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1);
       // Once: invalid JSON may repeat the colon after a long name.
-      last = '';
-      const parent = open[depth - 1];
-      if (parent?.names.has(name)) {
-        const at = depth === 1 ? '' : pointer('', parent.owner);
+      end = start;
+      if (namesAt[depth]?.has(name)) {
+        const at = depth === 1 ? '' : pointer('', owner);
         // The name is the client's own text, so it is cut short.
         return invalidBody('must be given only once', pointer(at, name.slice(0, 64)));
       }
-      parent?.names.add(name);
+      namesAt[depth]?.add(name);
     }
     if (parts > MAX_PARTS)
       return invalidBody(`has more than ${MAX_PARTS} strings, brackets and commas`);
