@@ -48,12 +48,13 @@ export const insertEvent = sharedStatement(
     const given = events.map(({ body: { length }, token_digest, ...others }, n) => {
       const start = end + 1;
       end += length;
+      // The spread last: V8 takes microseconds for members that follow one.
       return {
-        ...others,
         n,
         token_digest: hexBytes(token_digest),
         start,
         length,
+        ...others,
       };
     });
     const rows = JSON.stringify(given);
