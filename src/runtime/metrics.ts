@@ -1,8 +1,8 @@
 type Labels = readonly string[];
 
 /**
- * A metric family is declared by the module that counts it. Declaring a name again returns the same
- * family.
+ * A metric family is declared by the module that counts it. Declaring a name again, with the same
+ * help, returns the same family.
  */
 export interface Metrics {
   /** @returns adds 1, or `by`, to the series with these label values, in the order of `labels` */

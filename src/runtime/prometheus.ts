@@ -6,17 +6,16 @@ const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 
 type Labels = readonly string[];
 type Series = Readonly<{ add: (amount: number) => void; rows: () => string[] }>;
-/** `series`: by label values. */
-type Family = Readonly<{ head: string; series: Map<string, Series> }>;
 
 /** Loaded if METRICS_PORT is set. */
 export function createMetrics(): Metrics {
-  const families = new Map<string, Family>();
+  /** The series of each family, by its head, and in it by label values. */
+  const families = new Map<string, Map<string, Series>>();
   const declare = (name: string, type: string, help: string) => {
     const head = `# HELP ${name} ${help}\n# TYPE ${name} ${type}`;
-    const family = families.get(name) ?? { head, series: new Map<string, Series>() };
-    families.set(name, family);
-    return family.series;
+    const family = families.get(head) ?? new Map<string, Series>();
+    families.set(head, family);
+    return family;
   };
   const adderOf =
     (type: string, create: (name: string, rendered: string) => Series) =>
@@ -42,12 +41,9 @@ export function createMetrics(): Metrics {
       });
     },
     text: () =>
-      [...families.values()]
-        .filter(({ series }) => series.size > 0)
-        .flatMap(({ head, series }) => [
-          head,
-          ...[...series.values()].flatMap(({ rows }) => rows()),
-        ])
+      [...families]
+        .filter(([, family]) => family.size > 0)
+        .flatMap(([head, family]) => [head, ...[...family.values()].flatMap(({ rows }) => rows())])
         .map((row) => `${row}\n`)
         .join(''),
   };
