@@ -96,13 +96,7 @@ function addProcessGauges({ gauge }: Metrics) {
   });
 }
 
-const ESCAPES: Readonly<Record<string, string>> = {
-  '\\': '\\\\',
-  '"': '\\"',
-  '\n': '\\n',
-};
-
 function render(names: Labels, values: Labels) {
-  const escaped = (value = '') => value.replace(/[\\"\n]/g, (found) => ESCAPES[found] ?? '');
+  const escaped = (value = '') => value.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n');
   return names.map((name, index) => `${name}="${escaped(values[index])}"`).join(',');
 }
