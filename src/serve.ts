@@ -48,15 +48,19 @@ function register<V extends Variables, S>(
 ) {
   return async (name: string) => {
     const reader = serviceReader(name, await loadSettings());
-    const read = (process: ProcessSettings): ConfiguredService => {
-      const { settings, ...listener } = reader.read(process);
-      const start = async (context: ServiceContext) => {
-        const modules = await loadModules();
-        return modules.start(settings, context);
-      };
-      return { ...listener, start };
+    return {
+      ...reader,
+      read(process: ProcessSettings): ConfiguredService {
+        const { settings, ...listener } = reader.read(process);
+        return {
+          ...listener,
+          async start(context) {
+            const { start } = await loadModules();
+            return start(settings, context);
+          },
+        };
+      },
     };
-    return { ...reader, read };
   };
 }
 

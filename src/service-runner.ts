@@ -206,10 +206,13 @@ function measureDatabase(name: string, { database, schema }: Storage, { gauge }:
     () => Number(performance.now() - upAt < 45_000),
     { service: name },
   );
-  const batch = async () => {
-    if (await isCurrent(database, schema)) upAt = performance.now();
+  return {
+    name: 'measure the database',
+    everySeconds: 15,
+    async batch() {
+      if (await isCurrent(database, schema)) upAt = performance.now();
+    },
   };
-  return { name: 'measure the database', everySeconds: 15, batch };
 }
 
 async function ensureSchema({ database, schema }: Storage, mayMigrate: boolean) {

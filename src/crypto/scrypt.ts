@@ -52,13 +52,16 @@ const costOf = (found: RegExpExecArray | null): ScryptCost => ({
 
 /** A variable that holds a cost. */
 export function scryptCost(): Variable<ScryptCost> {
-  const parse = (text: string) => {
-    const cost = costOf(/^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text));
-    return isAffordable(cost)
-      ? cost
-      : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
+  return {
+    fallback: 'ln=15,r=8,p=3',
+    unset: DEFAULT_COST,
+    parse(text) {
+      const cost = costOf(/^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text));
+      return isAffordable(cost)
+        ? cost
+        : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
+    },
   };
-  return { fallback: 'ln=15,r=8,p=3', unset: DEFAULT_COST, parse };
 }
 
 export const prefixOf = ({ logN, r, p }: ScryptCost) => `$scrypt$ln=${logN},r=${r},p=${p}$`;

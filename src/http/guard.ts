@@ -46,41 +46,42 @@ export interface Credential<Found> {
 export function createCredentialCheck() {
   const wrong = createRateLimit(BURST, PER_SECOND);
   const accepted = createRecentMap<true>(MAX_ACCEPTED);
-  async function checkCredential<Found>(
-    network: string,
-    { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
-  ): Promise<Found | Failure<'unauthorized' | 'too_many_requests'>> {
-    const key = `${network} ${digest}`;
-    const isKnown = accepted.get(key) ?? false;
-    const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
-    if (retryAfterSeconds > 0) {
-      return new Failure('too_many_requests', {
-        message:
-          'Too many wrong credentials came from your network. This one was not checked. Try again after Retry-After.',
-        retryAfterSeconds,
-        credential: 'unchecked',
-      });
-    }
-    // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network
-    // without wrong ones: after a restart, any number of right credentials may come at once. A
-    // check that fails does not count.
-    const isCounted = !isKnown && !wrong.isFull(network);
-    if (isCounted) wrong.add(network, -1);
-    let isWrong = false;
-    try {
-      const found = digest === null ? null : await find(digest);
-      isWrong = found === null;
-      if (found !== null) accepted.set(key, true);
-      if (found !== null && isAllowed(found)) return found;
-      return new Failure('unauthorized', { message, credential: kind });
-    } finally {
-      if (isWrong !== isCounted) wrong.add(network, isWrong ? -1 : 1);
-    }
-  }
-  function acceptCredential(network: string, digest: string) {
-    accepted.set(`${network} ${digest}`, true);
-  }
-  return { checkCredential, acceptCredential };
+  return {
+    async checkCredential<Found>(
+      network: string,
+      { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
+    ): Promise<Found | Failure<'unauthorized' | 'too_many_requests'>> {
+      const key = `${network} ${digest}`;
+      const isKnown = accepted.get(key) ?? false;
+      const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
+      if (retryAfterSeconds > 0) {
+        return new Failure('too_many_requests', {
+          message:
+            'Too many wrong credentials came from your network. This one was not checked. Try again after Retry-After.',
+          retryAfterSeconds,
+          credential: 'unchecked',
+        });
+      }
+      // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network
+      // without wrong ones: after a restart, any number of right credentials may come at once. A
+      // check that fails does not count.
+      const isCounted = !isKnown && !wrong.isFull(network);
+      if (isCounted) wrong.add(network, -1);
+      let isWrong = false;
+      try {
+        const found = digest === null ? null : await find(digest);
+        isWrong = found === null;
+        if (found !== null) accepted.set(key, true);
+        if (found !== null && isAllowed(found)) return found;
+        return new Failure('unauthorized', { message, credential: kind });
+      } finally {
+        if (isWrong !== isCounted) wrong.add(network, isWrong ? -1 : 1);
+      }
+    },
+    acceptCredential(network: string, digest: string) {
+      accepted.set(`${network} ${digest}`, true);
+    },
+  };
 }
 
 /** Beyond this number, the use is recorded with the next request. */
@@ -94,13 +95,16 @@ export function createLastSeen() {
       if (last_seen_is_old && pending.size < MAX_PENDING) pending.add(id);
     },
     job(name: string, write: (ids: readonly string[]) => Promise<unknown>): Job {
-      const batch = async () => {
-        const ids = [...pending];
-        pending.clear();
-        // If this fails, the next use is recorded.
-        if (ids.length > 0) await write(ids);
+      return {
+        name,
+        everySeconds: 5,
+        async batch() {
+          const ids = [...pending];
+          pending.clear();
+          // If this fails, the next use is recorded.
+          if (ids.length > 0) await write(ids);
+        },
       };
-      return { name, everySeconds: 5, batch };
     },
   };
 }

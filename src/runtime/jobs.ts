@@ -30,12 +30,15 @@ export function removalJob(
     'Rows removed by background jobs.',
     ['table'],
   );
-  const batch = async () => {
-    const removed = await remove(BATCH_ROWS);
-    count([table], removed);
-    return removed === BATCH_ROWS;
+  return {
+    name: `remove from ${table}`,
+    everySeconds,
+    async batch() {
+      const removed = await remove(BATCH_ROWS);
+      count([table], removed);
+      return removed === BATCH_ROWS;
+    },
   };
-  return { name: `remove from ${table}`, everySeconds, batch };
 }
 
 /**

@@ -28,15 +28,14 @@ export function createRateLimit(burst: number, perSecond: number, now = () => pe
   const wait = (key: string) => Math.max(0, 1 - leftOf(key)) / perSecond;
   const add = (key: string, tokens: number) =>
     buckets.set(key, { left: Math.max(0, leftOf(key) + tokens), at: now() });
-  const take = (key: string) => {
-    const seconds = wait(key);
-    if (seconds === 0) add(key, -1);
-    return seconds;
-  };
   return {
     isFull: (key: string) => leftOf(key) >= burst,
     wait,
     add,
-    take,
+    take(key: string) {
+      const seconds = wait(key);
+      if (seconds === 0) add(key, -1);
+      return seconds;
+    },
   };
 }

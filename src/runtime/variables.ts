@@ -102,22 +102,28 @@ export const MIN_SECRET = 16;
 export const SECRET_ADVICE = 'make a long random one with: openssl rand -hex 32';
 
 export function number(fallback: number, min: number, max: number): Variable<number> {
-  const parse = (text: string) => {
-    const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
-    return value >= min && value <= max
-      ? value
-      : new Expected(`a whole number from ${min} to ${max}`);
+  return {
+    fallback: String(fallback),
+    unset: fallback,
+    parse(text) {
+      const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
+      return value >= min && value <= max
+        ? value
+        : new Expected(`a whole number from ${min} to ${max}`);
+    },
   };
-  return { fallback: String(fallback), unset: fallback, parse };
 }
 
 /** A number, or 0 for no limit. */
 export function numberOrOff(min: number, max: number): Variable<number> {
-  const parse = (text: string) => {
-    const value = text === '0' ? 0 : number(0, min, max).parse(text);
-    return value instanceof Expected ? new Expected(`0, or ${value.form}`) : value;
+  return {
+    fallback: '0',
+    unset: 0,
+    parse(text) {
+      const value = text === '0' ? 0 : number(0, min, max).parse(text);
+      return value instanceof Expected ? new Expected(`0, or ${value.form}`) : value;
+    },
   };
-  return { fallback: '0', unset: 0, parse };
 }
 
 /** A number whose default depends on other settings. @param fallback only documented */
@@ -139,11 +145,14 @@ export const matching =
     pattern.test(value) ? null : form;
 
 export function text<F extends string | null>(fallback: F, check?: Check): Variable<string | F> {
-  const parse = (value: string) => {
-    const form = check?.(value) ?? null;
-    return form === null ? value : new Expected(form);
+  return {
+    fallback: fallback ?? '–',
+    unset: fallback,
+    parse(value) {
+      const form = check?.(value) ?? null;
+      return form === null ? value : new Expected(form);
+    },
   };
-  return { fallback: fallback ?? '–', unset: fallback, parse };
 }
 
 const checkSecret: Check = (value) =>
@@ -168,12 +177,15 @@ export const splitList = (text: string) =>
 
 /** Texts that commas separate. @param check of each */
 export function list(check: Check = () => null): Variable<readonly string[]> {
-  const parse = (value: string) => {
-    const items = splitList(value);
-    const form = items.map(check).find(Boolean);
-    return form ? new Expected(`a comma-separated list, each ${form}`) : items;
+  return {
+    fallback: '–',
+    unset: [],
+    parse(value) {
+      const items = splitList(value);
+      const form = items.map(check).find(Boolean);
+      return form ? new Expected(`a comma-separated list, each ${form}`) : items;
+    },
   };
-  return { fallback: '–', unset: [], parse };
 }
 
 /** Users by name or by group, or all of them. */
@@ -215,13 +227,19 @@ export function secretValues(
 }
 
 export function oneOf<T extends string>(fallback: T, choices: readonly T[]): Variable<T> {
-  const expected = new Expected(`one of ${choices.join(', ')}`);
-  const parse = (text: string) => choices.find((choice) => choice === text) ?? expected;
-  return { fallback, unset: fallback, parse };
+  return {
+    fallback,
+    unset: fallback,
+    parse: (text) =>
+      choices.find((choice) => choice === text) ?? new Expected(`one of ${choices.join(', ')}`),
+  };
 }
 
 export function toggle(fallback: 'on' | 'off'): Variable<boolean> {
-  const parse = (text: string) =>
-    text === 'on' || text === 'off' ? text === 'on' : new Expected('one of on, off');
-  return { fallback, unset: fallback === 'on', parse };
+  return {
+    fallback,
+    unset: fallback === 'on',
+    parse: (text) =>
+      text === 'on' || text === 'off' ? text === 'on' : new Expected('one of on, off'),
+  };
 }
