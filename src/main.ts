@@ -60,9 +60,11 @@ const COMMANDS = {
   webhook: () => [import('./commands/webhook.ts'), import('./commands/events.ts')],
 };
 
-/** Whether standard output has a reader, and whether something written was lost. */
-const output = { isRead: true, isLost: false };
-const terminal = createTerminal(process, processEnvironment, () => output.isRead);
+/** Whether standard output has a reader. */
+let isRead = true;
+/** Whether something written was lost. */
+let isLost = false;
+const terminal = createTerminal(process, processEnvironment, () => isRead);
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]) {
@@ -90,11 +92,11 @@ function fail(code: number, message: string) {
 // Any other failure is reported: what was printed may have been the only copy of a key.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (stream === process.stdout) output.isRead = false;
-    if (error.code === 'EPIPE' || output.isLost) return;
-    output.isLost = true;
+    if (stream === process.stdout) isRead = false;
+    if (error.code === 'EPIPE' || isLost) return;
+    isLost = true;
     process.exitCode = fail(EXIT.failed, `the output could not be written (${error.code})`);
   });
 }
 const code = await main(process.argv.slice(2));
-process.exitCode = output.isLost ? EXIT.failed : code;
+process.exitCode = isLost ? EXIT.failed : code;

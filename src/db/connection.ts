@@ -25,13 +25,6 @@ interface State {
   /** Opens a client, which calls `onEnd` when it must not be used any more. */
   readonly open: (onEnd: (client: Client) => void) => Client;
   client: Client | null;
-  pending: number;
-  /** Bytes of the client a second ago. */
-  last: {
-    received: number;
-    sent: number;
-    silentSeconds: number;
-  };
 }
 
 /**
@@ -39,26 +32,22 @@ interface State {
  * @param name for messages
  */
 export function createConnection(open: State['open'], address: DatabaseAddress, name: string) {
-  const last = { received: 0, sent: 0, silentSeconds: 0 };
-  const state: State = {
-    address,
-    open,
-    client: null,
-    pending: 0,
-    last,
-  };
+  const state: State = { address, open, client: null };
+  let pending = 0;
+  /** Bytes of the client a second ago. */
+  let last = { received: 0, sent: 0, silentSeconds: 0 };
   return {
     async run<T>(work: Work<T>) {
-      if (state.pending >= MAX_PENDING) {
+      if (pending >= MAX_PENDING) {
         throw new Overloaded(`too many calls wait for the database connection "${name}"`);
       }
-      state.pending += 1;
+      pending += 1;
       try {
         return await retry(state, work);
       } catch (error) {
         throw translate(error, address);
       } finally {
-        state.pending -= 1;
+        pending -= 1;
       }
     },
     /** Opens it if it is not open. */
@@ -68,13 +57,13 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
       });
     },
     /** How many calls are under way or wait. */
-    pending: () => state.pending,
+    pending: () => pending,
     /**
      * Called each second. Ends a client that has been silent for too long. Counts its calls, not
      * the time: a process that was suspended has received nothing either.
      */
     watch() {
-      const { client, pending, last } = state;
+      const { client } = state;
       const { received, sent } = client?.bytes() ?? last;
       const hasReceived = received !== last.received;
       // A single call that sends has received all replies so far: between two statements of a
@@ -82,7 +71,7 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
       const hasSentAlone = pending === 1 && sent !== last.sent;
       const isSilent = pending > 0 && !hasReceived && !hasSentAlone;
       const silentSeconds = isSilent ? last.silentSeconds + 1 : 0;
-      state.last = { received, sent, silentSeconds };
+      last = { received, sent, silentSeconds };
       if (client && silentSeconds >= address.limits.DATABASE_DEAD_AFTER) retire(state, client);
     },
   };

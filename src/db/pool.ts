@@ -90,53 +90,55 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   };
 }
 
-const END_HELP = 'When sslrootcert or sslcert ends, in seconds since 1970.';
-
 /** The clients of a database, all connected to one server. */
 function createClients(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
   const { hosts } = address;
   const clients = new Set<Client>();
-  /** `hostIndex`: of the host that was usable last, or is tried next. */
-  const state = { hostIndex: 0, isClosed: false, latest: address };
-  const end = () => state.latest.certificates?.endSeconds ?? NaN;
-  metrics.gauge('gatehouse_database_certificate_end_seconds', END_HELP, end, { service: name });
-
-  function open(purpose: Purpose, onEnd: (client: Client) => void): Client {
-    const { hostIndex, isClosed } = state;
-    const host = hosts[hostIndex];
-    // Work that continues after the shutdown must not open a connection, because nothing would
-    // close it.
-    if (isClosed || !host) throw new Unavailable('the database connections are closed', true);
-    const ended = (client: Client) => {
-      clients.delete(client);
-      onEnd(client);
-    };
-
-    state.latest = readAgain(state.latest, log);
-    const client = connect(state.latest, host, name, log, ended, purpose);
-    clients.add(client);
-    client.ready.then(
-      () => {
-        // After a failover, or if the address of the host has changed, a connection to the former
-        // server would read outdated data, and write what is lost.
-        for (const other of [...clients]) {
-          const isOther = other.server !== null && other.server !== client.server;
-          if (other.host !== host || isOther) void other.close(0);
-        }
-      },
-      () => {
-        // Unless another client has skipped it already.
-        if (state.hostIndex === hostIndex) state.hostIndex = (hostIndex + 1) % hosts.length;
-      },
-    );
-    return client;
-  }
+  /** Of the host that was usable last, or is tried next. */
+  let hostIndex = 0;
+  let isClosed = false;
+  let latest = address;
+  metrics.gauge(
+    'gatehouse_database_certificate_end_seconds',
+    'When sslrootcert or sslcert ends, in seconds since 1970.',
+    () => latest.certificates?.endSeconds ?? NaN,
+    { service: name },
+  );
 
   return {
-    open,
+    open(purpose: Purpose, onEnd: (client: Client) => void) {
+      const ownIndex = hostIndex;
+      const host = hosts[ownIndex];
+      // Work that continues after the shutdown must not open a connection, because nothing would
+      // close it.
+      if (isClosed || !host) throw new Unavailable('the database connections are closed', true);
+      const ended = (client: Client) => {
+        clients.delete(client);
+        onEnd(client);
+      };
+
+      latest = readAgain(latest, log);
+      const client = connect(latest, host, name, log, ended, purpose);
+      clients.add(client);
+      client.ready.then(
+        () => {
+          // After a failover, or if the address of the host has changed, a connection to the former
+          // server would read outdated data, and write what is lost.
+          for (const other of [...clients]) {
+            const isOther = other.server !== null && other.server !== client.server;
+            if (other.host !== host || isOther) void other.close(0);
+          }
+        },
+        () => {
+          // Unless another client has skipped it already.
+          if (hostIndex === ownIndex) hostIndex = (ownIndex + 1) % hosts.length;
+        },
+      );
+      return client;
+    },
     /** Statements under way may finish within two seconds. No client is opened afterwards. */
     async close() {
-      state.isClosed = true;
+      isClosed = true;
       await Promise.all([...clients].map((client) => client.close(2)));
     },
   };

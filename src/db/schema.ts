@@ -33,8 +33,10 @@ export const isCurrent = (database: Database, { name, steps }: DatabaseSchema) =
  * served, otherwise why not
  */
 export function createReadiness(database: Database, schema: DatabaseSchema, log: Log) {
-  /** `problem`: the latest one that was logged, with its reason. */
-  const state = { triedAt: -Infinity, written: Promise.resolve(), problem: '' };
+  let triedAt = -Infinity;
+  let written = Promise.resolve();
+  /** The latest problem that was logged, with its reason. */
+  let logged = '';
 
   /** @param progress the problem if the check goes no further */
   async function check(progress: { problem: string }) {
@@ -43,11 +45,11 @@ export function createReadiness(database: Database, schema: DatabaseSchema, log:
       throw new Unavailable('steps are missing', true);
     }
     progress.problem = 'the database can be read but not written';
-    if (performance.now() - state.triedAt > PROBE_MS) {
-      state.triedAt = performance.now();
-      state.written = tryToWrite(database, schema.name);
+    if (performance.now() - triedAt > PROBE_MS) {
+      triedAt = performance.now();
+      written = tryToWrite(database, schema.name);
     }
-    await state.written;
+    await written;
     progress.problem = 'requests have no connection to the database';
     await database.ensureConnected();
   }
@@ -56,15 +58,15 @@ export function createReadiness(database: Database, schema: DatabaseSchema, log:
     const progress = { problem: 'the database cannot be read' };
     try {
       await Promise.race([check(progress), failLate()]);
-      if (state.problem !== '') log.info('ready again');
-      state.problem = '';
+      if (logged !== '') log.info('ready again');
+      logged = '';
       return null;
     } catch (error) {
       const { problem } = progress;
       const facts = { problem, ...describeError(error) };
       const text = `${problem}: ${facts.error}`;
-      if (text !== state.problem) log.warn('not ready', facts);
-      state.problem = text;
+      if (text !== logged) log.warn('not ready', facts);
+      logged = text;
       return problem;
     }
   };
