@@ -182,29 +182,27 @@ async function prepare(
   purpose: Purpose,
   openOther: () => Client,
 ) {
-  const wanted = settingsOf(address.limits.DATABASE_STATEMENT_TIMEOUT, purpose);
-  const text = JSON.stringify(wanted);
+  const { target, limits } = address;
+  const wanted = JSON.stringify(settingsOf(limits.DATABASE_STATEMENT_TIMEOUT, purpose));
   // Citus finds the shard of a row by the values of a statement, so it must not plan once.
   await sql`
     select set_config(key, case when key = 'plan_cache_mode'
       and to_regproc('citus_version') is not null then 'auto' else value end, false)
-    from json_each_text(${text}::text::json)`;
+    from json_each_text(${wanted}::text::json)`;
   const rows = await sql`
     select pg_backend_pid() as pid, pg_postmaster_start_time()::text as server,
-      json_object_agg(key, current_setting(key)) as found,
+      bool_and(current_setting(key) = value or key = 'plan_cache_mode') as is_kept,
       json_build_object('read-write', current_setting('transaction_read_only') = 'off',
         'primary', not pg_is_in_recovery(), 'any', true) as fits
-    from json_object_keys(${text}::text::json) as key`;
+    from json_each_text(${wanted}::text::json)`;
   const [row] = rows;
-  const { target } = address;
   if (!row?.fits[target]) {
-    const unfit = `the server at ${hostList([host])} is not ${target}`;
-    throw new Unavailable(`${unfit}, as target_session_attrs requires`, true);
+    throw new Unavailable(
+      `the server at ${hostList([host])} is not ${target}, as target_session_attrs requires`,
+      true,
+    );
   }
-  const isKept = Object.entries(wanted).every(
-    ([key, value]) => row.found[key] === value || key === 'plan_cache_mode',
-  );
-  if (!isKept) throw new Unavailable(POOLED, false);
+  if (!row.is_kept) throw new Unavailable(POOLED, false);
   // A pooler makes up the process id that it sends at the start of a connection.
   const isPooled = rows.state.pid !== row.pid;
   if (purpose === 'comparison' || !isPooled) return row.server;
