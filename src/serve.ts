@@ -113,69 +113,54 @@ export async function startServices(
   output: Output,
 ): Promise<Gatehouse> {
   const context = await createProcessContext(configuration.shared, output);
-  const { log, lines } = context;
   // Writes the last lines however this process ends, except by kill -9.
-  process.once('exit', lines.flush);
-  for (const warning of configuration.warnings) log.warn(warning);
-  const { services, metrics } = configuration;
-  const running: Running = {
-    context,
-    services: [],
-    metrics: [],
-    prepared: Promise.resolve(),
-    ended: null,
-  };
+  process.once('exit', context.lines.flush);
+  for (const warning of configuration.warnings) context.log.warn(warning);
   const ports: Record<string, number> = {};
+  const services: ServiceRunner[] = [];
+  const metrics: ServiceRunner[] = [];
   const open = async (runners: ServiceRunner[], configured: ConfiguredService) => {
     const runner = await createServiceRunner(configured, context);
     runners.push(runner);
     ports[configured.name] = await runner.listen();
   };
+  let prepared: Promise<unknown> = Promise.resolve();
+  let ended: Promise<void> | null = null;
+  const stop = (delaySeconds = 0) => {
+    ended ??= shutDown(context, services, metrics, prepared, delaySeconds);
+    return ended;
+  };
+  const becomeReady = async () => {
+    try {
+      prepared = Promise.all(services.map((service) => service.prepare()));
+      await prepared;
+    } catch (error) {
+      await stop();
+      throw error;
+    }
+    if (ended) throw new Error('stopped before it was ready');
+  };
   try {
     // Listeners open first: the process is alive, and says so, while databases are connected.
-    for (const service of services) await open(running.services, service);
-    if (metrics) await open(running.metrics, { ...METRICS, ...metrics });
-    const ready = becomeReady(running);
+    for (const service of configuration.services) await open(services, service);
+    if (configuration.metrics) await open(metrics, { ...METRICS, ...configuration.metrics });
+    const ready = becomeReady();
     // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
     ready.catch(() => {});
-    return {
-      ports,
-      ready,
-      stop: (delaySeconds) => shutDownOnce(running, delaySeconds),
-    };
+    return { ports, ready, stop };
   } catch (error) {
-    await shutDownOnce(running);
+    await stop();
     throw error;
   }
 }
 
-/** Changed as the process becomes ready, and as it ends. */
-type Running = {
-  readonly context: ProcessContext;
-  readonly services: ServiceRunner[];
-  readonly metrics: ServiceRunner[];
-  prepared: Promise<unknown>;
-  ended: Promise<void> | null;
-};
-
-async function becomeReady(running: Running) {
-  try {
-    running.prepared = Promise.all(running.services.map((service) => service.prepare()));
-    await running.prepared;
-  } catch (error) {
-    await shutDownOnce(running);
-    throw error;
-  }
-  if (running.ended) throw new Error('stopped before it was ready');
-}
-
-function shutDownOnce(running: Running, delaySeconds = 0) {
-  running.ended ??= shutDown(running, delaySeconds);
-  return running.ended;
-}
-
-async function shutDown({ context, services, metrics, prepared }: Running, delaySeconds: number) {
-  const { log, lines, shared, stopping } = context;
+async function shutDown(
+  { log, lines, shared, stopping }: ProcessContext,
+  services: readonly ServiceRunner[],
+  metrics: readonly ServiceRunner[],
+  prepared: Promise<unknown>,
+  delaySeconds: number,
+) {
   log.info('shutting down');
   stopping.abort();
   // Meanwhile a load balancer notices that readiness fails, and sends no more requests here.
