@@ -111,17 +111,6 @@ const LINK = new Expected(
   'a port number, not a Kubernetes service link; set enableServiceLinks: false in the pod',
 );
 
-/** Those of each service, under its prefix. */
-const ownVariables = (fallback: number) => ({
-  HOST: { ...text(null), fallback: '0.0.0.0' },
-  PORT: {
-    ...port(fallback),
-    // For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container.
-    parse: (text: string) => (text.startsWith('tcp://') ? LINK : port(null).parse(text)),
-  },
-  DATABASE_URL,
-});
-
 type Purpose = 'serve' | 'administer';
 /** `isAlone`: the only service of the process. `foreign`: variables that are not Gatehouse's. */
 export type ProcessSettings = Readonly<{
@@ -135,7 +124,16 @@ export type ProcessSettings = Readonly<{
 
 export function serviceReader<V extends Variables, S>(name: string, module: ServiceSettings<V, S>) {
   const prefix = `${name.toUpperCase()}_`;
-  const own = ownVariables(module.PORT);
+  /** Read under the prefix. */
+  const own = {
+    HOST: { ...text(null), fallback: '0.0.0.0' },
+    PORT: {
+      ...port(module.PORT),
+      // For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container.
+      parse: (text: string) => (text.startsWith('tcp://') ? LINK : port(null).parse(text)),
+    },
+    DATABASE_URL,
+  };
   const prefixed = Object.entries(own).map(([variable, one]) => [prefix + variable, one]);
   const variables: Variables = { ...Object.fromEntries(prefixed), ...module.VARIABLES };
   return {
@@ -153,14 +151,16 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
         requireDatabase() {
           const url = DATABASE_URL ?? shared.DATABASE_URL;
           checkDatabase(`${prefix}DATABASE_URL`, url, findings);
-          const limits = readVariables(DATABASE_LIMITS, environment, findings);
-          const readAgain = () => {
-            const again = new Findings();
-            const read = readVariables(own, environment, again, DATABASE_URL ? prefix : '');
-            if (!read.DATABASE_URL) throw new Unavailable(again.problems.join(' '), true);
-            return read.DATABASE_URL;
+          return {
+            ...(url ?? placeholderDatabase),
+            limits: readVariables(DATABASE_LIMITS, environment, findings),
+            readAgain() {
+              const again = new Findings();
+              const read = readVariables(own, environment, again, DATABASE_URL ? prefix : '');
+              if (!read.DATABASE_URL) throw new Unavailable(again.problems.join(' '), true);
+              return read.DATABASE_URL;
+            },
           };
-          return { ...(url ?? placeholderDatabase), limits, readAgain };
         },
         userSource: shared,
         purpose,
