@@ -1,8 +1,10 @@
 import type { Environment, Variables } from './runtime/variables.ts';
 
-/** What is known of the names of a service's variables. */
+/** A service, and what is known of the names of its variables. */
 export type VariableNames = Readonly<{
   name: string;
+  /** Those of the service, its listener and its database. */
+  variables: Variables;
   /** How its names begin: an unknown variable that begins so is an error. */
   prefixes: readonly string[];
   /** Removed variables, with what to do instead. */

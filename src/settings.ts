@@ -140,7 +140,6 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
     name,
     prefixes: [prefix, ...module.PREFIXES],
     removed: module.REMOVED ?? {},
-    /** The variables of the service, its listener and its database. */
     variables,
     read({ environment, shared, purpose, isAlone, foreign, findings }: ProcessSettings) {
       const { HOST, PORT, DATABASE_URL } = readVariables(own, environment, findings, prefix);
@@ -221,9 +220,8 @@ function checkDatabase(name: string, database: DatabaseUrl | null, findings: Fin
  * Every variable of the process and of these services. The documentation is checked against it,
  * both ways.
  */
-export const allVariables = (
-  readers: ReadonlyArray<Readonly<{ variables: Variables }>>,
-): Variables => Object.assign({}, SHARED_VARIABLES, ...readers.map(({ variables }) => variables));
+export const allVariables = (services: readonly VariableNames[]): Variables =>
+  Object.assign({}, SHARED_VARIABLES, ...services.map(({ variables }) => variables));
 
 /**
  * Reads the settings of a process.
@@ -234,10 +232,7 @@ export const allVariables = (
  * @throws ConfigurationError with every problem at once
  */
 export function readSettings<Configured>(
-  all: ReadonlyArray<
-    VariableNames &
-      Readonly<{ variables: Variables; read: (settings: ProcessSettings) => Configured }>
-  >,
+  all: ReadonlyArray<VariableNames & Readonly<{ read: (settings: ProcessSettings) => Configured }>>,
   names: readonly string[],
   purpose: Purpose,
   environment: Environment,
