@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { type BodyRule, noBody } from './json-body.ts';
 import { type ErrorCode, Failure, type TextReply } from './errors.ts';
 import { createRouter } from './router.ts';
-import { noInput, noQuery, type Schema, validate } from './schema.ts';
+import { noInput, queryParameters, type Schema, validate } from './schema.ts';
 
 /** A request, and what is known of its reply. Plain data: no socket. */
 export interface RequestInfo {
@@ -106,7 +106,7 @@ export const anonymous: Guard<unknown, null> = {
  */
 export const routeDefaults = {
   path: noInput,
-  query: noQuery,
+  query: queryParameters({}),
   body: noBody,
   success: 200,
   paged: 'never',

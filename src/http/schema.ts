@@ -199,28 +199,32 @@ export type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> }
 export const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
   typeof input === 'object' && input !== null && !Array.isArray(input);
 
-/** @param rejected what an unknown name is called if it is rejected; null if it is ignored */
-function membersOf<M extends Members>(
+/**
+ * Unknown members are rejected where a misspelled optional member would silently change the
+ * outcome.
+ * @param kind what its members are called
+ */
+export function object<M extends Members>(
   members: M,
-  rejected: 'member' | 'parameter' | null,
+  unknown: 'ignored' | 'rejected' = 'ignored',
+  kind: 'member' | 'parameter' = 'member',
 ): Schema<Values<M>> {
   const schemas = Object.entries(members);
   const required = schemas.filter(([, schema]) => !schema.missing).map(([name]) => name);
-  const pathOf = (at: string, name: string) =>
-    rejected === 'parameter' ? name : pointer(at, name);
+  const pathOf = (at: string, name: string) => (kind === 'parameter' ? name : pointer(at, name));
   return {
     jsonSchema: {
       type: 'object',
       properties: Object.fromEntries(schemas.map(([name, schema]) => [name, schema.jsonSchema])),
       required: required.length > 0 ? required : undefined,
-      additionalProperties: rejected ? false : undefined,
+      additionalProperties: unknown === 'rejected' ? false : undefined,
     },
     read(input, at, reject) {
       if (!isObject(input)) return reject(at, 'must be a JSON object');
       for (const name of Object.keys(input)) {
-        if (!rejected || Object.hasOwn(members, name)) continue;
+        if (unknown === 'ignored' || Object.hasOwn(members, name)) continue;
         // The name is the client's own text, so it is cut short.
-        reject(pathOf(at, name.slice(0, 64)), `is not a known ${rejected}`);
+        reject(pathOf(at, name.slice(0, 64)), `is not a known ${kind}`);
       }
       const values = schemas.map(([name, { missing, read }]) => {
         const given = Object.hasOwn(input, name) ? input[name] : undefined;
@@ -235,20 +239,11 @@ function membersOf<M extends Members>(
 }
 
 /**
- * Unknown members are rejected where a misspelled optional member would silently change the
- * outcome.
- */
-export const object = <M extends Members>(
-  members: M,
-  unknown: 'ignored' | 'rejected' = 'ignored',
-): Schema<Values<M>> => membersOf(members, unknown === 'rejected' ? 'member' : null);
-
-/**
  * The parameters of a query. One that is given twice is rejected: two readers might choose
  * different values. So is an unknown one: a misspelled filter must not select everything.
  */
 export function queryParameters<M extends Members>(members: M): Schema<Values<M>> {
-  const { jsonSchema, read } = membersOf(members, 'parameter');
+  const { jsonSchema, read } = object(members, 'rejected', 'parameter');
   return {
     jsonSchema,
     read(input, at, reject) {
@@ -260,7 +255,6 @@ export function queryParameters<M extends Members>(members: M): Schema<Values<M>
   };
 }
 
-export const noQuery = queryParameters({});
 /** No input is expected, and any is ignored. */
 export const noInput: Schema<Record<never, never>> = { jsonSchema: {}, read: () => ({}) };
 
