@@ -52,18 +52,23 @@ export function createListener(options: ListenerOptions) {
     answer: createAnswer(options),
     inFlight: 0,
   };
-  const { name, metrics, connections } = listener;
-  const help = 'Requests being processed.';
-  metrics.gauge('gatehouse_requests_in_flight', help, () => listener.inFlight, { service: name });
+  const onRequest = (request: IncomingMessage, response: ServerResponse) =>
+    handle(listener, request, response);
+  options.metrics.gauge(
+    'gatehouse_requests_in_flight',
+    'Requests being processed.',
+    () => listener.inFlight,
+    { service: options.name },
+  );
 
-  server.on('connection', connections.open);
-  server.on('request', (request, response) => handle(listener, request, response));
+  server.on('connection', listener.connections.open);
+  server.on('request', onRequest);
   // Without this listener, Node sends 100 before the credential is checked.
   server.on('checkContinue', (request, response) =>
     handle(listener, request, response, () => response.writeContinue()),
   );
   // Any other expectation may be ignored (RFC 9110, 10.1.1).
-  server.on('checkExpectation', (request, response) => handle(listener, request, response));
+  server.on('checkExpectation', onRequest);
   server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket: Duplex) => {
     if (code === 'ECONNRESET') socket.destroy();
     else reject(listener, socket, PARSER_ERRORS[code] ?? 'invalid_request');
@@ -132,6 +137,8 @@ async function handle(
   listener.inFlight += 1;
   const send = (outcome: RenderedReply | Failure) => {
     const { requestId, failurePage } = info;
+    const credential = outcome instanceof Failure ? outcome.details.credential : undefined;
+    if (credential !== undefined) requestLog.credentialRefused(info, credential);
     const rendered =
       outcome instanceof Failure ? renderFailure(outcome, requestId, failurePage) : outcome;
     info.reply = rendered;
@@ -140,15 +147,9 @@ async function handle(
       connections.sending.add(connection),
     );
   };
-  const respond = async () => {
-    const outcome = await listener.answer(info, request, begin);
-    const credential = outcome instanceof Failure ? outcome.details.credential : undefined;
-    if (credential !== undefined) requestLog.credentialRefused(info, credential);
-    await send(outcome);
-  };
   try {
     if (response.socket === null && !(await connections.turn(connection, response))) return;
-    await inTime(info, response, respond());
+    await inTime(info, response, listener.answer(info, request, begin).then(send));
   } catch (error) {
     if (error instanceof ClientGone) return;
     const failure = failureFor(error, info, listener);
@@ -168,19 +169,14 @@ async function handle(
  * Bounds the time to the head of the reply, over all statements, retries and waits of a request.
  * The work completes or rolls back, within its own limits.
  */
-async function inTime({ endsAt }: RequestInfo, response: ServerResponse, work: Promise<void>) {
-  let timer;
-  const late = new Promise<never>((_resolve, reject) => {
+function inTime({ endsAt }: RequestInfo, response: ServerResponse, work: Promise<void>) {
+  return new Promise<void>((resolve, reject) => {
     const end = () => {
       if (!response.headersSent) reject(new Unavailable('the request took too long', true));
     };
-    timer = setTimeout(end, endsAt - performance.now());
+    const timer = setTimeout(end, endsAt - performance.now());
+    void work.then(resolve, reject).finally(() => clearTimeout(timer));
   });
-  try {
-    await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** Replies to input that is not a request: there is no response object. */
