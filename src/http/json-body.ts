@@ -92,19 +92,14 @@ export function problemOf(json: string) {
       start = index;
       end = endOfString(json, index);
       index = end - 1;
-      parts += 1;
     } else if (mark === '{' || mark === '[') {
       depth += 1;
       if (depth <= MAX_DEPTH) {
         namesAt[depth] = new Set();
         owner = name;
       }
-      parts += 1;
     } else if (mark === '}' || mark === ']') {
       depth -= 1;
-      parts += 1;
-    } else if (mark === ',') {
-      parts += 1;
     } else if (mark === ':' && depth <= MAX_DEPTH) {
       const written = json.slice(start, end);
       // Decoded, because "a" and "\u0061" are one name.
@@ -117,7 +112,11 @@ export function problemOf(json: string) {
         return invalidBody('must be given only once', pointer(at, name.slice(0, 64)));
       }
       namesAt[depth]?.add(name);
+      continue;
+    } else if (mark !== ',') {
+      continue;
     }
+    parts += 1;
     if (parts > MAX_PARTS)
       return invalidBody(`has more than ${MAX_PARTS} strings, brackets and commas`);
   }
