@@ -43,7 +43,7 @@ export const SERVICE_NAMES: readonly string[] = Object.keys(SERVICES);
 function register<V extends Variables, S>(
   loadSettings: () => Promise<ServiceSettings<V, S>>,
   loadModules: () => Promise<{
-    start: (settings: S, context: ServiceContext) => Service | Promise<Service>;
+    start: (settings: S, context: ServiceContext) => Promise<Service>;
   }>,
 ) {
   return async (name: string) => {
@@ -74,7 +74,7 @@ export async function configure(
   names: readonly string[],
   purpose: 'serve' | 'administer',
   environment: Environment,
-): Promise<Configuration> {
+) {
   const loading = Object.entries(SERVICES).map(([name, load]) => load(name));
   return readSettings(await Promise.all(loading), names, purpose, environment);
 }

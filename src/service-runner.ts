@@ -236,7 +236,7 @@ async function retryUntilAvailable(
   name: string,
   log: Log,
   stopping: AbortSignal,
-): Promise<void> {
+) {
   for (let pauseMs = 250; !stopping.aborted; pauseMs = Math.min(pauseMs * 2, 5_000)) {
     try {
       return await work();

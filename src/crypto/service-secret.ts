@@ -38,10 +38,7 @@ export function sealSecret(
 }
 
 /** @returns null if the secret is sealed under none of these keys or was altered */
-export function unsealServiceSecret(
-  keys: readonly ServerKey[],
-  sealed: SealedSecret,
-): string | null {
+export function unsealServiceSecret(keys: readonly ServerKey[], sealed: SealedSecret) {
   const key = keys.find(({ id }) => id === sealed.key_id);
   if (!key) return null;
   const { id, client_key } = sealed;

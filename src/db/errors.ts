@@ -66,9 +66,9 @@ export const endsConnection = (error: unknown) =>
   CONNECTION_LOST.has(codeOf(error)) ||
   (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
 /** Whether the work conflicted with other work and was undone. */
-export const isConflict = (error: unknown): boolean => CONFLICTS.has(codeOf(error));
+export const isConflict = (error: unknown) => CONFLICTS.has(codeOf(error));
 /** Whether the statement must be prepared again, on a new connection. None of it was done. */
-export const isStale = (error: unknown): boolean => STALE.has(codeOf(error));
+export const isStale = (error: unknown) => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
 const isTemporary = (error: unknown) =>
   CONNECTION_LOST.has(codeOf(error)) || PASSING.test(codeOf(error));

@@ -62,12 +62,12 @@ type Run<Context, Item, Result> = (
 export function sharedStatement<Context extends object, Item, Result>(
   run: Run<Context, Item, Result>,
   options: Options<Item> = {},
-): (context: Context, item: Item) => Promise<Result> {
+) {
   const batches = new WeakMap<Context, (call: Call<Item, Result>) => void>();
-  return (context, item) => {
+  return (context: Context, item: Item) => {
     const enqueue = batches.get(context) ?? createBatch(context, run, options);
     batches.set(context, enqueue);
-    return new Promise((resolve, reject) => {
+    return new Promise<Result>((resolve, reject) => {
       enqueue({
         item,
         since: performance.now(),

@@ -49,7 +49,7 @@ export async function removeBatch(
   table: string,
   key: string,
   query: (sql: Sql) => Fragment,
-): Promise<number> {
+) {
   const removed = await database.write(
     (sql) => sql`delete from ${sql(table)} where ${sql(key)} = any (array(${query(sql)}))`,
   );

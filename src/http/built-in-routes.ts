@@ -16,7 +16,7 @@ import { type JsonSchema, list, noInput, object, optional, type Schema, text } f
 
 const probe = { ...publicRead, reply: object({ status: text() }) };
 
-export const livez: Route<unknown> = route({
+export const livez = route({
   ...probe,
   pattern: '/livez',
   summary: 'Whether the process answers',
@@ -207,11 +207,7 @@ const parametersIn = (location: 'path' | 'query', { properties = {}, required }:
     schema,
   }));
 
-function wrapped(
-  reply: Schema<unknown>,
-  wrapping: Wrapping,
-  paged: Route<unknown>['paged'],
-): Schema<unknown> {
+function wrapped(reply: Schema<unknown>, wrapping: Wrapping, paged: Route<unknown>['paged']) {
   if (wrapping === 'bare') return reply;
   if (paged === 'never') return object({ data: reply, _meta: meta });
   const isOptional = paged === 'if asked';

@@ -9,7 +9,7 @@ import type { BodyReader } from './body-reader.ts';
 import { PROBES } from './built-in-routes.ts';
 import type { Connection } from './connections.ts';
 import { Failure } from './errors.ts';
-import { renderAllow, type RenderedReply, renderSuccess } from './reply.ts';
+import { renderAllow, renderSuccess } from './reply.ts';
 import type { RequestInfo, ResponseStyle, RouteMatcher } from './route.ts';
 import { hostOf, parseTarget } from './router.ts';
 
@@ -92,11 +92,7 @@ export function createAnswer({
   failurePage,
 }: ListenerOptions) {
   /** @param begin is called before a byte of the body is read */
-  return async (
-    info: RequestInfo,
-    request: IncomingMessage,
-    begin: () => void,
-  ): Promise<RenderedReply | Failure> => {
+  return async (info: RequestInfo, request: IncomingMessage, begin: () => void) => {
     const { method, headers } = info;
     const target = parseTarget(request.url ?? '');
     if (!target) return new Failure('invalid_target');
@@ -161,7 +157,7 @@ export function failureFor(
   error: unknown,
   { ids, route }: RequestInfo,
   { log, style }: ListenerOptions,
-): Failure {
+) {
   const fields = { ...ids, route, ...describeError(error) };
   if (error instanceof Overloaded) {
     log.limited('request rejected: overloaded', fields);

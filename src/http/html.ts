@@ -36,7 +36,7 @@ export const escapeHtml = (text: string) =>
  * value, in an element or between double quotes.
  * @returns fills one of them; a missing value is a mistake of the program
  */
-export function readTemplates(file: URL): (name: string, values?: Values) => Html {
+export function readTemplates(file: URL) {
   const templates = new Map<string, string>();
   for (const part of readFileSync(file, 'utf8')
     .split(/^<!-- template: /m)
@@ -44,7 +44,7 @@ export function readTemplates(file: URL): (name: string, values?: Values) => Htm
     const [name = '', text = ''] = part.split(/ -->\n(.*)/s);
     templates.set(name, text.trim());
   }
-  return (name, values = {}) => {
+  return (name: string, values: Values = {}) => {
     const template = templates.get(name);
     if (template === undefined) throw new Error(`internal error: there is no template ${name}`);
     return new Html(

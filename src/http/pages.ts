@@ -10,7 +10,7 @@ import {
   readTemplates,
   type Values,
 } from './html.ts';
-import { publicRead, type Route, route } from './route.ts';
+import { publicRead, route } from './route.ts';
 import { noInput, object, text } from './schema.ts';
 
 /** By the first bytes, not by the name of the file. */
@@ -73,7 +73,7 @@ const ownLogo = (color: string) =>
  * On any color, one of black and white has a contrast of at least 4.58 (WCAG 2.2, 1.4.3 requires
  * 4.5).
  */
-export function textColorOn(color: string): '#000' | '#fff' {
+export function textColorOn(color: string) {
   const linear = (value: number) =>
     value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
   const part = (at: number) => linear(Number.parseInt(color.slice(at, at + 2), 16) / 255);
@@ -143,7 +143,7 @@ export function pageRows(
   pages: ReadonlyArray<Readonly<Record<'pattern' | 'summary' | 'name', string>>>,
   scripts: readonly string[],
   summary: string,
-): ReadonlyArray<Route<unknown>> {
+) {
   const frame = createFrame(site);
   const name = escapeHtml(site.SITE_NAME);
   const files = sharedFiles(site);

@@ -7,7 +7,7 @@ import { type ErrorCode, ERRORS, type Failure, type TextReply } from './errors.t
  * ASVS 3.4, 4.1.1 and 14.3.2: in every reply. The copy comes last, because V8 is slow to add
  * members to one.
  */
-const withCommon = (own: RenderedReply['headers']): RenderedReply['headers'] => ({
+const withCommon = (own: RenderedReply['headers'] = {}) => ({
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
@@ -72,7 +72,7 @@ async function* renderList(batches: AsyncIterable<unknown>, wrapping: Wrapping, 
 /** The reply to OPTIONS. */
 export const renderAllow = (allow: Failure['details']['headers']): RenderedReply => ({
   status: 204,
-  headers: withCommon(allow ?? {}),
+  headers: withCommon(allow),
   body: '',
 });
 

@@ -173,7 +173,7 @@ export const list = <T>(schema: Schema<T>): Schema<T[]> => ({
   read(input, at, reject) {
     if (!Array.isArray(input)) return reject(at, 'must be an array');
     const values = input.map((item: unknown, index) => schema.read(item, `${at}/${index}`, reject));
-    return values.filter((value): value is T => value !== undefined);
+    return values.filter((value) => value !== undefined);
   },
 });
 

@@ -3,10 +3,12 @@ import type { Limiter } from './limiter.ts';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
-type SiteParts = 'SITE_FOOTER' | 'SITE_COLOR' | 'SITE_LOGO_FILE';
 /** How pages look, by the names of the variables. */
 export type Site = Readonly<
-  { SITE_NAME: string; SITE_LINKS: readonly string[] } & Record<SiteParts, string | null>
+  Record<'SITE_FOOTER' | 'SITE_COLOR' | 'SITE_LOGO_FILE', string | null> & {
+    SITE_NAME: string;
+    SITE_LINKS: readonly string[];
+  }
 >;
 
 /** What the process provides to each service. */

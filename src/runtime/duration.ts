@@ -10,14 +10,14 @@ export const UNITS_MS = {
   s: 1_000,
   ms: 1,
 } as const;
-export type Unit = keyof typeof UNITS_MS;
+type Unit = keyof typeof UNITS_MS;
 
 /**
  * Reads a whole number with its unit, such as `30s` or `7d`.
  * @param units those that are accepted
  * @returns milliseconds, or null for any other text
  */
-export function parseDurationMs(text: string, units: readonly Unit[]): number | null {
+export function parseDurationMs(text: string, units: readonly Unit[]) {
   const [, amount, given] = /^([0-9]{1,10})([a-z]+)$/.exec(text) ?? [];
   const unit = units.find((one) => one === given);
   return unit === undefined ? null : Number(amount) * UNITS_MS[unit];

@@ -29,7 +29,7 @@ export function codeOf(error: unknown) {
  * What a log may say about anything thrown. A foreign message may quote a secret, so of any other
  * error only the kind and the stack frames are logged.
  */
-export function describeError(error: unknown): { readonly error: string; readonly stack?: string } {
+export function describeError(error: unknown) {
   if (error instanceof Unavailable || error instanceof Overloaded) return { error: error.message };
   if (!(error instanceof Error)) return { error: typeof error };
   // The stack starts with the message, which may have several lines.

@@ -1,4 +1,5 @@
-type Labels = readonly string[];
+/** The names of labels, or the values of one series. */
+export type Labels = readonly string[];
 
 /**
  * A metric family is declared by the module that counts it. Declaring a name again, with the same

@@ -1,10 +1,9 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import type { Metrics } from './metrics.ts';
+import type { Labels, Metrics } from './metrics.ts';
 
 /** Seconds: from a look-up by key to the slowest request that the listener allows. */
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-type Labels = readonly string[];
 type Series = Readonly<{ add: (amount: number) => void; rows: () => string[] }>;
 
 /** Loaded if METRICS_PORT is set. */
