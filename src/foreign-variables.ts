@@ -41,17 +41,17 @@ export function checkForeignNames(
   );
 
   function problemOf(name: string) {
-    if (!foreign[name] || exempt.includes(name) || kubernetesLink.test(name)) return null;
+    if (!foreign[name] || exempt.includes(name) || kubernetesLink.test(name)) return [];
     if (name === 'PGTARGETSESSIONATTRS')
       return `${name} must not be set: use target_session_attrs in DATABASE_URL.`;
     const bare = withoutFile(name);
     if (Object.hasOwn(removed, bare)) return `${name} was removed: ${removed[bare]}.`;
     const similar = Object.keys(known).find((one) => isMisspelled(bare, one));
     const advice = similar ? `Did you mean ${similar}? If not, remove it` : 'Remove it';
-    if (!similar && !prefixes.some((prefix) => name.startsWith(prefix))) return null;
+    if (!similar && !prefixes.some((prefix) => name.startsWith(prefix))) return [];
     return `${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`;
   }
-  return Object.keys(foreign).flatMap((name) => problemOf(name) ?? []);
+  return Object.keys(foreign).flatMap(problemOf);
 }
 
 /** Short names are similar by chance: HOME is not a misspelled HOST. */

@@ -70,8 +70,7 @@ export const isConflict = (error: unknown) => CONFLICTS.has(codeOf(error));
 /** Whether the statement must be prepared again, on a new connection. None of it was done. */
 export const isStale = (error: unknown) => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-const isTemporary = (error: unknown) =>
-  CONNECTION_LOST.has(codeOf(error)) || PASSING.test(codeOf(error));
+const isTemporary = (code: string) => CONNECTION_LOST.has(code) || PASSING.test(code);
 
 /**
  * Foreign errors end here: their message and `detail` may quote values, so only the code is kept.
@@ -82,13 +81,15 @@ export function translate(error: unknown, { hosts, sslmode }: DatabaseAddress): 
     if (code === '23505') return new Duplicate(error.constraint_name ?? '');
     const message = `the database returned an error (SQLSTATE ${code}${HINTS[code] ?? ''})`;
     if (code === LOCK_NOT_AVAILABLE) return new Locked(message, true);
-    if (ABOUT_DATA.test(code)) return new Rejected(message, isTemporary(error));
-    return new Unavailable(message, isTemporary(error));
+    if (ABOUT_DATA.test(code)) return new Rejected(message, isTemporary(code));
+    return new Unavailable(message, isTemporary(code));
   }
   if (code === 'unknown') return error;
   const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;
-  const failed = `the connection to the database at ${hostList(hosts)} failed`;
-  return new Unavailable(`${failed} (${code}${tls})`, isTemporary(error));
+  return new Unavailable(
+    `the connection to the database at ${hostList(hosts)} failed (${code}${tls})`,
+    isTemporary(code),
+  );
 }
 
 /** By its name: this module is loaded at the start, before the driver. */

@@ -248,8 +248,9 @@ export function queryParameters<M extends Members>(members: M): Schema<Values<M>
     jsonSchema,
     read(input, at, reject) {
       const query = input instanceof URLSearchParams ? input : new URLSearchParams();
-      const repeated = Object.keys(members).filter((name) => query.getAll(name).length > 1);
-      for (const name of repeated) reject(name, 'must be given only once');
+      for (const name of Object.keys(members)) {
+        if (query.getAll(name).length > 1) reject(name, 'must be given only once');
+      }
       return read(Object.fromEntries(query), at, reject);
     },
   };

@@ -109,7 +109,7 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
         return;
       }
       if (gathered === '') setImmediate(writeGathered);
-      if (dropped > 0) addNotice();
+      addNotice();
       gather(line);
     },
     /** Writes the gathered lines now, for the end of the process. */
