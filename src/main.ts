@@ -23,8 +23,11 @@ const SERVE: Command = {
     const { stdout, stderr } = process;
     const stopped = firstSignal();
     try {
-      const output = { stdout, stderr, format: textLog?.formatLine };
-      const services = await startServices(configuration, output);
+      const services = await startServices(configuration, {
+        stdout,
+        stderr,
+        format: textLog?.formatLine,
+      });
       const signal = await Promise.race([stopped, services.ready.then(() => stopped)]);
       // SIGINT comes from a person, who does not wait for a load balancer.
       await services.stop(signal === 'SIGTERM' ? SHUTDOWN_DELAY : 0);

@@ -83,7 +83,6 @@ export async function createProcessContext(shared: Shared, output: Output) {
     'Password hashes waiting for a slot.',
     hashing.waiting,
   );
-  const stopping = new AbortController();
   return {
     shared,
     output,
@@ -91,7 +90,7 @@ export async function createProcessContext(shared: Shared, output: Output) {
     lines,
     metrics,
     hashing,
-    stopping,
+    stopping: new AbortController(),
     readBody: createBodyReader(),
   };
 }

@@ -83,7 +83,7 @@ const SHARED_VARIABLES = {
   LOG_LEVEL: oneOf<LogLevel>('info', LOG_LEVELS),
   LOG_PROBES: toggle('off'),
   LOG_FORMAT: oneOf('auto', ['auto', 'json', 'text']),
-  TRUSTED_PROXIES: networks(),
+  TRUSTED_PROXIES: networks,
   TRUSTED_USER_HEADER: text(null, checkHeader),
   TRUSTED_GROUPS_HEADER: text(null, checkHeader),
   SIGNIN_VERIFY_URL: text(
@@ -207,8 +207,9 @@ function checkSecrets(
 function checkDatabase(name: string, database: DatabaseUrl | null, findings: Findings) {
   const remote = database?.hosts.filter((host) => !isThisHost(host.name)) ?? [];
   if (database && remote.length > 0 && ['disable', 'prefer'].includes(database.sslmode)) {
-    const fact = `The connection to the database at ${hostList(remote)} may be unencrypted`;
-    findings.warnings.push(`${fact}; add ?sslmode=verify-full to its URL.`);
+    findings.warnings.push(
+      `The connection to the database at ${hostList(remote)} may be unencrypted; add ?sslmode=verify-full to its URL.`,
+    );
   }
   if (database || findings.reports('DATABASE_URL') || findings.reports(name)) return;
   findings.problems.push(
@@ -244,16 +245,16 @@ export function readSettings<Configured>(
   findings.problems.push(...checkForeignNames(foreign, known, all, shared.IGNORE_VARIABLES));
   checkShared(shared, findings);
   const readers = all.filter(({ name }) => names.length === 0 || names.includes(name));
-  const isAlone = readers.length === 1;
-  const input = {
-    environment,
-    shared,
-    purpose,
-    isAlone,
-    foreign,
-    findings,
-  };
-  const services = readers.map((reader) => reader.read(input));
+  const services = readers.map((reader) =>
+    reader.read({
+      environment,
+      shared,
+      purpose,
+      isAlone: readers.length === 1,
+      foreign,
+      findings,
+    }),
+  );
   const { METRICS_HOST: host, METRICS_PORT } = shared;
   const metrics = METRICS_PORT === null ? null : { name: 'metrics', host, port: METRICS_PORT };
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);

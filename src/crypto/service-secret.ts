@@ -28,12 +28,11 @@ export function sealSecret(
 ): SealedSecret {
   const client_key = createClientKey();
   const metadata = { id, expiresAt: null, maxReads: null };
-  const sealed = seal(key, client_key, metadata, Buffer.from(secret, 'utf8'));
   return {
     id,
     key_id: key.id,
     client_key,
-    ...sealed,
+    ...seal(key, client_key, metadata, Buffer.from(secret, 'utf8')),
   };
 }
 

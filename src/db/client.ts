@@ -215,8 +215,7 @@ async function prepare(
   } finally {
     await other.close(0);
   }
-  const problem = 'the connection pooler has too few connections; raise its pool size';
-  throw new Unavailable(problem, true);
+  throw new Unavailable('the connection pooler has too few connections; raise its pool size', true);
 }
 
 /**

@@ -37,8 +37,10 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const watchdog = setInterval(() => connections.forEach((one) => one.watch()), 1_000).unref();
   function create(purpose: Purpose, label: string = purpose) {
     const connection = createConnection((onEnd) => clients.open(purpose, onEnd), address, label);
-    const labels = { service: name, connection: label };
-    metrics.gauge('gatehouse_database_pending', PENDING_HELP, connection.pending, labels);
+    metrics.gauge('gatehouse_database_pending', PENDING_HELP, connection.pending, {
+      service: name,
+      connection: label,
+    });
     connections.push(connection);
     return connection;
   }

@@ -2,24 +2,25 @@ import { BlockList, isIP, SocketAddress } from 'node:net';
 import { Expected, splitList, type Variable } from '../runtime/variables.ts';
 
 /** A variable that holds a list of networks. */
-export const networks = (): Variable<BlockList> => ({
+export const networks: Variable<BlockList> = {
   fallback: '–',
   unset: new BlockList(),
   parse: parseNetworks,
-});
+};
 
 /** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1` */
 export function parseNetworks(text: string) {
   const list = new BlockList();
-  const expected = new Expected(
-    'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
-  );
   for (const entry of splitList(text)) {
     const [, address = '', prefix] = /^([^/]+)(?:\/([0-9]{1,3}))?$/.exec(entry) ?? [];
     const family = isIP(address);
     const width = family === 4 ? 32 : 128;
     const bits = Number(prefix ?? width);
-    if (family === 0 || bits > width) return expected;
+    if (family === 0 || bits > width) {
+      return new Expected(
+        'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
+      );
+    }
     list.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
   }
   return list;

@@ -211,21 +211,21 @@ function wrapped(reply: Schema<unknown>, wrapping: Wrapping, paged: Route<unknow
   if (wrapping === 'bare') return reply;
   if (paged === 'never') return object({ data: reply, _meta: meta });
   const isOptional = paged === 'if asked';
-  const pagedMeta = object({
-    request_id: text(),
-    pagination: isOptional ? optional(pagination) : pagination,
-  });
   return object({
     data: reply,
-    _meta: pagedMeta,
+    _meta: object({
+      request_id: text(),
+      pagination: isOptional ? optional(pagination) : pagination,
+    }),
     _links: isOptional ? optional(links) : links,
   });
 }
 
 function errorResponses(codes: readonly ErrorCode[]) {
   const responses: Record<string, object> = {};
-  for (const [status] of codes.map((code) => ERRORS[code])) {
-    const names = codes.filter((code) => ERRORS[code][0] === status).sort();
+  for (const code of codes) {
+    const [status] = ERRORS[code];
+    const names = codes.filter((one) => ERRORS[one][0] === status).sort();
     responses[status] = {
       description: names.join(', '),
       ...json({ $ref: '#/components/schemas/Error' }),

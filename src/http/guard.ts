@@ -154,10 +154,9 @@ function userIn(
 
 async function askIdentity({ headers: { cookie = '' }, address }: RequestInfo, verify: string) {
   const { request } = verify.startsWith('https') ? https : http;
-  const headers = { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address };
   const asked = request(verify, {
     method: 'HEAD',
-    headers,
+    headers: { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address },
     signal: AbortSignal.timeout(5_000),
   });
   const [reply]: http.IncomingMessage[] = await once(asked.end(), 'response').catch(() => []);

@@ -95,14 +95,12 @@ export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: 
   const footer = text === null ? NOTHING : render('footer', { words: withLinks(text) });
   return (page: string): string => {
     const at = page.search(/<(nav|main)/);
-    const head = new Html(page.slice(0, at));
-    const main = new Html(page.slice(at));
     return render('frame', {
       name,
       links,
       footer,
-      head,
-      main,
+      head: new Html(page.slice(0, at)),
+      main: new Html(page.slice(at)),
     }).text;
   };
 }
@@ -154,12 +152,11 @@ export function pageRows(
     ...pages.map(({ pattern, summary, name: fileName }) => {
       const page = readPageFile(directory, fileName);
       const html = { ...page, text: frame(page.text.replaceAll('{{site}}', name)) };
-      const path = parametersOf(pattern);
       return route({
         ...publicRead,
         pattern,
         summary,
-        path,
+        path: parametersOf(pattern),
         handle: async () => html,
       });
     }),

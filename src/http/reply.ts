@@ -53,9 +53,11 @@ export function renderSuccess(
           _meta: { request_id: id, pagination },
           _links: links,
         };
-  const all = headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS;
-  const isEmpty = body === undefined;
-  return { status: isEmpty ? 204 : status, headers: all, body: JSON.stringify(body) ?? '' };
+  return {
+    status: body === undefined ? 204 : status,
+    headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS,
+    body: JSON.stringify(body) ?? '',
+  };
 }
 
 async function* renderList(batches: AsyncIterable<unknown>, wrapping: Wrapping, id: string) {
@@ -110,13 +112,12 @@ export function renderRaw(
   { status, reason = 'internal', headers, body }: RenderedReply<string>,
   id: string,
 ) {
-  const all = {
+  const lines = Object.entries({
     ...headers,
     'X-Request-Id': id,
     'Content-Length': Buffer.byteLength(body),
     Connection: 'close',
-  };
-  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
+  }).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${reason.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${body}`;
 }
 

@@ -15,14 +15,12 @@ export function parseTarget(given: string) {
   if (path === undefined) return null;
   try {
     decodeURIComponent(query); // URLSearchParams accepts malformed escapes
-    // The "&" protects a "?" at the start of the query.
-    const parameters = new URLSearchParams(`&${query}`);
-    const segments = splitPath(path).map(decodeURIComponent);
     return {
       authority,
       path,
-      segments,
-      query: parameters,
+      segments: splitPath(path).map(decodeURIComponent),
+      // The "&" protects a "?" at the start of the query.
+      query: new URLSearchParams(`&${query}`),
     };
   } catch {
     return null; // URIError: a malformed escape, or bytes that are not UTF-8

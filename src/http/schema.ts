@@ -95,13 +95,14 @@ export function text({
 export const withoutNul = (value: string) =>
   value.includes('\0') ? 'must not contain the character U+0000' : null;
 
-const UUID_NEEDED = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
-
 const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
 export const uuid = (description?: string) =>
-  scalar({ type: 'string', format: 'uuid', description }, UUID_NEEDED, (input) =>
-    typeof input === 'string' && isUuid(input.toLowerCase()) ? input.toLowerCase() : undefined,
+  scalar(
+    { type: 'string', format: 'uuid', description },
+    'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000',
+    (input) =>
+      typeof input === 'string' && isUuid(input.toLowerCase()) ? input.toLowerCase() : undefined,
   );
 
 export const integer = ({ min, max, description }: Range) =>

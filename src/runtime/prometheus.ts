@@ -83,9 +83,11 @@ function histogramSeries(name: string, labels: string): Series {
 function addProcessGauges({ gauge }: Metrics) {
   const delay = monitorEventLoopDelay({ resolution: 20 });
   delay.enable();
-  const startedAt = performance.timeOrigin / 1_000;
-  const started = 'Start of the process, in seconds since 1970.';
-  gauge('process_start_time_seconds', started, () => startedAt);
+  gauge(
+    'process_start_time_seconds',
+    'Start of the process, in seconds since 1970.',
+    () => performance.timeOrigin / 1_000,
+  );
   gauge('process_resident_memory_bytes', 'Resident memory.', () => process.memoryUsage.rss());
   gauge('nodejs_heap_used_bytes', 'Heap in use.', () => process.memoryUsage().heapUsed);
   gauge('nodejs_eventloop_delay_p99_seconds', '99th percentile since the last scrape.', () => {
