@@ -15,12 +15,11 @@ const SERVE: Command = {
   among: SERVICE_NAMES,
   options: {},
   summary: `Serve the named services (${SERVICE_NAMES.join(', ')}), or all, in one process`,
-  async run({ positionals }, { environment }) {
+  async run({ positionals, environment, stdout, stderr }) {
     const configuration = await configure(positionals, 'serve', environment);
     const { LOG_FORMAT, SHUTDOWN_DELAY } = configuration.shared;
-    const isText = LOG_FORMAT === 'text' || (LOG_FORMAT === 'auto' && process.stdout.isTTY);
+    const isText = LOG_FORMAT === 'text' || (LOG_FORMAT === 'auto' && stdout.isTTY);
     const textLog = isText ? await import('./commands/text-log.ts') : null;
-    const { stdout, stderr } = process;
     const stopped = firstSignal();
     try {
       const services = await startServices(configuration, {

@@ -43,18 +43,17 @@ export const CHECK: Command = {
   among: SERVICE_NAMES,
   options: { json },
   summary: 'Check settings and databases, and say what serve would start; change nothing',
-  async run(given, terminal) {
-    const { environment, streams } = terminal;
-    const configuration = await configure(given.positionals, 'serve', environment);
+  async run(call) {
+    const configuration = await configure(call.positionals, 'serve', call.environment);
     const { warnings, metrics, shared } = configuration;
     const findings = warnings.map((detail) => warning('settings', detail));
     if (findings.length === 0) findings.push(ok('settings', 'valid'));
-    const ofServices = await withServices(configuration, streams, (service, configured) =>
+    const ofServices = await withServices(configuration, call, (service, configured) =>
       checkService(service, configured, shared.MIGRATE),
     );
     findings.push(...[...ofServices.values()].flat());
     if (metrics) findings.push(ok('metrics', await listenerText(metrics)));
-    printRows(given, terminal, findings, COLUMNS);
+    printRows(call, findings, COLUMNS);
     const count = findings.filter(({ state }) => state === 'failed').length;
     if (count > 0) throw new OperationFailed(`${counted(count, 'check')} failed`);
   },

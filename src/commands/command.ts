@@ -38,6 +38,8 @@ export interface Arguments {
   readonly text: (name: string) => string | undefined;
   readonly flag: (name: string) => boolean;
   readonly positionals: readonly string[];
+  /** The first positional; the empty text without one. */
+  readonly first: string;
 }
 
 /** Standard input, output and error. */
@@ -46,39 +48,38 @@ export interface Streams extends Output {
   readonly stdout: Output['stdout'] & { readonly isTTY?: boolean };
 }
 
-export interface Terminal {
+export interface Terminal extends Streams {
   /** Writes to standard output, on a terminal without characters that control it (CWE-150). */
   readonly print: (line: string) => void;
   /** Writes a message for the user to standard error: a program may read standard output. */
   readonly note: (line: string) => void;
   /** Whether standard output still has a reader. */
   readonly isRead: () => boolean;
-  readonly streams: Streams;
   /** The variables of the command, by name. */
   readonly environment: Environment;
-  /** Whether standard output is a terminal, which interprets control characters. */
-  readonly isShown: boolean;
 }
+
+/** What a command works with. */
+export type Invocation = Arguments & Terminal;
 
 /** @param isRead whether standard output still has a reader */
 export function createTerminal(
-  streams: Streams,
+  { stdin, stdout, stderr }: Streams,
   environment: Environment,
   isRead: () => boolean,
 ): Terminal {
-  const { stdout, stderr } = streams;
-  const isShown = stdout.isTTY === true;
   return {
+    stdin,
+    stdout,
+    stderr,
+    environment,
+    isRead,
     print(line) {
-      stdout.write(`${isShown ? stripControlChars(line) : line}\n`);
+      stdout.write(`${stdout.isTTY ? stripControlChars(line) : line}\n`);
     },
     note(line) {
       stderr.write(`${stripControlChars(line)}\n`);
     },
-    isRead,
-    streams,
-    environment,
-    isShown,
   };
 }
 
@@ -90,7 +91,7 @@ export interface Command {
   /** The positionals that are accepted, once each; any if left out. */
   readonly among?: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
-  run(given: Arguments, terminal: Terminal): Promise<void>;
+  run(call: Invocation): Promise<void>;
 }
 
 /**
@@ -195,7 +196,7 @@ async function runFound(
   if (given.flag('help')) return printHelp(command, terminal.print);
   checkWords(command, given);
   try {
-    await command.run(given, terminal);
+    await command.run({ ...terminal, ...given });
   } catch (error) {
     if (error instanceof UsageError) throw new UsageError(`${command.name}: ${error.message}`);
     throw error;
@@ -213,6 +214,7 @@ function parseWords(command: Command, words: readonly string[]): Arguments {
     const given = new Map<string, unknown>(Object.entries(values));
     return {
       positionals,
+      first: positionals[0] ?? '',
       flag: (name) => given.get(name) === true,
       text(name) {
         const value = given.get(name);

@@ -57,24 +57,24 @@ export const COMMANDS: readonly Command[] = [
       ),
       json,
     },
-    async run(given, terminal) {
-      const limit = given.text('limit') ?? '20';
+    async run(call) {
+      const limit = call.text('limit') ?? '20';
       if (!/^[1-9][0-9]{0,3}$/.test(limit))
         throw new UsageError('--limit must be a whole number from 1 to 9999');
-      const age = given.text('since');
+      const age = call.text('since');
       const filter = {
-        status: choice(given, 'status', STATUSES),
-        source: choice(given, 'source', SOURCE_NAMES),
+        status: choice(call, 'status', STATUSES),
+        source: choice(call, 'source', SOURCE_NAMES),
         since:
           age === undefined ? age : new Date(Date.now() - parseDuration('--since', age) * 1000),
-        event: given.text('event'),
-        text: given.text('text'),
-        delivery_id: given.text('delivery-id'),
+        event: call.text('event'),
+        text: call.text('text'),
+        delivery_id: call.text('delivery-id'),
       };
-      const events = await withWebhook(terminal, (database) =>
+      const events = await withWebhook(call, (database) =>
         listAll(database, filter, Number(limit)),
       );
-      printRows(given, terminal, events, COLUMNS);
+      printRows(call, events, COLUMNS);
     },
   },
   {
@@ -82,14 +82,14 @@ export const COMMANDS: readonly Command[] = [
     positionals: 'ID',
     options: { json },
     summary: 'Show an event with its body, headers and attempts',
-    async run(given, terminal) {
-      const { print } = terminal;
-      const id = requireUuid(given.positionals[0] ?? '', FROM_LIST);
-      const found = await withWebhook(terminal, (database) => findEvent(database, id));
+    async run(call) {
+      const { print } = call;
+      const id = requireUuid(call.first, FROM_LIST);
+      const found = await withWebhook(call, (database) => findEvent(database, id));
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
-      if (given.flag('json')) return print(toJson(found));
+      if (call.flag('json')) return print(toJson(found));
       const { event, attempts, headers, body, ...others } = found;
-      printMembers(given, terminal, { ...event, ...others, ...headers });
+      printMembers(call, { ...event, ...others, ...headers });
       for (const attempt of attempts) print(attemptText(attempt));
       print(`\n${body}`);
     },
@@ -99,30 +99,30 @@ export const COMMANDS: readonly Command[] = [
     positionals: '[ID…]',
     summary: 'Deliver events again: by id, or all events with a status',
     options: { status: option('STATUS', 'dead, stored or skipped') },
-    async run(given, terminal) {
-      const { positionals: ids } = given;
-      const status = choice(given, 'status', ['dead', 'stored', 'skipped']);
+    async run(call) {
+      const { positionals: ids } = call;
+      const status = choice(call, 'status', ['dead', 'stored', 'skipped']);
       if (ids.length > 0 === (status !== undefined))
         throw new UsageError('give event ids or --status');
       for (const id of ids) requireUuid(id, FROM_LIST);
-      const count = await withWebhook(terminal, (database) =>
+      const count = await withWebhook(call, (database) =>
         status ? redeliverAll(database, status) : redeliver(database, ids),
       );
       if (!status && count === 0)
         throw new OperationFailed('the events are unknown or being delivered');
-      terminal.note(
+      call.note(
         `${counted(count, 'event')} will be delivered again, by a service that has a target.`,
       );
-      if (count < ids.length) terminal.note('The other events are unknown or being delivered.');
+      if (count < ids.length) call.note('The other events are unknown or being delivered.');
     },
   },
   {
     name: 'event pause',
     options: {},
     summary: 'Pause delivery on every replica; events are still accepted',
-    async run(_given, terminal) {
-      const isNew = await withWebhook(terminal, (database) => pauseDelivery(database, 'command'));
-      terminal.note(
+    async run(call) {
+      const isNew = await withWebhook(call, (database) => pauseDelivery(database, 'command'));
+      call.note(
         `Delivery ${isNew ? 'is' : 'was already'} paused. Attempts under way end. Resume: gatehouse event resume`,
       );
     },
@@ -131,9 +131,9 @@ export const COMMANDS: readonly Command[] = [
     name: 'event resume',
     options: {},
     summary: 'Resume paused delivery',
-    async run(_given, terminal) {
-      const wasPaused = await withWebhook(terminal, resumeDelivery);
-      terminal.note(wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.');
+    async run(call) {
+      const wasPaused = await withWebhook(call, resumeDelivery);
+      call.note(wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.');
     },
   },
   {
@@ -143,14 +143,14 @@ export const COMMANDS: readonly Command[] = [
       forward: option('URL', 'send each new event to this URL; uses HTTP, with OPERATOR_TOKEN'),
     },
     summary: 'Print new webhook events, or forward them to a program, until Ctrl-C',
-    async run({ flag, text }, terminal) {
-      const url = text('forward');
-      if (url !== undefined) return forwardEvents(url, terminal);
+    async run(call) {
+      const url = call.text('forward');
+      if (url !== undefined) return forwardEvents(url, call);
       const line = (event: EventSummary) =>
-        flag('json') ? toJson(event) : cellsOf(event, COLUMNS).join('  ');
-      await withWebhook(terminal, async (database) => {
-        for await (const events of tail(database, async () => !terminal.isRead())) {
-          for (const event of events) terminal.print(line(event));
+        call.flag('json') ? toJson(event) : cellsOf(event, COLUMNS).join('  ');
+      await withWebhook(call, async (database) => {
+        for await (const events of tail(database, async () => !call.isRead())) {
+          for (const event of events) call.print(line(event));
         }
       });
     },

@@ -63,32 +63,32 @@ export const COMMANDS: readonly Command[] = [
       groups: option('NAMES', 'of a key without a user, separated by commas'),
       'expires-at': option('TIME', 'such as 2030-01-31T12:00:00Z; default never'),
     },
-    async run({ text, flag }, terminal) {
-      const user = text('user');
-      if ((user === undefined) !== flag('without-user'))
+    async run(call) {
+      const user = call.text('user');
+      if ((user === undefined) !== call.flag('without-user'))
         throw new UsageError('give either --user or --without-user');
       const input = readInto(newKeySchema, {
-        name: text('name'),
-        groups: groupsIn(text('groups')),
-        expires_at: text('expires-at'),
+        name: call.text('name'),
+        groups: groupsIn(call.text('groups')),
+        expires_at: call.text('expires-at'),
       });
-      const key = await inIdentity(terminal, async (database) => {
+      const key = await inIdentity(call, async (database) => {
         const user_id = user === undefined ? null : (await findByName(database, user)).id;
         return orThrow(await createKey(database, COMMAND_LINE, { ...input, user_id }));
       });
-      terminal.note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
-      terminal.print(key.key);
+      call.note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
+      call.print(key.key);
     },
   },
   {
     name: 'key list',
     summary: 'List the API keys, newest first, without the secret part',
     options: { user: option('USER', 'only the keys of this user, by id or username'), json },
-    async run(given, terminal) {
-      const { rows } = await inIdentity(terminal, async (database) =>
-        listKeys(database, ALL, (await idOf(database, given)) ?? null),
+    async run(call) {
+      const { rows } = await inIdentity(call, async (database) =>
+        listKeys(database, ALL, (await idOf(database, call)) ?? null),
       );
-      printRows(given, terminal, rows, KEY_COLUMNS, viewKey);
+      printRows(call, rows, KEY_COLUMNS, viewKey);
     },
   },
   {
@@ -96,14 +96,14 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Revoke an API key at once, on every replica',
     positionals: 'ID',
     options: {},
-    async run({ positionals: [given = ''] }, terminal) {
-      const id = requireUuid(given.toLowerCase(), ' from gatehouse key list');
-      const count = await inIdentity(terminal, async (database) => {
+    async run(call) {
+      const id = requireUuid(call.first.toLowerCase(), ' from gatehouse key list');
+      const count = await inIdentity(call, async (database) => {
         const key = await findKeyById(database, id);
         if (key) return revokeKey(database, COMMAND_LINE, key);
         throw new OperationFailed('there is no key with this id; see: gatehouse key list');
       });
-      terminal.note(count === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`);
+      call.note(count === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`);
     },
   },
   {
@@ -115,14 +115,14 @@ export const COMMANDS: readonly Command[] = [
       limit: option('NUMBER', 'number of entries, 1 to 10000; default 50'),
       json,
     },
-    async run(given, terminal) {
-      const input = { event: given.text('event'), limit: given.text('limit') };
+    async run(call) {
+      const input = { event: call.text('event'), limit: call.text('limit') };
       const { event, limit } = readInto(auditFilter, input);
-      const { rows } = await inIdentity(terminal, async (database) => {
-        const user = await idOf(database, given);
+      const { rows } = await inIdentity(call, async (database) => {
+        const user = await idOf(database, call);
         return listAudit(database, { page: 1, limit }, { user, event });
       });
-      printRows(given, terminal, rows, AUDIT_COLUMNS, viewAudit);
+      printRows(call, rows, AUDIT_COLUMNS, viewAudit);
     },
   },
   {
@@ -130,16 +130,16 @@ export const COMMANDS: readonly Command[] = [
     summary:
       'After a restore, end all sessions and API keys: some may have been revoked since the backup',
     options: { 'keep-keys': flag('keep the API keys'), confirm },
-    async run(given, terminal) {
-      const done = await inIdentity(terminal, (database) =>
-        ifConfirmed(given, database, async (sql) => {
-          const { sessions, keys, codes } = await endRestored(sql, !given.flag('keep-keys'));
+    async run(call) {
+      const done = await inIdentity(call, (database) =>
+        ifConfirmed(call, database, async (sql) => {
+          const { sessions, keys, codes } = await endRestored(sql, !call.flag('keep-keys'));
           const ended = `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
           return codes === 0 ? ended : `${ended}, ${counted(codes, 'recovery code')} removed`;
         }),
       );
       const asBefore = 'Passwords, rights, second factors, and disabled and deleted users';
-      terminal.note(`${done}.\n${asBefore} are as in the backup. Check them.`);
+      call.note(`${done}.\n${asBefore} are as in the backup. Check them.`);
     },
   },
 ];

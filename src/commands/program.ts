@@ -15,22 +15,22 @@ export const COMMANDS: readonly Command[] = [
     among: SERVICE_NAMES,
     summary: 'Bring the database schemas of the named services, or of all, up to date',
     options: { status: flag('only say which steps are missing; exit 1 if there are any') },
-    async run({ positionals, flag }, { print, environment, streams }) {
-      const configuration = await configure(positionals, 'administer', environment);
-      if (flag('status')) {
+    async run(call) {
+      const configuration = await configure(call.positionals, 'administer', call.environment);
+      if (call.flag('status')) {
         const states = await withServices(
           configuration,
-          streams,
+          call,
           async ({ storage }) => storage && readSchema(storage.database, storage.schema),
         );
-        for (const [name, state] of states) if (state) print(`${name}: ${stateText(state)}`);
+        for (const [name, state] of states) if (state) call.print(`${name}: ${stateText(state)}`);
         const isPending = [...states.values()].some((state) => state && state.pending.length > 0);
         if (isPending)
           throw new OperationFailed('steps are missing; "gatehouse migrate" applies them');
         return;
       }
-      for (const [name, steps] of await migrateAll(configuration, streams)) {
-        print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${counted(steps, 'step')}`}`);
+      for (const [name, steps] of await migrateAll(configuration, call)) {
+        call.print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${counted(steps, 'step')}`}`);
       }
     },
   },
@@ -50,7 +50,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'version',
     summary: 'Print the version',
     options: {},
-    async run(_given, { print }) {
+    async run({ print }) {
       const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
       const { version }: { version: string } = JSON.parse(text);
       print(`gatehouse ${version} (Node ${process.versions.node})`);

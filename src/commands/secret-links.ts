@@ -151,11 +151,11 @@ function openerOf(target: string, terminal: Terminal): Send {
  * @throws OperationFailed if no file can be written, after printing the content as Base64
  */
 export async function showContent({ about, bytes }: Content, terminal: Terminal): Promise<void> {
-  const { isShown, note, print, streams } = terminal;
+  const { stdout, note, print } = terminal;
   if (about.kind === 'file') {
     const from = `File "${about.name}", ${bytes.length} bytes`;
-    if (!isShown) {
-      streams.stdout.write(bytes, () => note(`${from}.`));
+    if (!stdout.isTTY) {
+      stdout.write(bytes, () => note(`${from}.`));
       return;
     }
     const path = await save(about.name, bytes);
@@ -164,7 +164,7 @@ export async function showContent({ about, bytes }: Content, terminal: Terminal)
     throw new OperationFailed(UNSAVED);
   }
   const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
-  if (isShown && stripControlChars(text) !== text)
+  if (stdout.isTTY && stripControlChars(text) !== text)
     note('Control characters were removed. Redirect the output to keep them.');
   print(text);
 }

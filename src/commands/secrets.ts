@@ -4,6 +4,7 @@ import {
   type Arguments,
   type Command,
   flag,
+  type Invocation,
   json,
   option,
   type Terminal,
@@ -52,29 +53,29 @@ export const COMMANDS: readonly Command[] = [
       passphrase: flag('also require a passphrase: the first line of standard input'),
       'no-end-to-end': flag('let the service see the secret, so that programs can read it'),
     },
-    async run(given, terminal) {
-      const limits = readLimits(given);
-      const service = connectToSecrets(terminal);
-      const { passphrase, password } = await withLines(terminal, (lines) =>
-        readNewSecret(lines, given.flag('passphrase')),
+    async run(call) {
+      const limits = readLimits(call);
+      const service = connectToSecrets(call);
+      const { passphrase, password } = await withLines(call, (lines) =>
+        readNewSecret(lines, call.flag('passphrase')),
       );
       // Asked first: once the secret is stored nothing may fail, because its key exists only in
       // that reply.
       const options = await service.ask('GET', '/api/store/options');
       checkPassphrase(passphrase, options.passphrase);
       // The service must not choose whether it sees the secret: only the sender does.
-      const sealed = given.flag('no-end-to-end') ? null : await sealText(password, passphrase);
+      const sealed = call.flag('no-end-to-end') ? null : await sealText(password, passphrase);
       const request = sealed ? sealed.request : { password, passphrase };
       const reply = await service.ask('POST', '/api/store/encrypt', { ...request, ...limits });
       const [id = '', secret = ''] = textsOf(reply, 'id', 'secret');
       const key = sealed ? sealed.keysWith(secret) : secret;
       const hasPage = options.share_pages === true;
       const until = reply.expires_at === null ? '' : ` until ${String(reply.expires_at)}`;
-      terminal.note(`Stored${until}. ${hasPage ? 'Link' : 'Id and key'} (shown only once):`);
-      terminal.print(hasPage ? `${service.url}/s/${id}#${key}` : `${id}\n${key}`);
+      call.note(`Stored${until}. ${hasPage ? 'Link' : 'Id and key'} (shown only once):`);
+      call.print(hasPage ? `${service.url}/s/${id}#${key}` : `${id}\n${key}`);
       const { receipt } = reply;
       if (typeof receipt === 'string')
-        terminal.note(`Receipt, for you alone: ${service.url}/r/${id}#${receipt}`);
+        call.note(`Receipt, for you alone: ${service.url}/r/${id}#${receipt}`);
     },
   },
   {
@@ -82,9 +83,10 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Open a secret and print it; reads its link or its key from standard input',
     positionals: '[LINK|ID]',
     options: {},
-    async run({ positionals: [target] }, terminal) {
-      const content = await withLines(terminal, (lines) => readSecret(target, lines, terminal));
-      await showContent(content, terminal);
+    async run(call) {
+      const [target] = call.positionals;
+      const content = await withLines(call, (lines) => readSecret(target, lines, call));
+      await showContent(content, call);
     },
   },
   {
@@ -96,21 +98,21 @@ export const COMMANDS: readonly Command[] = [
       file: flag('ask for a file'),
       wait: flag('wait for the answer and print it; the links go to standard error'),
     },
-    async run(given, terminal) {
+    async run(call) {
       const { createRequest, linksOf } = await loadRequestKeys();
-      const { ask, url } = connectToSecrets(terminal);
-      const kind = given.flag('file') ? 'file' : 'text';
-      const { key, request } = await createRequest(kind, given.positionals.join());
-      const limits = readLimits(given);
+      const { ask, url } = connectToSecrets(call);
+      const kind = call.flag('file') ? 'file' : 'text';
+      const { key, request } = await createRequest(kind, call.first);
+      const limits = readLimits(call);
       const reply = await ask('POST', '/api/store/request', { ...request, ...limits });
       const [id = '', receipt = '', until = ''] = textsOf(reply, 'id', 'receipt', 'expires_at');
       const { send, keep } = linksOf(url, id, request.digest, receipt, key);
-      const waits = given.flag('wait');
-      const show = waits ? terminal.note : terminal.print;
-      terminal.note(`Open until ${until}. Send the first link. Only the second opens the answer:`);
+      const waits = call.flag('wait');
+      const show = waits ? call.note : call.print;
+      call.note(`Open until ${until}. Send the first link. Only the second opens the answer:`);
       show(send);
       show(keep);
-      if (waits) await showContent(await readAnswer(keep, terminal), terminal);
+      if (waits) await showContent(await readAnswer(keep, call), call);
     },
   },
   {
@@ -118,10 +120,10 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Answer a request with the text on standard input, or with a file',
     positionals: 'LINK',
     options: { file: option('PATH', 'the file, if one is asked for') },
-    async run({ positionals, text }, terminal) {
+    async run(call) {
       const readText = () =>
-        withLines(terminal, async (lines) => (await readNewSecret(lines, false)).password);
-      await sendAnswer(positionals.join(), text('file'), readText, terminal);
+        withLines(call, async (lines) => (await readNewSecret(lines, false)).password);
+      await sendAnswer(call.first, call.text('file'), readText, call);
     },
   },
   {
@@ -129,8 +131,8 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Show whether, when and how often a secret was read',
     positionals: 'ID',
     options: { json },
-    async run(given, terminal) {
-      printMembers(given, terminal, await askAbout(given.positionals, 'GET', terminal));
+    async run(call) {
+      printMembers(call, await askAbout(call, 'GET'));
     },
   },
   {
@@ -138,23 +140,23 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Delete a secret; its receipt is kept',
     positionals: 'ID',
     options: {},
-    async run({ positionals }, terminal) {
-      await askAbout(positionals, 'DELETE', terminal);
-      terminal.note(`Deleted secret ${positionals.join()}.`);
+    async run(call) {
+      await askAbout(call, 'DELETE');
+      call.note(`Deleted secret ${call.first}.`);
     },
   },
   {
     name: 'secret keys',
     summary: 'List the server secrets by key id, and how many secrets need each',
     options: { json },
-    async run(given, terminal) {
-      const keys = await inSecrets(terminal, (database, { serverSecret, previousSecrets }) => {
+    async run(call) {
+      const keys = await inSecrets(call, (database, { serverSecret, previousSecrets }) => {
         const current = serverSecret === '' ? null : createServerKey(serverSecret);
         if (!current)
-          terminal.note('SERVER_SECRET is not set, so the state of each key is unknown.');
+          call.note('SERVER_SECRET is not set, so the state of each key is unknown.');
         return listKeys(database, current, previousSecrets.map(createServerKey), null);
       });
-      printRows(given, terminal, keys, {
+      printRows(call, keys, {
         'KEY ID': 'key_id',
         STATE: 'state',
         SECRETS: 'secrets',
@@ -178,10 +180,9 @@ export const COMMANDS: readonly Command[] = [
     },
     withDatabase: inSecrets,
     list: listTokens,
-    create: (_given, terminal, token) =>
-      inSecrets(terminal, (database) => createToken(database, token)),
-    rotate: (_given, terminal, id, overlap) =>
-      inSecrets(terminal, async (database): Promise<Rotated> => {
+    create: (call, token) => inSecrets(call, (database) => createToken(database, token)),
+    rotate: (call, id, overlap) =>
+      inSecrets(call, async (database): Promise<Rotated> => {
         const token = PREFIX + randomToken();
         const isReplaced = await replaceToken(database, SCHEMA.name, id, sha256(token), overlap);
         return isReplaced ? { kind: 'token', token } : { kind: 'unknown' };
@@ -192,10 +193,10 @@ export const COMMANDS: readonly Command[] = [
     summary:
       'After a restore, delete secrets that may have been read, withdraw requests, and revoke tokens',
     options: { all: flag('delete all secrets: some may have been deleted since'), confirm },
-    async run(given, terminal) {
-      const done = await inSecrets(terminal, (database) =>
-        ifConfirmed(given, database, async (sql) => {
-          const secrets = await deleteRestored(sql, given.flag('all'));
+    async run(call) {
+      const done = await inSecrets(call, (database) =>
+        ifConfirmed(call, database, async (sql) => {
+          const secrets = await deleteRestored(sql, call.flag('all'));
           const requests = await withdrawRestored(sql);
           const tokens = await revokeRestored(sql);
           const deleted = counted(secrets.count, 'secret');
@@ -203,7 +204,7 @@ export const COMMANDS: readonly Command[] = [
           return `${deleted} deleted, ${withdrawn} withdrawn, ${counted(tokens.count, 'token')} revoked`;
         }),
       );
-      terminal.note(`${done}.`);
+      call.note(`${done}.`);
     },
   },
 ];
@@ -254,10 +255,10 @@ function checkPassphrase(passphrase: string | undefined, limits: unknown): void 
 }
 
 async function withLines<T>(
-  { streams }: Terminal,
+  terminal: Terminal,
   work: (lines: LineReader) => Promise<T>,
 ): Promise<T> {
-  const lines = await openLines(streams);
+  const lines = await openLines(terminal);
   try {
     return await work(lines);
   } finally {
@@ -265,9 +266,9 @@ async function withLines<T>(
   }
 }
 
-async function askAbout([id = '']: readonly string[], method: string, terminal: Terminal) {
-  requireUuid(id.toLowerCase(), ': secret put prints it, and a link has it after /s/');
-  const receipt = await connectToSecrets(terminal).ask(method, `/api/store/${id}`);
+async function askAbout(call: Invocation, method: string) {
+  requireUuid(call.first.toLowerCase(), ': secret put prints it, and a link has it after /s/');
+  const receipt = await connectToSecrets(call).ask(method, `/api/store/${call.first}`);
   textsOf(receipt, 'id', 'status');
   return receipt;
 }

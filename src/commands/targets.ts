@@ -3,13 +3,12 @@ import { COMMAND_FORM, type OwnTarget, ownTarget } from '../webhook/settings.ts'
 import { NO_OWN_TARGET, setTarget } from '../webhook/store/targets.ts';
 import { NO_TOKEN, prepareTarget, programSchema, targetSchema } from '../webhook/targets.ts';
 import {
-  type Arguments,
   type Command,
   flag,
+  type Invocation,
   OperationFailed,
   type Option,
   option,
-  type Terminal,
   UsageError,
 } from './command.ts';
 import { orThrow, requireUuid } from './database.ts';
@@ -26,12 +25,12 @@ export const TARGET_OPTIONS: Readonly<Record<string, Option>> = {
 };
 
 /** @returns null without an option that sets a target */
-export async function readTarget(given: Arguments, terminal: Terminal) {
-  const url = given.text('forward');
-  const command = given.text('command');
-  const file = given.text('forward-secret-file');
-  const timeout = given.text('timeout');
-  const names = given.text('events')?.split(',');
+export async function readTarget(call: Invocation) {
+  const url = call.text('forward');
+  const command = call.text('command');
+  const file = call.text('forward-secret-file');
+  const timeout = call.text('timeout');
+  const names = call.text('events')?.split(',');
   if (url !== undefined && command !== undefined)
     throw new UsageError('give --forward or --command, not both');
   if (url === undefined && file !== undefined)
@@ -39,10 +38,10 @@ export async function readTarget(given: Arguments, terminal: Terminal) {
   const options = {
     events: names?.map((name) => name.trim()),
     timeout_seconds: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
-    keep_signature: given.flag('keep-signature'),
+    keep_signature: call.flag('keep-signature'),
   };
   if (url !== undefined) {
-    const secret = file && (await readSecretFile('forward-secret-file', file, terminal));
+    const secret = file && (await readSecretFile('forward-secret-file', file, call));
     return orThrow(validate(targetSchema, { url, secret, ...options }, 'invalid_body'));
   }
   if (command !== undefined)
@@ -62,17 +61,17 @@ export const TARGET_COMMAND: Command = {
   positionals: 'ID',
   summary: 'Set the target of a token, for new and waiting events, on every replica at once',
   options: { default: flag('deliver to the target of the process again'), ...TARGET_OPTIONS },
-  async run(given, terminal) {
-    const id = requireUuid(given.positionals[0] ?? '', ' from gatehouse token list');
-    const target = await readTarget(given, terminal);
-    if ((target === null) !== given.flag('default'))
+  async run(call) {
+    const id = requireUuid(call.first, ' from gatehouse token list');
+    const target = await readTarget(call);
+    if ((target === null) !== call.flag('default'))
       throw new UsageError('give --forward, --command or --default');
-    const isKnown = await withWebhook(terminal, async (database, keys, { delivery }) => {
+    const isKnown = await withWebhook(call, async (database, keys, { delivery }) => {
       if (target === null) return setTarget(database, id, NO_OWN_TARGET);
       const prepared = orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
       return setTarget(database, id, prepared);
     });
     if (!isKnown) throw new OperationFailed(NO_TOKEN);
-    terminal.note(`The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`);
+    call.note(`The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`);
   },
 };

@@ -4,9 +4,8 @@ import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import {
-  type Arguments,
+  type Invocation,
   OperationFailed,
-  type Streams,
   type Terminal,
   UsageError,
 } from './command.ts';
@@ -59,8 +58,7 @@ export const toJson = (value: unknown): string => escapeUnsafe(JSON.stringify(va
 
 /** Prints rows as JSON, or as a table. @param view for JSON */
 export function printRows<Row>(
-  { flag }: Arguments,
-  { print }: Terminal,
+  { flag, print }: Invocation,
   rows: readonly Row[],
   columns: Columns<Row>,
   view: (row: Row) => unknown = (row) => row,
@@ -70,7 +68,7 @@ export function printRows<Row>(
 }
 
 /** Prints an object as JSON, or each of its members on a line of its own. */
-export function printMembers({ flag }: Arguments, { print }: Terminal, value: object): void {
+export function printMembers({ flag, print }: Invocation, value: object): void {
   if (flag('json')) return print(toJson(value));
   const rows = Object.entries(value).map(([name, member]) => [
     cellText(name.replaceAll('_', ' ')),
@@ -90,7 +88,7 @@ export interface LineReader {
 }
 
 /** All of standard input. */
-export async function readInput({ stdin }: Streams): Promise<string> {
+export async function readInput({ stdin }: Terminal): Promise<string> {
   const whole = await buffer(stdin);
   if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
   return whole.toString('utf8');
@@ -100,9 +98,9 @@ export async function readInput({ stdin }: Streams): Promise<string> {
 export async function readSecretFile(
   name: string,
   file: string,
-  { streams }: Terminal,
+  terminal: Terminal,
 ): Promise<string> {
-  const content = file === '-' ? readInput(streams) : readFile(file, 'utf8');
+  const content = file === '-' ? readInput(terminal) : readFile(file, 'utf8');
   try {
     return (await content).replace(/\r?\n$/, '');
   } catch (error) {
@@ -115,9 +113,9 @@ export async function readSecretFile(
  * Asks for secrets: on a terminal without echo, from a pipe line by line. The caller closes the
  * reader.
  */
-export async function openLines(streams: Streams): Promise<LineReader> {
-  if (streams.stdin.isTTY) return hiddenLines(streams);
-  return pipedLines(await readInput(streams));
+export async function openLines(terminal: Terminal): Promise<LineReader> {
+  if (terminal.stdin.isTTY) return hiddenLines(terminal);
+  return pipedLines(await readInput(terminal));
 }
 
 function pipedLines(text: string): LineReader {
@@ -138,7 +136,7 @@ function pipedLines(text: string): LineReader {
  * Reads from a terminal without echo. One reader for all lines, so that no pasted line reaches the
  * shell.
  */
-function hiddenLines({ stdin: input, stderr }: Streams): LineReader {
+function hiddenLines({ stdin: input, stderr }: Terminal): LineReader {
   // The terminal's echo is off while lines are read, and readline's own output is discarded.
   const output = new Writable({ write: (_chunk, _encoding, done) => done() });
   const reader = createInterface({ input, output, terminal: true });

@@ -30,11 +30,11 @@ export const TEST_COMMAND: Command = {
       required: true,
     },
   },
-  async run({ positionals: [name = ''], text }, terminal) {
-    const request = readRequest(text('request') ?? '');
-    const { token, secrets } = await withWebhook(terminal, async (database, given) => {
+  async run(call) {
+    const request = readRequest(call.text('request') ?? '');
+    const { token, secrets } = await withWebhook(call, async (database, given) => {
       const found = (await listTokens(database)).filter(
-        (one) => one.revoked_at === null && [one.id, one.name].includes(name),
+        (one) => one.revoked_at === null && [one.id, one.name].includes(call.first),
       );
       const [only] = found;
       if (!only || found.length > 1)
@@ -43,10 +43,10 @@ export const TEST_COMMAND: Command = {
       const sealed = await database.read((sql) => findSecrets(sql, only.id, 'verify'));
       return { token: only, secrets: sealed.map((one) => unsealServiceSecret(keys, one) ?? '') };
     });
-    const problems = problemsOf(token, request, secrets, terminal.print);
-    for (const problem of problems) terminal.note(problem);
+    const problems = problemsOf(token, request, secrets, call.print);
+    for (const problem of problems) call.note(problem);
     if (problems.length > 0) throw new OperationFailed('the request would not be accepted');
-    terminal.print('The request is accepted.');
+    call.print('The request is accepted.');
   },
 };
 

@@ -2,6 +2,7 @@ import {
   type Arguments,
   choice,
   type Command,
+  type Invocation,
   json,
   OperationFailed,
   type Option,
@@ -35,16 +36,10 @@ interface TokenGroup<Row> {
   ) => Promise<T>;
   readonly list: (database: Database) => Promise<Row[]>;
   readonly create: (
-    given: Arguments,
-    terminal: Terminal,
+    call: Invocation,
     token: Pick<NewToken, 'name' | 'role'>,
   ) => Promise<{ id: string; token: string }>;
-  readonly rotate: (
-    given: Arguments,
-    terminal: Terminal,
-    id: string,
-    overlap: number,
-  ) => Promise<Rotated>;
+  readonly rotate: (call: Invocation, id: string, overlap: number) => Promise<Rotated>;
 }
 
 /** The commands that create, list, replace and revoke the tokens of a service. */
@@ -54,9 +49,9 @@ export const tokenCommands = <Row>(group: TokenGroup<Row>): readonly Command[] =
     name: `${group.name} list`,
     summary: `List each ${group.noun}, oldest first, without the token itself`,
     options: { json },
-    async run(given, terminal) {
-      const rows = await group.withDatabase(terminal, group.list);
-      printRows(given, terminal, rows, group.columns);
+    async run(call) {
+      const rows = await group.withDatabase(call, group.list);
+      printRows(call, rows, group.columns);
     },
   },
   rotateCommand(group),
@@ -65,14 +60,14 @@ export const tokenCommands = <Row>(group: TokenGroup<Row>): readonly Command[] =
     positionals: 'ID',
     summary: `Revoke a ${group.noun} at once, on every replica`,
     options: {},
-    async run(given, terminal) {
-      const id = readId(given, group.name);
-      const isKnown = await group.withDatabase(terminal, (database) =>
+    async run(call) {
+      const id = readId(call, group.name);
+      const isKnown = await group.withDatabase(call, (database) =>
         revokeToken(database, group.schema, id),
       );
       if (!isKnown)
         throw new OperationFailed(`no token has this id; see: gatehouse ${group.name} list`);
-      terminal.note(`Revoked token ${id}.`);
+      call.note(`Revoked token ${id}.`);
     },
   },
 ];
@@ -85,14 +80,14 @@ const createCommand = <Row>(group: TokenGroup<Row>): Command => ({
     role: option('ROLE', group.roles),
     ...group.createOptions,
   },
-  async run(given, terminal) {
-    const name = given.text('name') ?? '';
+  async run(call) {
+    const name = call.text('name') ?? '';
     const isName = name.length <= 255 && !/\p{C}/u.test(name);
     if (!isName) throw new UsageError('--name takes at most 255 printable characters');
-    const role = choice(given, 'role', ['sender', 'operator']) ?? 'sender';
-    const { id, token } = await group.create(given, terminal, { name, role });
-    terminal.note(`Created token "${name}" with id ${id}.`);
-    printToken(terminal, token);
+    const role = choice(call, 'role', ['sender', 'operator']) ?? 'sender';
+    const { id, token } = await group.create(call, { name, role });
+    call.note(`Created token "${name}" with id ${id}.`);
+    printToken(call, token);
   },
 });
 
@@ -107,20 +102,20 @@ const rotateCommand = <Row>(group: TokenGroup<Row>): Command => ({
     ),
     ...group.rotateOptions,
   },
-  async run(given, terminal) {
-    const id = readId(given, group.name);
-    const overlap = parseDuration('--overlap', given.text('overlap') ?? '24h');
-    const rotated = await group.rotate(given, terminal, id, overlap);
+  async run(call) {
+    const id = readId(call, group.name);
+    const overlap = parseDuration('--overlap', call.text('overlap') ?? '24h');
+    const rotated = await group.rotate(call, id, overlap);
     if (rotated.kind === 'unknown')
       throw new OperationFailed(`no active token has this id; see: gatehouse ${group.name} list`);
     const replaced = rotated.kind === 'token' ? 'token' : 'the signing secret of token';
-    terminal.note(`Replaced ${replaced} ${id}. The old one stays valid for ${overlap} seconds.`);
-    if (rotated.kind === 'token') printToken(terminal, rotated.token);
+    call.note(`Replaced ${replaced} ${id}. The old one stays valid for ${overlap} seconds.`);
+    if (rotated.kind === 'token') printToken(call, rotated.token);
   },
 });
 
-const readId = ({ positionals: [id = ''] }: Arguments, group: string): string =>
-  requireUuid(id, ` from gatehouse ${group} list`);
+const readId = ({ first }: Arguments, group: string): string =>
+  requireUuid(first, ` from gatehouse ${group} list`);
 
 function printToken({ note, print }: Terminal, token: string): void {
   note('Token (shown only once):');

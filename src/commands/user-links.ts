@@ -12,15 +12,15 @@ export const USER_LINK_COMMANDS: readonly Command[] = [
     name: 'user invite',
     summary: 'Create a user without a password, and print a link with which they choose one',
     options: NEW_USER,
-    async run(given, terminal) {
-      const newUser = readNewUser(given);
-      await inIdentity(terminal, async (database, settings) => {
+    async run(call) {
+      const newUser = readNewUser(call);
+      await inIdentity(call, async (database, settings) => {
         const portal = portalOf(settings);
         const { link, insert } = createLink(portal);
         const created = await createUser(database, COMMAND_LINE, newUser, settings, insert);
         const { username, id } = orThrow(created);
-        terminal.note(`Created user "${username}" with id ${id}.`);
-        printLink(terminal, link, portal);
+        call.note(`Created user "${username}" with id ${id}.`);
+        printLink(call, link, portal);
       });
     },
   },
@@ -32,20 +32,20 @@ export const USER_LINK_COMMANDS: readonly Command[] = [
       'remove-factors': flag('and remove the second factors, without asking for one'),
       revoke: flag('end the current link, without a new one'),
     },
-    async run(given, terminal) {
-      await onUser(terminal, given, async ({ id, username }, database, settings) => {
-        if (given.flag('revoke')) {
+    async run(call) {
+      await onUser(call, async ({ id, username }, database, settings) => {
+        if (call.flag('revoke')) {
           const count = await revokeLink(database, COMMAND_LINE, id);
           const state = count === 1 ? 'Ended the link of user' : 'There is no open link of user';
-          terminal.note(`${state} "${username}".`);
+          call.note(`${state} "${username}".`);
           return;
         }
         const portal = portalOf(settings);
-        const removes = given.flag('remove-factors');
+        const removes = call.flag('remove-factors');
         const { link } = orThrow(await makeLink(database, portal, COMMAND_LINE, id, removes));
         const factors = removes ? ', and removes the second factors' : '';
-        terminal.note(`With this link, user "${username}" chooses a new password${factors}.`);
-        printLink(terminal, link, portal);
+        call.note(`With this link, user "${username}" chooses a new password${factors}.`);
+        printLink(call, link, portal);
       });
     },
   },

@@ -2,6 +2,7 @@ import {
   type Arguments,
   type Command,
   flag,
+  type Invocation,
   json,
   OperationFailed,
   option,
@@ -75,10 +76,10 @@ export const USER_COMMANDS: readonly Command[] = [
     name: 'user create',
     summary: 'Create a user; without --password-stdin, print a password valid for 24 hours',
     options: { ...NEW_USER, 'password-stdin': PASSWORD_STDIN },
-    run: (given, terminal) =>
-      withPassword(given, terminal, async (password, areGenerated) => {
-        const newUser = { ...readNewUser(given), password };
-        const user = await inIdentity(terminal, async (database, hashing) =>
+    run: (call) =>
+      withPassword(call, async (password, areGenerated) => {
+        const newUser = { ...readNewUser(call), password };
+        const user = await inIdentity(call, async (database, hashing) =>
           orThrow(await createUser(database, COMMAND_LINE, newUser, { ...hashing, areGenerated })),
         );
         return `Created user "${user.username}" with id ${user.id}.`;
@@ -88,19 +89,19 @@ export const USER_COMMANDS: readonly Command[] = [
     name: 'user list',
     summary: 'List the users, oldest first',
     options: { group: option('NAME', 'only the members of this group'), json },
-    async run(given, terminal) {
-      const { group = null } = readInto(userFilter, { group: given.text('group') });
-      const { rows } = await inIdentity(terminal, (database) => listUsers(database, ALL, group));
-      printRows(given, terminal, rows, COLUMNS, viewUser);
+    async run(call) {
+      const { group = null } = readInto(userFilter, { group: call.text('group') });
+      const { rows } = await inIdentity(call, (database) => listUsers(database, ALL, group));
+      printRows(call, rows, COLUMNS, viewUser);
     },
   },
   {
     name: 'group list',
     summary: 'List the groups that have a member, with the number of users',
     options: { json },
-    async run(given, terminal) {
-      const rows = await inIdentity(terminal, listGroups);
-      printRows(given, terminal, rows, { GROUP: 'name', USERS: 'users' }, (row) => row);
+    async run(call) {
+      const rows = await inIdentity(call, listGroups);
+      printRows(call, rows, { GROUP: 'name', USERS: 'users' }, (row) => row);
     },
   },
   {
@@ -108,9 +109,9 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: 'Show a user, by id or username',
     positionals: 'USER',
     options: { json },
-    async run(given, terminal) {
-      const user = await onUser(terminal, given, async (found) => found);
-      printMembers(given, terminal, viewUser(user));
+    async run(call) {
+      const user = await onUser(call, async (found) => found);
+      printMembers(call, viewUser(user));
     },
   },
   {
@@ -125,19 +126,19 @@ export const USER_COMMANDS: readonly Command[] = [
       verified: option('true|false', 'whether the address was verified'),
       'super-admin': option('true|false', 'whether the user has all rights'),
     },
-    async run(given, terminal) {
+    async run(call) {
       const change = readInto(userChangeSchema, {
-        ...membersOf(given),
-        enabled: booleanOf(given.text('enabled')),
-        verified: booleanOf(given.text('verified')),
-        super_admin: booleanOf(given.text('super-admin')),
+        ...membersOf(call),
+        enabled: booleanOf(call.text('enabled')),
+        verified: booleanOf(call.text('verified')),
+        super_admin: booleanOf(call.text('super-admin')),
       });
       const isEmpty = Object.values(change).every((value) => value === undefined);
       if (isEmpty) throw new UsageError('name at least one option to change');
-      const user = await onUser(terminal, given, ({ id }, database) =>
+      const user = await onUser(call, ({ id }, database) =>
         changeUser(database, COMMAND_LINE, id, change),
       );
-      terminal.note(`Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
+      call.note(`Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
     },
   },
   {
@@ -146,9 +147,9 @@ export const USER_COMMANDS: readonly Command[] = [
       "Set a user's password and end their sessions; without --password-stdin, print one valid for 24 hours",
     positionals: 'USER',
     options: { 'password-stdin': PASSWORD_STDIN },
-    run: (given, terminal) =>
-      withPassword(given, terminal, async (password, areGenerated) => {
-        const user = await onUser(terminal, given, ({ id }, database, hashing) =>
+    run: (call) =>
+      withPassword(call, async (password, areGenerated) => {
+        const user = await onUser(call, ({ id }, database, hashing) =>
           setPassword(database, COMMAND_LINE, id, password, { ...hashing, areGenerated }),
         );
         return `Set the password of user "${user.username}"; the user's sessions have ended.`;
@@ -159,11 +160,11 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
     positionals: 'USER',
     options: {},
-    async run(given, terminal) {
-      const user = await onUser(terminal, given, ({ id }, database) =>
+    async run(call) {
+      const user = await onUser(call, ({ id }, database) =>
         removeUser(database, COMMAND_LINE, id),
       );
-      terminal.note(`Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
+      call.note(`Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
     },
   },
   {
@@ -171,10 +172,10 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: "Remove a user's second factors and recovery codes, and end their sessions",
     positionals: 'USER',
     options: {},
-    async run(given, terminal) {
-      await onUser(terminal, given, async ({ id, username }, database) => {
+    async run(call) {
+      await onUser(call, async ({ id, username }, database) => {
         const removed = (await removeFactors(database, COMMAND_LINE, id, 'all')) ?? 0;
-        terminal.note(
+        call.note(
           removed === 0
             ? `User "${username}" has no second factor.`
             : `Removed ${counted(removed, 'second factor')} of user "${username}"; the user's sessions have ended.`,
@@ -187,10 +188,10 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: "Forget a user's failed logins and codes, so that the user can sign in at once",
     positionals: 'USER',
     options: {},
-    async run(given, terminal) {
-      await onUser(terminal, given, async (user, database) => {
+    async run(call) {
+      await onUser(call, async (user, database) => {
         const cleared = await unlock(database, user);
-        terminal.note(
+        call.note(
           cleared
             ? `Unlocked user "${user.username}": ${counted(cleared, 'limit')} cleared.`
             : `User "${user.username}" has no failed login that counts.`,
@@ -208,7 +209,7 @@ export const inIdentity = <T>(
 ): Promise<T> => withDatabase(terminal, settings, SCHEMA, work);
 
 /** By id or username. @throws OperationFailed if there is no such user */
-export async function findByName(database: Database, name = ''): Promise<User> {
+export async function findByName(database: Database, name: string): Promise<User> {
   const id = name.toLowerCase();
   const user = isUuid(id)
     ? await findUser(database, id)
@@ -225,12 +226,11 @@ export function readInto<T>(schema: Schema<T>, input: Readonly<Record<string, un
 
 /** Works on the user that the command names. */
 export const onUser = <T>(
-  terminal: Terminal,
-  { positionals: [name] }: Arguments,
+  call: Invocation,
   work: (user: User, database: Database, settings: Settings) => Promise<T | Failure>,
 ): Promise<T> =>
-  inIdentity(terminal, async (database, settings) => {
-    const user = await findByName(database, name);
+  inIdentity(call, async (database, settings) => {
+    const user = await findByName(database, call.first);
     return orThrow(await work(user, database, settings));
   });
 
@@ -263,11 +263,11 @@ const membersOf = ({ text }: Arguments) => ({
   groups: groupsIn(text('groups')),
 });
 
-export const readNewUser = (given: Arguments) =>
+export const readNewUser = (call: Arguments) =>
   readInto(newUserSchema, {
-    ...membersOf(given),
-    verified: given.flag('verified'),
-    super_admin: given.flag('super-admin'),
+    ...membersOf(call),
+    verified: call.flag('verified'),
+    super_admin: call.flag('super-admin'),
   });
 
 /** Any other text stays as it is, and fails the check of the schema. */
@@ -282,16 +282,15 @@ function booleanOf(text: string | undefined): boolean | string | undefined {
  * @param work returns what it did
  */
 async function withPassword(
-  { flag }: Arguments,
-  { note, print, streams }: Terminal,
+  call: Invocation,
   work: (password: string, areGenerated: boolean) => Promise<string>,
 ): Promise<void> {
-  const isGiven = flag('password-stdin');
-  const password = isGiven ? (await readInput(streams)).replace(/\r?\n$/, '') : randomToken();
-  note(await work(password, !isGiven));
+  const isGiven = call.flag('password-stdin');
+  const password = isGiven ? (await readInput(call)).replace(/\r?\n$/, '') : randomToken();
+  call.note(await work(password, !isGiven));
   if (isGiven) return;
-  note('Password (shown only once, expires in 24 hours unless the user changes it):');
-  print(password);
+  call.note('Password (shown only once, expires in 24 hours unless the user changes it):');
+  call.print(password);
 }
 
 function flagsOf({ super_admin: isAdmin, verified, enabled }: User): string {

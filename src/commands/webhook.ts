@@ -21,6 +21,7 @@ import {
   choice,
   type Command,
   flag,
+  type Invocation,
   OperationFailed,
   option,
   type Terminal,
@@ -89,14 +90,14 @@ export const COMMANDS: readonly Command[] = [
     options: {
       accept: option('FINGERPRINT', 'activate this secret; the old one stays valid for 24 hours'),
     },
-    async run({ positionals: [id = ''], text }, terminal) {
-      requireUuid(id, ' from gatehouse token list');
-      const accepted = text('accept');
-      await withWebhook(terminal, async (database, signingKeys) => {
+    async run(call) {
+      const id = requireUuid(call.first, ' from gatehouse token list');
+      const accepted = call.text('accept');
+      await withWebhook(call, async (database, signingKeys) => {
         const keys = requireKeys(signingKeys);
         if (accepted !== undefined) {
           const isActive = await acceptPending(database, id, keys, accepted, DAY);
-          if (isActive) return terminal.note(`The signing secret of token ${id} is active.`);
+          if (isActive) return call.note(`The signing secret of token ${id} is active.`);
           throw new OperationFailed(
             `no pending secret has this fingerprint; see: gatehouse token confirm ${id}`,
           );
@@ -105,13 +106,13 @@ export const COMMANDS: readonly Command[] = [
         if (!pending) throw new OperationFailed(NOT_PENDING);
         const secret = unsealServiceSecret(keys, pending);
         if (secret === null) throw new OperationFailed(OTHER_KEY);
-        terminal.note(
+        call.note(
           'Anyone with the token can send a secret. Activate this one only if it is the one that the sender shows.',
         );
-        terminal.note(
+        call.note(
           `To activate it, run: gatehouse token confirm ${id} --accept ${fingerprint(secret)}`,
         );
-        terminal.print(secret);
+        call.print(secret);
       });
     },
   },
@@ -119,15 +120,15 @@ export const COMMANDS: readonly Command[] = [
     name: 'token reseal',
     options: {},
     summary: 'Encrypt all signing secrets under WEBHOOK_SECRET, to replace WEBHOOK_SECRET_PREVIOUS',
-    async run(_given, terminal) {
-      const { replaced, kept } = await withWebhook(terminal, (database, signingKeys) => {
+    async run(call) {
+      const { replaced, kept } = await withWebhook(call, (database, signingKeys) => {
         const keys = requireKeys(signingKeys);
         return resealSecrets(database, keys[0].id, (sealed) => {
           const secret = unsealServiceSecret(keys, sealed);
           return secret === null ? null : sealSecret(keys[0], secret);
         });
       });
-      terminal.note(`${counted(replaced, 'signing secret')} encrypted under WEBHOOK_SECRET.`);
+      call.note(`${counted(replaced, 'signing secret')} encrypted under WEBHOOK_SECRET.`);
       if (kept > 0) throw new OperationFailed(`${kept} could not be decrypted: ${UNOPENED}`);
     },
   },
@@ -136,68 +137,62 @@ export const COMMANDS: readonly Command[] = [
     summary:
       'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
     options: { 'keep-senders': flag('revoke only operator tokens'), confirm },
-    async run(given, terminal) {
-      const done = await withWebhook(terminal, (database) =>
-        ifConfirmed(given, database, async (sql) => {
-          const roles = await revokeRestored(sql, !given.flag('keep-senders'));
+    async run(call) {
+      const done = await withWebhook(call, (database) =>
+        ifConfirmed(call, database, async (sql) => {
+          const roles = await revokeRestored(sql, !call.flag('keep-senders'));
           const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
           return `${tokens.join(', ') || 'no token'} revoked`;
         }),
       );
-      terminal.note(`${done}.\nCreate new tokens with: gatehouse token create`);
+      call.note(`${done}.\nCreate new tokens with: gatehouse token create`);
     },
   },
 ];
 
 async function create(
-  given: Arguments,
-  terminal: Terminal,
+  call: Invocation,
   token: Pick<Token, 'name' | 'role'>,
 ): Promise<{ id: string; token: string }> {
-  const source = choice(given, 'source', SOURCE_NAMES) ?? 'generic';
+  const source = choice(call, 'source', SOURCE_NAMES) ?? 'generic';
   if (token.role === 'operator' && source !== 'generic')
     throw new UsageError('an operator has no source');
-  const custom = readCustom(given, source);
+  const custom = readCustom(call, source);
   const row = { ...token, source, custom };
-  const secret = await readSigningSecret(given, terminal, row);
-  const target = await readTarget(given, terminal);
+  const secret = await readSigningSecret(call, row);
+  const target = await readTarget(call);
   if (token.role === 'operator' && target) throw new UsageError('an operator has no target');
   // Notion sends its secret later. Until then its events are rejected.
   const isOptional = SOURCES[source].scheme === null || source === 'notion';
   if (secret === null && !isOptional)
     throw new UsageError(`source ${source} needs --signing-secret-file`);
-  return withWebhook(terminal, async (database, keys, { delivery }) => {
+  return withWebhook(call, async (database, keys, { delivery }) => {
     const prepared = target && orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
-    const sealed = secret === null ? null : await seal(secret, keys, database, terminal);
+    const sealed = secret === null ? null : await seal(secret, keys, database, call);
     const created = await createToken(database, row, sealed);
     if (prepared) await setTarget(database, created.id, prepared);
     return created;
   });
 }
 
-function readCustom(given: Arguments, source: SourceName) {
-  if (source === 'custom') return readCustomSource(given);
-  const name = Object.keys(CUSTOM_OPTIONS).find((option) => given.text(option) !== undefined);
+function readCustom(call: Arguments, source: SourceName) {
+  if (source === 'custom') return readCustomSource(call);
+  const name = Object.keys(CUSTOM_OPTIONS).find((option) => call.text(option) !== undefined);
   if (name !== undefined) throw new UsageError(`--${name} needs --source custom`);
   return null;
 }
 
-function rotate(
-  given: Arguments,
-  terminal: Terminal,
-  id: string,
-  overlap: number,
-): Promise<Rotated> {
-  return withWebhook(terminal, async (database, keys) => {
+function rotate(call: Invocation, id: string, overlap: number): Promise<Rotated> {
+  return withWebhook(call, async (database, keys) => {
     const tokens = await listTokens(database);
     const known = tokens.find((one) => one.id === id && one.revoked_at === null);
     if (!known) return { kind: 'unknown' };
-    const secret = await readSigningSecret(given, terminal, known);
+    const secret = await readSigningSecret(call, known);
     if (secret === null) {
       const token = await rotateToken(database, id, overlap);
       return token === null ? { kind: 'unknown' } : { kind: 'token', token };
     }
-    const sealed = await seal(secret, keys, database, terminal);
+    const sealed = await seal(secret, keys, database, call);
     const isActive = await rotateSecret(database, id, overlap, sealed);
     return { kind: isActive ? 'signing secret' : 'unknown' };
   });
@@ -214,17 +209,16 @@ function stateOf({ revoked_at, pending }: Token): string {
 
 /** @returns null without `--signing-secret-file` */
 async function readSigningSecret(
-  { text }: Arguments,
-  terminal: Terminal,
+  call: Invocation,
   token: Pick<Token, 'source' | 'custom'>,
 ): Promise<string | null> {
-  const file = text('signing-secret-file');
+  const file = call.text('signing-secret-file');
   if (file === undefined) return null;
   const { source } = token;
   const { scheme } = sourceOf(token);
   if (scheme === null)
     throw new UsageError(`source ${source} is not signed; leave out --signing-secret-file`);
-  const secret = await readSecretFile('signing-secret-file', file, terminal);
+  const secret = await readSecretFile('signing-secret-file', file, call);
   const isOneLine = secret.length >= 8 && !/\p{Cc}/u.test(secret);
   if (isOneLine && keyOf(scheme, secret)) return secret;
   const form = formOf(scheme);
