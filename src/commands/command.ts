@@ -91,7 +91,8 @@ export interface Command {
   /** The positionals that are accepted, once each; any if left out. */
   readonly among?: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
-  run(call: Invocation): Promise<void>;
+  /** @returns what was done, for a note to the user */
+  run(call: Invocation): Promise<string | void>;
 }
 
 /**
@@ -196,7 +197,8 @@ async function runFound(
   if (given.flag('help')) return printHelp(command, terminal.print);
   checkWords(command, given);
   try {
-    await command.run({ ...terminal, ...given });
+    const done = await command.run({ ...terminal, ...given });
+    if (typeof done === 'string') terminal.note(done);
   } catch (error) {
     if (error instanceof UsageError) throw new UsageError(`${command.name}: ${error.message}`);
     throw error;

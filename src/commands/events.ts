@@ -122,9 +122,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Pause delivery on every replica; events are still accepted',
     async run(call) {
       const isNew = await withWebhook(call, (database) => pauseDelivery(database, 'command'));
-      call.note(
-        `Delivery ${isNew ? 'is' : 'was already'} paused. Attempts under way end. Resume: gatehouse event resume`,
-      );
+      return `Delivery ${isNew ? 'is' : 'was already'} paused. Attempts under way end. Resume: gatehouse event resume`;
     },
   },
   {
@@ -133,7 +131,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Resume paused delivery',
     async run(call) {
       const wasPaused = await withWebhook(call, resumeDelivery);
-      call.note(wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.');
+      return wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.';
     },
   },
   {

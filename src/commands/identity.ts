@@ -103,7 +103,7 @@ export const COMMANDS: readonly Command[] = [
         if (key) return revokeKey(database, COMMAND_LINE, key);
         throw new OperationFailed('there is no key with this id; see: gatehouse key list');
       });
-      call.note(count === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`);
+      return count === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`;
     },
   },
   {
@@ -139,7 +139,7 @@ export const COMMANDS: readonly Command[] = [
         }),
       );
       const asBefore = 'Passwords, rights, second factors, and disabled and deleted users';
-      call.note(`${done}.\n${asBefore} are as in the backup. Check them.`);
+      return `${done}.\n${asBefore} are as in the backup. Check them.`;
     },
   },
 ];

@@ -142,7 +142,7 @@ export const COMMANDS: readonly Command[] = [
     options: {},
     async run(call) {
       await askAbout(call, 'DELETE');
-      call.note(`Deleted secret ${call.first}.`);
+      return `Deleted secret ${call.first}.`;
     },
   },
   {
@@ -204,7 +204,7 @@ export const COMMANDS: readonly Command[] = [
           return `${deleted} deleted, ${withdrawn} withdrawn, ${counted(tokens.count, 'token')} revoked`;
         }),
       );
-      call.note(`${done}.`);
+      return `${done}.`;
     },
   },
 ];

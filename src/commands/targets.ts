@@ -72,6 +72,6 @@ export const TARGET_COMMAND: Command = {
       return setTarget(database, id, prepared);
     });
     if (!isKnown) throw new OperationFailed(NO_TOKEN);
-    call.note(`The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`);
+    return `The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`;
   },
 };

@@ -67,7 +67,7 @@ export const tokenCommands = <Row>(group: TokenGroup<Row>): readonly Command[] =
       );
       if (!isKnown)
         throw new OperationFailed(`no token has this id; see: gatehouse ${group.name} list`);
-      call.note(`Revoked token ${id}.`);
+      return `Revoked token ${id}.`;
     },
   },
 ];

@@ -138,7 +138,7 @@ export const USER_COMMANDS: readonly Command[] = [
       const user = await onUser(call, ({ id }, database) =>
         changeUser(database, COMMAND_LINE, id, change),
       );
-      call.note(`Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
+      return `Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`;
     },
   },
   {
@@ -164,7 +164,7 @@ export const USER_COMMANDS: readonly Command[] = [
       const user = await onUser(call, ({ id }, database) =>
         removeUser(database, COMMAND_LINE, id),
       );
-      call.note(`Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
+      return `Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`;
     },
   },
   {
@@ -172,32 +172,26 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: "Remove a user's second factors and recovery codes, and end their sessions",
     positionals: 'USER',
     options: {},
-    async run(call) {
-      await onUser(call, async ({ id, username }, database) => {
+    run: (call) =>
+      onUser(call, async ({ id, username }, database) => {
         const removed = (await removeFactors(database, COMMAND_LINE, id, 'all')) ?? 0;
-        call.note(
-          removed === 0
-            ? `User "${username}" has no second factor.`
-            : `Removed ${counted(removed, 'second factor')} of user "${username}"; the user's sessions have ended.`,
-        );
-      });
-    },
+        return removed === 0
+          ? `User "${username}" has no second factor.`
+          : `Removed ${counted(removed, 'second factor')} of user "${username}"; the user's sessions have ended.`;
+      }),
   },
   {
     name: 'user unlock',
     summary: "Forget a user's failed logins and codes, so that the user can sign in at once",
     positionals: 'USER',
     options: {},
-    async run(call) {
-      await onUser(call, async (user, database) => {
+    run: (call) =>
+      onUser(call, async (user, database) => {
         const cleared = await unlock(database, user);
-        call.note(
-          cleared
-            ? `Unlocked user "${user.username}": ${counted(cleared, 'limit')} cleared.`
-            : `User "${user.username}" has no failed login that counts.`,
-        );
-      });
-    },
+        return cleared
+          ? `Unlocked user "${user.username}": ${counted(cleared, 'limit')} cleared.`
+          : `User "${user.username}" has no failed login that counts.`;
+      }),
   },
 ];
 

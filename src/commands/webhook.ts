@@ -145,7 +145,7 @@ export const COMMANDS: readonly Command[] = [
           return `${tokens.join(', ') || 'no token'} revoked`;
         }),
       );
-      call.note(`${done}.\nCreate new tokens with: gatehouse token create`);
+      return `${done}.\nCreate new tokens with: gatehouse token create`;
     },
   },
 ];
