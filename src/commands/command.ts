@@ -114,18 +114,12 @@ export async function runCommand(
   terminal: Terminal,
 ): Promise<number> {
   const words = translate(given);
-  const found = findCommand(commands, words);
-  if (found.kind === 'list') {
-    printCommands(found.commands, terminal.print);
-    return 0;
-  }
-  if (found.kind === 'unknown') {
-    terminal.note(`gatehouse: ${found.problem}. See: gatehouse --help`);
-    return 2;
-  }
-  const { command } = found;
+  const command = commands.find(({ name }) =>
+    name.split(' ').every((word, at) => word === words[at]),
+  );
   try {
-    await runFound(command, words.slice(command.name.split(' ').length), terminal);
+    if (command) await runFound(command, words, terminal);
+    else printCommands(commandsToList(commands, words), terminal.print);
     return 0;
   } catch (error) {
     if (error instanceof OperationFailed) {
@@ -133,7 +127,8 @@ export async function runCommand(
       return 1;
     }
     if (!(error instanceof UsageError)) throw error;
-    terminal.note(`gatehouse: ${error.message}. See: gatehouse ${command.name} --help`);
+    const help = command ? `${command.name} --help` : '--help';
+    terminal.note(`gatehouse: ${error.message}. See: gatehouse ${help}`);
     return 2;
   }
 }
@@ -147,36 +142,30 @@ function translate(words: readonly string[]): readonly string[] {
   return first === '--version' || first === '-v' ? ['version', ...rest] : words;
 }
 
-type Found =
-  | { readonly kind: 'command'; readonly command: Command }
-  | { readonly kind: 'list'; readonly commands: readonly Command[] }
-  | { readonly kind: 'unknown'; readonly problem: string };
-
 /** Removed commands, with what to do instead. */
 const REMOVED: ReadonlyMap<string, string> = new Map([
   ['completion', 'was removed; "gatehouse --help" lists the commands'],
   ['throttle', 'was removed; use "audit list --event login.failed" and "user unlock"'],
 ]);
 
-/** For help, finds the commands to list: those of a group, or all. */
-function findCommand(commands: readonly Command[], words: readonly string[]): Found {
-  const command = commands.find(({ name }) =>
-    name.split(' ').every((word, at) => word === words[at]),
-  );
-  if (command) return { kind: 'command', command };
+/**
+ * @returns for help, the commands to list: those of a group, or all
+ * @throws UsageError for any other words
+ */
+function commandsToList(commands: readonly Command[], words: readonly string[]) {
   const [first = '', second = ''] = words;
   const group = commands.filter(({ name }) => name.startsWith(`${first} `));
   const wantsHelp = words.includes('--help') || words.includes('-h');
-  if (wantsHelp && group.length > 0) return { kind: 'list', commands: group };
-  if (wantsHelp && first.startsWith('-')) return { kind: 'list', commands };
+  if (wantsHelp && group.length > 0) return group;
+  if (wantsHelp && first.startsWith('-')) return commands;
   if (group.length > 0) {
     const next = group.map(({ name }) => name.slice(first.length + 1));
-    return { kind: 'unknown', problem: `"${first}" needs a subcommand: ${next.join(', ')}` };
+    throw new UsageError(`"${first}" needs a subcommand: ${next.join(', ')}`);
   }
   const removed = REMOVED.get(first);
-  if (removed) return { kind: 'unknown', problem: `"${first}" ${removed}` };
+  if (removed) throw new UsageError(`"${first}" ${removed}`);
   const shown = /^(-|$)/.test(second) ? first : `${first} ${second}`;
-  return { kind: 'unknown', problem: `there is no command "${shown}"` };
+  throw new UsageError(`there is no command "${shown}"`);
 }
 
 function printCommands(commands: readonly Command[], print: Terminal['print']): void {
@@ -209,7 +198,7 @@ async function runFound(
 function parseWords(command: Command, words: readonly string[]): Arguments {
   try {
     const { values, positionals } = parseArgs({
-      args: [...words],
+      args: words.slice(command.name.split(' ').length),
       options: { ...command.options, help: { type: 'boolean', short: 'h' } },
       allowPositionals: command.positionals !== undefined,
     });
