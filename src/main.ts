@@ -13,7 +13,6 @@ const SERVE: Command = {
   name: 'serve',
   positionals: '[SERVICE…]',
   among: SERVICE_NAMES,
-  options: {},
   summary: `Serve the named services (${SERVICE_NAMES.join(', ')}), or all, in one process`,
   async run({ positionals, environment, stdout, stderr }) {
     const configuration = await configure(positionals, 'serve', environment);

@@ -90,7 +90,7 @@ export interface Command {
   readonly positionals?: string;
   /** The positionals that are accepted, once each; any if left out. */
   readonly among?: readonly string[];
-  readonly options: Readonly<Record<string, Option>>;
+  readonly options?: Readonly<Record<string, Option>>;
   /** @returns what was done, for a note to the user */
   run(call: Invocation): Promise<string | void>;
 }
@@ -222,7 +222,7 @@ function parseWords(command: Command, words: readonly string[]): Arguments {
 
 /** @throws UsageError for too few or too many words, one that is not accepted, or no option */
 function checkWords(
-  { name, positionals: shown = '[]', among, options }: Command,
+  { name, positionals: shown = '[]', among, options = {} }: Command,
   { positionals, text }: Arguments,
 ): void {
   const most = among?.length ?? (shown.includes('…') ? Infinity : 1);
@@ -238,7 +238,7 @@ function checkWords(
 }
 
 function printHelp(
-  { name, summary, positionals, options }: Command,
+  { name, summary, positionals, options = {} }: Command,
   print: Terminal['print'],
 ): void {
   const usage = [name, positionals, '[OPTION…]'].filter(Boolean).join(' ');

@@ -118,7 +118,6 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'event pause',
-    options: {},
     summary: 'Pause delivery on every replica; events are still accepted',
     async run(call) {
       const isNew = await withWebhook(call, (database) => pauseDelivery(database, 'command'));
@@ -127,7 +126,6 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'event resume',
-    options: {},
     summary: 'Resume paused delivery',
     async run(call) {
       const wasPaused = await withWebhook(call, resumeDelivery);

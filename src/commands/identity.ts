@@ -95,7 +95,6 @@ export const COMMANDS: readonly Command[] = [
     name: 'key revoke',
     summary: 'Revoke an API key at once, on every replica',
     positionals: 'ID',
-    options: {},
     async run(call) {
       const id = requireUuid(call.first.toLowerCase(), ' from gatehouse key list');
       const count = await inIdentity(call, async (database) => {

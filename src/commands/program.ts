@@ -37,7 +37,6 @@ export const COMMANDS: readonly Command[] = [
   CHECK,
   {
     name: 'start',
-    options: {},
     summary: 'Try all services with a PostgreSQL of their own; data and secrets are in ./.data',
     async run() {
       const file = new URL('../start/start-package.js', import.meta.url);
@@ -49,7 +48,6 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'version',
     summary: 'Print the version',
-    options: {},
     async run({ print }) {
       const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
       const { version }: { version: string } = JSON.parse(text);

@@ -82,7 +82,6 @@ export const COMMANDS: readonly Command[] = [
     name: 'secret get',
     summary: 'Open a secret and print it; reads its link or its key from standard input',
     positionals: '[LINK|ID]',
-    options: {},
     async run(call) {
       const [target] = call.positionals;
       const content = await withLines(call, (lines) => readSecret(target, lines, call));
@@ -139,7 +138,6 @@ export const COMMANDS: readonly Command[] = [
     name: 'secret delete',
     summary: 'Delete a secret; its receipt is kept',
     positionals: 'ID',
-    options: {},
     async run(call) {
       await askAbout(call, 'DELETE');
       return `Deleted secret ${call.first}.`;

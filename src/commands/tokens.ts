@@ -59,7 +59,6 @@ export const tokenCommands = <Row>(group: TokenGroup<Row>): readonly Command[] =
     name: `${group.name} revoke`,
     positionals: 'ID',
     summary: `Revoke a ${group.noun} at once, on every replica`,
-    options: {},
     async run(call) {
       const id = readId(call, group.name);
       const isKnown = await group.withDatabase(call, (database) =>

@@ -159,7 +159,6 @@ export const USER_COMMANDS: readonly Command[] = [
     name: 'user delete',
     summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
     positionals: 'USER',
-    options: {},
     async run(call) {
       const user = await onUser(call, ({ id }, database) =>
         removeUser(database, COMMAND_LINE, id),
@@ -171,7 +170,6 @@ export const USER_COMMANDS: readonly Command[] = [
     name: 'user factors remove',
     summary: "Remove a user's second factors and recovery codes, and end their sessions",
     positionals: 'USER',
-    options: {},
     run: (call) =>
       onUser(call, async ({ id, username }, database) => {
         const removed = (await removeFactors(database, COMMAND_LINE, id, 'all')) ?? 0;
@@ -184,7 +182,6 @@ export const USER_COMMANDS: readonly Command[] = [
     name: 'user unlock',
     summary: "Forget a user's failed logins and codes, so that the user can sign in at once",
     positionals: 'USER',
-    options: {},
     run: (call) =>
       onUser(call, async (user, database) => {
         const cleared = await unlock(database, user);

@@ -118,7 +118,6 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'token reseal',
-    options: {},
     summary: 'Encrypt all signing secrets under WEBHOOK_SECRET, to replace WEBHOOK_SECRET_PREVIOUS',
     async run(call) {
       const { replaced, kept } = await withWebhook(call, (database, signingKeys) => {
