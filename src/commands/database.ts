@@ -15,46 +15,43 @@ import {
 import { withLocalDatabase } from './local-database.ts';
 
 /**
- * Works on a service's database, with its settings.
- * @throws ConfigurationError with every problem at once
- * @throws Unavailable if its schema is not current
+ * @returns a function that works on a service's database, with its settings. It throws
+ * ConfigurationError with every problem at once, and Unavailable if the schema is not current
  */
-export async function withDatabase<
-  V extends Variables,
-  S extends { readonly database: DatabaseAddress | null },
-  T,
->(
-  terminal: Terminal,
-  module: ServiceSettings<V, S>,
-  schema: DatabaseSchema,
-  work: (database: Database, settings: S) => Promise<T>,
-): Promise<T> {
-  const environment = withLocalDatabase(terminal);
-  const findings = new Findings();
-  const shared = readShared(environment, findings);
-  const reader = serviceReader(schema.name, module);
-  const others = { purpose: 'administer', isAlone: true, foreign: {} } as const;
-  const { settings } = reader.read({
-    environment,
-    shared,
-    findings,
-    ...others,
-  });
-  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
-  if (!settings.database) throw new Error('internal error: administration needs a database');
-  const database = createDatabase(
-    settings.database,
-    `${schema.name}-admin`,
-    createLog('silent', () => {}),
-    noMetrics,
-  );
-  try {
-    await requireCurrent(database, schema);
-    return await work(database, settings);
-  } finally {
-    await database.close();
-  }
-}
+export const databaseOf =
+  <V extends Variables, S extends { readonly database: DatabaseAddress | null }>(
+    module: ServiceSettings<V, S>,
+    schema: DatabaseSchema,
+  ) =>
+  async <T>(
+    terminal: Terminal,
+    work: (database: Database, settings: S) => Promise<T>,
+  ): Promise<T> => {
+    const environment = withLocalDatabase(terminal);
+    const findings = new Findings();
+    const { settings } = serviceReader(schema.name, module).read({
+      environment,
+      shared: readShared(environment, findings),
+      findings,
+      purpose: 'administer',
+      isAlone: true,
+      foreign: {},
+    });
+    if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
+    if (!settings.database) throw new Error('internal error: administration needs a database');
+    const database = createDatabase(
+      settings.database,
+      `${schema.name}-admin`,
+      createLog('silent', () => {}),
+      noMetrics,
+    );
+    try {
+      await requireCurrent(database, schema);
+      return await work(database, settings);
+    } finally {
+      await database.close();
+    }
+  };
 
 /** Reads the variables of a client, which needs no others. @throws ConfigurationError */
 export function readOwn<V extends Variables>(variables: V, { environment }: Terminal): Values<V> {

@@ -22,7 +22,7 @@ import {
   printRows,
   toJson,
 } from './terminal.ts';
-import { withWebhook } from './webhook-database.ts';
+import { inWebhook } from './webhook-database.ts';
 import { toOneLine } from '../runtime/text.ts';
 
 const BATCH = 1_000;
@@ -71,7 +71,7 @@ export const COMMANDS: readonly Command[] = [
         text: call.text('text'),
         delivery_id: call.text('delivery-id'),
       };
-      const events = await withWebhook(call, (database) =>
+      const events = await inWebhook(call, (database) =>
         listAll(database, filter, Number(limit)),
       );
       printRows(call, events, COLUMNS);
@@ -85,7 +85,7 @@ export const COMMANDS: readonly Command[] = [
     async run(call) {
       const { print } = call;
       const id = requireUuid(call.first, FROM_LIST);
-      const found = await withWebhook(call, (database) => findEvent(database, id));
+      const found = await inWebhook(call, (database) => findEvent(database, id));
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
       if (call.flag('json')) return print(toJson(found));
       const { event, attempts, headers, body, ...others } = found;
@@ -105,7 +105,7 @@ export const COMMANDS: readonly Command[] = [
       if (ids.length > 0 === (status !== undefined))
         throw new UsageError('give event ids or --status');
       for (const id of ids) requireUuid(id, FROM_LIST);
-      const count = await withWebhook(call, (database) =>
+      const count = await inWebhook(call, (database) =>
         status ? redeliverAll(database, status) : redeliver(database, ids),
       );
       if (!status && count === 0)
@@ -120,7 +120,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'event pause',
     summary: 'Pause delivery on every replica; events are still accepted',
     async run(call) {
-      const isNew = await withWebhook(call, (database) => pauseDelivery(database, 'command'));
+      const isNew = await inWebhook(call, (database) => pauseDelivery(database, 'command'));
       return `Delivery ${isNew ? 'is' : 'was already'} paused. Attempts under way end. Resume: gatehouse event resume`;
     },
   },
@@ -128,7 +128,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'event resume',
     summary: 'Resume paused delivery',
     async run(call) {
-      const wasPaused = await withWebhook(call, resumeDelivery);
+      const wasPaused = await inWebhook(call, resumeDelivery);
       return wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.';
     },
   },
@@ -144,7 +144,7 @@ export const COMMANDS: readonly Command[] = [
       if (url !== undefined) return forwardEvents(url, call);
       const line = (event: EventSummary) =>
         call.flag('json') ? toJson(event) : cellsOf(event, COLUMNS).join('  ');
-      await withWebhook(call, async (database) => {
+      await inWebhook(call, async (database) => {
         for await (const events of tail(database, async () => !call.isRead())) {
           for (const event of events) call.print(line(event));
         }

@@ -10,7 +10,7 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './database.ts';
+import { confirm, counted, databaseOf, ifConfirmed, requireUuid } from './database.ts';
 import { type LineReader, openLines, parseDuration, printMembers, printRows } from './terminal.ts';
 import { type Rotated, tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/sealing.ts';
@@ -34,10 +34,7 @@ import { loadRequestKeys, sendAnswer } from './secret-requests.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
 
-const inSecrets = <T>(
-  terminal: Terminal,
-  work: (database: Database, read: settings.SecretsSettings) => Promise<T>,
-): Promise<T> => withDatabase(terminal, settings, SCHEMA, work);
+const inSecrets = databaseOf(settings, SCHEMA);
 
 /**
  * The commands for tokens and keys, and `restored secrets`, use the database: creating a token must

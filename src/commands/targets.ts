@@ -13,7 +13,7 @@ import {
 } from './command.ts';
 import { orThrow, requireUuid } from './database.ts';
 import { parseDuration, readSecretFile } from './terminal.ts';
-import { withWebhook } from './webhook-database.ts';
+import { inWebhook, keysOf } from './webhook-database.ts';
 
 export const TARGET_OPTIONS: Readonly<Record<string, Option>> = {
   forward: option('URL', 'send the events of this token to this URL'),
@@ -66,9 +66,11 @@ export const TARGET_COMMAND: Command = {
     const target = await readTarget(call);
     if ((target === null) !== call.flag('default'))
       throw new UsageError('give --forward, --command or --default');
-    const isKnown = await withWebhook(call, async (database, keys, { delivery }) => {
+    const isKnown = await inWebhook(call, async (database, settings) => {
       if (target === null) return setTarget(database, id, NO_OWN_TARGET);
-      const prepared = orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
+      const { allowPrivate } = settings.delivery;
+      const [key] = keysOf(settings);
+      const prepared = orThrow(await prepareTarget(target, allowPrivate, key));
       return setTarget(database, id, prepared);
     });
     if (!isKnown) throw new OperationFailed(NO_TOKEN);

@@ -15,7 +15,7 @@ import { readDeliveryId, readEventName, sourceOf } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { type Command, OperationFailed, option, UsageError } from './command.ts';
-import { requireKeys, withWebhook } from './webhook-database.ts';
+import { inWebhook, requireKeys } from './webhook-database.ts';
 
 type Request = Readonly<{ headers: IncomingHttpHeaders; body: Buffer }>;
 
@@ -32,14 +32,14 @@ export const TEST_COMMAND: Command = {
   },
   async run(call) {
     const request = readRequest(call.text('request') ?? '');
-    const { token, secrets } = await withWebhook(call, async (database, given) => {
+    const { token, secrets } = await inWebhook(call, async (database, settings) => {
       const found = (await listTokens(database)).filter(
         (one) => one.revoked_at === null && [one.id, one.name].includes(call.first),
       );
       const [only] = found;
       if (!only || found.length > 1)
         throw new OperationFailed(`${found.length} active tokens have this name or id`);
-      const keys = requireKeys(given);
+      const keys = requireKeys(settings);
       const sealed = await database.read((sql) => findSecrets(sql, only.id, 'verify'));
       return { token: only, secrets: sealed.map((one) => unsealServiceSecret(keys, one) ?? '') };
     });

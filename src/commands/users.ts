@@ -6,10 +6,9 @@ import {
   json,
   OperationFailed,
   option,
-  type Terminal,
   UsageError,
 } from './command.ts';
-import { counted, orThrow, withDatabase } from './database.ts';
+import { counted, databaseOf, orThrow } from './database.ts';
 import { type Columns, printMembers, printRows, readInput } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
 import { splitList } from '../runtime/variables.ts';
@@ -192,12 +191,7 @@ export const USER_COMMANDS: readonly Command[] = [
   },
 ];
 
-type Settings = settings.IdentitySettings;
-
-export const inIdentity = <T>(
-  terminal: Terminal,
-  work: (database: Database, settings: Settings) => Promise<T>,
-): Promise<T> => withDatabase(terminal, settings, SCHEMA, work);
+export const inIdentity = databaseOf(settings, SCHEMA);
 
 /** By id or username. @throws OperationFailed if there is no such user */
 export async function findByName(database: Database, name: string): Promise<User> {
@@ -218,7 +212,7 @@ export function readInto<T>(schema: Schema<T>, input: Readonly<Record<string, un
 /** Works on the user that the command names. */
 export const onUser = <T>(
   call: Invocation,
-  work: (user: User, database: Database, settings: Settings) => Promise<T | Failure>,
+  work: (user: User, database: Database, settings: settings.IdentitySettings) => Promise<T | Failure>,
 ): Promise<T> =>
   inIdentity(call, async (database, settings) => {
     const user = await findByName(database, call.first);

@@ -1,5 +1,4 @@
 import { type SealedSecret, sealSecret, unsealServiceSecret } from '../crypto/service-secret.ts';
-import type { ServerKey } from '../crypto/envelope.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
@@ -13,6 +12,7 @@ import {
   resealSecrets,
   rotateSecret,
 } from '../webhook/store/signing-secrets.ts';
+import type { WebhookSettings } from '../webhook/settings.ts';
 import { setTarget } from '../webhook/store/targets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { prepareTarget } from '../webhook/targets.ts';
@@ -34,7 +34,7 @@ import { readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './target
 import { readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
 import { type Rotated, tokenCommands } from './tokens.ts';
-import { requireKeys, withWebhook } from './webhook-database.ts';
+import { inWebhook, keysOf, requireKeys } from './webhook-database.ts';
 
 const NOT_PENDING =
   'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
@@ -76,7 +76,7 @@ export const COMMANDS: readonly Command[] = [
       CUSTOM: ({ custom }) => customText(custom),
       STATE: stateOf,
     },
-    withDatabase: withWebhook,
+    withDatabase: inWebhook,
     list: listTokens,
     create,
     rotate,
@@ -93,8 +93,8 @@ export const COMMANDS: readonly Command[] = [
     async run(call) {
       const id = requireUuid(call.first, ' from gatehouse token list');
       const accepted = call.text('accept');
-      await withWebhook(call, async (database, signingKeys) => {
-        const keys = requireKeys(signingKeys);
+      await inWebhook(call, async (database, settings) => {
+        const keys = requireKeys(settings);
         if (accepted !== undefined) {
           const isActive = await acceptPending(database, id, keys, accepted, DAY);
           if (isActive) return call.note(`The signing secret of token ${id} is active.`);
@@ -120,8 +120,8 @@ export const COMMANDS: readonly Command[] = [
     name: 'token reseal',
     summary: 'Encrypt all signing secrets under WEBHOOK_SECRET, to replace WEBHOOK_SECRET_PREVIOUS',
     async run(call) {
-      const { replaced, kept } = await withWebhook(call, (database, signingKeys) => {
-        const keys = requireKeys(signingKeys);
+      const { replaced, kept } = await inWebhook(call, (database, settings) => {
+        const keys = requireKeys(settings);
         return resealSecrets(database, keys[0].id, (sealed) => {
           const secret = unsealServiceSecret(keys, sealed);
           return secret === null ? null : sealSecret(keys[0], secret);
@@ -137,7 +137,7 @@ export const COMMANDS: readonly Command[] = [
       'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
     options: { 'keep-senders': flag('revoke only operator tokens'), confirm },
     async run(call) {
-      const done = await withWebhook(call, (database) =>
+      const done = await inWebhook(call, (database) =>
         ifConfirmed(call, database, async (sql) => {
           const roles = await revokeRestored(sql, !call.flag('keep-senders'));
           const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
@@ -165,9 +165,11 @@ async function create(
   const isOptional = SOURCES[source].scheme === null || source === 'notion';
   if (secret === null && !isOptional)
     throw new UsageError(`source ${source} needs --signing-secret-file`);
-  return withWebhook(call, async (database, keys, { delivery }) => {
-    const prepared = target && orThrow(await prepareTarget(target, delivery.allowPrivate, keys[0]));
-    const sealed = secret === null ? null : await seal(secret, keys, database, call);
+  return inWebhook(call, async (database, settings) => {
+    const { allowPrivate } = settings.delivery;
+    const [key] = keysOf(settings);
+    const prepared = target && orThrow(await prepareTarget(target, allowPrivate, key));
+    const sealed = secret === null ? null : await seal(secret, settings, database, call);
     const created = await createToken(database, row, sealed);
     if (prepared) await setTarget(database, created.id, prepared);
     return created;
@@ -182,7 +184,7 @@ function readCustom(call: Arguments, source: SourceName) {
 }
 
 function rotate(call: Invocation, id: string, overlap: number): Promise<Rotated> {
-  return withWebhook(call, async (database, keys) => {
+  return inWebhook(call, async (database, settings) => {
     const tokens = await listTokens(database);
     const known = tokens.find((one) => one.id === id && one.revoked_at === null);
     if (!known) return { kind: 'unknown' };
@@ -191,7 +193,7 @@ function rotate(call: Invocation, id: string, overlap: number): Promise<Rotated>
       const token = await rotateToken(database, id, overlap);
       return token === null ? { kind: 'unknown' } : { kind: 'token', token };
     }
-    const sealed = await seal(secret, keys, database, call);
+    const sealed = await seal(secret, settings, database, call);
     const isActive = await rotateSecret(database, id, overlap, sealed);
     return { kind: isActive ? 'signing secret' : 'unknown' };
   });
@@ -235,11 +237,11 @@ function formOf({ algorithm, publicPrefix }: Scheme): string {
 /** Seals a signing secret. The service can open it only if it has the same WEBHOOK_SECRET. */
 async function seal(
   secret: string,
-  given: readonly ServerKey[],
+  settings: WebhookSettings,
   database: Database,
   { note }: Terminal,
 ): Promise<SealedSecret> {
-  const keys = requireKeys(given);
+  const keys = requireKeys(settings);
   const used = await countByKey(database);
   if (used.some(({ key_id }) => !keys.some(({ id }) => id === key_id))) note(OTHER_KEYS);
   return sealSecret(keys[0], secret);
