@@ -71,9 +71,7 @@ export const COMMANDS: readonly Command[] = [
         text: call.text('text'),
         delivery_id: call.text('delivery-id'),
       };
-      const events = await inWebhook(call, (database) =>
-        listAll(database, filter, Number(limit)),
-      );
+      const events = await inWebhook(call, (database) => listAll(database, filter, Number(limit)));
       printRows(call, events, COLUMNS);
     },
   },

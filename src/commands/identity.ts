@@ -9,7 +9,7 @@ import {
 } from './command.ts';
 import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
 import { type Columns, printRows } from './terminal.ts';
-import { ALL, findByName, groupsIn, inIdentity, readInto, USER_COMMANDS } from './users.ts';
+import { ALL, findByName, inIdentity, readOptions, USER_COMMANDS } from './users.ts';
 import { USER_LINK_COMMANDS } from './user-links.ts';
 import { isUuid } from '../runtime/text.ts';
 import type { Database } from '../db/pool.ts';
@@ -67,11 +67,7 @@ export const COMMANDS: readonly Command[] = [
       const user = call.text('user');
       if ((user === undefined) !== call.flag('without-user'))
         throw new UsageError('give either --user or --without-user');
-      const input = readInto(newKeySchema, {
-        name: call.text('name'),
-        groups: groupsIn(call.text('groups')),
-        expires_at: call.text('expires-at'),
-      });
+      const input = readOptions(newKeySchema, call);
       const key = await inIdentity(call, async (database) => {
         const user_id = user === undefined ? null : (await findByName(database, user)).id;
         return orThrow(await createKey(database, COMMAND_LINE, { ...input, user_id }));
@@ -115,8 +111,7 @@ export const COMMANDS: readonly Command[] = [
       json,
     },
     async run(call) {
-      const input = { event: call.text('event'), limit: call.text('limit') };
-      const { event, limit } = readInto(auditFilter, input);
+      const { event, limit } = readOptions(auditFilter, call);
       const { rows } = await inIdentity(call, async (database) => {
         const user = await idOf(database, call);
         return listAudit(database, { page: 1, limit }, { user, event });

@@ -30,7 +30,9 @@ export const COMMANDS: readonly Command[] = [
         return;
       }
       for (const [name, steps] of await migrateAll(configuration, call)) {
-        call.print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${counted(steps, 'step')}`}`);
+        call.print(
+          `${name}: ${steps === 0 ? 'is up to date' : `applied ${counted(steps, 'step')}`}`,
+        );
       }
     },
   },

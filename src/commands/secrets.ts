@@ -147,8 +147,7 @@ export const COMMANDS: readonly Command[] = [
     async run(call) {
       const keys = await inSecrets(call, (database, { serverSecret, previousSecrets }) => {
         const current = serverSecret === '' ? null : createServerKey(serverSecret);
-        if (!current)
-          call.note('SERVER_SECRET is not set, so the state of each key is unknown.');
+        if (!current) call.note('SERVER_SECRET is not set, so the state of each key is unknown.');
         return listKeys(database, current, previousSecrets.map(createServerKey), null);
       });
       printRows(call, keys, {

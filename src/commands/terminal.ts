@@ -3,12 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import {
-  type Invocation,
-  OperationFailed,
-  type Terminal,
-  UsageError,
-} from './command.ts';
+import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { codeOf } from '../runtime/errors.ts';
 import { DAY, parseDurationMs } from '../runtime/duration.ts';
 import { toOneLine } from '../runtime/text.ts';

@@ -1,11 +1,11 @@
 import { type Command, flag, OperationFailed, type Terminal } from './command.ts';
 import { orThrow } from './database.ts';
-import { inIdentity, NEW_USER, onUser, readNewUser } from './users.ts';
+import { inIdentity, NEW_USER, onUser, readOptions } from './users.ts';
 import type * as settings from '../identity/settings.ts';
 import { createLink, hoursOf, makeLink } from '../identity/signin/links.ts';
 import { COMMAND_LINE } from '../identity/store/audit.ts';
 import { revokeLink } from '../identity/store/signin/links.ts';
-import { createUser } from '../identity/users.ts';
+import { createUser, newUserSchema } from '../identity/users.ts';
 
 export const USER_LINK_COMMANDS: readonly Command[] = [
   {
@@ -13,7 +13,7 @@ export const USER_LINK_COMMANDS: readonly Command[] = [
     summary: 'Create a user without a password, and print a link with which they choose one',
     options: NEW_USER,
     async run(call) {
-      const newUser = readNewUser(call);
+      const newUser = readOptions(newUserSchema, call);
       await inIdentity(call, async (database, settings) => {
         const portal = portalOf(settings);
         const { link, insert } = createLink(portal);

@@ -77,7 +77,7 @@ export const USER_COMMANDS: readonly Command[] = [
     options: { ...NEW_USER, 'password-stdin': PASSWORD_STDIN },
     run: (call) =>
       withPassword(call, async (password, areGenerated) => {
-        const newUser = { ...readNewUser(call), password };
+        const newUser = { ...readOptions(newUserSchema, call), password };
         const user = await inIdentity(call, async (database, hashing) =>
           orThrow(await createUser(database, COMMAND_LINE, newUser, { ...hashing, areGenerated })),
         );
@@ -89,7 +89,7 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: 'List the users, oldest first',
     options: { group: option('NAME', 'only the members of this group'), json },
     async run(call) {
-      const { group = null } = readInto(userFilter, { group: call.text('group') });
+      const { group = null } = readOptions(userFilter, call);
       const { rows } = await inIdentity(call, (database) => listUsers(database, ALL, group));
       printRows(call, rows, COLUMNS, viewUser);
     },
@@ -126,12 +126,7 @@ export const USER_COMMANDS: readonly Command[] = [
       'super-admin': option('true|false', 'whether the user has all rights'),
     },
     async run(call) {
-      const change = readInto(userChangeSchema, {
-        ...membersOf(call),
-        enabled: booleanOf(call.text('enabled')),
-        verified: booleanOf(call.text('verified')),
-        super_admin: booleanOf(call.text('super-admin')),
-      });
+      const change = readOptions(userChangeSchema, call);
       const isEmpty = Object.values(change).every((value) => value === undefined);
       if (isEmpty) throw new UsageError('name at least one option to change');
       const user = await onUser(call, ({ id }, database) =>
@@ -159,9 +154,7 @@ export const USER_COMMANDS: readonly Command[] = [
     summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
     positionals: 'USER',
     async run(call) {
-      const user = await onUser(call, ({ id }, database) =>
-        removeUser(database, COMMAND_LINE, id),
-      );
+      const user = await onUser(call, ({ id }, database) => removeUser(database, COMMAND_LINE, id));
       return `Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`;
     },
   },
@@ -203,16 +196,37 @@ export async function findByName(database: Database, name: string): Promise<User
   throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
 }
 
-/** Checks options as the API checks a body. @throws UsageError with every problem */
-export function readInto<T>(schema: Schema<T>, input: Readonly<Record<string, unknown>>): T {
-  const given = Object.entries(input).filter(([, value]) => value !== undefined);
-  return orThrow(validate(schema, Object.fromEntries(given), 'invalid_body'));
+/**
+ * Reads the options that are named like the members of a schema, and checks them as the API checks
+ * a body. Commas separate the items of a list: an empty text holds none.
+ * @throws UsageError with every problem
+ */
+export function readOptions<T>(schema: Schema<T>, { text, flag }: Arguments): T {
+  const members = Object.entries(schema.jsonSchema.properties ?? {}).map(([member, { type }]) => {
+    const name = member.replaceAll('_', '-');
+    const given = text(name);
+    if (type === 'boolean') return [member, flag(name) || booleanOf(given)];
+    if (type === 'array' && given !== undefined) return [member, splitList(given)];
+    return [member, given];
+  });
+  return orThrow(validate(schema, Object.fromEntries(members), 'invalid_body'));
+}
+
+/** Any other text stays as it is, and fails the check of the schema. */
+function booleanOf(text: string | undefined): boolean | string | undefined {
+  if (text === 'true') return true;
+  if (text === 'false') return false;
+  return text;
 }
 
 /** Works on the user that the command names. */
 export const onUser = <T>(
   call: Invocation,
-  work: (user: User, database: Database, settings: settings.IdentitySettings) => Promise<T | Failure>,
+  work: (
+    user: User,
+    database: Database,
+    settings: settings.IdentitySettings,
+  ) => Promise<T | Failure>,
 ): Promise<T> =>
   inIdentity(call, async (database, settings) => {
     const user = await findByName(database, call.first);
@@ -234,32 +248,6 @@ async function unlock(database: Database, { id, username }: User): Promise<numbe
     return [pair.key, account.key, codeLimit(secret, id).key];
   });
   return clearLimits(database, id, keys);
-}
-
-/** Texts that commas separate. An empty text holds none. */
-export const groupsIn = (text: string | undefined) =>
-  text === undefined ? undefined : splitList(text);
-
-const membersOf = ({ text }: Arguments) => ({
-  username: text('username'),
-  email: text('email'),
-  first_name: text('first-name'),
-  last_name: text('last-name'),
-  groups: groupsIn(text('groups')),
-});
-
-export const readNewUser = (call: Arguments) =>
-  readInto(newUserSchema, {
-    ...membersOf(call),
-    verified: call.flag('verified'),
-    super_admin: call.flag('super-admin'),
-  });
-
-/** Any other text stays as it is, and fails the check of the schema. */
-function booleanOf(text: string | undefined): boolean | string | undefined {
-  if (text === 'true') return true;
-  if (text === 'false') return false;
-  return text;
 }
 
 /**
