@@ -11,8 +11,15 @@ import {
   UsageError,
 } from './command.ts';
 import { confirm, counted, databaseOf, ifConfirmed, requireUuid } from './database.ts';
-import { type LineReader, openLines, parseDuration, printMembers, printRows } from './terminal.ts';
-import { type Rotated, tokenCommands } from './tokens.ts';
+import {
+  type Columns,
+  type LineReader,
+  openLines,
+  parseDuration,
+  printMembers,
+  printRows,
+} from './terminal.ts';
+import { tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/sealing.ts';
 import { randomToken, sha256 } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
@@ -35,6 +42,14 @@ import { loadRequestKeys, sendAnswer } from './secret-requests.ts';
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
 
 const inSecrets = databaseOf(settings, SCHEMA);
+
+const TOKEN_COLUMNS: Columns<Token> = {
+  ID: 'id',
+  NAME: 'name',
+  ROLE: 'role',
+  CREATED: 'created_at',
+  STATE: stateOf,
+};
 
 /**
  * The commands for tokens and keys, and `restored secrets`, use the database: creating a token must
@@ -158,28 +173,19 @@ export const COMMANDS: readonly Command[] = [
       });
     },
   },
-  ...tokenCommands<Token>({
+  ...tokenCommands({
     name: 'secret token',
     noun: 'token for secrets',
     schema: SCHEMA.name,
     roles: 'sender: store secrets, see and delete its own; operator: everything. Default sender',
-    createOptions: {},
-    rotateOptions: {},
-    columns: {
-      ID: 'id',
-      NAME: 'name',
-      ROLE: 'role',
-      CREATED: 'created_at',
-      STATE: stateOf,
-    },
     withDatabase: inSecrets,
-    list: listTokens,
+    list: async (call) => printRows(call, await inSecrets(call, listTokens), TOKEN_COLUMNS),
     create: (call, token) => inSecrets(call, (database) => createToken(database, token)),
     rotate: (call, id, overlap) =>
-      inSecrets(call, async (database): Promise<Rotated> => {
+      inSecrets(call, async (database) => {
         const token = PREFIX + randomToken();
         const isReplaced = await replaceToken(database, SCHEMA.name, id, sha256(token), overlap);
-        return isReplaced ? { kind: 'token', token } : { kind: 'unknown' };
+        return isReplaced ? { token } : null;
       }),
   }),
   {

@@ -11,48 +11,41 @@ import {
   UsageError,
 } from './command.ts';
 import { requireUuid } from './database.ts';
-import { type Columns, parseDuration, printRows } from './terminal.ts';
+import { parseDuration } from './terminal.ts';
 import type { Database } from '../db/pool.ts';
 import { type NewToken, revokeToken } from '../db/tokens.ts';
 
-/** The result of `rotate`. `unknown`: no active token has the id. */
-export type Rotated =
-  | { readonly kind: 'token'; readonly token: string }
-  | { readonly kind: 'signing secret' }
-  | { readonly kind: 'unknown' };
-
 /** What differs between the tokens of two services. */
-interface TokenGroup<Row> {
-  readonly name: string; // the words before `create`
-  readonly noun: string; // for the help
-  readonly schema: string;
-  readonly roles: string; // the help of --role
-  readonly createOptions: Readonly<Record<string, Option>>;
-  readonly rotateOptions: Readonly<Record<string, Option>>;
-  readonly columns: Columns<Row>;
-  readonly withDatabase: <T>(
-    terminal: Terminal,
-    work: (database: Database) => Promise<T>,
-  ) => Promise<T>;
-  readonly list: (database: Database) => Promise<Row[]>;
-  readonly create: (
+type TokenGroup = Readonly<{
+  name: string; // the words before `create`
+  noun: string; // for the help
+  schema: string;
+  roles: string; // the help of --role
+  createOptions?: Readonly<Record<string, Option>>;
+  rotateOptions?: Readonly<Record<string, Option>>;
+  withDatabase: <T>(terminal: Terminal, work: (database: Database) => Promise<T>) => Promise<T>;
+  /** Prints all. */
+  list: (call: Invocation) => Promise<void>;
+  create: (
     call: Invocation,
     token: Pick<NewToken, 'name' | 'role'>,
   ) => Promise<{ id: string; token: string }>;
-  readonly rotate: (call: Invocation, id: string, overlap: number) => Promise<Rotated>;
-}
+  /** @returns null if no active token has the id; `token`: null if a signing secret was replaced */
+  rotate: (
+    call: Invocation,
+    id: string,
+    overlap: number,
+  ) => Promise<{ token: string | null } | null>;
+}>;
 
 /** The commands that create, list, replace and revoke the tokens of a service. */
-export const tokenCommands = <Row>(group: TokenGroup<Row>): readonly Command[] => [
+export const tokenCommands = (group: TokenGroup): readonly Command[] => [
   createCommand(group),
   {
     name: `${group.name} list`,
     summary: `List each ${group.noun}, oldest first, without the token itself`,
     options: { json },
-    async run(call) {
-      const rows = await group.withDatabase(call, group.list);
-      printRows(call, rows, group.columns);
-    },
+    run: group.list,
   },
   rotateCommand(group),
   {
@@ -71,7 +64,7 @@ export const tokenCommands = <Row>(group: TokenGroup<Row>): readonly Command[] =
   },
 ];
 
-const createCommand = <Row>(group: TokenGroup<Row>): Command => ({
+const createCommand = (group: TokenGroup): Command => ({
   name: `${group.name} create`,
   summary: `Create a ${group.noun} and print it once`,
   options: {
@@ -90,7 +83,7 @@ const createCommand = <Row>(group: TokenGroup<Row>): Command => ({
   },
 });
 
-const rotateCommand = <Row>(group: TokenGroup<Row>): Command => ({
+const rotateCommand = (group: TokenGroup): Command => ({
   name: `${group.name} rotate`,
   positionals: 'ID',
   summary: `Replace a ${group.noun}; the old one stays valid for a while`,
@@ -105,11 +98,12 @@ const rotateCommand = <Row>(group: TokenGroup<Row>): Command => ({
     const id = readId(call, group.name);
     const overlap = parseDuration('--overlap', call.text('overlap') ?? '24h');
     const rotated = await group.rotate(call, id, overlap);
-    if (rotated.kind === 'unknown')
+    if (rotated === null)
       throw new OperationFailed(`no active token has this id; see: gatehouse ${group.name} list`);
-    const replaced = rotated.kind === 'token' ? 'token' : 'the signing secret of token';
+    const { token } = rotated;
+    const replaced = token === null ? 'the signing secret of token' : 'token';
     call.note(`Replaced ${replaced} ${id}. The old one stays valid for ${overlap} seconds.`);
-    if (rotated.kind === 'token') printToken(call, rotated.token);
+    if (token !== null) printToken(call, token);
   },
 });
 

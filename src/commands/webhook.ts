@@ -31,9 +31,9 @@ import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts
 import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
 import { DAY } from '../runtime/duration.ts';
 import { readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
-import { readSecretFile } from './terminal.ts';
+import { type Columns, printRows, readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
-import { type Rotated, tokenCommands } from './tokens.ts';
+import { tokenCommands } from './tokens.ts';
 import { inWebhook, keysOf, requireKeys } from './webhook-database.ts';
 
 const NOT_PENDING =
@@ -45,8 +45,22 @@ const UNOPENED =
 const OTHER_KEYS =
   'Warning: signing secrets exist that are sealed under another WEBHOOK_SECRET than the one set here.';
 
+const COLUMNS: Columns<Token> = {
+  ID: 'id',
+  NAME: 'name',
+  ROLE: 'role',
+  SOURCE: 'source',
+  CREATED: 'created_at',
+  'LAST USED': 'last_used_at',
+  'REFUSED IN 24 H': 'refused',
+  'LAST REFUSAL': lastRefusalOf,
+  TARGET: ({ target }) => targetText(target),
+  CUSTOM: ({ custom }) => customText(custom),
+  STATE: stateOf,
+};
+
 export const COMMANDS: readonly Command[] = [
-  ...tokenCommands<Token>({
+  ...tokenCommands({
     name: 'token',
     noun: 'webhook token',
     schema: SCHEMA.name,
@@ -63,21 +77,8 @@ export const COMMANDS: readonly Command[] = [
         "replace the signing secret instead of the token; '-' for standard input",
       ),
     },
-    columns: {
-      ID: 'id',
-      NAME: 'name',
-      ROLE: 'role',
-      SOURCE: 'source',
-      CREATED: 'created_at',
-      'LAST USED': 'last_used_at',
-      'REFUSED IN 24 H': 'refused',
-      'LAST REFUSAL': lastRefusalOf,
-      TARGET: ({ target }) => targetText(target),
-      CUSTOM: ({ custom }) => customText(custom),
-      STATE: stateOf,
-    },
     withDatabase: inWebhook,
-    list: listTokens,
+    list: async (call) => printRows(call, await inWebhook(call, listTokens), COLUMNS),
     create,
     rotate,
   }),
@@ -183,19 +184,19 @@ function readCustom(call: Arguments, source: SourceName) {
   return null;
 }
 
-function rotate(call: Invocation, id: string, overlap: number): Promise<Rotated> {
+function rotate(call: Invocation, id: string, overlap: number) {
   return inWebhook(call, async (database, settings) => {
     const tokens = await listTokens(database);
     const known = tokens.find((one) => one.id === id && one.revoked_at === null);
-    if (!known) return { kind: 'unknown' };
+    if (!known) return null;
     const secret = await readSigningSecret(call, known);
     if (secret === null) {
       const token = await rotateToken(database, id, overlap);
-      return token === null ? { kind: 'unknown' } : { kind: 'token', token };
+      return token === null ? null : { token };
     }
     const sealed = await seal(secret, settings, database, call);
     const isActive = await rotateSecret(database, id, overlap, sealed);
-    return { kind: isActive ? 'signing secret' : 'unknown' };
+    return isActive ? { token: null } : null;
   });
 }
 
