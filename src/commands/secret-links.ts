@@ -1,10 +1,15 @@
-import type { Content } from '../secrets/pages/envelope.js';
 import { randomUUID } from 'node:crypto';
 import { open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, extname, join } from 'node:path';
-import { connect, PassphraseNeeded, textsOf } from './secrets-client.ts';
-import { findAnswer, isKeptLink } from './secret-requests.ts';
+import { connect, PassphraseNeeded, textOf } from './secrets-client.ts';
+import { contentOf, findAnswer, isKeptLink } from './secret-requests.ts';
+import {
+  type Content,
+  deriveKeys,
+  open as openEnvelope,
+  splitKeys,
+} from '../secrets/pages/envelope.js';
 import { OperationFailed, stripControlChars, type Terminal, UsageError } from './command.ts';
 import { readOwn } from './database.ts';
 import type { LineReader } from './terminal.ts';
@@ -12,11 +17,6 @@ import { isUuid } from '../runtime/text.ts';
 import { VARIABLES } from '../secrets/settings.ts';
 import { ConfigurationError } from '../settings.ts';
 
-/**
- * The end-to-end encryption of the share pages: the same code as in browsers. The service itself
- * does not use it.
- */
-export const loadEnvelope = () => import('../secrets/pages/envelope.js');
 const PATH = /\/(s|request)\/[0-9a-f-]{36}\/?$/i;
 const NO_PLACE = 'give a UUID or a link, without # and the key: other users can see arguments';
 const NO_TOKEN = 'AUTH_TOKEN must be set to the bearer token of the secrets service.';
@@ -43,20 +43,6 @@ export function connectToSecrets(terminal: Terminal) {
   return {
     url,
     ask: connect(url, token, terminal.note),
-  };
-}
-
-/**
- * Encrypts a text so that the service cannot read it.
- * @returns the rest of the request, and what follows the # of the link for the service's key
- */
-export async function sealText(text: string, passphrase: string | undefined) {
-  const { seal, joinKeys } = await loadEnvelope();
-  const bytes = new TextEncoder().encode(text);
-  const { key, envelope, proof } = await seal({ about: { kind: 'text' }, bytes }, passphrase ?? '');
-  return {
-    request: { password: envelope, passphrase: proof },
-    keysWith: (serviceKey: string) => joinKeys(serviceKey, key),
   };
 }
 
@@ -111,18 +97,16 @@ async function openWith(
   typed: string,
   passphrase: string | undefined,
 ): Promise<Content> {
-  const { splitKeys, deriveKeys, open: decrypt } = await loadEnvelope();
   const split = splitKeys(typed);
   if (!split) throw new OperationFailed(MISTAKE);
   const { serviceKey: secret, key } = split;
   if (key === null) {
-    const [password = ''] = textsOf(await send({ secret, passphrase }), 'password');
-    return { about: { kind: 'text' }, bytes: new TextEncoder().encode(password) };
+    return contentOf(textOf(await send({ secret, passphrase }), 'password'));
   }
   const keys = await deriveKeys(key, passphrase ?? '');
   if (!keys) throw new OperationFailed(MISTAKE);
-  const [envelope = ''] = textsOf(await send({ secret, passphrase: keys.proof }), 'password');
-  const content = await decrypt(envelope, keys.content);
+  const envelope = textOf(await send({ secret, passphrase: keys.proof }), 'password');
+  const content = await openEnvelope(envelope, keys.content);
   if (!content) throw new OperationFailed(DAMAGED);
   return content;
 }

@@ -1,13 +1,23 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Content } from '../secrets/pages/envelope.js';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
-import { connect, textsOf } from './secrets-client.ts';
-
-const loadEnvelope = () => import('../secrets/pages/envelope.js');
-/** The key agreement of the pages: the same code as in browsers. */
-export const loadRequestKeys = () => import('../secrets/pages/request-keys.js');
+import { connect, textOf } from './secrets-client.ts';
+// The code of the pages, as in browsers. The service itself does not use it.
+import {
+  type Content,
+  envelopeLength,
+  joinKeys,
+  parseKey,
+  safeName,
+  splitKeys,
+} from '../secrets/pages/envelope.js';
+import {
+  checkRequest,
+  digestIn,
+  openAnswerKeys,
+  sealAnswer,
+} from '../secrets/pages/request-keys.js';
 
 const KEPT = /^(https?:.*)\/request\/([0-9a-f-]{36})\/?$/i;
 const SENT = /^(https?:.*)\/answer\/([0-9a-f-]{36})\/?#(.*)$/i;
@@ -22,6 +32,11 @@ const DAMAGED =
 const WRONG_KIND = 'give --file if a file is asked for, and not for a text';
 const TOO_LARGE = 'the text or file is too large for the service: nothing was sent';
 
+export const contentOf = (text: string): Content => ({
+  about: { kind: 'text' },
+  bytes: new TextEncoder().encode(text),
+});
+
 export const isKeptLink = (place: string) => KEPT.test(place);
 
 /**
@@ -29,8 +44,6 @@ export const isKeptLink = (place: string) => KEPT.test(place);
  * @param link to keep @param waits whether to wait for the answer
  */
 export async function findAnswer(link: string, { note }: Terminal, waits: boolean) {
-  const { splitKeys, parseKey, joinKeys } = await loadEnvelope();
-  const { openAnswerKeys } = await loadRequestKeys();
   const [place = '', fragment = ''] = link.split('#');
   const [, base = '', given = ''] = KEPT.exec(place) ?? [];
   const { serviceKey = '', key = '' } = splitKeys(fragment) ?? {};
@@ -45,7 +58,8 @@ export async function findAnswer(link: string, { note }: Terminal, waits: boolea
   }
   if (request.status !== 'answered')
     throw new OperationFailed(`there is no answer: the request is ${String(request.status)}`);
-  const [public_key = '', answer_key = ''] = textsOf(request, 'public_key', 'answer_key');
+  const public_key = textOf(request, 'public_key');
+  const answer_key = textOf(request, 'answer_key');
   const keys = await openAnswerKeys(id, { public_key, answer_key }, key);
   if (!keys) throw new OperationFailed(DAMAGED);
   return { place: `${base}/s/${id}`, key: joinKeys(keys.serviceKey, keys.key) };
@@ -63,16 +77,16 @@ export async function sendAnswer(
   readText: () => Promise<string>,
   { note }: Terminal,
 ): Promise<void> {
-  const { envelopeLength, safeName } = await loadEnvelope();
-  const { checkRequest, digestIn, sealAnswer } = await loadRequestKeys();
   const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
   const digest = digestIn(fragment);
   if (digest === null) throw new UsageError(INCOMPLETE);
   const id = given.toLowerCase();
   const ask = connect(base, null, note);
   const request = await ask('POST', `/request/${id}`, { key: digest });
-  const names = ['status', 'kind', 'title', 'public_key'] as const;
-  const [status = '', kind = '', title = '', public_key = ''] = textsOf(request, ...names);
+  const status = textOf(request, 'status');
+  const kind = textOf(request, 'kind');
+  const title = textOf(request, 'title');
+  const public_key = textOf(request, 'public_key');
   if (status !== 'open')
     throw new OperationFailed(`this request takes no answer any more: it is ${status}`);
   const keys = await checkRequest(id, digest, { kind, title, public_key });
@@ -81,7 +95,7 @@ export async function sendAnswer(
   if ((kind === 'file') !== (path !== undefined)) throw new UsageError(WRONG_KIND);
   const content: Content =
     path === undefined
-      ? { about: { kind: 'text' }, bytes: new TextEncoder().encode(await readText()) }
+      ? contentOf(await readText())
       : {
           about: { kind: 'file', name: safeName(basename(path)), type: 'application/octet-stream' },
           bytes: await readFile(path),

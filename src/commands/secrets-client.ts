@@ -67,9 +67,9 @@ function errorOf(reply: unknown, wait: string | null, origin: string): Error {
 const optionOf = (path: string) =>
   path === '/password' ? 'the secret' : path.replace(/^\//, '').replaceAll('_', '-');
 
-/** @returns the members of these names. @throws OperationFailed unless all are strings */
-export function textsOf(reply: Reply, ...names: readonly string[]): string[] {
-  const texts = names.map((name) => reply[name]).filter((text) => typeof text === 'string');
-  if (texts.length < names.length) throw new OperationFailed(UNEXPECTED);
-  return texts;
+/** @returns the member of this name. @throws OperationFailed unless it is a string */
+export function textOf(reply: Reply, name: string): string {
+  const text = reply[name];
+  if (typeof text === 'string') return text;
+  throw new OperationFailed(UNEXPECTED);
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { textsOf } from './secrets-client.ts';
+import { textOf } from './secrets-client.ts';
 import {
   type Arguments,
   type Command,
@@ -36,8 +36,10 @@ import {
   type Token,
   withdrawRestored,
 } from './store/secrets.ts';
-import { connectToSecrets, readAnswer, readSecret, sealText, showContent } from './secret-links.ts';
-import { loadRequestKeys, sendAnswer } from './secret-requests.ts';
+import { connectToSecrets, readAnswer, readSecret, showContent } from './secret-links.ts';
+import { contentOf, sendAnswer } from './secret-requests.ts';
+import { joinKeys, seal } from '../secrets/pages/envelope.js';
+import { createRequest, linksOf } from '../secrets/pages/request-keys.js';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
 
@@ -76,11 +78,16 @@ export const COMMANDS: readonly Command[] = [
       const options = await service.ask('GET', '/api/store/options');
       checkPassphrase(passphrase, options.passphrase);
       // The service must not choose whether it sees the secret: only the sender does.
-      const sealed = call.flag('no-end-to-end') ? null : await sealText(password, passphrase);
-      const request = sealed ? sealed.request : { password, passphrase };
+      const sealed = call.flag('no-end-to-end')
+        ? null
+        : await seal(contentOf(password), passphrase ?? '');
+      const request = sealed
+        ? { password: sealed.envelope, passphrase: sealed.proof }
+        : { password, passphrase };
       const reply = await service.ask('POST', '/api/store/encrypt', { ...request, ...limits });
-      const [id = '', secret = ''] = textsOf(reply, 'id', 'secret');
-      const key = sealed ? sealed.keysWith(secret) : secret;
+      const id = textOf(reply, 'id');
+      const secret = textOf(reply, 'secret');
+      const key = sealed ? joinKeys(secret, sealed.key) : secret;
       const hasPage = options.share_pages === true;
       const until = reply.expires_at === null ? '' : ` until ${String(reply.expires_at)}`;
       call.note(`Stored${until}. ${hasPage ? 'Link' : 'Id and key'} (shown only once):`);
@@ -110,13 +117,14 @@ export const COMMANDS: readonly Command[] = [
       wait: flag('wait for the answer and print it; the links go to standard error'),
     },
     async run(call) {
-      const { createRequest, linksOf } = await loadRequestKeys();
       const { ask, url } = connectToSecrets(call);
       const kind = call.flag('file') ? 'file' : 'text';
       const { key, request } = await createRequest(kind, call.first);
       const limits = readLimits(call);
       const reply = await ask('POST', '/api/store/request', { ...request, ...limits });
-      const [id = '', receipt = '', until = ''] = textsOf(reply, 'id', 'receipt', 'expires_at');
+      const id = textOf(reply, 'id');
+      const receipt = textOf(reply, 'receipt');
+      const until = textOf(reply, 'expires_at');
       const { send, keep } = linksOf(url, id, request.digest, receipt, key);
       const waits = call.flag('wait');
       const show = waits ? call.note : call.print;
@@ -269,7 +277,7 @@ async function withLines<T>(
 async function askAbout(call: Invocation, method: string) {
   requireUuid(call.first.toLowerCase(), ': secret put prints it, and a link has it after /s/');
   const receipt = await connectToSecrets(call).ask(method, `/api/store/${call.first}`);
-  textsOf(receipt, 'id', 'status');
+  for (const name of ['id', 'status']) textOf(receipt, name);
   return receipt;
 }
 

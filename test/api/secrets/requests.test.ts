@@ -2,8 +2,12 @@
 import assert from 'node:assert/strict';
 import { createECDH, randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { loadEnvelope } from '../../../src/commands/secret-links.ts';
-import { loadRequestKeys } from '../../../src/commands/secret-requests.ts';
+import { deriveKeys, open, seal } from '../../../src/secrets/pages/envelope.js';
+import {
+  createAnswerKeys,
+  createRequest,
+  openAnswerKeys,
+} from '../../../src/secrets/pages/request-keys.js';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 
@@ -14,8 +18,6 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, {
   TRUSTED_PROXIES: '127.0.0.1',
 });
 const base = gatehouse.url.secrets;
-const { createAnswerKeys, createRequest, openAnswerKeys } = await loadRequestKeys();
-const { deriveKeys, open, seal } = await loadEnvelope();
 const TEXT = { kind: 'text' } as const;
 
 const post = (path: string, body: unknown, headers: Record<string, string> = {}) =>

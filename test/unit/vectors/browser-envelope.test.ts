@@ -6,8 +6,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { loadEnvelope } from '../../../src/commands/secret-links.ts';
-import type { About } from '../../../src/secrets/pages/envelope.js';
+import * as pages from '../../../src/secrets/pages/envelope.js';
 import { plainKey, plainKeys, plainOpen, plainSeal } from './plain-browser-envelope.ts';
 
 interface Vector {
@@ -17,11 +16,10 @@ interface Vector {
   readonly content_key: string;
   readonly proof: string | null;
   readonly nonce: string;
-  readonly about: About;
+  readonly about: pages.About;
   readonly content: string;
   readonly envelope: string;
 }
-const pages = await loadEnvelope();
 const vectors: Vector[] = JSON.parse(
   readFileSync(new URL('envelope-v1.json', import.meta.url), 'utf8'),
 );

@@ -6,8 +6,8 @@ import assert from 'node:assert/strict';
 import { createECDH, randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { loadEnvelope } from '../../../src/commands/secret-links.ts';
-import { loadRequestKeys } from '../../../src/commands/secret-requests.ts';
+import * as envelopes from '../../../src/secrets/pages/envelope.js';
+import * as pages from '../../../src/secrets/pages/request-keys.js';
 import { plainKey, plainKeys, plainOpen } from './plain-browser-envelope.ts';
 import { plainAgreement, plainDigest, plainPoint } from './plain-request-keys.ts';
 
@@ -25,8 +25,6 @@ interface Vector {
   readonly envelope: string;
   readonly content: string;
 }
-const pages = await loadRequestKeys();
-const envelopes = await loadEnvelope();
 const vectors: Vector[] = JSON.parse(
   readFileSync(new URL('request-v1.json', import.meta.url), 'utf8'),
 );
