@@ -2,15 +2,21 @@ import { randomUUID } from 'node:crypto';
 import { open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, extname, join } from 'node:path';
-import { connect, PassphraseNeeded, textOf } from './secrets-client.ts';
-import { contentOf, findAnswer, isKeptLink } from './secret-requests.ts';
+import { connect, PassphraseNeeded, type Reply, textOf } from './secrets-client.ts';
+import { contentOf, findAnswer } from './secret-requests.ts';
 import {
   type Content,
   deriveKeys,
   open as openEnvelope,
   splitKeys,
 } from '../secrets/pages/envelope.js';
-import { OperationFailed, stripControlChars, type Terminal, UsageError } from './command.ts';
+import {
+  type Invocation,
+  OperationFailed,
+  stripControlChars,
+  type Terminal,
+  UsageError,
+} from './command.ts';
 import { readOwn } from './database.ts';
 import type { LineReader } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
@@ -40,21 +46,12 @@ export function connectToSecrets(terminal: Terminal) {
   const token = values.AUTH_TOKEN;
   if (token === null) throw new ConfigurationError([NO_TOKEN]);
   const url = values.GATEHOUSE_URL.replace(/\/$/, '');
-  return {
-    url,
-    ask: connect(url, token, terminal.note),
-  };
+  return { url, ask: connect(url, token, terminal.note) };
 }
 
-/**
- * Asks for a link, or for the key to one, and opens it.
- * @param target an id or a link without its key
- */
-export async function readSecret(
-  target: string | undefined,
-  lines: LineReader,
-  terminal: Terminal,
-): Promise<Content> {
+/** Asks for a link, or for the key to the id or the link that the command names, and opens it. */
+export async function readSecret(call: Invocation, lines: LineReader): Promise<Content> {
+  const [target] = call.positionals;
   const isKnown = target !== undefined;
   if (isKnown) checkPlace(target);
   const prompt = isKnown ? 'Key (the part of the link after #): ' : 'Link: ';
@@ -65,11 +62,10 @@ export async function readSecret(
   if (!isKnown && hash < 1) throw new UsageError(NO_LINK);
   const place = target ?? typed.slice(0, hash);
   checkPlace(place);
-  const answer = isKeptLink(place) ? await findAnswer(`${place}#${given}`, terminal, false) : null;
-  const key = answer?.key ?? given;
-  const send = openerOf(answer?.place ?? place, terminal);
+  const { place: opened, key } = await findAnswer(place, given, call, false);
+  const send = openerOf(opened, call);
   try {
-    return await openWith(send, key, undefined);
+    return await openWith(send, key);
   } catch (error) {
     if (!(error instanceof PassphraseNeeded)) throw error;
   }
@@ -80,11 +76,12 @@ export async function readSecret(
 
 /** Waits for the answer to a request. @param link to keep */
 export async function readAnswer(link: string, terminal: Terminal): Promise<Content> {
-  const { place, key } = await findAnswer(link, terminal, true);
-  return openWith(openerOf(place, terminal), key, undefined);
+  const [kept = '', fragment = ''] = link.split('#');
+  const { place, key } = await findAnswer(kept, fragment, terminal, true);
+  return openWith(openerOf(place, terminal), key);
 }
 
-type Send = (body: object) => Promise<Readonly<Record<string, unknown>>>;
+type Send = (body: object) => Promise<Reply>;
 
 /**
  * Reads a secret once, and decrypts it if it is encrypted end to end. A mistake in the keys is
@@ -92,17 +89,11 @@ type Send = (body: object) => Promise<Readonly<Record<string, unknown>>>;
  * @param typed what follows the # of a link
  * @throws PassphraseNeeded
  */
-async function openWith(
-  send: Send,
-  typed: string,
-  passphrase: string | undefined,
-): Promise<Content> {
+async function openWith(send: Send, typed: string, passphrase?: string): Promise<Content> {
   const split = splitKeys(typed);
   if (!split) throw new OperationFailed(MISTAKE);
   const { serviceKey: secret, key } = split;
-  if (key === null) {
-    return contentOf(textOf(await send({ secret, passphrase }), 'password'));
-  }
+  if (key === null) return contentOf(textOf(await send({ secret, passphrase }), 'password'));
   const keys = await deriveKeys(key, passphrase ?? '');
   if (!keys) throw new OperationFailed(MISTAKE);
   const envelope = textOf(await send({ secret, passphrase: keys.proof }), 'password');
@@ -121,12 +112,9 @@ function checkPlace(target: string): void {
 
 /** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */
 function openerOf(target: string, terminal: Terminal): Send {
-  if (isId(target)) {
-    const { ask } = connectToSecrets(terminal);
-    return (body) => ask('POST', `/api/store/decrypt?id=${target}`, body);
-  }
-  const send = connect(target, null, terminal.note);
-  return (body) => send('POST', '', body);
+  const hasId = isId(target);
+  const ask = hasId ? connectToSecrets(terminal).ask : connect(target, null, terminal.note);
+  return (body) => ask('POST', hasId ? `/api/store/decrypt?id=${target}` : '', body);
 }
 
 /**

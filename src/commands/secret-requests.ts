@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { OperationFailed, type Terminal, UsageError } from './command.ts';
+import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { connect, textOf } from './secrets-client.ts';
 // The code of the pages, as in browsers. The service itself does not use it.
 import {
@@ -37,15 +37,20 @@ export const contentOf = (text: string): Content => ({
   bytes: new TextEncoder().encode(text),
 });
 
-export const isKeptLink = (place: string) => KEPT.test(place);
-
 /**
- * The link of the answer to a request.
- * @param link to keep @param waits whether to wait for the answer
+ * Finds the answer to a request.
+ * @param place of the link to keep; that of any other link is returned as it is
+ * @param fragment what follows the #
+ * @param waits whether to wait for the answer
  */
-export async function findAnswer(link: string, { note }: Terminal, waits: boolean) {
-  const [place = '', fragment = ''] = link.split('#');
-  const [, base = '', given = ''] = KEPT.exec(place) ?? [];
+export async function findAnswer(
+  place: string,
+  fragment: string,
+  { note }: Terminal,
+  waits: boolean,
+) {
+  const [, base, given = ''] = KEPT.exec(place) ?? [];
+  if (base === undefined) return { place, key: fragment };
   const { serviceKey = '', key = '' } = splitKeys(fragment) ?? {};
   if (!key || !(await parseKey(key))) throw new OperationFailed(INCOMPLETE);
   const id = given.toLowerCase();
@@ -66,17 +71,15 @@ export async function findAnswer(link: string, { note }: Terminal, waits: boolea
 }
 
 /**
- * Answers a request.
- * @param link to send
- * @param path of the file, if one is asked for
+ * Answers a request with the file that the command names, if one is asked for.
  * @param readText asks for the text otherwise
+ * @returns what was done
  */
 export async function sendAnswer(
-  link: string,
-  path: string | undefined,
+  { first: link, text, note }: Invocation,
   readText: () => Promise<string>,
-  { note }: Terminal,
-): Promise<void> {
+): Promise<string> {
+  const path = text('file');
   const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
   const digest = digestIn(fragment);
   if (digest === null) throw new UsageError(INCOMPLETE);
@@ -103,5 +106,5 @@ export async function sendAnswer(
   if (envelopeLength(content.about, content.bytes.length) > Number(request.max_bytes))
     throw new OperationFailed(TOO_LARGE);
   await ask('POST', `/answer/${id}`, await sealAnswer(content, digest, keys));
-  note('Sent. Only the link of the person who asked opens it.');
+  return 'Sent. Only the link of the person who asked opens it.';
 }

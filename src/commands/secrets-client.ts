@@ -2,7 +2,7 @@ import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { isThisHost } from '../db/url.ts';
 import { isObject } from '../http/schema.ts';
 
-type Reply = Readonly<Record<string, unknown>>;
+export type Reply = Readonly<Record<string, unknown>>;
 
 export class PassphraseNeeded extends OperationFailed {}
 

@@ -14,10 +14,10 @@ import { confirm, counted, databaseOf, ifConfirmed, requireUuid } from './databa
 import {
   type Columns,
   type LineReader,
-  openLines,
   parseDuration,
   printMembers,
   printRows,
+  withLines,
 } from './terminal.ts';
 import { tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/sealing.ts';
@@ -70,9 +70,10 @@ export const COMMANDS: readonly Command[] = [
     async run(call) {
       const limits = readLimits(call);
       const service = connectToSecrets(call);
-      const { passphrase, password } = await withLines(call, (lines) =>
-        readNewSecret(lines, call.flag('passphrase')),
-      );
+      const { passphrase, password } = await withLines(call, async (lines) => ({
+        passphrase: call.flag('passphrase') ? await readPassphrase(call, lines) : undefined,
+        password: await readText(lines),
+      }));
       // Asked first: once the secret is stored nothing may fail, because its key exists only in
       // that reply.
       const options = await service.ask('GET', '/api/store/options');
@@ -102,8 +103,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Open a secret and print it; reads its link or its key from standard input',
     positionals: '[LINK|ID]',
     async run(call) {
-      const [target] = call.positionals;
-      const content = await withLines(call, (lines) => readSecret(target, lines, call));
+      const content = await withLines(call, (lines) => readSecret(call, lines));
       await showContent(content, call);
     },
   },
@@ -139,11 +139,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Answer a request with the text on standard input, or with a file',
     positionals: 'LINK',
     options: { file: option('PATH', 'the file, if one is asked for') },
-    async run(call) {
-      const readText = () =>
-        withLines(call, async (lines) => (await readNewSecret(lines, false)).password);
-      await sendAnswer(call.first, call.text('file'), readText, call);
-    },
+    run: (call) => sendAnswer(call, () => withLines(call, readText)),
   },
   {
     name: 'secret status',
@@ -222,13 +218,7 @@ export async function createToken(database: Database, row: Pick<Token, 'name' | 
   const id = randomUUID();
   const token = PREFIX + randomToken();
   const digest = sha256(token);
-  await database.write((sql) =>
-    insertToken(sql, SCHEMA.name, {
-      ...row,
-      id,
-      digest,
-    }),
-  );
+  await database.write((sql) => insertToken(sql, SCHEMA.name, { ...row, id, digest }));
   return { id, token };
 }
 
@@ -243,15 +233,18 @@ function readLimits({ text }: Arguments) {
   };
 }
 
-async function readNewSecret(lines: LineReader, hasPassphrase: boolean) {
-  const passphrase = hasPassphrase ? await lines.next('Passphrase: ') : undefined;
-  if (hasPassphrase && lines.isTyped) {
-    const repeated = await lines.next('Repeat the passphrase: ');
-    if (repeated !== passphrase) throw new UsageError('the passphrases do not match');
-  }
-  const password = await lines.rest('Secret: ');
-  if (password === '') throw new UsageError(NO_SECRET);
-  return { passphrase, password };
+/** Whoever types it unseen may mistype, and so types it twice. */
+async function readPassphrase({ stdin }: Terminal, lines: LineReader) {
+  const passphrase = await lines.next('Passphrase: ');
+  const repeated = stdin.isTTY ? await lines.next('Repeat the passphrase: ') : passphrase;
+  if (repeated !== passphrase) throw new UsageError('the passphrases do not match');
+  return passphrase;
+}
+
+async function readText(lines: LineReader) {
+  const text = await lines.rest('Secret: ');
+  if (text === '') throw new UsageError(NO_SECRET);
+  return text;
 }
 
 /** The service cannot check it in a link: it gets a value that is derived from it. */
@@ -260,18 +253,6 @@ function checkPassphrase(passphrase: string | undefined, limits: unknown): void 
   const min = isObject(limits) ? Number(limits.min_length ?? 1) : 1;
   if (passphrase.length < min)
     throw new UsageError(`passphrase must have at least ${min} characters`);
-}
-
-async function withLines<T>(
-  terminal: Terminal,
-  work: (lines: LineReader) => Promise<T>,
-): Promise<T> {
-  const lines = await openLines(terminal);
-  try {
-    return await work(lines);
-  } finally {
-    lines.close();
-  }
 }
 
 async function askAbout(call: Invocation, method: string) {

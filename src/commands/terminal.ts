@@ -78,7 +78,6 @@ export interface LineReader {
   next(prompt: string): Promise<string>;
   /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
   rest(prompt: string): Promise<string>;
-  readonly isTyped: boolean; // whether a person types the lines unseen, and may mistype
   close(): void;
 }
 
@@ -104,13 +103,18 @@ export async function readSecretFile(
   }
 }
 
-/**
- * Asks for secrets: on a terminal without echo, from a pipe line by line. The caller closes the
- * reader.
- */
-export async function openLines(terminal: Terminal): Promise<LineReader> {
-  if (terminal.stdin.isTTY) return hiddenLines(terminal);
-  return pipedLines(await readInput(terminal));
+/** Asks for secrets: on a terminal without echo, from a pipe line by line. */
+export async function withLines<T>(
+  terminal: Terminal,
+  work: (lines: LineReader) => Promise<T>,
+): Promise<T> {
+  const { isTTY } = terminal.stdin;
+  const lines = isTTY ? hiddenLines(terminal) : pipedLines(await readInput(terminal));
+  try {
+    return await work(lines);
+  } finally {
+    lines.close();
+  }
 }
 
 function pipedLines(text: string): LineReader {
@@ -122,7 +126,6 @@ function pipedLines(text: string): LineReader {
       return line.replace(/\r$/, '');
     },
     rest: async () => left.replace(/\r?\n$/, ''),
-    isTyped: false,
     close: () => {},
   };
 }
@@ -161,7 +164,6 @@ function hiddenLines({ stdin: input, stderr }: Terminal): LineReader {
   return {
     next: (prompt) => read(prompt, 1),
     rest: (prompt) => read(`${prompt}(end with Enter and Ctrl-D) `, Infinity),
-    isTyped: true,
     close: () => reader.close(),
   };
 }
