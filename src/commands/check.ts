@@ -5,6 +5,7 @@ import { type DatabaseSchema, distributedTables } from '../db/schema.ts';
 import { describeError, StartupError } from '../runtime/errors.ts';
 import { type Configuration, configure, SERVICE_NAMES } from '../serve.ts';
 import {
+  type ConfiguredService,
   createProcessContext,
   createServiceRunner,
   type Output,
@@ -20,7 +21,6 @@ type Finding = Readonly<{
   check: string;
   detail: string;
 }>;
-type Configured = Configuration['services'][number];
 
 const finding =
   (state: Finding['state']) =>
@@ -48,10 +48,9 @@ export const CHECK: Command = {
     const { warnings, metrics, shared } = configuration;
     const findings = warnings.map((detail) => warning('settings', detail));
     if (findings.length === 0) findings.push(ok('settings', 'valid'));
-    const ofServices = await withServices(configuration, call, (service, configured) =>
-      checkService(service, configured, shared.MIGRATE),
-    );
-    findings.push(...[...ofServices.values()].flat());
+    await withServices(configuration, call, async (service, configured) => {
+      findings.push(...(await checkService(service, configured, shared.MIGRATE)));
+    });
     if (metrics) findings.push(ok('metrics', await listenerText(metrics)));
     printRows(call, findings, COLUMNS);
     const count = findings.filter(({ state }) => state === 'failed').length;
@@ -66,7 +65,7 @@ export const CHECK: Command = {
 export async function withServices<T>(
   configuration: Configuration,
   output: Output,
-  work: (service: Service, configured: Configured) => Promise<T>,
+  work: (service: Service, configured: ConfiguredService) => Promise<T>,
 ): Promise<ReadonlyMap<string, T>> {
   const context = await createProcessContext(configuration.shared, output);
   const results = new Map<string, T>();
@@ -83,7 +82,7 @@ export async function withServices<T>(
 
 async function checkService(
   { storage, jobs, checkWork }: Service,
-  { name, host, port }: Configured,
+  { name, host, port }: ConfiguredService,
   mayMigrate: boolean,
 ): Promise<Finding[]> {
   const findings = storage
@@ -110,23 +109,21 @@ async function checkDatabase(
   { database, schema }: NonNullable<Service['storage']>,
   mayMigrate: boolean,
 ): Promise<Finding[]> {
-  let found: Inspected;
-  let tables: string[];
   try {
-    found = await inspectDatabase(database, schema);
-    tables = await distributedTables(database, schema);
+    const found = await inspectDatabase(database, schema);
+    const tables = await distributedTables(database, schema);
+    const { server, isPooled, state, clock } = found;
+    return [
+      checkServer(server),
+      ok('pooler', isPooled ? 'one in session mode' : 'none'),
+      ...checkRights(found),
+      ...(state ? [checkSchema(schema, state, mayMigrate, server.creates)] : []),
+      ...tables.map((table) => checkTable(table, schema)),
+      checkClock(clock),
+    ];
   } catch (error) {
     return [failed('database', describeError(error).error)];
   }
-  const { server, isPooled, state, clock, missing } = found;
-  return [
-    checkServer(server),
-    ok('pooler', isPooled ? 'one in session mode' : 'none'),
-    ...checkRights(server.role, state, missing),
-    ...(state ? [checkSchema(schema, state, mayMigrate, server.creates)] : []),
-    ...tables.map((table) => checkTable(table, schema)),
-    checkClock(clock),
-  ];
 }
 
 type Inspected = Awaited<ReturnType<typeof inspectDatabase>>;
@@ -140,12 +137,9 @@ function checkServer(server: Inspected['server']): Finding {
   return ok('database', text);
 }
 
-function checkRights(
-  role: string,
-  state: Inspected['state'],
-  missing: Inspected['missing'],
-): Finding[] {
-  if (missing.length > 0) return [failed('rights', `the role ${role} lacks ${missing.join(', ')}`)];
+function checkRights({ server, state, missing }: Inspected): Finding[] {
+  if (missing.length > 0)
+    return [failed('rights', `the role ${server.role} lacks ${missing.join(', ')}`)];
   if (!state) return [];
   return [ok('rights', state.exists ? 'all that serve needs' : 'the role will own its new tables')];
 }

@@ -1,31 +1,26 @@
 import { type DatabaseSchema, versionOf } from '../../db/schema.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 
-/** A schema, compared with the steps that this program knows. */
-export interface SchemaState {
-  readonly exists: boolean;
-  /** Names of the steps that were applied, in order. */
-  readonly applied: readonly string[];
-  /** Names of the steps that `migrate` would apply. */
-  readonly pending: readonly string[];
-}
+export type SchemaState = Awaited<ReturnType<typeof schemaOf>>;
 
 export const readSchema = (database: Database, schema: DatabaseSchema) =>
   database.maintain((sql) => schemaOf(sql, schema));
 
-async function schemaOf(sql: Sql, { name: schema, steps }: DatabaseSchema): Promise<SchemaState> {
+/** A schema, compared with the steps that this program knows. */
+async function schemaOf(sql: Sql, { name: schema, steps }: DatabaseSchema) {
   const exists = (await versionOf(sql, schema)) >= 0;
   const rows = exists
-    ? await sql<StepRow[]>`select name from ${sql(schema)}.migrations order by version`
+    ? await sql<Array<{ name: string }>>`
+        select name from ${sql(schema)}.migrations order by version`
     : [];
-  const applied = rows.map(({ name }) => name);
   return {
     exists,
-    applied,
-    pending: steps.slice(applied.length).map(({ name }) => name),
+    /** Names of the steps that were applied, in order. */
+    applied: rows.map(({ name }) => name),
+    /** Names of the steps that `migrate` would apply. */
+    pending: steps.slice(rows.length).map(({ name }) => name),
   };
 }
-type StepRow = Readonly<{ name: string }>;
 
 /** What `check` reports of a database. */
 export async function inspectDatabase(database: Database, schema: DatabaseSchema) {
