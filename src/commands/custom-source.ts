@@ -30,12 +30,12 @@ export function readCustomSource(given: Arguments): CustomSource {
     throw new UsageError(`--signed-text has ${unknown}; it may have ${NAMES.join(', ')}`);
   if (text.split('{body}').length !== 2)
     throw new UsageError('--signed-text must have {body} once');
-  const time = readPlace(given, 'time');
-  const id = readPlace(given, 'delivery-id');
-  requireHeader(text, '{timestamp}', time, '--time');
-  requireHeader(text, '{id}', id, '--delivery-id');
-  const isInBody = time?.startsWith('/') ?? false;
-  if (time !== undefined && !isInBody && !text.includes('{timestamp}'))
+  const timePlace = readPlace(given, 'time');
+  const idPlace = readPlace(given, 'delivery-id');
+  const time = signedHeader(text, '{timestamp}', timePlace, '--time');
+  const id = signedHeader(text, '{id}', idPlace, '--delivery-id');
+  const bodyTime = time ? undefined : timePlace;
+  if (bodyTime && !bodyTime.startsWith('/'))
     throw new UsageError('a time in a header protects only if it is signed: use {timestamp}');
   const prefix = given.text('signature-prefix');
   const encoding = choice(given, 'encoding', ENCODINGS);
@@ -46,18 +46,21 @@ export function readCustomSource(given: Arguments): CustomSource {
     ...(prefix !== undefined && { prefix }),
     ...(encoding && { encoding }),
     ...(algorithm && { algorithm }),
-    ...(time !== undefined && !isInBody && { time }),
-    ...(id !== undefined && text.includes('{id}') && { id }),
+    ...(time && { time }),
+    ...(id && { id }),
   };
-  const deliveryId = id === undefined ? [] : [id];
-  return { scheme, event: [event], deliveryId, ...(isInBody && time !== undefined && { time }) };
+  const deliveryId = idPlace ? [idPlace] : [];
+  return { scheme, event: [event], deliveryId, ...(bodyTime && { time: bodyTime }) };
 }
 
-/** What is signed must be known before the body is parsed. */
-function requireHeader(text: string, name: string, place: string | undefined, option: string) {
-  const isHeader = place !== undefined && !place.startsWith('/');
-  if (text.includes(name) && !isHeader)
-    throw new UsageError(`--signed-text has ${name}, so ${option} must name a header`);
+/**
+ * What is signed must be known before the body is parsed.
+ * @returns the header of what stands in the signed text under this name, or undefined
+ */
+function signedHeader(text: string, name: string, place: string | undefined, option: string) {
+  if (!text.includes(name)) return undefined;
+  if (place && !place.startsWith('/')) return place;
+  throw new UsageError(`--signed-text has ${name}, so ${option} must name a header`);
 }
 
 function readPlace(given: Arguments, name: string): string | undefined {
