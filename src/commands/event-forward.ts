@@ -111,16 +111,12 @@ async function forward(service: Service, id: string, url: string, terminal: Term
     body,
     redirect: 'manual',
     signal: AbortSignal.timeout(TIMEOUT_MS),
-  }).then(
-    async (response) => {
-      await response.body?.cancel();
-      return String(response.status);
-    },
-    () => 'no answer',
-  );
+  }).catch(() => null);
+  await answer?.body?.cancel();
+  const status = answer?.status ?? 'no answer';
   const ms = Math.round(performance.now() - startedAt);
   terminal.print(
-    toOneLine(`${String(event.received_at)}  ${id}  ${String(event.event)}  ${answer}  ${ms} ms`),
+    toOneLine(`${String(event.received_at)}  ${id}  ${String(event.event)}  ${status}  ${ms} ms`),
   );
 }
 

@@ -156,13 +156,12 @@ async function redeliverAll(
   status: 'dead' | 'stored' | 'skipped',
 ): Promise<number> {
   let total = 0;
-  let last: string | null = null;
-  do {
+  for (let last: string | null = null; ;) {
     const ids: readonly string[] = await idsWithStatus(database, status, last, BATCH);
     if (ids.length > 0) total += await redeliver(database, ids);
-    last = ids.length === BATCH ? (ids.at(-1) ?? null) : null;
-  } while (last !== null);
-  return total;
+    last = ids.at(-1) ?? null;
+    if (ids.length < BATCH) return total;
+  }
 }
 
 /** Continues if a page ends early, because one statement reads a limited number of events. */

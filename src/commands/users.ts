@@ -100,7 +100,7 @@ export const USER_COMMANDS: readonly Command[] = [
     options: { json },
     async run(call) {
       const rows = await inIdentity(call, listGroups);
-      printRows(call, rows, { GROUP: 'name', USERS: 'users' }, (row) => row);
+      printRows(call, rows, { GROUP: 'name', USERS: 'users' });
     },
   },
   {
