@@ -66,7 +66,7 @@ export async function withServices<T>(
   configuration: Configuration,
   output: Output,
   work: (service: Service, configured: ConfiguredService) => Promise<T>,
-): Promise<ReadonlyMap<string, T>> {
+) {
   const context = await createProcessContext(configuration.shared, output);
   const results = new Map<string, T>();
   for (const configured of configuration.services) {
@@ -175,13 +175,13 @@ function checkClock({ ahead, within }: Inspected['clock']): Finding {
 }
 
 /** A port in use is not a failure: Gatehouse may be running. */
-async function listenerText({ host, port }: { host: string; port: number }): Promise<string> {
+async function listenerText({ host, port }: { host: string; port: number }) {
   const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
   if (!(await isInUse(host, port))) return address;
   return `${address} (in use now, by a running Gatehouse or another program)`;
 }
 
-async function isInUse(host: string, port: number): Promise<boolean> {
+async function isInUse(host: string, port: number) {
   const socket = connect({ host, port });
   try {
     await once(socket, 'connect', { signal: AbortSignal.timeout(1_000) });

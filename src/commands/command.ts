@@ -112,7 +112,7 @@ export async function runCommand(
   commands: readonly Command[],
   given: readonly string[],
   terminal: Terminal,
-): Promise<number> {
+) {
   const words = translate(given);
   const command = commands.find(({ name }) =>
     name.split(' ').every((word, at) => word === words[at]),
@@ -136,7 +136,7 @@ export async function runCommand(
 /**
  * Translates usual words for help and version. Without any word, the list of commands is printed.
  */
-function translate(words: readonly string[]): readonly string[] {
+function translate(words: readonly string[]) {
   const [first, ...rest] = words;
   if (first === undefined || first === 'help') return [...rest, '--help'];
   return first === '--version' || first === '-v' ? ['version', ...rest] : words;
@@ -168,7 +168,7 @@ function commandsToList(commands: readonly Command[], words: readonly string[]) 
   throw new UsageError(`there is no command "${shown}"`);
 }
 
-function printCommands(commands: readonly Command[], print: Terminal['print']): void {
+function printCommands(commands: readonly Command[], print: Terminal['print']) {
   print('Usage: gatehouse COMMAND [OPTION…]\n');
   for (const { name, summary } of commands) print(`  ${name.padEnd(19)} ${summary}`);
   print(
@@ -177,11 +177,7 @@ function printCommands(commands: readonly Command[], print: Terminal['print']): 
 }
 
 /** @throws UsageError, whose message names the command */
-async function runFound(
-  command: Command,
-  words: readonly string[],
-  terminal: Terminal,
-): Promise<void> {
+async function runFound(command: Command, words: readonly string[], terminal: Terminal) {
   const given = parseWords(command, words);
   if (given.flag('help')) return printHelp(command, terminal.print);
   checkWords(command, given);
@@ -224,7 +220,7 @@ function parseWords(command: Command, words: readonly string[]): Arguments {
 function checkWords(
   { name, positionals: shown = '[]', among, options = {} }: Command,
   { positionals, text }: Arguments,
-): void {
+) {
   const most = among?.length ?? (shown.includes('…') ? Infinity : 1);
   const isMissing = positionals.length === 0 && !shown.startsWith('[');
   if (isMissing || positionals.length > most) throw new UsageError(`${name} takes ${shown}`);
@@ -240,7 +236,7 @@ function checkWords(
 function printHelp(
   { name, summary, positionals, options = {} }: Command,
   print: Terminal['print'],
-): void {
+) {
   const usage = [name, positionals, '[OPTION…]'].filter(Boolean).join(' ');
   print(`Usage: gatehouse ${usage}\n\n${summary}.\n`);
   for (const [option, { value, required, help }] of Object.entries(options)) {
@@ -251,5 +247,5 @@ function printHelp(
 }
 
 /** Removes what could control a terminal; line breaks and tabs stay. */
-export const stripControlChars = (text: string): string =>
+export const stripControlChars = (text: string) =>
   text.replace(/[^\P{Cc}\n\t]|\p{Bidi_Control}/gu, '');

@@ -63,7 +63,7 @@ function signedHeader(text: string, name: string, place: string | undefined, opt
   throw new UsageError(`--signed-text has ${name}, so ${option} must name a header`);
 }
 
-function readPlace(given: Arguments, name: string): string | undefined {
+function readPlace(given: Arguments, name: string) {
   const place = given.text(name);
   if (!place?.startsWith('/')) return readHeader(given, name);
   if (/~(?![01])/.test(place) || place.length > 255)
@@ -71,7 +71,7 @@ function readPlace(given: Arguments, name: string): string | undefined {
   return place;
 }
 
-function readHeader({ text }: Arguments, name: string): string | undefined {
+function readHeader({ text }: Arguments, name: string) {
   const header = text(name)?.toLowerCase();
   // RFC 9110, 5.6.2.
   if (header === undefined || /^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(header)) return header;
@@ -79,7 +79,7 @@ function readHeader({ text }: Arguments, name: string): string | undefined {
 }
 
 /** For a list. */
-export function customText(custom: CustomSource | null): string | null {
+export function customText(custom: CustomSource | null) {
   if (!custom) return null;
   const { header, algorithm = 'hmac-sha256', text = '{body}' } = custom.scheme;
   return `${header}: ${algorithm} of ${text}`;

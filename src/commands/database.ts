@@ -75,7 +75,7 @@ export async function ifConfirmed(
   { flag }: Arguments,
   database: Database,
   change: (sql: Sql) => Promise<string>,
-): Promise<string> {
+) {
   try {
     return await database.maintain((_sql, transaction) =>
       transaction(async (sql) => {
@@ -91,11 +91,10 @@ export async function ifConfirmed(
 }
 
 /** `3 secrets` */
-export const counted = (count: number, what: string): string =>
-  `${count} ${what}${count === 1 ? '' : 's'}`;
+export const counted = (count: number, what: string) => `${count} ${what}${count === 1 ? '' : 's'}`;
 
 /** @param where follows the sentence, such as " from gatehouse key list" */
-export function requireUuid(id: string, where: string): string {
+export function requireUuid(id: string, where: string) {
   if (!isUuid(id)) throw new UsageError(`ID must be a UUID${where}`);
   return id;
 }

@@ -24,7 +24,7 @@ class NotReached extends Error {}
  * service. After an interruption it goes on where it was: events are asked for by their time, and
  * those already sent are left out.
  */
-export async function forwardEvents(url: string, terminal: Terminal): Promise<void> {
+export async function forwardEvents(url: string, terminal: Terminal) {
   if (!isHttp(url)) throw new UsageError('--forward must be an http or https URL');
   const service = readService(terminal);
   const seen = new Set<string>();

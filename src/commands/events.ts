@@ -151,10 +151,7 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-async function redeliverAll(
-  database: Database,
-  status: 'dead' | 'stored' | 'skipped',
-): Promise<number> {
+async function redeliverAll(database: Database, status: 'dead' | 'stored' | 'skipped') {
   let total = 0;
   for (let last: string | null = null; ;) {
     const ids: readonly string[] = await idsWithStatus(database, status, last, BATCH);
@@ -165,11 +162,7 @@ async function redeliverAll(
 }
 
 /** Continues if a page ends early, because one statement reads a limited number of events. */
-async function listAll(
-  database: Database,
-  filter: EventFilter,
-  limit: number,
-): Promise<EventSummary[]> {
+async function listAll(database: Database, filter: EventFilter, limit: number) {
   const events: EventSummary[] = [];
   let after: string | null | undefined;
   while (after !== null && events.length < limit) {
@@ -180,7 +173,7 @@ async function listAll(
   return events;
 }
 
-function attemptText(sent: Attempt): string {
+function attemptText(sent: Attempt) {
   const { run, attempt, ended_at, duration_ms, error, answer_status } = sent;
   const name = run === 1 ? `attempt ${attempt}` : `redelivery ${run - 1}, attempt ${attempt}`;
   const duration = duration_ms === null ? '' : `${duration_ms} ms`;

@@ -142,14 +142,14 @@ export const COMMANDS: readonly Command[] = [
  * The id that `--user` names. A deleted user has an id but no name.
  * @returns undefined without the option
  */
-async function idOf(database: Database, { text }: Arguments): Promise<string | undefined> {
+async function idOf(database: Database, { text }: Arguments) {
   const name = text('user');
   if (name === undefined) return undefined;
   const id = name.toLowerCase();
   return isUuid(id) ? id : (await findByName(database, name)).id;
 }
 
-function stateOf({ revoked, expired, suspended, user }: ApiKey): string {
+function stateOf({ revoked, expired, suspended, user }: ApiKey) {
   if (revoked) return 'revoked';
   if (expired) return 'expired';
   if (!suspended) return 'live';

@@ -24,14 +24,13 @@ export function withLocalDatabase({ environment, note }: Terminal): Environment 
   return { ...environment, DATABASE_URL_FILE: url, ...Object.fromEntries(secrets) };
 }
 
-const isSet = (environment: Environment, name: string): boolean =>
+const isSet = (environment: Environment, name: string) =>
   Boolean(environment[name] || environment[`${name}_FILE`]);
 
-const fileOf = (name: string): string =>
-  resolve(DIRECTORY, name.toLowerCase().replaceAll('_', '-'));
+const fileOf = (name: string) => resolve(DIRECTORY, name.toLowerCase().replaceAll('_', '-'));
 
 /** In a directory of another user, the database could be one that collects passwords. */
-function isOwnFile(path: string): boolean {
+function isOwnFile(path: string) {
   const file = statSync(path, { throwIfNoEntry: false });
   return file !== undefined && file.uid === process.getuid?.();
 }

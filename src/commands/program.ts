@@ -62,15 +62,12 @@ export const COMMANDS: readonly Command[] = [
  * Brings the schemas of the configured services up to date.
  * @returns how many steps were applied, by service
  */
-export const migrateAll = (
-  configuration: Configuration,
-  output: Output,
-): Promise<ReadonlyMap<string, number>> =>
+export const migrateAll = (configuration: Configuration, output: Output) =>
   withServices(configuration, output, async ({ storage }) =>
     storage ? migrate(storage.database, storage.schema) : 0,
   );
 
-function stateText({ applied, pending }: SchemaState): string {
+function stateText({ applied, pending }: SchemaState) {
   const steps = `${counted(applied.length, 'step')} applied`;
   return pending.length === 0
     ? `is up to date, ${steps}`

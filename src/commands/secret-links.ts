@@ -104,7 +104,7 @@ async function openWith(send: Send, typed: string, passphrase?: string): Promise
 
 const isId = (target: string) => isUuid(target.toLowerCase());
 
-function checkPlace(target: string): void {
+function checkPlace(target: string) {
   const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
   const isLink = /^https?:$/.test(link?.protocol ?? '') && PATH.test(link?.pathname ?? '');
   if (!isLink && !isId(target)) throw new UsageError(NO_PLACE);
@@ -122,7 +122,7 @@ function openerOf(target: string, terminal: Terminal): Send {
  * a pipe.
  * @throws OperationFailed if no file can be written, after printing the content as Base64
  */
-export async function showContent({ about, bytes }: Content, terminal: Terminal): Promise<void> {
+export async function showContent({ about, bytes }: Content, terminal: Terminal) {
   const { stdout, note, print } = terminal;
   if (about.kind === 'file') {
     const from = `File "${about.name}", ${bytes.length} bytes`;
@@ -146,7 +146,7 @@ export async function showContent({ about, bytes }: Content, terminal: Terminal)
  * that the sender chose may lose it: the last name is safe on every file system.
  * @returns the path, or null if no file can be written
  */
-async function save(name: string, bytes: Uint8Array): Promise<string | null> {
+async function save(name: string, bytes: Uint8Array) {
   const extension = extname(name);
   const stem = basename(name, extension);
   const numbered = Array.from({ length: 99 }, (_, at) => `${stem} (${at + 1})${extension}`);

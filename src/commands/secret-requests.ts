@@ -78,7 +78,7 @@ export async function findAnswer(
 export async function sendAnswer(
   { first: link, text, note }: Invocation,
   readText: () => Promise<string>,
-): Promise<string> {
+) {
   const path = text('file');
   const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
   const digest = digestIn(fragment);

@@ -68,7 +68,7 @@ const optionOf = (path: string) =>
   path === '/password' ? 'the secret' : path.replace(/^\//, '').replaceAll('_', '-');
 
 /** @returns the member of this name. @throws OperationFailed unless it is a string */
-export function textOf(reply: Reply, name: string): string {
+export function textOf(reply: Reply, name: string) {
   const text = reply[name];
   if (typeof text === 'string') return text;
   throw new OperationFailed(UNEXPECTED);

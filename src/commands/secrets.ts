@@ -248,7 +248,7 @@ async function readText(lines: LineReader) {
 }
 
 /** The service cannot check it in a link: it gets a value that is derived from it. */
-function checkPassphrase(passphrase: string | undefined, limits: unknown): void {
+function checkPassphrase(passphrase: string | undefined, limits: unknown) {
   if (passphrase === undefined) return;
   const min = isObject(limits) ? Number(limits.min_length ?? 1) : 1;
   if (passphrase.length < min)
@@ -262,7 +262,7 @@ async function askAbout(call: Invocation, method: string) {
   return receipt;
 }
 
-function stateOf({ revoked_at, previous_until }: Token): string {
+function stateOf({ revoked_at, previous_until }: Token) {
   if (revoked_at) return `revoked ${revoked_at.toISOString()}`;
   if (!previous_until) return 'active';
   return `active, replaced; the old one until ${previous_until.toISOString()}`;

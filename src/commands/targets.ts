@@ -51,7 +51,7 @@ export async function readTarget(call: Invocation) {
 }
 
 /** What a list shows. */
-export function targetText(own: OwnTarget | null): string {
+export function targetText(own: OwnTarget | null) {
   if (!own) return 'default';
   return ownTarget(own, null, false).name;
 }

@@ -10,7 +10,7 @@ import { toOneLine } from '../runtime/text.ts';
 import { escapeUnsafe } from './text-log.ts';
 
 /** @returns seconds. @param what names the value in the error message */
-export function parseDuration(what: string, text: string): number {
+export function parseDuration(what: string, text: string) {
   const given = /^[0-9]+$/.test(text) ? `${text}s` : text;
   const durationMs = parseDurationMs(given, ['s', 'm', 'h', 'd', 'w']);
   if (durationMs === null) {
@@ -27,16 +27,16 @@ export function parseDuration(what: string, text: string): number {
 export type Columns<Row> = Readonly<Record<string, keyof Row | ((row: Row) => unknown)>>;
 
 /** The cells of a row, each of them one line of text. */
-export const cellsOf = <Row>(row: Row, columns: Columns<Row>): string[] =>
+export const cellsOf = <Row>(row: Row, columns: Columns<Row>) =>
   Object.values(columns).map((column) =>
     cellText(typeof column === 'function' ? column(row) : row[column]),
   );
 
-const cellText = (value: unknown): string =>
+const cellText = (value: unknown) =>
   toOneLine(value instanceof Date ? value.toISOString() : String(value ?? '–'));
 
 /** Each column is as wide as its widest cell. */
-function printTable(print: Terminal['print'], rows: ReadonlyArray<readonly string[]>): void {
+function printTable(print: Terminal['print'], rows: ReadonlyArray<readonly string[]>) {
   const widths: number[] = [];
   for (const row of rows) {
     for (const [column, { length }] of row.entries())
@@ -57,13 +57,13 @@ export function printRows<Row>(
   rows: readonly Row[],
   columns: Columns<Row>,
   view: (row: Row) => unknown = (row) => row,
-): void {
+) {
   if (flag('json')) print(toJson(rows.map(view)));
   else printTable(print, [Object.keys(columns), ...rows.map((row) => cellsOf(row, columns))]);
 }
 
 /** Prints an object as JSON, or each of its members on a line of its own. */
-export function printMembers({ flag, print }: Invocation, value: object): void {
+export function printMembers({ flag, print }: Invocation, value: object) {
   if (flag('json')) return print(toJson(value));
   const rows = Object.entries(value).map(([name, member]) => [
     cellText(name.replaceAll('_', ' ')),
@@ -82,18 +82,14 @@ export interface LineReader {
 }
 
 /** All of standard input. */
-export async function readInput({ stdin }: Terminal): Promise<string> {
+export async function readInput({ stdin }: Terminal) {
   const whole = await buffer(stdin);
   if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
   return whole.toString('utf8');
 }
 
 /** @returns the content without its final newline. @param name of the option */
-export async function readSecretFile(
-  name: string,
-  file: string,
-  terminal: Terminal,
-): Promise<string> {
+export async function readSecretFile(name: string, file: string, terminal: Terminal) {
   const content = file === '-' ? readInput(terminal) : readFile(file, 'utf8');
   try {
     return (await content).replace(/\r?\n$/, '');
@@ -147,7 +143,7 @@ function hiddenLines({ stdin: input, stderr }: Terminal): LineReader {
     if (!isAsking) process.kill(process.pid, 'SIGINT');
   });
   const lines = reader[Symbol.asyncIterator]();
-  async function read(prompt: string, max: number): Promise<string> {
+  async function read(prompt: string, max: number) {
     stderr.write(prompt);
     isAsking = true;
     const read: string[] = [];

@@ -2,7 +2,7 @@
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
 /** Writes what could control a terminal as `\u…`, which in JSON means the same. */
-export const escapeUnsafe = (text: string): string =>
+export const escapeUnsafe = (text: string) =>
   text.replace(UNSAFE, (found) =>
     found.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );
@@ -18,7 +18,7 @@ const shown = (value: unknown): string => {
  * members.
  * @param line a JSON object with its newline
  */
-export function formatLine(line: string): string {
+export function formatLine(line: string) {
   const parsed: Readonly<Record<string, unknown>> = JSON.parse(line);
   const { time, level, service = 'process', message, ...others } = parsed;
   const { method, route, status, duration_ms: ms, ...rest } = others;

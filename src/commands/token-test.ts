@@ -71,7 +71,7 @@ function readRequest(file: string): Request {
   return { headers: Object.fromEntries(headers), body };
 }
 
-function problemsOf(token: Token, captured: Captured, print: (line: string) => void): string[] {
+function problemsOf(token: Token, captured: Captured, print: (line: string) => void) {
   const source = sourceOf(token);
   const { scheme } = source;
   const { headers, body } = captured;
@@ -87,14 +87,10 @@ function problemsOf(token: Token, captured: Captured, print: (line: string) => v
   return problems;
 }
 
-const problemOf = ({ code, details }: Failure): string =>
+const problemOf = ({ code, details }: Failure) =>
   details.fields?.[0]?.message ?? details.message ?? code;
 
-function signatureProblems(
-  scheme: Scheme,
-  captured: Captured,
-  print: (line: string) => void,
-): string[] {
+function signatureProblems(scheme: Scheme, captured: Captured, print: (line: string) => void) {
   const { headers, body, secrets } = captured;
   if (secrets.length === 0) return ['The token has no active signing secret.'];
   const { header, prefix = '', time, id } = scheme;
@@ -137,7 +133,7 @@ const TEXTS = [
 ];
 
 /** What else would verify: a usual mistake in the capture, the secret or the options. */
-function variants(scheme: Scheme, captured: Captured): string[] {
+function variants(scheme: Scheme, captured: Captured) {
   const body = Buffer.from(captured.body.toString('latin1').trimEnd(), 'latin1');
   const secrets = captured.secrets.map((secret) => secret.trim());
   const found: string[] = [];

@@ -107,10 +107,10 @@ const rotateCommand = (group: TokenGroup): Command => ({
   },
 });
 
-const readId = ({ first }: Arguments, group: string): string =>
+const readId = ({ first }: Arguments, group: string) =>
   requireUuid(first, ` from gatehouse ${group} list`);
 
-function printToken({ note, print }: Terminal, token: string): void {
+function printToken({ note, print }: Terminal, token: string) {
   note('Token (shown only once):');
   print(token);
 }

@@ -213,7 +213,7 @@ export function readOptions<T>(schema: Schema<T>, { text, flag }: Arguments): T 
 }
 
 /** Any other text stays as it is, and fails the check of the schema. */
-function booleanOf(text: string | undefined): boolean | string | undefined {
+function booleanOf(text: string | undefined) {
   if (text === 'true') return true;
   if (text === 'false') return false;
   return text;
@@ -238,7 +238,7 @@ export const onUser = <T>(
  * users.
  * @returns how many limits had counted anything
  */
-async function unlock(database: Database, { id, username }: User): Promise<number | null> {
+async function unlock(database: Database, { id, username }: User) {
   const secret = await readThrottleSecret(database);
   const name = accountKey(username);
   // The table stores only digests, so that the networks come from the audit trail.
@@ -257,7 +257,7 @@ async function unlock(database: Database, { id, username }: User): Promise<numbe
 async function withPassword(
   call: Invocation,
   work: (password: string, areGenerated: boolean) => Promise<string>,
-): Promise<void> {
+) {
   const isGiven = call.flag('password-stdin');
   const password = isGiven ? (await readInput(call)).replace(/\r?\n$/, '') : randomToken();
   call.note(await work(password, !isGiven));
@@ -266,7 +266,7 @@ async function withPassword(
   call.print(password);
 }
 
-function flagsOf({ super_admin: isAdmin, verified, enabled }: User): string {
+function flagsOf({ super_admin: isAdmin, verified, enabled }: User) {
   const flags = [isAdmin && 'super-admin', verified && 'verified', !enabled && 'disabled'];
   return flags.filter(Boolean).join(',');
 }

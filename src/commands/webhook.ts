@@ -1,4 +1,4 @@
-import { type SealedSecret, sealSecret, unsealServiceSecret } from '../crypto/service-secret.ts';
+import { sealSecret, unsealServiceSecret } from '../crypto/service-secret.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
@@ -150,10 +150,7 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-async function create(
-  call: Invocation,
-  token: Pick<Token, 'name' | 'role'>,
-): Promise<{ id: string; token: string }> {
+async function create(call: Invocation, token: Pick<Token, 'name' | 'role'>) {
   const source = choice(call, 'source', SOURCE_NAMES) ?? 'generic';
   if (token.role === 'operator' && source !== 'generic')
     throw new UsageError('an operator has no source');
@@ -204,16 +201,13 @@ function lastRefusalOf({ last_refusal, last_refused_at: at }: Token) {
   return last_refusal === null ? null : `${last_refusal} ${at?.toISOString() ?? ''}`;
 }
 
-function stateOf({ revoked_at, pending }: Token): string {
+function stateOf({ revoked_at, pending }: Token) {
   if (revoked_at) return `revoked ${revoked_at.toISOString()}`;
   return pending ? 'active, secret pending' : 'active';
 }
 
 /** @returns null without `--signing-secret-file` */
-async function readSigningSecret(
-  call: Invocation,
-  token: Pick<Token, 'source' | 'custom'>,
-): Promise<string | null> {
+async function readSigningSecret(call: Invocation, token: Pick<Token, 'source' | 'custom'>) {
   const file = call.text('signing-secret-file');
   if (file === undefined) return null;
   const { source } = token;
@@ -229,7 +223,7 @@ async function readSigningSecret(
   );
 }
 
-function formOf({ algorithm, publicPrefix }: Scheme): string {
+function formOf({ algorithm, publicPrefix }: Scheme) {
   if (algorithm === 'ed25519') return 'the public key of 32 bytes in hex or Base64';
   if (publicPrefix === undefined) return 'at least 8 characters';
   return 'whsec_ and 24 to 64 bytes in Base64, or whpk_ and a public key';
@@ -241,7 +235,7 @@ async function seal(
   settings: WebhookSettings,
   database: Database,
   { note }: Terminal,
-): Promise<SealedSecret> {
+) {
   const keys = requireKeys(settings);
   const used = await countByKey(database);
   if (used.some(({ key_id }) => !keys.some(({ id }) => id === key_id))) note(OTHER_KEYS);

@@ -60,7 +60,7 @@ type Server = Readonly<
 >;
 
 /** By how many milliseconds the clock of the server is ahead of this machine, and how exactly. */
-async function compareClocks(sql: Sql): Promise<{ ahead: number; within: number }> {
+async function compareClocks(sql: Sql) {
   const before = performance.now();
   const [clock] = await sql<[{ now: number }]>`
     select extract(epoch from clock_timestamp())::float8 * 1000 as now`;
@@ -73,7 +73,7 @@ async function compareClocks(sql: Sql): Promise<{ ahead: number; within: number 
  * @returns what `serve` needs and the role lacks, such as `insert on identity.users`; nothing
  * without the schema
  */
-async function missingRights(sql: Sql, schema: string): Promise<string[]> {
+async function missingRights(sql: Sql, schema: string) {
   const rows = await sql<Array<{ missing: string }>>`
     select 'usage on schema ' || n.nspname as missing
     from pg_namespace n
