@@ -13,7 +13,7 @@ import {
 } from '../service-runner.ts';
 import { type Command, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
-import { type Columns, printRows } from './terminal.ts';
+import { printRows } from './terminal.ts';
 
 /** One line of the report. */
 type Finding = Readonly<{
@@ -35,7 +35,6 @@ const failed = finding('failed');
  */
 const MAX_CLOCK_MS = 30_000;
 const OLDEST_SERVER = 150_000; // as server_version_num
-const COLUMNS: Columns<Finding> = { STATE: 'state', CHECK: 'check', DETAIL: 'detail' };
 
 export const CHECK: Command = {
   name: 'check',
@@ -52,7 +51,7 @@ export const CHECK: Command = {
       findings.push(...(await checkService(service, configured, shared.MIGRATE)));
     });
     if (metrics) findings.push(ok('metrics', await listenerText(metrics)));
-    printRows(call, findings, COLUMNS);
+    printRows(call, findings, { STATE: 'state', CHECK: 'check', DETAIL: 'detail' });
     const count = findings.filter(({ state }) => state === 'failed').length;
     if (count > 0) throw new OperationFailed(`${counted(count, 'check')} failed`);
   },

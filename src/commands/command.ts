@@ -143,7 +143,7 @@ function translate(words: readonly string[]) {
 }
 
 /** Removed commands, with what to do instead. */
-const REMOVED: ReadonlyMap<string, string> = new Map([
+const REMOVED = new Map([
   ['completion', 'was removed; "gatehouse --help" lists the commands'],
   ['throttle', 'was removed; use "audit list --event login.failed" and "user unlock"'],
 ]);
@@ -198,13 +198,13 @@ function parseWords(command: Command, words: readonly string[]): Arguments {
       options: { ...command.options, help: { type: 'boolean', short: 'h' } },
       allowPositionals: command.positionals !== undefined,
     });
-    const given = new Map<string, unknown>(Object.entries(values));
+    const given: Readonly<Record<string, unknown>> = values;
     return {
       positionals,
       first: positionals[0] ?? '',
-      flag: (name) => given.get(name) === true,
+      flag: (name) => given[name] === true,
       text(name) {
-        const value = given.get(name);
+        const value = given[name];
         return typeof value === 'string' ? value : undefined;
       },
     };

@@ -1,11 +1,11 @@
 import { ALGORITHMS, ENCODINGS, type Scheme } from '../webhook/signatures.ts';
 import type { CustomSource } from '../webhook/sources.ts';
-import { type Arguments, choice, type Option, option, UsageError } from './command.ts';
+import { type Arguments, choice, option, UsageError } from './command.ts';
 
 const PLACE = 'a header, or a JSON pointer into the body, such as /data/type';
 
 /** Of a token with the source `custom`. */
-export const CUSTOM_OPTIONS: Readonly<Record<string, Option>> = {
+export const CUSTOM_OPTIONS = {
   'signature-header': option('NAME', 'custom: the header with the signature'),
   'signature-prefix': option('TEXT', 'custom: what is before the signature, such as sha256='),
   encoding: option('ENCODING', `custom: ${ENCODINGS.join(' or ')}; default hex`),

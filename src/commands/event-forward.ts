@@ -15,7 +15,7 @@ const MAX_SEEN = 50_000;
 const TIMEOUT_MS = 30_000;
 
 type Member = Readonly<Record<string, unknown>>;
-type Service = Readonly<{ base: string; token: string }>;
+type Service = ReturnType<typeof readService>;
 
 class NotReached extends Error {}
 
@@ -65,7 +65,7 @@ export const FORWARD_VARIABLES = {
   OPERATOR_TOKEN: text(null),
 } as const;
 
-function readService(terminal: Terminal): Service {
+function readService(terminal: Terminal) {
   const values = readOwn(FORWARD_VARIABLES, terminal);
   const { GATEHOUSE_WEBHOOK_URL: url, OPERATOR_TOKEN: token } = values;
   if (token === null) throw new OperationFailed(TOKEN_NEEDED);

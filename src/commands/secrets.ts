@@ -11,14 +11,7 @@ import {
   UsageError,
 } from './command.ts';
 import { confirm, counted, databaseOf, ifConfirmed, requireUuid } from './database.ts';
-import {
-  type Columns,
-  type LineReader,
-  parseDuration,
-  printMembers,
-  printRows,
-  withLines,
-} from './terminal.ts';
+import { type LineReader, parseDuration, printMembers, printRows, withLines } from './terminal.ts';
 import { tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/sealing.ts';
 import { randomToken, sha256 } from '../crypto/token.ts';
@@ -44,14 +37,6 @@ import { createRequest, linksOf } from '../secrets/pages/request-keys.js';
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
 
 const inSecrets = databaseOf(settings, SCHEMA);
-
-const TOKEN_COLUMNS: Columns<Token> = {
-  ID: 'id',
-  NAME: 'name',
-  ROLE: 'role',
-  CREATED: 'created_at',
-  STATE: stateOf,
-};
 
 /**
  * The commands for tokens and keys, and `restored secrets`, use the database: creating a token must
@@ -183,7 +168,14 @@ export const COMMANDS: readonly Command[] = [
     schema: SCHEMA.name,
     roles: 'sender: store secrets, see and delete its own; operator: everything. Default sender',
     withDatabase: inSecrets,
-    list: async (call) => printRows(call, await inSecrets(call, listTokens), TOKEN_COLUMNS),
+    list: async (call) =>
+      printRows(call, await inSecrets(call, listTokens), {
+        ID: 'id',
+        NAME: 'name',
+        ROLE: 'role',
+        CREATED: 'created_at',
+        STATE: stateOf,
+      }),
     create: (call, token) => inSecrets(call, (database) => createToken(database, token)),
     rotate: (call, id, overlap) =>
       inSecrets(call, async (database) => {

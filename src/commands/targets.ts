@@ -7,7 +7,6 @@ import {
   flag,
   type Invocation,
   OperationFailed,
-  type Option,
   option,
   UsageError,
 } from './command.ts';
@@ -15,7 +14,7 @@ import { orThrow, requireUuid } from './database.ts';
 import { parseDuration, readSecretFile } from './terminal.ts';
 import { inWebhook, keysOf } from './webhook-database.ts';
 
-export const TARGET_OPTIONS: Readonly<Record<string, Option>> = {
+export const TARGET_OPTIONS = {
   forward: option('URL', 'send the events of this token to this URL'),
   command: option('JSON', `run this program for each event: ${COMMAND_FORM}`),
   events: option('NAMES', 'deliver only these, separated by commas; * stands for any characters'),

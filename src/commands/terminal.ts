@@ -73,13 +73,7 @@ export function printMembers({ flag, print }: Invocation, value: object) {
 }
 
 /** Reads the inputs that a command asks for, one after the other. */
-export interface LineReader {
-  /** The next line. */
-  next(prompt: string): Promise<string>;
-  /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
-  rest(prompt: string): Promise<string>;
-  close(): void;
-}
+export type LineReader = ReturnType<typeof hiddenLines>;
 
 /** All of standard input. */
 export async function readInput({ stdin }: Terminal) {
@@ -113,7 +107,7 @@ export async function withLines<T>(
   }
 }
 
-function pipedLines(text: string): LineReader {
+function pipedLines(text: string) {
   let left = text;
   return {
     async next() {
@@ -130,7 +124,7 @@ function pipedLines(text: string): LineReader {
  * Reads from a terminal without echo. One reader for all lines, so that no pasted line reaches the
  * shell.
  */
-function hiddenLines({ stdin: input, stderr }: Terminal): LineReader {
+function hiddenLines({ stdin: input, stderr }: Terminal) {
   // The terminal's echo is off while lines are read, and readline's own output is discarded.
   const output = new Writable({ write: (_chunk, _encoding, done) => done() });
   const reader = createInterface({ input, output, terminal: true });
@@ -158,8 +152,10 @@ function hiddenLines({ stdin: input, stderr }: Terminal): LineReader {
     return read.join('\n');
   }
   return {
-    next: (prompt) => read(prompt, 1),
-    rest: (prompt) => read(`${prompt}(end with Enter and Ctrl-D) `, Infinity),
+    /** The next line. */
+    next: (prompt: string) => read(prompt, 1),
+    /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
+    rest: (prompt: string) => read(`${prompt}(end with Enter and Ctrl-D) `, Infinity),
     close: () => reader.close(),
   };
 }

@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs';
-import type { IncomingHttpHeaders } from 'node:http';
 import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { Failure } from '../http/errors.ts';
 import { codeOf } from '../runtime/errors.ts';
@@ -17,9 +16,8 @@ import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { type Command, OperationFailed, option, UsageError } from './command.ts';
 import { inWebhook, requireKeys } from './webhook-database.ts';
 
-type Request = Readonly<{ headers: IncomingHttpHeaders; body: Buffer }>;
 /** A request with the active signing secrets of its token. */
-type Captured = Request & Readonly<{ secrets: readonly string[] }>;
+type Captured = ReturnType<typeof readRequest> & Readonly<{ secrets: readonly string[] }>;
 
 export const TEST_COMMAND: Command = {
   name: 'token test',
@@ -53,7 +51,7 @@ export const TEST_COMMAND: Command = {
 };
 
 /** Splits a request as it is sent: a request line is ignored, and the body is kept byte by byte. */
-function readRequest(file: string): Request {
+function readRequest(file: string) {
   let bytes: Buffer;
   try {
     bytes = readFileSync(file);

@@ -1,5 +1,4 @@
 import {
-  type Arguments,
   choice,
   type Command,
   type Invocation,
@@ -53,7 +52,7 @@ export const tokenCommands = (group: TokenGroup): readonly Command[] => [
     positionals: 'ID',
     summary: `Revoke a ${group.noun} at once, on every replica`,
     async run(call) {
-      const id = readId(call, group.name);
+      const id = requireUuid(call.first, ` from gatehouse ${group.name} list`);
       const isKnown = await group.withDatabase(call, (database) =>
         revokeToken(database, group.schema, id),
       );
@@ -95,7 +94,7 @@ const rotateCommand = (group: TokenGroup): Command => ({
     ...group.rotateOptions,
   },
   async run(call) {
-    const id = readId(call, group.name);
+    const id = requireUuid(call.first, ` from gatehouse ${group.name} list`);
     const overlap = parseDuration('--overlap', call.text('overlap') ?? '24h');
     const rotated = await group.rotate(call, id, overlap);
     if (rotated === null)
@@ -106,9 +105,6 @@ const rotateCommand = (group: TokenGroup): Command => ({
     if (token !== null) printToken(call, token);
   },
 });
-
-const readId = ({ first }: Arguments, group: string) =>
-  requireUuid(first, ` from gatehouse ${group} list`);
 
 function printToken({ note, print }: Terminal, token: string) {
   note('Token (shown only once):');

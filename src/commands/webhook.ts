@@ -31,7 +31,7 @@ import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts
 import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
 import { DAY } from '../runtime/duration.ts';
 import { readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
-import { type Columns, printRows, readSecretFile } from './terminal.ts';
+import { printRows, readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
 import { tokenCommands } from './tokens.ts';
 import { inWebhook, keysOf, requireKeys } from './webhook-database.ts';
@@ -44,20 +44,6 @@ const UNOPENED =
   'add the WEBHOOK_SECRET that they are sealed under to WEBHOOK_SECRET_PREVIOUS, or rotate them';
 const OTHER_KEYS =
   'Warning: signing secrets exist that are sealed under another WEBHOOK_SECRET than the one set here.';
-
-const COLUMNS: Columns<Token> = {
-  ID: 'id',
-  NAME: 'name',
-  ROLE: 'role',
-  SOURCE: 'source',
-  CREATED: 'created_at',
-  'LAST USED': 'last_used_at',
-  'REFUSED IN 24 H': 'refused',
-  'LAST REFUSAL': lastRefusalOf,
-  TARGET: ({ target }) => targetText(target),
-  CUSTOM: ({ custom }) => customText(custom),
-  STATE: stateOf,
-};
 
 export const COMMANDS: readonly Command[] = [
   ...tokenCommands({
@@ -78,7 +64,20 @@ export const COMMANDS: readonly Command[] = [
       ),
     },
     withDatabase: inWebhook,
-    list: async (call) => printRows(call, await inWebhook(call, listTokens), COLUMNS),
+    list: async (call) =>
+      printRows(call, await inWebhook(call, listTokens), {
+        ID: 'id',
+        NAME: 'name',
+        ROLE: 'role',
+        SOURCE: 'source',
+        CREATED: 'created_at',
+        'LAST USED': 'last_used_at',
+        'REFUSED IN 24 H': 'refused',
+        'LAST REFUSAL': lastRefusalOf,
+        TARGET: ({ target }) => targetText(target),
+        CUSTOM: ({ custom }) => customText(custom),
+        STATE: stateOf,
+      }),
     create,
     rotate,
   }),
