@@ -1,4 +1,4 @@
-import { type Arguments, flag, OperationFailed, type Terminal, UsageError } from './command.ts';
+import { flag, type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { isUuid } from '../runtime/text.ts';
 import { type DatabaseSchema, requireCurrent } from '../db/schema.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
@@ -66,23 +66,30 @@ export const confirm = flag('do it; otherwise only say what would end');
 /** Rolls a transaction back. */
 class NotConfirmed extends Error {}
 
+/** Works on the database of a service, as `databaseOf` returns it. */
+export type InService = <T>(
+  terminal: Terminal,
+  work: (database: Database) => Promise<T>,
+) => Promise<T>;
+
 /**
  * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
  * @param change returns what it did, such as "12 sessions ended"
  * @returns that, or that nothing was changed and what would be
  */
 export async function ifConfirmed(
-  { flag }: Arguments,
-  database: Database,
+  call: Invocation,
+  inService: InService,
   change: (sql: Sql) => Promise<string>,
 ) {
+  const changeIfConfirmed = async (sql: Sql) => {
+    const done = await change(sql);
+    if (call.flag('confirm')) return done;
+    throw new NotConfirmed(`Dry run, nothing was changed. With --confirm: ${done}`);
+  };
   try {
-    return await database.maintain((_sql, transaction) =>
-      transaction(async (sql) => {
-        const done = await change(sql);
-        if (flag('confirm')) return done;
-        throw new NotConfirmed(`Dry run, nothing was changed. With --confirm: ${done}`);
-      }),
+    return await inService(call, (database) =>
+      database.maintain((_sql, transaction) => transaction(changeIfConfirmed)),
     );
   } catch (error) {
     if (error instanceof NotConfirmed) return error.message;

@@ -125,13 +125,11 @@ export const COMMANDS: readonly Command[] = [
       'After a restore, end all sessions and API keys: some may have been revoked since the backup',
     options: { 'keep-keys': flag('keep the API keys'), confirm },
     async run(call) {
-      const done = await inIdentity(call, (database) =>
-        ifConfirmed(call, database, async (sql) => {
-          const { sessions, keys, codes } = await endRestored(sql, !call.flag('keep-keys'));
-          const ended = `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
-          return codes === 0 ? ended : `${ended}, ${counted(codes, 'recovery code')} removed`;
-        }),
-      );
+      const done = await ifConfirmed(call, inIdentity, async (sql) => {
+        const { sessions, keys, codes } = await endRestored(sql, !call.flag('keep-keys'));
+        const ended = `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
+        return codes === 0 ? ended : `${ended}, ${counted(codes, 'recovery code')} removed`;
+      });
       const asBefore = 'Passwords, rights, second factors, and disabled and deleted users';
       return `${done}.\n${asBefore} are as in the backup. Check them.`;
     },

@@ -167,7 +167,7 @@ export const COMMANDS: readonly Command[] = [
     noun: 'token for secrets',
     schema: SCHEMA.name,
     roles: 'sender: store secrets, see and delete its own; operator: everything. Default sender',
-    withDatabase: inSecrets,
+    inService: inSecrets,
     list: async (call) =>
       printRows(call, await inSecrets(call, listTokens), {
         ID: 'id',
@@ -190,16 +190,14 @@ export const COMMANDS: readonly Command[] = [
       'After a restore, delete secrets that may have been read, withdraw requests, and revoke tokens',
     options: { all: flag('delete all secrets: some may have been deleted since'), confirm },
     async run(call) {
-      const done = await inSecrets(call, (database) =>
-        ifConfirmed(call, database, async (sql) => {
-          const secrets = await deleteRestored(sql, call.flag('all'));
-          const requests = await withdrawRestored(sql);
-          const tokens = await revokeRestored(sql);
-          const deleted = counted(secrets.count, 'secret');
-          const withdrawn = counted(requests.count, 'request');
-          return `${deleted} deleted, ${withdrawn} withdrawn, ${counted(tokens.count, 'token')} revoked`;
-        }),
-      );
+      const done = await ifConfirmed(call, inSecrets, async (sql) => {
+        const secrets = await deleteRestored(sql, call.flag('all'));
+        const requests = await withdrawRestored(sql);
+        const tokens = await revokeRestored(sql);
+        const deleted = counted(secrets.count, 'secret');
+        const withdrawn = counted(requests.count, 'request');
+        return `${deleted} deleted, ${withdrawn} withdrawn, ${counted(tokens.count, 'token')} revoked`;
+      });
       return `${done}.`;
     },
   },

@@ -9,9 +9,8 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { requireUuid } from './database.ts';
+import { type InService, requireUuid } from './database.ts';
 import { parseDuration } from './terminal.ts';
-import type { Database } from '../db/pool.ts';
 import { type NewToken, revokeToken } from '../db/tokens.ts';
 
 /** What differs between the tokens of two services. */
@@ -22,7 +21,7 @@ type TokenGroup = Readonly<{
   roles: string; // the help of --role
   createOptions?: Readonly<Record<string, Option>>;
   rotateOptions?: Readonly<Record<string, Option>>;
-  withDatabase: <T>(terminal: Terminal, work: (database: Database) => Promise<T>) => Promise<T>;
+  inService: InService;
   /** Prints all. */
   list: (call: Invocation) => Promise<void>;
   create: (
@@ -53,7 +52,7 @@ export const tokenCommands = (group: TokenGroup): readonly Command[] => [
     summary: `Revoke a ${group.noun} at once, on every replica`,
     async run(call) {
       const id = requireUuid(call.first, ` from gatehouse ${group.name} list`);
-      const isKnown = await group.withDatabase(call, (database) =>
+      const isKnown = await group.inService(call, (database) =>
         revokeToken(database, group.schema, id),
       );
       if (!isKnown)

@@ -1,4 +1,4 @@
-import { sealSecret, unsealServiceSecret } from '../crypto/service-secret.ts';
+import { sealSecret, staleKeys, unsealServiceSecret } from '../crypto/service-secret.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
@@ -63,7 +63,7 @@ export const COMMANDS: readonly Command[] = [
         "replace the signing secret instead of the token; '-' for standard input",
       ),
     },
-    withDatabase: inWebhook,
+    inService: inWebhook,
     list: async (call) =>
       printRows(call, await inWebhook(call, listTokens), {
         ID: 'id',
@@ -137,13 +137,11 @@ export const COMMANDS: readonly Command[] = [
       'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
     options: { 'keep-senders': flag('revoke only operator tokens'), confirm },
     async run(call) {
-      const done = await inWebhook(call, (database) =>
-        ifConfirmed(call, database, async (sql) => {
-          const roles = await revokeRestored(sql, !call.flag('keep-senders'));
-          const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
-          return `${tokens.join(', ') || 'no token'} revoked`;
-        }),
-      );
+      const done = await ifConfirmed(call, inWebhook, async (sql) => {
+        const roles = await revokeRestored(sql, !call.flag('keep-senders'));
+        const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
+        return `${tokens.join(', ') || 'no token'} revoked`;
+      });
       return `${done}.\nCreate new tokens with: gatehouse token create`;
     },
   },
@@ -236,7 +234,7 @@ async function seal(
   { note }: Terminal,
 ) {
   const keys = requireKeys(settings);
-  const used = await countByKey(database);
-  if (used.some(({ key_id }) => !keys.some(({ id }) => id === key_id))) note(OTHER_KEYS);
+  const { unknown } = staleKeys(keys, await countByKey(database));
+  if (unknown.length > 0) note(OTHER_KEYS);
   return sealSecret(keys[0], secret);
 }
