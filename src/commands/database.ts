@@ -1,3 +1,5 @@
+import { statSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { flag, type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { isUuid } from '../runtime/text.ts';
 import { type DatabaseSchema, requireCurrent } from '../db/schema.ts';
@@ -5,14 +7,24 @@ import { createDatabase, type Database, type DatabaseAddress, type Sql } from '.
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
-import { Findings, readVariables, type Values, type Variables } from '../runtime/variables.ts';
+import {
+  type Environment,
+  Findings,
+  readVariables,
+  type Values,
+  type Variables,
+} from '../runtime/variables.ts';
+import { SERVICE_NAMES } from '../serve.ts';
 import {
   ConfigurationError,
   readShared,
   serviceReader,
   type ServiceSettings,
 } from '../settings.ts';
-import { withLocalDatabase } from './local-database.ts';
+
+/** Where `make start` and `gatehouse start` keep their values while they run. */
+const DIRECTORY = '.data';
+const SECRETS = ['IDENTITY_SECRET', 'SERVER_SECRET', 'WEBHOOK_SECRET'];
 
 /**
  * @returns a function that works on a service's database, with its settings. It throws
@@ -52,6 +64,32 @@ export const databaseOf =
       await database.close();
     }
   };
+
+/**
+ * The variables of a command. Without a database URL, those of the `make start` that runs in the
+ * current directory, and a note that says so.
+ */
+function withLocalDatabase({ environment, note }: Terminal): Environment {
+  const isSet = (name: string) => environment[name] || environment[`${name}_FILE`];
+  const prefixes = ['', ...SERVICE_NAMES.map((name) => `${name.toUpperCase()}_`)];
+  if (prefixes.some((prefix) => isSet(`${prefix}DATABASE_URL`))) return environment;
+  const url = fileOf('DATABASE_URL');
+  if (!isOwnFile(url)) return environment;
+  note(`gatehouse: using the database of "make start" (${join(DIRECTORY, 'database-url')})`);
+  const secrets = SECRETS.filter((name) => !isSet(name) && isOwnFile(fileOf(name))).map((name) => [
+    `${name}_FILE`,
+    fileOf(name),
+  ]);
+  return { ...environment, DATABASE_URL_FILE: url, ...Object.fromEntries(secrets) };
+}
+
+const fileOf = (name: string) => resolve(DIRECTORY, name.toLowerCase().replaceAll('_', '-'));
+
+/** In a directory of another user, the database could be one that collects passwords. */
+function isOwnFile(path: string) {
+  const file = statSync(path, { throwIfNoEntry: false });
+  return file !== undefined && file.uid === process.getuid?.();
+}
 
 /** Reads the variables of a client, which needs no others. @throws ConfigurationError */
 export function readOwn<V extends Variables>(variables: V, { environment }: Terminal): Values<V> {

@@ -5,21 +5,33 @@ import {
   json,
   OperationFailed,
   option,
+  type Terminal,
   UsageError,
 } from './command.ts';
 import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
 import { type Columns, printRows } from './terminal.ts';
-import { ALL, findByName, inIdentity, readOptions, USER_COMMANDS } from './users.ts';
-import { USER_LINK_COMMANDS } from './user-links.ts';
+import {
+  ALL,
+  findByName,
+  inIdentity,
+  NEW_USER,
+  onUser,
+  readOptions,
+  USER_COMMANDS,
+} from './users.ts';
 import { isUuid } from '../runtime/text.ts';
 import type { Database } from '../db/pool.ts';
 import { decimal, object, oneOf, optional, withDefault } from '../http/schema.ts';
 import { createKey, newKeySchema } from '../identity/keys.ts';
 import { type ApiKey, type AuditRecord, viewAudit, viewKey } from '../identity/model.ts';
 import { endedText } from '../identity/sessions.ts';
+import type * as settings from '../identity/settings.ts';
+import { createLink, hoursOf, makeLink } from '../identity/signin/links.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
 import { endRestored } from '../identity/store/session-ends.ts';
+import { revokeLink } from '../identity/store/signin/links.ts';
+import { createUser, newUserSchema } from '../identity/users.ts';
 
 const auditFilter = object({
   event: optional(oneOf(...EVENTS)),
@@ -50,7 +62,47 @@ const AUDIT_COLUMNS: Columns<AuditRecord> = {
 
 export const COMMANDS: readonly Command[] = [
   ...USER_COMMANDS,
-  ...USER_LINK_COMMANDS,
+  {
+    name: 'user invite',
+    summary: 'Create a user without a password, and print a link with which they choose one',
+    options: NEW_USER,
+    async run(call) {
+      const newUser = readOptions(newUserSchema, call);
+      await inIdentity(call, async (database, settings) => {
+        const portal = portalOf(settings);
+        const { link, insert } = createLink(portal);
+        const created = await createUser(database, COMMAND_LINE, newUser, settings, insert);
+        const { username, id } = orThrow(created);
+        call.note(`Created user "${username}" with id ${id}.`);
+        printLink(call, link, portal);
+      });
+    },
+  },
+  {
+    name: 'user link',
+    summary: 'Print a link with which a user chooses a new password; it replaces the earlier one',
+    positionals: 'USER',
+    options: {
+      'remove-factors': flag('and remove the second factors, without asking for one'),
+      revoke: flag('end the current link, without a new one'),
+    },
+    async run(call) {
+      await onUser(call, async ({ id, username }, database, settings) => {
+        if (call.flag('revoke')) {
+          const count = await revokeLink(database, COMMAND_LINE, id);
+          const state = count === 1 ? 'Ended the link of user' : 'There is no open link of user';
+          call.note(`${state} "${username}".`);
+          return;
+        }
+        const portal = portalOf(settings);
+        const removes = call.flag('remove-factors');
+        const { link } = orThrow(await makeLink(database, portal, COMMAND_LINE, id, removes));
+        const factors = removes ? ', and removes the second factors' : '';
+        call.note(`With this link, user "${username}" chooses a new password${factors}.`);
+        printLink(call, link, portal);
+      });
+    },
+  },
   {
     name: 'key create',
     summary: 'Create an API key and print it once',
@@ -152,4 +204,16 @@ function stateOf({ revoked, expired, suspended, user }: ApiKey) {
   if (expired) return 'expired';
   if (!suspended) return 'live';
   return user ? 'user disabled' : 'creator disabled';
+}
+
+function portalOf({ portal }: settings.IdentitySettings) {
+  if (portal) return portal;
+  throw new OperationFailed(
+    'the link opens a sign-in page; set SIGNIN_PAGES=on and SIGNIN_ORIGIN as for the service',
+  );
+}
+
+function printLink({ note, print }: Terminal, link: string, portal: settings.Portal) {
+  note(`Link (shown only once, works once, within ${hoursOf(portal)} hours):`);
+  print(link);
 }
