@@ -2,8 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, extname, join } from 'node:path';
-import { connect, PassphraseNeeded, type Reply, textOf } from './secrets-client.ts';
-import { contentOf, findAnswer } from './secret-requests.ts';
+import {
+  connect,
+  contentOf,
+  findAnswer,
+  PassphraseNeeded,
+  type Reply,
+  textOf,
+} from './secrets-client.ts';
 import {
   type Content,
   deriveKeys,

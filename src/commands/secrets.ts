@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { textOf } from './secrets-client.ts';
 import {
   type Arguments,
   type Command,
@@ -30,7 +29,7 @@ import {
   withdrawRestored,
 } from './store/secrets.ts';
 import { connectToSecrets, readAnswer, readSecret, showContent } from './secret-links.ts';
-import { contentOf, sendAnswer } from './secret-requests.ts';
+import { contentOf, sendAnswer, textOf } from './secrets-client.ts';
 import { joinKeys, seal } from '../secrets/pages/envelope.js';
 import { createRequest, linksOf } from '../secrets/pages/request-keys.js';
 
