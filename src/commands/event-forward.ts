@@ -68,12 +68,12 @@ export const FORWARD_VARIABLES = {
 function readService(terminal: Terminal) {
   const values = readOwn(FORWARD_VARIABLES, terminal);
   const { GATEHOUSE_WEBHOOK_URL: url, OPERATOR_TOKEN: token } = values;
-  if (token === null) throw new OperationFailed(TOKEN_NEEDED);
+  if (token === null)
+    throw new OperationFailed(
+      'OPERATOR_TOKEN or OPERATOR_TOKEN_FILE must be set; make a token with: gatehouse token create --role operator',
+    );
   return { base: url.replace(/\/+$/, ''), token };
 }
-
-const TOKEN_NEEDED =
-  'OPERATOR_TOKEN or OPERATOR_TOKEN_FILE must be set; make a token with: gatehouse token create --role operator';
 
 /** @param since milliseconds since 1970; null for the newest page. @returns the oldest first */
 async function newEvents(service: Service, since: number | null): Promise<readonly Member[]> {

@@ -30,17 +30,8 @@ import { VARIABLES } from '../secrets/settings.ts';
 import { ConfigurationError } from '../settings.ts';
 
 const PATH = /\/(s|request)\/[0-9a-f-]{36}\/?$/i;
-const NO_PLACE = 'give a UUID or a link, without # and the key: other users can see arguments';
-const NO_TOKEN = 'AUTH_TOKEN must be set to the bearer token of the secrets service.';
-const NO_PASSPHRASE =
-  'this secret requires a passphrase: send it as the next line. No read was used up';
-const NO_KEY = 'no key on standard input: it is the part of the link after #';
-const NO_LINK = 'no whole link on standard input: it ends with # and the key';
 const MISTAKE =
   'the key is incomplete or has a mistake: copy the whole link again. No read was used up';
-const UNSAVED =
-  'no file could be written here nor in the temporary directory. The file is above in Base64: "base64 -d" restores it';
-const DAMAGED = 'the secret was read, but does not open with this key: ask the sender for another';
 
 /**
  * @returns a client of the service at GATEHOUSE_URL, with AUTH_TOKEN.
@@ -50,7 +41,10 @@ export function connectToSecrets(terminal: Terminal) {
   const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
   const values = readOwn({ GATEHOUSE_URL, AUTH_TOKEN }, terminal);
   const token = values.AUTH_TOKEN;
-  if (token === null) throw new ConfigurationError([NO_TOKEN]);
+  if (token === null)
+    throw new ConfigurationError([
+      'AUTH_TOKEN must be set to the bearer token of the secrets service.',
+    ]);
   const url = values.GATEHOUSE_URL.replace(/\/$/, '');
   return { url, ask: connect(url, token, terminal.note) };
 }
@@ -64,8 +58,10 @@ export async function readSecret(call: Invocation, lines: LineReader): Promise<C
   const typed = (await lines.next(prompt)).trim();
   const hash = typed.indexOf('#');
   const given = typed.slice(hash + 1);
-  if (given === '') throw new UsageError(NO_KEY);
-  if (!isKnown && hash < 1) throw new UsageError(NO_LINK);
+  if (given === '')
+    throw new UsageError('no key on standard input: it is the part of the link after #');
+  if (!isKnown && hash < 1)
+    throw new UsageError('no whole link on standard input: it ends with # and the key');
   const place = target ?? typed.slice(0, hash);
   checkPlace(place);
   const { place: opened, key } = await findAnswer(place, given, call, false);
@@ -76,7 +72,10 @@ export async function readSecret(call: Invocation, lines: LineReader): Promise<C
     if (!(error instanceof PassphraseNeeded)) throw error;
   }
   const passphrase = await lines.next('Passphrase: ');
-  if (passphrase === '') throw new OperationFailed(NO_PASSPHRASE);
+  if (passphrase === '')
+    throw new OperationFailed(
+      'this secret requires a passphrase: send it as the next line. No read was used up',
+    );
   return openWith(send, key, passphrase);
 }
 
@@ -104,7 +103,10 @@ async function openWith(send: Send, typed: string, passphrase?: string): Promise
   if (!keys) throw new OperationFailed(MISTAKE);
   const envelope = textOf(await send({ secret, passphrase: keys.proof }), 'password');
   const content = await openEnvelope(envelope, keys.content);
-  if (!content) throw new OperationFailed(DAMAGED);
+  if (!content)
+    throw new OperationFailed(
+      'the secret was read, but does not open with this key: ask the sender for another',
+    );
   return content;
 }
 
@@ -113,7 +115,10 @@ const isId = (target: string) => isUuid(target.toLowerCase());
 function checkPlace(target: string) {
   const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
   const isLink = /^https?:$/.test(link?.protocol ?? '') && PATH.test(link?.pathname ?? '');
-  if (!isLink && !isId(target)) throw new UsageError(NO_PLACE);
+  if (!isLink && !isId(target))
+    throw new UsageError(
+      'give a UUID or a link, without # and the key: other users can see arguments',
+    );
 }
 
 /** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */
@@ -139,7 +144,9 @@ export async function showContent({ about, bytes }: Content, terminal: Terminal)
     const path = await save(about.name, bytes);
     if (path !== null) return note(`${from}, saved as ${path}`);
     print(Buffer.from(bytes).toString('base64'));
-    throw new OperationFailed(UNSAVED);
+    throw new OperationFailed(
+      'no file could be written here nor in the temporary directory. The file is above in Base64: "base64 -d" restores it',
+    );
   }
   const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
   if (stdout.isTTY && stripControlChars(text) !== text)

@@ -97,13 +97,6 @@ const SENT = /^(https?:.*)\/answer\/([0-9a-f-]{36})\/?#(.*)$/i;
 const PAUSE_MS = 2_000;
 const INCOMPLETE =
   'the link is incomplete or has a mistake, or is of another version: copy all of it, with what follows the #';
-const ALTERED =
-  'the service has altered this request: what it returned does not belong to the link. Nothing was sent';
-const DAMAGED =
-  'the answer does not open with this link: it was altered in the service. No read was used up';
-
-const WRONG_KIND = 'give --file if a file is asked for, and not for a text';
-const TOO_LARGE = 'the text or file is too large for the service: nothing was sent';
 
 export const contentOf = (text: string): Content => ({
   about: { kind: 'text' },
@@ -139,7 +132,10 @@ export async function findAnswer(
   const public_key = textOf(request, 'public_key');
   const answer_key = textOf(request, 'answer_key');
   const keys = await openAnswerKeys(id, { public_key, answer_key }, key);
-  if (!keys) throw new OperationFailed(DAMAGED);
+  if (!keys)
+    throw new OperationFailed(
+      'the answer does not open with this link: it was altered in the service. No read was used up',
+    );
   return { place: `${base}/s/${id}`, key: joinKeys(keys.serviceKey, keys.key) };
 }
 
@@ -166,9 +162,13 @@ export async function sendAnswer(
   if (status !== 'open')
     throw new OperationFailed(`this request takes no answer any more: it is ${status}`);
   const keys = await checkRequest(id, digest, { kind, title, public_key });
-  if (!keys) throw new OperationFailed(ALTERED);
+  if (!keys)
+    throw new OperationFailed(
+      'the service has altered this request: what it returned does not belong to the link. Nothing was sent',
+    );
   note(`Asked for: ${title}`);
-  if ((kind === 'file') !== (path !== undefined)) throw new UsageError(WRONG_KIND);
+  if ((kind === 'file') !== (path !== undefined))
+    throw new UsageError('give --file if a file is asked for, and not for a text');
   const content: Content =
     path === undefined
       ? contentOf(await readText())
@@ -177,7 +177,7 @@ export async function sendAnswer(
           bytes: await readFile(path),
         };
   if (envelopeLength(content.about, content.bytes.length) > Number(request.max_bytes))
-    throw new OperationFailed(TOO_LARGE);
+    throw new OperationFailed('the text or file is too large for the service: nothing was sent');
   await ask('POST', `/answer/${id}`, await sealAnswer(content, digest, keys));
   return 'Sent. Only the link of the person who asked opens it.';
 }

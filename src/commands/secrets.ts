@@ -33,8 +33,6 @@ import { contentOf, sendAnswer, textOf } from './secrets-client.ts';
 import { joinKeys, seal } from '../secrets/pages/envelope.js';
 import { createRequest, linksOf } from '../secrets/pages/request-keys.js';
 
-const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
-
 const inSecrets = databaseOf(settings, SCHEMA);
 
 /**
@@ -232,7 +230,10 @@ async function readPassphrase({ stdin }: Terminal, lines: LineReader) {
 
 async function readText(lines: LineReader) {
   const text = await lines.rest('Secret: ');
-  if (text === '') throw new UsageError(NO_SECRET);
+  if (text === '')
+    throw new UsageError(
+      'no secret on standard input, or with --passphrase nothing after its first line',
+    );
   return text;
 }
 

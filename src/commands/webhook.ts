@@ -36,15 +36,6 @@ import { TEST_COMMAND } from './token-test.ts';
 import { tokenCommands } from './tokens.ts';
 import { inWebhook, keysOf, requireKeys } from './webhook-database.ts';
 
-const NOT_PENDING =
-  'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
-const OTHER_KEY =
-  'the pending secret is sealed under another WEBHOOK_SECRET; set the one that the service has';
-const UNOPENED =
-  'add the WEBHOOK_SECRET that they are sealed under to WEBHOOK_SECRET_PREVIOUS, or rotate them';
-const OTHER_KEYS =
-  'Warning: signing secrets exist that are sealed under another WEBHOOK_SECRET than the one set here.';
-
 export const COMMANDS: readonly Command[] = [
   ...tokenCommands({
     name: 'token',
@@ -103,9 +94,15 @@ export const COMMANDS: readonly Command[] = [
           );
         }
         const [pending] = await database.read((sql) => findSecrets(sql, id, 'pending'));
-        if (!pending) throw new OperationFailed(NOT_PENDING);
+        if (!pending)
+          throw new OperationFailed(
+            'no signing secret is pending; have the sender send it again, and see: gatehouse token list',
+          );
         const secret = unsealServiceSecret(keys, pending);
-        if (secret === null) throw new OperationFailed(OTHER_KEY);
+        if (secret === null)
+          throw new OperationFailed(
+            'the pending secret is sealed under another WEBHOOK_SECRET; set the one that the service has',
+          );
         call.note(
           'Anyone with the token can send a secret. Activate this one only if it is the one that the sender shows.',
         );
@@ -128,7 +125,10 @@ export const COMMANDS: readonly Command[] = [
         });
       });
       call.note(`${counted(replaced, 'signing secret')} encrypted under WEBHOOK_SECRET.`);
-      if (kept > 0) throw new OperationFailed(`${kept} could not be decrypted: ${UNOPENED}`);
+      if (kept > 0)
+        throw new OperationFailed(
+          `${kept} could not be decrypted: add the WEBHOOK_SECRET that they are sealed under to WEBHOOK_SECRET_PREVIOUS, or rotate them`,
+        );
     },
   },
   {
@@ -235,6 +235,9 @@ async function seal(
 ) {
   const keys = requireKeys(settings);
   const { unknown } = staleKeys(keys, await countByKey(database));
-  if (unknown.length > 0) note(OTHER_KEYS);
+  if (unknown.length > 0)
+    note(
+      'Warning: signing secrets exist that are sealed under another WEBHOOK_SECRET than the one set here.',
+    );
   return sealSecret(keys[0], secret);
 }
