@@ -83,7 +83,7 @@ async function checkService(
   { storage, jobs, checkWork }: Service,
   { name, host, port }: ConfiguredService,
   mayMigrate: boolean,
-): Promise<Finding[]> {
+) {
   const findings = storage
     ? await checkDatabase(storage, mayMigrate)
     : [ok('database', 'none is needed')];
@@ -94,7 +94,7 @@ async function checkService(
   return findings.map((finding) => ({ ...finding, check: `${name} ${finding.check}` }));
 }
 
-function checkDelivery(checkWork: () => void): Finding {
+function checkDelivery(checkWork: () => void) {
   try {
     checkWork();
     return ok('delivery', 'the target can be used');
@@ -107,7 +107,7 @@ function checkDelivery(checkWork: () => void): Finding {
 async function checkDatabase(
   { database, schema }: NonNullable<Service['storage']>,
   mayMigrate: boolean,
-): Promise<Finding[]> {
+) {
   try {
     const found = await inspectDatabase(database, schema);
     const tables = await distributedTables(database, schema);
@@ -127,7 +127,7 @@ async function checkDatabase(
 
 type Inspected = Awaited<ReturnType<typeof inspectDatabase>>;
 
-function checkServer(server: Inspected['server']): Finding {
+function checkServer(server: Inspected['server']) {
   const transport = server.encrypted ? 'encrypted' : 'not encrypted';
   const text = `PostgreSQL ${server.version}, database ${server.name}, role ${server.role}, ${transport}`;
   if (server.number < OLDEST_SERVER)
@@ -136,7 +136,7 @@ function checkServer(server: Inspected['server']): Finding {
   return ok('database', text);
 }
 
-function checkRights({ server, state, missing }: Inspected): Finding[] {
+function checkRights({ server, state, missing }: Inspected) {
   if (missing.length > 0)
     return [failed('rights', `the role ${server.role} lacks ${missing.join(', ')}`)];
   if (!state) return [];
@@ -148,7 +148,7 @@ function checkSchema(
   { applied, pending }: SchemaState,
   mayMigrate: boolean,
   mayCreate: boolean,
-): Finding {
+) {
   if (pending.length === 0) {
     const newer = applied.length > steps.length ? ', of a newer version' : '';
     return ok('schema', `${name} is up to date (${counted(applied.length, 'step')}${newer})`);
@@ -160,13 +160,13 @@ function checkSchema(
   return failed('schema', `${lacks}; ${advice}`);
 }
 
-function checkTable(table: string, { distributable }: DatabaseSchema): Finding {
+function checkTable(table: string, { distributable }: DatabaseSchema) {
   const text = `distributed by Citus: ${table}`;
   if (table === distributable) return ok('table', `${text}; all others are on the coordinator`);
   return failed('table', `${text}; its statements need one node`);
 }
 
-function checkClock({ ahead, within }: Inspected['clock']): Finding {
+function checkClock({ ahead, within }: Inspected['clock']) {
   const off = `${Math.abs(Math.round(ahead))} ms ${ahead < 0 ? 'behind' : 'ahead of'}`;
   const detail = `the server's clock is ${off} this machine's clock (±${Math.ceil(within)} ms)`;
   if (Math.abs(ahead) - within <= MAX_CLOCK_MS) return ok('clock', detail);

@@ -7,13 +7,7 @@ import { createDatabase, type Database, type DatabaseAddress, type Sql } from '.
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
-import {
-  type Environment,
-  Findings,
-  readVariables,
-  type Values,
-  type Variables,
-} from '../runtime/variables.ts';
+import { type Environment, Findings, readVariables, type Variables } from '../runtime/variables.ts';
 import { SERVICE_NAMES } from '../serve.ts';
 import {
   ConfigurationError,
@@ -92,7 +86,7 @@ function isOwnFile(path: string) {
 }
 
 /** Reads the variables of a client, which needs no others. @throws ConfigurationError */
-export function readOwn<V extends Variables>(variables: V, { environment }: Terminal): Values<V> {
+export function readOwn<V extends Variables>(variables: V, { environment }: Terminal) {
   const findings = new Findings();
   const values = readVariables(variables, environment, findings);
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);

@@ -76,7 +76,7 @@ function readService(terminal: Terminal) {
 }
 
 /** @param since milliseconds since 1970; null for the newest page. @returns the oldest first */
-async function newEvents(service: Service, since: number | null): Promise<readonly Member[]> {
+async function newEvents(service: Service, since: number | null) {
   const found: Member[] = [];
   const query = new URLSearchParams({ limit: '100' });
   if (since) query.set('since', new Date(since - LOOK_BACK_MS).toISOString());

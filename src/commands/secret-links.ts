@@ -50,7 +50,7 @@ export function connectToSecrets(terminal: Terminal) {
 }
 
 /** Asks for a link, or for the key to the id or the link that the command names, and opens it. */
-export async function readSecret(call: Invocation, lines: LineReader): Promise<Content> {
+export async function readSecret(call: Invocation, lines: LineReader) {
   const [target] = call.positionals;
   const isKnown = target !== undefined;
   if (isKnown) checkPlace(target);
@@ -80,7 +80,7 @@ export async function readSecret(call: Invocation, lines: LineReader): Promise<C
 }
 
 /** Waits for the answer to a request. @param link to keep */
-export async function readAnswer(link: string, terminal: Terminal): Promise<Content> {
+export async function readAnswer(link: string, terminal: Terminal) {
   const [kept = '', fragment = ''] = link.split('#');
   const { place, key } = await findAnswer(kept, fragment, terminal, true);
   return openWith(openerOf(place, terminal), key);
@@ -94,7 +94,7 @@ type Send = (body: object) => Promise<Reply>;
  * @param typed what follows the # of a link
  * @throws PassphraseNeeded
  */
-async function openWith(send: Send, typed: string, passphrase?: string): Promise<Content> {
+async function openWith(send: Send, typed: string, passphrase?: string) {
   const split = splitKeys(typed);
   if (!split) throw new OperationFailed(MISTAKE);
   const { serviceKey: secret, key } = split;

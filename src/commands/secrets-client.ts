@@ -43,7 +43,7 @@ export function connect(base: string, token: string | null, note: Terminal['note
     'content-type': 'application/json',
     ...(token && { authorization: `Bearer ${token}` }),
   };
-  return async (method: string, path: string, body?: object): Promise<Reply> => {
+  return async (method: string, path: string, body?: object) => {
     const response = await fetch(base + path, {
       method,
       headers,
@@ -62,7 +62,7 @@ export function connect(base: string, token: string | null, note: Terminal['note
 }
 
 /** @param wait the seconds of Retry-After */
-function errorOf(reply: unknown, wait: string | null, origin: string): Error {
+function errorOf(reply: unknown, wait: string | null, origin: string) {
   const error = isObject(reply) && isObject(reply.error) ? reply.error : {};
   const { code } = error;
   if (typeof code !== 'string') return new OperationFailed(UNEXPECTED);

@@ -201,7 +201,7 @@ export async function findByName(database: Database, name: string): Promise<User
  * a body. Commas separate the items of a list: an empty text holds none.
  * @throws UsageError with every problem
  */
-export function readOptions<T>(schema: Schema<T>, { text, flag }: Arguments): T {
+export function readOptions<T>(schema: Schema<T>, { text, flag }: Arguments) {
   const members = Object.entries(schema.jsonSchema.properties ?? {}).map(([member, { type }]) => {
     const name = member.replaceAll('_', '-');
     const given = text(name);
