@@ -22,15 +22,10 @@ export const json = flag('print JSON');
  * @returns the choice that the option of this name has, or undefined without the option
  * @throws UsageError
  */
-export function choice<T extends string>(
-  { text }: Arguments,
-  name: string,
-  choices: readonly T[],
-): T | undefined {
+export function choice<T extends string>({ text }: Arguments, name: string, choices: readonly T[]) {
   const value = text(name);
-  if (value === undefined) return undefined;
   const found = choices.find((one) => one === value);
-  if (found) return found;
+  if (found || value === undefined) return found;
   throw new UsageError(`--${name} must be one of ${choices.join(', ')}`);
 }
 
@@ -43,7 +38,7 @@ export interface Arguments {
 }
 
 /** Standard input, output and error. */
-export interface Streams extends Output {
+interface Streams extends Output {
   readonly stdin: NodeJS.ReadableStream & { readonly isTTY?: boolean };
   readonly stdout: Output['stdout'] & { readonly isTTY?: boolean };
 }
@@ -119,7 +114,7 @@ export async function runCommand(
   );
   try {
     if (command) await runFound(command, words, terminal);
-    else printCommands(commandsToList(commands, words), terminal.print);
+    else printCommands(commandsToList(commands, words), terminal);
     return 0;
   } catch (error) {
     if (error instanceof OperationFailed) {
@@ -168,7 +163,7 @@ function commandsToList(commands: readonly Command[], words: readonly string[]) 
   throw new UsageError(`there is no command "${shown}"`);
 }
 
-function printCommands(commands: readonly Command[], print: Terminal['print']) {
+function printCommands(commands: readonly Command[], { print }: Terminal) {
   print('Usage: gatehouse COMMAND [OPTION…]\n');
   for (const { name, summary } of commands) print(`  ${name.padEnd(19)} ${summary}`);
   print(
@@ -179,7 +174,7 @@ function printCommands(commands: readonly Command[], print: Terminal['print']) {
 /** @throws UsageError, whose message names the command */
 async function runFound(command: Command, words: readonly string[], terminal: Terminal) {
   const given = parseWords(command, words);
-  if (given.flag('help')) return printHelp(command, terminal.print);
+  if (given.flag('help')) return printHelp(command, terminal);
   checkWords(command, given);
   try {
     const done = await command.run({ ...terminal, ...given });
@@ -233,10 +228,7 @@ function checkWords(
   if (missing !== undefined) throw new UsageError(`${name} needs --${missing}`);
 }
 
-function printHelp(
-  { name, summary, positionals, options = {} }: Command,
-  print: Terminal['print'],
-) {
+function printHelp({ name, summary, positionals, options = {} }: Command, { print }: Terminal) {
   const usage = [name, positionals, '[OPTION…]'].filter(Boolean).join(' ');
   print(`Usage: gatehouse ${usage}\n\n${summary}.\n`);
   for (const [option, { value, required, help }] of Object.entries(options)) {

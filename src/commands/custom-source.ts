@@ -1,5 +1,5 @@
 import { ALGORITHMS, ENCODINGS, type Scheme } from '../webhook/signatures.ts';
-import type { CustomSource } from '../webhook/sources.ts';
+import type { CustomSource, SourceName } from '../webhook/sources.ts';
 import { type Arguments, choice, option, UsageError } from './command.ts';
 
 const PLACE = 'a header, or a JSON pointer into the body, such as /data/type';
@@ -18,8 +18,16 @@ export const CUSTOM_OPTIONS = {
 
 const NAMES = ['{body}', '{timestamp}', '{id}'];
 
-/** @throws UsageError for anything that could never verify a request */
-export function readCustomSource(given: Arguments): CustomSource {
+/**
+ * @returns null for another source
+ * @throws UsageError for anything that could never verify a request
+ */
+export function readCustomSource(given: Arguments, source: SourceName): CustomSource | null {
+  if (source !== 'custom') {
+    const name = Object.keys(CUSTOM_OPTIONS).find((option) => given.text(option) !== undefined);
+    if (name !== undefined) throw new UsageError(`--${name} needs --source custom`);
+    return null;
+  }
   const header = readHeader(given, 'signature-header');
   const event = readPlace(given, 'event-name');
   if (header === undefined || event === undefined)

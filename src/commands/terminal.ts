@@ -141,9 +141,10 @@ function hiddenLines({ stdin: input, stderr }: Terminal) {
     stderr.write(prompt);
     isAsking = true;
     const read: string[] = [];
-    for (let line = await lines.next(); !line.done; line = await lines.next()) {
+    while (read.length < max) {
+      const line = await lines.next();
+      if (line.done) break;
       read.push(line.value);
-      if (read.length === max) break;
     }
     isAsking = false;
     stderr.write('\n');

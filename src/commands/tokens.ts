@@ -4,7 +4,6 @@ import {
   type Invocation,
   json,
   OperationFailed,
-  type Option,
   option,
   type Terminal,
   UsageError,
@@ -19,8 +18,8 @@ type TokenGroup = Readonly<{
   noun: string; // for the help
   schema: string;
   roles: string; // the help of --role
-  createOptions?: Readonly<Record<string, Option>>;
-  rotateOptions?: Readonly<Record<string, Option>>;
+  createOptions?: Command['options'];
+  rotateOptions?: Command['options'];
   inService: InService;
   /** Prints all. */
   list: (call: Invocation) => Promise<void>;

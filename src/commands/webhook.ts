@@ -2,7 +2,7 @@ import { sealSecret, staleKeys, unsealServiceSecret } from '../crypto/service-se
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
-import { SOURCE_NAMES, type SourceName, sourceOf, SOURCES } from '../webhook/sources.ts';
+import { SOURCE_NAMES, sourceOf, SOURCES } from '../webhook/sources.ts';
 import { createToken, revokeRestored, rotateToken } from '../webhook/store/admin.ts';
 import {
   acceptPending,
@@ -17,7 +17,6 @@ import { setTarget } from '../webhook/store/targets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { prepareTarget } from '../webhook/targets.ts';
 import {
-  type Arguments,
   choice,
   type Command,
   flag,
@@ -64,7 +63,8 @@ export const COMMANDS: readonly Command[] = [
         CREATED: 'created_at',
         'LAST USED': 'last_used_at',
         'REFUSED IN 24 H': 'refused',
-        'LAST REFUSAL': lastRefusalOf,
+        'LAST REFUSAL': ({ last_refusal, last_refused_at: at }) =>
+          last_refusal === null ? null : `${last_refusal} ${at?.toISOString() ?? ''}`,
         TARGET: ({ target }) => targetText(target),
         CUSTOM: ({ custom }) => customText(custom),
         STATE: stateOf,
@@ -151,7 +151,7 @@ async function create(call: Invocation, token: Pick<Token, 'name' | 'role'>) {
   const source = choice(call, 'source', SOURCE_NAMES) ?? 'generic';
   if (token.role === 'operator' && source !== 'generic')
     throw new UsageError('an operator has no source');
-  const custom = readCustom(call, source);
+  const custom = readCustomSource(call, source);
   const row = { ...token, source, custom };
   const secret = await readSigningSecret(call, row);
   const target = await readTarget(call);
@@ -171,13 +171,6 @@ async function create(call: Invocation, token: Pick<Token, 'name' | 'role'>) {
   });
 }
 
-function readCustom(call: Arguments, source: SourceName) {
-  if (source === 'custom') return readCustomSource(call);
-  const name = Object.keys(CUSTOM_OPTIONS).find((option) => call.text(option) !== undefined);
-  if (name !== undefined) throw new UsageError(`--${name} needs --source custom`);
-  return null;
-}
-
 function rotate(call: Invocation, id: string, overlap: number) {
   return inWebhook(call, async (database, settings) => {
     const tokens = await listTokens(database);
@@ -192,10 +185,6 @@ function rotate(call: Invocation, id: string, overlap: number) {
     const isActive = await rotateSecret(database, id, overlap, sealed);
     return isActive ? { token: null } : null;
   });
-}
-
-function lastRefusalOf({ last_refusal, last_refused_at: at }: Token) {
-  return last_refusal === null ? null : `${last_refusal} ${at?.toISOString() ?? ''}`;
 }
 
 function stateOf({ revoked_at, pending }: Token) {
