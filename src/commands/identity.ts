@@ -86,22 +86,20 @@ export const COMMANDS: readonly Command[] = [
       'remove-factors': flag('and remove the second factors, without asking for one'),
       revoke: flag('end the current link, without a new one'),
     },
-    async run(call) {
-      await onUser(call, async ({ id, username }, database, settings) => {
+    run: (call) =>
+      onUser(call, async ({ id, username }, database, settings) => {
         if (call.flag('revoke')) {
           const count = await revokeLink(database, COMMAND_LINE, id);
           const state = count === 1 ? 'Ended the link of user' : 'There is no open link of user';
-          call.note(`${state} "${username}".`);
-          return;
+          return call.note(`${state} "${username}".`);
         }
         const portal = portalOf(settings);
         const removes = call.flag('remove-factors');
         const { link } = orThrow(await makeLink(database, portal, COMMAND_LINE, id, removes));
         const factors = removes ? ', and removes the second factors' : '';
         call.note(`With this link, user "${username}" chooses a new password${factors}.`);
-        printLink(call, link, portal);
-      });
-    },
+        return printLink(call, link, portal);
+      }),
   },
   {
     name: 'key create',
