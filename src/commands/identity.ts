@@ -43,7 +43,7 @@ const KEY_COLUMNS: Columns<ApiKey> = {
   KEY: (key) => `${key.key_prefix}…`,
   NAME: 'name',
   // A deleted user's name is erased after some time.
-  USER: (key) => key.user?.username || key.user_id || '–',
+  USER: (key) => key.user?.username || key.user_id,
   'CREATED BY': (key) => key.created_by_username || key.created_by || 'command',
   CREATED: 'created_at',
   'LAST USED': 'last_used_at',

@@ -128,9 +128,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Show whether, when and how often a secret was read',
     positionals: 'ID',
     options: { json },
-    async run(call) {
-      printMembers(call, await askAbout(call, 'GET'));
-    },
+    run: async (call) => printMembers(call, await askAbout(call, 'GET')),
   },
   {
     name: 'secret delete',

@@ -98,20 +98,15 @@ export const USER_COMMANDS: readonly Command[] = [
     name: 'group list',
     summary: 'List the groups that have a member, with the number of users',
     options: { json },
-    async run(call) {
-      const rows = await inIdentity(call, listGroups);
-      printRows(call, rows, { GROUP: 'name', USERS: 'users' });
-    },
+    run: async (call) =>
+      printRows(call, await inIdentity(call, listGroups), { GROUP: 'name', USERS: 'users' }),
   },
   {
     name: 'user show',
     summary: 'Show a user, by id or username',
     positionals: 'USER',
     options: { json },
-    async run(call) {
-      const user = await onUser(call, async (found) => found);
-      printMembers(call, viewUser(user));
-    },
+    run: (call) => onUser(call, async (user) => printMembers(call, viewUser(user))),
   },
   {
     name: 'user set',
