@@ -1,4 +1,4 @@
-import { createHmac, createPublicKey, type KeyObject, timingSafeEqual, verify } from 'node:crypto';
+import { createHmac, createPublicKey, timingSafeEqual, verify } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { fromAnyBase64 } from '../crypto/text.ts';
 
@@ -9,7 +9,7 @@ const SIGNATURE_BYTES = {
   'hmac-sha1': 20,
   ed25519: 64,
 } as const;
-export type Algorithm = keyof typeof SIGNATURE_BYTES;
+type Algorithm = keyof typeof SIGNATURE_BYTES;
 export const ALGORITHMS = ['hmac-sha256', 'hmac-sha512', 'hmac-sha1', 'ed25519'] as const;
 export const ENCODINGS = ['hex', 'base64'] as const;
 export type Encoding = (typeof ENCODINGS)[number];
@@ -41,25 +41,22 @@ export type Scheme = Readonly<{
  * Strict Base64 with padding, and no Base64url: other values, such as `whpk_…`, must not be taken
  * for a key.
  */
-const fromBase64 = (text: string): Buffer | null =>
+const fromBase64 = (text: string) =>
   /[-_]/.test(text) || text.length % 4 !== 0 ? null : fromAnyBase64(text);
 
-const fromHex = (text: string): Buffer | null =>
-  /^([0-9a-f]{2})*$/.test(text) ? Buffer.from(text, 'hex') : null;
+const fromHex = (text: string) => (/^([0-9a-f]{2})*$/.test(text) ? Buffer.from(text, 'hex') : null);
 
 /** @returns the HMAC key of Standard Webhooks, with or without `whsec_`; null for another value */
-export function standardKey(secret: string): Buffer | null {
+export function standardKey(secret: string) {
   const key = fromBase64(secret.replace(/^whsec_/, ''));
   return key && key.length >= 24 && key.length <= 64 ? key : null;
 }
 
-/** An algorithm has keys of its own: a public key, which is no secret, is never an HMAC key. */
-type Key =
-  | Readonly<{ algorithm: 'ed25519'; key: KeyObject }>
-  | Readonly<{ algorithm: Exclude<Algorithm, 'ed25519'>; key: Buffer }>;
-
-/** @returns null if the secret has not the form that the scheme needs */
-export function keyOf(scheme: Scheme, secret: string): Key | null {
+/**
+ * An algorithm has keys of its own: a public key, which is no secret, is never an HMAC key.
+ * @returns null if the secret has not the form that the scheme needs
+ */
+export function keyOf(scheme: Scheme, secret: string) {
   const { algorithm = 'hmac-sha256', publicPrefix } = scheme;
   const isPublic = publicPrefix !== undefined && secret.startsWith('whpk_');
   if (algorithm === 'ed25519' || isPublic) return publicKey(secret);
@@ -68,29 +65,15 @@ export function keyOf(scheme: Scheme, secret: string): Key | null {
 }
 
 /** An Ed25519 key of 32 bytes in hex or Base64. */
-function publicKey(secret: string): Key | null {
+function publicKey(secret: string) {
   const bytes = fromHex(secret) ?? fromBase64(secret.replace(/^whpk_/, ''));
   if (bytes?.length !== 32) return null;
   const jwk = { kty: 'OKP', crv: 'Ed25519', x: bytes.toString('base64url') };
-  return { algorithm: 'ed25519', key: createPublicKey({ key: jwk, format: 'jwk' }) };
+  return { algorithm: 'ed25519' as const, key: createPublicKey({ key: jwk, format: 'jwk' }) };
 }
 
 /** A request with more is an attack: each Ed25519 signature is verified over the whole body. */
 const MAX_SIGNATURES = 8;
-
-function readSignatures(
-  parts: readonly string[],
-  prefix: string,
-  encoding: Encoding,
-  algorithm: Algorithm,
-) {
-  const decode = encoding === 'hex' ? fromHex : fromBase64;
-  return behind(prefix, parts)
-    .map(decode)
-    .filter((bytes) => bytes !== null)
-    .filter(({ length }) => length === SIGNATURE_BYTES[algorithm])
-    .slice(0, MAX_SIGNATURES);
-}
 
 const behind = (prefix: string, parts: readonly string[]) =>
   parts.filter((part) => part.startsWith(prefix)).map((part) => part.slice(prefix.length));
@@ -102,43 +85,44 @@ const behind = (prefix: string, parts: readonly string[]) =>
  */
 export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   const { prefix = '', encoding = 'hex', algorithm = 'hmac-sha256', text = '{body}' } = scheme;
-  const { separator, time = '', timePrefix, publicPrefix } = scheme;
-  const valueOf = (name: string) => {
+  const { separator, timePrefix, publicPrefix } = scheme;
+  const valueOf = (name = '') => {
     // Svix uses the scheme of Standard Webhooks with its own header names.
     const value = headers[name] ?? headers[name.replace(/^webhook-/, 'svix-')];
     return typeof value === 'string' ? value : '';
   };
-  const value = valueOf(scheme.header);
+  const id = valueOf(scheme.id);
+  const isMissing = text.includes('{id}') && id === '';
+  const value = isMissing ? '' : valueOf(scheme.header);
   const parts = separator === undefined ? [value] : value.split(separator).map((one) => one.trim());
-  const sent = new Map([[algorithm, readSignatures(parts, prefix, encoding, algorithm)]]);
-  if (publicPrefix !== undefined)
-    sent.set('ed25519', readSignatures(parts, publicPrefix, encoding, 'ed25519'));
-  const times = timePrefix === undefined ? [valueOf(time)] : behind(timePrefix, parts);
-  const given: Readonly<Record<string, string>> = {
-    timestamp: times[0] ?? '',
-    id: valueOf(scheme.id ?? ''),
-  };
-  const isMissing = text.includes('{id}') && given.id === '';
+  const [timestamp = ''] =
+    timePrefix === undefined ? [valueOf(scheme.time)] : behind(timePrefix, parts);
+  const decode = encoding === 'hex' ? fromHex : fromBase64;
+  const signaturesOf = (kind: Algorithm, start: string) =>
+    behind(start, parts)
+      .map(decode)
+      .filter((bytes) => bytes !== null)
+      .filter(({ length }) => length === SIGNATURE_BYTES[kind])
+      .slice(0, MAX_SIGNATURES);
+  const sent = new Map([[algorithm, signaturesOf(algorithm, prefix)]]);
+  if (publicPrefix !== undefined) sent.set('ed25519', signaturesOf('ed25519', publicPrefix));
   const [before = '', after = ''] = text
     .split('{body}')
-    .map((part) => part.replace(/\{(timestamp|id)\}/g, (_all, name: string) => given[name] ?? ''));
-  const at = text.includes('{timestamp}') ? secondsOf(given.timestamp ?? '') : undefined;
-  return {
-    sent: isMissing ? new Map<Algorithm, Buffer[]>() : sent,
-    at,
-    before,
-    after,
-  };
+    .map((part) =>
+      part.replace(/\{(timestamp|id)\}/g, (name) => (name === '{id}' ? id : timestamp)),
+    );
+  const at = text.includes('{timestamp}') ? secondsOf(timestamp) : undefined;
+  return { sent, at, before, after };
 }
 
 /** The headers that a recipient needs to verify the signature again. */
-export const signatureHeaders = ({ header, time, id }: Scheme): readonly string[] =>
+export const signatureHeaders = ({ header, time, id }: Scheme) =>
   [header, time, id]
     .filter((name) => name !== undefined)
     .flatMap((name) => [name, name.replace(/^webhook-/, 'svix-')]);
 
 /** @param text seconds or milliseconds since 1970, or an ISO time. @returns null for another text */
-export function secondsOf(text: string): number | null {
+export function secondsOf(text: string) {
   if (/^[0-9]{1,11}$/.test(text)) return Number(text);
   if (/^[0-9]{12,14}$/.test(text)) return Number(text) / 1_000;
   const isIso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(text);
@@ -148,8 +132,7 @@ export function secondsOf(text: string): number | null {
 
 /** A signed time may differ by this much. An older request is treated as a replay. */
 export const WINDOW_SECONDS = 300;
-export const isInWindow = (at: number, now: number): boolean =>
-  Math.abs(now - at) <= WINDOW_SECONDS;
+export const isInWindow = (at: number, now: number) => Math.abs(now - at) <= WINDOW_SECONDS;
 
 /**
  * Compares the signature over the raw bytes, in constant time for each secret.
@@ -178,24 +161,17 @@ export function isSignedWith(
   secret: string,
   { sent, before, after }: ReturnType<typeof readSigned>,
   raw: Buffer,
-): boolean {
-  const key = keyOf(scheme, secret);
-  const signatures = (key && sent.get(key.algorithm)) ?? [];
-  return key !== null && isAnyValid(key, signatures, [before, raw, after]);
-}
-
-/** @param text the signed text in pieces, so that a large body is not copied for an HMAC */
-function isAnyValid(
-  { algorithm, key }: Key,
-  signatures: readonly Buffer[],
-  text: ReadonlyArray<string | Buffer>,
-): boolean {
+) {
+  const found = keyOf(scheme, secret);
+  if (!found) return false;
+  const { algorithm, key } = found;
+  const signatures = sent.get(algorithm) ?? [];
   if (algorithm === 'ed25519') {
-    const whole = Buffer.concat(text.map((piece) => Buffer.from(piece)));
-    return signatures.some((signature) => verify(null, whole, key, signature));
+    const text = Buffer.concat([Buffer.from(before), raw, Buffer.from(after)]);
+    return signatures.some((signature) => verify(null, text, key, signature));
   }
+  // In pieces, so that a large body is not copied.
   const hmac = createHmac(algorithm.slice('hmac-'.length), key);
-  for (const piece of text) hmac.update(piece);
-  const expected = hmac.digest();
+  const expected = hmac.update(before).update(raw).update(after).digest();
   return signatures.some((signature) => timingSafeEqual(signature, expected));
 }
