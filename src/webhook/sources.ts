@@ -64,30 +64,30 @@ export const sourceOf = ({ source, custom }: SourceNamed): Source =>
 type SourceNamed = Readonly<{ source: SourceName; custom: CustomSource | null }>;
 
 /** @returns the value, which is not validated yet, or undefined */
-export function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
+function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
   const values = places.map((place) =>
     place.startsWith('/') ? memberAt(body, place) : headers[place],
   );
   return values.find((value) => value !== undefined);
 }
 
-function memberAt(body: unknown, pointer: string) {
+/** @param pointer a JSON pointer (RFC 6901) */
+export function memberAt(body: unknown, pointer: string) {
   let value = body;
   for (const part of pointer.split('/').slice(1)) {
     const name = part.replaceAll('~1', '/').replaceAll('~0', '~');
-    const parent: unknown = typeof value === 'object' ? value : null;
-    value = Object.hasOwn(Object(parent), name) ? Object(parent)[name] : undefined;
+    const parent: JsonObject = Object(typeof value === 'object' ? value : null);
+    value = Object.hasOwn(parent, name) ? parent[name] : undefined;
   }
   return value;
 }
 
 /** For an error message. */
-const describePlaces = (places: Places): string =>
+const describePlaces = (places: Places) =>
   places
-    .map((place) => {
-      const isHeader = !place.startsWith('/');
-      return isHeader ? `in the header ${place}` : `in the body as "${place.slice(1)}"`;
-    })
+    .map((place) =>
+      place.startsWith('/') ? `in the body as "${place.slice(1)}"` : `in the header ${place}`,
+    )
     .join(' or ');
 
 /** `v1` with a secret, `v1a` with a public key. */
@@ -232,7 +232,7 @@ const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, na
 export const SOURCE_NAMES = Object.keys(SOURCES).filter(isSource);
 
 /** What PostgreSQL and an index can hold. */
-export const eventName = text({
+const eventName = text({
   min: 1,
   max: 1_024,
   description: 'The kind of event',
@@ -248,7 +248,7 @@ export const genericSchema = object({
  * Whether a body repeats the first one, byte for byte except for the number that counts the
  * attempts.
  */
-export function isRepetition({ counter }: Source, first: Buffer, body: Buffer): boolean {
+export function isRepetition({ counter }: Source, first: Buffer, body: Buffer) {
   if (counter === undefined) return first.equals(body);
   // Not parsed: two long numbers could be read as the same one.
   const pattern = new RegExp(`("${counter}"\\s*:\\s*)\\d+`);

@@ -3,7 +3,7 @@ import { Failure } from '../http/errors.ts';
 import type { Call } from '../http/route.ts';
 import type { WebhookService } from './service.ts';
 import { checkSignature, isInWindow, type Scheme, secondsOf } from './signatures.ts';
-import { type JsonObject, type Source, valueAt } from './sources.ts';
+import { type JsonObject, memberAt, type Source } from './sources.ts';
 import type { KnownToken } from './store/tokens.ts';
 
 /** An event, as raw bytes, with the token that it was sent with. */
@@ -60,17 +60,18 @@ function verifySignature(
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
   const isUnknown = verdict.kind === 'wrong signature' && opened.length < caller.secrets.length;
   if (isUnknown) return keyUnknown(caller, service);
-  const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict.kind];
-  return new Failure('unauthorized', { message, credential: 'signature' });
+  return notAccepted(caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict.kind]);
 }
+
+const notAccepted = (message: string) =>
+  new Failure('unauthorized', { message, credential: 'signature' });
 
 /** @returns a failure if the body, whose signature holds, was signed too long ago */
 export function checkSignedTime({ time }: Source, body: JsonObject) {
   if (time === undefined) return null;
-  const at = secondsOf(String(valueAt([time], {}, body)));
+  const at = secondsOf(String(memberAt(body, time)));
   if (at !== null && isInWindow(at, Date.now() / 1_000)) return null;
-  const message = SIGNATURE_MESSAGES['too old'];
-  return new Failure('unauthorized', { message, credential: 'signature' });
+  return notAccepted(SIGNATURE_MESSAGES['too old']);
 }
 
 export const UNKNOWN_KEY =
@@ -78,7 +79,8 @@ export const UNKNOWN_KEY =
 
 export function keyUnknown({ id, isKept }: KnownToken, { log }: WebhookService) {
   if (!isKept) log.error(UNKNOWN_KEY, { token_id: id });
-  const message =
-    "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.";
-  return new Failure('key_unknown', { message });
+  return new Failure('key_unknown', {
+    message:
+      "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.",
+  });
 }
