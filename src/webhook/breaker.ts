@@ -16,33 +16,32 @@ const REFRESH_MS = 1_000;
 export function createBreaker(database: Database, target: string, queue: string, log: Log) {
   /** Attempts that ended here since the state was last stored. */
   let recorded = nothingRecorded();
-  let state: Failing | undefined;
+  let state: State;
   let refreshedAt = -Infinity;
+  const isOpen = () => state?.is_open ?? false;
 
   async function refresh() {
-    const wasOpen = state?.is_open ?? false;
-    const sent = recorded;
+    const wasOpen = isOpen();
+    const { failures, tokens, hasSucceeded } = recorded;
     recorded = nothingRecorded();
     try {
-      if (sent.hasSucceeded && state) await clearFailures(database, target);
-      const { failures, tokens } = sent;
-      if (failures > 0) await addFailures(database, target, failures, onlyOne(tokens));
+      if (hasSucceeded && state) await clearFailures(database, target);
+      const onlyToken = tokens.size === 1 ? [...tokens].join() : null;
+      if (failures > 0) await addFailures(database, target, failures, onlyToken);
       state = await findFailing(database, target);
     } catch (error) {
       // Kept for the next time, with what has happened meanwhile.
-      recorded.failures += sent.failures;
-      for (const token of sent.tokens) recorded.tokens.add(token);
-      recorded.hasSucceeded ||= sent.hasSucceeded;
+      recorded.failures += failures;
+      for (const token of tokens) recorded.tokens.add(token);
+      recorded.hasSucceeded ||= hasSucceeded;
       log.debug('the state of the target could not be stored or read', describeError(error));
       return;
     }
-    const isOpen = state?.is_open ?? false;
-    if (state && isOpen && !wasOpen) logFailing(log, state);
-    if (!isOpen && wasOpen) log.info('the target works again; deliveries continue');
+    if (isOpen() !== wasOpen) logState(log, state);
   }
 
   return {
-    isOpen: () => state?.is_open ?? false,
+    isOpen,
     /** Counts an attempt that has ended. @param tokenId of the event's sender */
     record(isSuccess: boolean, tokenId: string) {
       if (!isSuccess) {
@@ -52,40 +51,36 @@ export function createBreaker(database: Database, target: string, queue: string,
       }
       recorded = { ...nothingRecorded(), hasSucceeded: true };
       // The first success lets the waiting events through.
-      if (state?.is_open) refreshedAt = -Infinity;
+      if (isOpen()) refreshedAt = -Infinity;
     },
     /**
      * What may be claimed now. A state that cannot be read changes nothing: the claim reports the
      * outage.
+     * @returns `except`: the sender whose events fail; null for a probe
      */
-    async admit(): Promise<Admitted> {
+    async admit() {
       const isOld = performance.now() - refreshedAt >= REFRESH_MS;
       if (isOld) {
         refreshedAt = performance.now();
         await refresh();
       }
-      if (!state?.is_open) return { kind: 'all' };
-      if (!isOld) return { kind: 'none' };
-      if (await takeProbe(database, target, queue)) return { kind: 'probe' };
+      if (!state?.is_open) return 'all';
+      if (!isOld) return 'none';
+      if (await takeProbe(database, target, queue)) return { limit: 1, except: null };
       const { token_id: except } = state;
-      return except === null ? { kind: 'none' } : { kind: 'others', except };
+      return except === null ? 'none' : { limit: Infinity, except };
     },
   };
 }
 
-type Failing = NonNullable<Awaited<ReturnType<typeof findFailing>>>;
+type State = Awaited<ReturnType<typeof findFailing>>;
 
-function logFailing(log: Log, { failures, failing_since, token_id }: Failing): void {
+function logState(log: Log, state: State) {
+  if (!state?.is_open) return log.info('the target works again; deliveries continue');
+  const { failures, failing_since, token_id } = state;
   const facts = { failures, failing_since: failing_since.toISOString(), token_id };
   log.error('the target fails; it is only probed', facts);
 }
-
-/** `except`: the sender whose events fail. */
-type Admitted =
-  Readonly<{ kind: 'all' | 'probe' | 'none' }> | Readonly<{ kind: 'others'; except: string }>;
-
-const onlyOne = (tokens: ReadonlySet<string>): string | null =>
-  tokens.size === 1 ? [...tokens].join() : null;
 
 /** `tokens`: of the senders of the events that failed. */
 const nothingRecorded = () => ({ failures: 0, tokens: new Set<string>(), hasSucceeded: false });

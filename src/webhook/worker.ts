@@ -16,7 +16,6 @@ import {
   endWork,
   LEASE_SECONDS,
   type LeasedEvent,
-  type Queue,
   renewLeases,
   type Result,
   returnWork,
@@ -28,8 +27,6 @@ const RENEWAL_MS = (LEASE_SECONDS * 1_000) / 3;
 const POLL_MS = 1_000;
 /** How long attempts may continue after a shutdown begins, at most. */
 const SHUTDOWN_MS = 5_000;
-const NO_ATTEMPT_LEFT =
-  'no attempt left: the last one ended with its process, or the retry schedule was shortened';
 
 /** How long an aborted attempt may take to end. After that, its slot is reused. */
 const ABORT_MS = 2_000;
@@ -49,31 +46,12 @@ export interface DeliveryTarget {
   close(): Promise<void>;
 }
 
-type Worker = Readonly<{
-  database: Database;
-  target: DeliveryTarget;
-  settings: WorkSettings;
-  queue: Queue;
-  log: Log;
-  breaker: ReturnType<typeof createBreaker>;
-  countAttempt: (labels: readonly string[]) => void;
-  running: Set<LeasedEvent>;
-  /** Aborts the attempts that a shutdown does not wait for. */
-  shutdown: AbortController;
-}> & {
-  /** Aborted by a notification since the last claim. */
-  pause: AbortController;
-  isStopping: boolean;
-};
+type Worker = ReturnType<typeof createWorker>;
 
 /**
- * Delivers events at least once, each under a lease. Only the holder of the lease can end or return
- * the event.
  * @param targetKey identifies the target for its breaker, which keeps the state of earlier targets
- * @returns `notify` ends the pause before the next claim. `stop` claims nothing more, lets attempts
- * finish for a while, and returns the rest.
  */
-export function startWorker(
+function createWorker(
   database: Database,
   target: DeliveryTarget,
   settings: WorkSettings,
@@ -82,24 +60,36 @@ export function startWorker(
   targetKey: string,
   queue = COMMON,
 ) {
-  const worker: Worker = {
+  return {
     database,
     target,
     settings,
-    queue,
     log,
+    queue,
     breaker: createBreaker(database, targetKey, queue.id, log),
     countAttempt: metrics.counter(
       'gatehouse_delivery_attempts_total',
       'Attempts to deliver a webhook event, by outcome.',
       ['outcome'],
     ),
-    running: new Set(),
+    running: new Set<LeasedEvent>(),
+    /** Aborts the attempts that a shutdown does not wait for. */
     shutdown: new AbortController(),
+    /** Aborted by a notification since the last claim. */
     pause: new AbortController(),
     isStopping: false,
   };
-  const { running, shutdown } = worker;
+}
+
+/**
+ * Delivers events at least once, each under a lease. Only the holder of the lease can end or return
+ * the event.
+ * @returns `notify` ends the pause before the next claim. `stop` claims nothing more, lets attempts
+ * finish for a while, and returns the rest.
+ */
+export function startWorker(...parts: Parameters<typeof createWorker>) {
+  const worker = createWorker(...parts);
+  const { database, target, log, queue, running, shutdown } = worker;
   setMaxListeners(0, shutdown.signal);
   const renewal = setInterval(() => {
     if (running.size === 0) return;
@@ -109,6 +99,7 @@ export function startWorker(
   }, RENEWAL_MS);
   const looping = loop(worker);
   return {
+    queue,
     notify: () => worker.pause.abort(),
     isFailing: worker.breaker.isOpen,
     async stop(graceMs = SHUTDOWN_MS) {
@@ -128,7 +119,6 @@ async function loop(worker: Worker) {
   const { settings, running, log } = worker;
   while (!worker.isStopping) {
     worker.pause = new AbortController();
-    const { signal } = worker.pause;
     const free = settings.concurrency - running.size;
     const events = await claim(worker, free).catch((error: unknown) => {
       log.warn('due events could not be claimed', describeError(error));
@@ -136,23 +126,16 @@ async function loop(worker: Worker) {
     });
     for (const event of events) void run(worker, event);
     const isIdle = events.length < free || free === 0;
-    if (isIdle) await sleep(POLL_MS, undefined, { signal }).catch(() => {});
+    if (isIdle) await sleep(POLL_MS, undefined, worker.pause).catch(() => {});
   }
 }
 
 async function claim({ database, breaker, queue }: Worker, free: number) {
   if (free === 0) return [];
   const admitted = await breaker.admit();
-  switch (admitted.kind) {
-    case 'none':
-      return [];
-    case 'all':
-      return claimWork(database, free, queue);
-    case 'probe':
-      return claimProbes(database, 1, null, queue);
-    case 'others':
-      return claimProbes(database, free, admitted.except, queue);
-  }
+  if (admitted === 'none') return [];
+  if (admitted === 'all') return claimWork(database, free, queue);
+  return claimProbes(database, Math.min(free, admitted.limit), admitted.except, queue);
 }
 
 /** Replies of a target that works, about this event (RFC 9110, 15.5 and RFC 6585, 5). */
@@ -163,8 +146,10 @@ async function run(worker: Worker, event: LeasedEvent) {
   running.add(event);
   // If the outcome is not stored, the event is due again when its lease ends.
   await attempt(worker, event).catch((error: unknown) => {
-    const facts = { event_id: event.id, ...describeError(error) };
-    log.warn('the outcome of an attempt could not be stored', facts);
+    log.warn('the outcome of an attempt could not be stored', {
+      event_id: event.id,
+      ...describeError(error),
+    });
   });
   running.delete(event);
   if (running.size <= settings.concurrency / 2) worker.pause.abort();
@@ -173,7 +158,10 @@ async function run(worker: Worker, event: LeasedEvent) {
 async function attempt(worker: Worker, event: LeasedEvent) {
   const { database, target, settings, log, breaker, shutdown } = worker;
   if (event.attempt > settings.pausesMs.length + 1) {
-    const result = { error: NO_ATTEMPT_LEFT };
+    const result = {
+      error:
+        'no attempt left: the last one ended with its process, or the retry schedule was shortened',
+    };
     return endWork(database, [{ ...event, result, unused: 1 }], 'dead');
   }
   const startedAt = performance.now();
@@ -243,7 +231,7 @@ async function deliverInTime(
 }
 
 /** One line of at most 1,000 characters, without control characters. */
-export const errorLine = (text: string): string => toOneLine(text).trim().slice(0, 1_000);
+export const errorLine = (text: string) => toOneLine(text).trim().slice(0, 1_000);
 
 /**
  * @param pauseMs of the schedule
