@@ -67,7 +67,6 @@ export const VARIABLES = {
   INBOX_USERS: userList(),
 } as const;
 
-type WebhookValues = Values<typeof VARIABLES>;
 /** A program and its arguments. */
 export type Command = readonly [string, ...string[]];
 /**
@@ -75,8 +74,11 @@ export type Command = readonly [string, ...string[]];
  * `timeout_seconds`, those of the process apply. `is_signed`: whether a signing secret of
  * its own signs the requests.
  */
-export type OwnTarget = Readonly<{ events: readonly string[] | null }> &
-  Readonly<{ timeout_seconds: number | null; is_signed: boolean }> &
+export type OwnTarget = Readonly<{
+  events: readonly string[] | null;
+  timeout_seconds: number | null;
+  is_signed: boolean;
+}> &
   Readonly<{ url: string; command?: never } | { command: Command; url?: never }>;
 
 /** `secret` signs the requests by Standard Webhooks; null for no signature. */
@@ -85,16 +87,7 @@ export type ForwardSettings = {
   readonly secret: string | null;
   readonly allowPrivate: boolean;
 };
-/**
- * `key`: under which the state of the target is kept. Another target, in a later setting, begins
- * without failures.
- */
-export type TargetSettings = Readonly<{ key: string; name: string }> &
-  (
-    | (ForwardSettings & Readonly<{ kind: 'forward' }>)
-    | Readonly<{ kind: 'command'; command: Command }>
-    | Readonly<{ kind: 'handler'; module: string }>
-  );
+export type TargetSettings = NonNullable<ReturnType<typeof targetOf>>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pausesMs'>;
@@ -109,14 +102,18 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
       'WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.',
     );
   }
-  const { WEBHOOK_SECRET: secret, WEBHOOK_SECRET_PREVIOUS: previous } = values;
   checkUserList('INBOX_USERS', values.INBOX_USERS, userSource, findings);
   return {
     /** Null: the plain variant. */
     database: isPlain ? null : input.requireDatabase(),
     token: values.WEBHOOK_TOKEN,
     /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
-    secrets: secretValues('WEBHOOK_SECRET', secret, previous, findings),
+    secrets: secretValues(
+      'WEBHOOK_SECRET',
+      values.WEBHOOK_SECRET,
+      values.WEBHOOK_SECRET_PREVIOUS,
+      findings,
+    ),
     appName: values.APP_NAME,
     /** Where events are delivered. Null: they stay stored. */
     target: targetOf(values, isPlain, findings.problems),
@@ -145,13 +142,8 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
 }
 
 /** At most one target, so that it is clear which one processed an event. */
-function targetOf(
-  values: WebhookValues,
-  isPlain: boolean,
-  problems: string[],
-): TargetSettings | null {
+function targetOf(values: Values<typeof VARIABLES>, isPlain: boolean, problems: string[]) {
   const { WEBHOOK_FORWARD_URL: url, WEBHOOK_COMMAND: command, WEBHOOK_HANDLER: module } = values;
-  const { WEBHOOK_FORWARD_SECRET: secret, WEBHOOK_FORWARD_ALLOW_PRIVATE: allowPrivate } = values;
   const names = ['WEBHOOK_FORWARD_URL', 'WEBHOOK_COMMAND', 'WEBHOOK_HANDLER'] as const;
   const given = names.filter((name) => values[name] !== null);
   if (given.length > 1)
@@ -161,13 +153,16 @@ function targetOf(
       `${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`,
     );
   }
-  if (url !== null) return forwardTarget({ url: new URL(url), secret, allowPrivate });
+  if (url !== null) {
+    return forwardTarget(url, values.WEBHOOK_FORWARD_SECRET, values.WEBHOOK_FORWARD_ALLOW_PRIVATE);
+  }
   if (command !== null) return commandTarget(command);
-  if (module === null) return null;
-  return { ...identify('handler', module, module), module };
+  return module === null ? null : { ...identify('handler', module, module), module };
 }
 
 /**
+ * `key`: under which the state of the target is kept. Another target, in a later setting, begins
+ * without failures.
  * @param label without the path and the query of a URL, and the arguments of a program, which may
  * hold a credential
  */
@@ -177,27 +172,22 @@ const identify = <Kind extends string>(kind: Kind, id: string, label: string) =>
   name: `${kind} ${label}`,
 });
 
-const forwardTarget = (settings: ForwardSettings): TargetSettings => ({
-  ...identify('forward', settings.url.href, settings.url.origin),
-  ...settings,
-});
+function forwardTarget(address: string, secret: string | null, allowPrivate: boolean) {
+  const url = new URL(address);
+  return { ...identify('forward', url.href, url.origin), url, secret, allowPrivate };
+}
 
-const commandTarget = (command: Command): TargetSettings => ({
+const commandTarget = (command: Command) => ({
   ...identify('command', command.join('\0'), command[0]),
   command,
 });
 
 /** @param secret null for none, and for a description without it */
-export function ownTarget(
-  own: OwnTarget,
-  secret: string | null,
-  allowPrivate: boolean,
-): TargetSettings {
-  if (own.command) return commandTarget(own.command);
-  return forwardTarget({ url: new URL(own.url), secret, allowPrivate });
+export function ownTarget(own: OwnTarget, secret: string | null, allowPrivate: boolean) {
+  return own.command ? commandTarget(own.command) : forwardTarget(own.url, secret, allowPrivate);
 }
 
-export function checkForwardUrl(value: string): string | null {
+export function checkForwardUrl(value: string) {
   const url = URL.canParse(value) ? new URL(value) : null;
   const isValid = url && /^https?:$/.test(url.protocol) && url.username === '' && url.hash === '';
   return isValid ? null : 'an http or https URL without a user name';
@@ -211,13 +201,13 @@ export function parseCommand(text: string): Command | null {
       Array.isArray(words) &&
       words.every((word) => typeof word === 'string' && !word.includes('\0'));
     const [program, ...rest]: string[] = isValid ? words : [];
-    return program ? ([program, ...rest] as const) : null;
+    return program ? [program, ...rest] : null;
   } catch {
     return null;
   }
 }
 
 function command(): Variable<Command | null> {
-  const expected = new Expected(COMMAND_FORM);
-  return { fallback: '–', unset: null, parse: (text) => parseCommand(text) ?? expected };
+  const parse = (text: string) => parseCommand(text) ?? new Expected(COMMAND_FORM);
+  return { fallback: '–', unset: null, parse };
 }
