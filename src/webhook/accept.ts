@@ -14,7 +14,6 @@ import { signatureHeaders } from './signatures.ts';
 import {
   genericSchema,
   isRepetition,
-  type JsonObject,
   readDeliveryId,
   readEventName,
   sourceOf,
@@ -49,24 +48,25 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
  * insert
  */
 async function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
-  const { caller, request } = call;
+  const { caller } = call;
   const decision = wait > 0 ? rateExceeded(wait) : await verifyAndDecide(call, service);
-  if (decision.kind === 'event') return storeEvent(decision.event, request.requestId, service);
+  if ('token_id' in decision) return storeEvent(decision, service);
   if (caller.isKept) return null;
-  if (decision.kind === 'reply') return decision.reply;
-  return keepPending(caller, decision.secret, service);
+  if ('secret' in decision) return keepPending(caller, decision.secret, service);
+  return decision;
 }
 
-const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
-
-/** Nothing of a signed body is parsed before its signature holds, except for a signing secret. */
+/**
+ * Nothing of a signed body is parsed before its signature holds, except for a signing secret.
+ * @returns the event to store, the signing secret to keep, or the reply
+ */
 async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
   const source = sourceOf(call.caller);
   const secret = source.sendsSecret ? sentSecret(call.body) : null;
-  if (secret !== null) return { kind: 'signing secret', secret } as const;
+  if (secret !== null) return { secret };
   const { scheme } = source;
   const secretId = scheme === null ? null : await verifyWithinLimit(scheme, call, service);
-  return secretId instanceof Failure ? replyWith(secretId) : decide(call, secretId, service);
+  return secretId instanceof Failure ? secretId : decide(call, secretId, service);
 }
 
 /**
@@ -75,46 +75,34 @@ async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
  * @param secretId of the signing secret that verified the signature; null if there is none
  * @returns the event to store, or the reply. Changes nothing.
  */
-function decide(call: ReceiveCall, secretId: string | null, service: WebhookService) {
-  const { caller, body: raw } = call;
-  const { headers } = call.request;
-  const source = sourceOf(caller);
-  const body = parseContent(source, headers, raw);
-  if (body instanceof Failure) return replyWith(body);
-  const isGeneric = caller.source === 'generic';
-  const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
-  if (valid instanceof Failure) return replyWith(valid);
-  const old = checkSignedTime(source, body);
-  if (old) return replyWith(old);
-  const handshake = source.handshake?.(headers, body);
-  if (handshake) return replyWith({ data: source.isAnsweredEmpty ? undefined : handshake });
-
-  const event = eventOf(call, body, secretId, service);
-  return event instanceof Failure ? replyWith(event) : ({ kind: 'event', event } as const);
-}
-
-/** @param secretId of the signing secret that verified the signature; null if there is none */
-function eventOf(
+function decide(
   { request, caller, body: raw }: ReceiveCall,
-  body: JsonObject,
   secretId: string | null,
   service: WebhookService,
 ) {
   const { headers, address, requestId } = request;
   const source = sourceOf(caller);
+  const body = parseContent(source, headers, raw);
+  if (body instanceof Failure) return body;
+  const isGeneric = caller.source === 'generic';
+  const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
+  if (valid instanceof Failure) return valid;
+  const old = checkSignedTime(source, body);
+  if (old) return old;
+  const handshake = source.handshake?.(headers, body);
+  if (handshake) return { data: source.isAnsweredEmpty ? undefined : handshake };
+
   const deliveryId = readDeliveryId(source, headers, body);
   if (deliveryId instanceof Failure) return deliveryId;
   const name = readEventName(source, headers, body);
   if (name instanceof Failure) return name;
   const given: unknown = Object(body.data).page_id;
-  const pageId = validate(
-    pageIdSchema,
-    typeof given === 'string' ? given : null,
-    'invalid_body',
-    '/data/page_id',
-  );
+  const page = typeof given === 'string' ? given : null;
+  const pageId = validate(pageIdSchema, page, 'invalid_body', '/data/page_id');
   if (pageId instanceof Failure) return pageId;
-  return {
+  const status = statusOf(name, caller, service);
+  const isOrdered = service.isOrdered && status === 'waiting' && pageId !== null;
+  const event: NewEvent = {
     id: risingUuid(),
     token_id: caller.id,
     token_digest: caller.digest,
@@ -130,8 +118,13 @@ function eventOf(
     ip: address,
     body: raw,
     revision: caller.revision,
-    ...initialState(name, pageId, caller, service),
+    status,
+    // Of this sender: another one may have another target. Hashed, because an index cannot hold a
+    // text of any length.
+    order_key: isOrdered ? sha256(`${caller.id} ${pageId}`).toString('base64url') : null,
+    queue: caller.target ? caller.id : COMMON_QUEUE,
   };
+  return event;
 }
 
 const pageIdSchema = nullable(text());
@@ -145,10 +138,12 @@ function risingUuid() {
   return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
 }
 
-const RATE_EXCEEDED =
-  'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.';
 const rateExceeded = (retryAfterSeconds: number) =>
-  replyWith(new Failure('too_many_requests', { message: RATE_EXCEEDED, retryAfterSeconds }));
+  new Failure('too_many_requests', {
+    message:
+      'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.',
+    retryAfterSeconds,
+  });
 
 const MAX_SECRET_BODY = 1_024;
 
@@ -156,16 +151,13 @@ const MAX_SECRET_BODY = 1_024;
  * Notion sends its signing secret as the only member of its first, unsigned request.
  * @returns null for any other body
  */
-function sentSecret(raw: Buffer): string | null {
+function sentSecret(raw: Buffer) {
   if (raw.length > MAX_SECRET_BODY) return null;
   const body = jsonBody.parse(raw);
   if (body instanceof Failure || Object.keys(body).length !== 1) return null;
   const { verification_token: secret } = body;
   return typeof secret === 'string' && /^[\x21-\x7e]{8,255}$/.test(secret) ? secret : null;
 }
-
-const SECRET_RECEIVED =
-  'signing secret received from a sender; confirm it with: gatehouse token confirm';
 
 /**
  * Anyone with the token could send a secret. An operator must confirm it, and the active one stays
@@ -175,7 +167,10 @@ async function keepPending(caller: KnownToken, secret: string, service: WebhookS
   const [signingKey] = service.signingKeys;
   if (!signingKey) return keyUnknown(caller, service);
   await insertPending(service.database, caller.id, sealSecret(signingKey, secret));
-  service.log.warn(SECRET_RECEIVED, { token_id: caller.id });
+  service.log.warn(
+    'signing secret received from a sender; confirm it with: gatehouse token confirm',
+    { token_id: caller.id },
+  );
   return { data: { status: 'pending' as const } };
 }
 
@@ -200,34 +195,27 @@ function keptHeaders(
   isSignatureKept: boolean,
 ) {
   const signature = isSignatureKept && scheme ? signatureHeaders(scheme) : [];
-  const names = new Set([...KEPT_HEADERS, ...event, ...deliveryId, ...kept, ...signature]);
-  const present = [...names].filter((name) => typeof headers[name] === 'string');
+  const names = [...KEPT_HEADERS, ...event, ...deliveryId, ...kept, ...signature];
+  const present = names.filter((name) => typeof headers[name] === 'string');
   return Object.fromEntries(present.map((name) => [name, String(headers[name]).slice(0, 1_024)]));
 }
 
 /**
  * Without a target, events stay stored. With one, those that it is meant to get wait for delivery.
  */
-function initialState(
+function statusOf(
   name: string,
-  pageId: string | null,
-  { id, target }: KnownToken,
-  { commonTarget, isSelected, isOrdered }: WebhookService,
+  { target }: KnownToken,
+  { commonTarget, isSelected }: WebhookService,
 ) {
-  const queue = target ? id : COMMON_QUEUE;
-  if (!target && !commonTarget) return { status: 'stored', order_key: null, queue } as const;
+  if (!target && !commonTarget) return 'stored';
   const isWanted = target?.events ? createSelector(target.events) : isSelected;
-  if (!isWanted(name)) return { status: 'skipped', order_key: null, queue } as const;
-  // Of this sender: another one may have another target. Hashed, because an index cannot hold a
-  // text of any length.
-  const order_key =
-    isOrdered && pageId !== null ? sha256(`${id} ${pageId}`).toString('base64url') : null;
-  return { status: 'waiting', order_key, queue } as const;
+  return isWanted(name) ? 'waiting' : 'skipped';
 }
 
 const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
 
-async function storeEvent(event: NewEvent, requestId: string, service: WebhookService) {
+async function storeEvent(event: NewEvent, service: WebhookService) {
   const bytes = event.body.length;
   if (service.uncommittedBytes + bytes > MAX_UNCOMMITTED_BYTES)
     throw new Overloaded('too many events wait for their commit');
@@ -238,14 +226,15 @@ async function storeEvent(event: NewEvent, requestId: string, service: WebhookSe
   if (accepted.status === 'rejected') return null;
   if (accepted.status === 'conflict') {
     service.log.warn('delivery id reused with another body', {
-      request_id: requestId,
+      request_id: event.headers['x-request-id'],
       token_id: event.token_id,
       delivery_id: event.delivery_id,
       ip: event.ip,
       body_sha256: sha256(event.body).toString('hex'),
     });
-    const message = 'This delivery id was used with another body. Nothing was stored.';
-    return new Failure('conflict', { message });
+    return new Failure('conflict', {
+      message: 'This delivery id was used with another body. Nothing was stored.',
+    });
   }
   service.countReceived([event.source, accepted.status]);
   if (event.status === 'waiting') service.notifyWorker(event.queue);
