@@ -4,9 +4,8 @@ import { type BodyRule, invalidBody, json } from '../http/json-body.ts';
 import { isObject, scalar } from '../http/schema.ts';
 import { genericSchema, type JsonObject, type Source } from './sources.ts';
 
-const FORM_TYPE = /^\s*application\/x-www-form-urlencoded\s*(;|$)/i;
-const isForm = (headers: IncomingHttpHeaders): boolean =>
-  FORM_TYPE.test(headers['content-type'] ?? '');
+const isForm = (headers: IncomingHttpHeaders) =>
+  /^\s*application\/x-www-form-urlencoded\s*(;|$)/i.test(headers['content-type'] ?? '');
 
 /** Unchanged. An array has no members with names, but JSON pointers find its items. */
 export const jsonBody = json(
@@ -32,14 +31,15 @@ export const eventBody: BodyRule<Buffer> = {
 };
 
 const MAX_FIELDS = 1_000;
-const NO_FORM =
-  'The source of this token sends no forms. Send the body with "Content-Type: application/json".';
 
 /** @returns the members of a body, by its content type */
 export function parseContent({ takesForms }: Source, headers: IncomingHttpHeaders, raw: Buffer) {
   if (!isForm(headers)) return jsonBody.parse(raw);
   if (takesForms) return parseForm(raw);
-  return new Failure('unsupported_media_type', { message: NO_FORM });
+  return new Failure('unsupported_media_type', {
+    message:
+      'The source of this token sends no forms. Send the body with "Content-Type: application/json".',
+  });
 }
 
 /** The members of a form, or of the JSON in its field `payload`, which GitHub and Slack send. */

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Writable } from 'node:stream';
 import { sha256, equalDigests } from '../crypto/token.ts';
 import { type BodyRule, json } from '../http/json-body.ts';
-import { bindRoutes, type Call, type Guard, type Reply, route } from '../http/route.ts';
+import { bindRoutes, type Call, type Guard, route } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import { createCredentialCheck } from '../http/guard.ts';
 import { withBuiltIns } from '../http/built-in-routes.ts';
@@ -53,7 +53,7 @@ const createPlain = ({ token, appName }: WebhookSettings, context: ServiceContex
   readiness: async () => null,
 });
 
-const plainToken: Guard<PlainService, null> = {
+const plainToken: Guard<PlainService, true | null> = {
   security: ['token', 'bearer'],
   errors: ['unauthorized', 'too_many_requests'],
   async check(request, { tokenDigest, checkCredential }) {
@@ -61,13 +61,12 @@ const plainToken: Guard<PlainService, null> = {
     const token = bearerOrQuery(request);
     if (token === null) return new Failure('unauthorized', { message: TOKEN_NEEDED.sender });
     const sent = sha256(token);
-    const found = await checkCredential(request.network, {
+    return checkCredential(request.network, {
       kind: 'token',
       digest: sent.toString('hex'),
       message: TOKEN_NEEDED.sender,
       find: async () => (equalDigests(sent, tokenDigest) ? true : null),
     });
-    return found instanceof Failure ? found : null;
   },
 };
 
@@ -97,9 +96,9 @@ const plainBody: BodyRule<Buffer> = {
 
 /** Prints a valid generic event. The reply is sent once the line has left the process. */
 async function receivePlain(
-  { request, body }: Call<null, unknown, unknown, Buffer>,
+  { request, body }: Call<true | null, unknown, unknown, Buffer>,
   { appName, stdout }: PlainService,
-): Promise<Reply<ReceiveReply> | Failure<'invalid_header' | 'invalid_body'>> {
+) {
   const { headers, requestId } = request;
   const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
   if (deliveryId instanceof Failure) return deliveryId;
@@ -116,5 +115,6 @@ async function receivePlain(
   // JSON, so a line break can only be between two tokens.
   const text = body.toString('utf8').replace(/[\r\n]+/g, ' ');
   await print(stdout, `${JSON.stringify(eventMembers).slice(0, -1)},"body":${text}}\n`);
-  return { data: { id, status: 'accepted' } };
+  const data: ReceiveReply = { id, status: 'accepted' };
+  return { data };
 }

@@ -21,15 +21,14 @@ export function retrySchedule(fallback: string): Variable<readonly number[]> {
 }
 
 /** @returns infinity for what is not a pause */
-function readPauses(text: string): readonly number[] {
+function readPauses(text: string) {
   if (text === 'none') return [];
   return text.split(',').map((pause) => parseDurationMs(pause.trim(), UNITS) ?? Infinity);
 }
 
 /** @returns such as 30s or 2h, in the largest unit without a rest */
-export function formatPause(pauseMs: number): string {
-  const isWhole = (unit: keyof typeof UNITS_MS) =>
-    pauseMs >= UNITS_MS[unit] && pauseMs % UNITS_MS[unit] === 0;
-  const unit = UNITS.find(isWhole) ?? 's';
+export function formatPause(pauseMs: number) {
+  const whole = UNITS.find((one) => pauseMs >= UNITS_MS[one] && pauseMs % UNITS_MS[one] === 0);
+  const unit = whole ?? 's';
   return `${pauseMs / UNITS_MS[unit]}${unit}`;
 }
