@@ -101,7 +101,7 @@ function decide(
   const pageId = validate(pageIdSchema, page, 'invalid_body', '/data/page_id');
   if (pageId instanceof Failure) return pageId;
   const status = statusOf(name, caller, service);
-  const isOrdered = service.isOrdered && status === 'waiting' && pageId !== null;
+  const isOrdered = service.delivery.isOrdered && status === 'waiting' && pageId !== null;
   const event: NewEvent = {
     id: risingUuid(),
     token_id: caller.id,
@@ -206,10 +206,10 @@ function keptHeaders(
 function statusOf(
   name: string,
   { target }: KnownToken,
-  { commonTarget, isSelected }: WebhookService,
+  { commonTarget, delivery }: WebhookService,
 ) {
   if (!target && !commonTarget) return 'stored';
-  const isWanted = target?.events ? createSelector(target.events) : isSelected;
+  const isWanted = createSelector(target?.events ?? delivery.events);
   return isWanted(name) ? 'waiting' : 'skipped';
 }
 

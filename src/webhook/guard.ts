@@ -1,5 +1,5 @@
 import { sha256 } from '../crypto/token.ts';
-import { bearerOf } from '../http/guard.ts';
+import { bearerOf, findUser } from '../http/guard.ts';
 import type { Guard, RequestInfo, Route } from '../http/route.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
@@ -50,7 +50,8 @@ export const operator: Guard<WebhookService, Operator> = {
   async check(request, service) {
     const token = bearerOf(request.headers.authorization);
     if (token !== null) return checkToken('operator', sha256(token), request, service);
-    const user = await service.namedOperator(request);
+    const { names, source } = service.inboxUsers;
+    const user = await findUser(request, source, names);
     if (user instanceof Failure) return user;
     if (user !== null) return { id: `user:${user}` };
     return new Failure('unauthorized', { message: TOKEN_NEEDED.operator });
@@ -115,7 +116,7 @@ export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookSe
     if (!(outcome instanceof Failure)) return outcome;
     const caller = EARLY.has(outcome.code) ? await checkAgain(request, service) : null;
     const failure = caller instanceof Failure ? caller : outcome;
-    const known = service.senders.get(sentKey(request))?.caller ?? null;
+    const known = service.senders.get(sentKey(request))?.caller;
     service.refusals.add(known, failure.code);
     return failure;
   },

@@ -151,7 +151,7 @@ export const deliverySchema = object({
 /** Where events go, when failed attempts are repeated, and what holds deliveries back. */
 export async function showDelivery(
   { caller: { id } }: OperatorCall,
-  { database, commonTarget, pausesMs }: WebhookService,
+  { database, commonTarget, delivery }: WebhookService,
 ) {
   const failing = commonTarget && (await findFailing(database, commonTarget.key));
   const { paused_at = null, paused_by = null } = (await findPause(database)) ?? {};
@@ -159,7 +159,7 @@ export async function showDelivery(
     data: {
       target: commonTarget?.name ?? null,
       own_targets: (await listTargets(database)).length,
-      schedule: pausesMs.map(formatPause),
+      schedule: delivery.pausesMs.map(formatPause),
       paused_at,
       paused_by,
       user: id.startsWith('user:') ? id.slice(5) : null,

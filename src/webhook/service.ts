@@ -1,8 +1,7 @@
 import { deriveServerKey, type ServerKey } from '../crypto/envelope.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
-import { createCredentialCheck, createLastSeen, findUser } from '../http/guard.ts';
-import type { RequestInfo } from '../http/route.ts';
+import { createCredentialCheck, createLastSeen } from '../http/guard.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
@@ -13,7 +12,7 @@ import { SCHEMA } from './migrations.ts';
 import type { WebhookSettings } from './settings.ts';
 
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
-export const createSigningKey = (secret: string): ServerKey =>
+export const createSigningKey = (secret: string) =>
   deriveServerKey(secret, 'gatehouse/webhook/v1/');
 /** The first seals, all of them open. */
 export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
@@ -21,32 +20,24 @@ export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 /** What the handlers of the extended variant work with. */
 export type WebhookService = ReturnType<typeof createWebhook>;
 
+/** Keeps the settings, but neither WEBHOOK_SECRET nor WEBHOOK_TOKEN themselves. */
 export function createWebhook(
-  { secrets, target, delivery, rate, maxSignedBytes, inboxUsers }: WebhookSettings,
+  { secrets, token, rate, ...others }: WebhookSettings,
   database: Database,
   context: ServiceContext,
 ) {
   const { log, metrics } = context;
   const service = {
+    ...others,
     ...context,
     database,
-    maxSignedBytes,
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
     ...createCredentialCheck(),
     /** By network and digest. Null: looked up again at the next request. */
     senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
-    /** Applies WEBHOOK_EVENTS. */
-    isSelected: createSelector(delivery.events),
-    isOrdered: delivery.isOrdered,
-    pausesMs: delivery.pausesMs,
-    allowPrivate: delivery.allowPrivate,
-    /** The target of the process, if there is one. */
-    commonTarget: target,
     /** Tells a worker that events of its queue are due. Does nothing while there is none. */
     notifyWorker: (_queue?: string) => {},
-    /** The operator whom a proxy or the identity service names, with INBOX_USERS. */
-    namedOperator: (request: RequestInfo) => findUser(request, inboxUsers.source, inboxUsers.names),
     limitRate: createRateLimit(rate, rate).take,
     countReceived: metrics.counter(
       'gatehouse_events_received_total',
@@ -78,15 +69,15 @@ function createRefusals(metrics: Metrics) {
   );
   const counted = new Map<string, Refusal>();
   return {
-    add(sender: Pick<KnownToken, 'id' | 'source'> | null, reason: string): void {
+    add(sender: KnownToken | undefined, reason: string) {
       count([sender?.source ?? 'unknown', reason]);
-      const tokenId = sender?.id ?? null;
-      const key = `${tokenId} ${reason}`;
-      const refusal = counted.get(key) ?? { token_id: tokenId ?? UNKNOWN_TOKEN, reason, count: 0 };
+      const token_id = sender?.id ?? UNKNOWN_TOKEN;
+      const key = `${token_id} ${reason}`;
+      const refusal = counted.get(key) ?? { token_id, reason, count: 0 };
       refusal.count += 1;
       counted.set(key, refusal);
     },
-    takeAll(): Refusal[] {
+    takeAll() {
       const all = [...counted.values()];
       counted.clear();
       return all;
@@ -95,9 +86,8 @@ function createRefusals(metrics: Metrics) {
 }
 
 /** @param patterns event names in which `*` stands for any characters; none selects every event */
-export function createSelector(patterns: readonly string[]): (event: string) => boolean {
-  return (event) => patterns.length === 0 || patterns.some((pattern) => matches(pattern, event));
-}
+export const createSelector = (patterns: readonly string[]) => (event: string) =>
+  patterns.length === 0 || patterns.some((pattern) => matches(pattern, event));
 
 /**
  * Searches piece by piece: a regular expression could take exponential time for a crafted event

@@ -115,8 +115,8 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
       findings,
     ),
     appName: values.APP_NAME,
-    /** Where events are delivered. Null: they stay stored. */
-    target: targetOf(values, isPlain, findings.problems),
+    /** Of all tokens without a target of their own. Null: their events stay stored. */
+    commonTarget: targetOf(values, isPlain, findings.problems),
     delivery: {
       allowPrivate: values.WEBHOOK_FORWARD_ALLOW_PRIVATE,
       /** Event names in which `*` stands for any characters; none selects every event. */

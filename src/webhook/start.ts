@@ -24,21 +24,17 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   if (!settings.database) return startPlain(settings, context);
   const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
   const service = createWebhook(settings, database, context);
-  const parts = {
+  const loaded =
+    settings.commonTarget && (await loadTarget(settings.commonTarget, settings.delivery));
+  return {
     routes: bindRoutes(createRoutes(settings.inboxPage ? context.site : null), service),
     storage: { database, schema: SCHEMA },
     firstRun: () => firstRun(service, settings.token),
-    jobs: jobs(service, settings),
-  };
-  const loaded = settings.target && (await loadTarget(settings.target, settings.delivery));
-  return {
-    ...parts,
+    jobs: jobs(service),
     ...(loaded && { checkWork: loaded.check }),
     startWork() {
       loaded?.check();
-      const dispatcher = startDispatcher(service, settings, loaded?.create() ?? null);
-      service.notifyWorker = dispatcher.notify;
-      return dispatcher;
+      return startDispatcher(service, loaded?.create());
     },
   };
 }
@@ -48,7 +44,12 @@ async function firstRun(service: WebhookService, given: string | null) {
   const { database, log, announce } = service;
   const { unknown, earlier } = staleKeys(service.signingKeys, await countByKey(database));
   for (const row of unknown) log.error(UNKNOWN_KEY, row);
-  for (const row of earlier) log.info(RESEAL, row);
+  for (const row of earlier) {
+    log.info(
+      'signing secrets are sealed under WEBHOOK_SECRET_PREVIOUS; before you remove it: gatehouse token reseal',
+      row,
+    );
+  }
   // Looks without the lock first, because the lock waits for each change of a token that another
   // replica makes.
   const hasToken = await database.read(anyTokenExists);
@@ -57,9 +58,6 @@ async function firstRun(service: WebhookService, given: string | null) {
   if (given === null || (await findTokenCaller(database, sha256(given)))?.is_active) return;
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
-
-const RESEAL =
-  'signing secrets are sealed under WEBHOOK_SECRET_PREVIOUS; before you remove it: gatehouse token reseal';
 
 /**
  * On any number of replicas exactly once: not if there is any token, even a revoked one.
@@ -71,12 +69,11 @@ const createFirstToken = ({ database, handOut }: WebhookService, given: string |
     if (await anyTokenExists(sql)) return null;
     const id = randomUUID();
     const token = given ?? randomToken();
-    const digest = sha256(token);
     await insertToken(sql, SCHEMA.name, {
       id,
       name: 'first',
       role: 'sender',
-      digest,
+      digest: sha256(token),
     });
     if (given !== null) return 'the value of WEBHOOK_TOKEN';
     // Handed out before the commit, so that it is not lost.
@@ -87,37 +84,35 @@ const createFirstToken = ({ database, handOut }: WebhookService, given: string |
 /** How old the numbers of the backlog may be. */
 const BACKLOG_MS = 60_000;
 
-function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSettings) {
-  const { database, lastSeen, metrics, refusals } = service;
-  const backlog: Backlog = {
-    waiting: 0,
-    oldest: 0,
-    dead: 0,
-    paused: 0,
-  };
+const GAUGES = [
+  ['gatehouse_events_waiting', 'Webhook events to be delivered.', 'waiting'],
+  ['gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', 'oldest'],
+  ['gatehouse_events_dead', 'Webhook events in dead letters.', 'dead'],
+  ['gatehouse_delivery_paused', 'Whether an operator has paused delivery: 1 or 0.', 'paused'],
+] as const;
+
+function jobs(service: WebhookService) {
+  const { database, lastSeen, metrics, refusals, eventSeconds, deadSeconds } = service;
+  let backlog: Backlog | null = null;
   let measuredAt = -Infinity;
-  // Without the database, old numbers would look as if all were well.
-  const isFresh = () => performance.now() - measuredAt < BACKLOG_MS;
-  const gauge = (name: string, help: string, key: keyof Backlog) =>
-    metrics.gauge(name, help, () => (isFresh() ? backlog[key] : Number.NaN));
-  gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', 'waiting');
-  gauge('gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', 'oldest');
-  gauge('gatehouse_events_dead', 'Webhook events in dead letters.', 'dead');
-  gauge('gatehouse_delivery_paused', 'Whether an operator has paused delivery: 1 or 0.', 'paused');
+  for (const [name, help, key] of GAUGES) {
+    metrics.gauge(name, help, () => {
+      // Without the database, old numbers would look as if all were well.
+      const isFresh = performance.now() - measuredAt < BACKLOG_MS;
+      return backlog && isFresh ? backlog[key] : Number.NaN;
+    });
+  }
   const remove = (status: Status, seconds: number) =>
     removalJob(metrics, 'webhook.events', 300, (limit) =>
       removeEnded(database, status, seconds, limit),
     );
-  const idle = removalJob(metrics, 'webhook.pages', 300, (limit) =>
-    removeIdlePages(database, limit),
-  );
   return [
     lastSeen.job('record the last use of tokens', (ids) => markTokensUsed(database, ids)),
     {
       name: 'measure the backlog',
       everySeconds: 15,
       async batch() {
-        Object.assign(backlog, await readBacklog(database));
+        backlog = await readBacklog(database);
         measuredAt = performance.now();
       },
     },
@@ -133,6 +128,6 @@ function jobs(service: WebhookService, { eventSeconds, deadSeconds }: WebhookSet
     remove('done', eventSeconds),
     remove('skipped', eventSeconds),
     remove('dead', deadSeconds),
-    idle,
+    removalJob(metrics, 'webhook.pages', 300, (limit) => removeIdlePages(database, limit)),
   ];
 }

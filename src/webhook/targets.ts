@@ -155,8 +155,8 @@ export async function putTarget(
   { path, body, caller }: OperatorCall<TokenPath, Infer<typeof targetSchema>>,
   service: WebhookService,
 ) {
-  const { allowPrivate, signingKeys } = service;
-  const prepared = await prepareTarget(body, allowPrivate, signingKeys[0]);
+  const { delivery, signingKeys } = service;
+  const prepared = await prepareTarget(body, delivery.allowPrivate, signingKeys[0]);
   return prepared instanceof Failure ? prepared : change(path.id, prepared, caller, service);
 }
 
