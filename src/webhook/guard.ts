@@ -1,12 +1,12 @@
 import { sha256 } from '../crypto/token.ts';
 import { bearerOf, findUser } from '../http/guard.ts';
-import type { Guard, RequestInfo, Route } from '../http/route.ts';
+import type { Call, Guard, RequestInfo, Route } from '../http/route.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
 import { findTokenCaller, type KnownToken, type Role, type TokenCaller } from './store/tokens.ts';
 
 /** The bearer token takes precedence. A query with two tokens has none. */
-export function bearerOrQuery({ headers, query }: RequestInfo): string | null {
+export function bearerOrQuery({ headers, query }: RequestInfo) {
   const [token = null, ...others] = query.getAll('token');
   return bearerOf(headers.authorization) ?? (others.length === 0 ? token : null);
 }
@@ -38,7 +38,13 @@ async function checkToken(
 }
 
 /** The id of a token, or `user:` and a name. */
-export type Operator = Pick<TokenCaller, 'id'>;
+type Operator = Pick<TokenCaller, 'id'>;
+export type OperatorCall<Path = unknown, Body = null, Search = unknown> = Call<
+  Operator,
+  Path,
+  Search,
+  Body
+>;
 
 /**
  * By a token, or without one by a proxy that names them. As bearer only: a token in a query ends up
@@ -63,8 +69,7 @@ export const operator: Guard<WebhookService, Operator> = {
 const KEEP_MS = 5_000;
 
 /** By network too, so that each network that sends a right token is known to the limit of guesses. */
-const keyOf = ({ network }: RequestInfo, digest: Buffer): string =>
-  `${network} ${digest.toString('hex')}`;
+const keyOf = ({ network }: RequestInfo, digest: Buffer) => `${network} ${digest.toString('hex')}`;
 
 /** As bearer or, as specified, in the query. */
 export const sender = {
@@ -87,8 +92,7 @@ export const sender = {
 } satisfies Guard<WebhookService, KnownToken>;
 
 /** Of the token that a request carries. */
-const sentKey = (request: RequestInfo): string =>
-  keyOf(request, sha256(bearerOrQuery(request) ?? ''));
+const sentKey = (request: RequestInfo) => keyOf(request, sha256(bearerOrQuery(request) ?? ''));
 
 /** Looks the token up, even if it is kept. */
 export function checkAgain(request: RequestInfo, service: WebhookService) {

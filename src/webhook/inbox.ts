@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Call } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
+import { invalidBody } from '../http/json-body.ts';
 import {
   boolean,
   dateTime,
@@ -17,12 +17,11 @@ import {
 } from '../http/schema.ts';
 import type { Database } from '../db/pool.ts';
 import { Overloaded } from '../runtime/errors.ts';
-import { type Operator, operator } from './guard.ts';
+import { operator, type OperatorCall } from './guard.ts';
 import { formatPause } from './schedule.ts';
 import type { WebhookService } from './service.ts';
 import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
 import { redeliver } from './store/events.ts';
-import { listRefusals } from './store/refusals.ts';
 import { listTargets } from './store/targets.ts';
 import {
   attemptSchema,
@@ -59,10 +58,10 @@ export const redeliverySchema = object({ id: uuid(), status: oneOf('waiting') })
 
 const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
 
-type EventCall = Call<Operator, { id: string }, unknown, null>;
+type EventCall = OperatorCall<{ id: string }>;
 
 export async function listPage(
-  { request, query }: Call<Operator, unknown, EventFilter & { limit: number }, null>,
+  { request, query }: OperatorCall<unknown, null, EventFilter & { limit: number }>,
   { database }: WebhookService,
 ) {
   const { events, next } = await listEvents(database, query, query.limit);
@@ -91,14 +90,13 @@ export async function redeliverEvent(
   const count = await redeliver(database, [path.id], commonTarget !== null);
   const found = await findEvent(database, path.id);
   if (!found) return new Failure('not_found', NO_EVENT);
-  const hasTarget = count > 0 || commonTarget !== null || (await isOwn(database, found.token_id));
+  const own = await listTargets(database);
+  const isOwn = own.some(({ id }) => id === found.token_id);
+  const hasTarget = count > 0 || commonTarget !== null || isOwn;
   if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
   notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };
 }
-
-const isOwn = async (database: Database, tokenId: string) =>
-  (await listTargets(database)).some(({ id }) => id === tokenId);
 
 /** How many events of a filter one request redelivers, or counts, at most. */
 const BATCH = 500;
@@ -114,22 +112,16 @@ export const bulkReplySchema = object({
  * batches.
  */
 export async function redeliverMany(
-  {
-    body: { ids, filter, after, dry_run },
-  }: Call<Operator, unknown, unknown, Infer<typeof bulkSchema>>,
-  service: WebhookService,
+  { body: { ids, filter, after, dry_run } }: OperatorCall<unknown, Infer<typeof bulkSchema>>,
+  { database, commonTarget, notifyWorker }: WebhookService,
 ) {
-  const { database, commonTarget, notifyWorker } = service;
   const hasTarget = commonTarget !== null || (await listTargets(database)).length > 0;
   if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
-  if ((ids === undefined) === (filter === undefined)) {
-    const message = 'must have either "ids" or "filter"';
-    return new Failure('invalid_body', { fields: [{ path: '', message }] });
-  }
+  if ((ids === undefined) === (filter === undefined))
+    return invalidBody('must have either "ids" or "filter"');
   const found = filter && (await listEvents(database, { ...filter, after }, BATCH));
   const wanted = found?.events.map(({ id }) => id) ?? ids ?? [];
-  const redelivered =
-    dry_run || wanted.length === 0 ? 0 : await redeliver(database, wanted, commonTarget !== null);
+  const redelivered = dry_run ? 0 : await redeliver(database, wanted, commonTarget !== null);
   if (redelivered > 0) notifyWorker();
   return { data: { matched: wanted.length, redelivered, next: found?.next ?? null } };
 }
@@ -170,8 +162,6 @@ export async function showDelivery(
   };
 }
 
-type OperatorCall = Call<Operator, unknown, unknown, null>;
-
 const operatorOf = ({ caller, request }: OperatorCall) => ({
   request_id: request.requestId,
   by: caller.id,
@@ -192,10 +182,6 @@ export async function resume(call: OperatorCall, service: WebhookService) {
 }
 
 const bars = list(object({ from: dateTime(), received: wholeNumber, dead: wholeNumber }));
-export const listRefused = async (_call: unknown, { database }: WebhookService) => ({
-  data: await listRefusals(database),
-});
-
 export const countsSchema = object({
   counts: object({
     stored: wholeNumber,
@@ -206,9 +192,6 @@ export const countsSchema = object({
   }),
   minutes: bars,
   hours: bars,
-});
-export const showCounts = async (_call: unknown, { countEvents }: WebhookService) => ({
-  data: await countEvents(),
 });
 
 const POLL_MS = 1_000;

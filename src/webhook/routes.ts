@@ -21,7 +21,7 @@ import type { WebhookService } from './service.ts';
 import { STYLE } from './settings.ts';
 import { inputErrors, replySchema, sourceOf } from './sources.ts';
 import { filterMembers, summarySchema } from './store/inbox.ts';
-import { refusedSchema } from './store/refusals.ts';
+import { listRefusals, refusedSchema } from './store/refusals.ts';
 import * as targets from './targets.ts';
 
 /** The guard reads the token. Senders may add parameters of their own. */
@@ -33,7 +33,7 @@ export const webhook = {
   reply: optional(replySchema),
 } as const;
 
-const eventPath = object({ id: uuid() });
+const idSchema = object({ id: uuid() });
 const get = { ...routeDefaults, method: 'GET', guard: operator } as const;
 const post = { ...get, method: 'POST' } as const;
 
@@ -89,7 +89,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/refused',
     summary: 'List refused requests of the last 24 hours, by token and reason',
     reply: list(refusedSchema),
-    handle: inbox.listRefused,
+    handle: async (_call, { database }) => ({ data: await listRefusals(database) }),
   }),
   route({
     ...get,
@@ -103,9 +103,9 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     method: 'PUT',
     pattern: '/tokens/{id}/target',
     summary: 'Deliver the events of a token, waiting events included, to a URL of its own',
-    path: eventPath,
+    path: idSchema,
     body: json(targets.targetSchema),
-    reply: targets.changedSchema,
+    reply: idSchema,
     errors: ['invalid_body', 'not_found'],
     handle: targets.putTarget,
   }),
@@ -114,8 +114,8 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     method: 'DELETE',
     pattern: '/tokens/{id}/target',
     summary: 'Deliver the events of a token to the target of the process again',
-    path: eventPath,
-    reply: targets.changedSchema,
+    path: idSchema,
+    reply: idSchema,
     errors: ['not_found'],
     handle: targets.removeTarget,
   }),
@@ -124,7 +124,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/counts',
     summary: 'Count the events by status, and over the last hour and day',
     reply: inbox.countsSchema,
-    handle: inbox.showCounts,
+    handle: async (_call, { countEvents }) => ({ data: await countEvents() }),
   }),
   route({
     ...post,
@@ -154,7 +154,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...get,
     pattern: '/events/{id}',
     summary: 'Show an event with its body, headers and attempts',
-    path: eventPath,
+    path: idSchema,
     reply: inbox.detailsSchema,
     errors: ['not_found'],
     handle: inbox.showEvent,
@@ -163,7 +163,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...post,
     pattern: '/events/{id}/redeliver',
     summary: 'Deliver an event again, whatever its status',
-    path: eventPath,
+    path: idSchema,
     reply: inbox.redeliverySchema,
     errors: ['conflict', 'not_found'],
     handle: inbox.redeliverEvent,

@@ -1,6 +1,5 @@
 import type { ServerKey } from '../crypto/envelope.ts';
 import { sealSecret } from '../crypto/service-secret.ts';
-import type { Call } from '../http/route.ts';
 import { invalidBody } from '../http/json-body.ts';
 import { Failure } from '../http/errors.ts';
 import {
@@ -18,36 +17,32 @@ import {
   withDefault,
   withoutNul,
 } from '../http/schema.ts';
-import type { Operator } from './guard.ts';
+import type { OperatorCall } from './guard.ts';
 import type { WebhookService } from './service.ts';
 import {
   checkForwardUrl,
   COMMAND_FORM,
   FORWARD_SECRET,
-  type OwnTarget,
   ownTarget,
   parseCommand,
 } from './settings.ts';
 import { standardKey } from './signatures.ts';
 import { listFailing } from './store/delivery.ts';
+import { textOrNull, wholeNumber } from './store/inbox.ts';
 import { NO_OWN_TARGET, setTarget, type TokenTarget } from './store/targets.ts';
 import { listTokens } from './store/tokens.ts';
 
-const pattern = text({ min: 1, max: 1_024, check: withoutNul });
 const options = {
-  events: optional(list(pattern)),
+  events: optional(list(text({ min: 1, max: 1_024, check: withoutNul }))),
   timeout_seconds: optional(integer({ min: 1, max: 3_600 })),
   keep_signature: withDefault(boolean(), false),
 };
 const checkUrl = (url: string) => {
-  const problem = checkForwardUrl(url);
-  return problem === null ? null : `must be ${problem}`;
+  const form = checkForwardUrl(url);
+  return form && `must be ${form}`;
 };
 const checkSecret = (secret: string) =>
   standardKey(secret) ? null : `must have ${FORWARD_SECRET}`;
-
-const NOT_PRIVATE =
-  'must not be a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
 
 /** A program is set by command alone: an operator over HTTP must not run one on the server. */
 export const targetSchema = object(
@@ -69,7 +64,6 @@ export const programSchema = object(
 );
 type NewTarget = Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
 
-const NO_KEY = 'needs WEBHOOK_SECRET, under which it is stored';
 export const NO_TOKEN = 'There is no active token of a sender with this id.';
 
 /**
@@ -84,11 +78,17 @@ export async function prepareTarget(
   const { events = null, timeout_seconds = null, secret, keep_signature, ...place } = given;
   if ('url' in place && !allowPrivate) {
     const { hasPrivateAddress } = await import('./targets/forward.ts');
-    if (hasPrivateAddress(new URL(place.url))) return invalidBody(NOT_PRIVATE, '/url');
+    if (hasPrivateAddress(new URL(place.url))) {
+      return invalidBody(
+        'must not be a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it',
+        '/url',
+      );
+    }
   }
-  if (secret !== undefined && !key) return invalidBody(NO_KEY, '/secret');
+  if (secret !== undefined && !key)
+    return invalidBody('needs WEBHOOK_SECRET, under which it is stored', '/secret');
   const sealed = secret !== undefined && key ? sealSecret(key, secret) : null;
-  const target: OwnTarget = {
+  const target = {
     events,
     timeout_seconds,
     is_signed: sealed !== null,
@@ -97,40 +97,34 @@ export async function prepareTarget(
   return { target, keepSignature: keep_signature, secret: sealed };
 }
 
-const textOrNull = nullable(text());
-const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 export const senderSchema = object({
   id: uuid(),
   name: text(),
   source: text(),
   target: nullable(text({ description: 'Kind and origin or program; null: that of the process' })),
   events: nullable(list(text())),
-  timeout_seconds: nullable(count),
+  timeout_seconds: nullable(wholeNumber),
   is_signed: boolean(),
   keep_signature: boolean(),
-  failures: count,
+  failures: wholeNumber,
   next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
   last_used_at: nullable(dateTime()),
-  refused: count,
+  refused: wholeNumber,
   last_refusal: textOrNull,
   last_refused_at: nullable(dateTime()),
 });
 
-type OperatorCall<Path, Body> = Call<Operator, Path, unknown, Body>;
-type TokenPath = { readonly id: string };
-
 /** The active tokens of senders, with their targets. */
 export async function listSenders(_call: unknown, { database }: WebhookService) {
   const tokens = await listTokens(database);
-  const failing = new Map((await listFailing(database)).map((row) => [row.target, row]));
+  const failing = await listFailing(database);
   const senders = tokens.filter(({ role, revoked_at }) => role === 'sender' && !revoked_at);
   return {
     data: senders.map((token) => {
-      const own = token.target;
-      const described = own && ownTarget(own, null, false);
-      const state = described ? failing.get(described.key) : undefined;
-      const { id, name, source, keep_signature, last_used_at } = token;
+      const { id, name, source, target: own, keep_signature, last_used_at } = token;
       const { refused, last_refusal, last_refused_at } = token;
+      const described = own && ownTarget(own, null, false);
+      const state = failing.find(({ target }) => target === described?.key);
       return {
         id,
         name,
@@ -152,30 +146,25 @@ export async function listSenders(_call: unknown, { database }: WebhookService) 
 }
 
 export async function putTarget(
-  { path, body, caller }: OperatorCall<TokenPath, Infer<typeof targetSchema>>,
+  call: OperatorCall<{ id: string }, Infer<typeof targetSchema>>,
   service: WebhookService,
 ) {
   const { delivery, signingKeys } = service;
-  const prepared = await prepareTarget(body, delivery.allowPrivate, signingKeys[0]);
-  return prepared instanceof Failure ? prepared : change(path.id, prepared, caller, service);
+  const prepared = await prepareTarget(call.body, delivery.allowPrivate, signingKeys[0]);
+  return prepared instanceof Failure ? prepared : change(call, prepared, service);
 }
 
-export const removeTarget = (
-  { path, caller }: OperatorCall<TokenPath, null>,
-  service: WebhookService,
-) => change(path.id, NO_OWN_TARGET, caller, service);
+export const removeTarget = (call: OperatorCall<{ id: string }>, service: WebhookService) =>
+  change(call, NO_OWN_TARGET, service);
 
 async function change(
-  id: string,
+  { path: { id }, caller }: OperatorCall<{ id: string }, unknown>,
   given: TokenTarget,
-  { id: by }: Operator,
   { database, notifyWorker, log }: WebhookService,
 ) {
   const isKnown = await setTarget(database, id, given);
   if (!isKnown) return new Failure('not_found', { message: NO_TOKEN });
-  log.warn(given.target ? 'target set' : 'target removed', { token_id: id, by });
+  log.warn(given.target ? 'target set' : 'target removed', { token_id: id, by: caller.id });
   notifyWorker();
   return { data: { id } };
 }
-
-export const changedSchema = object({ id: uuid() });
