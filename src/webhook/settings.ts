@@ -193,17 +193,17 @@ export function checkForwardUrl(value: string) {
   return isValid ? null : 'an http or https URL without a user name';
 }
 
-/** @returns the program and its arguments, or null */
-export function parseCommand(text: string): Command | null {
+/** @returns the program and its arguments, or undefined */
+export function parseCommand(text: string): Command | undefined {
   try {
     const words: unknown = JSON.parse(text);
     const isValid =
       Array.isArray(words) &&
       words.every((word) => typeof word === 'string' && !word.includes('\0'));
     const [program, ...rest]: string[] = isValid ? words : [];
-    return program ? [program, ...rest] : null;
+    return program ? [program, ...rest] : undefined;
   } catch {
-    return null;
+    return undefined;
   }
 }
 

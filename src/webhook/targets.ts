@@ -56,7 +56,7 @@ export const targetSchema = object(
 export const programSchema = object(
   {
     command: scalar({}, `must be ${COMMAND_FORM}`, (input) =>
-      typeof input === 'string' ? (parseCommand(input) ?? undefined) : undefined,
+      typeof input === 'string' ? parseCommand(input) : undefined,
     ),
     ...options,
   },
