@@ -252,23 +252,14 @@ export async function countByStatus(database: Database) {
 export function readBars(database: Database, unit: 'minute' | 'hour', length: number) {
   return database.search((sql) => {
     const stepSql = sql`${`1 ${unit}`}::text::interval`;
-    const firstSql = sql`date_trunc(${unit}, now()) - ${length - 1} * ${stepSql}`;
     return sql<Array<{ from: Date; received: number; dead: number }>>`
-      with received as (
-        select date_trunc(${unit}, received_at) as at, count(*)::int4 as events
-        from webhook.events
-        where received_at >= ${firstSql}
-        group by 1
-      ), dead as (
-        select date_trunc(${unit}, ended_at) as at, count(*)::int4 as events
-        from webhook.outcomes
-        where status = 'dead' and ended_at >= ${firstSql}
-        group by 1
-      )
-      select bar as from, coalesce(r.events, 0) as received, coalesce(d.events, 0) as dead
-      from generate_series(${firstSql}, now(), ${stepSql}) as bar
-      left join received r on r.at = bar
-      left join dead d on d.at = bar
+      select bar as from,
+        (select count(*)::int4 from webhook.events
+          where received_at >= bar and received_at < bar + ${stepSql}) as received,
+        (select count(*)::int4 from webhook.outcomes
+          where status = 'dead' and ended_at >= bar and ended_at < bar + ${stepSql}) as dead
+      from generate_series(
+        date_trunc(${unit}, now()) - ${length - 1} * ${stepSql}, now(), ${stepSql}) as bar
       order by bar`;
   });
 }
