@@ -4,6 +4,7 @@ import { sha256, randomToken } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { replaceToken } from '../../db/tokens.ts';
 import { SCHEMA } from '../migrations.ts';
+import { isStoredSql } from './inbox.ts';
 import { insertSecret } from './signing-secrets.ts';
 import type { Token } from './tokens.ts';
 
@@ -67,8 +68,6 @@ export async function idsWithStatus(
   limit: number,
 ) {
   const rows = await database.list((sql) => {
-    const isStored = sql`not exists (select from webhook.outcomes where event_id = e.id)
-      and not exists (select from webhook.work where event_id = e.id)`;
     const hasEnded = sql`id in (select event_id from webhook.outcomes where status = ${status})`;
     const isLater = sql`(received_at, id) > (
       select received_at, id
@@ -77,7 +76,7 @@ export async function idsWithStatus(
     return sql<Array<{ id: string }>>`
       select id
       from webhook.events e
-      where ${status === 'stored' ? isStored : hasEnded}
+      where ${status === 'stored' ? isStoredSql(sql) : hasEnded}
         and ${after === null ? sql`true` : isLater}
       order by received_at, id
       limit ${limit}`;

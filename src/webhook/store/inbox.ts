@@ -32,6 +32,11 @@ export const summarySchema = object({
 });
 export type EventSummary = Infer<typeof summarySchema>;
 
+/** Whether an event `e` has neither ended nor waits. */
+export const isStoredSql = (sql: Sql) => sql`
+  not exists (select from webhook.outcomes where event_id = e.id)
+    and not exists (select from webhook.work where event_id = e.id)`;
+
 /** Of an event `e` with its outcome `o` and its work `w`. */
 const statusSql = (sql: Sql) =>
   sql`coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end)`;
@@ -239,8 +244,7 @@ export async function countByStatus(database: Database) {
           from webhook.events
           order by received_at desc, id desc
           limit ${SCANNED}) e
-          where not exists (select from webhook.outcomes where event_id = e.id)
-            and not exists (select from webhook.work where event_id = e.id)) as stored`;
+          where ${isStoredSql(sql)}) as stored`;
   });
   return counts;
 }
