@@ -11,12 +11,16 @@ import type { Token } from './tokens.ts';
 /** @returns its id, and the token itself, which is not stored */
 export async function createToken(
   database: Database,
-  request: Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>,
+  {
+    name,
+    role,
+    source,
+    custom,
+  }: Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>,
   secret: SealedSecret | null,
 ) {
   const id = randomUUID();
   const token = randomToken();
-  const { name, role, source, custom } = request;
   const json = custom ? JSON.stringify(custom) : null;
   await database.transaction(async (sql) => {
     await sql`
@@ -31,11 +35,7 @@ export async function createToken(
  * The old token stays valid for `overlap` seconds, and one before it ends.
  * @returns the new one, or null if no active token has this id
  */
-export async function rotateToken(
-  database: Database,
-  id: string,
-  overlap: number,
-): Promise<string | null> {
+export async function rotateToken(database: Database, id: string, overlap: number) {
   const token = randomToken();
   const isReplaced = await replaceToken(database, SCHEMA.name, id, sha256(token), overlap);
   return isReplaced ? token : null;

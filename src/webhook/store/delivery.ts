@@ -64,11 +64,7 @@ export const clearFailures = (database: Database, target: string) =>
  * Takes the next probe of a failing target, if it is due and an event is.
  * @returns true for one replica only
  */
-export async function takeProbe(
-  database: Database,
-  target: string,
-  queue = COMMON_QUEUE,
-): Promise<boolean> {
+export async function takeProbe(database: Database, target: string, queue = COMMON_QUEUE) {
   const { count } = await database.write(
     (sql) => sql`
     update webhook.failing_targets set probe_at = now() + make_interval(secs => least(
@@ -100,7 +96,7 @@ export async function findPause(database: Database) {
  * @param by the id of an operator's token, or "command"
  * @returns false if delivery was paused already
  */
-export async function pauseDelivery(database: Database, by: string): Promise<boolean> {
+export async function pauseDelivery(database: Database, by: string) {
   const { count } = await database.write(
     (sql) => sql`
     insert into webhook.pause (paused_by)
@@ -111,7 +107,5 @@ export async function pauseDelivery(database: Database, by: string): Promise<boo
 }
 
 /** @returns false if delivery was not paused */
-export async function resumeDelivery(database: Database): Promise<boolean> {
-  const { count } = await database.write((sql) => sql`delete from webhook.pause`);
-  return count === 1;
-}
+export const resumeDelivery = async (database: Database) =>
+  (await database.write((sql) => sql`delete from webhook.pause`)).count === 1;

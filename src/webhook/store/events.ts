@@ -153,12 +153,8 @@ export async function findRepeated(database: Database, { token_id, delivery_id, 
  * @param hasTarget false to leave out events of tokens without a target of their own
  * @returns how many events are due now
  */
-export async function redeliver(
-  database: Database,
-  ids: readonly string[],
-  hasTarget = true,
-): Promise<number> {
-  const result = await database.write(
+export async function redeliver(database: Database, ids: readonly string[], hasTarget = true) {
+  const { count } = await database.write(
     (sql) => sql`
     with redelivered as (
       insert into webhook.work (event_id, received_at, queue, run)
@@ -195,7 +191,7 @@ export async function redeliver(
     select event_id
     from redelivered`,
   );
-  return result.count;
+  return count;
 }
 
 /**
@@ -207,8 +203,8 @@ export async function removeEnded(
   status: Status,
   seconds: number,
   limit: number,
-): Promise<number> {
-  const result = await database.write(
+) {
+  const { count } = await database.write(
     (sql) => sql`
     with ended as (
       delete from webhook.outcomes
@@ -223,7 +219,7 @@ export async function removeEnded(
     delete from webhook.events
     where id in (select event_id from ended)`,
   );
-  return result.count;
+  return count;
 }
 
 /** `oldest` is the age of the oldest waiting event in seconds. */

@@ -42,7 +42,7 @@ export const listRefusals = (database: Database) =>
   );
 
 /** @returns how many rows were older than seven days and are removed, at most `limit` */
-export async function removeRefusals(database: Database, limit: number): Promise<number> {
+export async function removeRefusals(database: Database, limit: number) {
   const { count } = await database.write(
     (sql) => sql`
     delete from webhook.refusals

@@ -26,21 +26,20 @@ export const findSecrets = (sql: Sql, tokenId: string, purpose: Purpose) =>
  * Replaces the signing secret of a token. The old one stays valid for `overlap` seconds.
  * @returns whether there is an active token with this id
  */
-export function rotateSecret(
+export const rotateSecret = (
   database: Database,
   id: string,
   overlap: number,
   secret: SealedSecret,
-): Promise<boolean> {
-  return database.transaction(async (sql) => {
+) =>
+  database.transaction(async (sql) => {
     const isActive = await lockToken(sql, id);
     if (isActive) await insertSecret(sql, id, secret, overlap);
     return isActive;
   });
-}
 
 /** Identifies a pending secret, so that an operator confirms the one that was shown. */
-export const fingerprint = (secret: string): string => sha256(secret).toString('hex').slice(0, 16);
+export const fingerprint = (secret: string) => sha256(secret).toString('hex').slice(0, 16);
 
 /**
  * Activates a pending signing secret.
@@ -49,14 +48,14 @@ export const fingerprint = (secret: string): string => sha256(secret).toString('
  * @param overlap seconds for which the old secret stays valid
  * @returns whether that secret was pending
  */
-export async function acceptPending(
+export const acceptPending = (
   database: Database,
   id: string,
   keys: SigningKeys,
   expected: string,
   overlap: number,
-): Promise<boolean> {
-  return database.transaction(async (sql) => {
+) =>
+  database.transaction(async (sql) => {
     const isActive = await lockToken(sql, id);
     const [pending] = await findSecrets(sql, id, 'pending');
     const secret = isActive && pending && unsealServiceSecret(keys, pending);
@@ -64,7 +63,6 @@ export async function acceptPending(
     await insertSecret(sql, id, pending, overlap);
     return true;
   });
-}
 
 /** Locks an active token, so that rotations follow each other. @returns whether there is one */
 const lockToken = async (sql: Sql, id: string) =>
@@ -113,7 +111,7 @@ export function resealSecrets(
     for (const sealed of old) {
       const resealed = reseal(sealed);
       if (resealed === null) continue;
-      await sql`update webhook.signing_secrets set ${sql({ ...resealed })} where id = ${sealed.id}`;
+      await sql`update webhook.signing_secrets set ${sql(resealed)} where id = ${sealed.id}`;
       replaced += 1;
     }
     return { replaced, kept: old.length - replaced };

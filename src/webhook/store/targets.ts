@@ -21,7 +21,7 @@ export const setTarget = (
   database: Database,
   id: string,
   { target, keepSignature, secret }: TokenTarget,
-): Promise<boolean> =>
+) =>
   database.transaction(async (sql) => {
     await sql`lock table webhook.work in share row exclusive mode`;
     const { count } = await sql`
