@@ -45,8 +45,8 @@ const summariesSql = (sql: Sql) => sql`
   select e.id, e.event, e.source, e.delivery_id, t.name as token, e.received_at,
     coalesce(o.attempts, w.attempts, 0) as attempts,
     ${statusSql(sql)} as status,
-    (select error from webhook.failures f
-      where f.event_id = e.id and error is not null
+    (select error from webhook.failures
+      where event_id = e.id and error is not null
       order by failed_at desc
       limit 1) as last_error,
     case when w.lease is null then w.due_at end as next_attempt_at
@@ -217,7 +217,7 @@ export const findEvent = (database: Database, id: string) =>
       event,
       ...received,
       body: received.body.toString('utf8'),
-      attempts: [...attempts],
+      attempts,
     };
   });
 

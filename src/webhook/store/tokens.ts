@@ -81,16 +81,16 @@ export const listTokens = (database: Database) =>
     (sql) => sql<Token[]>`
     select id, name, role, source, custom, target, keep_signature, created_at, last_used_at,
       revoked_at,
-      (select coalesce(sum(count), 0)::float8 from webhook.refusals r
-        where r.token_id = t.id and r.hour > now() - interval '24 hours') as refused,
-      last.reason as last_refusal, last.last_at as last_refused_at,
-      exists (select from webhook.signing_secrets s
-        where s.token_id = t.id and s.purpose = 'pending') as pending
+      (select coalesce(sum(count), 0)::float8 from webhook.refusals
+        where token_id = t.id and hour > now() - interval '24 hours') as refused,
+      last_refusal, last_refused_at,
+      exists (select from webhook.signing_secrets
+        where token_id = t.id and purpose = 'pending') as pending
     from webhook.tokens t
     left join lateral (
-      select reason, last_at
-      from webhook.refusals r
-      where r.token_id = t.id
+      select reason as last_refusal, last_at as last_refused_at
+      from webhook.refusals
+      where token_id = t.id
       order by last_at desc
       limit 1) last on true
     order by created_at, id`,
