@@ -128,7 +128,7 @@ export function createForwardTarget(
         const attempt = request({ ...fixed, headers: forwardHeaders(event, key) });
         // Not the option `signal`, which costs processor time in each request.
         signal.addEventListener('abort', () => attempt.destroy());
-        return resultOf(await send(attempt, event.body));
+        return await send(attempt, event.body);
       } catch (error) {
         const code = codeOf(error);
         if (code === 'PRIVATE_ADDRESS') return { error: PRIVATE_TARGET };
@@ -145,10 +145,8 @@ const KEPT_BYTES = 1_024;
 const MAX_BYTES = 16_384;
 const BODY_MS = 1_000;
 
-type Answered = Readonly<{ response: IncomingMessage; body: Buffer }>;
-
 /** @returns once the reply has ended, or enough of it is read */
-function send(request: ClientRequest, body: Buffer): Promise<Answered> {
+function send(request: ClientRequest, body: Buffer): Promise<DeliveryResult> {
   return new Promise((resolve, reject) => {
     let isAnswered = false;
     request.once('response', (response) => {
@@ -156,7 +154,7 @@ function send(request: ClientRequest, body: Buffer): Promise<Answered> {
       const parts: Buffer[] = [];
       let size = 0;
       const answer = () =>
-        resolve({ response, body: Buffer.concat(parts).subarray(0, KEPT_BYTES) });
+        resolve(resultOf(response, Buffer.concat(parts).subarray(0, KEPT_BYTES)));
       // A long or slow reply closes the connection. The status is known already, and decides.
       const timer = setTimeout(() => response.destroy(), BODY_MS);
       response.on('error', () => {});
@@ -225,7 +223,7 @@ export function forwardHeaders(
   return { ...own, 'webhook-signature': `v1,${mac}` };
 }
 
-function resultOf({ response: { statusCode = 0, headers }, body }: Answered): DeliveryResult {
+function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): DeliveryResult {
   const answered = { answer_status: statusCode, answer: body.toString('utf8') };
   if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
   const redirect = statusCode >= 300 && statusCode < 400 ? '; redirects are not followed' : '';
