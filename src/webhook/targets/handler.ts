@@ -74,17 +74,15 @@ function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise
     signal.addEventListener('abort', onAbort);
     thread.on('message', onMessage).on('error', onError).on('exit', onExit);
     const { id, event, source, delivery_id: deliveryId, attempt, headers } = leased;
-    const receivedAt = leased.received_at.toISOString();
-    const body = new Uint8Array(leased.body);
     thread.postMessage({
       id,
       event,
       source,
       deliveryId,
       attempt,
-      receivedAt,
+      receivedAt: leased.received_at.toISOString(),
       headers,
-      body,
+      body: new Uint8Array(leased.body),
     });
   });
 }
