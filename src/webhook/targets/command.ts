@@ -1,8 +1,7 @@
 import { spawn } from 'node:child_process';
 import { codeOf } from '../../runtime/errors.ts';
-import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
+import type { DeliveryTarget } from '../worker.ts';
 import type { Command } from '../settings.ts';
-import type { LeasedEvent } from '../store/work.ts';
 
 /** The end of the output is kept, for the error message. */
 const KEPT_BYTES = 900;
@@ -17,67 +16,60 @@ const OUTPUT_MS = 1_000;
  * success.
  */
 export const createCommandTarget = (
-  command: Command,
-  environment: NodeJS.ProcessEnv,
-): DeliveryTarget => ({
-  deliver: (event, signal) => run(command, environment, event, signal),
-  close: async () => {},
-});
-
-function run(
   [program, ...words]: Command,
   environment: NodeJS.ProcessEnv,
-  event: LeasedEvent,
-  signal: AbortSignal,
-): Promise<DeliveryResult> {
-  const env = {
-    ...environment,
-    EVENT_ID: event.id,
-    EVENT_NAME: event.event,
-    EVENT_SOURCE: event.source,
-    EVENT_DELIVERY_ID: event.delivery_id ?? '',
-    EVENT_REQUEST_ID: event.headers['x-request-id'] ?? '',
-    EVENT_ATTEMPT: String(event.attempt),
-    EVENT_RECEIVED_AT: event.received_at.toISOString(),
-  };
-  return new Promise((resolve) => {
-    // In a process group of its own, so that everything it started is killed with it.
-    const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env });
-    // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
-    child.on('error', (error) =>
-      resolve({ error: `the command could not be run (${codeOf(error)})` }),
-    );
-    const kill = () => {
-      try {
-        if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
-      } catch {
-        // The group has no process left.
-      }
+): DeliveryTarget => ({
+  deliver(event, signal) {
+    const env = {
+      ...environment,
+      EVENT_ID: event.id,
+      EVENT_NAME: event.event,
+      EVENT_SOURCE: event.source,
+      EVENT_DELIVERY_ID: event.delivery_id ?? '',
+      EVENT_REQUEST_ID: event.headers['x-request-id'] ?? '',
+      EVENT_ATTEMPT: String(event.attempt),
+      EVENT_RECEIVED_AT: event.received_at.toISOString(),
     };
-    signal.addEventListener('abort', kill);
-    // All output is read, so that the program does not block. Little of it is kept.
-    let output = '';
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.on('data', (chunk: Buffer) => {
-        output = (output + chunk.toString('latin1')).slice(-KEPT_BYTES);
-      });
-    }
-    child.on('exit', (code, signalName) => {
-      // Kills what the command left running. A group id is not reused while its group has a
-      // process, and Node emits this event as soon as it has reaped the command. Later the id
-      // could belong to another group.
-      kill();
-      signal.removeEventListener('abort', kill);
-      const end = () => {
-        clearTimeout(timer);
-        const answer = Buffer.from(output, 'latin1').toString('utf8');
-        const reason = code === null ? signalName : `status ${code}`;
-        const error = code === 0 ? null : `the command ended with ${reason}: ${answer}`;
-        resolve({ error, answer_status: code ?? undefined, answer });
+    return new Promise((resolve) => {
+      // In a process group of its own, so that everything it started is killed with it.
+      const child = spawn(program, words, { detached: true, env });
+      // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
+      child.on('error', (error) =>
+        resolve({ error: `the command could not be run (${codeOf(error)})` }),
+      );
+      const kill = () => {
+        try {
+          if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+        } catch {
+          // The group has no process left.
+        }
       };
-      const timer = setTimeout(end, OUTPUT_MS);
-      child.once('close', end);
+      signal.addEventListener('abort', kill);
+      // All output is read, so that the program does not block. Little of it is kept.
+      let output = '';
+      for (const stream of [child.stdout, child.stderr]) {
+        stream?.on('data', (chunk: Buffer) => {
+          output = (output + chunk.toString('latin1')).slice(-KEPT_BYTES);
+        });
+      }
+      child.on('exit', (code, signalName) => {
+        // Kills what the command left running. A group id is not reused while its group has a
+        // process, and Node emits this event as soon as it has reaped the command. Later the id
+        // could belong to another group.
+        kill();
+        signal.removeEventListener('abort', kill);
+        const end = () => {
+          clearTimeout(timer);
+          const answer = Buffer.from(output, 'latin1').toString('utf8');
+          const reason = code === null ? signalName : `status ${code}`;
+          const error = code === 0 ? null : `the command ended with ${reason}: ${answer}`;
+          resolve({ error, answer_status: code ?? undefined, answer });
+        };
+        const timer = setTimeout(end, OUTPUT_MS);
+        child.once('close', end);
+      });
+      child.stdin?.on('error', () => {}).end(event.body); // a program need not read its input
     });
-    child.stdin?.on('error', () => {}).end(event.body); // a program need not read its input
-  });
-}
+  },
+  close: async () => {},
+});
