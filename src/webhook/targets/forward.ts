@@ -67,7 +67,7 @@ const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)\]$/;
  * An IPv6 address that contains a private IPv4 address is private, too. So is text that is not an
  * address.
  */
-export function isPrivate(address: string): boolean {
+export function isPrivate(address: string) {
   const family = isIP(address);
   if (family !== 6) return family === 0 || PRIVATE.check(address);
   const url = `http://[${address}]`;
@@ -94,7 +94,7 @@ const lookupPublic: LookupFunction = (host, options, done) => {
 /**
  * Whether the URL contains a private address itself: Node does not call `lookup` for an address.
  */
-export function hasPrivateAddress({ hostname }: URL): boolean {
+export function hasPrivateAddress({ hostname }: URL) {
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
   return isIP(host) !== 0 && isPrivate(host);
 }
@@ -107,18 +107,16 @@ export const PRIVATE_TARGET =
  * beginning is kept.
  */
 export function createForwardTarget(
-  settings: ForwardSettings,
+  { url, secret, allowPrivate }: ForwardSettings,
   concurrency: number,
 ): DeliveryTarget {
-  const { url, secret, allowPrivate } = settings;
   const { Agent, request } = url.protocol === 'https:' ? https : http;
   const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
-  const lookup = allowPrivate ? undefined : lookupPublic;
   const fixed = {
     ...urlToHttpOptions(url),
     method: 'POST',
     agent,
-    lookup,
+    lookup: allowPrivate ? undefined : lookupPublic,
   };
   const key = secret === null ? null : standardKey(secret);
   return {
@@ -182,7 +180,7 @@ function send(request: ClientRequest, body: Buffer): Promise<DeliveryResult> {
 const MAX_NAME_BYTES = 1_024;
 
 /** The name as far as it fits, without a broken character. The body has all of it. */
-function encodedName(event: string): string {
+function encodedName(event: string) {
   let encoded = '';
   for (const character of event) {
     const next = encodeURIComponent(character);
