@@ -10,9 +10,9 @@ export const LEASE_SECONDS = 30;
 /** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
 export type LeasedEvent = Pick<
   NewEvent,
-  'id' | 'token_id' | 'event' | 'source' | 'headers' | 'body'
+  'id' | 'token_id' | 'event' | 'source' | 'delivery_id' | 'headers' | 'body'
 > &
-  Readonly<{ delivery_id: string | null; received_at: Date; lease: string; attempt: number }>;
+  Readonly<{ received_at: Date; lease: string; attempt: number }>;
 
 /** How an attempt ended. */
 export type Result = Readonly<{
