@@ -130,11 +130,8 @@ export function limited<Body, Found, Reply>(
 ) {
   return async (call: LinkCall<Body>, service: SecretsService) => {
     const found = await find(call, service);
-    if (!found) {
-      const refused = await countAttempt(service, 'link', call.request.network);
-      if (refused) return refused;
-    }
-    return handle(call, service, found);
+    const refused = found ? null : await countAttempt(service, 'link', call.request.network);
+    return refused ?? handle(call, service, found);
   };
 }
 
