@@ -10,7 +10,7 @@ import { passphraseSchema } from './manage-secrets.ts';
 import { SCHEMA } from './migrations.ts';
 import { isUnaltered, openWithPassphrase, type PassphraseSealed, unseal } from './sealing.ts';
 import { KEY_MISSING, limitOf, recordEvent, type SecretsService } from './service.ts';
-import { countFailedRead, findSecret, type StoredSecret, useUpRead } from './store/secrets.ts';
+import { countFailedRead, findSecret, useUpRead } from './store/secrets.ts';
 
 export const clientKeySchema = text({
   min: 1,
@@ -63,7 +63,7 @@ export async function readSecret(
   id: string,
   { secret, passphrase }: DecryptRequest,
 ) {
-  const { database, openingKeys } = service;
+  const { database, log, openingKeys } = service;
   /** Counted in the receipt, and logged with its reason. */
   const failedRead = async (
     reason: string,
@@ -78,68 +78,53 @@ export async function readSecret(
   const row = await findSecret(database, id);
   if (!row) return failedRead(ENDED);
   const { key_id, commitment, expires_at, max_reads, expired } = row;
+  /** Logged as an error: the operator must act. */
+  const serverFailure = (code: 'secret_damaged' | 'key_unknown', message: string) => {
+    log.error(message, { secret_id: id, key_id });
+    return new Failure(code);
+  };
   const serverKey = openingKeys.find((key) => key.id === key_id);
   if (!serverKey) {
     const isKeyIdEdited = openingKeys.some((key) =>
       equalDigests(commitment, deriveKeys(key, clientKey, id).commitment),
     );
-    if (isKeyIdEdited) return serverFailure('secret_damaged', ALTERED, service, row);
-    return expired ? failedRead(ENDED) : serverFailure('key_unknown', KEY_MISSING, service, row);
+    if (isKeyIdEdited) return serverFailure('secret_damaged', ALTERED);
+    return expired ? failedRead(ENDED) : serverFailure('key_unknown', KEY_MISSING);
   }
   const until = new Date(row.found_at.getTime() + request.endsAt - performance.now());
   const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
   if (!isUnaltered(serverKey, metadata, row, row.tag))
-    return serverFailure('secret_damaged', ALTERED, service, row);
+    return serverFailure('secret_damaged', ALTERED);
   if (expired) return failedRead(ENDED);
   const keys = deriveKeys(serverKey, clientKey, id);
   if (!equalDigests(commitment, keys.commitment)) return failedRead('wrong key');
   const content = unseal(serverKey, keys, metadata, row);
-  if (!content) return serverFailure('secret_damaged', ALTERED, service, row);
+  if (!content) return serverFailure('secret_damaged', ALTERED);
   const text = Buffer.isBuffer(content)
     ? content
-    : await unlock(service, { serverKey, clientKey, metadata, content }, passphrase, request);
+    : await unlock(service, serverKey, clientKey, metadata, content, passphrase, request);
   if (text instanceof Failure)
     return text.code === 'wrong_passphrase' ? failedRead('wrong passphrase', text) : text;
   // The statement that uses up a read gets as much time as everything before it.
   const { isGone, startedAt, endsAt } = request;
   const isLate = () => isGone() || performance.now() > (startedAt + endsAt) / 2;
-  const used = await useUpRead(database, {
-    id,
-    commitment,
-    isLate,
-    until,
-  });
+  const used = await useUpRead(database, { id, commitment, isLate, until });
   if (!used) return isLate() ? TOO_LATE : failedRead('another reader was first');
   recordEvent(service, 'read', row, request);
   return { data: { password: text.toString('utf8') }, used };
 }
 
-/** Logged as an error: the operator must act. */
-const serverFailure = (
-  code: 'secret_damaged' | 'key_unknown',
-  message: string,
-  { log }: SecretsService,
-  { id, key_id }: StoredSecret,
-) => {
-  log.error(message, { secret_id: id, key_id });
-  return new Failure(code);
-};
-
-/** A secret whose key was right. */
-type LockedSecret = Readonly<{
-  serverKey: ServerKey;
-  clientKey: Buffer;
-  metadata: BoundMetadata;
-  content: PassphraseSealed;
-}>;
-
 /**
  * Counts an attempt under each limit before it is made, and gives it back unless the passphrase was
  * wrong. So any number of simultaneous attempts stays within the limits.
+ * @param clientKey the right one
  */
 async function unlock(
   { database, hashing, tryInTurn }: SecretsService,
-  { serverKey, clientKey, metadata, content }: LockedSecret,
+  serverKey: ServerKey,
+  clientKey: Buffer,
+  metadata: BoundMetadata,
+  content: PassphraseSealed,
   passphrase: string | undefined,
   { network }: RequestInfo,
 ) {
