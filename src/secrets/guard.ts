@@ -54,20 +54,18 @@ async function findVisitor(request: RequestInfo, { userSource, users, anyone }: 
 /** AUTH_TOKEN or one of AUTH_TOKEN_PREVIOUS, compared in constant time, or a named token. */
 function checkToken(token: string, { network }: RequestInfo, service: SecretsService) {
   const sent = sha256(token);
-  const find = async (): Promise<Caller | null> => {
-    const found = service.tokens.find(({ digest }) => equalDigests(digest, sent));
-    if (found) {
-      service.countToken([found.name]);
-      return { role: 'operator', creator: null };
-    }
-    const row = token.startsWith(PREFIX) ? await findToken(service.database, sent) : null;
-    return row && { role: row.role, creator: `token:${row.id}` };
-  };
-  const digest = sent.toString('hex');
   return service.checkCredential(network, {
     kind: 'token',
-    digest,
+    digest: sent.toString('hex'),
     message,
-    find,
+    async find(): Promise<Caller | null> {
+      const found = service.tokens.find(({ digest }) => equalDigests(digest, sent));
+      if (found) {
+        service.countToken([found.name]);
+        return { role: 'operator', creator: null };
+      }
+      const row = token.startsWith(PREFIX) ? await findToken(service.database, sent) : null;
+      return row && { role: row.role, creator: `token:${row.id}` };
+    },
   });
 }
