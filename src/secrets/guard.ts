@@ -13,8 +13,7 @@ type Role = keyof typeof RANKS;
 export type Caller = Readonly<{ role: Role; creator: string | null }>;
 
 /** The creator whose secrets the caller may see; null for all secrets. */
-export const ownOnly = ({ role, creator }: Caller): string | null =>
-  role === 'operator' ? null : creator;
+export const ownOnly = ({ role, creator }: Caller) => (role === 'operator' ? null : creator);
 
 const message =
   'Send AUTH_TOKEN or a token of "gatehouse secret token create" as "Authorization: Bearer …".';

@@ -35,7 +35,7 @@ const bytes32 = base64url('32 bytes', ({ length }) => length === KEY_BYTES);
 const publicKey = base64url('a point of P-256, uncompressed: 65 bytes', isPoint);
 
 /** An invalid point could disclose a part of a private key, so none is passed on. */
-function isPoint(bytes: Buffer): boolean {
+function isPoint(bytes: Buffer) {
   try {
     return bytes[0] === 4 && ECDH.convertKey(bytes, 'prime256v1').length > 0;
   } catch {

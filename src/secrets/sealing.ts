@@ -46,7 +46,7 @@ export const rowTagOf = (
   serverKey: ServerKey,
   metadata: BoundMetadata,
   { blob, commitment }: Sealed,
-): Buffer =>
+) =>
   createHmac('sha256', serverKey.rowKey)
     .update(associatedData(serverKey, metadata, 0))
     .update(commitment)
@@ -59,7 +59,7 @@ export const isUnaltered = (
   metadata: BoundMetadata,
   row: Sealed,
   tag: Buffer | null,
-): boolean =>
+) =>
   isSealable(metadata) &&
   row.commitment.length === KEY_BYTES &&
   tag !== null &&
@@ -73,7 +73,7 @@ export function sealWithPassphrase(
   text: Buffer,
   kdfParams: string,
   stretched: Buffer,
-): Sealed {
+) {
   const inner = seal(serverKey, lockedKey(clientKey, stretched), metadata, text);
   const parts = [Buffer.of(kdfParams.length), Buffer.from(kdfParams), inner.commitment, inner.blob];
   return seal(serverKey, clientKey, metadata, Buffer.concat(parts), LOCKED);
@@ -108,7 +108,7 @@ export function openWithPassphrase(
   metadata: BoundMetadata,
   locked: PassphraseSealed,
   stretched: Buffer,
-): Buffer | null {
+) {
   const keys = deriveKeys(serverKey, lockedKey(clientKey, stretched), metadata.id);
   return unsealVersion(TEXT, serverKey, keys, metadata, locked);
 }

@@ -63,7 +63,7 @@ export function createSecrets(
  */
 export function createKeyedQueue(length: number, what: string) {
   const limiters = new Map<string, Limiter>();
-  return <T>(key: string, work: () => Promise<T>): Promise<T> => {
+  return <T>(key: string, work: () => Promise<T>) => {
     const limiter = limiters.get(key) ?? createLimiter(1, length - 1, what);
     limiters.set(key, limiter);
     return limiter.run(work).finally(() => {

@@ -1,4 +1,4 @@
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import type { Database, Sql } from '../../db/pool.ts';
 import { removeBatch } from '../../db/sql.ts';
 import { dateTime, type Infer, nullable, object, oneOf, text } from '../../http/schema.ts';
 import { count, type NewSecret } from './secrets.ts';
@@ -15,15 +15,14 @@ export const requestSchema = object({
   max_bytes: count,
   expires_at: dateTime('Of the request, or of its answer'),
 });
-type Shown = Omit<Infer<typeof requestSchema>, 'max_bytes'>;
-type Hidden = Readonly<{
-  digest: string; // in the link to send: the page that answers recognizes the public key by it
-  key_digest: Buffer; // of the key in the link to keep
-  creator: string | null;
-  max_reads: number; // of the answer
-  seconds: number; // how long the request is open, and how long its answer is kept
-}>;
-export type SecretRequest = Shown & Hidden;
+export type SecretRequest = Omit<Infer<typeof requestSchema>, 'max_bytes'> &
+  Readonly<{
+    digest: string; // in the link to send: the page that answers recognizes the public key by it
+    key_digest: Buffer; // of the key in the link to keep
+    creator: string | null;
+    max_reads: number; // of the answer
+    seconds: number; // how long the request is open, and how long its answer is kept
+  }>;
 type NewRequest = Omit<SecretRequest, 'status' | 'asker' | 'answer_key'>;
 
 export const insertRequest = (database: Database, row: NewRequest & Readonly<{ id: string }>) =>
@@ -41,7 +40,7 @@ export async function findRequest(database: Database, id: string) {
   return row ?? null;
 }
 
-export const openSql = (sql: Sql): Fragment => sql`ending is null and expires_at > now()`;
+export const openSql = (sql: Sql) => sql`ending is null and expires_at > now()`;
 
 /**
  * Stores the answer if the request is open. The condition decides: of any number of simultaneous

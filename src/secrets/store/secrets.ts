@@ -1,7 +1,7 @@
 import { LOCKED } from '../sealing.ts';
 import { sharedStatement } from '../../db/share-statement.ts';
 import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../db/sql.ts';
-import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
+import type { Database, Locks, Sql } from '../../db/pool.ts';
 import {
   boolean,
   dateTime,
@@ -52,15 +52,15 @@ export const linkSchema = object({
 });
 type Link = Infer<typeof linkSchema> & Pick<StoredSecret, 'key_id' | 'commitment'>;
 
-export const readableSql = (sql: Sql): Fragment =>
+export const readableSql = (sql: Sql) =>
   sql`blob is not null and (expires_at is null or expires_at > now())`;
 /**
  * The content is removed with the end, so that nothing is left to decrypt. The commitment
  * recognizes its link.
  */
-export const noContentSql = (sql: Sql): Fragment => sql`blob = null, tag = null`;
+export const noContentSql = (sql: Sql) => sql`blob = null, tag = null`;
 
-const statusSql = (sql: Sql): Fragment =>
+const statusSql = (sql: Sql) =>
   sql`coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end)`;
 
 /**
