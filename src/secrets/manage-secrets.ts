@@ -90,8 +90,10 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
   } = body;
   const kdfParams = createKdfParams(passphraseCost);
   // Before the time is read, because the hash may wait for a slot.
-  const stretched =
-    passphrase === undefined ? null : await hashing.run(() => stretch(passphrase, kdfParams));
+  const lock =
+    passphrase === undefined
+      ? null
+      : { kdfParams, stretched: await hashing.run(() => stretch(passphrase, kdfParams)) };
   const expires_at = expires_in === null ? null : await timeIn(database, expires_in);
 
   const id = randomUUID();
@@ -102,7 +104,6 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
     max_reads,
     creator: caller.creator,
   };
-  const lock = stretched && { kdfParams, stretched };
   const row = sealRow(serverKey, clientKey, terms, body.password, lock);
   await insertSecret(database, row);
   recordEvent(service, 'stored', row, request);

@@ -118,17 +118,14 @@ async function ask({ body, caller, request }: NewRequestCall, service: SecretsSe
   const expires_at = await timeIn(database, seconds);
   const id = randomUUID();
   const receipt = capabilityOf(serverKey, 'receipt', id);
-  const terms = {
+  await insertRequest(database, {
+    id,
+    key_digest: sha256(receipt),
     max_reads,
     seconds,
     expires_at,
     creator: caller.creator,
-  };
-  await insertRequest(database, {
     ...asked,
-    ...terms,
-    id,
-    key_digest: sha256(receipt),
   });
   recordEvent(service, 'requested', { id, key_id: null }, request);
   return { data: { id, expires_at, receipt } };
