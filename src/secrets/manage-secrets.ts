@@ -1,39 +1,27 @@
 import { randomUUID } from 'node:crypto';
 import { createClientKey, seal, type ServerKey } from '../crypto/envelope.ts';
 import { createKdfParams, stretch } from '../crypto/scrypt.ts';
-import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
-import type { Call, Reply, RequestInfo } from '../http/route.ts';
+import type { Call, RequestInfo } from '../http/route.ts';
 import {
-  boolean,
-  decimal,
   type Infer,
   integer,
-  nullable,
   object,
   oneOf,
   optional,
-  queryParameters,
   text,
   uuid,
   withoutNul,
 } from '../http/schema.ts';
-import { type Caller, ownOnly } from './guard.ts';
+import type { Caller } from './guard.ts';
 import { capabilityOf, rowTagOf, sealWithPassphrase } from './sealing.ts';
 import { countAttempt, recordEvent, type SecretsService } from './service.ts';
 import type { Limits } from './settings.ts';
 import { withdrawRequest } from './store/requests.ts';
-import {
-  deleteSecret,
-  findReceipt,
-  insertSecret,
-  listSecrets,
-  timeIn,
-  type NewSecret,
-} from './store/secrets.ts';
+import { deleteSecret, insertSecret, timeIn, type NewSecret } from './store/secrets.ts';
 
 /** Shorter ones could be guessed even within the limits of the throttle. */
-const MIN_PASSPHRASE = 4;
+export const MIN_PASSPHRASE = 4;
 
 export const passphraseSchema = (description: string) =>
   optional(
@@ -147,99 +135,11 @@ export function sealRow(
   };
 }
 
-export const positive = integer({ min: 1, max: Number.MAX_SAFE_INTEGER });
-const limitSchema = object({ default: nullable(positive), max: positive });
-export const optionsSchema = object({
-  expires_in: limitSchema,
-  max_reads: limitSchema,
-  share_pages: boolean(),
-  passphrase: object({ min_length: positive }),
-  password: object({ max_bytes: positive }),
-  caller: object({
-    role: oneOf('anyone', 'sender', 'operator'),
-    user: nullable(text()),
-  }),
-});
-
-/** The limits and defaults of this server, for clients that offer a form. */
-export async function options(
-  { caller: { role, creator } }: Call<Caller, unknown, unknown, null>,
-  { limits, sharePages }: SecretsService,
-) {
-  const user = creator?.startsWith('user:') ? creator.slice(5) : null;
-  return {
-    data: {
-      ...limits,
-      passphrase: { min_length: MIN_PASSPHRASE },
-      share_pages: sharePages,
-      caller: { role, user },
-    },
-  };
-}
-
-/** Rows per statement, so that memory does not grow with the number of secrets. */
-const PAGE = 100;
-const MAX_LISTED_BYTES = 8 * 1024 * 1024;
-const NIL_UUID = '00000000-0000-0000-0000-000000000000';
-
-export const listQuery = queryParameters({
-  limit: optional(
-    decimal({
-      min: 1,
-      max: PAGE,
-      description: 'Secrets per page; all of them without limit and after',
-    }),
-  ),
-  after: optional(uuid('The last id of the previous page')),
-});
-export const listedSchema = object({
-  id: uuid(),
-  secret: text({ description: 'The encrypted secret' }),
-});
 export const idMember = { id: uuid('The id that encrypt returned') };
 export const deletedSchema = object({ id: uuid(), status: oneOf('deleted', 'withdrawn') });
 
-type ListCall = Call<Caller, unknown, Infer<typeof listQuery>, null>;
-type Listed = Infer<typeof listedSchema>;
-
-/**
- * Every readable secret as id and encrypted text: all of them as a stream, or one page. None of it
- * is a key.
- */
-export async function list(
-  { query: { limit, after } }: ListCall,
-  { database, limits }: SecretsService,
-): Promise<Reply<Listed[]>> {
-  const most = Math.min(PAGE, Math.ceil(MAX_LISTED_BYTES / limits.password.max_bytes));
-  if (limit === undefined && after === undefined) return { items: listAll(database, most) };
-  const count = Math.min(limit ?? PAGE, most);
-  // One row more than the page has shows whether there is a next page.
-  const found = await listSecrets(database, after ?? NIL_UUID, count + 1);
-  const data = found.slice(0, count);
-  const next = `</api/store?limit=${count}&after=${data.at(-1)?.id}>; rel="next"`;
-  return { data, headers: found.length > count ? { Link: next } : {} };
-}
-
-async function* listAll(database: Database, count: number): AsyncGenerator<Listed[]> {
-  let last: string | undefined = NIL_UUID;
-  while (last !== undefined) {
-    const items: Listed[] = await listSecrets(database, last, count);
-    yield items;
-    last = items[count - 1]?.id;
-  }
-}
-
-const NO_RECEIPT = 'There is no such secret, or its receipt is no longer kept.';
 const NOT_DELETED =
   'Nothing to delete: the secret does not exist, was already read, or has expired. See its receipt.';
-
-export async function receipt(
-  { path, caller }: Call<Caller, { id: string }, unknown, null>,
-  { database }: SecretsService,
-) {
-  const data = await findReceipt(database, path.id, ownOnly(caller));
-  return data ? { data } : new Failure('not_found', { message: NO_RECEIPT });
-}
 
 /**
  * Withdraws the request with this id if it is open, and otherwise deletes the secret. Of a deletion
@@ -259,5 +159,5 @@ export async function deleteAndReport(
   const deleted = await deleteSecret(service.database, id, creator);
   if (!deleted) return new Failure('not_found', { message: NOT_DELETED });
   if (deleted.is_new) recordEvent(service, 'deleted', deleted, request);
-  return { data: { id: deleted.id, status: 'deleted' } } as const;
+  return { data: { id, status: 'deleted' } } as const;
 }

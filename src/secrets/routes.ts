@@ -1,11 +1,18 @@
+import type { Database } from '../db/pool.ts';
+import { Failure } from '../http/errors.ts';
 import { json } from '../http/json-body.ts';
 import { type Route, route, routeDefaults } from '../http/route.ts';
 import { withBuiltIns } from '../http/built-in-routes.ts';
 import {
+  boolean,
   dateTime,
-  list as listOf,
+  decimal,
+  type Infer,
+  integer,
+  list,
   nullable,
   object,
+  oneOf,
   optional,
   queryParameters,
   text,
@@ -19,17 +26,12 @@ import {
   encrypt,
   encryptRequestSchema,
   idMember,
-  list,
-  listedSchema,
-  listQuery,
-  options,
-  optionsSchema,
-  receipt,
+  MIN_PASSPHRASE,
 } from './manage-secrets.ts';
 import { decryptRequestSchema, OPEN_ERRORS, readSecret } from './read-secret.ts';
 import type { SecretsService } from './service.ts';
 import { type Limits, STYLE } from './settings.ts';
-import { receiptSchema } from './store/secrets.ts';
+import { findReceipt, listSecrets, receiptSchema } from './store/secrets.ts';
 
 const anyone = { ...routeDefaults, guard: allow('anyone') };
 const bySender = {
@@ -61,6 +63,20 @@ const encryptRoute = (limits: Limits) =>
     handle: encrypt,
   });
 
+const positive = integer({ min: 1, max: Number.MAX_SAFE_INTEGER });
+const limitSchema = object({ default: nullable(positive), max: positive });
+
+/** Rows per statement, so that memory does not grow with the number of secrets. */
+const PAGE = 100;
+const MAX_LISTED_BYTES = 8 * 1024 * 1024;
+const NIL_UUID = '00000000-0000-0000-0000-000000000000';
+const listedSchema = object({
+  id: uuid(),
+  secret: text({ description: 'The encrypted secret' }),
+});
+
+const NO_RECEIPT = 'There is no such secret, or its receipt is no longer kept.';
+
 const ROUTES: ReadonlyArray<Route<SecretsService>> = [
   route({
     ...operator,
@@ -79,25 +95,68 @@ const ROUTES: ReadonlyArray<Route<SecretsService>> = [
     pattern: '/api/store',
     summary:
       'List the secrets as id and encrypted text, all or by page; a Link header points to the next page',
-    query: listQuery,
-    reply: listOf(listedSchema),
+    query: queryParameters({
+      limit: optional(
+        decimal({
+          min: 1,
+          max: PAGE,
+          description: 'Secrets per page; all of them without limit and after',
+        }),
+      ),
+      after: optional(uuid('The last id of the previous page')),
+    }),
+    reply: list(listedSchema),
     errors: ['unavailable'],
-    handle: list,
+    /** Every readable secret: all of them as a stream, or one page. None of it is a key. */
+    async handle({ query: { limit, after } }, { database, limits }) {
+      const most = Math.min(PAGE, Math.ceil(MAX_LISTED_BYTES / limits.password.max_bytes));
+      if (limit === undefined && after === undefined) return { items: listAll(database, most) };
+      const count = Math.min(limit ?? PAGE, most);
+      // One row more than the page has shows whether there is a next page.
+      const found = await listSecrets(database, after ?? NIL_UUID, count + 1);
+      const data = found.slice(0, count);
+      const next = `</api/store?limit=${count}&after=${data.at(-1)?.id}>; rel="next"`;
+      return { data, headers: found.length > count ? { Link: next } : {} };
+    },
   }),
   route({
     ...anyone,
     method: 'GET',
     pattern: '/api/store/options',
     summary: 'The limits and defaults for new secrets',
-    reply: optionsSchema,
-    handle: options,
+    reply: object({
+      expires_in: limitSchema,
+      max_reads: limitSchema,
+      share_pages: boolean(),
+      passphrase: object({ min_length: positive }),
+      password: object({ max_bytes: positive }),
+      caller: object({
+        role: oneOf('anyone', 'sender', 'operator'),
+        user: nullable(text()),
+      }),
+    }),
+    /** For clients that offer a form. */
+    async handle({ caller: { role, creator } }, { limits, sharePages }) {
+      const user = creator?.startsWith('user:') ? creator.slice(5) : null;
+      return {
+        data: {
+          ...limits,
+          passphrase: { min_length: MIN_PASSPHRASE },
+          share_pages: sharePages,
+          caller: { role, user },
+        },
+      };
+    },
   }),
   route({
     ...bySender,
     method: 'GET',
     summary: 'The receipt of a secret: its status, and when and how often it was read',
     reply: receiptSchema,
-    handle: receipt,
+    async handle({ path, caller }, { database }) {
+      const data = await findReceipt(database, path.id, ownOnly(caller));
+      return data ? { data } : new Failure('not_found', { message: NO_RECEIPT });
+    },
   }),
   route({
     ...bySender,
@@ -108,6 +167,15 @@ const ROUTES: ReadonlyArray<Route<SecretsService>> = [
       deleteAndReport(service, path.id, ownOnly(caller), request),
   }),
 ];
+
+async function* listAll(database: Database, count: number) {
+  let last: string | undefined = NIL_UUID;
+  while (last !== undefined) {
+    const items: Array<Infer<typeof listedSchema>> = await listSecrets(database, last, count);
+    yield items;
+    last = items[count - 1]?.id;
+  }
+}
 
 export async function createRoutes(limits: Limits, site: Site | null) {
   const pages = site ? (await import('./request-routes.ts')).pageRoutes(limits, site) : [];
