@@ -60,11 +60,10 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
     if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);
   }
-  const { SHARE_ANYONE: anyone } = values;
   // The pages take files of 1 MiB, whose envelope is longer.
   const defaultBytes = values.SHARE_PAGES ? 1_638_400 : 65_536;
   const maxBodyBytes = values.SECRETS_MAX_BODY_BYTES ?? defaultBytes;
-  if (anyone && !values.SHARE_PAGES)
+  if (values.SHARE_ANYONE && !values.SHARE_PAGES)
     findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
   checkUserList('SHARE_USERS', values.SHARE_USERS, userSource, findings);
   return {
@@ -90,7 +89,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     /** Which users, or whether anyone, may store secrets without a token. */
     users: values.SHARE_USERS.length > 0 ? values.SHARE_USERS : ['*'],
     userSource,
-    anyone,
+    anyone: values.SHARE_ANYONE,
   };
 }
 

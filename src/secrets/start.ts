@@ -3,7 +3,7 @@ import { removeForgotten } from '../db/throttle.ts';
 import { bindRoutes } from '../http/route.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { describeError } from '../runtime/errors.ts';
-import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
+import { BATCH_ROWS, removalJob } from '../runtime/jobs.ts';
 import { createRoutes } from './routes.ts';
 import { SCHEMA } from './migrations.ts';
 import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
@@ -49,7 +49,7 @@ async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsS
  * No reply depends on these, because every statement checks the expiry itself. They remove content
  * that has ended.
  */
-function createJobs(service: SecretsService): Job[] {
+function createJobs(service: SecretsService) {
   const { database, metrics, receiptSeconds } = service;
   return [
     {

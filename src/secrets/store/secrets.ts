@@ -112,6 +112,8 @@ export const insertSecret = sharedStatement(
   { bytesOf: ({ blob }) => blob.length },
 );
 
+const idOf = ({ id }: { id: string }) => id;
+
 /** The row while it has its content. This is not counted as a read. */
 export const findSecret = sharedStatement(async (database: Database, ids: readonly string[]) => {
   const rows = await database.read(
@@ -121,7 +123,7 @@ export const findSecret = sharedStatement(async (database: Database, ids: readon
     from secrets.secrets
     where id = any (${arrayLiteral(ids)}::uuid[]) and blob is not null`,
   );
-  return alignToKeys(ids, rows, ({ id }) => id);
+  return alignToKeys(ids, rows, idOf);
 });
 
 type Reader = Pick<StoredSecret, 'id' | 'commitment'> &
@@ -146,7 +148,7 @@ export const useUpRead = sharedStatement(
       // Here, because the statement may have waited for its connection or a lock.
       const waiting = sorted.filter(({ isLate }) => !isLate());
       if (waiting.length === 0) return [];
-      const ids = arrayLiteral(waiting.map(({ id }) => id));
+      const ids = arrayLiteral(waiting.map(idOf));
       const commitments = arrayLiteral(waiting.map(({ commitment }) => commitment));
       const ends = arrayLiteral(waiting.map(({ until }) => until.toISOString()));
       const isLastSql = sql`reads + 1 >= max_reads`; // null without a limit
@@ -162,10 +164,9 @@ export const useUpRead = sharedStatement(
           and (max_reads is null or reads < max_reads) and ${readableSql(sql)}
         returning id, reads::float8 as reads, max_reads, expires_at`;
     }, locks);
-    const idOf = ({ id }: { id: string }) => id;
     return alignToKeys(readers.map(idOf), updated, idOf);
   },
-  { keyOf: ({ id }) => id },
+  { keyOf: idOf },
 );
 
 /** @returns the key id of the secret, or null if there is no such secret */

@@ -52,14 +52,15 @@ export async function listKeys(
     order by first_used_at, key_id`,
   );
   // One statement for each key: Citus has no lateral join with a limit.
-  const counting = known.map(async (key) => {
-    const [{ secrets }] = await database.list(
-      (sql) => sql<[{ secrets: number }]>`
-      select count(*)::int4 as secrets from (
-        select id from secrets.secrets where key_id = ${key.key_id} and ${readableSql(sql)}
-        limit ${most}::int8) one`,
-    );
-    return { ...key, secrets, state: stateOf(key.key_id, secrets) };
-  });
-  return Promise.all(counting);
+  return Promise.all(
+    known.map(async (key) => {
+      const [{ secrets }] = await database.list(
+        (sql) => sql<[{ secrets: number }]>`
+        select count(*)::int4 as secrets from (
+          select id from secrets.secrets where key_id = ${key.key_id} and ${readableSql(sql)}
+          limit ${most}::int8) one`,
+      );
+      return { ...key, secrets, state: stateOf(key.key_id, secrets) };
+    }),
+  );
 }
