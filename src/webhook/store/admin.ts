@@ -15,17 +15,22 @@ export async function createToken(
     name,
     role,
     source,
-    custom,
+    custom = null,
   }: Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>,
   secret: SealedSecret | null,
 ) {
   const id = randomUUID();
   const token = randomToken();
-  const json = custom ? JSON.stringify(custom) : null;
   await database.transaction(async (sql) => {
-    await sql`
-      insert into webhook.tokens (id, name, role, source, digest, custom)
-      values (${id}, ${name}, ${role}, ${source}, ${sha256(token)}, ${json}::text::jsonb)`;
+    const row = {
+      id,
+      name,
+      role,
+      source,
+      digest: sha256(token),
+      custom: custom && sql.json(custom),
+    };
+    await sql`insert into webhook.tokens ${sql(row)}`;
     if (secret) await insertSecret(sql, id, secret, 0);
   });
   return { id, token };

@@ -26,7 +26,7 @@ export const setTarget = (
     await sql`lock table webhook.work in share row exclusive mode`;
     const { count } = await sql`
       update webhook.tokens set revision = revision + 1, keep_signature = ${keepSignature},
-        target = ${target === null ? null : JSON.stringify(target)}::text::jsonb
+        target = ${target && sql.json(target)}
       where id = ${id} and role = 'sender' and revoked_at is null`;
     if (count === 0) return false;
     await sql`delete from webhook.signing_secrets where token_id = ${id} and purpose = 'sign'`;
