@@ -23,10 +23,11 @@ export type SecretRequest = Omit<Infer<typeof requestSchema>, 'max_bytes'> &
     max_reads: number; // of the answer
     seconds: number; // how long the request is open, and how long its answer is kept
   }>;
-type NewRequest = Omit<SecretRequest, 'status' | 'asker' | 'answer_key'>;
 
-export const insertRequest = (database: Database, row: NewRequest & Readonly<{ id: string }>) =>
-  database.write((sql) => sql`insert into secrets.requests ${sql(row)}`);
+export const insertRequest = (
+  database: Database,
+  row: Omit<SecretRequest, 'status' | 'asker' | 'answer_key'> & Readonly<{ id: string }>,
+) => database.write((sql) => sql`insert into secrets.requests ${sql(row)}`);
 
 export async function findRequest(database: Database, id: string) {
   const [row] = await database.read(
