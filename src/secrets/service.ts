@@ -100,8 +100,7 @@ export async function countAttempt(
   name: keyof typeof LIMITS,
   ...parts: string[]
 ) {
-  const limit = limitOf(serverKey, name, ...parts);
-  const wait = await takeAttempt(database, SCHEMA.name, limit);
+  const wait = await takeAttempt(database, SCHEMA.name, limitOf(serverKey, name, ...parts));
   return wait > 0 ? new Failure('too_many_requests', { retryAfterSeconds: wait }) : null;
 }
 
