@@ -1,6 +1,6 @@
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral, jsonRows } from '../../db/sql.ts';
-import type { Database, Locks, Sql } from '../../db/pool.ts';
+import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent } from './events.ts';
 
@@ -82,6 +82,12 @@ const headSql = (sql: Sql) => sql`(
   order by seq
   limit 1)`;
 
+/** A page is due when its event in `rows` is. */
+const deferPagesSql = (sql: Sql, rows: 'claimed' | 'renewed' | 'returned') => sql`
+  update webhook.pages p set due_at = r.due_at
+  from ${sql(rows)} r
+  where p.order_key = any (array[r.order_key])`;
+
 /** A new lease: an earlier holder can then no longer complete, return or renew. */
 const leaseSql = (sql: Sql) => sql`
   claimed as (
@@ -89,11 +95,7 @@ const leaseSql = (sql: Sql) => sql`
       due_at = now() + make_interval(secs => ${LEASE_SECONDS})
     where event_id = any (array(select event_id from chosen))
     returning event_id, lease, attempts, order_key, due_at
-  ), leased as (
-    update webhook.pages p set due_at = c.due_at
-    from claimed c
-    where p.order_key = any (array[c.order_key])
-  )
+  ), leased as (${deferPagesSql(sql, 'claimed')})
   select e.id, e.token_id, c.lease, c.attempts as attempt, e.event, e.source,
     e.delivery_id, e.received_at, e.headers, e.body
   from claimed c
@@ -122,13 +124,11 @@ export const claimProbes = (
       select ${headSql(sql)} as event_id, due_at
       from webhook.pages p
       where ${isDueSql(sql, queue, 'p')}`;
+    const sampleSql = (rowsSql: Fragment) => sql`
+      (select event_id from (${rowsSql} order by due_at limit ${PROBE_SAMPLE}) x)
+      union (select event_id from (${rowsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)`;
     return sql<LeasedEvent[]>`
-    with due as (
-      (select event_id from (${eventsSql} order by due_at limit ${PROBE_SAMPLE}) x)
-      union (select event_id from (${eventsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)
-      union (select event_id from (${headsSql} order by due_at limit ${PROBE_SAMPLE}) x)
-      union (select event_id from (${headsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)
-    ), candidate as (
+    with due as (${sampleSql(eventsSql)} union ${sampleSql(headsSql)}), candidate as (
       select event_id, row_number() over (partition by token_id order by attempts > 0, random())
         as turn
       from webhook.work
@@ -166,9 +166,7 @@ export const renewLeases = (database: Database, leases: readonly Lease[], second
       where w.event_id = any (array[held.id]) and w.lease = held.lease
       returning w.order_key, w.due_at
     )
-    update webhook.pages p set due_at = r.due_at
-    from renewed r
-    where p.order_key = any (array[r.order_key])`;
+    ${deferPagesSql(sql, 'renewed')}`;
   });
 
 /**
@@ -285,11 +283,7 @@ export async function returnWork(
         due_at = now() + make_interval(secs => ${delaySeconds})
       where event_id = ${id} and lease = ${lease}
       returning event_id, attempts, order_key, due_at, run
-    ), page as (
-      update webhook.pages p set due_at = r.due_at
-      from returned r
-      where p.order_key = any (array[r.order_key])
-    )
+    ), page as (${deferPagesSql(sql, 'returned')})
     insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
     select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}
     from returned
