@@ -14,6 +14,7 @@ import { signatureHeaders } from './signatures.ts';
 import {
   genericSchema,
   isRepetition,
+  type JsonObject,
   readDeliveryId,
   readEventName,
   sourceOf,
@@ -50,23 +51,22 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
 async function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
   const { caller } = call;
   const decision = wait > 0 ? rateExceeded(wait) : await verifyAndDecide(call, service);
-  if ('token_id' in decision) return storeEvent(decision, service);
+  if (decision.kind === 'event') return storeEvent(decision.event, service);
   if (caller.isKept) return null;
-  if ('secret' in decision) return keepPending(caller, decision.secret, service);
-  return decision;
+  if (decision.kind === 'reply') return decision.reply;
+  return keepPending(caller, decision.secret, service);
 }
 
-/**
- * Nothing of a signed body is parsed before its signature holds, except for a signing secret.
- * @returns the event to store, the signing secret to keep, or the reply
- */
+const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
+
+/** Nothing of a signed body is parsed before its signature holds, except for a signing secret. */
 async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
   const source = sourceOf(call.caller);
   const secret = source.sendsSecret ? sentSecret(call.body) : null;
-  if (secret !== null) return { secret };
+  if (secret !== null) return { kind: 'signing secret', secret } as const;
   const { scheme } = source;
   const secretId = scheme === null ? null : await verifyWithinLimit(scheme, call, service);
-  return secretId instanceof Failure ? secretId : decide(call, secretId, service);
+  return secretId instanceof Failure ? replyWith(secretId) : decide(call, secretId, service);
 }
 
 /**
@@ -75,23 +75,32 @@ async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
  * @param secretId of the signing secret that verified the signature; null if there is none
  * @returns the event to store, or the reply. Changes nothing.
  */
-function decide(
+function decide(call: ReceiveCall, secretId: string | null, service: WebhookService) {
+  const { caller } = call;
+  const { headers } = call.request;
+  const source = sourceOf(caller);
+  const body = parseContent(source, headers, call.body);
+  if (body instanceof Failure) return replyWith(body);
+  const isGeneric = caller.source === 'generic';
+  const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
+  if (valid instanceof Failure) return replyWith(valid);
+  const old = checkSignedTime(source, body);
+  if (old) return replyWith(old);
+  const handshake = source.handshake?.(headers, body);
+  if (handshake) return replyWith({ data: source.isAnsweredEmpty ? undefined : handshake });
+
+  const event = eventOf(call, body, secretId, service);
+  return event instanceof Failure ? replyWith(event) : ({ kind: 'event', event } as const);
+}
+
+function eventOf(
   { request, caller, body: raw }: ReceiveCall,
+  body: JsonObject,
   secretId: string | null,
   service: WebhookService,
 ) {
   const { headers, address, requestId } = request;
   const source = sourceOf(caller);
-  const body = parseContent(source, headers, raw);
-  if (body instanceof Failure) return body;
-  const isGeneric = caller.source === 'generic';
-  const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
-  if (valid instanceof Failure) return valid;
-  const old = checkSignedTime(source, body);
-  if (old) return old;
-  const handshake = source.handshake?.(headers, body);
-  if (handshake) return { data: source.isAnsweredEmpty ? undefined : handshake };
-
   const deliveryId = readDeliveryId(source, headers, body);
   if (deliveryId instanceof Failure) return deliveryId;
   const name = readEventName(source, headers, body);
@@ -139,11 +148,13 @@ function risingUuid() {
 }
 
 const rateExceeded = (retryAfterSeconds: number) =>
-  new Failure('too_many_requests', {
-    message:
-      'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.',
-    retryAfterSeconds,
-  });
+  replyWith(
+    new Failure('too_many_requests', {
+      message:
+        'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.',
+      retryAfterSeconds,
+    }),
+  );
 
 const MAX_SECRET_BODY = 1_024;
 

@@ -51,12 +51,13 @@ export function startDispatcher(service: WebhookService, common: DeliveryTarget 
   }
 
   const stopping = new AbortController();
+  const { signal } = stopping;
   const looping = (async () => {
-    while (!stopping.signal.aborted) {
+    while (!signal.aborted) {
       await refresh().catch((error: unknown) =>
         log.debug('the targets of tokens could not be read', describeError(error)),
       );
-      await sleep(REFRESH_MS, undefined, stopping).catch(() => {});
+      await sleep(REFRESH_MS, undefined, { signal }).catch(() => {});
     }
   })();
   return {

@@ -92,6 +92,7 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
     return typeof value === 'string' ? value : '';
   };
   const id = valueOf(scheme.id);
+  // Without an id that is part of the signed text, there is no signature.
   const isMissing = text.includes('{id}') && id === '';
   const value = isMissing ? '' : valueOf(scheme.header);
   const parts = separator === undefined ? [value] : value.split(separator).map((one) => one.trim());

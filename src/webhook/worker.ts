@@ -126,7 +126,7 @@ async function loop(worker: Worker) {
     });
     for (const event of events) void run(worker, event);
     const isIdle = events.length < free || free === 0;
-    if (isIdle) await sleep(POLL_MS, undefined, worker.pause).catch(() => {});
+    if (isIdle) await sleep(POLL_MS, undefined, { signal: worker.pause.signal }).catch(() => {});
   }
 }
 
