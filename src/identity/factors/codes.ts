@@ -1,5 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { deriveServerKey, type ServerKey } from '../../crypto/envelope.ts';
+import { deriveServerKey } from '../../crypto/envelope.ts';
 import { sealSecret, staleKeys, unsealServiceSecret } from '../../crypto/service-secret.ts';
 import { sha256, equalDigests } from '../../crypto/token.ts';
 import { giveBackAttempts, type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
@@ -33,7 +33,7 @@ export function totpCode(secret: Buffer, step: number) {
  * The step of this code. One before and after is accepted, because clocks differ.
  * @param seconds of the database
  */
-export function findTotpStep(secret: Buffer, code: string, seconds: number): number | null {
+export function findTotpStep(secret: Buffer, code: string, seconds: number) {
   const current = Math.floor(seconds / STEP_SECONDS);
   const given = Buffer.from(code);
   // All three are compared, so that the time does not depend on the step.
@@ -69,7 +69,7 @@ export const createRecoveryCodes = () =>
  * Reads what a person copied by hand: case, spaces and hyphens do not matter.
  * @returns null if it is not a code
  */
-export function recoveryDigest(text: string): Buffer | null {
+export function recoveryDigest(text: string) {
   const letters = text
     .toUpperCase()
     .replace(/[\s-]/g, '')
@@ -79,11 +79,13 @@ export function recoveryDigest(text: string): Buffer | null {
 }
 
 /** @param secret IDENTITY_SECRET, or one of IDENTITY_SECRET_PREVIOUS */
-export const createTotpKey = (secret: string): ServerKey =>
-  deriveServerKey(secret, 'gatehouse/identity/v1/');
+export const createTotpKey = (secret: string) => deriveServerKey(secret, 'gatehouse/identity/v1/');
 
-const CODES_UNAVAILABLE =
-  'Codes of apps cannot be checked now. Use a recovery code or a passkey, or contact the operator.';
+/** The operator must first add the secret under which the app's key is sealed. */
+const KEY_MISSING = new Failure('key_unknown', {
+  message:
+    'Codes of apps cannot be checked now. Use a recovery code or a passkey, or contact the operator.',
+});
 
 const UNKNOWN =
   'a value of IDENTITY_SECRET is missing: add the one with this key id to IDENTITY_SECRET_PREVIOUS';
@@ -113,10 +115,6 @@ export const codeLimit = (secret: Buffer, userId: string): Limit => ({
   seconds: DAY,
 });
 
-/** `key missing`: the operator must first add the secret under which the app's key is sealed. */
-type CodeOutcome = 'right' | 'wrong' | 'key missing';
-const outcomeOf = (isRight: boolean): CodeOutcome => (isRight ? 'right' : 'wrong');
-
 /** A code is counted before it is checked, and accepted once. */
 export const checkCode: CheckCode = async (service, request, { id }, text) => {
   const { database, reportFactor } = service;
@@ -131,38 +129,35 @@ export const checkCode: CheckCode = async (service, request, { id }, text) => {
     return new Failure('too_many_requests', { retryAfterSeconds: 3_600 });
   }
   const outcome = recovery
-    ? outcomeOf(await consumeRecoveryCode(database, actor, id, recovery))
+    ? await consumeRecoveryCode(database, actor, id, recovery)
     : await checkTotp(service, id, code);
-  if (outcome === 'wrong') {
+  if (!outcome) {
     // The strongest sign that an attacker knows the password.
     await auditEvent(database, { event: 'factor.failed', actor }, id);
     reportFactor(factor, 'wrong', id);
     return new Failure('invalid_code');
   }
   await giveBackAttempts(database, SCHEMA.name, [limit.key]);
-  if (outcome === 'key missing') return new Failure('key_unknown', { message: CODES_UNAVAILABLE });
+  if (outcome instanceof Failure) return outcome;
   reportFactor(factor, 'right', id);
   return `password, ${factor}`;
 };
 
-async function checkTotp(
-  service: IdentityService,
-  userId: string,
-  code: string,
-): Promise<CodeOutcome> {
+/** @returns whether the code is right, or why it cannot be checked */
+async function checkTotp(service: IdentityService, userId: string, code: string) {
   const { database, log } = service;
   const totp = await findTotp(database, userId);
-  if (!totp) return 'wrong';
+  if (!totp) return false;
   const keys = keysOf(service);
   const secret = unsealServiceSecret(keys, totp);
   if (secret === null) {
     const isKnown = keys.some(({ id }) => id === totp.key_id);
     log.error(isKnown ? ALTERED : UNKNOWN, { key_id: totp.key_id, user_id: userId });
-    return 'key missing';
+    return KEY_MISSING;
   }
   const step = findTotpStep(Buffer.from(secret, 'base64'), code, await readClock(database));
-  if (step === null) return 'wrong';
+  if (step === null) return false;
   const [current] = keys;
   const sealed = current && current.id !== totp.key_id ? sealSecret(current, secret, userId) : totp;
-  return outcomeOf(await consumeTotpStep(database, step, totp, sealed));
+  return consumeTotpStep(database, step, totp, sealed);
 }
