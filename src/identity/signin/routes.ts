@@ -2,7 +2,6 @@ import {
   type Call,
   type Guard,
   anonymous,
-  type Reply,
   type Route,
   route,
   routeDefaults,
@@ -59,17 +58,6 @@ const page = <Caller, M extends Members>(
 const post = <Caller>(pattern: string, about: string, form: Form<Caller, unknown>) =>
   route({ ...pageRow('POST', pattern, about), ...form });
 
-/** What a script gives to `navigator.credentials`. */
-const options = <Caller>(
-  pattern: string,
-  about: string,
-  guard: Guard<PortalService, Caller>,
-  handle: (
-    call: Call<Caller, unknown, unknown, null>,
-    service: PortalService,
-  ) => Promise<Reply<unknown>>,
-) => route({ ...shared, pattern, summary: `Sign-in pages: ${about}`, guard, handle });
-
 const link = {
   ...routeDefaults,
   pattern: '/api/user/{user_id}/link',
@@ -86,7 +74,13 @@ const ROWS: readonly PortalRoute[] = [
   post('/login/password', 'choose a password at the first sign-in', steps.choosePassword),
   post('/login/enrol', 'set up the second factor that is required', steps.enrol),
   post('/login/passkey', 'sign in with a passkey', steps.signInWithPasskey),
-  options('/login/passkey', 'options for a passkey', anonymous, steps.passkeyOptions),
+  route({
+    ...shared,
+    pattern: '/login/passkey',
+    summary: 'Sign-in pages: options for a passkey',
+    guard: anonymous,
+    handle: steps.passkeyOptions,
+  }),
   page('/link', 'the form for a link that sets a password', anonymous, {}, links.showLink),
   post('/link', 'open a link that sets a password', links.openLink),
   page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
@@ -107,7 +101,13 @@ const ROWS: readonly PortalRoute[] = [
   post('/account/totp', 'confirm an authenticator app', factors.finishTotp),
   post('/account/recovery', 'new recovery codes', factors.newCodes),
   post('/account/factors/remove', 'remove a second factor', factors.removeFactor),
-  options('/account/passkeys', 'options for a new passkey', signedIn, factors.passkeyOptions),
+  route({
+    ...shared,
+    pattern: '/account/passkeys',
+    summary: 'Sign-in pages: options for a new passkey',
+    guard: signedIn,
+    handle: factors.passkeyOptions,
+  }),
   post('/account/passkeys', 'add a passkey', factors.addPasskey),
 
   page('/account/keys', 'your API keys', recentlySignedIn, account.pageQuery, account.showKeys),
@@ -174,37 +174,36 @@ const ROWS: readonly PortalRoute[] = [
   }),
 ];
 
-/** Puts the frame of the site around every page that these rows answer with. */
-function framed(site: Site, rows: readonly PortalRoute[]): readonly PortalRoute[] {
+/**
+ * The routes of SIGNIN_PAGES, with the frame of the site around every page. This `verify` replaces
+ * the one without the pages.
+ */
+export function portalRoutes(site: Site): readonly PortalRoute[] {
   const frame = createFrame(site);
   const withFrame = (page: TextReply): TextReply => ({ ...page, text: frame(page.text) });
-  return rows.map(({ failurePage, ...row }) => {
-    return {
-      ...row,
-      ...(failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
-      async answer(request, service, readBody) {
-        const outcome = await row.answer(request, service, readBody);
-        if (outcome instanceof Failure) {
-          const { page } = outcome.details;
-          if (!page) return outcome;
-          return new Failure(outcome.code, { ...outcome.details, page: withFrame(page) });
-        }
-        const isPage = 'text' in outcome && outcome.contentType === HTML && outcome.text !== '';
-        if (!isPage || typeof outcome.text !== 'string') return outcome;
-        return withNotice(withFrame({ ...outcome, text: outcome.text }), request);
-      },
-    };
+  const framed = (row: PortalRoute): PortalRoute => ({
+    ...row,
+    ...(row.failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
+    async answer(request, service, readBody) {
+      const outcome = await row.answer(request, service, readBody);
+      if (outcome instanceof Failure) {
+        const { page } = outcome.details;
+        if (!page) return outcome;
+        return new Failure(outcome.code, { ...outcome.details, page: withFrame(page) });
+      }
+      const isPage = 'text' in outcome && outcome.contentType === HTML && outcome.text !== '';
+      if (!isPage || typeof outcome.text !== 'string') return outcome;
+      return withNotice(withFrame({ ...outcome, text: outcome.text }), request);
+    },
   });
+  return [
+    ...ROWS.map(framed),
+    ...pageRows(
+      site,
+      new URL('pages/', import.meta.url),
+      [],
+      ['account.js', 'passkey.js'],
+      'Sign-in pages: files',
+    ),
+  ];
 }
-
-/** The routes of SIGNIN_PAGES. This `verify` replaces the one without the pages. */
-export const portalRoutes = (site: Site): readonly PortalRoute[] => [
-  ...framed(site, ROWS),
-  ...pageRows(
-    site,
-    new URL('pages/', import.meta.url),
-    [],
-    ['account.js', 'passkey.js'],
-    'Sign-in pages: files',
-  ),
-];
