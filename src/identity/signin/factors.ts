@@ -80,7 +80,8 @@ const enrolmentSecret = ({ portal }: PortalService, { user, token }: Enrolling) 
 export function offerTotp(
   service: PortalService,
   person: Enrolling,
-  { action, return_to }: ReturnInput & { readonly action: string },
+  action: string,
+  return_to: string,
   cookies: string[] = [],
 ) {
   const secret = enrolmentSecret(service, person);
@@ -99,7 +100,7 @@ export function offerTotp(
 const showTotp = async (
   { caller, body: { return_to = '' } }: PortalCall<Partial<ReturnInput>>,
   service: PortalService,
-) => offerTotp(service, caller, { action: '/account/totp', return_to });
+) => offerTotp(service, caller, '/account/totp', return_to);
 
 export const startTotp = form(recentUserForm, { return_to }, showTotp);
 

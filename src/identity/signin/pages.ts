@@ -1,6 +1,13 @@
 import type { RequestInfo } from '../../http/route.ts';
 import { ERRORS, type Failure, type TextReply } from '../../http/errors.ts';
-import { HTML, type Html, NOTHING, pageHeaders, readTemplates } from '../../http/html.ts';
+import {
+  HTML,
+  type Html,
+  NOTHING,
+  pageHeaders,
+  readTemplates,
+  type Values,
+} from '../../http/html.ts';
 import { cookieOf } from '../guard.ts';
 import { hostCookie } from './browser.ts';
 import type { SignedInUser } from './guards.ts';
@@ -65,26 +72,20 @@ export const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text
 
 const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choose a password' };
 
-/** `notice`: above the form; `reason`: what it is for; `length`: of the shortest password. */
-type SignInFields = Readonly<{
-  username?: string | undefined;
-  return_to?: string | undefined;
-  notice?: Html;
-  reason?: Html;
-  length?: number;
-}>;
-
 /**
  * A page of the sign-in.
  * @param template `code`: for the code of an app, or a recovery code in the same field
+ * @param values `notice`: above the form; `reason`: what it is for; `length`: of the shortest
+ * password
  */
 export function signInPage(
   template: keyof typeof TITLES,
-  { username = '', return_to = '', notice = NOTHING, reason = NOTHING, length = 0 }: SignInFields,
+  return_to: string,
+  values: Values,
   cookies: string[] = [],
 ) {
   const passkey = render('passkey', { return_to });
-  const main = render(template, { return_to, username, notice, reason, length, passkey });
+  const main = render(template, { notice: NOTHING, ...values, return_to, passkey });
   return page(TITLES[template], main, { cookies });
 }
 
@@ -92,7 +93,7 @@ export function signInPage(
  * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after
  * a form.
  */
-export const continuePage = (address: string, cookies: string[] = []): TextReply =>
+export const continuePage = (address: string, cookies: string[] = []) =>
   page('You are signed in', render('continue', { address }), {
     cookies,
     head: render('refresh', { address }),
@@ -102,9 +103,11 @@ export const failurePage = (failure: Failure) =>
   page('Something went wrong', render('failure', { message: errorMessage(failure) }));
 
 /** Scripts show it in the zone of the reader. */
-export const when = (time: Date | null, otherwise = 'never') =>
-  time ? render('time', { iso: time.toISOString(), utc: utc(time) }) : otherwise;
-const utc = (time: Date): string => `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+export function when(time: Date | null) {
+  if (!time) return 'never';
+  const iso = time.toISOString();
+  return render('time', { iso, utc: `${iso.slice(0, 16).replace('T', ' ')} UTC` });
+}
 
 /**
  * Names that a person recognizes: a browser and its system, or otherwise the name that the program

@@ -35,7 +35,7 @@ export async function showLogin(
   if (cookieOf(headers, BROWSER_COOKIE) === null)
     cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
   const notice = reasonOf(headers, service.portal, return_to, again);
-  return signInPage('login', { return_to, notice }, cookies);
+  return signInPage('login', return_to, { notice }, cookies);
 }
 
 /** Why the form is shown, above it. */
@@ -72,5 +72,5 @@ export const signIn = form(
     if (session instanceof Failure) return session;
     return continueSignedIn(call, service, session.token, 'password');
   },
-  async ({ body }) => signInPage('login', body),
+  async ({ body: { return_to = '' } }) => signInPage('login', return_to, {}),
 );

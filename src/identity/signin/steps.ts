@@ -12,7 +12,7 @@ import { verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
-import { applyLink, findLink, type Link } from '../store/signin/links.ts';
+import { applyLink, findLink } from '../store/signin/links.ts';
 import * as store from '../store/signin/pending.ts';
 import { findUser, type PasswordInput, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
@@ -65,18 +65,13 @@ function stepPage(
   if (step === 'code' || step === 'new-password') {
     const { link } = pending;
     const { username } = pending.user;
-    const reason = link ? reasonOf(link, username) : render('temporary');
+    const factors = link?.removes_factors ? render('link-removes') : NOTHING;
+    const reason = link ? render('link-of', { username, factors }) : render('temporary');
     const length = service.passwords.minLength;
-    return signInPage(step, { username, return_to, length, notice, reason }, cookies);
+    return signInPage(step, return_to, { username, notice, reason, length }, cookies);
   }
-  return offerTotp(service, pending, { action: '/login/enrol', return_to }, cookies);
+  return offerTotp(service, pending, '/login/enrol', return_to, cookies);
 }
-
-const reasonOf = (link: Link, username: string) =>
-  render('link-of', {
-    username,
-    factors: link.removes_factors ? render('link-removes') : NOTHING,
-  });
 
 /**
  * The sign-in that waits in this browser for this step. Each attempt counts before it is checked.
@@ -124,7 +119,7 @@ function orShowAgain(
   if (pending && outcome !== ENDED) {
     return withProblems(stepPage(service, pending, return_to), request.path, {}, outcome);
   }
-  const page = signInPage('login', { return_to }, [NO_PENDING]);
+  const page = signInPage('login', return_to, {}, [NO_PENDING]);
   return withProblems(page, outcome === ENDED ? '/login' : request.path, {}, outcome);
 }
 
