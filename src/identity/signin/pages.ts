@@ -85,7 +85,7 @@ export function signInPage(
   cookies: string[] = [],
 ) {
   const passkey = render('passkey', { return_to });
-  const main = render(template, { notice: NOTHING, ...values, return_to, passkey });
+  const main = render(template, { notice: NOTHING, return_to, passkey, ...values });
   return page(TITLES[template], main, { cookies });
 }
 

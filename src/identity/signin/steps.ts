@@ -14,7 +14,7 @@ import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
 import { applyLink, findLink } from '../store/signin/links.ts';
 import * as store from '../store/signin/pending.ts';
-import { findUser, type PasswordInput, setPasswordHash } from '../store/users.ts';
+import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
 import { BROWSER_COOKIE, hostCookie, NO_PENDING, PENDING_COOKIE } from './browser.ts';
 import { continueSignedIn, type SignInCall } from './browser-session.ts';
@@ -136,40 +136,30 @@ export const enterCode = form(portalForm, { code, return_to }, (call, service) =
 export const choosePassword = form(portalForm, { password, return_to }, (call, service) =>
   inStep('new-password', call, service, async (pending) => {
     const { password } = call.body;
-    const { user: before, methods, token } = pending;
-    if (await isTemporary(service, before, password)) return invalid('/password', SAME_PASSWORD);
+    const { database } = service;
+    const { user: before, methods, token, link } = pending;
+    const { id, password_hash: hash } = before;
+    const isSame =
+      hash !== null &&
+      before.password_expires_at !== null &&
+      (await service.hashing.run(() => verifyPassword(password, hash)));
+    if (isSame) return invalid('/password', SAME_PASSWORD);
     const columns = await hashNewPassword(password, service, before);
     if (columns instanceof Failure) return columns;
-    const changed = await changePassword(service, call.request, pending, columns);
+    const actor = actorBy(before, call.request, link ? 'link' : 'password');
+    const changed = link
+      ? await applyLink(database, actor, link, columns)
+      : await setPasswordHash(database, actor, id, columns, hash);
+    // The link has ended, or the password was changed meanwhile.
     if (!changed) return ENDED;
-    await store.removePending(service.database, token);
-    const user = await findUser(service.database, before.id);
+    if (link?.removes_factors) service.reportFactor('all', 'removed', id);
+    await store.removePending(database, token);
+    const user = await findUser(database, id);
     // Another change since then may have set another password.
     if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
     return proceed(call, service, { user, methods, link: null });
   }),
 );
-
-async function isTemporary({ hashing }: PortalService, account: Account, password: string) {
-  const { password_hash: hash, password_expires_at: end } = account;
-  return hash !== null && end !== null && hashing.run(() => verifyPassword(password, hash));
-}
-
-/** @returns null if the link has ended, or the password was changed meanwhile */
-async function changePassword(
-  service: PortalService,
-  request: RequestInfo,
-  { user, link }: store.PendingSignIn,
-  columns: PasswordInput,
-) {
-  const { database } = service;
-  if (!link) {
-    return setPasswordHash(database, actorBy(user, request), user.id, columns, user.password_hash);
-  }
-  const changed = await applyLink(database, actorBy(user, request, 'link'), link, columns);
-  if (changed && link.removes_factors) service.reportFactor('all', 'removed', user.id);
-  return changed;
-}
 
 /** The first code of an app, if a second factor is required and the user has none. */
 export const enrol = form(portalForm, { code, return_to }, (call, service) =>
