@@ -1,5 +1,5 @@
 import { Failure } from '../../http/errors.ts';
-import { decimal, oneOf, optional, uuid, withDefault } from '../../http/schema.ts';
+import { decimal, oneOf, optional, uuid, type Values, withDefault } from '../../http/schema.ts';
 import { NOTHING } from '../../http/html.ts';
 import { DAY } from '../../runtime/duration.ts';
 import { readClock } from '../store/signin/factors.ts';
@@ -16,12 +16,12 @@ import { endOtherSessions } from '../store/signin/sign-ins.ts';
 import * as users from '../users.ts';
 import { createCookies, createTokens, setCookies } from './browser.ts';
 import { form, label, password } from './forms.ts';
-import { type PageInput, recentUserForm, userForm } from './guards.ts';
+import { type PortalCall, recentUserForm, userForm } from './guards.ts';
 import { accountPage, done, page, PAGE_ROWS, pager, programOf, render, when } from './pages.ts';
 
 const PATH = '/account';
 
-export async function showAccount({ caller }: PageInput, service: PortalService) {
+export async function showAccount({ caller }: PortalCall, service: PortalService) {
   const { user, session } = caller;
   const { username, email, first_name, last_name } = user;
   const [{ rows: sessions, total }, { rows: events }, earlier] = await Promise.all([
@@ -54,7 +54,7 @@ export async function showAccount({ caller }: PageInput, service: PortalService)
 }
 
 /** For links of other pages to it. The navigation has the button. */
-export const askSignOut = async ({ caller }: PageInput) =>
+export const askSignOut = async ({ caller }: PortalCall) =>
   accountPage(caller, 'Sign out', render('sign-out', { username: caller.user.username }));
 
 /** @param action where the form of each goes that ends it */
@@ -115,11 +115,14 @@ export const endSessions = form(
 
 /** The parameters of a list. A form that shows the list again has none. */
 export const pageQuery = { page: withDefault(decimal({ min: 1, max: 1_000_000 }), 1) };
-export const rangeOf = ({ page = 1 }: Readonly<{ page?: number }>) => ({ page, limit: PAGE_ROWS });
+export const rangeOf = ({ page = 1 }: Partial<Values<typeof pageQuery>>) => ({
+  page,
+  limit: PAGE_ROWS,
+});
 
 /** The user's API keys. */
 export async function showKeys(
-  { caller, query }: PageInput<Readonly<{ page?: number }>>,
+  { caller, query }: PortalCall<Partial<Values<typeof pageQuery>>>,
   { database }: PortalService,
 ) {
   const range = rangeOf(query);

@@ -26,7 +26,7 @@ import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
 import { form, password } from './forms.ts';
-import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
+import { type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
 import * as links from './links.ts';
 import { accountPage, done, page, pager, render, when } from './pages.ts';
 
@@ -43,7 +43,7 @@ export const usersQuery = {
  * refused.
  */
 export async function showUsers(
-  { caller, query }: PageInput<Readonly<{ page?: number; search?: string }>>,
+  { caller, query }: PortalCall<Partial<Values<typeof usersQuery>>>,
   { database, portal }: PortalService,
 ) {
   if (!may(caller, 'list every user')) return forbidden(caller);
@@ -124,7 +124,7 @@ const WITHOUT_PASSWORD = 'must be empty: with an invitation link, the user choos
 type OfUser = Readonly<{ user_id: string }>;
 
 export async function showUser(
-  { caller, path: { user_id: id } }: PortalCall<unknown, unknown, OfUser>,
+  { caller, path: { user_id: id } }: PortalCall<unknown, OfUser>,
   service: PortalService,
 ) {
   if (!may(caller, 'list every user')) return forbidden(caller);
@@ -154,7 +154,7 @@ export async function showUser(
   return accountPage(caller, user.username, main);
 }
 
-type UserCall<Body> = PortalCall<Body, Record<never, never>, OfUser>;
+type UserCall<Body> = PortalCall<Record<never, never>, OfUser, Body>;
 type Apply<Body> = (call: UserCall<Body>, service: PortalService) => Promise<unknown>;
 
 /**

@@ -6,7 +6,7 @@ import type { PortalService } from '../service.ts';
 import { EVENTS } from '../store/audit.ts';
 import { pageQuery, rangeOf } from './account.ts';
 import { withChosen } from './forms.ts';
-import type { PageInput } from './guards.ts';
+import type { PortalCall } from './guards.ts';
 import { accountPage, pager, render, when } from './pages.ts';
 
 /** Only what both `Date` and PostgreSQL read. */
@@ -22,7 +22,7 @@ export const auditQuery = {
   from: day,
   to: day,
 };
-type AuditCall = PageInput<Values<typeof auditQuery>>;
+type AuditCall = PortalCall<Values<typeof auditQuery>>;
 
 /** The audit trail, newest first. */
 export async function showAudit({ caller, query }: AuditCall, service: PortalService) {

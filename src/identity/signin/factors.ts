@@ -19,7 +19,7 @@ import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';
-import { type PageInput, type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
+import { type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
 import { accountPage, codesPage, done, page, render, when } from './pages.ts';
 
@@ -30,7 +30,7 @@ const { qrPicture }: { qrPicture(text: string): { size: number; path: string } |
 const PATH = '/account/factors';
 
 export async function showFactors(
-  { caller, query: { return_to = '' } }: PageInput<Partial<ReturnInput>>,
+  { caller, query: { return_to = '' } }: PortalCall<Partial<ReturnInput>>,
   { database, portal }: PortalService,
 ) {
   const { user } = caller;
@@ -98,7 +98,7 @@ export function offerTotp(
 }
 
 const showTotp = async (
-  { caller, body: { return_to = '' } }: PortalCall<Partial<ReturnInput>>,
+  { caller, body: { return_to = '' } }: PortalCall<unknown, unknown, Partial<ReturnInput>>,
   service: PortalService,
 ) => offerTotp(service, caller, '/account/totp', return_to);
 
@@ -187,7 +187,7 @@ export const addPasskey = form(
     const codes = await renewCodes(service, actor, userId);
     return codesPage(codes, returnAddress(body.return_to, portal) ?? PATH, cookies);
   },
-  ({ caller, body }, service) => showFactors({ caller, query: body }, service),
+  (call, service) => showFactors({ ...call, query: call.body }, service),
 );
 
 /** One passkey, or without a passkey the app. */

@@ -21,15 +21,12 @@ export const provenBearer = createGuard(bearer.security, () => null, findByHostT
 
 /** A user who signed in here. `token`: of the cookie for the portal's own host. */
 export type SignedInUser = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
-export type PortalCall<Body = unknown, Query = unknown, Path = unknown> = Call<
+export type PortalCall<Query = unknown, Path = unknown, Body = unknown> = Call<
   SignedInUser,
   Path,
   Query,
   Body
 >;
-
-/** What a page needs, also when it is shown after a form. */
-export type PageInput<Query = unknown> = Pick<PortalCall<unknown, Query>, 'caller' | 'query'>;
 
 const notFromPortal = ({ origin }: Portal) =>
   new Failure('forbidden', {
@@ -48,10 +45,13 @@ export const portalForm: Guard<PortalService, null> = {
  * `changes`: whether only a form of the portal's own page may be sent; `recent`: whether users who
  * signed in a while ago must do so again (ASVS 7.5).
  */
-type GuardOptions = Readonly<{ changes: boolean; recent: boolean }>;
+type GuardOptions = Readonly<{ changes?: boolean; recent?: boolean }>;
 
 /** For users who signed in here; others must sign in. */
-const signedInGuard = ({ changes, recent }: GuardOptions): Guard<PortalService, SignedInUser> => ({
+const signedInGuard = ({
+  changes = false,
+  recent = false,
+}: GuardOptions): Guard<PortalService, SignedInUser> => ({
   security: ['portal_cookie'],
   errors: ['signin_needed', 'forbidden', 'too_many_requests', 'service_failed'],
   idsOf,
@@ -69,9 +69,9 @@ const signedInGuard = ({ changes, recent }: GuardOptions): Guard<PortalService, 
 });
 
 /** The first two are for pages, the others for forms. */
-export const signedIn = signedInGuard({ changes: false, recent: false });
-export const recentlySignedIn = signedInGuard({ changes: false, recent: true });
-export const userForm = signedInGuard({ changes: true, recent: false });
+export const signedIn = signedInGuard({});
+export const recentlySignedIn = signedInGuard({ recent: true });
+export const userForm = signedInGuard({ changes: true });
 export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
 /** How long after a sign-in sensitive pages open and links are made, in seconds (ASVS 7.5). */
