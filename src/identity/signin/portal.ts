@@ -1,6 +1,5 @@
-import type { IncomingHttpHeaders } from 'node:http';
-import { randomToken } from '../../crypto/token.ts';
-import type { Call } from '../../http/route.ts';
+import { randomToken, sha256 } from '../../crypto/token.ts';
+import type { Call, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { NOTHING } from '../../http/html.ts';
 import { oneOf, optional, text, type Values, withoutNul } from '../../http/schema.ts';
@@ -8,12 +7,21 @@ import { cookieOf } from '../guard.ts';
 import { auditPendingLogin, startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
-import type { Portal } from '../settings.ts';
-import { BROWSER_COOKIE, hostCookie, isElsewhere, NO_PENDING, returnAddress } from './browser.ts';
+import { actorOf } from '../store/audit.ts';
+import { findLink, type Link } from '../store/signin/links.ts';
+import { findUser } from '../store/users.ts';
+import {
+  BROWSER_COOKIE,
+  hostCookie,
+  isElsewhere,
+  NO_PENDING,
+  returnAddress,
+  tokenDigest,
+} from './browser.ts';
 import { continueSignedIn, destination, isSignedIn } from './browser-session.ts';
-import { portalForm } from './guards.ts';
+import { portalForm, signedInUserOf } from './guards.ts';
 import { form, password, return_to } from './forms.ts';
-import { continuePage, render, signInPage } from './pages.ts';
+import { continuePage, page, render, signInPage } from './pages.ts';
 import { beginStep, nextStep } from './steps.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
@@ -29,17 +37,21 @@ export async function showLogin(
   if (again === undefined && (await isSignedIn(request, service))) {
     return continuePage(destination(return_to, service));
   }
-  const { headers } = request;
   // A passkey on this page signs in alone, perhaps as another user.
   const cookies = [NO_PENDING];
-  if (cookieOf(headers, BROWSER_COOKIE) === null)
+  if (cookieOf(request.headers, BROWSER_COOKIE) === null)
     cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
-  const notice = reasonOf(headers, service.portal, return_to, again);
+  const notice = reasonOf(request, service, return_to, again);
   return signInPage('login', return_to, { notice }, cookies);
 }
 
 /** Why the form is shown, above it. */
-function reasonOf(headers: IncomingHttpHeaders, portal: Portal, return_to: string, again?: 'on') {
+function reasonOf(
+  { headers }: RequestInfo,
+  { portal }: PortalService,
+  return_to: string,
+  again?: 'on',
+) {
   if (isElsewhere(headers, portal))
     return render('elsewhere', { address: `${portal.origin}/login` });
   const address = returnAddress(return_to, portal);
@@ -52,7 +64,7 @@ const PENDING_DETAILS = {
   code: 'second factor needed',
   'new-password': 'new password needed',
   enrol: 'first second factor needed',
-} as const;
+};
 
 /** By password. A second factor is asked for on the next page, in place of a session. */
 export const signIn = form(
@@ -73,4 +85,45 @@ export const signIn = form(
     return continueSignedIn(call, service, session.token, 'password');
   },
   async ({ body: { return_to = '' } }) => signInPage('login', return_to, {}),
+);
+
+// --- With a link, which takes the place of a password
+
+/** Loading it changes nothing. A script takes the token from the address, and sends the form. */
+export const showLink = async () => page('Open your link', render('link'));
+
+const INCOMPLETE = 'The link is not complete. Copy all of it, up to its last character.';
+const ENDED =
+  'This link cannot be used, or not any more. Each works once, for some days, at the service that made it, and only the newest one does. If you have set your password, sign in. Otherwise ask an administrator for a new link.';
+
+/**
+ * This does not use the link: the next step asks for a second factor, or for the new password. A
+ * wrong token counts as a guess of the network. One of a link that has ended does not.
+ */
+export const openLink = form(
+  portalForm,
+  { token: text({ max: 2_048 }) },
+  async ({ body, request }, service) => {
+    const { database } = service;
+    // The person may have copied only the token, or the whole address.
+    const token = body.token.trim().replace(/^.*#/s, '');
+    const digest = tokenDigest(token);
+    const link = await service.checkCredential<Link>(request.network, {
+      kind: 'link',
+      digest,
+      message: digest === null ? INCOMPLETE : ENDED,
+      find: () => findLink(database, actorOf(null, request), sha256(token)),
+      isAllowed: ({ is_open }) => is_open,
+    });
+    if (link instanceof Failure) return link;
+    const user = await findUser(database, link.user_id);
+    if (!user) return new Failure('unauthorized', { message: ENDED });
+    const signedIn = await signedInUserOf(request, service);
+    const isOther = !(signedIn instanceof Failure) && signedIn.user.id !== user.id;
+    const notice = isOther
+      ? render('other-user', { other: signedIn.user.username, username: user.username })
+      : NOTHING;
+    return beginStep(service, { user, methods: null, link }, '', notice);
+  },
+  showLink,
 );

@@ -22,7 +22,6 @@ import { provenBearer, recentlySignedIn, signedIn } from './guards.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
 import { failurePage, withNotice } from './pages.ts';
 import { signOut } from './browser-session.ts';
-import * as links from './link-pages.ts';
 import { linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
@@ -81,8 +80,8 @@ const ROWS: readonly PortalRoute[] = [
     guard: anonymous,
     handle: steps.passkeyOptions,
   }),
-  page('/link', 'the form for a link that sets a password', anonymous, {}, links.showLink),
-  post('/link', 'open a link that sets a password', links.openLink),
+  page('/link', 'the form for a link that sets a password', anonymous, {}, portal.showLink),
+  post('/link', 'open a link that sets a password', portal.openLink),
   page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
   post('/logout', 'sign out', signOut),
 
