@@ -159,9 +159,7 @@ export const addTotp = (
     insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
     select ${id}, ${key_id}, ${client_key}, ${commitment}, ${blob}, ${step}
     -- The password alone does not allow adding a factor beside another one.
-    where ${to.actor.caller !== null}
-      or exists (select from identity.users where id = ${id} and not second_factor)
-    on conflict do nothing returning user_id as id, user_id`,
+    where ${to.actor.caller !== null} or not ${hasFactorSql(sql, id)}`,
   );
 
 /** @returns null if the passkey is registered already, for any user */
@@ -175,8 +173,7 @@ export const addPasskey = (
     'passkey',
     (sql) => sql`
     insert into identity.passkeys (id, user_id, name, spki, counter, is_backup_eligible)
-    values (${id}, ${to.userId}, ${name}, ${spki}, ${counter}, ${isBackupEligible})
-    on conflict do nothing returning user_id as id, user_id`,
+    values (${id}, ${to.userId}, ${name}, ${spki}, ${counter}, ${isBackupEligible})`,
   );
 
 const hasFactorSql = (sql: Sql, userId: string | null) =>
@@ -198,14 +195,14 @@ const changingFactors: typeof changing = (database, actor, userId, work) =>
     return work(sql);
   });
 
-function addFactor(
-  to: Addition,
+const addFactor = (
+  { database, actor, userId, tokens }: Addition,
   factor: 'totp' | 'passkey',
   insert: (sql: Sql) => Fragment,
-): Promise<Date | null> {
-  const { database, actor, userId, tokens } = to;
-  return changingFactors(database, actor, userId, async (sql) => {
-    const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, insert(sql));
+) =>
+  changingFactors(database, actor, userId, async (sql) => {
+    const added = sql`${insert(sql)} on conflict do nothing returning user_id as id, user_id`;
+    const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, added);
     if (rows.length === 0) return null;
     // The first factor protects from whoever knew the password before, and could have kept codes.
     await sql`
@@ -220,7 +217,6 @@ function addFactor(
     }
     return applyFactorChange(sql, userId);
   });
-}
 
 /** An added or removed factor ends pending sign-ins and, with the last one, the recovery codes. */
 async function applyFactorChange(sql: Sql, userId: string) {
@@ -288,12 +284,12 @@ export const replaceRecoveryCodes = (
   digests: readonly Buffer[],
 ) =>
   changingFactors(database, actor, userId, async (sql) => {
-    const [user] = await sql`select ${hasFactorSql(sql, userId)} as has_factor`;
-    if (user?.has_factor !== true) return false;
     await sql`delete from identity.recovery_codes where user_id = ${userId}`;
-    await sql`
+    const { count } = await sql`
       insert into identity.recovery_codes (digest, user_id)
-      select unnest(${arrayLiteral(digests)}::text::bytea[]), ${userId}`;
+      select unnest(${arrayLiteral(digests)}::text::bytea[]), ${userId}
+      where ${hasFactorSql(sql, userId)}`;
+    if (count === 0) return false;
     const entry = { event: 'factor.added', actor, detail: 'recovery codes' } as const;
     await insertAudit(sql, entry, userId, digests.length);
     return true;
