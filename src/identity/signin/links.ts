@@ -48,12 +48,9 @@ export async function makeLink(
   removesFactors: boolean,
 ) {
   const { link, insert } = createLink(portal, removesFactors);
-  const made = await changing(database, actor, userId, async (sql) => ({
-    expires_at: await insert(sql, actor, userId),
-  }));
-  if (!made) return unknown('user');
-  const { expires_at } = made;
-  return expires_at ? { link, expires_at } : DISABLED;
+  const expires_at = await changing(database, actor, userId, (sql) => insert(sql, actor, userId));
+  if (!expires_at) return unknown('user');
+  return expires_at === 'disabled' ? DISABLED : { link, expires_at };
 }
 
 type LinkCall<Body> = Call<ProvenCaller, { user_id: string }, unknown, Body>;

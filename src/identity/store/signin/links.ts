@@ -39,7 +39,7 @@ export async function findLink(database: Database, actor: Actor, digest: Buffer)
 
 /**
  * In a transaction that has locked the user.
- * @returns when it ends; null for a disabled user
+ * @returns when it ends, or why there is none
  */
 export async function insertLink(
   sql: Sql,
@@ -59,7 +59,7 @@ export async function insertLink(
     returning user_id as id, user_id, expires_at`;
   const entry = { event: 'link.created', actor, detail } as const;
   const [link] = await audited<{ expires_at: Date }>(sql, entry, insert);
-  return link?.expires_at ?? null;
+  return link?.expires_at ?? 'disabled';
 }
 
 /** @returns 1, or 0 if no link was open; null for an unknown user */
