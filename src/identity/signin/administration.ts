@@ -73,9 +73,9 @@ const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }
   group_list: groups.join(', '),
   groups: groups.map((name) => render('group', { name })),
   created: when(user.created_at),
-  state: render(user.enabled ? 'enabled' : 'disabled'),
-  role: render(user.super_admin ? 'role-administrator' : 'role-user'),
-  factor: render(user.second_factor ? 'factor-on' : 'factor-off'),
+  state: render(`enabled-${user.enabled}`),
+  role: render(`administrator-${user.super_admin}`),
+  factor: render(`factor-${user.second_factor}`),
 });
 
 /** A user must change a password that an administrator sets, like a generated one (ASVS 6.4.1). */
@@ -103,12 +103,16 @@ export const createUser = form(
   },
   async (call, service) => {
     const { role, first, password: chosen, ...given } = call.body;
-    const super_admin = role === 'administrator';
-    const newUser = { ...given, super_admin, verified: false, enabled: true };
     const invitation = first === 'link' ? links.createLink(service.portal) : null;
     if (invitation && chosen !== '') return invalid('/password', WITHOUT_PASSWORD);
     const password = passwordOf(chosen);
-    const body = { ...newUser, password: invitation ? undefined : password };
+    const body = {
+      ...given,
+      super_admin: role === 'administrator',
+      verified: false,
+      enabled: true,
+      password: invitation ? undefined : password,
+    };
     const hashing = firstPasswords(service);
     const created = await users.create({ ...call, body }, hashing, invitation?.insert);
     if (created instanceof Failure) return created;
@@ -154,8 +158,10 @@ export async function showUser(
   return accountPage(caller, user.username, main);
 }
 
-type UserCall<Body> = PortalCall<Record<never, never>, OfUser, Body>;
-type Apply<Body> = (call: UserCall<Body>, service: PortalService) => Promise<unknown>;
+type Apply<Body> = (
+  call: PortalCall<Record<never, never>, OfUser, Body>,
+  service: PortalService,
+) => Promise<unknown>;
 
 /**
  * A form of the page of a user.
@@ -191,7 +197,16 @@ export const CHANGES = {
   promote: set({ super_admin: true }, 'The user is a super administrator.'),
   demote: set({ super_admin: false }, 'The user is not a super administrator any more.'),
   delete: change({}, DELETED, users.remove),
-  remove_factors: change({}, 'All second factors are removed.', removeAllFactors),
+  remove_factors: change(
+    {},
+    'All second factors are removed.',
+    async ({ caller, path: { user_id: id }, request }, service) => {
+      if (!may(caller, 'remove factors of a user')) return forbidden(caller);
+      const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
+      if (removed) service.reportFactor('all', 'removed', id);
+      return removed;
+    },
+  ),
   end_session: change({ session_id: uuid() }, 'The session has ended.', (call, service) =>
     revokeById({ ...call, path: call.body }, service),
   ),
@@ -220,14 +235,3 @@ export const CHANGES = {
     return render('first-password', { password, id: call.path.user_id });
   }),
 };
-
-async function removeAllFactors(
-  { caller, path, request }: UserCall<unknown>,
-  service: PortalService,
-) {
-  if (!may(caller, 'remove factors of a user')) return forbidden(caller);
-  const id = path.user_id;
-  const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
-  if (removed) service.reportFactor('all', 'removed', id);
-  return removed;
-}
