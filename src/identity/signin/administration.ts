@@ -12,12 +12,13 @@ import {
 import { Html, NOTHING } from '../../http/html.ts';
 import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
+import { auditCsv, findEntries } from '../lists.ts';
 import type { User } from '../model.ts';
 import { forbidden, invalid, may } from '../policy.ts';
 import { groupList, nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeAllOfUser, revokeById } from '../sessions.ts';
-import { actorOf } from '../store/audit.ts';
+import { actorOf, EVENTS } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { removeFactors } from '../store/signin/factors.ts';
@@ -25,7 +26,7 @@ import { type ListedUser, searchUsers } from '../store/user-lists.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
-import { form, password } from './forms.ts';
+import { form, password, withChosen } from './forms.ts';
 import { type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
 import * as links from './links.ts';
 import { accountPage, done, page, pager, render, when } from './pages.ts';
@@ -33,10 +34,9 @@ import { accountPage, done, page, pager, render, when } from './pages.ts';
 const PATH = '/account/users';
 const { username, email, first_name, last_name } = nameSchemas;
 
-export const usersQuery = {
-  ...pageQuery,
-  search: withDefault(text({ max: 255, check: withoutNul }), ''),
-};
+/** Empty for all. */
+const anyName = withDefault(text({ max: 255, check: withoutNul }), '');
+export const usersQuery = { ...pageQuery, search: anyName };
 
 /**
  * For administrators. The guard does not check this, so that the log has the ids of a caller who is
@@ -235,3 +235,57 @@ export const CHANGES = {
     return render('first-password', { password, id: call.path.user_id });
   }),
 };
+
+// --- The audit trail
+
+/** Only what both `Date` and PostgreSQL read. */
+const DAY = /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/;
+const dayError = (day: string) => (DAY.test(day) ? null : 'must be a day, such as 2026-02-28');
+const day = withDefault(text({ check: dayError }), '');
+
+/** Empty for all. Days are those of UTC. */
+export const auditQuery = {
+  ...pageQuery,
+  user: anyName,
+  event: withDefault(oneOf('', ...EVENTS), ''),
+  from: day,
+  to: day,
+};
+type AuditCall = PortalCall<Values<typeof auditQuery>>;
+
+/** The audit trail, newest first. */
+export async function showAudit({ caller, query }: AuditCall, service: PortalService) {
+  if (!may(caller, 'read the audit trail')) return forbidden(caller);
+  const { page, ...filters } = query;
+  const { rows, total } = await findEntries(service, filters, rangeOf(query));
+  const who = (id: string | null, name: string | null) =>
+    id === null ? '–' : render('audit-user', { id, name: name || 'an erased user' });
+  const entries = rows.map(({ via, ip, detail, ...entry }) =>
+    render('audit-row', {
+      time: when(entry.created_at),
+      event: render(entry.event),
+      by: who(entry.actor_id, entry.actor),
+      via: render(`via-${via}`),
+      user: who(entry.user_id, entry.subject),
+      ip: ip ?? '–',
+      detail,
+    }),
+  );
+  const parameters = String(new URLSearchParams(filters));
+  const main = render('audit', {
+    ...filters,
+    total,
+    parameters,
+    rows: entries.length > 0 ? entries : render('no-entry'),
+    pages: pager(`/account/audit?${parameters}&page=`, page, total),
+  });
+  return accountPage(caller, 'Audit trail', new Html(withChosen(main.text, [filters.event])));
+}
+
+/** The newest entries. They are held in memory. */
+const EXPORTED = { page: 1, limit: 10_000 };
+
+export async function exportAudit({ caller, query }: AuditCall, service: PortalService) {
+  if (!may(caller, 'read the audit trail')) return forbidden(caller);
+  return auditCsv((await findEntries(service, query, EXPORTED)).rows);
+}

@@ -16,7 +16,6 @@ import { outcomeSchema } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as administration from './administration.ts';
-import * as audit from './audit.ts';
 import * as factors from './factors.ts';
 import { provenBearer, recentlySignedIn, signedIn } from './guards.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
@@ -128,13 +127,19 @@ const ROWS: readonly PortalRoute[] = [
       ...form,
     }),
   ),
-  page('/account/audit', 'the audit trail', signedIn, audit.auditQuery, audit.showAudit),
+  page(
+    '/account/audit',
+    'the audit trail',
+    signedIn,
+    administration.auditQuery,
+    administration.showAudit,
+  ),
   page(
     '/account/audit.csv',
     'the audit trail as CSV',
     signedIn,
-    audit.auditQuery,
-    audit.exportAudit,
+    administration.auditQuery,
+    administration.exportAudit,
   ),
 
   route({
