@@ -1,11 +1,10 @@
 import type { Call, Guard } from '../../http/route.ts';
-import { type ErrorCode, Failure, type TextReply } from '../../http/errors.ts';
+import { Failure, type TextReply } from '../../http/errors.ts';
 import { escapeHtml } from '../../http/html.ts';
 import { type BodyRule, invalidBody, json } from '../../http/json-body.ts';
 import {
   type Members,
   object,
-  type Schema,
   text,
   validate,
   type Values,
@@ -43,7 +42,8 @@ export const FAILURES = [
   'not_found',
   'conflict',
 ] as const;
-export type PageReply = TextReply | Failure<(typeof FAILURES)[number]>;
+type PageFailure = Failure<(typeof FAILURES)[number]>;
+export type PageReply = TextReply | PageFailure;
 export type PageHandler<Input> = (call: Input, service: PortalService) => Promise<PageReply>;
 
 /** The part of a route that a form decides: who may send it, its fields, and what happens then. */
@@ -53,34 +53,40 @@ export type Form<Caller, Path> = Readonly<{
   handle: PageHandler<Call<Caller, Path, Record<never, never>, Typed>>;
 }>;
 
-/** The fields of an HTML form. Each may be given once. */
-const formBody = (schema: Schema<unknown>): BodyRule<Typed> => ({
-  ...json(schema),
-  accepts({ 'content-type': contentType = '' }) {
-    if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
-    return new Failure('unsupported_media_type', {
-      message: 'Send the fields of the form as the page does.',
-    });
-  },
-  parse(raw) {
-    const fields = [...new URLSearchParams(raw.toString('utf8'))];
-    if (new Map(fields).size < fields.length) return invalidBody('has a field twice');
-    return Object.fromEntries(fields);
-  },
-});
-
-/** @param showAgain the page of the form, where the user can try again after a failure */
+/**
+ * @param fields of an HTML form
+ * @param showAgain the page of the form, where the user can try again after a failure
+ */
 export const form = <Caller, Path, M extends Members>(
   guard: Guard<PortalService, Caller>,
   fields: M,
   action: PageHandler<Call<Caller, Path, Record<never, never>, Values<M>>>,
-  showAgain?: PageHandler<Call<Caller, Path, Record<never, never>, Typed>>,
+  showAgain?: Form<Caller, Path>['handle'],
 ): Form<Caller, Path> => ({
   guard,
-  body: formBody(object(fields)),
+  body: {
+    ...json(object(fields)),
+    accepts({ 'content-type': contentType = '' }) {
+      if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
+      return new Failure('unsupported_media_type', {
+        message: 'Send the fields of the form as the page does.',
+      });
+    },
+    // Each field may be given once.
+    parse(raw) {
+      const pairs = [...new URLSearchParams(raw.toString('utf8'))];
+      if (new Map(pairs).size < pairs.length) return invalidBody('has a field twice');
+      return Object.fromEntries(pairs);
+    },
+  },
   async handle(call, service) {
     const { body: typed, request } = call;
-    const body = validateForm(object(fields), typed);
+    // A password that is typed blind is typed twice.
+    const { password, new_password = password, repeated = new_password } = typed;
+    const body =
+      repeated === new_password
+        ? validate(object(fields), typed, 'invalid_body')
+        : invalid('/repeated', 'must be the same as the new password');
     const outcome = body instanceof Failure ? body : await action({ ...call, body }, service);
     if (!showAgain || !(outcome instanceof Failure)) return outcome;
     // A user without the right does not see the page either.
@@ -91,13 +97,6 @@ export const form = <Caller, Path, M extends Members>(
   },
 });
 
-/** A password that is typed blind is typed twice. */
-function validateForm<T>(schema: Schema<T>, typed: Typed) {
-  const { password, new_password = password, repeated = new_password } = typed;
-  if (repeated === new_password) return validate(schema, typed, 'invalid_body');
-  return invalid('/repeated', 'must be the same as the new password');
-}
-
 /** The fields as the browser sent them. */
 type Typed = Readonly<Record<string, string>>;
 /** In templates, `type="hidden"` comes first, and `aria-describedby` names the message to come. */
@@ -107,12 +106,12 @@ const FIELD = /<(?:input|select)(?! type="hidden")[^>]* name="([a-z_]+)"[^>]*>/g
  * The failure on the page of its form: what was typed is kept, passwords aside, and each message
  * stands beside its field. The first of them, or the password, gets the focus.
  */
-export function withProblems<Code extends ErrorCode>(
+export function withProblems(
   page: TextReply,
   path: string,
   typed: Typed,
-  failure: Failure<Code>,
-): Failure<Code> {
+  failure: PageFailure,
+): PageFailure {
   const text = page.text.replace('</title>', ': try again</title>');
   const tag = text.indexOf(`method="post" action="${path.replace(/\/$/, '')}"`);
   const start = text.indexOf('>', tag) + 1;
@@ -130,7 +129,10 @@ export function withProblems<Code extends ErrorCode>(
     const message = messages.get(name);
     const tag = focus === undefined ? given : given.replace(' autofocus', '');
     const value = /type="password"|<select/.test(tag) ? undefined : typed[name];
-    const kept = value === undefined ? tag : withValue(tag, value);
+    const kept =
+      value === undefined
+        ? tag
+        : withAttributes(tag.replace(/ value="[^"]*"/, ''), `value="${escapeHtml(value)}"`);
     const focused = name === focus ? withAttributes(kept, 'autofocus') : kept;
     if (message === undefined) return focused;
     const problem = render('field-problem', { name, message }).text;
@@ -149,5 +151,3 @@ export const withChosen = (html: string, values: readonly string[]) =>
   });
 
 const withAttributes = (tag: string, attributes: string) => `${tag.slice(0, -1)} ${attributes}>`;
-const withValue = (tag: string, value: string) =>
-  withAttributes(tag.replace(/ value="[^"]*"/, ''), `value="${escapeHtml(value)}"`);
