@@ -16,7 +16,6 @@ import { createOptions, register } from '../factors/passkeys.ts';
 import * as store from '../store/signin/factors.ts';
 import type { Tokens } from '../store/signin/sign-ins.ts';
 import type { PortalService } from '../service.ts';
-import type { Portal } from '../settings.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';
 import { type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
@@ -58,7 +57,8 @@ export async function showFactors(
 /** Who sets up an app. */
 type Enrolling = Pick<SignedInUser, 'user' | 'token'>;
 
-function currentSecret({ secrets: [current] }: Portal) {
+function currentSecret({ portal }: PortalService) {
+  const [current] = portal.secrets;
   if (current === undefined) throw new Error('internal error: TOTP needs IDENTITY_SECRET');
   return current;
 }
@@ -70,8 +70,8 @@ const SECRET_BYTES = 20;
  * The secret of an enrolment. It is stored only with its first right code. A removal changes the
  * account's time of change, and so the next secret.
  */
-const enrolmentSecret = ({ portal }: PortalService, { user, token }: Enrolling) =>
-  createHmac('sha256', currentSecret(portal))
+const enrolmentSecret = (service: PortalService, { user, token }: Enrolling) =>
+  createHmac('sha256', currentSecret(service))
     .update(JSON.stringify(['totp', user.id, token, user.updated_at]))
     .digest()
     .subarray(0, SECRET_BYTES);
@@ -112,12 +112,12 @@ export async function confirmTotp(
   person: Enrolling,
   code: string,
 ) {
-  const { database, portal } = service;
+  const { database } = service;
   const userId = person.user.id;
   const secret = enrolmentSecret(service, person);
   const step = findTotpStep(secret, code.replace(/\s/g, ''), await store.readClock(database));
   if (step === null) return new Failure('invalid_code');
-  const key = createTotpKey(currentSecret(portal));
+  const key = createTotpKey(currentSecret(service));
   const sealed = sealSecret(key, secret.toString('base64'), userId);
   const changedAt = await store.addTotp({ database, actor, userId, tokens }, sealed, step);
   if (!changedAt) return new Failure('invalid_code');

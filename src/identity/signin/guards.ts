@@ -4,7 +4,6 @@ import { bearer, checkSession, cookieOf, createGuard, idsOf } from '../guard.ts'
 import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
-import type { Portal } from '../settings.ts';
 import { cookieTokenFor } from '../token.ts';
 import { HOST_COOKIE, isFromPortal, tokenDigest } from './browser.ts';
 import {
@@ -28,17 +27,17 @@ export type PortalCall<Query = unknown, Path = unknown, Body = unknown> = Call<
   Body
 >;
 
-const notFromPortal = ({ origin }: Portal) =>
-  new Failure('forbidden', {
-    message: `This form was not sent by the page at ${origin} itself. Open ${origin}/login and try again.`,
-  });
-
 /** A form of the sign-in page: another site could otherwise sign a visitor in as another user. */
 export const portalForm: Guard<PortalService, null> = {
   security: [],
   errors: ['forbidden'],
-  check: async ({ headers }, { portal }) =>
-    isFromPortal(headers, portal) ? null : notFromPortal(portal),
+  async check({ headers }, { portal }) {
+    if (isFromPortal(headers, portal)) return null;
+    const { origin } = portal;
+    return new Failure('forbidden', {
+      message: `This form was not sent by the page at ${origin} itself. Open ${origin}/login and try again.`,
+    });
+  },
 };
 
 /**
@@ -56,15 +55,15 @@ const signedInGuard = ({
   errors: ['signin_needed', 'forbidden', 'too_many_requests', 'service_failed'],
   idsOf,
   async check(request, service) {
-    const { portal } = service;
-    if (changes && !isFromPortal(request.headers, portal)) return notFromPortal(portal);
+    const refused = changes ? await portalForm.check(request, service) : null;
+    if (refused) return refused;
     const user = await signedInUserOf(request, service);
     if (user instanceof Failure) {
       // The sign-in page would send the browser back here.
       if (user.code === 'too_many_requests') return user;
-      return signInAgain(request, portal, user);
+      return signInAgain(request, service, user);
     }
-    return recent && !isRecent(user.session) ? signInAgain(request, portal) : user;
+    return recent && !isRecent(user.session) ? signInAgain(request, service) : user;
   },
 });
 
@@ -82,7 +81,7 @@ const isRecent = ({ age, has_factor, methods }: ProvenSession) =>
   age <= RECENT_SECONDS && !(has_factor && methods === 'password');
 
 /** Leads back to the page, or to the page of the form. */
-function signInAgain({ path, query }: RequestInfo, portal: Portal, failure?: Failure) {
+function signInAgain({ path, query }: RequestInfo, { portal }: PortalService, failure?: Failure) {
   const named = path.replace(/totp|recovery|passkeys/, 'factors');
   const given = /^\/account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?/.exec(named)?.[0];
   const page = new URL(given ?? '/account', portal.origin);
