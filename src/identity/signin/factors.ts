@@ -39,11 +39,15 @@ export async function showFactors(
     store.countRecoveryCodes(database, user.id),
   ]);
   const unused = portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
-  const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
-    const where = is_backup_eligible ? 'synchronized' : 'on one device';
-    const times = { added: when(created_at), used: when(last_used_at) };
-    return render('passkey-item', { name, where, ...times, id: id.toString('base64url') });
-  });
+  const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) =>
+    render('passkey-item', {
+      name,
+      where: is_backup_eligible ? 'synchronized' : 'on one device',
+      added: when(created_at),
+      used: when(last_used_at),
+      id: id.toString('base64url'),
+    }),
+  );
   const main = render('factors', {
     totp: render(totp ? 'totp-used' : unused, { return_to }),
     return_to,
@@ -170,8 +174,7 @@ export async function passkeyOptions(
 export const addPasskey = form(
   recentUserForm,
   { name: label, credential: text({ max: 32_768 }), return_to },
-  async (call, service) => {
-    const { caller, body, request } = call;
+  async ({ caller, body, request }, service) => {
     const { database, portal } = service;
     const userId = caller.user.id;
     const actor = actorOf(caller, request);
@@ -181,7 +184,7 @@ export const addPasskey = form(
       return new Failure('invalid_passkey');
     }
     service.reportFactor('passkey', 'added', userId);
-    const cookies = setCookies(tokens, service.portal);
+    const cookies = setCookies(tokens, portal);
     if ((await store.countRecoveryCodes(database, userId)) > 0)
       return done(PATH, 'The passkey is added.', cookies);
     const codes = await renewCodes(service, actor, userId);
@@ -194,9 +197,7 @@ export const addPasskey = form(
 export const removeFactor = form(
   recentUserForm,
   { passkey: withDefault(text({ max: 2_048 }), '') },
-  async (call, service) => {
-    const { caller, request } = call;
-    const { passkey } = call.body;
+  async ({ caller, body: { passkey }, request }, service) => {
     const userId = caller.user.id;
     const factor = passkey === '' ? 'totp' : 'passkey';
     const id = Buffer.from(passkey, 'base64url');
