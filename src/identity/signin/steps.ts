@@ -180,23 +180,25 @@ export const signInWithPasskey = form(
   { credential: text({ max: 8_192 }), return_to },
   async (call, service) => {
     const { body, request } = call;
-    const accountOf = (known: Account | null) =>
-      authenticate(service, request, known, bindingOf(request), body.credential);
+    const signIn = async (pending: store.PendingSignIn | null) => {
+      const user = await authenticate(
+        service,
+        request,
+        pending?.user ?? null,
+        bindingOf(request),
+        body.credential,
+      );
+      if (!user) return new Failure('invalid_passkey');
+      if (!pending) return createSession(call, service, user, 'passkey');
+      const methods = 'password, passkey';
+      return continueAfterFactor(call, service, { ...pending, user, methods });
+    };
     if (cookieOf(request.headers, PENDING_COOKIE) !== null) {
-      return inStep('code', call, service, async (pending) => {
-        const user = await accountOf(pending.user);
-        if (!user) return WRONG_PASSKEY;
-        const methods = 'password, passkey';
-        return continueAfterFactor(call, service, { ...pending, user, methods });
-      });
+      return inStep('code', call, service, signIn);
     }
-    const user = await accountOf(null);
-    const outcome = user ? await createSession(call, service, user, 'passkey') : WRONG_PASSKEY;
-    return orShowAgain(call, service, null, outcome);
+    return orShowAgain(call, service, null, await signIn(null));
   },
 );
-
-const WRONG_PASSKEY = new Failure('invalid_passkey');
 
 const bindingOf = ({ headers }: RequestInfo) =>
   cookieOf(headers, PENDING_COOKIE) ?? cookieOf(headers, BROWSER_COOKIE) ?? '';
