@@ -24,18 +24,14 @@ const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
     ? (fromBase64url(input) ?? undefined)
     : undefined,
 );
-const credential = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
-const registrationSchema = object({
-  ...credential,
+const responseMembers = {
+  id: bytes,
+  type: oneOf('public-key'),
+  clientDataJSON: bytes,
   authenticatorData: bytes,
-  publicKey: bytes,
-});
-const signInSchema = object({
-  ...credential,
-  authenticatorData: bytes,
-  signature: bytes,
-  userHandle: optional(bytes),
-});
+};
+const registrationSchema = object({ ...responseMembers, publicKey: bytes });
+const signInSchema = object({ ...responseMembers, signature: bytes, userHandle: optional(bytes) });
 
 /**
  * What a challenge was made for. One for another purpose is not accepted (CVE-2026-37982 in
@@ -130,7 +126,7 @@ export async function authenticate(
   known: Account | null,
   binding: string,
   json: string,
-): Promise<Account | null> {
+) {
   const { database, reportFactor } = service;
   const response = parse(signInSchema, json);
   if (!response) return null;
@@ -158,7 +154,7 @@ export async function authenticate(
   return null;
 }
 
-function orNull<T>(work: () => T): T | null {
+function orNull<T>(work: () => T) {
   try {
     return work();
   } catch (error) {
@@ -167,7 +163,7 @@ function orNull<T>(work: () => T): T | null {
   }
 }
 
-const parse = <T>(schema: Schema<T>, json: string): T | null =>
+const parse = <T>(schema: Schema<T>, json: string) =>
   orNull(() => {
     const checked = validate(schema, JSON.parse(json), 'invalid_body');
     return checked instanceof Failure ? null : checked;

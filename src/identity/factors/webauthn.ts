@@ -22,13 +22,6 @@ function check(holds: boolean, reason = 'malformed'): asserts holds {
   if (!holds) throw new Rejection(reason);
 }
 
-/**
- * `isBackupEligible`: whether the passkey can be synchronized to other devices. It never changes.
- */
-type Proof = Readonly<{ counter: number; isBackupEligible: boolean }>;
-/** `spki`: SubjectPublicKeyInfo, DER. */
-export type Registered = Proof & Readonly<{ id: Buffer; spki: Buffer }>;
-
 /** EdDSA, ES256, RS256, in the order of preference that is offered to the browser. */
 export const ALGORITHMS = [-8, -7, -257] as const;
 
@@ -42,11 +35,12 @@ const FLAG = {
   backupEligible: 8,
   backedUp: 16,
   credential: 64,
-} as const;
+};
 
 /**
  * No attestation is requested: a signature of the new key would prove only that the key is the
  * same. So the browser decodes the key (WebAuthn Level 3, 5.2.1.1).
+ * @param spki SubjectPublicKeyInfo, DER
  * @throws Rejection
  */
 export function verifyRegistration(
@@ -54,10 +48,11 @@ export function verifyRegistration(
   data: Buffer,
   spki: Buffer,
   ceremony: Ceremony,
-): Registered {
+) {
   const proof = verifyData('webauthn.create', clientData, data, ceremony);
   return { ...proof, id: readId(data), spki: readKey(spki) };
 }
+export type Registered = ReturnType<typeof verifyRegistration>;
 
 /**
  * The caller checks that the counter grows, and that `isBackupEligible` is as at registration.
@@ -69,7 +64,7 @@ export function verifySignIn(
   signature: Buffer,
   spki: Buffer,
   ceremony: Ceremony,
-): Proof {
+) {
   const proof = verifyData('webauthn.get', clientData, data, ceremony);
   const signed = Buffer.concat([data, sha256(clientData)]);
   const key = createPublicKey({ key: spki, format: 'der', type: 'spki' });
@@ -78,8 +73,12 @@ export function verifySignIn(
   return proof;
 }
 
-/** The checks that both ceremonies share, in the order of the specification. */
-function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ceremony): Proof {
+/**
+ * The checks that both ceremonies share, in the order of the specification.
+ * @returns `isBackupEligible`: whether the passkey can be synchronized to other devices. It never
+ * changes.
+ */
+function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ceremony) {
   const client = parseClientData(clientData);
   check(client !== null && data.length >= HEAD_BYTES);
   const flags = data.readUInt8(32);
@@ -98,7 +97,7 @@ function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ce
 }
 
 /** Browsers may add members. */
-function parseClientData(bytes: Buffer): Readonly<Record<string, unknown>> | null {
+function parseClientData(bytes: Buffer) {
   if (bytes.length > MAX_CLIENT_DATA_BYTES) return null;
   try {
     const parsed: unknown = JSON.parse(decodeUtf8(bytes).replace(/^\ufeff/, ''));
@@ -109,7 +108,7 @@ function parseClientData(bytes: Buffer): Readonly<Record<string, unknown>> | nul
 }
 
 /** The id of the new credential. Its key follows it. */
-function readId(data: Buffer): Buffer {
+function readId(data: Buffer) {
   const idAt = HEAD_BYTES + AAGUID_BYTES + 2;
   check((data.readUInt8(32) & FLAG.credential) !== 0 && data.length >= idAt);
   const length = data.readUInt16BE(idAt - 2);
@@ -118,7 +117,7 @@ function readId(data: Buffer): Buffer {
 }
 
 /** Accepts only the offered kinds of keys: a browser could send any (CVE-2026-8830). */
-function readKey(spki: Buffer): Buffer {
+function readKey(spki: Buffer) {
   try {
     // Rejects a point that is not on the curve.
     const key = createPublicKey({ key: spki, format: 'der', type: 'spki' });

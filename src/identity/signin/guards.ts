@@ -41,16 +41,14 @@ export const portalForm: Guard<PortalService, null> = {
 };
 
 /**
- * `changes`: whether only a form of the portal's own page may be sent; `recent`: whether users who
- * signed in a while ago must do so again (ASVS 7.5).
+ * For users who signed in here; others must sign in.
+ * @param options `changes`: whether only a form of the portal's own page may be sent; `recent`:
+ * whether users who signed in a while ago must do so again (ASVS 7.5)
  */
-type GuardOptions = Readonly<{ changes?: boolean; recent?: boolean }>;
-
-/** For users who signed in here; others must sign in. */
 const signedInGuard = ({
   changes = false,
   recent = false,
-}: GuardOptions): Guard<PortalService, SignedInUser> => ({
+}): Guard<PortalService, SignedInUser> => ({
   security: ['portal_cookie'],
   errors: ['signin_needed', 'forbidden', 'too_many_requests', 'service_failed'],
   idsOf,

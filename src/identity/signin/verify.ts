@@ -40,14 +40,12 @@ export const portalVisitor: Guard<PortalService, ProvenCaller> = {
   },
 };
 
-type VerifyCall = Call<ProvenCaller, unknown, Infer<typeof verifyQuery>, null>;
-
 /**
  * Forward authentication with the portal: a browser that must sign in, or again, is sent to the
  * portal.
  */
 export async function verifyOrSignIn(
-  { caller, query, request }: VerifyCall,
+  { caller, query, request }: Call<ProvenCaller, unknown, Infer<typeof verifyQuery>, null>,
   { portal }: PortalService,
 ) {
   const { session: proof } = caller;
