@@ -13,7 +13,7 @@ import {
 } from './browser.ts';
 import { findByCookie, portalForm, signedInUserOf } from './guards.ts';
 import { form, type ReturnInput } from './forms.ts';
-import { codesPage, continuePage, done } from './pages.ts';
+import { codesPage, continuePage, done, withCookies } from './pages.ts';
 
 /** A form of the sign-in. */
 export type SignInCall = Call<null, unknown, unknown, ReturnInput>;
@@ -43,8 +43,7 @@ export async function continueSignedIn(
   await endCurrentSession(request, service);
   const cookies = [...(await createCookies(service, request, token, methods)), NO_PENDING];
   const address = destination(return_to, service);
-  if (codes) return codesPage(codes, address, cookies);
-  return continuePage(address, cookies);
+  return withCookies(codes ? codesPage(codes, address) : continuePage(address), cookies);
 }
 
 /**

@@ -20,7 +20,7 @@ import { type Actor, actorOf } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';
 import { type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
-import { accountPage, codesPage, done, page, render, when } from './pages.ts';
+import { accountPage, codesPage, done, page, render, when, withCookies } from './pages.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
@@ -86,7 +86,6 @@ export function offerTotp(
   person: Enrolling,
   action: string,
   return_to: string,
-  cookies: string[] = [],
 ) {
   const secret = enrolmentSecret(service, person);
   const uri = totpUri(secret, service.portal.host, person.user.username);
@@ -98,7 +97,7 @@ export function offerTotp(
     return_to,
     uri,
   });
-  return page('Set up an authenticator app', main, { cookies });
+  return page('Set up an authenticator app', main);
 }
 
 const showTotp = async (
@@ -147,18 +146,17 @@ export const finishTotp = form(
     const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
     if (added instanceof Failure) return added;
     const next = returnAddress(body.return_to, service.portal) ?? PATH;
-    return codesPage(added.codes, next, setCookies(tokens, service.portal));
+    return withCookies(codesPage(added.codes, next), setCookies(tokens, service.portal));
   },
   showTotp,
 );
 
 export const newCodes = form(recentUserForm, {}, async ({ caller, request }, service) => {
   const codes = await renewCodes(service, actorOf(caller, request), caller.user.id);
-  return codes.length === 0 ? NO_FACTOR : codesPage(codes, PATH, []);
-});
-
-const NO_FACTOR = new Failure('conflict', {
-  message: 'You have no second factor. Add one first; you get recovery codes with it.',
+  if (codes.length > 0) return codesPage(codes, PATH);
+  return new Failure('conflict', {
+    message: 'You have no second factor. Add one first; you get recovery codes with it.',
+  });
 });
 
 /** Options for `navigator.credentials.create`. */
@@ -188,7 +186,8 @@ export const addPasskey = form(
     if ((await store.countRecoveryCodes(database, userId)) > 0)
       return done(PATH, 'The passkey is added.', cookies);
     const codes = await renewCodes(service, actor, userId);
-    return codesPage(codes, returnAddress(body.return_to, portal) ?? PATH, cookies);
+    const next = returnAddress(body.return_to, portal) ?? PATH;
+    return withCookies(codesPage(codes, next), cookies);
   },
   (call, service) => showFactors({ ...call, query: call.body }, service),
 );

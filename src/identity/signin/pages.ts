@@ -21,14 +21,15 @@ export const render = readTemplates(new URL('pages/pages.html', import.meta.url)
 const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
 
 /** A page. `nav`: for who is signed in. */
-export function page(
-  title: string,
-  main: Html,
-  { nav = NOTHING, head = NOTHING, cookies = [] as readonly string[] } = {},
-) {
+export function page(title: string, main: Html, { nav = NOTHING, head = NOTHING } = {}): TextReply {
   const { text } = render('page', { title, head, nav, main });
-  return { text, contentType: HTML, headers: { ...FORM_HEADERS, 'Set-Cookie': cookies } };
+  return { text, contentType: HTML, headers: FORM_HEADERS };
 }
+
+export const withCookies = (page: TextReply, cookies: readonly string[]): TextReply => ({
+  ...page,
+  headers: { ...page.headers, 'Set-Cookie': [...(page.headers?.['Set-Cookie'] ?? []), ...cookies] },
+});
 
 /** A page with the way to the others. */
 export function accountPage({ user }: Pick<SignedInUser, 'user'>, title: string, main: Html) {
@@ -51,12 +52,8 @@ export function withNotice(page: TextReply, { headers }: RequestInfo) {
   if (given === null) return page;
   const notice = Buffer.from(given, 'base64url').toString();
   const shown = render('notice', { notice }).text;
-  const cookies = [...(page.headers?.['Set-Cookie'] ?? []), hostCookie(NOTICE_COOKIE, '')];
-  return {
-    ...page,
-    text: page.text.replace('</h1>', (heading) => heading + shown),
-    headers: { ...page.headers, 'Set-Cookie': cookies },
-  };
+  const text = page.text.replace('</h1>', (heading) => heading + shown);
+  return withCookies({ ...page, text }, [hostCookie(NOTICE_COOKIE, '')]);
 }
 
 /** What went wrong and how long to wait, for the user. */
@@ -78,24 +75,18 @@ const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choos
  * @param values `notice`: above the form; `reason`: what it is for; `length`: of the shortest
  * password
  */
-export function signInPage(
-  template: keyof typeof TITLES,
-  return_to: string,
-  values: Values,
-  cookies: string[] = [],
-) {
+export function signInPage(template: keyof typeof TITLES, return_to: string, values: Values) {
   const passkey = render('passkey', { return_to });
   const main = render(template, { notice: NOTHING, return_to, passkey, ...values });
-  return page(TITLES[template], main, { cookies });
+  return page(TITLES[template], main);
 }
 
 /**
  * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after
  * a form.
  */
-export const continuePage = (address: string, cookies: string[] = []) =>
+export const continuePage = (address: string) =>
   page('You are signed in', render('continue', { address }), {
-    cookies,
     head: render('refresh', { address }),
   });
 
@@ -121,8 +112,8 @@ export function programOf(agent: string) {
 }
 
 /** Shown once: only their digests are stored. */
-export const codesPage = (codes: readonly string[], next: string, cookies: string[]) =>
-  page('Recovery codes', render('codes', { codes: codes.join('\n'), next }), { cookies });
+export const codesPage = (codes: readonly string[], next: string) =>
+  page('Recovery codes', render('codes', { codes: codes.join('\n'), next }));
 
 export const PAGE_ROWS = 20;
 

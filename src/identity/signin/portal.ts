@@ -21,7 +21,7 @@ import {
 import { continueSignedIn, destination, isSignedIn } from './browser-session.ts';
 import { portalForm, signedInUserOf } from './guards.ts';
 import { form, password, return_to } from './forms.ts';
-import { continuePage, page, render, signInPage } from './pages.ts';
+import { continuePage, page, render, signInPage, withCookies } from './pages.ts';
 import { beginStep, nextStep } from './steps.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
@@ -42,7 +42,7 @@ export async function showLogin(
   if (cookieOf(request.headers, BROWSER_COOKIE) === null)
     cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
   const notice = reasonOf(request, service, return_to, again);
-  return signInPage('login', return_to, { notice }, cookies);
+  return withCookies(signInPage('login', return_to, { notice }), cookies);
 }
 
 /** Why the form is shown, above it. */

@@ -21,7 +21,7 @@ import { continueSignedIn, type SignInCall } from './browser-session.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
 import { portalForm } from './guards.ts';
 import { code, form, type PageReply, password, return_to, withProblems } from './forms.ts';
-import { render, signInPage } from './pages.ts';
+import { render, signInPage, withCookies } from './pages.ts';
 
 /** What must follow a right password before there is a session. */
 type Step = 'new-password' | 'code' | 'enrol' | 'none';
@@ -49,8 +49,8 @@ export async function beginStep(
 ) {
   const pending = { ...proven, token: randomToken() };
   await store.insertPending(service.database, pending);
-  const cookies = [hostCookie(PENDING_COOKIE, pending.token)];
-  return stepPage(service, pending, return_to, cookies, notice);
+  const page = stepPage(service, pending, return_to, notice);
+  return withCookies(page, [hostCookie(PENDING_COOKIE, pending.token)]);
 }
 
 /** The page of the next step. */
@@ -58,7 +58,6 @@ function stepPage(
   service: PortalService,
   pending: store.PendingSignIn,
   return_to: string,
-  cookies: string[] = [],
   notice = NOTHING,
 ) {
   const step = nextStep(service, pending);
@@ -68,9 +67,9 @@ function stepPage(
     const factors = link?.removes_factors ? render('link-removes') : NOTHING;
     const reason = link ? render('link-of', { username, factors }) : render('temporary');
     const length = service.passwords.minLength;
-    return signInPage(step, return_to, { username, notice, reason, length }, cookies);
+    return signInPage(step, return_to, { username, notice, reason, length });
   }
-  return offerTotp(service, pending, '/login/enrol', return_to, cookies);
+  return offerTotp(service, pending, '/login/enrol', return_to);
 }
 
 /**
@@ -119,7 +118,7 @@ function orShowAgain(
   if (pending && outcome !== ENDED) {
     return withProblems(stepPage(service, pending, return_to), request.path, {}, outcome);
   }
-  const page = signInPage('login', return_to, {}, [NO_PENDING]);
+  const page = withCookies(signInPage('login', return_to, {}), [NO_PENDING]);
   return withProblems(page, outcome === ENDED ? '/login' : request.path, {}, outcome);
 }
 
