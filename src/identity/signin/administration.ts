@@ -63,8 +63,15 @@ export async function showUsers(
 const userRow = (user: ListedUser) =>
   render('user-row', { ...shownOf(user), last_sign_in: when(user.last_sign_in_at) });
 
-type Shown = User & Readonly<{ second_factor: boolean }>;
-const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }: Shown) => ({
+const shownOf = ({
+  id,
+  username,
+  email,
+  first_name,
+  last_name,
+  groups,
+  ...user
+}: Omit<ListedUser, 'last_sign_in_at'>) => ({
   id,
   username,
   email,

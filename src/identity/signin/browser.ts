@@ -90,9 +90,9 @@ export async function createCookies(
   request: RequestInfo,
   token: string,
   methods: string,
-  at?: Date,
+  at: Date | null = null,
 ) {
   const tokens = await createTokens(service, request);
-  await service.database.write((sql) => recordProof(sql, tokens, methods, at ?? null, token));
+  await service.database.write((sql) => recordProof(sql, tokens, methods, at, token));
   return setCookies(tokens, service.portal);
 }
