@@ -63,15 +63,8 @@ export async function showUsers(
 const userRow = (user: ListedUser) =>
   render('user-row', { ...shownOf(user), last_sign_in: when(user.last_sign_in_at) });
 
-const shownOf = ({
-  id,
-  username,
-  email,
-  first_name,
-  last_name,
-  groups,
-  ...user
-}: Omit<ListedUser, 'last_sign_in_at'>) => ({
+type Shown = Omit<ListedUser, 'last_sign_in_at'>;
+const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }: Shown) => ({
   id,
   username,
   email,
@@ -165,17 +158,18 @@ export async function showUser(
   return accountPage(caller, user.username, main);
 }
 
-type Apply<Body> = (
-  call: PortalCall<Record<never, never>, OfUser, Body>,
-  service: PortalService,
-) => Promise<unknown>;
+type UserCall<Body> = PortalCall<Record<never, never>, OfUser, Body>;
 
 /**
  * A form of the page of a user.
  * @param notice says what was done
  * @param apply may return what is shown once, because only its digest or hash is stored
  */
-const change = <M extends Members>(fields: M, notice: string, apply: Apply<Values<M>>) =>
+const change = <M extends Members>(
+  fields: M,
+  notice: string,
+  apply: (call: UserCall<Values<M>>, service: PortalService) => Promise<unknown>,
+) =>
   form<SignedInUser, OfUser, M>(
     recentUserForm,
     fields,
