@@ -14,9 +14,15 @@ import { listKeys } from '../store/keys.ts';
 import { findEarlierSignIn, listSessions } from '../store/sessions.ts';
 import { endOtherSessions } from '../store/signin/sign-ins.ts';
 import * as users from '../users.ts';
-import { createCookies, createTokens, setCookies } from './browser.ts';
+import {
+  createCookies,
+  createTokens,
+  type PortalCall,
+  recentUserForm,
+  setCookies,
+  userForm,
+} from './browser.ts';
 import { form, label, password } from './forms.ts';
-import { type PortalCall, recentUserForm, userForm } from './guards.ts';
 import { accountPage, done, page, PAGE_ROWS, pager, programOf, render, when } from './pages.ts';
 
 const PATH = '/account';

@@ -27,7 +27,7 @@ import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
 import { form, password, withChosen } from './forms.ts';
-import { type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
+import { type PortalCall, recentUserForm, type SignedInUser } from './browser.ts';
 import * as links from './links.ts';
 import { accountPage, done, page, pager, render, when } from './pages.ts';
 

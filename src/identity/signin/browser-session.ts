@@ -6,12 +6,14 @@ import { logOutSession } from '../store/session-ends.ts';
 import {
   createCookies,
   DOMAIN_COOKIE,
+  findByCookie,
   HOST_COOKIE,
   NO_PENDING,
+  portalForm,
   returnAddress,
   setCookies,
+  signedInUserOf,
 } from './browser.ts';
-import { findByCookie, portalForm, signedInUserOf } from './guards.ts';
 import { form, type ReturnInput } from './forms.ts';
 import { codesPage, continuePage, done, withCookies } from './pages.ts';
 

@@ -17,8 +17,14 @@ import * as store from '../store/signin/factors.ts';
 import type { Tokens } from '../store/signin/sign-ins.ts';
 import type { PortalService } from '../service.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
-import { createTokens, returnAddress, setCookies } from './browser.ts';
-import { type PortalCall, recentUserForm, type SignedInUser } from './guards.ts';
+import {
+  createTokens,
+  type PortalCall,
+  recentUserForm,
+  returnAddress,
+  setCookies,
+  type SignedInUser,
+} from './browser.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
 import { accountPage, codesPage, done, page, render, when, withCookies } from './pages.ts';
 

@@ -9,7 +9,7 @@ import type { Portal } from '../settings.ts';
 import { type Actor, actorOf, changing } from '../store/audit.ts';
 import { insertLink, revokeLink } from '../store/signin/links.ts';
 import { OWN_PASSWORD } from '../users.ts';
-import { type ProvenCaller, RECENT_SECONDS } from './guards.ts';
+import { type ProvenCaller, RECENT_SECONDS } from './browser.ts';
 
 /** Links with which users set a password: invitations and resets. */
 

@@ -9,8 +9,7 @@ import {
   type Values,
 } from '../../http/html.ts';
 import { cookieOf } from '../guard.ts';
-import { hostCookie } from './browser.ts';
-import type { SignedInUser } from './guards.ts';
+import { hostCookie, type SignedInUser } from './browser.ts';
 
 export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
 

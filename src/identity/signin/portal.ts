@@ -15,11 +15,12 @@ import {
   hostCookie,
   isElsewhere,
   NO_PENDING,
+  portalForm,
   returnAddress,
+  signedInUserOf,
   tokenDigest,
 } from './browser.ts';
 import { continueSignedIn, destination, isSignedIn } from './browser-session.ts';
-import { portalForm, signedInUserOf } from './guards.ts';
 import { form, password, return_to } from './forms.ts';
 import { continuePage, page, render, signInPage, withCookies } from './pages.ts';
 import { beginStep, nextStep } from './steps.ts';

@@ -17,7 +17,7 @@ import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as administration from './administration.ts';
 import * as factors from './factors.ts';
-import { provenBearer, recentlySignedIn, signedIn } from './guards.ts';
+import { provenBearer, recentlySignedIn, signedIn } from './browser.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
 import { failurePage, withNotice } from './pages.ts';
 import { signOut } from './browser-session.ts';

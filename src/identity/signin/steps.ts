@@ -16,10 +16,9 @@ import { applyLink, findLink } from '../store/signin/links.ts';
 import * as store from '../store/signin/pending.ts';
 import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
-import { BROWSER_COOKIE, hostCookie, NO_PENDING, PENDING_COOKIE } from './browser.ts';
+import { BROWSER_COOKIE, hostCookie, NO_PENDING, PENDING_COOKIE, portalForm } from './browser.ts';
 import { continueSignedIn, type SignInCall } from './browser-session.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
-import { portalForm } from './guards.ts';
 import { code, form, type PageReply, password, return_to, withProblems } from './forms.ts';
 import { render, signInPage, withCookies } from './pages.ts';
 

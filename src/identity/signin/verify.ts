@@ -8,8 +8,13 @@ import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { callerHeaders, isAdmitted, verifyParameters } from '../verify.ts';
 import { findByHostToken } from '../store/signin/sign-ins.ts';
-import { DOMAIN_COOKIE, HOST_COOKIE, returnAddress } from './browser.ts';
-import { callerByCookie, type ProvenCaller } from './guards.ts';
+import {
+  callerByCookie,
+  DOMAIN_COOKIE,
+  HOST_COOKIE,
+  type ProvenCaller,
+  returnAddress,
+} from './browser.ts';
 import { DAY } from '../../runtime/duration.ts';
 
 export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
