@@ -95,9 +95,8 @@ export function offerTotp(
 ) {
   const secret = enrolmentSecret(service, person);
   const uri = totpUri(secret, service.portal.host, person.user.username);
-  const picture = qrPicture(uri);
   const main = render('enrol', {
-    ...(picture ?? { size: 8, path: '' }),
+    ...(qrPicture(uri) ?? { size: 8, path: '' }),
     key: base32(secret).replace(/.{4}(?=.)/g, '$& '),
     action,
     return_to,

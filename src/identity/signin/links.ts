@@ -1,5 +1,5 @@
 import { randomToken } from '../../crypto/token.ts';
-import type { Database, Sql } from '../../db/pool.ts';
+import type { Database } from '../../db/pool.ts';
 import { Failure } from '../../http/errors.ts';
 import type { Call } from '../../http/route.ts';
 import { boolean, dateTime, type Infer, object, text, withDefault } from '../../http/schema.ts';
@@ -23,12 +23,11 @@ export const linkSchema = object({
  * The token stands in the fragment, which browsers send neither to a server nor as a referrer: so
  * it gets into no log of a proxy, and a scanner of mail that loads the page does not have it.
  */
-export function createLink({ origin, linkSeconds: seconds }: Portal, removesFactors = false) {
+export function createLink({ origin, linkSeconds }: Portal, removesFactors = false) {
   const token = randomToken();
   return {
     link: `${origin}/link#${token}`,
-    insert: (sql: Sql, actor: Actor, userId: string) =>
-      insertLink(sql, actor, userId, token, removesFactors, seconds),
+    insert: insertLink(token, removesFactors, linkSeconds),
   };
 }
 

@@ -31,7 +31,7 @@ export const withCookies = (page: TextReply, cookies: readonly string[]): TextRe
 });
 
 /** A page with the way to the others. */
-export function accountPage({ user }: Pick<SignedInUser, 'user'>, title: string, main: Html) {
+export function accountPage({ user }: SignedInUser, title: string, main: Html) {
   const administration = user.super_admin ? render('administration') : NOTHING;
   return page(title, main, { nav: render('nav', { username: user.username, administration }) });
 }

@@ -184,7 +184,7 @@ const ROWS: readonly PortalRoute[] = [
  */
 export function portalRoutes(site: Site): readonly PortalRoute[] {
   const frame = createFrame(site);
-  const withFrame = (page: TextReply): TextReply => ({ ...page, text: frame(page.text) });
+  const withFrame = (page: TextReply) => ({ ...page, text: frame(page.text) });
   const framed = (row: PortalRoute): PortalRoute => ({
     ...row,
     ...(row.failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),

@@ -38,29 +38,24 @@ export async function findLink(database: Database, actor: Actor, digest: Buffer)
 }
 
 /**
- * In a transaction that has locked the user.
- * @returns when it ends, or why there is none
+ * @returns what inserts the link, in a transaction that has locked the user, and tells when the
+ * link ends, or why there is none
  */
-export async function insertLink(
-  sql: Sql,
-  actor: Actor,
-  userId: string,
-  token: string,
-  removesFactors: boolean,
-  seconds: number,
-) {
-  await sql`delete from identity.links where user_id = ${userId}`;
-  const detail = removesFactors ? 'removes the second factors' : '';
-  const insert = sql`
-    insert into identity.links (user_id, token_digest, removes_factors, created_by, expires_at)
-    select id, ${sha256(token)}, ${removesFactors}, ${actor.userId},
-      now() + make_interval(secs => ${seconds})
-    from identity.users where id = ${userId} and enabled
-    returning user_id as id, user_id, expires_at`;
-  const entry = { event: 'link.created', actor, detail } as const;
-  const [link] = await audited<{ expires_at: Date }>(sql, entry, insert);
-  return link?.expires_at ?? 'disabled';
-}
+export const insertLink =
+  (token: string, removesFactors: boolean, seconds: number) =>
+  async (sql: Sql, actor: Actor, userId: string) => {
+    await sql`delete from identity.links where user_id = ${userId}`;
+    const detail = removesFactors ? 'removes the second factors' : '';
+    const insert = sql`
+      insert into identity.links (user_id, token_digest, removes_factors, created_by, expires_at)
+      select id, ${sha256(token)}, ${removesFactors}, ${actor.userId},
+        now() + make_interval(secs => ${seconds})
+      from identity.users where id = ${userId} and enabled
+      returning user_id as id, user_id, expires_at`;
+    const entry = { event: 'link.created', actor, detail } as const;
+    const [link] = await audited<{ expires_at: Date }>(sql, entry, insert);
+    return link?.expires_at ?? 'disabled';
+  };
 
 /** @returns 1, or 0 if no link was open; null for an unknown user */
 export const revokeLink = (database: Database, actor: Actor, userId: string) =>
