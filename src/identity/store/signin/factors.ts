@@ -232,7 +232,6 @@ async function applyFactorChange(sql: Sql, userId: string) {
 }
 
 /**
- * An administrator removes all, and the user's sessions end.
  * @param passkey the id of the one to remove
  * @returns how many were removed
  */
@@ -243,13 +242,15 @@ export const removeFactors = (
   what: 'all' | 'totp' | 'passkey',
   passkey: Buffer | null = null,
 ) =>
-  changingFactors(database, actor, userId, async (sql) => {
-    const count = await removeFactorsOf(sql, actor, userId, what, passkey);
-    if (count > 0 && what === 'all') await endSessions(sql, actor, userId);
-    return count;
-  });
+  changingFactors(database, actor, userId, (sql) =>
+    removeFactorsOf(sql, actor, userId, what, passkey),
+  );
 
-/** In a transaction that has locked the user. @returns as above */
+/**
+ * In a transaction that has locked the user. An administrator removes all, and the user's sessions
+ * end.
+ * @returns as above
+ */
 export async function removeFactorsOf(
   sql: Sql,
   actor: Actor,
@@ -269,6 +270,7 @@ export async function removeFactorsOf(
   if (count === 0) return 0;
   await applyFactorChange(sql, userId);
   await insertAudit(sql, { event: 'factor.removed', actor, detail: what }, userId, count);
+  if (what === 'all') await endSessions(sql, actor, userId);
   return count;
 }
 
