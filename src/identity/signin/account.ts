@@ -17,7 +17,9 @@ import * as users from '../users.ts';
 import {
   createCookies,
   createTokens,
+  endCurrentSession,
   type PortalCall,
+  portalForm,
   recentUserForm,
   setCookies,
   userForm,
@@ -62,6 +64,13 @@ export async function showAccount({ caller }: PortalCall, service: PortalService
 /** For links of other pages to it. The navigation has the button. */
 export const askSignOut = async ({ caller }: PortalCall) =>
   accountPage(caller, 'Sign out', render('sign-out', { username: caller.user.username }));
+
+/** Idempotent: the cookies are removed in any case. */
+export const signOut = form(portalForm, {}, async ({ request }, service) => {
+  await endCurrentSession(request, service);
+  const cookies = setCookies({ host: '', domain: '' }, service.portal);
+  return done('/login', 'You are signed out.', cookies);
+});
 
 /** @param action where the form of each goes that ends it */
 export const sessionItems = (sessions: readonly Session[], action: string, current = '') =>

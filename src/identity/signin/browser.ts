@@ -7,6 +7,8 @@ import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
+import { actorOf } from '../store/audit.ts';
+import { logOutSession } from '../store/session-ends.ts';
 import { cookieTokenFor } from '../token.ts';
 import {
   findByDomainToken,
@@ -28,6 +30,10 @@ export function returnAddress(text: string, { origin, returnOrigins }: Portal) {
   const isPlain = url.username === '' && url.password === '' && !/^https?:\/\/[^/?#]*@/.test(text);
   return isPlain && [origin, ...returnOrigins].includes(url.origin) ? url.href : null;
 }
+
+/** Where the browser continues. */
+export const destination = (return_to: string, { portal }: PortalService) =>
+  returnAddress(return_to, portal) ?? `${portal.origin}/account`;
 
 /**
  * Whether a form was sent by the portal's own page. Fails closed: with neither header, it was not.
@@ -199,6 +205,18 @@ export async function findByCookie(
 ) {
   const digest = tokenDigest(cookieOf(headers, cookie) ?? '');
   return digest === null ? null : finderFor(cookie)(service, digest);
+}
+
+/**
+ * Not limited by wrong credentials of the network: a sign-out must end the session (ASVS 7.4.1).
+ * Looked up first, because invented tokens must not cost a write.
+ */
+export async function endCurrentSession(request: RequestInfo, service: PortalService) {
+  const session = await findByCookie(HOST_COOKIE, request, service);
+  if (!session || session.ended) return;
+  // No rights are needed: the session may have ended meanwhile.
+  const actor = { ...actorOf({ session, key: null, user: session.user }, request), caller: null };
+  await logOutSession(service.database, actor, session.id);
 }
 
 /** By the token of one of the portal's cookies. */

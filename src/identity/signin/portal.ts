@@ -12,6 +12,9 @@ import { findLink, type Link } from '../store/signin/links.ts';
 import { findUser } from '../store/users.ts';
 import {
   BROWSER_COOKIE,
+  destination,
+  DOMAIN_COOKIE,
+  findByCookie,
   hostCookie,
   isElsewhere,
   NO_PENDING,
@@ -20,10 +23,9 @@ import {
   signedInUserOf,
   tokenDigest,
 } from './browser.ts';
-import { continueSignedIn, destination, isSignedIn } from './browser-session.ts';
 import { form, password, return_to } from './forms.ts';
 import { continuePage, page, render, signInPage, withCookies } from './pages.ts';
-import { beginStep, nextStep } from './steps.ts';
+import { beginStep, continueSignedIn, nextStep } from './steps.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
 
@@ -44,6 +46,16 @@ export async function showLogin(
     cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
   const notice = reasonOf(request, service, return_to, again);
   return withCookies(signInPage('login', return_to, { notice }), cookies);
+}
+
+/** Also by the cookie of the domain, if there is one. */
+async function isSignedIn(request: RequestInfo, service: PortalService) {
+  const user = await signedInUserOf(request, service);
+  if (user instanceof Failure) return false;
+  if (service.portal.cookieDomain === null) return true;
+  // Without the cookie for the domain, `verify` would send the browser back here, in a loop.
+  const session = await findByCookie(DOMAIN_COOKIE, request, service);
+  return session?.id === user.session.id;
 }
 
 /** Why the form is shown, above it. */

@@ -20,7 +20,6 @@ import * as factors from './factors.ts';
 import { provenBearer, recentlySignedIn, signedIn } from './browser.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
 import { failurePage, withNotice } from './pages.ts';
-import { signOut } from './browser-session.ts';
 import { linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
@@ -82,7 +81,7 @@ const ROWS: readonly PortalRoute[] = [
   page('/link', 'the form for a link that sets a password', anonymous, {}, portal.showLink),
   post('/link', 'open a link that sets a password', portal.openLink),
   page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
-  post('/logout', 'sign out', signOut),
+  post('/logout', 'sign out', account.signOut),
 
   page('/account', 'your account', signedIn, {}, account.showAccount),
   post('/account/name', 'change your name', account.changeOwnName),

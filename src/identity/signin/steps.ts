@@ -1,5 +1,5 @@
 import { equalDigests, randomToken, sha256 } from '../../crypto/token.ts';
-import type { RequestInfo } from '../../http/route.ts';
+import type { Call, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { NOTHING } from '../../http/html.ts';
 import { text } from '../../http/schema.ts';
@@ -16,11 +16,30 @@ import { applyLink, findLink } from '../store/signin/links.ts';
 import * as store from '../store/signin/pending.ts';
 import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
-import { BROWSER_COOKIE, hostCookie, NO_PENDING, PENDING_COOKIE, portalForm } from './browser.ts';
-import { continueSignedIn, type SignInCall } from './browser-session.ts';
+import {
+  BROWSER_COOKIE,
+  createCookies,
+  destination,
+  endCurrentSession,
+  hostCookie,
+  NO_PENDING,
+  PENDING_COOKIE,
+  portalForm,
+} from './browser.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
-import { code, form, type PageReply, password, return_to, withProblems } from './forms.ts';
-import { render, signInPage, withCookies } from './pages.ts';
+import {
+  code,
+  form,
+  type PageReply,
+  password,
+  return_to,
+  type ReturnInput,
+  withProblems,
+} from './forms.ts';
+import { codesPage, continuePage, render, signInPage, withCookies } from './pages.ts';
+
+/** A form of the sign-in. */
+type SignInCall = Call<null, unknown, unknown, ReturnInput>;
 
 /** What must follow a right password before there is a session. */
 type Step = 'new-password' | 'code' | 'enrol' | 'none';
@@ -246,4 +265,18 @@ async function createSession(
   const isProven = methods !== 'password';
   const session = await insertLogin(service, call.request, account, via, isProven);
   return session ? continueSignedIn(call, service, session.token, methods, codes) : ENDED;
+}
+
+/** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
+export async function continueSignedIn(
+  { body: { return_to }, request }: SignInCall,
+  service: PortalService,
+  token: string,
+  methods: string,
+  codes?: string[],
+) {
+  await endCurrentSession(request, service);
+  const cookies = [...(await createCookies(service, request, token, methods)), NO_PENDING];
+  const address = destination(return_to, service);
+  return withCookies(codes ? codesPage(codes, address) : continuePage(address), cookies);
 }
