@@ -13,7 +13,15 @@ import {
   totpUri,
 } from '../factors/codes.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
-import * as store from '../store/signin/factors.ts';
+import {
+  addTotp,
+  countRecoveryCodes,
+  findTotp,
+  listPasskeys,
+  readClock,
+  removeFactors,
+  replaceRecoveryCodes,
+} from '../store/signin/factors.ts';
 import type { Tokens } from '../store/signin/sign-ins.ts';
 import type { PortalService } from '../service.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
@@ -40,9 +48,9 @@ export async function showFactors(
 ) {
   const { user } = caller;
   const [totp, passkeys, codes] = await Promise.all([
-    store.findTotp(database, user.id),
-    store.listPasskeys(database, user.id),
-    store.countRecoveryCodes(database, user.id),
+    findTotp(database, user.id),
+    listPasskeys(database, user.id),
+    countRecoveryCodes(database, user.id),
   ]);
   const unused = portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
   const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) =>
@@ -123,11 +131,11 @@ export async function confirmTotp(
   const { database } = service;
   const userId = person.user.id;
   const secret = enrolmentSecret(service, person);
-  const step = findTotpStep(secret, code.replace(/\s/g, ''), await store.readClock(database));
+  const step = findTotpStep(secret, code.replace(/\s/g, ''), await readClock(database));
   if (step === null) return new Failure('invalid_code');
   const key = createTotpKey(currentSecret(service));
   const sealed = sealSecret(key, secret.toString('base64'), userId);
-  const changedAt = await store.addTotp({ database, actor, userId, tokens }, sealed, step);
+  const changedAt = await addTotp({ database, actor, userId, tokens }, sealed, step);
   if (!changedAt) return new Failure('invalid_code');
   service.reportFactor('totp', 'added', userId);
   return { codes: await renewCodes(service, actor, userId), changedAt };
@@ -137,7 +145,7 @@ export async function confirmTotp(
 async function renewCodes(service: PortalService, actor: Actor, userId: string) {
   const codes = createRecoveryCodes();
   const digests = codes.flatMap((code) => recoveryDigest(code) ?? []);
-  const isReplaced = await store.replaceRecoveryCodes(service.database, actor, userId, digests);
+  const isReplaced = await replaceRecoveryCodes(service.database, actor, userId, digests);
   if (!isReplaced) return [];
   service.reportFactor('recovery', 'added', userId);
   return codes;
@@ -188,7 +196,7 @@ export const addPasskey = form(
     }
     service.reportFactor('passkey', 'added', userId);
     const cookies = setCookies(tokens, portal);
-    if ((await store.countRecoveryCodes(database, userId)) > 0)
+    if ((await countRecoveryCodes(database, userId)) > 0)
       return done(PATH, 'The passkey is added.', cookies);
     const codes = await renewCodes(service, actor, userId);
     const next = returnAddress(body.return_to, portal) ?? PATH;
@@ -206,7 +214,7 @@ export const removeFactor = form(
     const factor = passkey === '' ? 'totp' : 'passkey';
     const id = Buffer.from(passkey, 'base64url');
     const actor = actorOf(caller, request);
-    const removed = await store.removeFactors(service.database, actor, userId, factor, id);
+    const removed = await removeFactors(service.database, actor, userId, factor, id);
     if (removed) service.reportFactor(factor, 'removed', userId);
     return done(PATH, 'The factor is removed.');
   },

@@ -13,7 +13,13 @@ import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
 import { applyLink, findLink } from '../store/signin/links.ts';
-import * as store from '../store/signin/pending.ts';
+import {
+  countPendingAttempt,
+  findPending,
+  insertPending,
+  type PendingSignIn,
+  removePending,
+} from '../store/signin/pending.ts';
 import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
 import {
@@ -45,7 +51,7 @@ type SignInCall = Call<null, unknown, unknown, ReturnInput>;
 type Step = 'new-password' | 'code' | 'enrol' | 'none';
 
 /** What a browser has proved. `methods`: of the second factor, or null. */
-type Proven = Omit<store.PendingSignIn, 'token'>;
+type Proven = Omit<PendingSignIn, 'token'>;
 
 /**
  * The second factor comes before the password: whoever gets hold of a temporary password must not
@@ -66,7 +72,7 @@ export async function beginStep(
   notice = NOTHING,
 ) {
   const pending = { ...proven, token: randomToken() };
-  await store.insertPending(service.database, pending);
+  await insertPending(service.database, pending);
   const page = stepPage(service, pending, return_to, notice);
   return withCookies(page, [hostCookie(PENDING_COOKIE, pending.token)]);
 }
@@ -74,7 +80,7 @@ export async function beginStep(
 /** The page of the next step. */
 function stepPage(
   service: PortalService,
-  pending: store.PendingSignIn,
+  pending: PendingSignIn,
   return_to: string,
   notice = NOTHING,
 ) {
@@ -97,7 +103,7 @@ function stepPage(
  */
 async function takePendingSignIn(step: Step, request: RequestInfo, service: PortalService) {
   const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
-  const pending = await store.countPendingAttempt(service.database, token);
+  const pending = await countPendingAttempt(service.database, token);
   if (!pending) return null;
   const user = await findUser(service.database, pending.user_id);
   if (!user || !mayLogIn(user)) return null;
@@ -119,7 +125,7 @@ async function inStep(
   step: Step,
   call: SignInCall,
   service: PortalService,
-  work: (pending: store.PendingSignIn) => Promise<PageReply>,
+  work: (pending: PendingSignIn) => Promise<PageReply>,
 ) {
   const pending = await takePendingSignIn(step, call.request, service);
   return orShowAgain(call, service, pending, pending ? await work(pending) : ENDED);
@@ -129,14 +135,14 @@ async function inStep(
 function orShowAgain(
   { body: { return_to }, request }: SignInCall,
   service: PortalService,
-  pending: store.PendingSignIn | null,
+  pending: PendingSignIn | null,
   outcome: PageReply,
 ) {
   if (!(outcome instanceof Failure)) return outcome;
-  if (pending && outcome !== ENDED) {
-    return withProblems(stepPage(service, pending, return_to), request.path, {}, outcome);
-  }
-  const page = withCookies(signInPage('login', return_to, {}), [NO_PENDING]);
+  const hasEnded = !pending || outcome === ENDED;
+  const page = hasEnded
+    ? withCookies(signInPage('login', return_to, {}), [NO_PENDING])
+    : stepPage(service, pending, return_to);
   return withProblems(page, outcome === ENDED ? '/login' : request.path, {}, outcome);
 }
 
@@ -170,7 +176,7 @@ export const choosePassword = form(portalForm, { password, return_to }, (call, s
     // The link has ended, or the password was changed meanwhile.
     if (!changed) return ENDED;
     if (link?.removes_factors) service.reportFactor('all', 'removed', id);
-    await store.removePending(database, token);
+    await removePending(database, token);
     const user = await findUser(database, id);
     // Another change since then may have set another password.
     if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
@@ -197,7 +203,7 @@ export const signInWithPasskey = form(
   { credential: text({ max: 8_192 }), return_to },
   async (call, service) => {
     const { body, request } = call;
-    const signIn = async (pending: store.PendingSignIn | null) => {
+    const signIn = async (pending: PendingSignIn | null) => {
       const user = await authenticate(
         service,
         request,
@@ -226,7 +232,7 @@ export async function passkeyOptions(
   service: PortalService,
 ) {
   const token = cookieOf(request.headers, PENDING_COOKIE);
-  const pending = token === null ? null : await store.findPending(service.database, token);
+  const pending = token === null ? null : await findPending(service.database, token);
   const purpose = token === null ? 'sign in' : 'second factor';
   const userId = pending?.user_id ?? null;
   return { data: await createOptions(service, purpose, bindingOf(request), userId) };
@@ -236,9 +242,9 @@ export async function passkeyOptions(
 async function continueAfterFactor(
   call: SignInCall,
   service: PortalService,
-  pending: store.PendingSignIn,
+  pending: PendingSignIn,
 ) {
-  const isUnused = await store.removePending(service.database, pending.token);
+  const isUnused = await removePending(service.database, pending.token);
   return isUnused ? proceed(call, service, pending) : ENDED;
 }
 
