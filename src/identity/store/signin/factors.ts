@@ -69,25 +69,25 @@ export const consumeTotpStep = (
   );
 
 /** @returns whether this was one of the user's codes; it is used up now */
-export async function consumeRecoveryCode(
+export const consumeRecoveryCode = (
   database: Database,
   actor: Actor,
   userId: string,
   code: Buffer,
-) {
-  const rows = await database.write((sql) =>
-    audited(
-      sql,
-      { event: 'recovery.used', actor },
-      sql`
-    delete from identity.recovery_codes
-    where digest = ${code}
-      and user_id = ${userId}
-    returning user_id as id, user_id`,
+) =>
+  hasChanged(
+    database.write((sql) =>
+      audited(
+        sql,
+        { event: 'recovery.used', actor },
+        sql`
+        delete from identity.recovery_codes
+        where digest = ${code}
+          and user_id = ${userId}
+        returning user_id as id, user_id`,
+      ),
     ),
   );
-  return rows.length === 1;
-}
 
 export const listPasskeys = (database: Database, userId: string) =>
   database.read(
