@@ -13,7 +13,6 @@ import { Html, NOTHING } from '../../http/html.ts';
 import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
 import { auditCsv, findEntries } from '../lists.ts';
-import type { User } from '../model.ts';
 import { forbidden, invalid, may } from '../policy.ts';
 import { groupList, nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
@@ -183,7 +182,7 @@ const change = <M extends Members>(
   );
 
 const DELETED = 'The user is deleted. All sessions and keys of the user have ended.';
-const set = (body: Partial<Pick<User, 'enabled' | 'super_admin'>>, notice: string) =>
+const set = (body: Readonly<{ enabled?: boolean; super_admin?: boolean }>, notice: string) =>
   change({}, notice, (call, service) => users.change({ ...call, body }, service));
 
 /** By the last part of their addresses. */

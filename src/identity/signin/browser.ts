@@ -3,7 +3,6 @@ import { sha256 } from '../../crypto/token.ts';
 import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { bearer, checkSession, cookieOf, createGuard, idsOf } from '../guard.ts';
-import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
@@ -122,7 +121,8 @@ export type ProvenCaller = Caller & Readonly<{ session: ProvenSession | null }>;
 export const provenBearer = createGuard(bearer.security, () => null, findByHostToken);
 
 /** A user who signed in here. `token`: of the cookie for the portal's own host. */
-export type SignedInUser = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
+export type SignedInUser = Caller &
+  Readonly<{ session: ProvenSession; user: ProvenSession['user']; token: string }>;
 export type PortalCall<Query = unknown, Path = unknown, Body = unknown> = Call<
   SignedInUser,
   Path,

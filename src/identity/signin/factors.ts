@@ -14,6 +14,7 @@ import {
 } from '../factors/codes.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
 import {
+  type Addition,
   addTotp,
   countRecoveryCodes,
   findTotp,
@@ -22,7 +23,6 @@ import {
   removeFactors,
   replaceRecoveryCodes,
 } from '../store/signin/factors.ts';
-import type { Tokens } from '../store/signin/sign-ins.ts';
 import type { PortalService } from '../service.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
 import {
@@ -124,7 +124,7 @@ export const startTotp = form(recentUserForm, { return_to }, showTotp);
 export async function confirmTotp(
   service: PortalService,
   actor: Actor,
-  tokens: Tokens | null,
+  tokens: Addition['tokens'],
   person: Enrolling,
   code: string,
 ) {

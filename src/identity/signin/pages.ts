@@ -122,6 +122,10 @@ export function pager(path: string, number: number, total: number) {
   if (last <= 1) return NOTHING;
   const linkTo = (name: string, to: number) =>
     to < 1 || to > last ? NOTHING : render(name, { address: `${path}${to}` });
-  const previous = linkTo('previous', number - 1);
-  return render('pages', { page: number, last, previous, next: linkTo('next', number + 1) });
+  return render('pages', {
+    page: number,
+    last,
+    previous: linkTo('previous', number - 1),
+    next: linkTo('next', number + 1),
+  });
 }
