@@ -6,7 +6,7 @@ import { countFailure } from './failures.ts';
 import type { RequestInfo } from '../../http/route.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
-import { countRows, idsOfPage, type Page } from './rows.ts';
+import { countRows, type Page, rowsOfPage } from './rows.ts';
 
 export const EVENTS = [
   'login.succeeded',
@@ -239,12 +239,11 @@ export function listAudit(database: Database, page: Page, { user, event, from, t
     const fromSql = from ? sql`and x.created_at >= ${from}` : sql``;
     const toSql = to ? sql`and x.created_at < ${to}` : sql``;
     const whereSql = sql`${userSql} ${eventSql} ${fromSql} ${toSql}`;
-    const rows = await sql<ListedAudit[]>`
-      select a.*, (select username from identity.users where id = a.actor_id) as actor,
+    const entriesSql = sql`
+      a.*, (select username from identity.users where id = a.actor_id) as actor,
         (select username from identity.users where id = a.user_id) as subject
-      from (${idsOfPage(sql, 'audit', whereSql, page)}) page
-        join identity.audit a on a.id = page.id
-      order by a.created_at desc, a.id desc`;
+      from identity.audit a`;
+    const rows = await rowsOfPage<ListedAudit>(sql, 'audit', whereSql, page, entriesSql, 'a.id');
     return { rows, total: await countRows(sql, 'audit', whereSql) };
   });
 }

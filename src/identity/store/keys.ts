@@ -7,11 +7,11 @@ import { type Actor, audited, type AuditEntry, changeRows, changing } from './au
 import {
   countRows,
   finderByDigest,
-  idsOfPage,
   isOfUserSql,
   type JoinedUser,
   joinedUser,
   type Page,
+  rowsOfPage,
   userOf,
 } from './rows.ts';
 
@@ -73,10 +73,7 @@ export async function findKeyById(database: Database, id: string) {
 export function listKeys(database: Database, page: Page, userId: string | null) {
   return database.list(async (sql) => {
     const listedSql = isOfUserSql(sql, userId);
-    const rows = await sql<KeyRow[]>`
-      select ${keysSql(sql)}
-        join (${idsOfPage(sql, 'api_keys', listedSql, page)}) page on page.id = k.id
-      order by k.created_at desc, k.id desc`;
+    const rows = await rowsOfPage<KeyRow>(sql, 'api_keys', listedSql, page, keysSql(sql), 'k.id');
     return { rows: rows.map(keyOf), total: await countRows(sql, 'api_keys', listedSql) };
   });
 }

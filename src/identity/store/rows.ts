@@ -28,10 +28,9 @@ export const openUser = (sql: Sql) => sql`
   to_json(u.groups) as u_groups, u.created_at as u_created_at, u.updated_at as u_updated_at`;
 
 /** The columns of `joinedUser`; all null where the join found no user. */
-export type JoinedUser = OpenUser & { readonly u_deleted_at?: Date | null };
-type OpenUser = {
+export type JoinedUser = {
   readonly [Name in Exclude<keyof User, 'deleted_at'> as `u_${Name}`]: User[Name];
-};
+} & { readonly u_deleted_at?: Date | null };
 
 export const userOf = (row: JoinedUser): User => ({
   id: row.u_id,
@@ -73,15 +72,33 @@ export const finderByDigest = <Context extends { readonly database: Database }, 
 
 type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 
-/** Whether a user is in this group. @param alias of the users; null for any group */
-export const isInGroupSql = (sql: Sql, alias: string, group: string | null) =>
-  group === null ? sql`true` : sql`${sql(alias)}.groups @> array[${group}::text]`;
+/** Whether a user is in this group; null for any group. */
+export const isInGroupSql = (sql: Sql, group: string | null) =>
+  group === null ? sql`true` : sql`groups @> array[${group}::text]`;
 
-/** The ids of one page, newest first, from an index alone. @param where names the table `x` */
-export const idsOfPage = (sql: Sql, table: Table, where: Fragment, { page, limit }: Page) => sql`
-  select x.id from identity.${sql(table)} x where ${where}
-  order by x.created_at desc, x.id desc
-  limit ${limit} offset ${(page - 1) * limit}`;
+/**
+ * The rows of one page, whose ids are read from an index alone.
+ * @param whereSql names the table `x`
+ * @param selectSql columns and tables
+ * @param id the column of `selectSql` that has the id, such as `u.id`
+ * @param orderSql by default newest first
+ */
+export const rowsOfPage = <Row extends object>(
+  sql: Sql,
+  table: Table,
+  whereSql: Fragment,
+  { page, limit }: Page,
+  selectSql: Fragment,
+  id: string,
+  orderSql = sql`created_at desc, id desc`,
+) => sql<Row[]>`
+  select ${selectSql}
+    join (
+      select x.id from identity.${sql(table)} x where ${whereSql}
+      order by ${orderSql}
+      limit ${limit} offset ${(page - 1) * limit}
+    ) page on page.id = ${sql(id)}
+  order by ${orderSql}`;
 
 /** @returns the exact number of rows, from an index alone. @param where names the table `x` */
 export async function countRows(sql: Sql, table: Table, where: Fragment) {

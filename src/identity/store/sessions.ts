@@ -6,12 +6,12 @@ import { type Actor, audited } from './audit.ts';
 import {
   countRows,
   finderByDigest,
-  idsOfPage,
   isOfUserSql,
   type JoinedUser,
   joinedUser,
   openUser,
   type Page,
+  rowsOfPage,
   userOf,
 } from './rows.ts';
 
@@ -201,11 +201,8 @@ export function listSessions(
     const openSql = isOpenSql(sql, userId, idleSeconds);
     const activeSql = active ? openSql : sql`not (${openSql})`;
     const listedSql = active === null ? allSql : sql`${allSql} and ${activeSql}`;
-    const rows = await sql<SessionRow[]>`
-      select ${sessionColumns(sql, idleSeconds)}
-      from ${sessionsSql(sql)}
-        join (${idsOfPage(sql, 'sessions', listedSql, page)}) page on page.id = s.id
-      order by s.created_at desc, s.id desc`;
+    const shownSql = sql`${sessionColumns(sql, idleSeconds)} from ${sessionsSql(sql)}`;
+    const rows = await rowsOfPage<SessionRow>(sql, 'sessions', listedSql, page, shownSql, 's.id');
     const activeCount = active === null ? 0 : await countActive(sql, userId, idleSeconds);
     // The ended ones by difference: there are few active sessions in a large table.
     const total = active ? activeCount : (await countRows(sql, 'sessions', allSql)) - activeCount;

@@ -1,6 +1,6 @@
 import type { Database } from '../../db/pool.ts';
 import { accountKey, type User } from '../model.ts';
-import { countRows, isInGroupSql, type Page, type PageOf, userColumns } from './rows.ts';
+import { countRows, isInGroupSql, type Page, rowsOfPage, userColumns } from './rows.ts';
 
 const LIST_BATCH = 500;
 
@@ -18,7 +18,7 @@ export async function* eachUser(database: Database, group: string | null): Async
       return sql<User[]>`
         select ${userColumns(sql)} from identity.users u
         where u.deleted_at is null
-          and ${isInGroupSql(sql, 'u', group)}
+          and ${isInGroupSql(sql, group)}
           and ${after === null ? sql`true` : isNextSql}
         order by u.created_at, u.id limit ${LIST_BATCH}`;
     });
@@ -29,16 +29,19 @@ export async function* eachUser(database: Database, group: string | null): Async
 }
 
 /** Oldest first, without the deleted. @param group only its members; null for all */
-export function listUsers(database: Database, { page, limit }: Page, group: string | null) {
+export function listUsers(database: Database, page: Page, group: string | null) {
   return database.list(async (sql) => {
-    const listedSql = sql`x.deleted_at is null and ${isInGroupSql(sql, 'x', group)}`;
-    const rows = await sql<User[]>`
-      select ${userColumns(sql)} from (
-        select x.id from identity.users x where ${listedSql}
-        order by x.created_at, x.id
-        limit ${limit} offset ${(page - 1) * limit}
-      ) page join identity.users u on u.id = page.id
-      order by u.created_at, u.id`;
+    const listedSql = sql`x.deleted_at is null and ${isInGroupSql(sql, group)}`;
+    const usersSql = sql`${userColumns(sql)} from identity.users u`;
+    const rows = await rowsOfPage<User>(
+      sql,
+      'users',
+      listedSql,
+      page,
+      usersSql,
+      'u.id',
+      sql`created_at, id`,
+    );
     return { rows, total: await countRows(sql, 'users', listedSql) };
   });
 }
@@ -59,25 +62,26 @@ export type ListedUser = User & Readonly<{ second_factor: boolean; last_sign_in_
  * By name, without deleted users.
  * @param search a part of the username or the address, or a group; empty for all
  */
-export function searchUsers(
-  database: Database,
-  search: string,
-  { page, limit }: Page,
-): Promise<PageOf<ListedUser>> {
+export function searchUsers(database: Database, search: string, page: Page) {
   return database.list(async (sql) => {
     const key = accountKey(search);
-    const matchesSql = sql`x.deleted_at is null
+    const foundSql = sql`x.deleted_at is null
       and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0
-        or ${isInGroupSql(sql, 'x', key)})`;
-    const rows = await sql<ListedUser[]>`
-      select ${userColumns(sql)}, u.second_factor,
+        or ${isInGroupSql(sql, key)})`;
+    const usersSql = sql`
+      ${userColumns(sql)}, u.second_factor,
         (select max(s.created_at) from identity.sessions s where s.user_id = u.id)
           as last_sign_in_at
-      from identity.users u where u.id in (
-        select x.id from identity.users x where ${matchesSql}
-        order by x.username_key
-        limit ${limit} offset ${(page - 1) * limit})
-      order by u.username_key`;
-    return { rows, total: await countRows(sql, 'users', matchesSql) };
+      from identity.users u`;
+    const rows = await rowsOfPage<ListedUser>(
+      sql,
+      'users',
+      foundSql,
+      page,
+      usersSql,
+      'u.id',
+      sql`username_key`,
+    );
+    return { rows, total: await countRows(sql, 'users', foundSql) };
   });
 }
