@@ -116,9 +116,9 @@ const sessionOf = (row: SessionRow): Session => Object.assign(row, { user: userO
 export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
   s.id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   case
-    when s.revoked or s.logged_out or s.expires_at <= now() or u.deleted_at is not null
+    when s.revoked or s.logged_out or ${isExpiredSql(sql, 's', idleSeconds)}
+      or u.deleted_at is not null
       or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false)
-      or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds}))
     then 'ended'
     when u.password_generated then 'temporary password'
     else 'open'
