@@ -5,11 +5,14 @@ import { isOfUserSql } from './rows.ts';
 import { isOpenSql, isRevokedSql, sessionsSql } from './sessions.ts';
 
 /**
- * For the session with this id as `x` and `s`: neither revoked by itself nor with others. In an
- * update, PostgreSQL evaluates `x` again after a wait for its lock.
+ * Ends the session with this id, which is `x` and `s`, unless it was revoked by itself or with
+ * others. After a wait for the lock of `x`, PostgreSQL evaluates it again.
  */
-const isNotRevokedSql = (sql: Sql, id: string) => sql`
-  x.id = ${id}
+const endOneSql = (sql: Sql, id: string, end: 'revoked' | 'logged_out') => sql`
+  update identity.sessions x
+  set ${sql(end)} = true, updated_at = now()
+  from ${sessionsSql(sql)}
+  where x.id = ${id}
     and s.id = x.id
     and s.deleted_at is null
     and not x.revoked
@@ -17,24 +20,16 @@ const isNotRevokedSql = (sql: Sql, id: string) => sql`
 
 /** @returns 1, or 0 if the session was revoked before, by itself or with others */
 export async function revokeSession(database: Database, actor: Actor, id: string, userId: string) {
-  const entry = { event: 'session.revoked', actor } as const;
-  const revoke = (sql: Sql) => sql`
-    update identity.sessions x
-    set revoked = true, updated_at = now()
-    from ${sessionsSql(sql)}
-    where ${isNotRevokedSql(sql, id)} returning x.id, x.user_id`;
-  return (await changeRows(database, entry, userId, revoke)) ?? 0;
+  const revoke = (sql: Sql) => sql`${endOneSql(sql, id, 'revoked')} returning x.id, x.user_id`;
+  return (await changeRows(database, { event: 'session.revoked', actor }, userId, revoke)) ?? 0;
 }
 
 /** Does nothing if the session has ended. */
 export async function logOutSession(database: Database, actor: Actor, id: string) {
   const logOut = (sql: Sql) => sql`
-    update identity.sessions x
-    set logged_out = true, updated_at = now()
-    from ${sessionsSql(sql)}
-    where not x.logged_out
+    ${endOneSql(sql, id, 'logged_out')}
+      and not x.logged_out
       and x.expires_at > now()
-      and ${isNotRevokedSql(sql, id)}
     returning x.id, x.user_id`;
   await changeRows(database, { event: 'session.logged_out', actor }, null, logOut);
 }
