@@ -146,16 +146,17 @@ const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject
     ${actor.caller?.key?.id ?? null}::uuid, ${actor.ip}::text, ${actor.requestId}::text,
     ${detail}::text, ${subject}`;
 
+/** Of rows: the user if all are of one, the id if there is one, and how many there are. */
+export const summarySql = (sql: Sql) => sql`
+  case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
+  case when count(*) = 1 then (array_agg(id))[1] end as target_id, count(*)::int4 as count`;
+
 /**
  * A change, and a row in the trail if it changes any row.
  * @param change returns at least `id` and `user_id` of each
  */
 export async function audited<T extends object>(sql: Sql, entry: AuditEntry, change: Fragment) {
-  const subject = sql`
-    case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end,
-    case when count(*) = 1 then (array_agg(id))[1] end, count(*)
-    from change
-    having count(*) > 0`;
+  const subject = sql`${summarySql(sql)} from change having count(*) > 0`;
   return sql<T[]>`
     with change as (${change}), noted as (${insertInto(sql, entry, subject)}) select * from change`;
 }

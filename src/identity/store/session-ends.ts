@@ -1,5 +1,13 @@
 import type { Database, Sql } from '../../db/pool.ts';
-import { type Actor, changeRows, changing, COMMAND_LINE, EVERYONE, insertAudit } from './audit.ts';
+import {
+  type Actor,
+  changeRows,
+  changing,
+  COMMAND_LINE,
+  EVERYONE,
+  insertAudit,
+  summarySql,
+} from './audit.ts';
 import { revokeKeys } from './keys.ts';
 import { isOfUserSql } from './rows.ts';
 import { isOpenSql, isRevokedSql, sessionsSql } from './sessions.ts';
@@ -50,15 +58,19 @@ export const revokeSessions = (database: Database, actor: Actor, userId: string 
  * back, and then new sessions end at once until it catches up.
  */
 export async function endSessions(sql: Sql, actor: Actor, userId: string | null) {
-  const { count, session_id: targetId, user_id, newest } = await countOpen(sql, userId);
+  const { count, target_id, user_id, newest } = await countOpen(sql, userId);
   const endSql = sql`sessions_end_at = greatest(sessions_end_at, clock_timestamp(),
     ${newest}::text::timestamptz)`;
   if (userId === null) await sql`update identity.global_revocation set ${endSql}`;
   else await sql`update identity.users set ${endSql} where id = ${userId}`;
   if (count !== 0) {
-    const entry = { event: 'session.revoked', actor, detail: countDetail(count) } as const;
-    const counted = Math.min(count ?? 0, MAX_COUNT);
-    await insertAudit(sql, entry, userId ?? user_id, counted, targetId);
+    await insertAudit(
+      sql,
+      { event: 'session.revoked', actor, detail: countDetail(count) },
+      userId ?? user_id,
+      Math.min(count ?? 0, MAX_COUNT),
+      target_id,
+    );
   }
   return count;
 }
@@ -68,12 +80,9 @@ function countDetail(count: EndedCount) {
   return count > MAX_COUNT ? 'more than 10,000' : '';
 }
 
-/**
- * `session_id` and `user_id`: if there is one session, and if all are of one user. `newest`: when
- * the newest session, open or not, was created.
- */
+/** As in `summarySql`. `newest`: when the newest session, open or not, was created. */
 type OpenSessions = Readonly<
-  { count: EndedCount } & Record<'session_id' | 'user_id' | 'newest', string | null>
+  { count: EndedCount } & Record<'user_id' | 'target_id' | 'newest', string | null>
 >;
 
 /**
@@ -84,9 +93,7 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
   await sql`savepoint counting`;
   try {
     const [open] = await sql<[OpenSessions]>`
-      select count(*)::int4 as count,
-        case when count(*) = 1 then (array_agg(id))[1] end as session_id,
-        case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
+      select ${summarySql(sql)},
         (select max(x.created_at)::text from identity.sessions x
           where ${isOfUserSql(sql, userId)}) as newest
       from (
@@ -98,7 +105,7 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
     return open;
   } catch {
     await sql`rollback to savepoint counting`;
-    return { count: null, session_id: null, user_id: null, newest: null };
+    return { count: null, user_id: null, target_id: null, newest: null };
   }
 }
 
