@@ -142,9 +142,8 @@ export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: st
 const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject: Fragment) => sql`
   insert into identity.audit (id, event, via, actor_id, key_id, ip, request_id, detail, user_id,
     target_id, count)
-  select ${randomUUID()}::uuid, ${event}::text, ${actor.via}::text, ${actor.userId}::uuid,
-    ${actor.caller?.key?.id ?? null}::uuid, ${actor.ip}::text, ${actor.requestId}::text,
-    ${detail}::text, ${subject}`;
+  select ${randomUUID()}, ${event}, ${actor.via}, ${actor.userId}, ${actor.caller?.key?.id ?? null},
+    ${actor.ip}, ${actor.requestId}, ${detail}, ${subject}`;
 
 /** Of rows: the user if all are of one, the id if there is one, and how many there are. */
 export const summarySql = (sql: Sql) => sql`
@@ -184,7 +183,7 @@ export async function insertAudit(
   count = 1,
   targetId = userId,
 ) {
-  await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int4`)}`;
+  await sql`${insertInto(sql, entry, sql`${userId}, ${targetId}, ${count}`)}`;
 }
 
 /** An event without a change. */

@@ -51,7 +51,7 @@ export async function insertKey(
       expires_at)
     select ${id}, ${sha256(key)}, ${maskedKey(key)}, ${name}, ${arrayLiteral(groups)}, ${user_id},
       ${actor.userId}, ${expires_at}
-    where coalesce(${expires_at}::timestamptz > now(), true)
+    where coalesce(${expires_at} > now(), true)
     returning id, user_id`;
   const entry = { event: 'key.created', actor, detail: groupChange([], groups) } as const;
   const inserted = await changeRows(database, entry, user_id, insert);
@@ -100,7 +100,7 @@ export async function revokeKeys(
   const revoke = sql`
     update identity.api_keys set revoked = true, updated_at = now()
     where ${where} and deleted_at is null and not revoked
-    returning id, coalesce(user_id, ${creatorId}::uuid) as user_id`;
+    returning id, coalesce(user_id, ${creatorId}) as user_id`;
   const revoked = await audited(sql, entry, revoke);
   return revoked.length;
 }

@@ -74,7 +74,7 @@ type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 
 /** Whether a user is in this group; null for any group. */
 export const isInGroupSql = (sql: Sql, group: string | null) =>
-  group === null ? sql`true` : sql`groups @> array[${group}::text]`;
+  group === null ? sql`true` : sql`groups @> array[${group}]`;
 
 /**
  * The rows of one page, whose ids are read from an index alone.

@@ -81,7 +81,7 @@ export const newSession = (sql: Sql, session: NewSession, account: LoginAccount)
     select u.id, clock_timestamp() as at from identity.users u
     where u.id = ${account.id} and u.enabled and u.deleted_at is null
       and u.password_hash is not distinct from ${account.password_hash}
-      and date_trunc('milliseconds', u.updated_at) = ${account.updated_at}::timestamptz
+      and date_trunc('milliseconds', u.updated_at) = ${account.updated_at}
       and (${session.isProven} or not u.second_factor) for share
   ) allowed
   returning id, user_id`;
