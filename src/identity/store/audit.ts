@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import type { Limit } from '../../db/throttle.ts';
-import { countFailure } from './failures.ts';
+import { countAttempt, type Limit, throttleState } from '../../db/throttle.ts';
 import type { RequestInfo } from '../../http/route.ts';
+import { SCHEMA } from '../migrations.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import { countRows, type Page, rowsOfPage } from './rows.ts';
@@ -176,15 +176,13 @@ export const changeRows = (
   });
 
 /** @param userId whom it is about  @param targetId what changed, if it is not the user */
-export async function insertAudit(
+export const insertAudit = (
   sql: Sql,
   entry: AuditEntry,
   userId: string | null,
   count = 1,
   targetId = userId,
-) {
-  await sql`${insertInto(sql, entry, sql`${userId}, ${targetId}, ${count}`)}`;
-}
+) => insertInto(sql, entry, sql`${userId}, ${targetId}, ${count}`);
 
 /** An event without a change. */
 export const auditEvent = (database: Database, entry: AuditEntry, userId: string) =>
@@ -196,6 +194,21 @@ export async function readThrottleSecret(database: Database) {
     (sql) => sql<[{ secret: Buffer }]>`select secret from identity.throttle_secret`,
   );
   return row.secret;
+}
+
+/** Counts a failure under each limit, within a transaction. */
+export async function countFailure(sql: Sql, limits: readonly Limit[]) {
+  for (const limit of limits) await countAttempt(sql, SCHEMA.name, limit);
+  return throttleState(sql, SCHEMA.name, limits);
+}
+
+/** A success clears the key's failures and makes it known. */
+export async function clearFailures(sql: Sql, key: Buffer) {
+  await sql`
+    insert into identity.throttles (key, attempts, window_ends_at, known_until)
+    values (${key}, 0, now(), now() + interval '90 days')
+    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at,
+      blocked_until = null, was_blocked = false, known_until = excluded.known_until`;
 }
 
 /**

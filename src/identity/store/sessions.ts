@@ -1,8 +1,7 @@
 import { sha256 } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import { clearFailures } from './failures.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { type Actor, audited } from './audit.ts';
+import { type Actor, audited, clearFailures } from './audit.ts';
 import {
   countRows,
   finderByDigest,

@@ -1,9 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { clearFailures } from './failures.ts';
 import { type Account, accountKey, groupChange, type User } from '../model.ts';
-import { type Actor, audited, type AuditEntry, changing, lockAndCheckRights } from './audit.ts';
+import {
+  type Actor,
+  audited,
+  type AuditEntry,
+  changing,
+  clearFailures,
+  lockAndCheckRights,
+} from './audit.ts';
 import { revokeKeys } from './keys.ts';
 import { userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';

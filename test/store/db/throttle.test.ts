@@ -13,7 +13,7 @@ import {
   type ThrottleState,
 } from '../../../src/db/throttle.ts';
 import { removeForgotten } from '../../../src/db/throttle.ts';
-import { clearFailures, countFailure } from '../../../src/identity/store/failures.ts';
+import { clearFailures, countFailure } from '../../../src/identity/store/audit.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 
