@@ -11,7 +11,7 @@ import {
   lockAndCheckRights,
 } from './audit.ts';
 import { revokeKeys } from './keys.ts';
-import { userColumns } from './rows.ts';
+import { firstRow, userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';
 import { newSession, type NewSession } from './sessions.ts';
 
@@ -27,24 +27,23 @@ const columnsOf = ({ groups, ...input }: Partial<UserInput>) => ({
   ...(input.email !== undefined && { email_key: accountKey(input.email) }),
 });
 
-/** @returns null also for a deleted user */
-async function readAccount(database: Database, column: 'username_key' | 'id', value: string) {
-  const [account] = await database.read(
-    (sql) => sql<Account[]>`
-    select ${userColumns(sql)}, u.password_hash, u.second_factor,
-      case when u.password_generated then u.password_set_at + interval '24 hours' end
-        as password_expires_at,
-      u.password_generated and u.password_set_at + interval '24 hours' <= now() as password_expired
-    from identity.users u
-    where u.${sql(column)} = ${value}
-      and u.deleted_at is null`,
+/** Finds a user by this column. @returns null also for a deleted user */
+const accountFinder = (column: 'username_key' | 'id') => (database: Database, value: string) =>
+  firstRow(
+    database.read(
+      (sql) => sql<Account[]>`
+      select ${userColumns(sql)}, u.password_hash, u.second_factor,
+        case when u.password_generated then u.password_set_at + interval '24 hours' end
+          as password_expires_at,
+        u.password_generated and u.password_set_at + interval '24 hours' <= now()
+          as password_expired
+      from identity.users u
+      where u.${sql(column)} = ${value}
+        and u.deleted_at is null`,
+    ),
   );
-  return account ?? null;
-}
-
-export const findAccount = (database: Database, usernameKey: string) =>
-  readAccount(database, 'username_key', usernameKey);
-export const findUser = (database: Database, id: string) => readAccount(database, 'id', id);
+export const findAccount = accountFinder('username_key');
+export const findUser = accountFinder('id');
 
 export async function anyUserExists(sql: Sql) {
   const { count } = await sql`select from identity.users limit 1`;
