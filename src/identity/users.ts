@@ -126,8 +126,7 @@ export async function changeUser(
     .filter(([name]) => name !== 'groups')
     .map(([name, value]) => (typeof value === 'boolean' ? `${name}=${value}` : name))
     .join(' ');
-  const entry = { event: 'user.changed', actor, detail } as const;
-  const changed = store.changeUser(database, entry, id, Object.fromEntries(members));
+  const changed = store.changeUser(database, actor, id, Object.fromEntries(members), detail);
   return (await changed.catch(conflictOf)) ?? unknown('user');
 }
 

@@ -22,7 +22,7 @@ export type PasswordInput = Readonly<{ password_hash: string | null; password_ge
 /** Names and addresses are unique by their keys. */
 const columnsOf = ({ groups, ...input }: Partial<UserInput>) => ({
   ...input,
-  ...(groups !== undefined && { groups: arrayLiteral(groups) }),
+  ...(groups && { groups: arrayLiteral(groups) }),
   ...(input.username !== undefined && { username_key: accountKey(input.username) }),
   ...(input.email !== undefined && { email_key: accountKey(input.email) }),
 });
@@ -119,15 +119,16 @@ async function isLastAdministrator(sql: Sql, id: string | null) {
 
 /**
  * Changes members of a user. Disabling ends the sessions.
+ * @param memberDetail for the audit trail, without the groups
  * @throws Duplicate if the username or the address is taken
  */
 export function changeUser(
   database: Database,
-  entry: AuditEntry,
+  actor: Actor,
   id: string,
   change: Partial<Omit<UserInput, keyof PasswordInput>>,
+  memberDetail: string,
 ) {
-  const { actor } = entry;
   const isDisabled = change.enabled === false;
   const isDemoted = change.super_admin === false;
   const inTransaction = isDisabled || isDemoted ? endingRights : changing<ChangedUser>;
@@ -139,8 +140,9 @@ export function changeUser(
       set ${sql(columnsOf(change))}, updated_at = now()
       where u.id = ${id}`;
     const groups = change.groups ? await readGroupChange(sql, id, change.groups) : '';
-    const detail = [entry.detail, groups].filter(Boolean).join(' ');
-    return { ...(await writeUser(sql, { ...entry, detail }, update)), ...revoked };
+    const detail = [memberDetail, groups].filter(Boolean).join(' ');
+    const user = await writeUser(sql, { event: 'user.changed', actor, detail }, update);
+    return { ...user, ...revoked };
   });
 }
 
@@ -214,9 +216,13 @@ export const replacePassword = (
   throttle: Buffer,
 ) =>
   changing(database, actor, id, async (sql) => {
-    const entry = { event: 'password.changed', actor } as const;
-    const password = { password_hash: hash, password_generated: false };
-    const user = await writePassword(sql, entry, id, password, expectedHash);
+    const user = await writePassword(
+      sql,
+      { event: 'password.changed', actor },
+      id,
+      { password_hash: hash, password_generated: false },
+      expectedHash,
+    );
     if (!user) return null;
     await clearFailures(sql, throttle);
     await sql`${newSession(sql, session, { ...user, password_hash: hash })}`;
