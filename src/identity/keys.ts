@@ -48,9 +48,9 @@ export async function createKey(database: Database, actor: Actor, input: KeyInpu
   }
   const id = randomUUID();
   const key = createApiKey();
-  const outcome = await insertKey(database, actor, input, id, key);
-  if (outcome === 'expired') return invalid('/expires_at', 'must be in the future');
-  const row = outcome === 'inserted' ? await findKeyById(database, id) : null;
+  const count = await insertKey(database, actor, input, id, key);
+  if (count === 0) return invalid('/expires_at', 'must be in the future');
+  const row = count === null ? null : await findKeyById(database, id);
   return row ? { ...viewKey(row), key } : unknown('user');
 }
 

@@ -170,10 +170,12 @@ export const changeRows = (
   target: string | null,
   change: (sql: Sql) => Fragment,
 ) =>
-  changing(database, entry.actor, target, async (sql) => {
-    const rows = await audited(sql, entry, change(sql));
-    return rows.length;
-  });
+  changing(
+    database,
+    entry.actor,
+    target,
+    async (sql) => (await audited(sql, entry, change(sql))).length,
+  );
 
 /** @param userId whom it is about  @param targetId what changed, if it is not the user */
 export const insertAudit = (

@@ -38,8 +38,8 @@ export type KeyInput = Readonly<{
   groups: readonly string[];
   expires_at?: Date | null | undefined;
 }>;
-/** @returns `unknown user`: there is none to own the key; `expired`: by the database's clock */
-export async function insertKey(
+/** @returns 1, or 0 if it had expired by the database's clock; null without a user to own it */
+export function insertKey(
   database: Database,
   actor: Actor,
   { name, user_id, groups, expires_at = null }: KeyInput,
@@ -54,9 +54,7 @@ export async function insertKey(
     where coalesce(${expires_at} > now(), true)
     returning id, user_id`;
   const entry = { event: 'key.created', actor, detail: groupChange([], groups) } as const;
-  const inserted = await changeRows(database, entry, user_id, insert);
-  if (inserted === null) return 'unknown user';
-  return inserted === 1 ? 'inserted' : 'expired';
+  return changeRows(database, entry, user_id, insert);
 }
 
 export const findKeyByDigest = finderByDigest('k', 'key_digest', keysSql, keyOf);
@@ -101,6 +99,5 @@ export async function revokeKeys(
     update identity.api_keys set revoked = true, updated_at = now()
     where ${where} and deleted_at is null and not revoked
     returning id, coalesce(user_id, ${creatorId}) as user_id`;
-  const revoked = await audited(sql, entry, revoke);
-  return revoked.length;
+  return (await audited(sql, entry, revoke)).length;
 }
