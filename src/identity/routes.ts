@@ -37,19 +37,24 @@ const nil: Schema<null> = { jsonSchema: { nullable: true, enum: [null] }, read: 
 
 /** Longer than any accepted one, as for names: only bounds the work. */
 const password = text({ max: 4_096 });
-const otp = optional(
-  text({ max: 64, description: 'The second-factor code, if the user has a second factor' }),
-);
-const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password, otp });
-
-const involving = optional(uuid('Only what this user did, or what was done to them'));
+const credentials = object({
+  username: text({ max: 1_024, check: withoutNul }),
+  password,
+  otp: optional(
+    text({ max: 64, description: 'The second-factor code, if the user has a second factor' }),
+  ),
+});
 
 const open = { ...routeDefaults, method: 'POST', guard: anonymous } as const;
 /** Rows that need a credential. */
 const read = { ...routeDefaults, method: 'GET', guard: bearer } as const;
 const write = { ...read, method: 'POST' } as const;
 const remove = { ...read, method: 'DELETE' } as const;
-const revoke = { ...remove, reply: outcomeSchema('REVOKED') } as const;
+const revoke = {
+  ...remove,
+  reply: outcomeSchema('REVOKED'),
+  errors: ['forbidden', 'not_found'],
+} as const;
 const pages = { ...read, paged: 'always', errors: ['forbidden'] } as const;
 
 const rows: ReadonlyArray<Route<IdentityService>> = [
@@ -194,7 +199,6 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'Revoke an API key',
     handle: keys.revoke,
     path: object({ key_id: uuid() }),
-    errors: ['forbidden', 'not_found'],
   }),
   route({
     ...pages,
@@ -230,7 +234,6 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     pattern: '/api/session/{session_id}/revoke',
     summary: 'Revoke a session by its id',
     path: object({ session_id: uuid() }),
-    errors: ['forbidden', 'not_found'],
     handle: sessions.revokeById,
   }),
   route({
@@ -245,7 +248,6 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     pattern: '/api/session/revoke/all/user',
     summary: 'Revoke all sessions of one user',
     query: queryParameters({ user: uuid("The user's id") }),
-    errors: ['forbidden', 'not_found'],
     handle: sessions.revokeAllOfUser,
   }),
   route({
@@ -262,7 +264,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'The audit trail, newest first',
     query: queryParameters({
       ...lists.pageQuery,
-      user: involving,
+      user: optional(uuid('Only what this user did, or what was done to them')),
       event: optional(oneOf(...EVENTS)),
     }),
     reply: list(auditSchema),
@@ -290,7 +292,6 @@ export async function createRoutes(site: Site | null): Promise<typeof routes> {
   if (!site) return routes;
   const { portalRoutes } = await import('./signin/routes.ts');
   const portal = portalRoutes(site);
-  const replaced = new Set(portal.map(({ pattern }) => pattern));
-  const others = rows.filter(({ pattern }) => !replaced.has(pattern));
+  const others = rows.filter(({ pattern }) => !portal.some((row) => row.pattern === pattern));
   return withBuiltIns([...others, ...portal].map(withRightsLost), API);
 }
