@@ -1,7 +1,7 @@
 import { hashPassword } from './passwords.ts';
 import { Duplicate } from '../db/errors.ts';
 import type { Database, Sql } from '../db/pool.ts';
-import { type ErrorCode, Failure } from '../http/errors.ts';
+import { Failure } from '../http/errors.ts';
 import {
   boolean,
   type Infer,
@@ -12,7 +12,7 @@ import {
   withDefault,
 } from '../http/schema.ts';
 import type { Limiter } from '../runtime/limiter.ts';
-import { type User, userMembers, viewUser } from './model.ts';
+import { userMembers, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, invalid, may, unknown } from './policy.ts';
 import { groups, type Names, nameSchemas, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -168,9 +168,6 @@ function conflictOf(error: unknown) {
   return new Failure('conflict', { message: 'Another user has this name or address.', fields });
 }
 
-const reply = <Code extends ErrorCode>(outcome: User | Failure<Code>) =>
-  outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
-
 export async function create(
   { caller, body, request }: IdentityCall<unknown, unknown, NewUser>,
   service: IdentityService,
@@ -181,7 +178,8 @@ export async function create(
     (!body.super_admin || may(caller, 'make a super administrator'));
   if (!isAllowed) return forbidden(caller);
   const actor = actorOf(caller, request);
-  return reply(await createUser(service.database, actor, body, service, alsoWrite));
+  const created = await createUser(service.database, actor, body, service, alsoWrite);
+  return created instanceof Failure ? created : { data: viewUser(created) };
 }
 
 export async function showUser(
@@ -189,7 +187,8 @@ export async function showUser(
   { database }: IdentityService,
 ) {
   if (!may(caller, 'read a user', path.user_id)) return forbidden(caller);
-  return reply((await store.findUser(database, path.user_id)) ?? unknown('user'));
+  const user = await store.findUser(database, path.user_id);
+  return user ? { data: viewUser(user) } : unknown('user');
 }
 
 /** If a single member is forbidden, nothing is changed. */
