@@ -40,8 +40,6 @@ export function loginLimits(
   ];
 }
 
-type Checked = Account | Failure<'invalid_credentials' | 'too_many_requests'>;
-
 export const limitsOf = async (
   service: IdentityService,
   { network }: RequestInfo,
@@ -70,7 +68,7 @@ export async function checkPassword(
     const { wait, known } = await readThrottle(service.database, SCHEMA.name, limits);
     const check = () => checkHash(service, username, password, limits, failure);
     const checked = wait > 0 ? tooMany(wait) : await service.hashing.run(check, known);
-    const outcome = outcomeOf(checked);
+    const outcome = checked instanceof Failure ? OUTCOMES[checked.code] : 'right';
     service.countPasswordCheck([outcome]);
     if (outcome === 'throttled') await delayAnswer(service);
     return checked;
@@ -80,10 +78,7 @@ export async function checkPassword(
   }
 }
 
-function outcomeOf(checked: Checked) {
-  if (!(checked instanceof Failure)) return 'right';
-  return checked.code === 'too_many_requests' ? 'throttled' : 'wrong';
-}
+const OUTCOMES = { invalid_credentials: 'wrong', too_many_requests: 'throttled' };
 
 /** Beyond the limit of delayed answers, an answer is not delayed. */
 const delayAnswer = ({ delayedAnswers }: IdentityService) =>
@@ -105,20 +100,20 @@ async function checkHash(
   const hash = account?.password_hash ?? decoyHash(passwords.cost);
   const isRight = await verifyPassword(password, hash);
   const detail = whyRejected(account, isRight);
-  if (account && detail === null) return account;
+  if (account && detail === '') return account;
 
-  const entry = { ...failure, detail: detail ?? '' };
+  const entry = { ...failure, detail };
   const state = await auditFailedLogin(database, entry, account?.id ?? null, limits);
   return state.was_blocked ? tooMany(state.wait) : new Failure('invalid_credentials');
 }
 
-/** For the audit trail. The client gets the same answer for each. @returns null if it is right */
+/** For the audit trail. The client gets the same answer for each. @returns empty if it is right */
 function whyRejected(account: Account | null, isRight: boolean) {
   if (!account) return 'no such user';
   if (!account.password_hash) return 'no password';
   if (!isRight) return 'wrong password';
   if (account.password_expired) return 'password expired';
-  return mayLogIn(account) ? null : 'disabled';
+  return mayLogIn(account) ? '' : 'disabled';
 }
 
 const tooMany = (seconds: number) =>
