@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { sha256 } from '../crypto/token.ts';
-import { needsRehash } from './passwords.ts';
 import type { Call, RequestInfo } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import { dateTime, object, oneOf, optional, text } from '../http/schema.ts';
 import { describeError } from '../runtime/errors.ts';
 import { type Account, isActive, viewSession } from './model.ts';
-import { checkPassword, limitsOf } from './passwords.ts';
+import { checkPassword, limitsOf, needsRehash } from './passwords.ts';
 import { type IdentityCall, invalid, may } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -71,18 +70,20 @@ export async function startSession(
   account: Account,
   password: string,
   isProven: boolean,
-  mayRetry = true,
-): Promise<NewSession | Failure<'invalid_credentials' | 'too_many_requests'>> {
-  const session = await insertLogin(service, request, account, 'password', isProven);
-  if (session) {
-    await upgradeHash(service, account, password);
-    return session;
+) {
+  let current = account;
+  for (let check = 1; ; check += 1) {
+    const session = await insertLogin(service, request, current, 'password', isProven);
+    if (session) {
+      await upgradeHash(service, current, password);
+      return session;
+    }
+    if (check === MAX_CHECKS) return new Failure('invalid_credentials');
+    // The account has changed, perhaps only the hash, which a concurrent login may have renewed.
+    const checked = await checkPassword(service, request, null, account.username, password);
+    if (checked instanceof Failure) return checked;
+    current = checked;
   }
-  if (!mayRetry) return new Failure('invalid_credentials');
-  // The account has changed, perhaps only the hash, which a concurrent login may have renewed.
-  const current = await checkPassword(service, request, null, account.username, password);
-  if (current instanceof Failure) return current;
-  return startSession(service, request, current, password, isProven, false);
 }
 
 type LoginProof = 'password' | 'passkey' | 'link';
@@ -103,10 +104,12 @@ export const auditPendingLogin = (
   account: Account,
   request: RequestInfo,
   detail: string,
-) => {
-  const actor = actorBy(account, request);
-  return auditEvent(database, { event: 'login.pending', actor, detail }, account.id);
-};
+) =>
+  auditEvent(
+    database,
+    { event: 'login.pending', actor: actorBy(account, request), detail },
+    account.id,
+  );
 
 /** @returns null if the account has changed since it was checked */
 export async function insertLogin(
@@ -180,30 +183,29 @@ export async function changePassword(
   service: IdentityService,
 ) {
   const { user } = caller;
+  const { current_password, new_password } = body;
   if (!user || !may(caller, 'change own password', user.id)) {
     return new Failure('forbidden', { message: 'Log in: an API key cannot change a password.' });
   }
   // Before the current password is checked, so that a rejected new one counts no failure.
-  const message = passwordError(body.new_password, service.passwords, user);
+  const message = passwordError(new_password, service.passwords, user);
   if (message !== null) return invalid('/new_password', message);
   for (let check = 1; check <= MAX_CHECKS; check += 1) {
-    const { current_password } = body;
     const account = await checkPassword(service, request, caller, user.username, current_password);
     if (account instanceof Failure) {
       return account.code === 'too_many_requests' ? account : WRONG_CURRENT;
     }
     // Another user may have this name by now.
     if (account.id !== user.id) return WRONG_CURRENT;
-    const isSame = body.new_password.normalize('NFKC') === current_password.normalize('NFKC');
+    const isSame = new_password.normalize('NFKC') === current_password.normalize('NFKC');
     if (account.password_expires_at !== null && isSame) {
       return invalid('/new_password', SAME_PASSWORD);
     }
-    const hash = await hashOf(body.new_password, service);
+    const hash = await hashOf(new_password, service);
     const session = createSession(service, request, true);
     const actor = actorOf(caller, request);
-    const { database } = service;
     const [{ key }] = await limitsOf(service, request, account.username);
-    const changed = await replacePassword(database, actor, account, hash, session, key);
+    const changed = await replacePassword(service.database, actor, account, hash, session, key);
     if (!changed) continue;
     const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;
     return { data: { message, status: 'CHANGED' as const, session: session.token } };
