@@ -1,7 +1,6 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/url.ts';
-import { Failure } from '../http/errors.ts';
-import { nullable, object, text as textSchema, validate } from '../http/schema.ts';
+import { nullable, object, text as textSchema } from '../http/schema.ts';
 import {
   earlierSecrets,
   list,
@@ -67,35 +66,37 @@ export function read({
   requireDatabase,
   findings,
 }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { ADMIN_USERNAME: username, ADMIN_EMAIL: email, PASSWORD_SCRYPT: cost } = values;
-  const admin = { username, email, password: values.ADMIN_PASSWORD };
+  const admin = {
+    username: values.ADMIN_USERNAME,
+    email: values.ADMIN_EMAIL,
+    password: values.ADMIN_PASSWORD,
+  };
   const rules = { minLength: values.PASSWORD_MIN_LENGTH, words: values.PASSWORD_WORDS };
   const password = nullable(textSchema({ check: (value) => passwordError(value, rules, admin) }));
-  const checked = validate(
-    object({ username: nameSchemas.username, email: nameSchemas.email, password }),
-    admin,
-    'invalid_body',
-  );
-  const fields = checked instanceof Failure ? (checked.details.fields ?? []) : [];
-  for (const { path, message } of fields) {
+  const { username, email } = nameSchemas;
+  object({ username, email, password }).read(admin, '', (path, message) => {
     findings.problems.push(`ADMIN_${path.slice(1).toUpperCase()} ${message}.`);
-  }
-  findings.warnings.push(...costWarnings(cost));
+  });
+  findings.warnings.push(...costWarnings(values.PASSWORD_SCRYPT));
   const {
     COOKIE_DOMAIN: cookieDomain,
     REQUIRE_SECOND_FACTOR: requireSecondFactor,
     SIGNIN_ORIGIN: origin,
   } = values;
-  const { IDENTITY_SECRET: secret, IDENTITY_SECRET_PREVIOUS: previous } = values;
   // Those of TOTP are sealed under the first and open under all.
-  const secrets = secretValues('IDENTITY_SECRET', secret, previous, findings);
+  const secrets = secretValues(
+    'IDENTITY_SECRET',
+    values.IDENTITY_SECRET,
+    values.IDENTITY_SECRET_PREVIOUS,
+    findings,
+  );
   const host = new URL(origin).hostname;
   if (cookieDomain !== null && !`.${host}`.endsWith(`.${cookieDomain}`)) {
     findings.problems.push(
       `COOKIE_DOMAIN must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`,
     );
   }
-  if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && secret)) {
+  if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && values.IDENTITY_SECRET)) {
     findings.problems.push('REQUIRE_SECOND_FACTOR needs SIGNIN_PAGES=on and IDENTITY_SECRET.');
   }
   const portal = {
@@ -111,7 +112,7 @@ export function read({
     database: requireDatabase(),
     portal: values.SIGNIN_PAGES ? portal : null,
     admin,
-    passwords: { ...rules, cost },
+    passwords: { ...rules, cost: values.PASSWORD_SCRYPT },
     sessionSeconds: values.SESSION_TTL, // from the login
     idleSeconds: values.SESSION_IDLE_TTL, // from the last use; 0: no idle limit
     retentionSeconds: values.SESSION_RETENTION, // for which an ended session stays in lists
