@@ -6,8 +6,6 @@ import { isUuid } from '../runtime/text.ts';
 
 const SESSION_PREFIX = 'session:';
 export const KEY_PREFIX = 'key:';
-/** How the Base64 of a session token begins. */
-const ENCODED_PREFIX = 'c2Vzc2lvbj';
 
 /**
  * The specification fixes the form; a version 4 UUID has 122 random bits (see SECURITY.md on ASVS
@@ -15,9 +13,9 @@ const ENCODED_PREFIX = 'c2Vzc2lvbj';
  */
 export const createSessionToken = () => `${SESSION_PREFIX}${randomUUID()}`;
 
-/** Whether it begins like one of Gatehouse's, well formed or not. */
+/** Whether it begins like one of Gatehouse's, or the Base64 of one, well formed or not. */
 export const isOwnCredential = (credential: string) =>
-  [SESSION_PREFIX, KEY_PREFIX, ENCODED_PREFIX].some((prefix) => credential.startsWith(prefix));
+  /^(session:|c2Vzc2lvbj|key:)/.test(credential);
 
 /** @returns the digest under which the session of this token is stored, in hexadecimal, or null */
 export function parseSessionToken(credential: string) {
@@ -32,9 +30,7 @@ export function parseSessionToken(credential: string) {
 export function plainToken(credential: string) {
   if (credential.length > 256) return null;
   if (isSessionToken(credential)) return credential;
-  const encoded = credential.startsWith(SESSION_PREFIX)
-    ? credential.slice(SESSION_PREFIX.length)
-    : credential;
+  const encoded = credential.replace(/^session:/, '');
   const decoded = fromAnyBase64(encoded)?.toString('latin1') ?? '';
   return isSessionToken(decoded) ? decoded : null;
 }
