@@ -11,7 +11,6 @@ import type { IdentitySettings, Portal } from './settings.ts';
 import { readThrottleSecret } from './store/audit.ts';
 
 const MAX_DELAYED = 512;
-const FACTORS = 'Second factors and passkeys, by event: right, wrong, throttled, added, removed.';
 
 export type PortalService = IdentityService & { readonly portal: Portal };
 
@@ -27,31 +26,38 @@ export type CheckCode = (
 ) => Promise<string | Failure<'invalid_code' | 'too_many_requests' | 'key_unknown'>>;
 
 /** What handlers work with. */
-export type IdentityService = ReturnType<typeof createIdentity> & {
-  readonly checkCode?: CheckCode;
-};
+export type IdentityService = ReturnType<typeof createIdentity>;
 
-/** @param options the settings without secrets */
+/**
+ * @param options the settings without secrets
+ * @param checkCode only with the sign-in pages
+ */
 export function createIdentity(
   options: Omit<IdentitySettings, 'database' | 'admin'>,
   database: Database,
   context: ServiceContext,
+  checkCode?: CheckCode,
 ) {
   const { log, metrics } = context;
-  const help = 'Passwords checked, by outcome: right, wrong, throttled.';
-  const countFactor = metrics.counter('gatehouse_factor_events_total', FACTORS, [
-    'factor',
-    'event',
-  ]);
+  const countFactor = metrics.counter(
+    'gatehouse_factor_events_total',
+    'Second factors and passkeys, by event: right, wrong, throttled, added, removed.',
+    ['factor', 'event'],
+  );
   let secret: Buffer | null = null;
   return {
     ...options,
     ...context,
     database,
+    checkCode,
     ...createCredentialCheck(),
     /** Limits the throttled logins whose answer is delayed. */
     delayedAnswers: createLimiter(MAX_DELAYED, 0, 'a throttled login'),
-    countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
+    countPasswordCheck: metrics.counter(
+      'gatehouse_password_checks_total',
+      'Passwords checked, by outcome: right, wrong, throttled.',
+      ['outcome'],
+    ),
     reportFactor(
       factor: string,
       event: 'right' | 'wrong' | 'throttled' | 'added' | 'removed',

@@ -16,15 +16,14 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const { portal } = options;
   const database = createDatabase(address, SCHEMA.name, context.log, context.metrics);
   const codes = portal && (await import('./factors/codes.ts'));
-  const links = portal && (await import('./signin/links.ts'));
-  const checkCode = codes && { checkCode: codes.checkCode };
-  const service = { ...createIdentity(options, database, context), ...checkCode };
+  const service = createIdentity(options, database, context, codes?.checkCode);
   return {
     routes: bindRoutes(await createRoutes(portal && context.site), service),
     storage: { database, schema: SCHEMA },
     async firstRun() {
       await codes?.reportTotpKeys(service);
-      await createFirstAdministrator(admin, service, portal && links?.createLink(portal));
+      const invitation = portal && (await import('./signin/links.ts')).createLink(portal);
+      await createFirstAdministrator(admin, service, invitation);
     },
     jobs: createJobs(service),
   };
@@ -40,7 +39,7 @@ type Invitation = Readonly<{ link: string; insert: AlsoWrite }>;
 async function createFirstAdministrator(
   { username, email, password }: IdentitySettings['admin'],
   { database, passwords, announce, handOut }: IdentityService,
-  invitation: Invitation | null = null,
+  invitation: Invitation | null,
 ) {
   if (await database.read(anyUserExists)) return;
   const generated = randomToken();
