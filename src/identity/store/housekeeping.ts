@@ -4,6 +4,7 @@ import { removeForgotten } from '../../db/throttle.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../../runtime/jobs.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { IdentityService } from '../service.ts';
+import { countRows } from './rows.ts';
 import { isExpiredSql, type Sessions } from './sessions.ts';
 
 /**
@@ -28,8 +29,11 @@ export function createJobs(service: IdentityService): Job[] {
       ),
     );
   let ending = 0;
-  const help = 'Generated passwords that expire within six hours.';
-  metrics.gauge('gatehouse_temporary_passwords_ending', help, () => ending);
+  metrics.gauge(
+    'gatehouse_temporary_passwords_ending',
+    'Generated passwords that expire within six hours.',
+    () => ending,
+  );
   return [
     removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
     removal('throttles', (max) => removeForgotten(database, SCHEMA.name, max)),
@@ -137,13 +141,14 @@ async function eraseDeletedUsers(database: Database, seconds: number) {
   return count === BATCH_ROWS;
 }
 
-async function countEndingPasswords(database: Database) {
-  const [row] = await database.list(
-    (sql) => sql<[{ count: number }]>`
-    select count(*)::int4 as count from identity.users
-    where password_generated and deleted_at is null and enabled
-      and password_set_at > now() - interval '24 hours'
-      and password_set_at < now() - interval '18 hours'`,
+const countEndingPasswords = (database: Database) =>
+  database.list((sql) =>
+    countRows(
+      sql,
+      'users',
+      sql`
+        password_generated and deleted_at is null and enabled
+          and password_set_at > now() - interval '24 hours'
+          and password_set_at < now() - interval '18 hours'`,
+    ),
   );
-  return row.count;
-}
