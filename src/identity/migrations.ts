@@ -7,6 +7,10 @@ const GROUP = '("null"|[a-z0-9._-]{1,64})';
 const GROUPS = `groups text[] not null default '{}' check (cardinality(groups) <= 64
   and groups::text ~ '^\\{(${GROUP}(,${GROUP})*)?\\}$')`;
 
+/** Of users, sessions and API keys. */
+const STAMPS = `created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(), deleted_at timestamptz`;
+
 const INITIAL: Migration = {
   name: 'initial schema',
   statements: [
@@ -29,9 +33,7 @@ const INITIAL: Migration = {
       second_factor boolean not null default false, -- whether a login needs one
       ${GROUPS},
       sessions_end_at timestamptz, -- sessions created at or before this time have ended
-      created_at timestamptz not null default now(),
-      updated_at timestamptz not null default now(),
-      deleted_at timestamptz
+      ${STAMPS}
     )`,
     // The name and address of a deleted user are free again.
     `create unique index users_username_key on identity.users
@@ -63,9 +65,7 @@ const INITIAL: Migration = {
       authenticated_at timestamptz,
       domain_digest bytea,
       last_seen_at timestamptz not null default now(),
-      created_at timestamptz not null default now(),
-      updated_at timestamptz not null default now(),
-      deleted_at timestamptz
+      ${STAMPS}
     )`,
     // With all columns that decide whether a session is active, so that lists and counts read the
     // index alone.
@@ -143,9 +143,7 @@ const INITIAL: Migration = {
       revoked boolean not null default false,
       expires_at timestamptz,
       last_used_at timestamptz,
-      created_at timestamptz not null default now(),
-      updated_at timestamptz not null default now(),
-      deleted_at timestamptz
+      ${STAMPS}
     )`,
     `create index api_keys_newest on identity.api_keys
       (created_at desc, id desc) where deleted_at is null`,
