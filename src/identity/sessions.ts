@@ -3,20 +3,20 @@ import { viewSession } from './model.ts';
 import { forbidden, type IdentityCall, may, unknown } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { actorOf } from './store/audit.ts';
-import * as store from './store/session-ends.ts';
+import { type EndedCount, MAX_COUNT, revokeSession, revokeSessions } from './store/session-ends.ts';
 import { findSessionByToken, findSessionOwner } from './store/sessions.ts';
 import { findUser } from './store/users.ts';
 import { parseSessionToken } from './token.ts';
 
 type ByToken = { session: string };
 
-export function endedText(count: store.EndedCount = 0) {
+export function endedText(count: EndedCount = 0) {
   if (count === null) return 'All open sessions';
-  if (count > store.MAX_COUNT) return 'More than 10,000 sessions';
+  if (count > MAX_COUNT) return 'More than 10,000 sessions';
   return `${count} session${count === 1 ? '' : 's'}`;
 }
 
-const revoked = (count: store.EndedCount) => ({
+const revoked = (count: EndedCount) => ({
   data: { message: `${endedText(count)} revoked.`, status: 'REVOKED' as const },
 });
 
@@ -39,7 +39,7 @@ export async function revokeByToken(
   const session = await findSession(query.session, service);
   if (!session) return new Failure('invalid_session_token');
   const actor = actorOf(caller, request);
-  return revoked(await store.revokeSession(service.database, actor, session.id, session.user_id));
+  return revoked(await revokeSession(service.database, actor, session.id, session.user_id));
 }
 
 export async function revokeById(
@@ -50,12 +50,12 @@ export async function revokeById(
   const ownerId = await findSessionOwner(database, id);
   if (ownerId === null) return unknown('session');
   if (!may(caller, 'revoke a session by its id', ownerId)) return forbidden(caller);
-  return revoked(await store.revokeSession(database, actorOf(caller, request), id, ownerId));
+  return revoked(await revokeSession(database, actorOf(caller, request), id, ownerId));
 }
 
 export async function revokeAll({ caller, request }: IdentityCall, { database }: IdentityService) {
   if (!may(caller, 'revoke sessions of every user')) return forbidden(caller);
-  return revoked(await store.revokeSessions(database, actorOf(caller, request), null));
+  return revoked(await revokeSessions(database, actorOf(caller, request), null));
 }
 
 export async function revokeAllOfUser(
@@ -64,5 +64,5 @@ export async function revokeAllOfUser(
 ) {
   if (!may(caller, 'revoke sessions of a user', query.user)) return forbidden(caller);
   if (!(await findUser(database, query.user))) return unknown('user');
-  return revoked(await store.revokeSessions(database, actorOf(caller, request), query.user));
+  return revoked(await revokeSessions(database, actorOf(caller, request), query.user));
 }
