@@ -144,8 +144,7 @@ const viewOf =
 export const viewUser = viewOf(userSchema);
 export const viewAudit = viewOf(auditSchema);
 export const viewSession = viewOf(sessionSchema);
-const viewWholeKey = viewOf(keySchema);
-export const viewKey = (row: ApiKey) => viewWholeKey({ ...row, key: `${row.key_prefix}…` });
+export const viewKey = (row: ApiKey) => viewOf(keySchema)({ ...row, key: `${row.key_prefix}…` });
 
 /** What becomes of the groups, for the audit trail: `groups +added -removed`. */
 export function groupChange(before: readonly string[], after: readonly string[]) {
@@ -175,13 +174,12 @@ export const isUsable = (row: ApiKey) =>
 export function accountKey(name: string) {
   // JavaScript has no full case folding. Upper case expands `ß`, but not its capital; lower case
   // has a final sigma.
-  const folded = name
+  return name
     .normalize('NFKC')
     .toLowerCase()
     .toUpperCase()
     .toLowerCase()
-    .replaceAll('ς', 'σ');
-  return folded
+    .replaceAll('ς', 'σ')
     .normalize('NFD')
     .replace(/(?<=[ij]\p{M}*)\u0307/gu, '')
     .normalize('NFKC');
