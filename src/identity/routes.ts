@@ -288,7 +288,7 @@ const API = {
 export const routes = withBuiltIns(rows.map(withRightsLost), API);
 
 /** @param site null without the sign-in pages */
-export async function createRoutes(site: Site | null): Promise<typeof routes> {
+export async function createRoutes(site: Site | null) {
   if (!site) return routes;
   const { portalRoutes } = await import('./signin/routes.ts');
   const portal = portalRoutes(site);

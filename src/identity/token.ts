@@ -66,7 +66,7 @@ const RANDOM_CHARACTERS = 22;
  * that it was issued to this network and is no guess.
  * @param token whose first half it gets; omitted for a new one
  */
-export function cookieTokenFor(network: string, secret: Buffer, token = randomToken()): string {
+export function cookieTokenFor(network: string, secret: Buffer, token = randomToken()) {
   const random = token.slice(0, RANDOM_CHARACTERS);
   const mac = throttleKey(secret, ['issued', network, random]).toString('base64url');
   return random + mac.slice(0, token.length - random.length);

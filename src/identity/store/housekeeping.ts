@@ -1,7 +1,7 @@
 import { arrayLiteral, removeBatch } from '../../db/sql.ts';
 import type { Database } from '../../db/pool.ts';
 import { removeForgotten } from '../../db/throttle.ts';
-import { BATCH_ROWS, type Job, removalJob } from '../../runtime/jobs.ts';
+import { BATCH_ROWS, removalJob } from '../../runtime/jobs.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { IdentityService } from '../service.ts';
 import { countRows } from './rows.ts';
@@ -11,7 +11,7 @@ import { isExpiredSql, type Sessions } from './sessions.ts';
  * Jobs that remove what no longer counts, and record uses. Replicas may run them at once: one
  * changes each row.
  */
-export function createJobs(service: IdentityService): Job[] {
+export function createJobs(service: IdentityService) {
   const { database, metrics, lastSeen, retentionSeconds, auditSeconds } = service;
   const removal = (table: string, remove: (max: number) => Promise<number>) =>
     removalJob(metrics, `identity.${table}`, 300, remove);

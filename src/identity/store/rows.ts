@@ -57,18 +57,16 @@ export const finderByDigest = <Context extends { readonly database: Database }, 
   selectSql: (sql: Sql, context: Context) => Fragment,
   foundOf: (row: Row) => Found,
 ) =>
-  sharedStatement(
-    async (context: Context, digests: readonly string[]): Promise<Array<Found | null>> => {
-      const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
-      const rows = await context.database.read(
-        (sql) => sql<Array<Row & { digest: string }>>`
+  sharedStatement(async (context: Context, digests: readonly string[]) => {
+    const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
+    const rows = await context.database.read(
+      (sql) => sql<Array<Row & { digest: string }>>`
           select encode(${sql(alias)}.${sql(column)}, 'hex') as digest, ${selectSql(sql, context)}
           where ${sql(alias)}.${sql(column)} = any (${wanted}::text::bytea[])
             and ${sql(alias)}.deleted_at is null`,
-      );
-      return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
-    },
-  );
+    );
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
+  });
 
 type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 

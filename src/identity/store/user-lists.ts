@@ -9,7 +9,7 @@ const LIST_BATCH = 500;
  * users.
  * @param group only its members; null for all
  */
-export async function* eachUser(database: Database, group: string | null): AsyncGenerator<User[]> {
+export async function* eachUser(database: Database, group: string | null) {
   for (let after: string | null = null; ;) {
     const users: User[] = await database.list((sql) => {
       // Compared in the database: its times have microseconds, a Date only milliseconds.
