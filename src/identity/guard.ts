@@ -131,11 +131,12 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
  * a byte such as 0xa0, with which a neighboring host could plant a cookie that for the browser has
  * no `__Host-` prefix.
  */
-export function cookiesOf({ cookie = '' }: Headers, name: string) {
-  const pairs = cookie.split(';').map((pair) => pair.replace(/^[ \t]+|[ \t]+$/g, ''));
-  const found = pairs.filter((pair) => pair.startsWith(`${name}=`));
-  return found.map((pair) => pair.slice(name.length + 1));
-}
+export const cookiesOf = ({ cookie = '' }: Headers, name: string) =>
+  cookie
+    .split(';')
+    .map((pair) => pair.replace(/^[ \t]+|[ \t]+$/g, ''))
+    .filter((pair) => pair.startsWith(`${name}=`))
+    .map((pair) => pair.slice(name.length + 1));
 
 /**
  * Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is

@@ -46,14 +46,17 @@ export function pageReply<Row, View>(
     }
     return `${path}?${parameters}`;
   };
-  const links = {
-    first: linkTo(1),
-    last: linkTo(Math.max(1, pages)),
-    // Past the end, `prev` leads to the last page that exists.
-    prev: page > 1 ? linkTo(Math.max(1, Math.min(page - 1, pages))) : '',
-    next: page < pages ? linkTo(page + 1) : '',
+  return {
+    data: rows.map(view),
+    pagination: { page, limit, total, total_pages: pages },
+    links: {
+      first: linkTo(1),
+      last: linkTo(Math.max(1, pages)),
+      // Past the end, `prev` leads to the last page that exists.
+      prev: page > 1 ? linkTo(Math.max(1, Math.min(page - 1, pages))) : '',
+      next: page < pages ? linkTo(page + 1) : '',
+    },
   };
-  return { data: rows.map(view), pagination: { page, limit, total, total_pages: pages }, links };
 }
 
 type UsersQuery = Record<'page' | 'limit', number | undefined> & { group: string | undefined };

@@ -31,10 +31,11 @@ export const loginSchema = object({
   ),
 });
 
-type Credentials = { username: string; password: string; otp: string | undefined };
-
 export async function login(
-  { body: { username, password, otp }, request }: AnonymousCall<Credentials>,
+  {
+    body: { username, password, otp },
+    request,
+  }: AnonymousCall<{ username: string; password: string; otp: string | undefined }>,
   service: IdentityService,
 ) {
   const account = await checkPassword(service, request, null, username, password);
@@ -50,8 +51,8 @@ export async function login(
   }
   const session = await startSession(service, request, account, password, isProven);
   if (session instanceof Failure) return session;
-  const expiresAt = account.password_expires_at?.toISOString();
-  return { data: { session: session.token, password_expires_at: expiresAt } };
+  const password_expires_at = account.password_expires_at?.toISOString();
+  return { data: { session: session.token, password_expires_at } };
 }
 
 /** A super administrator's login, or everyone's, may need a factor that has not been set up yet. */

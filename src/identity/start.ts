@@ -32,14 +32,14 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
 const CHANGE_SOON =
   'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
 
-/** A link with which the administrator chooses a password. */
-type Invitation = Readonly<{ link: string; insert: AlsoWrite }>;
-
-/** Creates a super administrator, if there is no user. */
+/**
+ * Creates a super administrator, if there is no user.
+ * @param invitation a link with which the administrator chooses a password
+ */
 async function createFirstAdministrator(
   { username, email, password }: IdentitySettings['admin'],
   { database, passwords, announce, handOut }: IdentityService,
-  invitation: Invitation | null,
+  invitation: Readonly<{ link: string; insert: AlsoWrite }> | null,
 ) {
   if (await database.read(anyUserExists)) return;
   const generated = randomToken();

@@ -54,12 +54,12 @@ export const userChangeSchema = object(
   'rejected',
 );
 
-const revokedKeys = integer({
-  min: 0,
-  max: 2 ** 31 - 1,
-  description: 'After the end of administrator rights',
+export const changedUserSchema = object({
+  ...userMembers,
+  revoked_keys: optional(
+    integer({ min: 0, max: 2 ** 31 - 1, description: 'After the end of administrator rights' }),
+  ),
 });
-export const changedUserSchema = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
 
 export type AlsoWrite = (sql: Sql, actor: Actor, userId: string) => Promise<unknown>;
 type NewUser = Infer<typeof newUserSchema>;
@@ -80,8 +80,6 @@ export type Hashing = Pick<IdentitySettings, 'passwords'> &
 export const hashOf = (password: string, { passwords: { cost }, hashing }: Hashing) =>
   hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost);
 
-const NO_PASSWORD = { password_hash: null, password_generated: false };
-
 /** @returns the columns of a new password, or why it is rejected */
 export async function hashNewPassword(password: string, hashing: Hashing, names: Names) {
   const message = passwordError(password, hashing.passwords, names);
@@ -101,7 +99,9 @@ export async function createUser(
   alsoWrite?: AlsoWrite,
 ) {
   const columns =
-    password === undefined ? NO_PASSWORD : await hashNewPassword(password, hashing, user);
+    password === undefined
+      ? { password_hash: null, password_generated: false }
+      : await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
   return database
     .transaction(async (sql) => {
@@ -164,8 +164,10 @@ function conflictOf(error: unknown) {
   }
   if (!(error instanceof Duplicate)) throw error;
   const path = error.constraint === 'users_email_key' ? '/email' : '/username';
-  const fields = [{ path, message: 'is taken by another user' }];
-  return new Failure('conflict', { message: 'Another user has this name or address.', fields });
+  return new Failure('conflict', {
+    message: 'Another user has this name or address.',
+    fields: [{ path, message: 'is taken by another user' }],
+  });
 }
 
 export async function create(
