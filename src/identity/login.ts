@@ -154,18 +154,18 @@ async function upgradeHash(
 ) {
   if (!needsRehash(password_hash ?? '', service.passwords.cost)) return;
   try {
-    const hash = await hashOf(password, service);
-    await replaceHash(service.database, id, password_hash, hash);
+    await replaceHash(service.database, id, password_hash, await hashOf(password, service));
   } catch (error) {
     // The login has succeeded. The next one tries again.
     service.log.warn('password hash not renewed', describeError(error));
   }
 }
 
-const session = text({
-  description: 'The token of a new session; all earlier sessions have ended',
+export const passwordChangeSchema = object({
+  message: text(),
+  status: oneOf('CHANGED'),
+  session: text({ description: 'The token of a new session; all earlier sessions have ended' }),
 });
-export const passwordChangeSchema = object({ message: text(), status: oneOf('CHANGED'), session });
 
 const WRONG_CURRENT = new Failure('invalid_credentials', {
   message: 'The current password is wrong or has expired.',

@@ -60,8 +60,10 @@ export async function checkPassword(
   password: string,
 ) {
   const limits = await limitsOf(service, request, username);
-  const event = caller ? 'password.failed' : 'login.failed';
-  const failure = { event, actor: actorOf(caller, request) } as const;
+  const failure = {
+    event: caller ? 'password.failed' : 'login.failed',
+    actor: actorOf(caller, request),
+  } as const;
   try {
     // Before the queue, so that a throttled attempt does not fill it. A network known to the
     // account has priority: otherwise attempts from other networks could fill the queue.

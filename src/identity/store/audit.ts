@@ -236,7 +236,7 @@ export function auditFailedLogin(
 }
 
 /** `user`: whom an entry is about, or who did it; `to`: the first time that is not listed. */
-export type AuditFilter = Readonly<{
+type AuditFilter = Readonly<{
   user?: string | undefined;
   event?: AuditEvent | undefined;
   from?: Date | undefined;

@@ -166,7 +166,6 @@ export async function findSessionOwner(database: Database, id: string) {
 const hasNotEndedSql = (sql: Sql, idleSeconds: number) => sql`
   x.deleted_at is null and not x.revoked and not x.logged_out
     and not ${isExpiredSql(sql, 'x', idleSeconds)}`;
-const endOfAllSql = (sql: Sql) => sql`(select sessions_end_at from identity.global_revocation)`;
 
 /**
  * For a session `x`, of one user or (null) of any. Users who may not log in have no open session:
@@ -180,7 +179,8 @@ export function isOpenSql(sql: Sql, userId: string | null, idleSeconds: number) 
       : sql`x.created_at > coalesce((select sessions_end_at from identity.users
         where id = ${userId}), '-infinity')`;
   return sql`${hasNotEndedSql(sql, idleSeconds)}
-    and x.created_at > coalesce(${endOfAllSql(sql)}, '-infinity')
+    and x.created_at > coalesce((select sessions_end_at from identity.global_revocation),
+      '-infinity')
     and ${isAfterEndSql}`;
 }
 
@@ -221,7 +221,7 @@ async function countActive(sql: Sql, userId: string | null, idleSeconds: number)
   // Written so that the planner does not prefer the wide index that begins with the time of
   // creation.
   const liveSql = sql`${hasNotEndedSql(sql, idleSeconds)}
-    and (x.created_at > ${endOfAllSql(sql)}) is not false`;
+    and (x.created_at > (select sessions_end_at from identity.global_revocation)) is not false`;
   // Reading the user of each session would take most of the time. Few users have ended all of their
   // sessions.
   const [ended] = await sql<[{ count: number }]>`
