@@ -118,15 +118,17 @@ export async function changeUser(
   actor: Actor,
   id: string,
   change: Partial<UserChange>,
-): Promise<store.ChangedUser | Failure<'not_found' | 'conflict'>> {
+) {
   const members = Object.entries(change).filter(([, value]) => value !== undefined);
-  if (members.length === 0) return (await store.findUser(database, id)) ?? unknown('user');
   // Member names and flags only: never a caller's text. The store adds the groups.
   const detail = members
     .filter(([name]) => name !== 'groups')
     .map(([name, value]) => (typeof value === 'boolean' ? `${name}=${value}` : name))
     .join(' ');
-  const changed = store.changeUser(database, actor, id, Object.fromEntries(members), detail);
+  const changed: Promise<store.ChangedUser | null> =
+    members.length === 0
+      ? store.findUser(database, id)
+      : store.changeUser(database, actor, id, Object.fromEntries(members), detail);
   return (await changed.catch(conflictOf)) ?? unknown('user');
 }
 
@@ -142,8 +144,7 @@ export async function setPassword(
   if (!user) return unknown('user');
   const columns = await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
-  const changed = await store.setPasswordHash(database, actor, id, columns);
-  return changed ?? unknown('user');
+  return (await store.setPasswordHash(database, actor, id, columns)) ?? unknown('user');
 }
 
 export const removeUser = async (database: Database, actor: Actor, id: string) =>
