@@ -263,18 +263,16 @@ export function listAudit(database: Database, page: Page, { user, event, from, t
   });
 }
 
-/** The longest time for which a failure counts: wrong codes count for a day. */
-const COUNTED_HOURS = 24;
 /** A flood from more addresses than this is seen at the limits of its accounts. */
 const MAX_FAILURES = 20_000;
 
-/** The addresses from which logins of a user failed while the failures still count. */
+/** The addresses from which logins of a user failed in the last day: no failure counts longer. */
 export async function failedLoginAddresses(database: Database, userId: string) {
   const rows = await database.list(
     (sql) => sql<Array<{ ip: string }>>`
     select distinct ip from (select ip from identity.audit
       where event in ('login.failed', 'password.failed', 'factor.failed')
-        and created_at > now() - make_interval(hours => ${COUNTED_HOURS})
+        and created_at > now() - interval '24 hours'
         and ip is not null
         and user_id = ${userId}
       order by created_at desc limit ${MAX_FAILURES}) latest`,
