@@ -57,7 +57,7 @@ export async function login(
 
 /** A super administrator's login, or everyone's, may need a factor that has not been set up yet. */
 export function needsFactor({ portal }: IdentityService, { second_factor, super_admin }: Account) {
-  const required = portal?.requireSecondFactor ?? 'off';
+  const required = portal?.requireSecondFactor;
   return second_factor || required === 'all' || (required === 'super_admin' && super_admin);
 }
 

@@ -31,10 +31,9 @@ export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_', 'LINK_'];
 function checkOrigin(text: string) {
   const url = URL.canParse(text) ? new URL(text) : null;
   const isProtected = url?.protocol === 'https:' || /^(.+\.)?localhost$/.test(url?.hostname ?? '');
-  return url?.origin === text && isProtected ? null : ORIGIN;
+  if (url?.origin === text && isProtected) return null;
+  return 'an origin such as https://login.example.org, with https unless the host is localhost';
 }
-const ORIGIN =
-  'an origin such as https://login.example.org, with https unless the host is localhost';
 
 export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
