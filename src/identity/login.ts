@@ -12,7 +12,7 @@ import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
 import { actorOf, auditEvent } from './store/audit.ts';
 import { logOutSession } from './store/session-ends.ts';
-import { findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
+import { findSessionByToken, insertSession } from './store/sessions.ts';
 import { replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
 import { hashOf } from './users.ts';
@@ -131,7 +131,7 @@ function createSession(
   service: IdentityService,
   { address, headers, network }: RequestInfo,
   isProven: boolean,
-): NewSession {
+) {
   const token = createSessionToken();
   service.acceptCredential(network, sha256(token).toString('hex'));
   return {

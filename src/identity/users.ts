@@ -11,12 +11,10 @@ import {
   text,
   withDefault,
 } from '../http/schema.ts';
-import type { Limiter } from '../runtime/limiter.ts';
 import { userMembers, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, invalid, may, unknown } from './policy.ts';
 import { groups, type Names, nameSchemas, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
-import type { IdentitySettings } from './settings.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import * as store from './store/users.ts';
 
@@ -73,8 +71,8 @@ const OWN_MEMBERS = ['first_name', 'last_name'];
  * `hashing` limits the hashes at once. Generated passwords expire unless they are changed (ASVS
  * 6.4.1).
  */
-export type Hashing = Pick<IdentitySettings, 'passwords'> &
-  Readonly<{ hashing?: Limiter; areGenerated?: boolean }>;
+export type Hashing = Pick<IdentityService, 'passwords'> &
+  Readonly<{ hashing?: IdentityService['hashing']; areGenerated?: boolean }>;
 
 /** New passwords have priority over logins from unknown networks. */
 export const hashOf = (password: string, { passwords: { cost }, hashing }: Hashing) =>
