@@ -205,13 +205,11 @@ export async function countFailure(sql: Sql, limits: readonly Limit[]) {
 }
 
 /** A success clears the key's failures and makes it known. */
-export async function clearFailures(sql: Sql, key: Buffer) {
-  await sql`
-    insert into identity.throttles (key, attempts, window_ends_at, known_until)
-    values (${key}, 0, now(), now() + interval '90 days')
-    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at,
-      blocked_until = null, was_blocked = false, known_until = excluded.known_until`;
-}
+export const clearFailures = (sql: Sql, key: Buffer) => sql`
+  insert into identity.throttles (key, attempts, window_ends_at, known_until)
+  values (${key}, 0, now(), now() + interval '90 days')
+  on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at,
+    blocked_until = null, was_blocked = false, known_until = excluded.known_until`;
 
 /**
  * Counts a failure under all limits, with its row in the trail, and a row for the delay that

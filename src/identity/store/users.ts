@@ -45,10 +45,8 @@ const accountFinder = (column: 'username_key' | 'id') => (database: Database, va
 export const findAccount = accountFinder('username_key');
 export const findUser = accountFinder('id');
 
-export async function anyUserExists(sql: Sql) {
-  const { count } = await sql`select from identity.users limit 1`;
-  return count > 0;
-}
+export const anyUserExists = async (sql: Sql) =>
+  (await sql`select from identity.users limit 1`).count > 0;
 
 /** @param write a statement that writes one user `u` */
 async function writeUser(sql: Sql, entry: AuditEntry, write: Fragment) {
@@ -84,11 +82,9 @@ export class LastAdministrator extends Error {}
  * Waits for the lock and keeps it to the end of the transaction: for work that only one replica may
  * do at a time.
  */
-export async function takeNamedLock(sql: Sql, name: string) {
-  await sql`
-    insert into identity.locks (name, taken_at) values (${name}, now())
-    on conflict (name) do update set taken_at = excluded.taken_at`;
-}
+export const takeNamedLock = (sql: Sql, name: string) => sql`
+  insert into identity.locks (name, taken_at) values (${name}, now())
+  on conflict (name) do update set taken_at = excluded.taken_at`;
 
 /**
  * Like `changing`, for a change that ends the rights of a user who may be an administrator.
@@ -252,17 +248,11 @@ export async function writePassword(
 }
 
 /** Stores the same password at another cost, unless it was changed meanwhile. */
-export async function replaceHash(
-  database: Database,
-  id: string,
-  before: string | null,
-  after: string,
-) {
-  await database.write(
+export const replaceHash = (database: Database, id: string, before: string | null, after: string) =>
+  database.write(
     (sql) => sql`
     update identity.users
     set password_hash = ${after}
     where id = ${id}
       and password_hash = ${before}`,
   );
-}
