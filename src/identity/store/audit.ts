@@ -290,8 +290,9 @@ export function clearLimits(database: Database, userId: string, keys: readonly B
       where key = any (${arrayLiteral(keys)}::text::bytea[])
         and attempts > 0
         and window_ends_at > now()`;
-    const entry = { event: 'login.unlocked', actor: COMMAND_LINE } as const;
-    if (count > 0) await insertAudit(sql, entry, userId, count);
+    if (count > 0) {
+      await insertAudit(sql, { event: 'login.unlocked', actor: COMMAND_LINE }, userId, count);
+    }
     return count;
   });
 }

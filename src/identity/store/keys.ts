@@ -53,8 +53,8 @@ export function insertKey(
       ${actor.userId}, ${expires_at}
     where coalesce(${expires_at} > now(), true)
     returning id, user_id`;
-  const entry = { event: 'key.created', actor, detail: groupChange([], groups) } as const;
-  return changeRows(database, entry, user_id, insert);
+  const detail = groupChange([], groups);
+  return changeRows(database, { event: 'key.created', actor, detail }, user_id, insert);
 }
 
 export const findKeyByDigest = finderByDigest('k', 'key_digest', keysSql, keyOf);

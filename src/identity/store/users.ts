@@ -50,8 +50,8 @@ export const anyUserExists = async (sql: Sql) =>
 
 /** @param write a statement that writes one user `u` */
 async function writeUser(sql: Sql, entry: AuditEntry, write: Fragment) {
-  const returning = sql`returning ${userColumns(sql)}, u.id as user_id`;
-  const [user] = await audited<User>(sql, entry, sql`${write} ${returning}`);
+  const change = sql`${write} returning ${userColumns(sql)}, u.id as user_id`;
+  const [user] = await audited<User>(sql, entry, change);
   if (!user) throw new Error('internal error: no user was written');
   return user;
 }
@@ -178,10 +178,13 @@ export const deleteUser = (database: Database, actor: Actor, id: string) =>
   });
 
 /** Revokes those that an administrator made. @returns how many */
-function revokeKeysWithoutUser(sql: Sql, actor: Actor, id: string) {
-  const entry = { event: 'key.revoked', actor, detail: 'without a user' } as const;
-  return revokeKeys(sql, entry, sql`user_id is null and created_by = ${id}`, id);
-}
+const revokeKeysWithoutUser = (sql: Sql, actor: Actor, id: string) =>
+  revokeKeys(
+    sql,
+    { event: 'key.revoked', actor, detail: 'without a user' },
+    sql`user_id is null and created_by = ${id}`,
+    id,
+  );
 
 /**
  * Ends the sessions.
