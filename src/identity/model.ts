@@ -148,10 +148,11 @@ export const viewKey = (row: ApiKey) => viewOf(keySchema)({ ...row, key: `${row.
 
 /** What becomes of the groups, for the audit trail: `groups +added -removed`. */
 export function groupChange(before: readonly string[], after: readonly string[]) {
-  const added = after.filter((name) => !before.includes(name)).map((name) => `+${name}`);
-  const removed = before.filter((name) => !after.includes(name)).map((name) => `-${name}`);
-  const all = [...added, ...removed];
-  return all.length > 0 ? `groups ${all.join(' ')}` : '';
+  const changes = [
+    ...after.filter((name) => !before.includes(name)).map((name) => `+${name}`),
+    ...before.filter((name) => !after.includes(name)).map((name) => `-${name}`),
+  ];
+  return changes.length > 0 ? `groups ${changes.join(' ')}` : '';
 }
 
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) =>
