@@ -98,8 +98,7 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
           where ${isOfUserSql(sql, userId)}) as newest
       from (
         select x.id, x.user_id from identity.sessions x
-        where ${isOfUserSql(sql, userId)}
-          and ${isOpenSql(sql, userId, 0)}
+        where ${isOpenSql(sql, userId, 0)}
         limit ${MAX_COUNT + 1}
       ) open`;
     return open;

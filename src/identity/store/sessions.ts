@@ -164,8 +164,7 @@ export async function findSessionOwner(database: Database, id: string) {
 
 /** For a session `x`. */
 const hasNotEndedSql = (sql: Sql, idleSeconds: number) => sql`
-  x.deleted_at is null and not x.revoked and not x.logged_out
-    and not ${isExpiredSql(sql, 'x', idleSeconds)}`;
+  not x.revoked and not x.logged_out and not ${isExpiredSql(sql, 'x', idleSeconds)}`;
 
 /**
  * For a session `x`, of one user or (null) of any. Users who may not log in have no open session:
@@ -178,7 +177,7 @@ export function isOpenSql(sql: Sql, userId: string | null, idleSeconds: number) 
         and u.sessions_end_at >= x.created_at)`
       : sql`x.created_at > coalesce((select sessions_end_at from identity.users
         where id = ${userId}), '-infinity')`;
-  return sql`${hasNotEndedSql(sql, idleSeconds)}
+  return sql`${isOfUserSql(sql, userId)} and ${hasNotEndedSql(sql, idleSeconds)}
     and x.created_at > coalesce((select sessions_end_at from identity.global_revocation),
       '-infinity')
     and ${isAfterEndSql}`;
@@ -214,13 +213,10 @@ export function listSessions(
  * would update it.
  */
 async function countActive(sql: Sql, userId: string | null, idleSeconds: number) {
-  if (userId !== null) {
-    const openSql = isOpenSql(sql, userId, idleSeconds);
-    return countRows(sql, 'sessions', sql`x.user_id = ${userId} and ${openSql}`);
-  }
+  if (userId !== null) return countRows(sql, 'sessions', isOpenSql(sql, userId, idleSeconds));
   // Written so that the planner does not prefer the wide index that begins with the time of
   // creation.
-  const liveSql = sql`${hasNotEndedSql(sql, idleSeconds)}
+  const liveSql = sql`x.deleted_at is null and ${hasNotEndedSql(sql, idleSeconds)}
     and (x.created_at > (select sessions_end_at from identity.global_revocation)) is not false`;
   // Reading the user of each session would take most of the time. Few users have ended all of their
   // sessions.
