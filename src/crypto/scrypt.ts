@@ -1,4 +1,5 @@
-import { randomBytes, scrypt } from 'node:crypto';
+import { randomBytes, scrypt, type ScryptOptions } from 'node:crypto';
+import { promisify } from 'node:util';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
 /**
@@ -22,6 +23,8 @@ const MAX_WORK = 2 ** 20 * 8;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
 const PARAMS = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})$/;
+
+const hash = promisify<string, Buffer, number, ScryptOptions, Buffer>(scrypt);
 
 /** Checks the setting and stored hashes. */
 export function isAffordable({ logN, r, p }: ScryptCost) {
@@ -88,11 +91,8 @@ export async function stretch(password: string, kdfParams: string): Promise<Buff
   const N = 2 ** logN;
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
   const maxmem = 128 * r * (N + p) + 1024 * 1024;
-  return new Promise((resolve, reject) => {
-    const done = (error: Error | null, hash: Buffer) => (error ? reject(error) : resolve(hash));
-    // NFKC, because keyboards differ.
-    scrypt(password.normalize('NFKC'), salt, HASH_BYTES, { N, r, p, maxmem }, done);
-  });
+  // NFKC, because keyboards differ.
+  return hash(password.normalize('NFKC'), salt, HASH_BYTES, { N, r, p, maxmem });
 }
 
 /** Base64 without padding. */
