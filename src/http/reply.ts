@@ -64,7 +64,7 @@ async function* renderList(batches: AsyncIterable<unknown>, wrapping: Wrapping, 
   let separator = wrapping === 'bare' ? '[' : '{"data":[';
   for await (const batch of batches) {
     if (!Array.isArray(batch) || batch.length === 0) continue;
-    yield separator + batch.map((item) => JSON.stringify(item)).join(',');
+    yield separator + JSON.stringify(batch).slice(1, -1); // without its brackets
     separator = ',';
   }
   const end = wrapping === 'bare' ? ']' : `],"_meta":${JSON.stringify({ request_id: id })}}`;
