@@ -62,7 +62,7 @@ export type Wrapping = 'data' | 'bare';
 export interface ResponseStyle {
   readonly wrapping: Wrapping;
   /** If a dependency fails: the specification requires 500 from identity; the others return 503. */
-  readonly unavailable: Extract<ErrorCode, 'service_failed' | 'unavailable'>;
+  readonly unavailable: 'service_failed' | 'unavailable';
 }
 
 /** A success. The service decides how it is wrapped, the route the status. */
