@@ -156,7 +156,7 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
             readAgain() {
               const again = new Findings();
               const read = readVariables(own, environment, again, DATABASE_URL ? prefix : '');
-              if (!read.DATABASE_URL) throw new Unavailable(again.problems.join(' '), true);
+              if (!read.DATABASE_URL) throw new Unavailable(again.problems.join(' '));
               return read.DATABASE_URL;
             },
           };

@@ -199,7 +199,6 @@ async function prepare(
   if (!row?.fits[target]) {
     throw new Unavailable(
       `the server at ${hostList([host])} is not ${target}, as target_session_attrs requires`,
-      true,
     );
   }
   if (!row.is_kept) throw new Unavailable(POOLED, false);
@@ -215,7 +214,7 @@ async function prepare(
   } finally {
     await other.close(0);
   }
-  throw new Unavailable('the connection pooler has too few connections; raise its pool size', true);
+  throw new Unavailable('the connection pooler has too few connections; raise its pool size');
 }
 
 /**

@@ -80,7 +80,7 @@ export function translate(error: unknown, { hosts, sslmode }: DatabaseAddress): 
   if (isServerError(error)) {
     if (code === '23505') return new Duplicate(error.constraint_name ?? '');
     const message = `the database returned an error (SQLSTATE ${code}${HINTS[code] ?? ''})`;
-    if (code === LOCK_NOT_AVAILABLE) return new Locked(message, true);
+    if (code === LOCK_NOT_AVAILABLE) return new Locked(message);
     if (ABOUT_DATA.test(code)) return new Rejected(message, isTemporary(code));
     return new Unavailable(message, isTemporary(code));
   }

@@ -113,7 +113,7 @@ function createClients(address: DatabaseAddress, name: string, log: Log, metrics
       const host = hosts[ownIndex];
       // Work that continues after the shutdown must not open a connection, because nothing would
       // close it.
-      if (isClosed || !host) throw new Unavailable('the database connections are closed', true);
+      if (isClosed || !host) throw new Unavailable('the database connections are closed');
       const ended = (client: Client) => {
         clients.delete(client);
         onEnd(client);

@@ -42,7 +42,7 @@ export function createReadiness(database: Database, schema: DatabaseSchema, log:
   async function check(progress: { problem: string }) {
     if (!(await isCurrent(database, schema))) {
       progress.problem = 'the schema is not current: run "gatehouse migrate"';
-      throw new Unavailable('steps are missing', true);
+      throw new Unavailable('steps are missing');
     }
     progress.problem = 'the database can be read but not written';
     if (performance.now() - triedAt > PROBE_MS) {
@@ -74,7 +74,7 @@ export function createReadiness(database: Database, schema: DatabaseSchema, log:
 
 async function failLate() {
   await sleep(PROBE_MS, undefined, { ref: false });
-  throw new Unavailable('no answer within a second', true);
+  throw new Unavailable('no answer within a second');
 }
 
 const tryToWrite = (database: Database, schema: string) =>
@@ -126,10 +126,7 @@ export async function migrate(database: Database, { name: schema, steps }: Datab
 /** @throws Unavailable, as temporary: another process has to migrate */
 export async function requireCurrent(database: Database, schema: DatabaseSchema) {
   if (await isCurrent(database, schema)) return;
-  throw new Unavailable(
-    `the schema "${schema.name}" is not up to date; run "gatehouse migrate"`,
-    true,
-  );
+  throw new Unavailable(`the schema "${schema.name}" is not up to date; run "gatehouse migrate"`);
 }
 
 /** Such as "secrets.secrets by id". None without Citus, and no local ones. */

@@ -164,5 +164,5 @@ async function askIdentity({ headers: { cookie = '' }, address }: RequestInfo, v
   if (location) return new Failure('unauthorized', { headers: { Location: location } });
   if (reply?.statusCode === 200) return reply.headers;
   if (reply?.statusCode === 401 || reply?.statusCode === 403) return {};
-  throw new Unavailable('the address of SIGNIN_VERIFY_URL does not answer as expected', true);
+  throw new Unavailable('the address of SIGNIN_VERIFY_URL does not answer as expected');
 }

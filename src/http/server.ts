@@ -172,7 +172,7 @@ async function handle(
 function inTime({ endsAt }: RequestInfo, response: ServerResponse, work: Promise<void>) {
   return new Promise<void>((resolve, reject) => {
     const end = () => {
-      if (!response.headersSent) reject(new Unavailable('the request took too long', true));
+      if (!response.headersSent) reject(new Unavailable('the request took too long'));
     };
     const timer = setTimeout(end, endsAt - performance.now());
     void work.then(resolve, reject).finally(() => clearTimeout(timer));

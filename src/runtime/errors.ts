@@ -3,7 +3,7 @@ export class Unavailable extends Error {
   /** Whether waiting may help. It does not help against a wrong password or a missing table. */
   readonly isTemporary: boolean;
   /** @param message for an operator: never a query, a parameter or a foreign message */
-  constructor(message: string, isTemporary: boolean) {
+  constructor(message: string, isTemporary = true) {
     super(message);
     this.isTemporary = isTemporary;
   }
