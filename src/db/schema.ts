@@ -38,31 +38,28 @@ export function createReadiness(database: Database, schema: DatabaseSchema, log:
   /** The latest problem that was logged, with its reason. */
   let logged = '';
 
-  /** @param progress the problem if the check goes no further */
-  async function check(progress: { problem: string }) {
-    if (!(await isCurrent(database, schema))) {
-      progress.problem = 'the schema is not current: run "gatehouse migrate"';
-      throw new Unavailable('steps are missing');
-    }
-    progress.problem = 'the database can be read but not written';
-    if (performance.now() - triedAt > PROBE_MS) {
-      triedAt = performance.now();
-      written = tryToWrite(database, schema.name);
-    }
-    await written;
-    progress.problem = 'requests have no connection to the database';
-    await database.ensureConnected();
-  }
-
   return async () => {
-    const progress = { problem: 'the database cannot be read' };
+    let problem = 'the database cannot be read'; // if the check goes no further
+    const check = async () => {
+      if (!(await isCurrent(database, schema))) {
+        problem = 'the schema is not current: run "gatehouse migrate"';
+        throw new Unavailable('steps are missing');
+      }
+      problem = 'the database can be read but not written';
+      if (performance.now() - triedAt > PROBE_MS) {
+        triedAt = performance.now();
+        written = tryToWrite(database, schema.name);
+      }
+      await written;
+      problem = 'requests have no connection to the database';
+      await database.ensureConnected();
+    };
     try {
-      await Promise.race([check(progress), failLate()]);
+      await Promise.race([check(), failLate()]);
       if (logged !== '') log.info('ready again');
       logged = '';
       return null;
     } catch (error) {
-      const { problem } = progress;
       const facts = { problem, ...describeError(error) };
       const text = `${problem}: ${facts.error}`;
       if (text !== logged) log.warn('not ready', facts);
