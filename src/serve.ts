@@ -84,7 +84,6 @@ export async function configure(
  */
 const METRICS = {
   style: { wrapping: 'bare', unavailable: 'unavailable' },
-  logFields: {},
   start: async ({ metrics }: ServiceContext) => startMetrics(metrics),
 } as const;
 

@@ -44,7 +44,7 @@ export type ConfiguredService = Readonly<{
   host: string;
   port: number;
   style: ResponseStyle;
-  logFields: Readonly<Record<string, string>>;
+  logFields?: Readonly<Record<string, string>> | undefined;
   answerMs?: number;
   /** Loads the modules of the service and assembles it. */
   start: (context: ServiceContext) => Promise<Service>;

@@ -174,7 +174,7 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
         host: HOST ?? listener.HOST,
         port: PORT ?? listener.PORT ?? module.PORT,
         style: module.STYLE,
-        logFields: module.logFields?.(settings) ?? {},
+        logFields: module.logFields?.(settings),
         settings,
       };
     },
