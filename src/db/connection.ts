@@ -20,19 +20,15 @@ const MAX_TRIES = 5;
 /** Before all hosts are tried again: a standby that rejects connections is busy. */
 const SEARCH_PAUSE_MS = 100;
 
-interface State {
-  readonly address: DatabaseAddress;
-  /** Opens a client, which calls `onEnd` when it must not be used any more. */
-  readonly open: (onEnd: (client: Client) => void) => Client;
-  client: Client | null;
-}
+/** Opens a client, which calls `onEnd` when it must not be used any more. */
+type Open = (onEnd: (client: Client) => void) => Client;
 
 /**
  * A connection that opens a new client when the last one ends or its statements are stale.
  * @param name for messages
  */
-export function createConnection(open: State['open'], address: DatabaseAddress, name: string) {
-  const state: State = { address, open, client: null };
+export function createConnection(open: Open, address: DatabaseAddress, name: string) {
+  const { attempt, retry, retire, current } = createCurrentClient(open, address);
   let pending = 0;
   /** Bytes of the client a second ago. */
   let last = { received: 0, sent: 0, silentSeconds: 0 };
@@ -43,7 +39,7 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
       }
       pending += 1;
       try {
-        return await retry(state, work);
+        return await retry(work);
       } catch (error) {
         throw translate(error, address);
       } finally {
@@ -52,7 +48,7 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
     },
     /** Opens it if it is not open. */
     async ready() {
-      await attempt(state, async () => {}).catch((error: unknown) => {
+      await attempt(async () => {}).catch((error: unknown) => {
         throw translate(error, address);
       });
     },
@@ -63,7 +59,7 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
      * the time: a process that was suspended has received nothing either.
      */
     watch() {
-      const { client } = state;
+      const client = current();
       const { received, sent } = client?.bytes() ?? last;
       const hasReceived = received !== last.received;
       // A single call that sends has received all replies so far: between two statements of a
@@ -72,53 +68,62 @@ export function createConnection(open: State['open'], address: DatabaseAddress, 
       const isSilent = pending > 0 && !hasReceived && !hasSentAlone;
       const silentSeconds = isSilent ? last.silentSeconds + 1 : 0;
       last = { received, sent, silentSeconds };
-      if (client && silentSeconds >= address.limits.DATABASE_DEAD_AFTER) retire(state, client);
+      if (client && silentSeconds >= address.limits.DATABASE_DEAD_AFTER) retire(client);
     },
   };
 }
 
-/** Tries the other hosts if a client cannot be opened. */
-async function attempt<T>(state: State, work: Work<T>, hostsLeft = state.address.hosts.length - 1) {
-  const { hosts, limits } = state.address;
-  state.client ??= state.open((ended) => retire(state, ended));
-  const { client } = state;
-  let isReady = false;
-  client.calls += 1;
-  try {
-    const sql = await client.ready;
-    isReady = true;
-    return await work(sql);
-  } catch (error) {
-    if (endsConnection(error)) retire(state, client);
-    // Other calls on it may finish.
-    else if (isStale(error)) retire(state, client, limits.DATABASE_DEAD_AFTER);
-    if (isReady) throw error;
-    if (hostsLeft > 0) return await attempt(state, work, hostsLeft - 1);
-    if (hosts.length > 1) await sleep(SEARCH_PAUSE_MS);
-    throw error;
-  } finally {
-    client.calls -= 1;
-    if (client.calls === 0 && state.client !== client) void client.close(0);
+/** The client in use: it is opened when it is needed, and again after its end. */
+function createCurrentClient(open: Open, { hosts, limits }: DatabaseAddress) {
+  let current: Client | null = null;
+
+  /** @param seconds after which calls that still wait for the client fail */
+  function retire(client: Client, seconds = 0) {
+    if (current !== client) return;
+    current = null;
+    setTimeout(() => client.close(0), seconds * 1_000).unref();
   }
-}
 
-/** @param seconds after which calls that still wait for the client fail */
-function retire(state: State, client: Client, seconds = 0) {
-  if (state.client !== client) return;
-  state.client = null;
-  setTimeout(() => client.close(0), seconds * 1_000).unref();
-}
-
-/** Repeats work after a stale statement, and after a conflict with a short random pause. */
-async function retry<T>(state: State, work: Work<T>) {
-  for (let tries = 1; ; tries += 1) {
+  /** Tries the other hosts if a client cannot be opened. */
+  async function attempt<T>(work: Work<T>, hostsLeft = hosts.length - 1): Promise<T> {
+    current ??= open(retire);
+    const client = current;
+    let isReady = false;
+    client.calls += 1;
     try {
-      return await attempt(state, work);
+      const sql = await client.ready;
+      isReady = true;
+      return await work(sql);
     } catch (error) {
-      if (tries >= MAX_TRIES) throw error;
-      if (isStale(error)) continue;
-      if (!isConflict(error)) throw error;
-      await sleep(Math.random() * 10 * 2 ** tries);
+      if (endsConnection(error)) retire(client);
+      // Other calls on it may finish.
+      else if (isStale(error)) retire(client, limits.DATABASE_DEAD_AFTER);
+      if (isReady) throw error;
+      if (hostsLeft > 0) return await attempt(work, hostsLeft - 1);
+      if (hosts.length > 1) await sleep(SEARCH_PAUSE_MS);
+      throw error;
+    } finally {
+      client.calls -= 1;
+      if (client.calls === 0 && current !== client) void client.close(0);
     }
   }
+
+  return {
+    attempt,
+    retire,
+    current: () => current,
+    /** Repeats work after a stale statement, and after a conflict with a short random pause. */
+    async retry<T>(work: Work<T>) {
+      for (let tries = 1; ; tries += 1) {
+        try {
+          return await attempt(work);
+        } catch (error) {
+          if (tries >= MAX_TRIES) throw error;
+          if (isStale(error)) continue;
+          if (!isConflict(error)) throw error;
+          await sleep(Math.random() * 10 * 2 ** tries);
+        }
+      }
+    },
+  };
 }
