@@ -28,7 +28,7 @@ export type Service = Readonly<{
   /** Null for a service that stores nothing. */
   storage: Storage | null;
   /** What must happen exactly once, whichever of any number of replicas does it. */
-  firstRun: () => Promise<void>;
+  firstRun?: () => Promise<void>;
   jobs: readonly Job[];
   /** Continuous work that begins once the service is ready. */
   startWork?: () => Work;
@@ -124,7 +124,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
   /** May be called again after a failure. */
   async function prepareOnce() {
     if (storage) await ensureSchema(storage, shared.MIGRATE);
-    await firstRun();
+    await firstRun?.();
     if (stopping.aborted) return;
     const measuring = storage ? [measureDatabase(name, storage, metrics)] : [];
     background.push(startJobs([...jobs, ...measuring], log, metrics));

@@ -40,7 +40,6 @@ export function startMetrics(metrics: Metrics) {
   return {
     routes: bindRoutes([row, livez], null),
     storage: null,
-    firstRun: async () => {},
     jobs: [],
   };
 }
