@@ -26,7 +26,31 @@ export type BodyReader = ReturnType<typeof createBodyReader>;
  */
 export function createBodyReader() {
   const receiving = new Set<ReceivedBody>();
-  const memory = { bytes: 0 };
+  let bytes = 0; // of the buffers of all bodies
+
+  /**
+   * Copies into one buffer that doubles: a list of one-byte chunks would take a hundred times their
+   * size.
+   */
+  function append(body: ReceivedBody, chunk: Buffer, limit: number) {
+    const { buffer, size } = body;
+    const total = size + chunk.length;
+    if (total > limit) return tooLarge(limit);
+    body.size = total;
+    if (total <= buffer.length) {
+      chunk.copy(buffer, size);
+      return null;
+    }
+    const length = size === 0 ? total : Math.min(limit, 2 * total);
+    const after = bytes + length - buffer.length;
+    if (after > Math.max(MAX_BYTES, 2 * limit)) {
+      return new Failure('overloaded', { message: ALL_TAKEN });
+    }
+    bytes = after;
+    body.buffer = size === 0 ? chunk : Buffer.concat([buffer.subarray(0, size), chunk], length);
+    return null;
+  }
+
   /** @param begin is called once the body is accepted, before a byte of it is read */
   return async (request: IncomingMessage, limit: number, network: string, begin: () => void) => {
     const length = Number(request.headers['content-length']);
@@ -51,9 +75,9 @@ export function createBodyReader() {
     const body = { network, buffer: NO_BYTES, size: 0 };
     receiving.add(body);
     begin();
-    return receive(request, body, limit, memory).finally(() => {
+    return receive(request, body, (chunk) => append(body, chunk, limit)).finally(() => {
       receiving.delete(body);
-      memory.bytes -= body.buffer.length;
+      bytes -= body.buffer.length;
     });
   };
 }
@@ -64,8 +88,6 @@ type ReceivedBody = {
   buffer: Buffer;
   size: number;
 };
-/** What the buffers of all bodies take. */
-type Memory = { bytes: number };
 
 const tooLarge = (limit: number) =>
   new Failure('body_too_large', {
@@ -75,8 +97,7 @@ const tooLarge = (limit: number) =>
 function receive(
   request: IncomingMessage,
   body: ReceivedBody,
-  limit: number,
-  memory: Memory,
+  append: (chunk: Buffer) => Failure | null,
 ): Promise<Buffer | Failure> {
   return new Promise((resolve, reject) => {
     const startedAt = performance.now();
@@ -91,7 +112,7 @@ function receive(
       if (isTooSlow) finish(new Failure('request_timeout', { message: TOO_SLOW }));
     }, 1_000);
     const onData = (chunk: Buffer) => {
-      const failure = append(body, chunk, limit, memory);
+      const failure = append(chunk);
       if (failure) finish(failure);
     };
     const onGone = () => {
@@ -102,27 +123,4 @@ function receive(
     request.on('end', () => finish(body.buffer.subarray(0, body.size)));
     request.on('close', onGone).on('error', onGone);
   });
-}
-
-/**
- * Copies into one buffer that doubles: a list of one-byte chunks would take a hundred times their
- * size.
- */
-function append(body: ReceivedBody, chunk: Buffer, limit: number, memory: Memory) {
-  const { buffer, size } = body;
-  const total = size + chunk.length;
-  if (total > limit) return tooLarge(limit);
-  body.size = total;
-  if (total <= buffer.length) {
-    chunk.copy(buffer, size);
-    return null;
-  }
-  const length = size === 0 ? total : Math.min(limit, 2 * total);
-  const bytes = memory.bytes + length - buffer.length;
-  if (bytes > Math.max(MAX_BYTES, 2 * limit)) {
-    return new Failure('overloaded', { message: ALL_TAKEN });
-  }
-  memory.bytes = bytes;
-  body.buffer = size === 0 ? chunk : Buffer.concat([buffer.subarray(0, size), chunk], length);
-  return null;
 }
