@@ -71,8 +71,10 @@ export function createCredentialCheck() {
       try {
         const found = digest === null ? null : await find(digest);
         isWrong = found === null;
-        if (found !== null) accepted.set(key, true);
-        if (found !== null && isAllowed(found)) return found;
+        if (found !== null) {
+          accepted.set(key, true);
+          if (isAllowed(found)) return found;
+        }
         return new Failure('unauthorized', { message, credential: kind });
       } finally {
         if (isWrong !== isCounted) wrong.add(network, isWrong ? -1 : 1);

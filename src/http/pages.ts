@@ -93,7 +93,7 @@ export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: 
     return render('header-link', { label, address });
   });
   const footer = text === null ? NOTHING : render('footer', { words: withLinks(text) });
-  return (page: string): string => {
+  return (page: string) => {
     const at = page.search(/<(nav|main)/);
     return render('frame', {
       name,
