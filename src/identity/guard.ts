@@ -31,35 +31,30 @@ export const idsOf = ({ user, key, session }: Caller) => ({
  * A session token or an API key. An unauthenticated client costs one digest and one indexed query
  * at most.
  */
-export const bearer = createGuard(['bearer', 'api_key'], () => null, findCallerByToken);
+export const bearer = createGuard(findCallerByToken);
 /**
  * Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change
  * anything.
  */
-export const bearerOrCookie = createGuard(
-  ['bearer', 'api_key', 'cookie'],
-  sessionCookie,
-  findCallerByToken,
-);
+export const bearerOrCookie = createGuard(findCallerByToken, { readsCookie: true });
 
 /** Finds a session by the hexadecimal digest of a token. */
 type Find<Session> = (service: IdentityService, digest: string) => Promise<Session | null>;
 
-/** @param tokenIn reads a session token from the cookies */
+/** @param options `readsCookie`: whether the session token may be in a cookie */
 export function createGuard<Session extends CallerSession>(
-  security: readonly string[],
-  tokenIn: (headers: Headers) => string | null,
   find: Find<Session>,
+  { readsCookie = false } = {},
 ): Guard<IdentityService, Caller & { readonly session: Session | null }> {
   return {
-    security,
+    security: ['bearer', 'api_key', ...(readsCookie ? ['cookie'] : [])],
     errors: ['unauthorized', 'too_many_requests', 'service_failed'],
     idsOf,
     // Only the first credential present is checked; there is no fallback to the others.
     async check({ headers, network }, service) {
       const credential = ownCredential(headers);
       if (credential?.startsWith(KEY_PREFIX)) return checkKey(credential, network, service);
-      const token = credential ?? tokenIn(headers);
+      const token = credential ?? (readsCookie ? sessionCookie(headers) : null);
       if (token === null) return new Failure('unauthorized', { message });
       return checkSession(parseSessionToken(token), network, service, find);
     },
@@ -153,7 +148,7 @@ export function cookieOf(headers: Headers, name: string) {
  * Other programs use this name, too. Their cookies count as missing, because a wrong one would
  * count as a guess.
  */
-export function sessionCookie(headers: Headers) {
+function sessionCookie(headers: Headers) {
   const value = cookieOf(headers, 'session');
   return value !== null && plainToken(value) !== null ? value : null;
 }

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { sha256 } from '../../crypto/token.ts';
 import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
-import { bearer, checkSession, cookieOf, createGuard, idsOf } from '../guard.ts';
+import { checkSession, cookieOf, createGuard, idsOf } from '../guard.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
@@ -118,7 +118,7 @@ export async function createCookies(
 export type ProvenCaller = Caller & Readonly<{ session: ProvenSession | null }>;
 
 /** For the API, where an administrator must have signed in recently. */
-export const provenBearer = createGuard(bearer.security, () => null, findByHostToken);
+export const provenBearer = createGuard(findByHostToken);
 
 /** A user who signed in here. `token`: of the cookie for the portal's own host. */
 export type SignedInUser = Caller &

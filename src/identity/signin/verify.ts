@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { decimal, type Infer, oneOf, optional } from '../../http/schema.ts';
-import { bearerOrCookie, cookiesOf, createGuard, ownCredential, sessionCookie } from '../guard.ts';
+import { cookiesOf, createGuard, ownCredential } from '../guard.ts';
 import { forbidden, TEMPORARY_PASSWORD } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
@@ -25,7 +25,7 @@ export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
   redirect: optional(oneOf('302', '401')),
 });
 
-const withoutPortal = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
+const withoutPortal = createGuard(findByHostToken, { readsCookie: true });
 
 /** Also by a cookie of the portal. A browser without a session is sent to the sign-in page. */
 export const portalVisitor: Guard<PortalService, ProvenCaller> = {
