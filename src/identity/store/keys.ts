@@ -3,7 +3,7 @@ import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type ApiKey, groupChange } from '../model.ts';
 import { maskedKey } from '../token.ts';
-import { type Actor, audited, type AuditEntry, changeRows, changing } from './audit.ts';
+import { type Actor, audited, changeRows, changing } from './audit.ts';
 import {
   countRows,
   finderByDigest,
@@ -79,25 +79,27 @@ export function listKeys(database: Database, page: Page, userId: string | null) 
 /** @returns 1, or 0 if it was revoked before */
 export async function revokeKey(database: Database, actor: Actor, key: ApiKey) {
   const count = await changing(database, actor, key.user_id ?? key.created_by, (sql) =>
-    revokeKeys(sql, { event: 'key.revoked', actor }, sql`id = ${key.id}`),
+    revokeKeys(sql, actor, sql`id = ${key.id}`),
   );
   return count ?? 0;
 }
 
 /**
  * In a transaction.
+ * @param detail why, for the audit trail
  * @param creatorId whom the audit trail names for keys without a user
  * @returns how many were revoked
  */
 export async function revokeKeys(
   sql: Sql,
-  entry: AuditEntry,
+  actor: Actor,
   where: Fragment,
+  detail = '',
   creatorId: string | null = null,
 ) {
   const revoke = sql`
     update identity.api_keys set revoked = true, updated_at = now()
     where ${where} and deleted_at is null and not revoked
     returning id, coalesce(user_id, ${creatorId}) as user_id`;
-  return (await audited(sql, entry, revoke)).length;
+  return (await audited(sql, { event: 'key.revoked', actor, detail }, revoke)).length;
 }

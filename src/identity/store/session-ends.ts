@@ -113,10 +113,9 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
  * codes and links, which may have been used, and, if asked for, API keys.
  */
 export async function endRestored(sql: Sql, withKeys: boolean) {
-  const entry = { event: 'key.revoked', actor: COMMAND_LINE, detail: 'after a restore' } as const;
   await sql`select from identity.global_revocation for update`;
   const sessions = await endSessions(sql, COMMAND_LINE, null);
-  const keys = withKeys ? await revokeKeys(sql, entry, sql`true`) : 0;
+  const keys = withKeys ? await revokeKeys(sql, COMMAND_LINE, sql`true`, 'after a restore') : 0;
   await sql`delete from identity.pending_sign_ins`;
   await sql`delete from identity.links`;
   const codes = await sql`delete from identity.recovery_codes`;

@@ -161,7 +161,7 @@ async function readGroupChange(sql: Sql, id: string, after: readonly string[]) {
 export const deleteUser = (database: Database, actor: Actor, id: string) =>
   endingRights(database, actor, id, async (sql) => {
     await endAccess(sql, actor, id);
-    await revokeKeys(sql, { event: 'key.revoked', actor }, sql`user_id = ${id}`);
+    await revokeKeys(sql, actor, sql`user_id = ${id}`);
     const revoked_keys = await revokeKeysWithoutUser(sql, actor, id);
     // At once, as the hash of the password: a passkey may be registered for another account then.
     await sql`
@@ -179,12 +179,7 @@ export const deleteUser = (database: Database, actor: Actor, id: string) =>
 
 /** Revokes those that an administrator made. @returns how many */
 const revokeKeysWithoutUser = (sql: Sql, actor: Actor, id: string) =>
-  revokeKeys(
-    sql,
-    { event: 'key.revoked', actor, detail: 'without a user' },
-    sql`user_id is null and created_by = ${id}`,
-    id,
-  );
+  revokeKeys(sql, actor, sql`user_id is null and created_by = ${id}`, 'without a user', id);
 
 /**
  * Ends the sessions.
