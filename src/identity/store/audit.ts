@@ -6,7 +6,7 @@ import type { RequestInfo } from '../../http/route.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
-import { countRows, type Page, rowsOfPage } from './rows.ts';
+import { countRows, isOpenSql, type Page, rowsOfPage } from './rows.ts';
 
 export const EVENTS = [
   'login.succeeded',
@@ -96,7 +96,7 @@ export async function lockAndCheckRights(sql: Sql, { caller }: Actor, target: st
 }
 
 /** @returns whether the session or key is still valid */
-async function lockCredential(sql: Sql, { session, key }: Caller) {
+async function lockCredential(sql: Sql, { session, key, user }: Caller) {
   const { count } = key
     ? await sql`
       select from identity.api_keys
@@ -106,15 +106,9 @@ async function lockCredential(sql: Sql, { session, key }: Caller) {
         and deleted_at is null
       for share`
     : await sql`
-      select from identity.sessions s
+      select from identity.sessions x
       where id = ${session?.id ?? null}
-        and expires_at > now()
-        and not revoked
-        and not logged_out
-        and deleted_at is null
-        and created_at > coalesce(greatest(
-          (select sessions_end_at from identity.users where id = s.user_id),
-          (select sessions_end_at from identity.global_revocation)), '-infinity')
+        and ${isOpenSql(sql, user?.id ?? null, 0)}
       for share`;
   return count > 0;
 }

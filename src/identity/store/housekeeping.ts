@@ -4,8 +4,8 @@ import { removeForgotten } from '../../db/throttle.ts';
 import { BATCH_ROWS, removalJob } from '../../runtime/jobs.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { IdentityService } from '../service.ts';
-import { countRows } from './rows.ts';
-import { isExpiredSql, type Sessions } from './sessions.ts';
+import { countRows, isExpiredSql } from './rows.ts';
+import type { Sessions } from './sessions.ts';
 
 /**
  * Jobs that remove what no longer counts, and record uses. Replicas may run them at once: one
@@ -75,7 +75,7 @@ export async function writeLastSeen(
         where id = any (${ids}::text::uuid[])
           and last_seen_at < now() - interval '1 minute'
           -- A session that has expired meanwhile must not become active again.
-          and not ${isExpiredSql(sql, 'sessions', idleSeconds)}
+          and not ${isExpiredSql(sql, idleSeconds)}
         -- Waiting for a change that holds one row and waits for another could deadlock.
         -- The next use is recorded.
         for no key update skip locked))

@@ -110,3 +110,36 @@ export async function countRows(sql: Sql, table: Table, where: Fragment) {
 /** For a session or key `x`, of one user or (null) of any, without the deleted. */
 export const isOfUserSql = (sql: Sql, userId: string | null) =>
   userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
+
+/**
+ * Whether a session has expired, in a query of which no other table has these columns.
+ * @param idleSeconds as in `Sessions`
+ */
+export const isExpiredSql = (sql: Sql, idleSeconds: number) => {
+  const idle =
+    idleSeconds === 0
+      ? sql``
+      : sql`or last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
+  return sql`(expires_at <= now() ${idle})`;
+};
+
+/** For a session `x`. */
+export const hasNotEndedSql = (sql: Sql, idleSeconds: number) => sql`
+  not x.revoked and not x.logged_out and not ${isExpiredSql(sql, idleSeconds)}`;
+
+/**
+ * For a session `x`, of one user or (null) of any. Users who may not log in have no open session:
+ * disabling or deleting a user ends all.
+ */
+export function isOpenSql(sql: Sql, userId: string | null, idleSeconds: number) {
+  const isAfterEndSql =
+    userId === null
+      ? sql`not exists (select from identity.users u where u.id = x.user_id
+        and u.sessions_end_at >= x.created_at)`
+      : sql`x.created_at > coalesce((select sessions_end_at from identity.users
+        where id = ${userId}), '-infinity')`;
+  return sql`${isOfUserSql(sql, userId)} and ${hasNotEndedSql(sql, idleSeconds)}
+    and x.created_at > coalesce((select sessions_end_at from identity.global_revocation),
+      '-infinity')
+    and ${isAfterEndSql}`;
+}

@@ -9,8 +9,8 @@ import {
   summarySql,
 } from './audit.ts';
 import { revokeKeys } from './keys.ts';
-import { isOfUserSql } from './rows.ts';
-import { isOpenSql, isRevokedSql, sessionsSql } from './sessions.ts';
+import { isOfUserSql, isOpenSql } from './rows.ts';
+import { isRevokedSql, sessionsSql } from './sessions.ts';
 
 /**
  * Ends the session with this id, which is `x` and `s`, unless it was revoked by itself or with

@@ -5,7 +5,10 @@ import { type Actor, audited, clearFailures } from './audit.ts';
 import {
   countRows,
   finderByDigest,
+  hasNotEndedSql,
+  isExpiredSql,
   isOfUserSql,
+  isOpenSql,
   type JoinedUser,
   joinedUser,
   openUser,
@@ -16,15 +19,6 @@ import {
 
 /** `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
 export type Sessions = Readonly<{ database: Database; idleSeconds: number }>;
-
-export const isExpiredSql = (sql: Sql, alias: string, idleSeconds: number) => {
-  const s = sql(alias);
-  const idle =
-    idleSeconds === 0
-      ? sql``
-      : sql`or ${s}.last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
-  return sql`(${s}.expires_at <= now() ${idle})`;
-};
 
 /** Sessions `s`, each with its user `u` and the value `g` that ends the sessions of all users. */
 export const sessionsSql = (sql: Sql) => sql`
@@ -43,7 +37,7 @@ export const isRevokedSql = (sql: Sql) => sql`
 /** Expired also by the clock of an earlier end of all sessions: a failover may have set it back. */
 const sessionColumns = (sql: Sql, idleSeconds: number) => sql`
   s.id, s.user_id, ${isRevokedSql(sql)} as revoked, s.logged_out, s.expires_at,
-  ${isExpiredSql(sql, 's', idleSeconds)}
+  ${isExpiredSql(sql, idleSeconds)}
     or coalesce(s.expires_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as expired,
   s.ip, s.user_agent, s.last_seen_at,
   s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
@@ -115,7 +109,7 @@ const sessionOf = (row: SessionRow): Session => Object.assign(row, { user: userO
 export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
   s.id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   case
-    when s.revoked or s.logged_out or ${isExpiredSql(sql, 's', idleSeconds)}
+    when s.revoked or s.logged_out or ${isExpiredSql(sql, idleSeconds)}
       or u.deleted_at is not null
       or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false)
     then 'ended'
@@ -160,27 +154,6 @@ export async function findSessionOwner(database: Database, id: string) {
       and deleted_at is null`,
   );
   return row?.user_id ?? null;
-}
-
-/** For a session `x`. */
-const hasNotEndedSql = (sql: Sql, idleSeconds: number) => sql`
-  not x.revoked and not x.logged_out and not ${isExpiredSql(sql, 'x', idleSeconds)}`;
-
-/**
- * For a session `x`, of one user or (null) of any. Users who may not log in have no open session:
- * disabling or deleting a user ends all.
- */
-export function isOpenSql(sql: Sql, userId: string | null, idleSeconds: number) {
-  const isAfterEndSql =
-    userId === null
-      ? sql`not exists (select from identity.users u where u.id = x.user_id
-        and u.sessions_end_at >= x.created_at)`
-      : sql`x.created_at > coalesce((select sessions_end_at from identity.users
-        where id = ${userId}), '-infinity')`;
-  return sql`${isOfUserSql(sql, userId)} and ${hasNotEndedSql(sql, idleSeconds)}
-    and x.created_at > coalesce((select sessions_end_at from identity.global_revocation),
-      '-infinity')
-    and ${isAfterEndSql}`;
 }
 
 /**
