@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { type Schema, text } from '../http/schema.ts';
+import { type Schema, text, withDefault } from '../http/schema.ts';
 import { splitList } from '../runtime/variables.ts';
 import { accountKey, type User } from './model.ts';
 
@@ -46,6 +46,13 @@ export const nameSchemas = {
   email: text({ min: 3, max: 255, check: emailError }),
   first_name: text({ max: 255, check: personNameError }),
   last_name: text({ max: 255, check: personNameError }),
+};
+
+/** A new user may be without a first and a last name. */
+export const newNameSchemas = {
+  ...nameSchemas,
+  first_name: withDefault(nameSchemas.first_name, ''),
+  last_name: withDefault(nameSchemas.last_name, ''),
 };
 
 const GROUP_NAME = /^[a-z0-9._-]{1,64}$/;

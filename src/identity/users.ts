@@ -13,7 +13,7 @@ import {
 } from '../http/schema.ts';
 import { userMembers, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, invalid, may, unknown } from './policy.ts';
-import { groups, type Names, nameSchemas, passwordError } from './rules.ts';
+import { groups, type Names, nameSchemas, newNameSchemas, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import * as store from './store/users.ts';
@@ -23,10 +23,7 @@ const { username, email, first_name, last_name } = nameSchemas;
 /** Names and addresses are stored as given and compared by `accountKey`. */
 export const newUserSchema = object(
   {
-    username,
-    email,
-    first_name: withDefault(first_name, ''),
-    last_name: withDefault(last_name, ''),
+    ...newNameSchemas,
     password: optional(
       text({ description: 'If omitted, the user cannot sign in until a password is set' }),
     ),

@@ -14,7 +14,7 @@ import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
 import { auditCsv, findEntries } from '../lists.ts';
 import { forbidden, invalid, may } from '../policy.ts';
-import { groupList, nameSchemas } from '../rules.ts';
+import { groupList, nameSchemas, newNameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeAllOfUser, revokeById } from '../sessions.ts';
 import { actorOf, EVENTS } from '../store/audit.ts';
@@ -31,7 +31,6 @@ import * as links from './links.ts';
 import { accountPage, done, page, pager, render, when } from './pages.ts';
 
 const PATH = '/account/users';
-const { username, email, first_name, last_name } = nameSchemas;
 
 /** Empty for all. */
 const anyName = withDefault(text({ max: 255, check: withoutNul }), '');
@@ -91,10 +90,7 @@ const shownLink = (link: string, id: string, { portal }: PortalService, note = N
 export const createUser = form(
   recentUserForm,
   {
-    username,
-    email,
-    first_name: withDefault(first_name, ''),
-    last_name: withDefault(last_name, ''),
+    ...newNameSchemas,
     groups: withDefault(groupList, []),
     role: withDefault(oneOf('user', 'administrator'), 'user'),
     first: withDefault(oneOf('link', 'password'), 'password'),
@@ -188,7 +184,7 @@ const set = (body: Readonly<{ enabled?: boolean; super_admin?: boolean }>, notic
 /** By the last part of their addresses. */
 export const CHANGES = {
   edit: change(
-    { username, email, first_name, last_name, groups: optional(groupList) },
+    { ...nameSchemas, groups: optional(groupList) },
     'The user is changed.',
     users.change,
   ),
