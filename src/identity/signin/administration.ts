@@ -108,8 +108,11 @@ export const createUser = form(
       enabled: true,
       password: invitation ? undefined : password,
     };
-    const hashing = firstPasswords(service);
-    const created = await users.create({ ...call, body }, hashing, invitation?.insert);
+    const created = await users.create(
+      { ...call, body },
+      firstPasswords(service),
+      invitation?.insert,
+    );
     if (created instanceof Failure) return created;
     const { id } = created.data;
     if (invitation) return page('The user is invited', shownLink(invitation.link, id, service));
@@ -153,8 +156,6 @@ export async function showUser(
   return accountPage(caller, user.username, main);
 }
 
-type UserCall<Body> = PortalCall<Record<never, never>, OfUser, Body>;
-
 /**
  * A form of the page of a user.
  * @param notice says what was done
@@ -163,7 +164,7 @@ type UserCall<Body> = PortalCall<Record<never, never>, OfUser, Body>;
 const change = <M extends Members>(
   fields: M,
   notice: string,
-  apply: (call: UserCall<Values<M>>, service: PortalService) => Promise<unknown>,
+  apply: (call: PortalCall<unknown, OfUser, Values<M>>, service: PortalService) => Promise<unknown>,
 ) =>
   form<SignedInUser, OfUser, M>(
     recentUserForm,

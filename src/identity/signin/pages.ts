@@ -74,7 +74,7 @@ const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choos
  * @param values `notice`: above the form; `reason`: what it is for; `length`: of the shortest
  * password
  */
-export function signInPage(template: keyof typeof TITLES, return_to: string, values: Values) {
+export function signInPage(template: keyof typeof TITLES, return_to: string, values: Values = {}) {
   const passkey = render('passkey', { return_to });
   const main = render(template, { notice: NOTHING, return_to, passkey, ...values });
   return page(TITLES[template], main);

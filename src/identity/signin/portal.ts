@@ -8,7 +8,7 @@ import { auditPendingLogin, startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
-import { findLink, type Link } from '../store/signin/links.ts';
+import { findLink } from '../store/signin/links.ts';
 import { findUser } from '../store/users.ts';
 import {
   BROWSER_COOKIE,
@@ -97,7 +97,7 @@ export const signIn = form(
     if (session instanceof Failure) return session;
     return continueSignedIn(call, service, session.token, 'password');
   },
-  async ({ body: { return_to = '' } }) => signInPage('login', return_to, {}),
+  async ({ body: { return_to = '' } }) => signInPage('login', return_to),
 );
 
 // --- With a link, which takes the place of a password
@@ -121,7 +121,7 @@ export const openLink = form(
     // The person may have copied only the token, or the whole address.
     const token = body.token.trim().replace(/^.*#/s, '');
     const digest = tokenDigest(token);
-    const link = await service.checkCredential<Link>(request.network, {
+    const link = await service.checkCredential(request.network, {
       kind: 'link',
       digest,
       message: digest === null ? INCOMPLETE : ENDED,

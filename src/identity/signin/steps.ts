@@ -141,7 +141,7 @@ function orShowAgain(
   if (!(outcome instanceof Failure)) return outcome;
   const hasEnded = !pending || outcome === ENDED;
   const page = hasEnded
-    ? withCookies(signInPage('login', return_to, {}), [NO_PENDING])
+    ? withCookies(signInPage('login', return_to), [NO_PENDING])
     : stepPage(service, pending, return_to);
   return withProblems(page, outcome === ENDED ? '/login' : request.path, {}, outcome);
 }
