@@ -39,7 +39,7 @@ export async function showAccount({ caller }: PortalCall, service: PortalService
   ]);
   // What a thief may have done between two sign-ins of the user.
   const isNew = (time: Date) => earlier !== null && time > earlier && time < session.at;
-  const main = render('account', {
+  return accountPage(caller, 'Your account', 'account', {
     username,
     email,
     first_name,
@@ -58,12 +58,11 @@ export async function showAccount({ caller }: PortalCall, service: PortalService
       }),
     ),
   });
-  return accountPage(caller, 'Your account', main);
 }
 
 /** For links of other pages to it. The navigation has the button. */
 export const askSignOut = async ({ caller }: PortalCall) =>
-  accountPage(caller, 'Sign out', render('sign-out', { username: caller.user.username }));
+  accountPage(caller, 'Sign out', 'sign-out', { username: caller.user.username });
 
 /** Idempotent: the cookies are removed in any case. */
 export const signOut = form(portalForm, {}, async ({ request }, service) => {
@@ -142,11 +141,10 @@ export async function showKeys(
 ) {
   const range = rangeOf(query);
   const { rows, total } = await listKeys(database, range, caller.user.id);
-  const main = render('keys', {
+  return accountPage(caller, 'API keys', 'keys', {
     keys: keyItems(rows, '/account/keys/revoke'),
     pages: pager('/account/keys?page=', range.page, total),
   });
-  return accountPage(caller, 'API keys', main);
 }
 
 /** @param action where the form of each goes that revokes it */

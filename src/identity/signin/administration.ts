@@ -48,14 +48,13 @@ export async function showUsers(
   const { search = '' } = query;
   const range = rangeOf(query);
   const { rows, total } = await searchUsers(database, search, range);
-  const main = render('users', {
+  return accountPage(caller, 'Users', 'users', {
     search,
     total,
     hours: links.hoursOf(portal),
     pages: pager(`${PATH}?search=${encodeURIComponent(search)}&page=`, range.page, total),
     rows: rows.length > 0 ? rows.map(userRow) : render('no-user'),
   });
-  return accountPage(caller, 'Users', main);
 }
 
 const userRow = (user: ListedUser) =>
@@ -137,7 +136,7 @@ export async function showUser(
     listSessions(service, rangeOf({}), id, true),
     listKeys(database, rangeOf({}), id),
   ]);
-  const main = render('user', {
+  return accountPage(caller, user.username, 'user', {
     ...shownOf(user),
     query: encodeURIComponent(user.username),
     length: service.passwords.minLength,
@@ -153,7 +152,6 @@ export async function showUser(
       'user-delete',
     ].map((action) => render(action, { id, username: user.username })),
   });
-  return accountPage(caller, user.username, main);
 }
 
 /**
@@ -269,14 +267,14 @@ export async function showAudit({ caller, query }: AuditCall, service: PortalSer
     }),
   );
   const parameters = String(new URLSearchParams(filters));
-  const main = render('audit', {
+  const shown = accountPage(caller, 'Audit trail', 'audit', {
     ...filters,
     total,
     parameters,
     rows: entries.length > 0 ? entries : render('no-entry'),
     pages: pager(`/account/audit?${parameters}&page=`, page, total),
   });
-  return accountPage(caller, 'Audit trail', new Html(withChosen(main.text, [filters.event])));
+  return { ...shown, text: withChosen(shown.text, [filters.event]) };
 }
 
 /** The newest entries. They are held in memory. */

@@ -62,14 +62,13 @@ export async function showFactors(
       id: id.toString('base64url'),
     }),
   );
-  const main = render('factors', {
+  return accountPage(caller, 'Second factors', 'factors', {
     totp: render(totp ? 'totp-used' : unused, { return_to }),
     return_to,
     passkeys: items.length > 0 ? items : render('no-passkey'),
     codes,
     renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
   });
-  return accountPage(caller, 'Second factors', main);
 }
 
 /** Who sets up an app. */

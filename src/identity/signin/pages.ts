@@ -30,10 +30,16 @@ export const withCookies = (page: TextReply, cookies: readonly string[]): TextRe
   headers: { ...page.headers, 'Set-Cookie': [...(page.headers?.['Set-Cookie'] ?? []), ...cookies] },
 });
 
-/** A page with the way to the others. */
-export function accountPage({ user }: SignedInUser, title: string, main: Html) {
+/** A page with the way to the others. @param template of its main part */
+export function accountPage(
+  { user }: SignedInUser,
+  title: string,
+  template: string,
+  values: Values,
+) {
   const administration = user.super_admin ? render('administration') : NOTHING;
-  return page(title, main, { nav: render('nav', { username: user.username, administration }) });
+  const nav = render('nav', { username: user.username, administration });
+  return page(title, render(template, values), { nav });
 }
 
 /** Says on the next page what was done. Another site cannot set it, as it could a query. */
