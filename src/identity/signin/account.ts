@@ -33,8 +33,8 @@ export async function showAccount({ caller }: PortalCall, service: PortalService
   const { user, session } = caller;
   const { username, email, first_name, last_name } = user;
   const [{ rows: sessions, total }, { rows: events }, earlier] = await Promise.all([
-    listSessions(service, rangeOf({}), user.id, true),
-    listAudit(service.database, rangeOf({}), { user: user.id }),
+    listSessions(service, rangeOf(), user.id, true),
+    listAudit(service.database, rangeOf(), { user: user.id }),
     findEarlierSignIn(service.database, session),
   ]);
   // What a thief may have done between two sign-ins of the user.
@@ -129,7 +129,7 @@ export const endSessions = form(
 
 /** The parameters of a list. A form that shows the list again has none. */
 export const pageQuery = { page: withDefault(decimal({ min: 1, max: 1_000_000 }), 1) };
-export const rangeOf = ({ page = 1 }: Partial<Values<typeof pageQuery>>) => ({
+export const rangeOf = ({ page = 1 }: Partial<Values<typeof pageQuery>> = {}) => ({
   page,
   limit: PAGE_ROWS,
 });

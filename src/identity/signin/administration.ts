@@ -133,8 +133,8 @@ export async function showUser(
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
   const [sessions, ownKeys] = await Promise.all([
-    listSessions(service, rangeOf({}), id, true),
-    listKeys(database, rangeOf({}), id),
+    listSessions(service, rangeOf(), id, true),
+    listKeys(database, rangeOf(), id),
   ]);
   return accountPage(caller, user.username, 'user', {
     ...shownOf(user),
