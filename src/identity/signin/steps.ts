@@ -89,7 +89,8 @@ function stepPage(
     const { link } = pending;
     const { username } = pending.user;
     const factors = link?.removes_factors ? render('link-removes') : NOTHING;
-    const reason = link ? render('link-of', { username, factors }) : render('temporary');
+    const temporary = step === 'new-password' ? render('temporary') : NOTHING;
+    const reason = link ? render('link-of', { username, factors }) : temporary;
     const length = service.passwords.minLength;
     return signInPage(step, return_to, { username, notice, reason, length });
   }

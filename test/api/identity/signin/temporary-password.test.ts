@@ -84,6 +84,20 @@ test('on the page, it cannot be changed to itself; whoever chooses another is si
   assert.match((await choose(cookie, 'another-new-password')).text, /This sign-in has ended/);
 });
 
+test('only the page that replaces it says that it is temporary', async () => {
+  const says = /was generated or set by an administrator/;
+  const { username, id } = await add();
+  await enrol(username);
+  const own = await enterPassword(username);
+  assert.match(own.text, /enter the code/);
+  assert.doesNotMatch(own.text, says);
+  await makeTemporary(sql, id);
+  assert.doesNotMatch((await enterPassword(username)).text, says);
+  const other = await add();
+  await makeTemporary(sql, other.id);
+  assert.match((await enterPassword(other.username)).text, says);
+});
+
 test('a first factor that is required comes after the new password', async (t) => {
   const environment = { ...PORTAL, REQUIRE_SECOND_FACTOR: 'all' };
   const { url } = await startGatehouse(t, ['identity'], portal.databaseUrl, environment);
