@@ -28,7 +28,6 @@ function readPauses(text: string) {
 
 /** @returns such as 30s or 2h, in the largest unit without a rest */
 export function formatPause(pauseMs: number) {
-  const whole = UNITS.find((one) => pauseMs >= UNITS_MS[one] && pauseMs % UNITS_MS[one] === 0);
-  const unit = whole ?? 's';
+  const unit = UNITS.find((one) => pauseMs > 0 && pauseMs % UNITS_MS[one] === 0) ?? 's';
   return `${pauseMs / UNITS_MS[unit]}${unit}`;
 }
