@@ -95,7 +95,7 @@ function signatureProblems(scheme: Scheme, captured: Captured, print: (line: str
   const missing = [header, time, id].filter((name) => name !== undefined && !headers[name]);
   if (missing.length > 0) return [`The request lacks the header ${missing.join(' and ')}.`];
   const { sent, at, before, after } = readSigned(scheme, headers);
-  if ([...sent.values()].flat().length === 0) {
+  if (sent.length === 0) {
     const { encoding = 'hex', algorithm = 'hmac-sha256' } = scheme;
     const form = `${JSON.stringify(prefix)} and a signature of ${algorithm} in ${encoding}`;
     return [`The header ${header} has not the form ${form}.`, ...variants(scheme, captured)];

@@ -12,7 +12,6 @@ const SIGNATURE_BYTES = {
 type Algorithm = keyof typeof SIGNATURE_BYTES;
 export const ALGORITHMS = ['hmac-sha256', 'hmac-sha512', 'hmac-sha1', 'ed25519'] as const;
 export const ENCODINGS = ['hex', 'base64'] as const;
-export type Encoding = (typeof ENCODINGS)[number];
 
 /** How a source signs its requests. Names of headers are in lower case. */
 export type Scheme = Readonly<{
@@ -23,7 +22,7 @@ export type Scheme = Readonly<{
    * secret signs with both.
    */
   separator?: string;
-  encoding?: Encoding; // hex by default
+  encoding?: (typeof ENCODINGS)[number]; // hex by default
   algorithm?: Algorithm; // hmac-sha256 by default
   /** The signed text, with {body}, {timestamp} and {id}; by default the body alone. */
   text?: string;
@@ -80,8 +79,9 @@ const behind = (prefix: string, parts: readonly string[]) =>
 
 /**
  * What a request says about its signature.
- * @returns `sent` by algorithm; `at` in seconds since 1970, null if malformed, undefined if the
- * scheme signs no time; the signed text is `before`, the raw body and `after`
+ * @returns the signatures that were `sent`, with their algorithms; `at` in seconds since 1970, null
+ * if malformed, undefined if the scheme signs no time; the signed text is `before`, the raw body and
+ * `after`
  */
 export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   const { prefix = '', encoding = 'hex', algorithm = 'hmac-sha256', text = '{body}' } = scheme;
@@ -104,9 +104,10 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
       .map(decode)
       .filter((bytes) => bytes !== null)
       .filter(({ length }) => length === SIGNATURE_BYTES[kind])
-      .slice(0, MAX_SIGNATURES);
-  const sent = new Map([[algorithm, signaturesOf(algorithm, prefix)]]);
-  if (publicPrefix !== undefined) sent.set('ed25519', signaturesOf('ed25519', publicPrefix));
+      .slice(0, MAX_SIGNATURES)
+      .map((bytes) => ({ kind, bytes }));
+  const sent = signaturesOf(algorithm, prefix);
+  if (publicPrefix !== undefined) sent.push(...signaturesOf('ed25519', publicPrefix));
   const [before = '', after = ''] = text
     .split('{body}')
     .map((part) =>
@@ -148,8 +149,7 @@ export function checkSignature(
 ) {
   const signed = readSigned(scheme, headers);
   const { sent, at } = signed;
-  const isSigned = [...sent.values()].flat().length > 0;
-  if (!isSigned || at === null) return { kind: 'no signature' } as const;
+  if (sent.length === 0 || at === null) return { kind: 'no signature' } as const;
   const found = secrets.find(({ secret }) => isSignedWith(scheme, secret, signed, raw));
   if (!found) return { kind: 'wrong signature' } as const;
   const isOld = at !== undefined && !isInWindow(at, now);
@@ -166,13 +166,13 @@ export function isSignedWith(
   const found = keyOf(scheme, secret);
   if (!found) return false;
   const { algorithm, key } = found;
-  const signatures = sent.get(algorithm) ?? [];
+  const signatures = sent.filter(({ kind }) => kind === algorithm);
   if (algorithm === 'ed25519') {
     const text = Buffer.concat([Buffer.from(before), raw, Buffer.from(after)]);
-    return signatures.some((signature) => verify(null, text, key, signature));
+    return signatures.some(({ bytes }) => verify(null, text, key, bytes));
   }
   // In pieces, so that a large body is not copied.
   const hmac = createHmac(algorithm.slice('hmac-'.length), key);
   const expected = hmac.update(before).update(raw).update(after).digest();
-  return signatures.some((signature) => timingSafeEqual(signature, expected));
+  return signatures.some(({ bytes }) => timingSafeEqual(bytes, expected));
 }
