@@ -117,13 +117,9 @@ export const COMMANDS: readonly Command[] = [
     name: 'token reseal',
     summary: 'Encrypt all signing secrets under WEBHOOK_SECRET, to replace WEBHOOK_SECRET_PREVIOUS',
     async run(call) {
-      const { replaced, kept } = await inWebhook(call, (database, settings) => {
-        const keys = requireKeys(settings);
-        return resealSecrets(database, keys[0].id, (sealed) => {
-          const secret = unsealServiceSecret(keys, sealed);
-          return secret === null ? null : sealSecret(keys[0], secret);
-        });
-      });
+      const { replaced, kept } = await inWebhook(call, (database, settings) =>
+        resealSecrets(database, requireKeys(settings)),
+      );
       call.note(`${counted(replaced, 'signing secret')} encrypted under WEBHOOK_SECRET.`);
       if (kept > 0)
         throw new OperationFailed(

@@ -1,4 +1,4 @@
-import { type SealedSecret, unsealServiceSecret } from '../../crypto/service-secret.ts';
+import { type SealedSecret, sealSecret, unsealServiceSecret } from '../../crypto/service-secret.ts';
 import { sha256 } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SigningKeys } from '../service.ts';
@@ -9,9 +9,9 @@ import type { SigningKeys } from '../service.ts';
  */
 type Purpose = 'verify' | 'sign' | 'pending';
 
-/** For `insert`. */
-export const rowOf = (sql: Sql, sealed: SealedSecret, tokenId: string, purpose: Purpose) =>
-  sql({ ...sealed, token_id: tokenId, purpose });
+/** A statement, or the beginning of one that says what to do about a conflict. */
+export const insertSql = (sql: Sql, sealed: SealedSecret, tokenId: string, purpose: Purpose) => sql`
+  insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, purpose })}`;
 
 /** The secrets of a token: during a rotation two that verify, otherwise one for each purpose. */
 export const findSecrets = (sql: Sql, tokenId: string, purpose: Purpose) =>
@@ -87,36 +87,33 @@ export async function insertSecret(
     set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
     where token_id = ${tokenId} and purpose = 'verify'`;
   await sql`
-    insert into webhook.signing_secrets ${rowOf(sql, sealed, tokenId, 'verify')}
+    ${insertSql(sql, sealed, tokenId, 'verify')}
     on conflict (id) do update set purpose = excluded.purpose`;
 }
 
 /**
- * Replaces the secrets that are not sealed under the key with this id, in one transaction.
- * @param reseal returns null for a secret that it cannot open, which is kept
+ * Seals the secrets that are not under the first key again, in one transaction. A secret that none
+ * of the keys opens is kept.
  */
-export function resealSecrets(
-  database: Database,
-  keyId: string,
-  reseal: (sealed: SealedSecret) => SealedSecret | null,
-) {
-  return database.transaction(async (sql) => {
+export const resealSecrets = (database: Database, keys: SigningKeys) =>
+  database.transaction(async (sql) => {
+    const [key] = keys;
     const old = await sql<SealedSecret[]>`
       select id, key_id, client_key, commitment, blob
       from webhook.signing_secrets
-      where key_id <> ${keyId}
+      where key_id <> ${key.id}
       order by id
       for update`;
     let replaced = 0;
     for (const sealed of old) {
-      const resealed = reseal(sealed);
-      if (resealed === null) continue;
+      const secret = unsealServiceSecret(keys, sealed);
+      if (secret === null) continue;
+      const resealed = sealSecret(key, secret);
       await sql`update webhook.signing_secrets set ${sql(resealed)} where id = ${sealed.id}`;
       replaced += 1;
     }
     return { replaced, kept: old.length - replaced };
   });
-}
 
 /**
  * Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an
@@ -125,7 +122,7 @@ export function resealSecrets(
 export const insertPending = (database: Database, tokenId: string, sealed: SealedSecret) =>
   database.write(
     (sql) => sql`
-    insert into webhook.signing_secrets ${rowOf(sql, sealed, tokenId, 'pending')}
+    ${insertSql(sql, sealed, tokenId, 'pending')}
     on conflict (token_id, purpose) where purpose <> 'verify' do update
     set id = excluded.id, key_id = excluded.key_id, client_key = excluded.client_key,
       commitment = excluded.commitment, blob = excluded.blob, created_at = excluded.created_at`,

@@ -2,7 +2,7 @@ import type { SealedSecret } from '../../crypto/service-secret.ts';
 import type { Database } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { OwnTarget } from '../settings.ts';
-import { rowOf } from './signing-secrets.ts';
+import { insertSql } from './signing-secrets.ts';
 
 /** `target`: null for that of the process. `secret`: signs the requests to it; null for none. */
 export type TokenTarget = Readonly<{
@@ -30,7 +30,7 @@ export const setTarget = (
       where id = ${id} and role = 'sender' and revoked_at is null`;
     if (count === 0) return false;
     await sql`delete from webhook.signing_secrets where token_id = ${id} and purpose = 'sign'`;
-    if (secret) await sql`insert into webhook.signing_secrets ${rowOf(sql, secret, id, 'sign')}`;
+    if (secret) await insertSql(sql, secret, id, 'sign');
     const queue = target === null ? COMMON_QUEUE : id;
     await sql`
       with moved as (
