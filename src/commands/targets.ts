@@ -67,9 +67,8 @@ export const TARGET_COMMAND: Command = {
       throw new UsageError('give --forward, --command or --default');
     const isKnown = await inWebhook(call, async (database, settings) => {
       if (target === null) return setTarget(database, id, NO_OWN_TARGET);
-      const { allowPrivate } = settings.delivery;
-      const [key] = keysOf(settings);
-      const prepared = orThrow(await prepareTarget(target, allowPrivate, key));
+      const signingKeys = keysOf(settings);
+      const prepared = orThrow(await prepareTarget(target, { ...settings, signingKeys }));
       return setTarget(database, id, prepared);
     });
     if (!isKnown) throw new OperationFailed(NO_TOKEN);

@@ -157,9 +157,8 @@ async function create(call: Invocation, token: Pick<Token, 'name' | 'role'>) {
   if (secret === null && !isOptional)
     throw new UsageError(`source ${source} needs --signing-secret-file`);
   return inWebhook(call, async (database, settings) => {
-    const { allowPrivate } = settings.delivery;
-    const [key] = keysOf(settings);
-    const prepared = target && orThrow(await prepareTarget(target, allowPrivate, key));
+    const signingKeys = keysOf(settings);
+    const prepared = target && orThrow(await prepareTarget(target, { ...settings, signingKeys }));
     const sealed = secret === null ? null : await seal(secret, settings, database, call);
     const created = await createToken(database, row, sealed);
     if (prepared) await setTarget(database, created.id, prepared);

@@ -1,4 +1,3 @@
-import type { ServerKey } from '../crypto/envelope.ts';
 import { sealSecret } from '../crypto/service-secret.ts';
 import { invalidBody } from '../http/json-body.ts';
 import { Failure } from '../http/errors.ts';
@@ -67,16 +66,15 @@ type NewTarget = Infer<typeof targetSchema> | (Infer<typeof programSchema> & { s
 export const NO_TOKEN = 'There is no active token of a sender with this id.';
 
 /**
- * @param key of WEBHOOK_SECRET, if it is set; seals the secret
+ * The first signing key, if there is one, seals the secret.
  * @returns what `setTarget` stores; a failure if the target could not be used
  */
 export async function prepareTarget(
   given: NewTarget,
-  allowPrivate: boolean,
-  key: ServerKey | undefined,
+  { delivery, signingKeys: [key] }: Pick<WebhookService, 'delivery' | 'signingKeys'>,
 ) {
   const { events = null, timeout_seconds = null, secret, keep_signature, ...place } = given;
-  if ('url' in place && !allowPrivate) {
+  if ('url' in place && !delivery.allowPrivate) {
     const { hasPrivateAddress } = await import('./targets/forward.ts');
     if (hasPrivateAddress(new URL(place.url))) {
       return invalidBody(
@@ -88,13 +86,11 @@ export async function prepareTarget(
   if (secret !== undefined && !key)
     return invalidBody('needs WEBHOOK_SECRET, under which it is stored', '/secret');
   const sealed = secret !== undefined && key ? sealSecret(key, secret) : null;
-  const target = {
-    events,
-    timeout_seconds,
-    is_signed: sealed !== null,
-    ...place,
+  return {
+    target: { events, timeout_seconds, is_signed: sealed !== null, ...place },
+    keepSignature: keep_signature,
+    secret: sealed,
   };
-  return { target, keepSignature: keep_signature, secret: sealed };
 }
 
 export const senderSchema = object({
@@ -149,8 +145,7 @@ export async function putTarget(
   call: OperatorCall<{ id: string }, Infer<typeof targetSchema>>,
   service: WebhookService,
 ) {
-  const { delivery, signingKeys } = service;
-  const prepared = await prepareTarget(call.body, delivery.allowPrivate, signingKeys[0]);
+  const prepared = await prepareTarget(call.body, service);
   return prepared instanceof Failure ? prepared : change(call, prepared, service);
 }
 
