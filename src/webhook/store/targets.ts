@@ -47,8 +47,8 @@ export const setTarget = (
 /** The tokens with a target of their own, revoked ones included: their events still wait. */
 export const listTargets = (database: Database) =>
   database.read(
-    (sql) => sql<Array<{ id: string; name: string; revision: number; target: OwnTarget }>>`
-    select id, name, revision, target
+    (sql) => sql<Array<{ id: string; revision: number; target: OwnTarget }>>`
+    select id, revision, target
     from webhook.tokens
     where target is not null
     order by id`,
