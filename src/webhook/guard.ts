@@ -3,7 +3,7 @@ import { bearerOf, findUser } from '../http/guard.ts';
 import type { Call, Guard, RequestInfo, Route } from '../http/route.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
-import { findTokenCaller, type KnownToken, type Role, type TokenCaller } from './store/tokens.ts';
+import { findTokenCaller, type KnownToken, type Role } from './store/tokens.ts';
 
 /** The bearer token takes precedence. A query with two tokens has none. */
 export function bearerOrQuery({ headers, query }: RequestInfo) {
@@ -37,8 +37,8 @@ async function checkToken(
   return caller;
 }
 
-/** The id of a token, or `user:` and a name. */
-type Operator = Pick<TokenCaller, 'id'>;
+/** The id of a token, or `user:` and a name, which is also the `user`. */
+type Operator = Readonly<{ id: string; user?: string }>;
 export type OperatorCall<Path = unknown, Body = null, Search = unknown> = Call<
   Operator,
   Path,
@@ -59,10 +59,10 @@ export const operator: Guard<WebhookService, Operator> = {
     const { names, source } = service.inboxUsers;
     const user = await findUser(request, source, names);
     if (user instanceof Failure) return user;
-    if (user !== null) return { id: `user:${user}` };
+    if (user !== null) return { id: `user:${user}`, user };
     return new Failure('unauthorized', { message: TOKEN_NEEDED.operator });
   },
-  idsOf: ({ id }) => (id.startsWith('user:') ? { user: id.slice(5) } : { token_id: id }),
+  idsOf: ({ id, user }) => (user === undefined ? { token_id: id } : { user }),
 };
 
 /** How long the token of a sender is kept in memory. */

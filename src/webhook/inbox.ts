@@ -142,7 +142,7 @@ export const deliverySchema = object({
 
 /** Where events go, when failed attempts are repeated, and what holds deliveries back. */
 export async function showDelivery(
-  { caller: { id } }: OperatorCall,
+  { caller }: OperatorCall,
   { database, commonTarget, delivery }: WebhookService,
 ) {
   const failing = commonTarget && (await findFailing(database, commonTarget.key));
@@ -154,7 +154,7 @@ export async function showDelivery(
       schedule: delivery.pausesMs.map(formatPause),
       paused_at,
       paused_by,
-      user: id.startsWith('user:') ? id.slice(5) : null,
+      user: caller.user ?? null,
       failures: failing?.failures ?? 0,
       failing_since: failing?.failing_since ?? null,
       next_probe_at: failing?.is_open ? failing.probe_at : null,
