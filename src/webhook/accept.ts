@@ -111,7 +111,7 @@ function eventOf(
   if (pageId instanceof Failure) return pageId;
   const status = statusOf(name, caller, service);
   const isOrdered = service.delivery.isOrdered && status === 'waiting' && pageId !== null;
-  const event: NewEvent = {
+  return {
     id: risingUuid(),
     token_id: caller.id,
     token_digest: caller.digest,
@@ -132,8 +132,7 @@ function eventOf(
     // text of any length.
     order_key: isOrdered ? sha256(`${caller.id} ${pageId}`).toString('base64url') : null,
     queue: caller.target ? caller.id : COMMON_QUEUE,
-  };
-  return event;
+  } satisfies NewEvent;
 }
 
 const pageIdSchema = nullable(text());
