@@ -206,15 +206,13 @@ const LOOK_BACK_SECONDS = 10;
  * @returns a list every second, which may be empty
  */
 export async function* tail(database: Database, isOver: () => Promise<boolean>) {
-  const idsOf = (events: readonly EventSummary[]) => new Set(events.map(({ id }) => id));
-  let seen = idsOf(await recentEvents(database, LOOK_BACK_SECONDS));
-  yield [];
-  for (;;) {
+  let seen = new Set<string>();
+  for (let isFirst = true; ; isFirst = false) {
+    const recent = await recentEvents(database, LOOK_BACK_SECONDS);
+    yield isFirst ? [] : recent.filter(({ id }) => !seen.has(id));
+    seen = new Set(recent.map(({ id }) => id));
     await sleep(POLL_MS);
     if (await isOver()) return;
-    const recent = await recentEvents(database, LOOK_BACK_SECONDS);
-    yield recent.filter(({ id }) => !seen.has(id));
-    seen = idsOf(recent);
   }
 }
 
