@@ -24,19 +24,19 @@ export async function loadTarget(
   }
   if (target.kind === 'handler') {
     const { createHandlerTarget } = await import('./targets/handler.ts');
-    const problem = 'WEBHOOK_HANDLER names a module that cannot be read';
     return {
-      check: () => checkAccess(target.module, mode.R_OK, problem),
+      check: () =>
+        checkAccess(target.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read'),
       create: () => createHandlerTarget(target.module, environment),
     };
   }
   const { createCommandTarget } = await import('./targets/command.ts');
   const [program] = target.command;
-  const problem = 'WEBHOOK_COMMAND names a program that cannot be run';
   return {
     check() {
       // A name without a path is looked up in PATH at each attempt.
-      if (isAbsolute(program)) checkAccess(program, mode.X_OK, problem);
+      if (isAbsolute(program))
+        checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
     },
     create: () => createCommandTarget(target.command, environment),
   };
