@@ -175,7 +175,7 @@ async function attempt(worker: Worker, event: LeasedEvent) {
 
   const result = {
     ...delivery,
-    error: delivery.error === null ? null : errorLine(delivery.error),
+    error: delivery.error && errorLine(delivery.error),
     duration_ms: Math.round(performance.now() - startedAt),
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
     answer: delivery.answer?.replace(/[^\P{Cc}\n\t]|\p{Cf}/gu, ' '),
