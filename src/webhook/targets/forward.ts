@@ -230,9 +230,8 @@ function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): D
 }
 
 /** Seconds or a date (RFC 9110, 10.2.3). */
-function secondsOf(retryAfter: string | undefined) {
-  if (retryAfter === undefined) return null;
+function secondsOf(retryAfter = '') {
   const isSeconds = /^[0-9]{1,9}$/.test(retryAfter);
   const seconds = isSeconds ? Number(retryAfter) : (Date.parse(retryAfter) - Date.now()) / 1000;
-  return Number.isFinite(seconds) && seconds > 0 ? seconds : null;
+  return seconds > 0 ? seconds : null; // neither for a date in the past nor for another text
 }
