@@ -52,7 +52,6 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
         'conflict',
         'too_many_requests',
         'key_unknown',
-        'unavailable',
       ],
       handle: receive,
     }),
