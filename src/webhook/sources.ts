@@ -59,9 +59,11 @@ export type CustomSource = Pick<Source, 'event' | 'deliveryId' | 'time'> &
   Readonly<{ scheme: Scheme }>;
 
 /** @returns the source of a token */
-export const sourceOf = ({ source, custom }: SourceNamed): Source =>
+export const sourceOf = ({
+  source,
+  custom,
+}: Readonly<{ source: SourceName; custom: CustomSource | null }>): Source =>
   custom ? { ...SOURCES.custom, ...custom } : SOURCES[source];
-type SourceNamed = Readonly<{ source: SourceName; custom: CustomSource | null }>;
 
 /** @returns the value, which is not validated yet, or undefined */
 function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
