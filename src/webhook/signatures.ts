@@ -79,9 +79,8 @@ const behind = (prefix: string, parts: readonly string[]) =>
 
 /**
  * What a request says about its signature.
- * @returns the signatures that were `sent`, with their algorithms; `at` in seconds since 1970, null
- * if malformed, undefined if the scheme signs no time; the signed text is `before`, the raw body and
- * `after`
+ * @returns `sent`: the signatures; `at` in seconds since 1970, null if malformed, undefined if the
+ * scheme signs no time; the signed text is `before`, the raw body and `after`
  */
 export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   const { prefix = '', encoding = 'hex', algorithm = 'hmac-sha256', text = '{body}' } = scheme;
