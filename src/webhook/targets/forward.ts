@@ -229,9 +229,9 @@ function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): D
   return { ...answered, error, retryAfter: secondsOf(headers['retry-after']) };
 }
 
-/** Seconds or a date (RFC 9110, 10.2.3). */
+/** Seconds or a date (RFC 9110, 10.2.3). @returns null for neither, and for a time that is over */
 function secondsOf(retryAfter = '') {
   const isSeconds = /^[0-9]{1,9}$/.test(retryAfter);
   const seconds = isSeconds ? Number(retryAfter) : (Date.parse(retryAfter) - Date.now()) / 1000;
-  return seconds > 0 ? seconds : null; // neither for a date in the past nor for another text
+  return seconds > 0 ? seconds : null;
 }
