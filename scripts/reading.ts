@@ -90,12 +90,12 @@ export function filesOf(tree: Tree, scope: string): readonly string[] {
  * only for a feature whose description says so.
  */
 export const BUDGET = {
-  core: 38_200,
-  secrets: 50_500,
-  identity: 63_700,
-  webhook: 69_000,
-  signin: 22_700,
-  all: 154_000,
+  core: 38_000,
+  secrets: 50_000,
+  identity: 62_000,
+  webhook: 67_000,
+  signin: 21_500,
+  all: 147_000,
 } as const;
 
 /** What the rewriting aims at. `make audit` prints how far it is. */
@@ -109,7 +109,7 @@ export const GOALS: Readonly<Record<keyof typeof BUDGET, number>> = {
 };
 
 /** A line of code holds at most so many tokens on average. The goal is 8. */
-export const MAX_DENSITY = 8.5;
+export const MAX_DENSITY = 8.2;
 
 export const sumTokens = (tree: Tree, files: readonly string[]): number =>
   files.reduce((total, file) => total + countTokens(tree.get(file) ?? ''), 0);
