@@ -106,7 +106,8 @@ const PROBE_SAMPLE = 100;
 
 /**
  * Leases events for a target that fails: of each sender in turn, and first what has not failed yet,
- * so that the failing events of one sender cannot be the probe every time.
+ * so that the failing events of one sender cannot be the probe every time. It sees only the sample:
+ * an event with more failing ones than that on both sides waits.
  * @param except a token whose events are left out, or null
  */
 export const claimProbes = (
