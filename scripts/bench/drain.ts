@@ -90,8 +90,9 @@ async function drain({ history, database, sql }: Subject): Promise<number> {
       insert into webhook.events (id, token_id, event, headers, ip, body)
       select gen_random_uuid(), (select id from webhook.tokens), 'page.updated',
         '{"content-type": "application/json"}', '203.0.113.1', ${body(sql)}
-      from generate_series(1, ${WAITING}::int) returning id, received_at
-    ) insert into webhook.work (event_id, received_at) select id, received_at from created`;
+      from generate_series(1, ${WAITING}::int) returning id, token_id, received_at
+    ) insert into webhook.work (event_id, token_id, received_at)
+    select id, token_id, received_at from created`;
   await sql`checkpoint`;
   const before = await countDone(sql);
   let delivered = 0;

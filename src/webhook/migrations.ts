@@ -71,13 +71,16 @@ const INITIAL: Migration = {
     // expired leases. Only the holder of the lease may complete, return or renew. An event with
     // an order_key is due with its page. Each redelivery begins another run.
     `create table webhook.work (
-      event_id uuid primary key, received_at timestamptz not null, order_key text, seq bigint,
+      event_id uuid primary key, token_id uuid not null, received_at timestamptz not null,
+      order_key text, seq bigint,
       run int4 not null default 1, attempts int4 not null default 0,
       due_at timestamptz not null default now(), lease uuid,
       -- The token with a target of its own, or all zeros. Targets do not wait for each other.
       queue uuid not null default '${COMMON_QUEUE}'
     ) with ${QUEUE}`,
     'create index work_due on webhook.work (queue, due_at) where order_key is null',
+    // While a target fails, its senders take turns.
+    'create index work_sender on webhook.work (queue, token_id, due_at) where order_key is null',
     'create index work_order on webhook.work (order_key, seq) where order_key is not null',
     // The number of the last event of an order_key, which is a page of one sender. Acceptance
     // raises it under the row's lock, which is held until the commit: numbers follow the commits.
@@ -87,10 +90,11 @@ const INITIAL: Migration = {
     // lease until then. Only the holder of the lease changes the row, so that storing further
     // events delays no delivery.
     `create table webhook.pages (
-      order_key text primary key, head bigint not null default 1,
+      order_key text primary key, token_id uuid not null, head bigint not null default 1,
       due_at timestamptz not null default now(), queue uuid not null default '${COMMON_QUEUE}'
     ) with ${QUEUE}`,
     'create index pages_due on webhook.pages (queue, due_at)',
+    'create index pages_sender on webhook.pages (queue, token_id, due_at)',
     // Other programs may insert here, too. "skipped": WEBHOOK_EVENTS does not select the event.
     `create table webhook.outcomes (
       event_id uuid primary key,

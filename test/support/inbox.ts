@@ -69,8 +69,8 @@ export async function putEvent(
       ${Buffer.from(body)}, now() - make_interval(secs => ${age})
     from webhook.tokens where role = 'sender' order by created_at limit 1`;
   if (status === 'waiting')
-    await sql`insert into webhook.work (event_id, received_at, attempts, due_at)
-      select id, received_at, ${attempts}, now() + interval '1 hour' from webhook.events
+    await sql`insert into webhook.work (event_id, token_id, received_at, attempts, due_at)
+      select id, token_id, received_at, ${attempts}, now() + interval '1 hour' from webhook.events
         where id = ${id}`;
   else if (status !== 'stored')
     await sql`insert into webhook.outcomes (event_id, status, attempts, received_at)

@@ -96,7 +96,7 @@ export const insertEvent = sharedStatement(
           on conflict (order_key) do update set tail = page_tails.tail + excluded.tail
           returning order_key, tail
         ), numbered as (
-          select id, received_at, order_key, queue,
+          select id, token_id, received_at, order_key, queue,
             tail + 1 - row_number() over (partition by order_key order by n desc) as seq
           from event
           join given using (id)
@@ -104,13 +104,13 @@ export const insertEvent = sharedStatement(
           where status = 'waiting'
         ), page as (
           -- The two rows of a page begin and end together.
-          insert into webhook.pages (order_key, queue)
-          select order_key, queue
+          insert into webhook.pages (order_key, token_id, queue)
+          select order_key, token_id, queue
           from numbered
           where seq = 1
         ), work as (
-          insert into webhook.work (event_id, received_at, order_key, seq, queue)
-          select id, received_at, order_key, seq, queue
+          insert into webhook.work (event_id, token_id, received_at, order_key, seq, queue)
+          select id, token_id, received_at, order_key, seq, queue
           from numbered
         ), outcome as (
           insert into webhook.outcomes (event_id, status, attempts)
@@ -157,8 +157,8 @@ export async function redeliver(database: Database, ids: readonly string[], hasT
   const { count } = await database.write(
     (sql) => sql`
     with redelivered as (
-      insert into webhook.work (event_id, received_at, queue, run)
-      select id, received_at, coalesce((
+      insert into webhook.work (event_id, token_id, received_at, queue, run)
+      select id, token_id, received_at, coalesce((
         select t.id
         from webhook.tokens t
         where t.id = e.token_id and target is not null),

@@ -33,14 +33,11 @@ export const setTarget = (
     if (secret) await insertSql(sql, secret, id, 'sign');
     const queue = target === null ? COMMON_QUEUE : id;
     await sql`
-      with moved as (
-        update webhook.work w set queue = ${queue}
-        from webhook.events e
-        where e.id = w.event_id and e.token_id = ${id} and w.queue <> ${queue}
-        returning order_key
-      )
+      update webhook.work set queue = ${queue}
+      where token_id = ${id} and queue <> ${queue}`;
+    await sql`
       update webhook.pages set queue = ${queue}
-      where order_key in (select order_key from moved)`;
+      where token_id = ${id} and queue <> ${queue}`;
     return true;
   });
 

@@ -101,13 +101,13 @@ const leaseSql = (sql: Sql) => sql`
   from claimed c
   join webhook.events e on e.id = c.event_id`;
 
-/** Of the newest and of the oldest due events, and of both among the heads of pages. */
-const PROBE_SAMPLE = 100;
+/** Of the oldest and of the newest due events of a sender, and of both among the heads of pages. */
+const PROBE_SAMPLE = 50;
 
 /**
- * Leases events for a target that fails: of each sender in turn, and first what has not failed yet,
- * so that the failing events of one sender cannot be the probe every time. It sees only the sample:
- * an event with more failing ones than that on both sides waits.
+ * Leases events for a target that fails: of each sender in turn, and first what has not failed yet.
+ * The sample is taken for each sender, so that the events of one, however many fail, keep those of
+ * another neither from a probe nor from delivery.
  * @param except a token whose events are left out, or null
  */
 export const claimProbes = (
@@ -117,25 +117,32 @@ export const claimProbes = (
   queue = COMMON,
 ) =>
   database.claim((sql) => {
+    // A range instead of `=`, which would allow an index in which those of all senders are mixed.
+    const ofSenderSql = sql`(token_id, due_at) between (t.id, '-infinity') and (t.id, now())`;
     const eventsSql = sql`
-      select event_id, due_at
+      select event_id, token_id, due_at
       from webhook.work
-      where ${isDueSql(sql, queue, 'work')} and order_key is null`;
+      where ${isDueSql(sql, queue, 'work')} and order_key is null and ${ofSenderSql}`;
     const headsSql = sql`
-      select ${headSql(sql)} as event_id, due_at
+      select ${headSql(sql)} as event_id, token_id, due_at
       from webhook.pages p
-      where ${isDueSql(sql, queue, 'p')}`;
+      where ${isDueSql(sql, queue, 'p')} and ${ofSenderSql}`;
     const sampleSql = (rowsSql: Fragment) => sql`
-      (select event_id from (${rowsSql} order by due_at limit ${PROBE_SAMPLE}) x)
-      union (select event_id from (${rowsSql} order by due_at desc limit ${PROBE_SAMPLE}) x)`;
+      (select event_id from (${rowsSql} order by token_id, due_at limit ${PROBE_SAMPLE}) x)
+      union (
+        select event_id
+        from (${rowsSql} order by token_id desc, due_at desc limit ${PROBE_SAMPLE}) x)`;
     return sql<LeasedEvent[]>`
-    with due as (${sampleSql(eventsSql)} union ${sampleSql(headsSql)}), candidate as (
-      select event_id, row_number() over (partition by token_id order by attempts > 0, random())
-        as turn
-      from webhook.work
-      join webhook.events on id = event_id
-      where event_id = any (array(select event_id from due))
-        and token_id is distinct from ${except}::uuid
+    with due as (
+      select t.id as token_id, event_id
+      from webhook.tokens t
+      cross join lateral (${sampleSql(eventsSql)} union ${sampleSql(headsSql)}) sample
+      where t.id is distinct from ${except}::uuid and ${queue.id}::uuid in (t.id, ${COMMON_QUEUE})
+    ), candidate as (
+      select w.event_id,
+        row_number() over (partition by d.token_id order by attempts > 0, random()) as turn
+      from due d
+      join webhook.work w on w.event_id = any (array[d.event_id])
     ), chosen as (
       select w.event_id
       from candidate c

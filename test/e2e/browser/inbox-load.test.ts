@@ -106,10 +106,10 @@ test(`${RATE} new events a second: each is shown, none is stale, and the page do
         insert into webhook.events (id, token_id, event, body)
         select gen_random_uuid(), (select id from webhook.tokens limit 1), 'live ' || n, ''
         from generate_series(${ids.length}::int, ${ids.length + 4}) n
-        returning id, received_at
+        returning id, token_id, received_at
       ), work as (
-        insert into webhook.work (event_id, received_at, due_at)
-        select id, received_at, now() + interval '1 hour' from new
+        insert into webhook.work (event_id, token_id, received_at, due_at)
+        select id, token_id, received_at, now() + interval '1 hour' from new
       ) select id from new`;
     ids.push(...rows.map(({ id }) => id));
   };

@@ -19,7 +19,7 @@ import {
 import { claimProbes, claimWork, COMMON } from '../../../src/webhook/store/work.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded, until } from '../../support/until.ts';
-import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
+import { FAILED, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
@@ -114,6 +114,55 @@ test('a probe takes what has not failed yet, of each sender in turn, also of a p
   await pauseDelivery(database, 'test');
   assert.deepEqual(await probe(), [], 'not while delivery is paused');
 });
+
+/** Stores events of `token` at once, older ones first. @returns their ids */
+async function putMany(token: TestToken, count: number, orderKey = 'none'): Promise<string[]> {
+  const rows = await sql<Array<{ id: string }>>`
+    with event as (
+      insert into webhook.events (id, token_id, event, body, received_at)
+      select gen_random_uuid(), ${token.id}, 'many', '', clock_timestamp()
+      from generate_series(1, ${count}::int4) n
+      returning id, token_id, received_at
+    ), numbered as (
+      select *, case when ${orderKey} <> 'none' then ${orderKey} || id end as order_key
+      from event
+    ), page as (
+      insert into webhook.pages (order_key, token_id)
+      select order_key, token_id from numbered where order_key is not null
+    ), work as (
+      insert into webhook.work (event_id, token_id, received_at, due_at, order_key, seq)
+      select id, token_id, received_at, received_at, order_key, 1 from numbered
+    )
+    select id from event`;
+  return rows.map(({ id }) => id);
+}
+
+for (const [what, orderKey] of [
+  ['events', 'none'],
+  ['heads of pages', 'page '],
+] as const)
+  test(`${what} of one sender, however many, hide no event of another`, async () => {
+    const first = queue.token;
+    const second = await queue.addToken('second');
+    const third = await queue.addToken('third');
+    await fresh(0);
+    await putMany(first, 150, orderKey);
+    await putMany(second, 150, orderKey);
+    const good = await putMany(third, 1, orderKey);
+    await putMany(first, 150, orderKey);
+    await putMany(second, 150, orderKey);
+    const probed = await probe(3);
+    assert.ok(
+      good.every((id) => probed.includes(id)),
+      'one event of each sender',
+    );
+
+    await fresh(0);
+    await putMany(first, 150, orderKey);
+    const others = await putMany(third, 2, orderKey);
+    await putMany(first, 150, orderKey);
+    assert.deepEqual((await probe(10, first.id)).sort(), others.sort(), 'all of the other sender');
+  });
 
 test('failures count for one sender until those of another come', async () => {
   await fresh(0);

@@ -40,14 +40,15 @@ async function fill(): Promise<void> {
       now() - n * interval '1 minute'
     from generate_series(1, ${DONE + DEAD + WAITING + STORED}) n, (select id from webhook.tokens
       where role = 'sender' limit 1) t`;
-  await sql`create temporary table placed as select id, received_at,
+  await sql`create temporary table placed as select id, token_id, received_at,
     row_number() over (order by md5(id::text)) as n from webhook.events`;
   await sql`
     insert into webhook.outcomes (event_id, status, attempts, received_at)
     select id, case when n <= ${DEAD} then 'dead' else 'done' end, 1, received_at from placed
       where n <= ${DONE + DEAD}`;
   await sql`
-    insert into webhook.work (event_id, received_at) select id, received_at from placed
+    insert into webhook.work (event_id, token_id, received_at)
+    select id, token_id, received_at from placed
       where n between ${DONE + DEAD + 1} and ${DONE + DEAD + WAITING}`;
   await sql`vacuum analyze`;
 }

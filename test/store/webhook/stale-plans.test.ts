@@ -28,6 +28,8 @@ const EVENTS = 4_000;
 const CLAIMED = 5;
 /** Rows of the queue that a statement may look at: those of its events, and a few beside them. */
 const MOST = 100;
+/** Probes look at a sample of the due events of each sender. */
+const MOST_SAMPLED = 1_000;
 
 /** Runs each statement of the queue. @returns the events under a lease at the end */
 async function runAll(held: readonly Lease[]) {
@@ -60,6 +62,7 @@ const UNKNOWN: Lease = {
 
 test('statements that were planned for an empty queue read few rows of a long one', async () => {
   const { id: token } = await addToken(database, 'generic', null);
+  const { id: unordered } = await addToken(database, 'generic', null);
   for (const table of ['work', 'pages', 'page_tails', 'events'])
     await sql.unsafe(`alter table webhook.${table} set (autovacuum_enabled = off)`);
   await sql`vacuum analyze`;
@@ -71,20 +74,61 @@ test('statements that were planned for an empty queue read few rows of a long on
       'a', '{}'
     from generate_series(1, ${EVENTS}) n`;
   await sql`
-    insert into webhook.work (event_id, received_at, order_key, seq)
-    select id, received_at, 'page ' || n % ${PAGES}, n / ${PAGES} + 1
-    from (select id, received_at, row_number() over (order by id) as n from webhook.events) e`;
+    insert into webhook.work (event_id, token_id, received_at, order_key, seq)
+    select id, token_id, received_at, 'page ' || n % ${PAGES}, n / ${PAGES} + 1
+    from (
+      select id, token_id, received_at, row_number() over (order by id) as n
+      from webhook.events
+    ) e`;
   await sql`
-    insert into webhook.pages (order_key, head)
-    select order_key, min(seq) from webhook.work group by order_key`;
+    insert into webhook.pages (order_key, token_id, head)
+    select order_key, token_id, min(seq) from webhook.work group by order_key, token_id`;
   await sql`
     insert into webhook.page_tails (order_key, tail)
     select order_key, max(seq) from webhook.work group by order_key`;
+  await sql`
+    with event as (
+      insert into webhook.events (id, token_id, event, body)
+      select gen_random_uuid(), ${unordered}, 'a', ''
+      from generate_series(1, ${EVENTS})
+      returning id, token_id, received_at
+    )
+    insert into webhook.work (event_id, token_id, received_at)
+    select id, token_id, received_at from event`;
   const { results, claimed, probes } = await runAll([]);
   assert.equal(claimed.length, CLAIMED);
   assert.equal(probes.length, 1);
-  // A probe looks at a sample of what is due, and at the events of the sample.
   const { probes: sampled = 0, ...others } = Object.fromEntries(results);
   for (const [name, rows] of Object.entries(others)) assert.ok(rows <= MOST, `${name}: ${rows}`);
-  assert.ok(sampled <= 1_000, `probes: ${sampled}`);
+  assert.ok(sampled <= MOST_SAMPLED, `probes: ${sampled}`);
+});
+
+test('probes that were planned when one sender had all events read few of them later', async () => {
+  await sql`truncate webhook.work, webhook.pages, webhook.page_tails`;
+  const addEvents = (token: string, count: number) => sql`
+    with event as (
+      insert into webhook.events (id, token_id, event, body)
+      select gen_random_uuid(), ${token}, 'a', ''
+      from generate_series(1, ${count}::int4)
+      returning id, token_id, received_at
+    ), page as (
+      insert into webhook.pages (order_key, token_id)
+      select id::text, token_id from event
+    )
+    insert into webhook.work (event_id, token_id, received_at)
+    select id, token_id, received_at from event`;
+  const { id: first } = await addToken(database, 'generic', null);
+  const { id: second } = await addToken(database, 'generic', null);
+  await addEvents(first, 20_000);
+  await sql`vacuum analyze`;
+  const planning = openWebhook({ after }, observatory.url);
+  await claimProbes(planning, 1, null);
+  await addEvents(second, 1);
+  observatory.scans();
+  await claimProbes(planning, 1, first);
+  const rows = observatory
+    .scans()
+    .filter(({ table }) => table === 'webhook.work' || table === 'webhook.pages')
+    .reduce((sum, scan) => sum + scan.rows, 0);
+  assert.ok(rows <= MOST_SAMPLED, `${rows}`);
 });
