@@ -125,6 +125,8 @@ async function run(
     env.DATABASE_URL = await createDatabase(database);
     // For commands in a second terminal. The port changes with every start.
     keep(join(state, 'database-url'), env.DATABASE_URL);
+    keep(join(state, 'signin-pages'), setting(env, 'SIGNIN_PAGES') ?? '');
+    keep(join(state, 'signin-origin'), setting(env, 'SIGNIN_ORIGIN') ?? '');
   }
 
   // The replies of another program on one of the ports must not count as ours. The services report

@@ -18,7 +18,14 @@ import {
 
 /** Where `make start` and `gatehouse start` keep their values while they run. */
 const DIRECTORY = '.data';
-const SECRETS = ['IDENTITY_SECRET', 'SERVER_SECRET', 'WEBHOOK_SECRET'];
+/** What else a command may need of it. */
+const KEPT = [
+  'IDENTITY_SECRET',
+  'SERVER_SECRET',
+  'WEBHOOK_SECRET',
+  'SIGNIN_PAGES',
+  'SIGNIN_ORIGIN',
+];
 
 /**
  * @returns a function that works on a service's database, with its settings. It throws
@@ -70,11 +77,11 @@ function withLocalDatabase({ environment, note }: Terminal): Environment {
   const url = fileOf('DATABASE_URL');
   if (!isOwnFile(url)) return environment;
   note(`gatehouse: using the database of "make start" (${join(DIRECTORY, 'database-url')})`);
-  const secrets = SECRETS.filter((name) => !isSet(name) && isOwnFile(fileOf(name))).map((name) => [
+  const kept = KEPT.filter((name) => !isSet(name) && isOwnFile(fileOf(name))).map((name) => [
     `${name}_FILE`,
     fileOf(name),
   ]);
-  return { ...environment, DATABASE_URL_FILE: url, ...Object.fromEntries(secrets) };
+  return { ...environment, DATABASE_URL_FILE: url, ...Object.fromEntries(kept) };
 }
 
 const fileOf = (name: string) => resolve(DIRECTORY, name.toLowerCase().replaceAll('_', '-'));

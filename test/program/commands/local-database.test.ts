@@ -43,6 +43,20 @@ test('without a database URL, commands use the database and secrets of make star
   }
 });
 
+test('a link that a command prints is of the sign-in pages of make start', async (t) => {
+  const { url } = await createDatabase(t);
+  const origin = 'http://localhost:4242';
+  const cwd = makeDirectory(t, {
+    'database-url': url,
+    'signin-pages': 'on',
+    'signin-origin': origin,
+  });
+  const words = ['user', 'invite', '--username', 'ada', '--email', 'ada@example.org'];
+  const { stdout, stderr, code } = await runProgram(t, buildProgram(), words, {}, { cwd });
+  assert.equal(code, 0, stderr);
+  assert.ok(stdout.startsWith(`${origin}/link#`), stdout);
+});
+
 test('without make start, or with the files of another user, DATABASE_URL must be set', async (t) => {
   const missing = /^gatehouse: IDENTITY_DATABASE_URL or DATABASE_URL must be set/;
   const cwd = makeDirectory(t, {});

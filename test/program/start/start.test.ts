@@ -158,6 +158,8 @@ test(
     }
     const origin = `http://localhost:${IDENTITY_PORT}`;
     assert.deepEqual(run.said('SIGNIN_ORIGIN'), [origin]);
+    const forCommands = [kept('signin-pages'), kept('signin-origin')];
+    assert.deepEqual(forCommands, ['on', origin]);
     const verify = `http://127.0.0.1:${IDENTITY_PORT}/api/auth/verify?redirect=401`;
     assert.deepEqual(run.said('SIGNIN_VERIFY_URL'), [verify]);
     const share = `http://localhost:${SECRETS_PORT}`;
