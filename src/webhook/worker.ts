@@ -157,6 +157,8 @@ async function run(worker: Worker, event: LeasedEvent) {
 
 async function attempt(worker: Worker, event: LeasedEvent) {
   const { database, target, settings, log, breaker, shutdown } = worker;
+  // The claim ended too late.
+  if (shutdown.signal.aborted) return returnWork(database, event, null, 0);
   if (event.attempt > settings.pausesMs.length + 1) {
     const result = {
       error:
@@ -167,9 +169,9 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   const startedAt = performance.now();
   const delivery = await deliverInTime(target, event, settings.timeoutMs, shutdown.signal);
   const isDelivered = delivery.error === null;
-  worker.countAttempt([isDelivered ? 'done' : 'failed']);
   const isInterrupted = !isDelivered && shutdown.signal.aborted;
   if (isInterrupted) return returnWork(database, event, null, 0);
+  worker.countAttempt([isDelivered ? 'done' : 'failed']);
   const isRejected = !isDelivered && REJECTED.has(delivery.answer_status ?? 0);
   if (!isRejected) breaker.record(isDelivered, event.token_id);
 

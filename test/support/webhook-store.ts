@@ -141,8 +141,8 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
         'test',
       );
       let stopping: Promise<void> | undefined;
-      const stop = () => {
-        stopping ??= worker.stop();
+      const stop = (graceMs?: number) => {
+        stopping ??= worker.stop(graceMs);
         return stopping;
       };
       return { ...worker, stop };

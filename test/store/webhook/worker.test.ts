@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   claimWork,
   endWork,
@@ -8,7 +9,8 @@ import {
   renewLeases,
   returnWork,
 } from '../../../src/webhook/store/work.ts';
-import { untilSql } from '../../support/connections.ts';
+import { connect } from '../../../scripts/postgres.ts';
+import { untilLocked, untilSql } from '../../support/connections.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { bounded, until } from '../../support/until.ts';
 import { FAILED, latch, openWorkQueue } from '../../support/webhook-store.ts';
@@ -49,6 +51,26 @@ test('a claim takes the events and pages that nobody has locked, without waiting
     await held`select from webhook.pages where order_key = 'locked page' for update`;
     assert.deepEqual((await claim()).map(({ id }) => id).sort(), [free, head].sort());
   });
+});
+
+test('a claim that ends after the time for attempts has run out begins none', bounded, async () => {
+  const [id = ''] = await fresh(1);
+  let calls = 0;
+  const blocker = connect(queue.databaseUrl);
+  await blocker`begin`;
+  await blocker`lock table webhook.work in access exclusive mode`;
+  const worker = queue.startWorker(() => {
+    calls += 1;
+    return new Promise(() => {});
+  });
+  await untilLocked(sql, 1);
+  const stopping = worker.stop(0);
+  await sleep(100);
+  await blocker.end();
+  await stopping;
+  assert.equal(calls, 0);
+  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
+  assert.equal((await claim()).length, 1, 'it is due at once');
 });
 
 test('a slow list delays no claim', bounded, async () => {
