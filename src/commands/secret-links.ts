@@ -49,21 +49,26 @@ export function connectToSecrets(terminal: Terminal) {
   return { url, ask: connect(url, token, terminal.note) };
 }
 
-/** Asks for a link, or for the key to the id or the link that the command names, and opens it. */
-export async function readSecret(call: Invocation, lines: LineReader) {
+/**
+ * Reads a link from standard input, or only its key if the command names the link or the id, and
+ * opens the secret.
+ */
+export async function getSecret(call: Invocation, lines: LineReader) {
   const [target] = call.positionals;
   const isKnown = target !== undefined;
-  if (isKnown) checkPlace(target);
+  if (isKnown && !isPlace(target))
+    throw new UsageError(
+      'give a UUID or a link, without # and the key: other users can see arguments',
+    );
   const prompt = isKnown ? 'Key (the part of the link after #): ' : 'Link: ';
   const typed = (await lines.next(prompt)).trim();
   const hash = typed.indexOf('#');
   const given = typed.slice(hash + 1);
   if (given === '')
     throw new UsageError('no key on standard input: it is the part of the link after #');
-  if (!isKnown && hash < 1)
-    throw new UsageError('no whole link on standard input: it ends with # and the key');
-  const place = target ?? typed.slice(0, hash);
-  checkPlace(place);
+  const place = target ?? typed.slice(0, Math.max(0, hash));
+  if (!isPlace(place))
+    throw new UsageError('no whole link on standard input: copy all of it, with the # and the key');
   const { place: opened, key } = await findAnswer(place, given, call, false);
   const send = openerOf(opened, call);
   try {
@@ -112,13 +117,11 @@ async function openWith(send: Send, typed: string, passphrase?: string) {
 
 const isId = (target: string) => isUuid(target.toLowerCase());
 
-function checkPlace(target: string) {
+/** Whether a text is an id, or a link without the # and the key. */
+function isPlace(target: string) {
   const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
   const isLink = /^https?:$/.test(link?.protocol ?? '') && PATH.test(link?.pathname ?? '');
-  if (!isLink && !isId(target))
-    throw new UsageError(
-      'give a UUID or a link, without # and the key: other users can see arguments',
-    );
+  return isLink || isId(target);
 }
 
 /** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */

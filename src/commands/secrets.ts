@@ -28,7 +28,7 @@ import {
   type Token,
   withdrawRestored,
 } from './store/secrets.ts';
-import { connectToSecrets, readAnswer, readSecret, showContent } from './secret-links.ts';
+import { connectToSecrets, getSecret, readAnswer, showContent } from './secret-links.ts';
 import { contentOf, sendAnswer, textOf } from './secrets-client.ts';
 import { joinKeys, seal } from '../secrets/pages/envelope.js';
 import { createRequest, linksOf } from '../secrets/pages/request-keys.js';
@@ -85,7 +85,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Open a secret and print it; reads its link or its key from standard input',
     positionals: '[LINK|ID]',
     async run(call) {
-      const content = await withLines(call, (lines) => readSecret(call, lines));
+      const content = await withLines(call, (lines) => getSecret(call, lines));
       await showContent(content, call);
     },
   },

@@ -109,7 +109,7 @@ export async function readSecret(
   const { isGone, startedAt, endsAt } = request;
   const isLate = () => isGone() || performance.now() > (startedAt + endsAt) / 2;
   const used = await useUpRead(database, { id, commitment, isLate, until });
-  if (!used) return isLate() ? TOO_LATE : failedRead('another reader was first');
+  if (!used) return isLate() ? TOO_LATE : failedRead(ENDED);
   recordEvent(service, 'read', row, request);
   return { data: { password: text.toString('utf8') }, used };
 }

@@ -195,7 +195,7 @@ test('events: a reader that loses the last read to another one is logged', async
     ]);
     // Without a line, this reader came too late to find the row.
     if (logged.length === 0) continue;
-    assert.deepEqual(logged, [['secret read failed', id, keyId, 'another reader was first']]);
+    assert.deepEqual(logged, [['secret read failed', id, keyId, 'unknown or ended']]);
     return assert.deepEqual(counted, { read_failed: 1 });
   }
   assert.fail('this reader never lost');

@@ -139,6 +139,9 @@ test('a link that was cut anywhere says so, and uses no read up', async () => {
         cut,
       );
     }
+    const elsewhere = await get([], whole.link.replace('/s/', '/x/'));
+    assert.equal(elsewhere.code, 2);
+    assert.match(elsewhere.stderr, /no whole link on standard input: copy all of it/);
     assert.equal(await reads(whole.id), 0);
     assert.equal((await get([], whole.link)).stdout, whole.text);
   }

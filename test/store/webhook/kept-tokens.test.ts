@@ -16,9 +16,10 @@ import { rounds } from '../../support/rounds.ts';
 import { addToken, openWebhook, signatureOf, WEBHOOK_SECRET } from '../../support/senders.ts';
 
 const { url, sql } = await createDatabase();
+const settings = { WEBHOOK_SECRET, TRUSTED_PROXIES: '127.0.0.1' };
 const replicas = [
-  await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET }),
-  await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET }),
+  await startGatehouse({ after }, ['webhook'], url, settings),
+  await startGatehouse({ after }, ['webhook'], url, settings),
 ] as const;
 const database = openWebhook({ after }, url);
 
@@ -26,6 +27,10 @@ const database = openWebhook({ after }, url);
 const ROUNDS = rounds(5, 50);
 const CLIENTS = 10;
 const REQUESTS = 4;
+
+/** Of the senders. Each round has another one: rejected credentials are limited by network. */
+let network = 0;
+const from = () => ({ 'x-forwarded-for': `10.${network}.0.1` });
 
 interface Sender {
   readonly send: (replica: Gatehouse, event: string) => Promise<number>;
@@ -37,14 +42,20 @@ const sendGeneric =
   (token: string): Sender['send'] =>
   async (replica, event) => {
     const body = { event, data: { page_id: 'p' } };
-    return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body })).status;
+    const headers = from();
+    return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body, headers }))
+      .status;
   };
 
 const sendSigned =
   (token: string, secret: string): Sender['send'] =>
   async (replica, event) => {
     const body = '{"signed":true}';
-    const headers = { 'x-github-event': event, ...signatureOf('github', secret, body) };
+    const headers = {
+      'x-github-event': event,
+      ...signatureOf('github', secret, body),
+      ...from(),
+    };
     return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body, headers }))
       .status;
   };
@@ -91,6 +102,7 @@ const ENDS: Readonly<Record<string, () => Promise<Sender>>> = {
 for (const [what, prepare] of Object.entries(ENDS)) {
   test(`${what} is rejected at the next request on every replica`, async () => {
     for (let round = 0; round < ROUNDS; round += 1) {
+      network += 1;
       const { send, end } = await prepare();
       const early = `early ${what} ${round}`;
       const late = `late ${what} ${round}`;
