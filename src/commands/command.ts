@@ -43,7 +43,9 @@ interface Streams extends Output {
   readonly stdout: Output['stdout'] & { readonly isTTY?: boolean };
 }
 
-export interface Terminal extends Streams {
+export interface Terminal extends Omit<Streams, 'stdin'> {
+  /** Called only to read: Node makes a pipe nonblocking for all its readers at the first look. */
+  readonly stdin: () => Streams['stdin'];
   /** Writes to standard output, on a terminal without characters that control it (CWE-150). */
   readonly print: (line: string) => void;
   /** Writes a message for the user to standard error: a program may read standard output. */
@@ -59,12 +61,13 @@ export type Invocation = Arguments & Terminal;
 
 /** @param isRead whether standard output still has a reader */
 export function createTerminal(
-  { stdin, stdout, stderr }: Streams,
+  streams: Streams,
   environment: Environment,
   isRead: () => boolean,
 ): Terminal {
+  const { stdout, stderr } = streams;
   return {
-    stdin,
+    stdin: () => streams.stdin,
     stdout,
     stderr,
     environment,

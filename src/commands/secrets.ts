@@ -221,7 +221,7 @@ function readLimits({ text }: Arguments) {
 /** Whoever types it unseen may mistype, and so types it twice. */
 async function readPassphrase({ stdin }: Terminal, lines: LineReader) {
   const passphrase = await lines.next('Passphrase: ');
-  const repeated = stdin.isTTY ? await lines.next('Repeat the passphrase: ') : passphrase;
+  const repeated = stdin().isTTY ? await lines.next('Repeat the passphrase: ') : passphrase;
   if (repeated !== passphrase) throw new UsageError('the passphrases do not match');
   return passphrase;
 }

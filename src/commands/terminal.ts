@@ -77,7 +77,7 @@ export type LineReader = ReturnType<typeof hiddenLines>;
 
 /** All of standard input. */
 export async function readInput({ stdin }: Terminal) {
-  const whole = await buffer(stdin);
+  const whole = await buffer(stdin());
   if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
   return whole.toString('utf8');
 }
@@ -98,7 +98,7 @@ export async function withLines<T>(
   terminal: Terminal,
   work: (lines: LineReader) => Promise<T>,
 ): Promise<T> {
-  const { isTTY } = terminal.stdin;
+  const { isTTY } = terminal.stdin();
   const lines = isTTY ? hiddenLines(terminal) : pipedLines(await readInput(terminal));
   try {
     return await work(lines);
@@ -124,10 +124,10 @@ function pipedLines(text: string) {
  * Reads from a terminal without echo. One reader for all lines, so that no pasted line reaches the
  * shell.
  */
-function hiddenLines({ stdin: input, stderr }: Terminal) {
+function hiddenLines({ stdin, stderr }: Terminal) {
   // The terminal's echo is off while lines are read, and readline's own output is discarded.
   const output = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const reader = createInterface({ input, output, terminal: true });
+  const reader = createInterface({ input: stdin(), output, terminal: true });
   let isCancelled = false;
   let isAsking = false;
   reader.on('SIGINT', () => {
