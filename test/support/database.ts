@@ -46,9 +46,10 @@ async function create(t: Owner, template: string | undefined): Promise<TestDatab
   // Workers of Citus know a database by the name that it has on the coordinator.
   const workers = process.env.TEST_WORKER_URLS?.split(' ') ?? [];
   for (const node of [server, ...workers]) {
+    // Copying files takes two thirds of the time of copying by the log.
     await withConnection(
       node,
-      (sql) => sql`create database ${sql(name)} template ${sql(template)}`,
+      (sql) => sql`create database ${sql(name)} template ${sql(template)} strategy file_copy`,
     );
     undo.push(() => withConnection(node, (sql) => sql`drop database ${sql(name)} with (force)`));
   }
