@@ -5,7 +5,7 @@ import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { codeOf } from '../runtime/errors.ts';
-import { DAY, parseDurationMs } from '../runtime/duration.ts';
+import { DAY_SECONDS, parseDurationMs } from '../runtime/duration.ts';
 import { toOneLine } from '../runtime/text.ts';
 import { escapeUnsafe } from './text-log.ts';
 
@@ -19,7 +19,7 @@ export function parseDuration(what: string, text: string) {
     );
   }
   const seconds = durationMs / 1_000;
-  if (seconds > 36_500 * DAY) throw new UsageError(`${what} must be at most 36500d`);
+  if (seconds > 36_500 * DAY_SECONDS) throw new UsageError(`${what} must be at most 36500d`);
   return seconds;
 }
 

@@ -28,7 +28,7 @@ import {
 } from './command.ts';
 import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts';
 import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
-import { DAY } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
 import { readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
 import { printRows, readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
@@ -87,7 +87,7 @@ export const COMMANDS: readonly Command[] = [
       await inWebhook(call, async (database, settings) => {
         const keys = requireKeys(settings);
         if (accepted !== undefined) {
-          const isActive = await acceptPending(database, id, keys, accepted, DAY);
+          const isActive = await acceptPending(database, id, keys, accepted, DAY_SECONDS);
           if (isActive) return call.note(`The signing secret of token ${id} is active.`);
           throw new OperationFailed(
             `no pending secret has this fingerprint; see: gatehouse token confirm ${id}`,

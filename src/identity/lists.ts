@@ -1,5 +1,5 @@
 import { decimal, withDefault } from '../http/schema.ts';
-import { DAY } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
 import {
   accountKey,
   auditMembers,
@@ -136,7 +136,7 @@ export async function findEntries({ database }: IdentityService, filters: Filter
     user: account?.id,
     event: event || undefined,
     from: from === '' ? undefined : new Date(from),
-    to: to === '' ? undefined : new Date(Date.parse(to) + DAY * 1000),
+    to: to === '' ? undefined : new Date(Date.parse(to) + DAY_SECONDS * 1000),
   });
 }
 

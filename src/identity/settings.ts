@@ -15,7 +15,7 @@ import {
   toggle,
 } from '../runtime/variables.ts';
 import { nameSchemas, passwordError } from './rules.ts';
-import { DAY } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
 
 export const PORT = 3000;
 /**
@@ -42,17 +42,17 @@ export const VARIABLES = {
   ADMIN_EMAIL: text('admin@localhost'),
   PASSWORD_MIN_LENGTH: number(8, 8, 64),
   PASSWORD_WORDS: list(),
-  SESSION_TTL: number(DAY, 60, 366 * DAY),
-  SESSION_IDLE_TTL: numberOrOff(300, 366 * DAY),
-  SESSION_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
-  AUDIT_RETENTION: number(365 * DAY, DAY, 3_660 * DAY),
+  SESSION_TTL: number(DAY_SECONDS, 60, 366 * DAY_SECONDS),
+  SESSION_IDLE_TTL: numberOrOff(300, 366 * DAY_SECONDS),
+  SESSION_RETENTION: number(30 * DAY_SECONDS, 0, 3_660 * DAY_SECONDS),
+  AUDIT_RETENTION: number(365 * DAY_SECONDS, DAY_SECONDS, 3_660 * DAY_SECONDS),
   SIGNIN_PAGES: toggle('off'),
   SIGNIN_ORIGIN: text('http://localhost:3000', checkOrigin),
   RETURN_ORIGINS: list(checkOrigin),
   IDENTITY_SECRET: secret(),
   IDENTITY_SECRET_PREVIOUS: earlierSecrets(0),
   REQUIRE_SECOND_FACTOR: oneOf('off', ['off', 'super_admin', 'all']),
-  LINK_TTL: number(3 * DAY, 3_600, 30 * DAY),
+  LINK_TTL: number(3 * DAY_SECONDS, 3_600, 30 * DAY_SECONDS),
   COOKIE_DOMAIN: text(null, matching(/^([a-z0-9-]+\.)+[a-z0-9-]+$/, 'a domain with a dot')),
 } as const;
 

@@ -1,10 +1,10 @@
-/** In seconds, as every duration whose name does not end with `Ms`. */
-export const DAY = 86_400;
+/** Durations are in seconds unless their names end with `Ms`. */
+export const DAY_SECONDS = 86_400;
 
 /** In milliseconds, the largest first. */
 export const UNITS_MS = {
-  w: 7 * DAY * 1_000,
-  d: DAY * 1_000,
+  w: 7 * DAY_SECONDS * 1_000,
+  d: DAY_SECONDS * 1_000,
   h: 3_600_000,
   m: 60_000,
   s: 1_000,

@@ -8,7 +8,7 @@ import { Failure } from '../http/errors.ts';
 import type { RequestInfo } from '../http/route.ts';
 import { createCredentialCheck } from '../http/guard.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { DAY } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
 import { createLimiter, type Limiter } from '../runtime/limiter.ts';
 import { SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
@@ -79,7 +79,7 @@ export function createKeyedQueue(length: number, what: string) {
 const LIMITS = {
   link: { attempts: 60, seconds: 600 }, // share links of any secret, from one network
   network: { attempts: 5, seconds: 900 }, // passphrases of one secret, from one network
-  secret: { attempts: 30, seconds: DAY }, // passphrases of one secret, from everywhere
+  secret: { attempts: 30, seconds: DAY_SECONDS }, // passphrases of one secret, from everywhere
   anyone: { attempts: 30, seconds: 3_600 }, // secrets made without a credential, from one network
   answer: { attempts: 30, seconds: 3_600 }, // answers to one request, from one network
 };

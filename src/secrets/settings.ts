@@ -15,7 +15,7 @@ import {
   toggle,
   userList,
 } from '../runtime/variables.ts';
-import { DAY } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
 
 export const PORT = 8080;
 export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
@@ -38,11 +38,11 @@ export const VARIABLES = {
   SERVER_SECRET_PREVIOUS: earlierSecrets(0),
   AUTH_TOKEN: secret(checkBearerToken),
   AUTH_TOKEN_PREVIOUS: earlierSecrets(MIN_SECRET, checkBearerToken),
-  SECRET_TTL: number(7 * DAY, 0, 366 * DAY),
-  SECRET_TTL_MAX: numberOrNull(30 * DAY, 1, 366 * DAY),
+  SECRET_TTL: number(7 * DAY_SECONDS, 0, 366 * DAY_SECONDS),
+  SECRET_TTL_MAX: numberOrNull(30 * DAY_SECONDS, 1, 366 * DAY_SECONDS),
   SECRET_READS: numberOrOff(1, 1_000),
   SECRET_READS_MAX: numberOrNull(1_000, 1, 1_000),
-  RECEIPT_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
+  RECEIPT_RETENTION: number(30 * DAY_SECONDS, 0, 3_660 * DAY_SECONDS),
   SHARE_PAGES: toggle('off'),
   SHARE_USERS: userList(),
   SHARE_ANYONE: toggle('off'),
@@ -76,7 +76,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     authTokens: [values.AUTH_TOKEN ?? '', ...values.AUTH_TOKEN_PREVIOUS],
     /** By the members that `GET /api/store/options` shows; a default of null: without a limit. */
     limits: {
-      expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),
+      expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY_SECONDS),
       max_reads: limit(values.SECRET_READS, values.SECRET_READS_MAX, 1_000),
       // The rest of the body fits in 1 KiB.
       password: { max_bytes: maxBodyBytes - 1_024 },

@@ -1,10 +1,10 @@
-import { DAY, parseDurationMs, UNITS_MS } from '../runtime/duration.ts';
+import { DAY_SECONDS, parseDurationMs, UNITS_MS } from '../runtime/duration.ts';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
 /** The largest first. */
 const UNITS = ['d', 'h', 'm', 's', 'ms'] as const;
 const MAX_PAUSES = 99;
-const MAX_PAUSE_MS = 7 * DAY * 1_000;
+const MAX_PAUSE_MS = 7 * DAY_SECONDS * 1_000;
 
 /** Pauses between attempts in milliseconds, as 500ms,5s,2m,4h,1d; `none` is a single attempt. */
 export function retrySchedule(fallback: string): Variable<readonly number[]> {

@@ -21,7 +21,7 @@ import {
 } from '../runtime/variables.ts';
 import { retrySchedule } from './schedule.ts';
 import { standardKey } from './signatures.ts';
-import { DAY } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
 
 export const PORT = 8000;
 export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
@@ -61,8 +61,8 @@ export const VARIABLES = {
   WEBHOOK_RATE: number(20_000, 1, 1_000_000),
   // At least a week: senders retry for days, and a removed event's delivery id no longer identifies
   // repetitions.
-  EVENT_RETENTION: number(30 * DAY, 7 * DAY, 3_660 * DAY),
-  DEAD_RETENTION: number(90 * DAY, 7 * DAY, 3_660 * DAY),
+  EVENT_RETENTION: number(30 * DAY_SECONDS, 7 * DAY_SECONDS, 3_660 * DAY_SECONDS),
+  DEAD_RETENTION: number(90 * DAY_SECONDS, 7 * DAY_SECONDS, 3_660 * DAY_SECONDS),
   INBOX_PAGE: toggle('off'),
   INBOX_USERS: userList(),
 } as const;

@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../db/pool.ts';
-import { DAY } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
@@ -245,6 +245,6 @@ export function delayOf(
   retryAfter: number | null | undefined,
   random = Math.random(),
 ) {
-  const leastMs = Math.min(DAY, retryAfter ?? 0) * 1_000;
+  const leastMs = Math.min(DAY_SECONDS, retryAfter ?? 0) * 1_000;
   return Math.max(pauseMs * (1 - JITTER + 2 * JITTER * random), leastMs);
 }

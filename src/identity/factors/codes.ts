@@ -4,7 +4,7 @@ import { sealSecret, staleKeys, unsealServiceSecret } from '../../crypto/service
 import { sha256, equalDigests } from '../../crypto/token.ts';
 import { giveBackAttempts, type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
 import { Failure } from '../../http/errors.ts';
-import { DAY } from '../../runtime/duration.ts';
+import { DAY_SECONDS } from '../../runtime/duration.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
 import { actorOf, auditEvent } from '../store/audit.ts';
@@ -112,7 +112,7 @@ export const codeLimit = (secret: Buffer, userId: string): Limit => ({
   key: throttleKey(secret, ['code', userId]),
   mode: 'window',
   attempts: 20,
-  seconds: DAY,
+  seconds: DAY_SECONDS,
 });
 
 /** A code is counted before it is checked, and accepted once. */

@@ -1,7 +1,7 @@
 import { Failure } from '../../http/errors.ts';
 import { decimal, oneOf, optional, uuid, type Values, withDefault } from '../../http/schema.ts';
 import { NOTHING } from '../../http/html.ts';
-import { DAY } from '../../runtime/duration.ts';
+import { DAY_SECONDS } from '../../runtime/duration.ts';
 import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
 import { changePassword } from '../login.ts';
@@ -169,7 +169,7 @@ export const createKey = form(
   { name: label, days: oneOf('30', '90', '365', 'never') },
   async (call, service) => {
     const { name, days } = call.body;
-    const seconds = (await readClock(service.database)) + Number(days) * DAY;
+    const seconds = (await readClock(service.database)) + Number(days) * DAY_SECONDS;
     const expires_at = days === 'never' ? null : new Date(seconds * 1000);
     const body = { user_id: call.caller.user.id, expires_at, name, groups: [] };
     const created = await keys.create({ ...call, body }, service);

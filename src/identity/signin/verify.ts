@@ -15,11 +15,11 @@ import {
   type ProvenCaller,
   returnAddress,
 } from './browser.ts';
-import { DAY } from '../../runtime/duration.ts';
+import { DAY_SECONDS } from '../../runtime/duration.ts';
 
 export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
   max_age: optional(
-    decimal({ min: 1, max: 366 * DAY, description: 'Seconds since the person signed in' }),
+    decimal({ min: 1, max: 366 * DAY_SECONDS, description: 'Seconds since the person signed in' }),
   ),
   // The status with which the proxy sends browsers to the portal; nginx passes on only 401.
   redirect: optional(oneOf('302', '401')),
