@@ -268,7 +268,7 @@ async function withDatabase<T>(url: string, work: (database: Database) => Promis
   if (address instanceof Expected) throw new SetupError(`DATABASE_URL must be ${address.form}.`);
   const limits = readVariables(DATABASE_LIMITS, {}, new Findings());
   const database = createDatabase(
-    { ...address, limits, readAgain: () => address },
+    { ...address, limits, reload: () => address },
     'dump',
     createLog('silent', () => {}),
     noMetrics,

@@ -43,7 +43,7 @@ export type ServiceSettings<V extends Variables, S> = Readonly<{
   REMOVED?: Readonly<Record<string, string>>;
   /** HOST and PORT name this service's listener even if other services run beside it. */
   OWNS_HOST_AND_PORT?: boolean;
-  /** Of each of the service's log lines. */
+  /** In each of the service's log lines. */
   logFields?: (settings: S) => Readonly<Record<string, string>>;
   read: (input: SettingsInput<V, DatabaseAddress>) => S;
 }>;
@@ -153,7 +153,7 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
           return {
             ...(url ?? placeholderDatabase),
             limits: readVariables(DATABASE_LIMITS, environment, findings),
-            readAgain() {
+            reload() {
               const again = new Findings();
               const read = readVariables(own, environment, again, DATABASE_URL ? prefix : '');
               if (!read.DATABASE_URL) throw new Unavailable(again.problems.join(' '));

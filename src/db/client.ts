@@ -10,7 +10,7 @@ export interface Client {
   /** Rejects if the connection cannot be opened, or lacks a property that its callers rely on. */
   readonly ready: Promise<Sql>;
   readonly host: Host;
-  /** Tells servers apart that are reached by one name; null until the connection is ready. */
+  /** Identifies the server behind `host`; null until ready. */
   server: string | null;
   calls: number; // under way, as counted by the user of this client
   bytes(): { received: number; sent: number };
@@ -19,21 +19,21 @@ export interface Client {
 }
 
 /** How long a closing server may take to close its side. */
-const GOODBYE_MS = 250;
+const CLOSE_MS = 250;
 /** How long a pooler may take to open another connection. */
 const COMPARISON_MS = 5_000;
 const COMPARISONS = 4;
 
-/**
- * Plans once, by the indexes: planning costs more than a point read, and a plan made for a small
- * table would stay.
- */
 const BY_INDEX = {
   enable_seqscan: 'off',
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
   jit: 'off',
 };
+/**
+ * Plans once, by the indexes: planning costs more than a point read, and a plan made for a small
+ * table would stay.
+ */
 const PLANNED_ONCE = { ...BY_INDEX, plan_cache_mode: 'force_generic_plan' };
 /** How long a statement may wait for a lock while others wait for its connection. */
 export const LOCK_MS = 5;
@@ -59,14 +59,14 @@ const SETTINGS = {
   claim: { ...PLANNED_ONCE, enable_bitmapscan: 'off' },
   /** Readiness checks, which requests must not delay. */
   readiness: { work_mem: '64kB' },
-  /** Changes of the schema. */
+  /** For `maintain`. */
   migration: { statement_timeout: '0', lock_timeout: '0' },
   /** Only for comparison with another connection. */
   comparison: {},
 };
 export type Purpose = keyof typeof SETTINGS;
 
-/** As PostgreSQL shows them. */
+/** In the form that PostgreSQL shows, because `prepare` compares them. */
 function settingsOf(limitSeconds: number, purpose: Purpose) {
   const limit = limitSeconds % 60 === 0 ? `${limitSeconds / 60}min` : `${limitSeconds}s`;
   return {
@@ -160,7 +160,7 @@ export function connect(
     bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
     async close(seconds) {
       await sql.end({ timeout: seconds });
-      setTimeout(() => socket?.destroy(), GOODBYE_MS).unref();
+      setTimeout(() => socket?.destroy(), CLOSE_MS).unref();
     },
   };
   client.ready.catch(() => onEnd(client));
@@ -206,9 +206,10 @@ async function prepare(
   const isPooled = rows.state.pid !== row.pid;
   if (purpose === 'comparison' || !isPooled) return row.server;
   const other = openOther();
-  const late = sleep(COMPARISON_MS, null, { ref: false });
+  const timeout = sleep(COMPARISON_MS, null, { ref: false });
   try {
-    const isShared = await Promise.race([sharesProcesses(sql, other.ready), late]);
+    // Null: no second connection in time.
+    const isShared = await Promise.race([sharesProcesses(sql, other.ready), timeout]);
     if (isShared === false) return row.server;
     if (isShared) throw new Unavailable(POOLED, false);
   } finally {
@@ -219,8 +220,8 @@ async function prepare(
 
 /**
  * Outside its session mode, a pooler gives a connection any server process for each transaction, so
- * that settings and prepared statements are lost. Without other work, it is the process used last,
- * or each process in turn.
+ * that settings and prepared statements are lost. An idle pooler gives both connections the last
+ * process, or each connection several processes in turn.
  */
 async function sharesProcesses(first: Sql, opening: Promise<Sql>) {
   const second = await opening;

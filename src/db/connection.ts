@@ -14,7 +14,7 @@ export type Run = <T>(work: Work<T>) => Promise<T>;
 
 export type Connection = ReturnType<typeof createConnection>;
 
-/** Of calls of one connection, under way or waiting. */
+/** Calls of one connection, under way or waiting. */
 const MAX_PENDING = 1_024;
 const MAX_TRIES = 5;
 /** Before all hosts are tried again: a standby that rejects connections is busy. */

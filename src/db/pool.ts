@@ -12,15 +12,15 @@ import { LOCK_NOT_AVAILABLE, Locked, translate } from './errors.ts';
 export type { DatabaseAddress, Fragment, Sql };
 
 /**
- * `try` throws `Locked` at once. `wait` begins where calls wait for locks. By default, a call tries
- * and then waits.
+ * `try` throws `Locked` after a few milliseconds; `wait` waits for the locks. By default, a call
+ * tries, then waits.
  */
 export type Locks = 'try' | 'wait';
 
 export type Database = ReturnType<typeof createDatabase>;
 
 const MAX_WAITING_TRANSACTIONS = 256;
-/** For how long the only call that waits for a lock tries to get it. */
+/** The lock timeout while only one call waits. */
 const ALONE_MS = 100;
 /** The longest pause between two tries to get a lock. */
 const MAX_PAUSE_MS = 500;
@@ -59,18 +59,18 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     /** Single statements, which commit by themselves. */
     write<T>(work: Work<T>, locks?: Locks) {
       if (locks === 'try') return write.run(work);
-      return locks === 'wait' ? wait(work) : orWait(wait, write.run, work);
+      return locks === 'wait' ? wait(work) : waitIfLocked(wait, write.run, work);
     },
     list: create('list').run,
     search: create('search').run,
     claim: create('claim').run,
     readiness: create('readiness').run,
     /** Statements that commit together. The work returns data: a returned `Failure` would commit. */
-    transaction: <T>(work: Work<T>) => orWait(wait, transact, (sql) => inTransaction(sql, work)),
-    /** Changes the schema, on a connection without time limits, which is closed afterwards. */
+    transaction: <T>(work: Work<T>) =>
+      waitIfLocked(wait, transact, (sql) => inTransaction(sql, work)),
+    /** Work of any length, on its own connection without statement and lock timeouts. */
     async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>) {
-      // Its attempts find the host to be used.
-      if (address.hosts.length > 1) await write.ready();
+      if (address.hosts.length > 1) await write.ready(); // finds a usable host
       const client = clients.open('migration', (ended) => ended.close(0));
       try {
         const sql = await client.ready;
@@ -96,7 +96,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
 function createClients(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
   const { hosts } = address;
   const clients = new Set<Client>();
-  /** Of the host that was usable last, or is tried next. */
+  /** The host that was usable last, or is tried next. */
   let hostIndex = 0;
   let isClosed = false;
   let latest = address;
@@ -119,7 +119,7 @@ function createClients(address: DatabaseAddress, name: string, log: Log, metrics
         onEnd(client);
       };
 
-      latest = readAgain(latest, log);
+      latest = reload(latest, log);
       const client = connect(latest, host, name, log, ended, purpose);
       clients.add(client);
       client.ready.then(
@@ -150,9 +150,9 @@ function createClients(address: DatabaseAddress, name: string, log: Log, metrics
  * The password and the certificates may have been replaced. Those that were read before stay in use
  * if they cannot be read.
  */
-function readAgain(latest: DatabaseAddress, log: Log) {
+function reload(latest: DatabaseAddress, log: Log) {
   try {
-    return { ...latest, ...latest.readAgain(), hosts: latest.hosts };
+    return { ...latest, ...latest.reload(), hosts: latest.hosts };
   } catch (error) {
     log.error(
       'the database URL cannot be read again: the earlier one is used',
@@ -182,7 +182,7 @@ function createLockWait(connection: Connection, seconds: number): Run {
       for (let pauseMs = 0; ; pauseMs = Math.min(2 * pauseMs + 10, MAX_PAUSE_MS)) {
         if (!isAlone()) await sleep(pauseMs);
         try {
-          // A first try has priority.
+          // A first try has priority: its lock may be free.
           return await slot.run(tryOnce, pauseMs === 0);
         } catch (error) {
           const isLocked = codeOf(error) === LOCK_NOT_AVAILABLE;
@@ -194,7 +194,7 @@ function createLockWait(connection: Connection, seconds: number): Run {
 }
 
 /** Waits for locks only if the work could not have them at once. */
-async function orWait<T>(wait: Run, run: Run, work: Work<T>) {
+async function waitIfLocked<T>(wait: Run, run: Run, work: Work<T>) {
   try {
     return await run(work);
   } catch (error) {

@@ -96,7 +96,7 @@ export async function versionOf(sql: Sql, schema: string) {
 const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
 
 /**
- * Brings a schema up to date, also from several replicas at once: each step is one transaction that
+ * Brings a schema up to date, even from several replicas at once: each step is one transaction that
  * first inserts its number, so the slower replica gets a unique violation and continues.
  * @returns how many steps this process applied
  */

@@ -8,7 +8,7 @@ const MAX_ITEMS = 32;
 const MAX_BYTES = 1024 * 1024; // per statement
 /** Statements of one kind. One is prepared while the database works on the other. */
 const MAX_UNDER_WAY = 2;
-/** Of the event loop. For so long, a statement waits for more items. */
+/** How many turns of the event loop a statement waits for more items. */
 const MAX_TURNS = 3;
 const MAX_WAITING = 1_024; // calls of one queue
 /** A caller that waits longer has given up; its work is not done. */
@@ -31,7 +31,7 @@ type Call<Item, Result> = Readonly<{
 
 /**
  * @param lock that its calls wait for; null for the queue of all others
- * @returns also `senders`, of statements under way or being gathered
+ * @returns the queue. `senders` counts statements under way or being gathered
  */
 function createQueue<Item, Result>(lock: string | null) {
   const calls: Array<Call<Item, Result>> = [];
@@ -142,7 +142,7 @@ function createBatch<Context, Item, Result>(
 
 /**
  * Chooses the calls of the next statement, in the order in which they came.
- * @returns also the calls that stay, and those that have waited too long
+ * @returns these, the calls that stay, and those that have waited too long
  */
 export function takeNext<Item, Result>(
   calls: ReadonlyArray<Call<Item, Result>>,
@@ -152,7 +152,7 @@ export function takeNext<Item, Result>(
   const next: Array<Call<Item, Result>> = [];
   const later: typeof next = [];
   const expired: typeof next = [];
-  /** Of all calls up to here: one that stays is not overtaken by a later one like it. */
+  /** Keys of all calls up to here: a later call does not overtake one with the same key. */
   const keys = new Set<string>();
   let bytes = 0;
   for (const call of calls) {

@@ -31,7 +31,7 @@ export type DatabaseAddress = DatabaseUrl &
   Readonly<{
     limits: Values<typeof DATABASE_LIMITS>;
     /** Throws if a file is missing or invalid. */
-    readAgain: () => DatabaseUrl;
+    reload: () => DatabaseUrl;
   }>;
 
 /** In seconds. */
@@ -115,7 +115,7 @@ function parse(url: string) {
     sslmode: sslmodeOf(values, hosts),
     /** Null: Node's certificate authorities, and no certificate of the client. */
     certificates: certificatesOf(values),
-    // Of several servers, only one can be written to.
+    // Only one of several servers can be written to.
     target: values.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any'),
   };
 }
