@@ -7,7 +7,7 @@ export class ClientGone extends Error {}
 /** Bodies being received. Requests without one, such as probes, do not count. */
 const MAX_BODIES = 1_024;
 const MAX_BODIES_PER_NETWORK = MAX_BODIES / 4;
-/** Of all bodies together. A route that accepts larger bodies may exceed it by two of them. */
+/** Bytes of all bodies. A route that accepts larger bodies may exceed it by two of them. */
 const MAX_BYTES = 16 * 1024 * 1024;
 /** A body that is not complete after the grace must have arrived at this rate. */
 const GRACE_SECONDS = 2;

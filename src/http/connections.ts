@@ -3,7 +3,7 @@ import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Metrics } from '../runtime/metrics.ts';
 import { canonicalAddress, isTrusted, networkOf } from './address.ts';
-import { eventOf } from './reply.ts';
+import { waitForEvent } from './reply.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
@@ -84,7 +84,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
         countClosed([name, 'pipelining']);
         remove(connection);
       } else {
-        await eventOf(response, 'socket', connection);
+        await waitForEvent(response, 'socket', connection);
       }
       return !connection.socket.destroyed;
     },

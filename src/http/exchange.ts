@@ -91,8 +91,8 @@ export function createAnswer({
   readBody,
   failurePage,
 }: ListenerOptions) {
-  /** @param begin is called before a byte of the body is read */
-  return async (info: RequestInfo, request: IncomingMessage, begin: () => void) => {
+  /** @param sendContinue is called before a byte of the body is read */
+  return async (info: RequestInfo, request: IncomingMessage, sendContinue: () => void) => {
     const { method, headers } = info;
     const target = parseTarget(request.url ?? '');
     if (!target) return new Failure('invalid_target');
@@ -126,7 +126,7 @@ export function createAnswer({
     const limit =
       route.security.length > 0 ? maxBodyBytes : Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY);
     const outcome = await route.answer(info, (own = limit) =>
-      readBody(request, own, info.network, begin),
+      readBody(request, own, info.network, sendContinue),
     );
     if (outcome instanceof Failure) return outcome;
     if ('ids' in outcome) info.callerIds = { ...info.callerIds, ...outcome.ids };

@@ -27,7 +27,7 @@ export interface Credential<Found> {
   readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature';
   /** Null if the credential is malformed. */
   readonly digest: string | null;
-  /** Of the reply to a credential that is not accepted. */
+  /** For the reply to a credential that is not accepted. */
   readonly message: string;
   /** @returns null for a wrong credential */
   find(digest: string): Promise<Found | null>;

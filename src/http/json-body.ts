@@ -67,8 +67,8 @@ function parseJson(raw: Buffer): unknown {
 /** How deep duplicates are searched for. No decision depends on a deeper member. */
 const MAX_DEPTH = 2;
 /**
- * Of strings, brackets and commas. Parsing more could block the process for a second. A body of 25
- * MiB with a string in every 40 bytes, and a comma after every other, has fewer.
+ * Strings, brackets and commas. Parsing more could block the process for a second. A body of 25 MiB
+ * with a string in every 40 bytes, and a comma after every other, has fewer.
  */
 const MAX_PARTS = 1_000_000;
 

@@ -166,7 +166,7 @@ export async function writeReply(
     if (request.method === 'HEAD' || request.socket.destroyed) break;
     // Not `drain`, which is emitted only above the limit of Node's buffer: 64 KiB since Node 22.
     response.write(piece, () => response.emit('written'));
-    if (request.socket.writableLength > 0) await eventOf(response, 'written', request);
+    if (request.socket.writableLength > 0) await waitForEvent(response, 'written', request);
   }
   if (!response.headersSent) response.writeHead(status, headers);
   response.flushHeaders();
@@ -187,7 +187,7 @@ function isUnread({ complete, headers }: IncomingMessage) {
  * Waits for the event, or the end of the connection: its inactivity limit, if the client stopped
  * reading.
  */
-export async function eventOf(
+export async function waitForEvent(
   response: ServerResponse,
   event: string,
   { socket }: Pick<IncomingMessage, 'socket'>,

@@ -7,7 +7,7 @@ import { noInput, queryParameters, type Schema, validate } from './schema.ts';
 /** A request, and what is known of its reply. Plain data: no socket. */
 export interface RequestInfo {
   readonly requestId: string;
-  /** Of the log lines about the request. */
+  /** In the log lines about the request. */
   readonly ids: Readonly<{ request_id: string; trace_id: string | undefined }>;
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
@@ -34,7 +34,7 @@ export interface RequestInfo {
   route: string;
   failurePage?: FailurePage | undefined;
 
-  /** Of the caller, for the log. */
+  /** Ids of the caller, for the log. */
   callerIds?: CallerIds | undefined;
   /** Missing, logged as status 0, if the client left before there was a reply. */
   reply?: Readonly<{ status: number; reason?: ErrorCode }>;

@@ -39,7 +39,6 @@ const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',
 };
 
-/** The only code that sees a socket. */
 export type Listener = ReturnType<typeof createListener>;
 
 export function createListener(options: ListenerOptions) {
@@ -71,14 +70,14 @@ export function createListener(options: ListenerOptions) {
   server.on('checkExpectation', onRequest);
   server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket: Duplex) => {
     if (code === 'ECONNRESET') socket.destroy();
-    else reject(listener, socket, PARSER_ERRORS[code] ?? 'invalid_request');
+    else rejectInput(listener, socket, PARSER_ERRORS[code] ?? 'invalid_request');
   });
   // Not a proxy. Without this listener, Node closes the connection without a reply.
   server.on('connect', (_request, socket: Duplex) => {
     // Node no longer handles this socket: a reset would end the process, and an open one would
     // outlive the shutdown.
     socket.on('error', () => {}).on('finish', () => socket.destroy());
-    reject(listener, socket, 'invalid_request');
+    rejectInput(listener, socket, 'invalid_request');
   });
 
   return listener;
@@ -124,7 +123,7 @@ async function handle(
   listener: Listener,
   request: IncomingMessage,
   response: ServerResponse,
-  begin = () => {},
+  sendContinue = () => {},
 ) {
   const { connections, requestLog } = listener;
   const connection = connections.all.get(request.socket);
@@ -142,14 +141,16 @@ async function handle(
     const rendered =
       outcome instanceof Failure ? renderFailure(outcome, requestId, failurePage) : outcome;
     info.reply = rendered;
-    // Its client takes another connection, which a load balancer leads to another replica.
+    // During a shutdown, closes the connection: the client reconnects, through a load balancer to
+    // another replica.
     return writeReply(response, requestId, rendered, listener.stopping.aborted, () =>
       connections.sending.add(connection),
     );
   };
   try {
+    // Node gives a pipelined response no socket until the earlier replies are sent.
     if (response.socket === null && !(await connections.turn(connection, response))) return;
-    await inTime(info, response, listener.answer(info, request, begin).then(send));
+    await inTime(info, response, listener.answer(info, request, sendContinue).then(send));
   } catch (error) {
     if (error instanceof ClientGone) return;
     const failure = failureFor(error, info, listener);
@@ -180,9 +181,9 @@ function inTime({ endsAt }: RequestInfo, response: ServerResponse, work: Promise
 }
 
 /** Replies to input that is not a request: there is no response object. */
-function reject(listener: Listener, socket: Duplex, code: ErrorCode) {
+function rejectInput(listener: Listener, socket: Duplex, code: ErrorCode) {
   const connection = listener.connections.all.get(socket);
-  // The client would mistake an error instead of another reply, or within one, for that reply.
+  // The client would take an error sent before or inside another reply for that reply.
   if (!socket.writable || !connection || !isFree(connection)) {
     socket.destroy();
     return;
