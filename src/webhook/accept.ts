@@ -45,14 +45,14 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
 }
 
 /**
- * @returns null if the token must be looked up first: the insert rejected it, or the reply needs no
- * insert
+ * @returns null if the token must be looked up first: the insert rejected it, or the token is
+ * cached and the reply needs no insert
  */
 async function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
   const { caller } = call;
   const decision = wait > 0 ? rateExceeded(wait) : await verifyAndDecide(call, service);
   if (decision.kind === 'event') return storeEvent(decision.event, service);
-  if (caller.isKept) return null;
+  if (caller.isCached) return null;
   if (decision.kind === 'reply') return decision.reply;
   return keepPending(caller, decision.secret, service);
 }
@@ -84,8 +84,8 @@ function decide(call: ReceiveCall, secretId: string | null, service: WebhookServ
   const isGeneric = caller.source === 'generic';
   const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
   if (valid instanceof Failure) return replyWith(valid);
-  const old = checkSignedTime(source, body);
-  if (old) return replyWith(old);
+  const tooOld = checkSignedTime(source, body);
+  if (tooOld) return replyWith(tooOld);
   const handshake = source.handshake?.(headers, body);
   if (handshake) return replyWith({ data: source.isAnsweredEmpty ? undefined : handshake });
 
@@ -112,7 +112,7 @@ function eventOf(
   const status = statusOf(name, caller, service);
   const isOrdered = service.delivery.isOrdered && status === 'waiting' && pageId !== null;
   return {
-    id: risingUuid(),
+    id: uuidV7(),
     token_id: caller.id,
     token_digest: caller.digest,
     secret_id: secretId,
@@ -128,7 +128,7 @@ function eventOf(
     body: raw,
     revision: caller.revision,
     status,
-    // Of this sender: another one may have another target. Hashed, because an index cannot hold a
+    // With the sender: another one may have another target. Hashed, because an index cannot hold a
     // text of any length.
     order_key: isOrdered ? sha256(`${caller.id} ${pageId}`).toString('base64url') : null,
     queue: caller.target ? caller.id : COMMON_QUEUE,
@@ -137,11 +137,8 @@ function eventOf(
 
 const pageIdSchema = nullable(text());
 
-/**
- * A UUID that rises with time (RFC 9562, version 7), so that new rows are at the end of an index.
- * Not secret.
- */
-function risingUuid() {
+/** Time-ordered (RFC 9562, version 7), so new rows go to the end of an index. Not secret. */
+function uuidV7() {
   const time = Date.now().toString(16).padStart(12, '0');
   return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
 }
@@ -211,7 +208,8 @@ function keptHeaders(
 }
 
 /**
- * Without a target, events stay stored. With one, those that it is meant to get wait for delivery.
+ * Without a target, an event is only stored. With one, it waits for delivery if its name is
+ * selected.
  */
 function statusOf(
   name: string,

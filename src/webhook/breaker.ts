@@ -30,7 +30,7 @@ export function createBreaker(database: Database, target: string, queue: string,
       if (failures > 0) await addFailures(database, target, failures, onlyToken);
       state = await findFailing(database, target);
     } catch (error) {
-      // Kept for the next time, with what has happened meanwhile.
+      // Kept for the next time, with what has happened since.
       recorded.failures += failures;
       for (const token of tokens) recorded.tokens.add(token);
       recorded.hasSucceeded ||= hasSucceeded;

@@ -65,8 +65,8 @@ export const operator: Guard<WebhookService, Operator> = {
   idsOf: ({ id, user }) => (user === undefined ? { token_id: id } : { user }),
 };
 
-/** How long the token of a sender is kept in memory. */
-const KEEP_MS = 5_000;
+/** How long the token of a sender is cached. */
+const CACHE_MS = 5_000;
 
 /** By network too, so that each network that sends a right token is known to the limit of guesses. */
 const keyOf = ({ network }: RequestInfo, digest: Buffer) => `${network} ${digest.toString('hex')}`;
@@ -80,21 +80,21 @@ export const sender = {
     if (token === null) return new Failure('unauthorized', { message: TOKEN_NEEDED.sender });
     const digest = sha256(token);
     const key = keyOf(request, digest);
-    const kept = service.senders.get(key);
-    if (kept && kept.until > performance.now()) return kept.caller;
+    const cached = service.senders.get(key);
+    if (cached && cached.until > performance.now()) return cached.caller;
     const caller = await checkToken('sender', digest, request, service);
     if (caller instanceof Failure) return caller;
-    const until = performance.now() + KEEP_MS;
-    service.senders.set(key, { caller: { ...caller, digest, isKept: true }, until });
-    return { ...caller, digest, isKept: false };
+    const until = performance.now() + CACHE_MS;
+    service.senders.set(key, { caller: { ...caller, digest, isCached: true }, until });
+    return { ...caller, digest, isCached: false };
   },
   idsOf: ({ id }) => ({ token_id: id }),
 } satisfies Guard<WebhookService, KnownToken>;
 
-/** Of the token that a request carries. */
+/** The key of the token that a request carries. */
 const sentKey = (request: RequestInfo) => keyOf(request, sha256(bearerOrQuery(request) ?? ''));
 
-/** Looks the token up, even if it is kept. */
+/** Looks the token up, even if it is cached. */
 export function checkAgain(request: RequestInfo, service: WebhookService) {
   service.senders.set(sentKey(request), null);
   return sender.check(request, service);
@@ -110,7 +110,7 @@ const EARLY = new Set<ErrorCode>([
 
 /**
  * Counts refused requests, because senders rarely show their operator what they were answered. With
- * an ended token that is still kept, an early reply would disclose more than 401, so the token is
+ * an ended token that is still cached, an early reply would disclose more than 401, so the token is
  * looked up.
  */
 export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookService> => ({

@@ -1,6 +1,6 @@
 import type { DatabaseSchema, Migration } from '../db/schema.ts';
 
-/** Of the events that go to the target of the process. */
+/** The queue of events that go to the target of the process. */
 export const COMMON_QUEUE = '00000000-0000-0000-0000-000000000000';
 
 /** Rows that change at each delivery. */
@@ -68,7 +68,7 @@ const INITIAL: Migration = {
     end $$`,
     // Only events that are not delivered yet: its size does not depend on the history. A claim
     // moves due_at to the end of its lease, so that one index finds new events, retries and
-    // expired leases. Only the holder of the lease may complete, return or renew. An event with
+    // expired leases. Only the holder of the lease may complete, release or renew. An event with
     // an order_key is due with its page. Each redelivery begins another run.
     `create table webhook.work (
       event_id uuid primary key, token_id uuid not null, received_at timestamptz not null,

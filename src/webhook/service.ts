@@ -34,7 +34,7 @@ export function createWebhook(
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
     ...createCredentialCheck(),
-    /** By network and digest. Null: looked up again at the next request. */
+    /** The cache, by network and digest. Null: looked up again at the next request. */
     senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
     /** Tells a worker that events of its queue are due. Does nothing while there is none. */
     notifyWorker: (_queue?: string) => {},

@@ -115,7 +115,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
       findings,
     ),
     appName: values.APP_NAME,
-    /** Of all tokens without a target of their own. Null: their events stay stored. */
+    /** For all tokens without a target of their own. Null: their events stay stored. */
     commonTarget: targetOf(values, isPlain, findings.problems),
     delivery: {
       allowPrivate: values.WEBHOOK_FORWARD_ALLOW_PRIVATE,
@@ -126,12 +126,12 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
       timeoutMs: values.WEBHOOK_TIMEOUT * 1000,
       /** Before the second attempt, the third, and so on. After the last one the event is dead. */
       pausesMs: values.WEBHOOK_RETRY_SCHEDULE,
-      /** Of commands and handlers: without Gatehouse's own variables, which contain its secrets. */
+      /** For commands and handlers. Without Gatehouse's own variables, which hold its secrets. */
       environment: foreign,
     },
     /** Requests per second for each token, in this process. */
     rate: values.WEBHOOK_RATE,
-    /** Of an event from a signed source. Undefined: MAX_BODY_BYTES. */
+    /** For an event from a signed source. Undefined: MAX_BODY_BYTES. */
     maxSignedBytes: values.WEBHOOK_MAX_BODY_BYTES ?? undefined,
     eventSeconds: values.EVENT_RETENTION,
     deadSeconds: values.DEAD_RETENTION,

@@ -137,7 +137,7 @@ export const SOURCES = {
   bitbucket: {
     scheme: { header: 'x-hub-signature', prefix: 'sha256=' },
     event: ['x-event-key'],
-    // Of Bitbucket Cloud and of Bitbucket Data Center.
+    // From Bitbucket Cloud and from Bitbucket Data Center.
     deliveryId: ['x-request-uuid', 'x-request-id'],
   },
   // The number of endpoints that have not accepted the event yet.

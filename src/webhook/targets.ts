@@ -31,7 +31,7 @@ import { textOrNull, wholeNumber } from './store/inbox.ts';
 import { NO_OWN_TARGET, setTarget, type TokenTarget } from './store/targets.ts';
 import { listTokens } from './store/tokens.ts';
 
-const options = {
+const commonMembers = {
   events: optional(list(text({ min: 1, max: 1_024, check: withoutNul }))),
   timeout_seconds: optional(integer({ min: 1, max: 3_600 })),
   keep_signature: withDefault(boolean(), false),
@@ -43,21 +43,21 @@ const checkUrl = (url: string) => {
 const checkSecret = (secret: string) =>
   standardKey(secret) ? null : `must have ${FORWARD_SECRET}`;
 
-/** A program is set by command alone: an operator over HTTP must not run one on the server. */
 export const targetSchema = object(
   {
     url: text({ max: 2_048, check: checkUrl, description: 'The events are sent to it by POST' }),
     secret: optional(text({ check: checkSecret, description: 'Signs the requests' })),
-    ...options,
+    ...commonMembers,
   },
   'rejected',
 );
+/** Only the command line sets a program: an HTTP operator must not run one on the server. */
 export const programSchema = object(
   {
     command: scalar({}, `must be ${COMMAND_FORM}`, (input) =>
       typeof input === 'string' ? parseCommand(input) : undefined,
     ),
-    ...options,
+    ...commonMembers,
   },
   'rejected',
 );
@@ -73,10 +73,10 @@ export async function prepareTarget(
   given: NewTarget,
   { delivery, signingKeys: [key] }: Pick<WebhookService, 'delivery' | 'signingKeys'>,
 ) {
-  const { events = null, timeout_seconds = null, secret, keep_signature, ...place } = given;
-  if ('url' in place && !delivery.allowPrivate) {
+  const { events = null, timeout_seconds = null, secret, keep_signature, ...destination } = given;
+  if ('url' in destination && !delivery.allowPrivate) {
     const { hasPrivateAddress } = await import('./targets/forward.ts');
-    if (hasPrivateAddress(new URL(place.url))) {
+    if (hasPrivateAddress(new URL(destination.url))) {
       return invalidBody(
         'must not be a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it',
         '/url',
@@ -87,7 +87,7 @@ export async function prepareTarget(
     return invalidBody('needs WEBHOOK_SECRET, under which it is stored', '/secret');
   const sealed = secret !== undefined && key ? sealSecret(key, secret) : null;
   return {
-    target: { events, timeout_seconds, is_signed: sealed !== null, ...place },
+    target: { events, timeout_seconds, is_signed: sealed !== null, ...destination },
     keepSignature: keep_signature,
     secret: sealed,
   };
@@ -146,13 +146,13 @@ export async function putTarget(
   service: WebhookService,
 ) {
   const prepared = await prepareTarget(call.body, service);
-  return prepared instanceof Failure ? prepared : change(call, prepared, service);
+  return prepared instanceof Failure ? prepared : storeTarget(call, prepared, service);
 }
 
 export const removeTarget = (call: OperatorCall<{ id: string }>, service: WebhookService) =>
-  change(call, NO_OWN_TARGET, service);
+  storeTarget(call, NO_OWN_TARGET, service);
 
-async function change(
+async function storeTarget(
   { path: { id }, caller }: OperatorCall<{ id: string }, unknown>,
   given: TokenTarget,
   { database, notifyWorker, log }: WebhookService,

@@ -20,7 +20,7 @@ const SIGNATURE_MESSAGES = {
 };
 
 /**
- * Wrong signatures of a network count as guesses. A token that is kept was accepted a moment ago;
+ * Wrong signatures of a network count as guesses. A cached token was accepted a moment ago;
  * if its signature is wrong, the token is looked up and this is repeated.
  * @returns the id of the signing secret that verifies the signature
  */
@@ -30,7 +30,7 @@ export async function verifyWithinLimit(
   service: WebhookService,
 ) {
   const { caller, request } = call;
-  if (caller.isKept) return verifySignature(scheme, call, service);
+  if (caller.isCached) return verifySignature(scheme, call, service);
   let outcome: ReturnType<typeof verifySignature> | null = null;
   const found = await service.checkCredential(request.network, {
     kind: 'signature',
@@ -77,8 +77,8 @@ export function checkSignedTime({ time }: Source, body: JsonObject) {
 export const UNKNOWN_KEY =
   'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
 
-export function keyUnknown({ id, isKept }: KnownToken, { log }: WebhookService) {
-  if (!isKept) log.error(UNKNOWN_KEY, { token_id: id });
+export function keyUnknown({ id, isCached }: KnownToken, { log }: WebhookService) {
+  if (!isCached) log.error(UNKNOWN_KEY, { token_id: id });
   return new Failure('key_unknown', {
     message:
       "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.",

@@ -16,12 +16,12 @@ import {
   endWork,
   LEASE_SECONDS,
   type LeasedEvent,
+  releaseWork,
   renewLeases,
   type Result,
-  returnWork,
 } from './store/work.ts';
 
-/** A lease is renewed three times before it ends. */
+/** A lease ends only if three renewals in a row fail. */
 const RENEWAL_MS = (LEASE_SECONDS * 1_000) / 3;
 /** How often the worker looks for retries, and for events that other processes have stored. */
 const POLL_MS = 1_000;
@@ -48,9 +48,7 @@ export interface DeliveryTarget {
 
 type Worker = ReturnType<typeof createWorker>;
 
-/**
- * @param targetKey identifies the target for its breaker, which keeps the state of earlier targets
- */
+/** @param targetKey identifies the target in `failing_targets`, which outlives the process */
 function createWorker(
   database: Database,
   target: DeliveryTarget,
@@ -75,17 +73,17 @@ function createWorker(
     running: new Set<LeasedEvent>(),
     /** Aborts the attempts that a shutdown does not wait for. */
     shutdown: new AbortController(),
-    /** Aborted by a notification since the last claim. */
-    pause: new AbortController(),
+    /** Ends the wait before the next claim. */
+    wake: new AbortController(),
     isStopping: false,
   };
 }
 
 /**
- * Delivers events at least once, each under a lease. Only the holder of the lease can end or return
- * the event.
- * @returns `notify` ends the pause before the next claim. `stop` claims nothing more, lets attempts
- * finish for a while, and returns the rest.
+ * Delivers events at least once, each under a lease. Only the holder of the lease can end or
+ * release it.
+ * @returns `notify` ends the wait before the next claim. `stop` claims nothing more, lets attempts
+ * finish for a while, and releases the rest.
  */
 export function startWorker(...parts: Parameters<typeof createWorker>) {
   const worker = createWorker(...parts);
@@ -100,11 +98,11 @@ export function startWorker(...parts: Parameters<typeof createWorker>) {
   const looping = loop(worker);
   return {
     queue,
-    notify: () => worker.pause.abort(),
+    notify: () => worker.wake.abort(),
     isFailing: worker.breaker.isOpen,
     async stop(graceMs = SHUTDOWN_MS) {
       worker.isStopping = true;
-      worker.pause.abort();
+      worker.wake.abort();
       const timer = setTimeout(() => shutdown.abort(), Math.min(graceMs, SHUTDOWN_MS));
       await looping;
       while (running.size > 0) await sleep(10);
@@ -118,15 +116,15 @@ export function startWorker(...parts: Parameters<typeof createWorker>) {
 async function loop(worker: Worker) {
   const { settings, running, log } = worker;
   while (!worker.isStopping) {
-    worker.pause = new AbortController();
+    worker.wake = new AbortController();
     const free = settings.concurrency - running.size;
     const events = await claim(worker, free).catch((error: unknown) => {
       log.warn('due events could not be claimed', describeError(error));
       return [];
     });
     for (const event of events) void run(worker, event);
-    const isIdle = events.length < free || free === 0;
-    if (isIdle) await sleep(POLL_MS, undefined, { signal: worker.pause.signal }).catch(() => {});
+    const mustWait = events.length < free || free === 0;
+    if (mustWait) await sleep(POLL_MS, undefined, { signal: worker.wake.signal }).catch(() => {});
   }
 }
 
@@ -152,13 +150,14 @@ async function run(worker: Worker, event: LeasedEvent) {
     });
   });
   running.delete(event);
-  if (running.size <= settings.concurrency / 2) worker.pause.abort();
+  // Claims several events at once, instead of one for each free slot.
+  if (running.size <= settings.concurrency / 2) worker.wake.abort();
 }
 
 async function attempt(worker: Worker, event: LeasedEvent) {
   const { database, target, settings, log, breaker, shutdown } = worker;
   // The claim ended too late.
-  if (shutdown.signal.aborted) return returnWork(database, event, null, 0);
+  if (shutdown.signal.aborted) return releaseWork(database, event, null, 0);
   if (event.attempt > settings.pausesMs.length + 1) {
     const result = {
       error:
@@ -170,7 +169,7 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   const delivery = await deliverInTime(target, event, settings.timeoutMs, shutdown.signal);
   const isDelivered = delivery.error === null;
   const isInterrupted = !isDelivered && shutdown.signal.aborted;
-  if (isInterrupted) return returnWork(database, event, null, 0);
+  if (isInterrupted) return releaseWork(database, event, null, 0);
   worker.countAttempt([isDelivered ? 'done' : 'failed']);
   const isRejected = !isDelivered && REJECTED.has(delivery.answer_status ?? 0);
   if (!isRejected) breaker.record(isDelivered, event.token_id);
@@ -180,7 +179,7 @@ async function attempt(worker: Worker, event: LeasedEvent) {
     error: delivery.error && errorLine(delivery.error),
     duration_ms: Math.round(performance.now() - startedAt),
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
-    answer: delivery.answer?.replace(/[^\P{Cc}\n\t]|\p{Cf}/gu, ' '),
+    answer: delivery.answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
   };
   const facts = {
     event_id: event.id,
@@ -200,8 +199,8 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   }
   log.warn('delivery failed; retrying', facts);
   const delayMs = delayOf(pauseMs, delivery.retryAfter);
-  await returnWork(database, event, result, delayMs / 1_000);
-  if (delayMs < POLL_MS) setTimeout(() => worker.pause.abort(), delayMs).unref();
+  await releaseWork(database, event, result, delayMs / 1_000);
+  if (delayMs < POLL_MS) setTimeout(() => worker.wake.abort(), delayMs).unref();
 }
 
 /** Delivers an event within a time limit. @param shutdown ends the attempt, too */

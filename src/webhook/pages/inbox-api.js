@@ -68,7 +68,7 @@ const MIN_POLL_MS = 1_000;
 const MAX_POLL_MS = 5_000;
 
 /**
- * Calls `refresh` again and again while the page is visible, also at once when it becomes visible.
+ * Calls `refresh` at once when the page becomes visible, and again and again while it is.
  * A slow service is asked less often.
  * @param {() => Promise<void>} refresh
  * @returns {() => Promise<void>} refreshes now

@@ -157,7 +157,7 @@ function show(found) {
     ['Delivery ID', event.delivery_id ?? '–'],
     ['Event ID', event.id],
     ['IP address', ip ?? '–'],
-    // Also those before a redelivery.
+    // Including those before a redelivery.
     ['Attempts', String(attempts.length)],
   ]);
   showAttempts(attempts);

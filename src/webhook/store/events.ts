@@ -11,7 +11,7 @@ export type Status = (typeof STATUSES)[number];
 export type NewEvent = Readonly<{
   id: string;
   token_id: string;
-  /** Of the token that the sender presented. */
+  /** The digest of the token that the sender presented. */
   token_digest: Buffer;
   /** The signing secret that verified its signature; null for a source without signatures. */
   secret_id: string | null;
@@ -25,7 +25,7 @@ export type NewEvent = Readonly<{
   status: 'waiting' | 'stored' | 'skipped';
   /** Waiting events with the same key are delivered in order. */
   order_key: string | null;
-  /** Of the token, by which the status and the queue were decided. */
+  /** The token's revision by which the status and the queue were decided. */
   revision: number;
   queue: string;
 }>;

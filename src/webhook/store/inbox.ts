@@ -37,7 +37,7 @@ export const isStoredSql = (sql: Sql) => sql`
   not exists (select from webhook.outcomes where event_id = e.id)
     and not exists (select from webhook.work where event_id = e.id)`;
 
-/** Of an event `e` with its outcome `o` and its work `w`. */
+/** The status of an event `e` with its outcome `o` and its work `w`. */
 const statusSql = (sql: Sql) =>
   sql`coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end)`;
 

@@ -2,7 +2,7 @@ import { jsonRows } from '../../db/sql.ts';
 import type { Database } from '../../db/pool.ts';
 import { dateTime, type Infer, integer, nullable, object, text, uuid } from '../../http/schema.ts';
 
-/** Of requests with a token that is unknown, or without one. */
+/** Stands for an unknown or missing token. */
 export const UNKNOWN_TOKEN = '00000000-0000-0000-0000-000000000000';
 
 /** `reason`: an error code. */

@@ -13,7 +13,7 @@ export type TokenTarget = Readonly<{
 export const NO_OWN_TARGET: TokenTarget = { target: null, keepSignature: false, secret: null };
 
 /**
- * Sets the target of a sender's token, also for its waiting events. Events being stored are waited
+ * Sets the target of a sender's token and of its waiting events. Events being stored are waited
  * for, and others wait for this: each is in the queue of its target.
  * @returns whether there is an active token of a sender with this id
  */

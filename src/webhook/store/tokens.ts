@@ -37,10 +37,10 @@ export interface TokenCaller extends Pick<
 }
 
 /**
- * `isKept`: looked up some seconds ago, so only a statement that checks the token may accept
+ * `isCached`: looked up some seconds ago, so only a statement that checks the token may accept
  * anything.
  */
-export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isKept: boolean }>;
+export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isCached: boolean }>;
 
 /** @returns the caller of the token with this digest, active or not */
 export const findTokenCaller = sharedStatement(

@@ -4,6 +4,8 @@ import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent } from './events.ts';
 
+// A page is all waiting events with one `order_key`. They are delivered in order.
+
 /** How long a silent worker keeps its events. */
 export const LEASE_SECONDS = 30;
 
@@ -26,11 +28,8 @@ export type Result = Readonly<{
  * Leases due events: new events, retries, and events whose lease has expired. Of a page it leases
  * only the head, which is not due during its lease. It never waits for a lock. An attempt counts
  * from here on, so that it counts even if its process dies. While delivery is paused, nothing is
- * leased.
- *
- * Joins with the queue compare with `any (array[…])`. Statements are planned once, usually while
- * it is empty. With `=`, PostgreSQL may then read all of an index for each row, also when the
- * queue is long.
+ * leased. Statements are planned once, usually while the queue is empty. With `=`, that plan may
+ * scan a whole index for each row. So joins with the queue use `any (array[…])`.
  */
 export const claimWork = (database: Database, limit: number, queue = COMMON) =>
   database.claim(
@@ -59,8 +58,8 @@ export const claimWork = (database: Database, limit: number, queue = COMMON) =>
   );
 
 /**
- * The events of one target. `revision`: of the token with this target, whose events nobody claims
- * for an earlier one; null for the common queue.
+ * The events of one target. `revision` is the token's revision when the worker read the target.
+ * After the target changes, this worker claims nothing more. Null for the common queue.
  */
 export type Queue = Readonly<{ id: string; revision: number | null }>;
 export const COMMON: Queue = { id: COMMON_QUEUE, revision: null };
@@ -83,12 +82,12 @@ const headSql = (sql: Sql) => sql`(
   limit 1)`;
 
 /** A page is due when its event in `rows` is. */
-const deferPagesSql = (sql: Sql, rows: 'claimed' | 'renewed' | 'returned') => sql`
+const deferPagesSql = (sql: Sql, rows: 'claimed' | 'renewed' | 'released') => sql`
   update webhook.pages p set due_at = r.due_at
   from ${sql(rows)} r
   where p.order_key = any (array[r.order_key])`;
 
-/** A new lease: an earlier holder can then no longer complete, return or renew. */
+/** A new lease: an earlier holder can then no longer complete, release or renew. */
 const leaseSql = (sql: Sql) => sql`
   claimed as (
     update webhook.work set lease = gen_random_uuid(), attempts = attempts + 1,
@@ -101,13 +100,13 @@ const leaseSql = (sql: Sql) => sql`
   from claimed c
   join webhook.events e on e.id = c.event_id`;
 
-/** Of the oldest and of the newest due events of a sender, and of both among the heads of pages. */
+/** How many of a sender's oldest and newest due events are considered, and of its pages. */
 const PROBE_SAMPLE = 50;
 
 /**
- * Leases events for a target that fails: of each sender in turn, and first what has not failed yet.
- * The sample is taken for each sender, so that the events of one, however many fail, keep those of
- * another neither from a probe nor from delivery.
+ * Leases events for a target that fails. Takes senders in turn, and events without an earlier
+ * attempt first. Each sender has its own sample, so many failing events of one cannot exclude those
+ * of another.
  * @param except a token whose events are left out, or null
  */
 export const claimProbes = (
@@ -117,7 +116,7 @@ export const claimProbes = (
   queue = COMMON,
 ) =>
   database.claim((sql) => {
-    // A range instead of `=`, which would allow an index in which those of all senders are mixed.
+    // With `=`, PostgreSQL could use `work_due` or `pages_due`, which mix all senders.
     const ofSenderSql = sql`(token_id, due_at) between (t.id, '-infinity') and (t.id, now())`;
     const eventsSql = sql`
       select event_id, token_id, due_at
@@ -158,7 +157,7 @@ export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 
 /**
  * Extends the leases that are still held. `limit` tells PostgreSQL how many rows the JSON has.
- * Without it, it assumes a hundred, and reads all waiting events instead of an index.
+ * Without it, PostgreSQL assumes 100 rows and reads the whole queue.
  */
 export const renewLeases = (database: Database, leases: readonly Lease[], seconds: number) =>
   database.write((sql) => {
@@ -249,8 +248,8 @@ export async function endWork(
 }
 
 /**
- * Removes pages without a waiting event, which claims would look at. Whether an event is being
- * stored is decided by the lock of the tail, and by its value then.
+ * Removes pages without a waiting event, which claims would look at. An event being stored locks
+ * the tail and raises it, so its page is skipped.
  * @returns how many, at most `limit`
  */
 export async function removeIdlePages(database: Database, limit: number, keys?: readonly string[]) {
@@ -274,10 +273,10 @@ export async function removeIdlePages(database: Database, limit: number, keys?: 
 }
 
 /**
- * Returns an event.
+ * Ends a lease. The event is due again after the delay.
  * @param result null if a shutdown interrupted the attempt, which then does not count
  */
-export async function returnWork(
+export async function releaseWork(
   database: Database,
   { id, lease }: Lease,
   result: Result | null,
@@ -286,15 +285,15 @@ export async function returnWork(
   const { error = null, duration_ms = null, answer_status = null, answer = null } = result ?? {};
   await database.write(
     (sql) => sql`
-    with returned as (
+    with released as (
       update webhook.work set lease = null, attempts = attempts - ${result ? 0 : 1},
         due_at = now() + make_interval(secs => ${delaySeconds})
       where event_id = ${id} and lease = ${lease}
       returning event_id, attempts, order_key, due_at, run
-    ), page as (${deferPagesSql(sql, 'returned')})
+    ), page as (${deferPagesSql(sql, 'released')})
     insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
     select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}
-    from returned
+    from released
     where ${result !== null}`,
   );
 }

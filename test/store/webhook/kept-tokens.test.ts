@@ -1,7 +1,6 @@
 /**
- * Each replica keeps the token of a sender in memory for some seconds. The insert of an event
- * checks it, so the end of a token or of a signing secret counts from the next request on, on every
- * replica.
+ * Each replica caches the token of a sender for some seconds. The insert of an event checks it, so
+ * the end of a token or of a signing secret counts from the next request on, on every replica.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -164,7 +163,7 @@ for (const [status, request] of [
   });
 }
 
-test("an operator's token is kept for no sender", async () => {
+test("an operator's token is cached for no sender", async () => {
   const { token } = await createToken(
     database,
     { name: 'kept', role: 'operator', source: 'generic' },

@@ -11,9 +11,9 @@ import {
   endWork,
   LEASE_SECONDS,
   type LeasedEvent,
+  releaseWork,
   removeIdlePages,
   renewLeases,
-  returnWork,
 } from '../../../src/webhook/store/work.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -266,11 +266,11 @@ test('one event of a page is leased at a time, by its lease, its retry and its e
   assert.deepEqual(names(second), ['a1', 'b1', 'c'], 'the same after the leases expire');
   await endWork(database, first, 'done');
   await renewLeases(database, first, 3_600);
-  for (const event of first) await returnWork(database, event, { error: 'from an old lease' }, 0);
+  for (const event of first) await releaseWork(database, event, { error: 'from an old lease' }, 0);
   assert.equal((await claim()).length, 0, 'an old lease ends nothing');
   const [a, b, c] = second.sort((one, other) => (one.event < other.event ? -1 : 1));
   assert.ok(a && b && c);
-  await returnWork(database, a, { error: 'failed' }, 3_600);
+  await releaseWork(database, a, { error: 'failed' }, 3_600);
   await endWork(database, [{ ...b, result: { error: 'failed' } }], 'dead');
   const placed = await sql`select e.received_at = o.received_at as is_same from webhook.outcomes o
       join webhook.events e on e.id = o.event_id`;

@@ -10,9 +10,9 @@ import {
   endWork,
   type Lease,
   LEASE_SECONDS,
+  releaseWork,
   removeIdlePages,
   renewLeases,
-  returnWork,
 } from '../../../src/webhook/store/work.ts';
 import { createDatabase } from '../../support/database.ts';
 import { observe } from '../../support/plans.ts';
@@ -48,7 +48,7 @@ async function runAll(held: readonly Lease[]) {
   const claimed = await measure('claim', () => claimWork(database, CLAIMED));
   const [first = UNKNOWN, ...others] = claimed.length > 0 ? claimed : held;
   await measure('renewal', () => renewLeases(database, [first, ...others], LEASE_SECONDS));
-  await measure('return', () => returnWork(database, first, { error: 'failed' }, 60));
+  await measure('release', () => releaseWork(database, first, { error: 'failed' }, 60));
   await measure('end', () => endWork(database, others, 'done'));
   await measure('removal of pages', () => removeIdlePages(database, CLAIMED, ['page 1']));
   const probes = await measure('probes', () => claimProbes(database, 1, null));

@@ -6,8 +6,8 @@ import {
   endWork,
   LEASE_SECONDS,
   type Lease,
+  releaseWork,
   renewLeases,
-  returnWork,
 } from '../../../src/webhook/store/work.ts';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked, untilSql } from '../../support/connections.ts';
@@ -123,19 +123,19 @@ test('after an expired lease another replica gets the event, and the old holder 
   await endWork(database, [first], 'done');
   await endWork(database, [{ ...first, result: { error: 'from the grave' } }], 'dead');
   await renewLeases(database, [first], 3_600);
-  await returnWork(database, first, { error: 'from the grave' }, 3_600);
+  await releaseWork(database, first, { error: 'from the grave' }, 3_600);
   assert.deepEqual([...(await sql`select lease, due_at, attempts from webhook.work`)], [...before]);
   assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
   await endWork(database, [first, second], 'done');
   assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 2, errors: [] });
 });
 
-test('an old lease is not valid after its event was returned and claimed again', async () => {
+test('an old lease is not valid after its event was released and claimed again', async () => {
   const [id = ''] = await fresh(1);
   const [first] = await claim();
   assert.ok(first);
-  await returnWork(database, first, { error: 'failed' }, 0);
-  await returnWork(database, first, { error: 'failed twice' }, 0);
+  await releaseWork(database, first, { error: 'failed' }, 0);
+  await releaseWork(database, first, { error: 'failed twice' }, 0);
   assert.deepEqual((await queue.stateOf(id)).errors, ['failed'], 'one return only');
   const [second] = await claim();
   assert.equal(second?.attempt, 2);
