@@ -26,7 +26,7 @@ import type { Shared } from './settings.ts';
 export type Service = Readonly<{
   routes: RouteMatcher;
   /** Null for a service that stores nothing. */
-  storage: Storage | null;
+  storage: ServiceStorage | null;
   /** What must happen exactly once, whichever of any number of replicas does it. */
   firstRun?: () => Promise<void>;
   jobs: readonly Job[];
@@ -35,7 +35,7 @@ export type Service = Readonly<{
   /** @throws StartupError if that work could not begin */
   checkWork?: () => void;
 }>;
-type Storage = Readonly<{ database: Database; schema: DatabaseSchema }>;
+type ServiceStorage = Readonly<{ database: Database; schema: DatabaseSchema }>;
 type Work = { stop(graceMs: number): Promise<void> };
 
 /** A service with its settings bound, so that different services fit one list. */
@@ -196,8 +196,12 @@ function writeCredential(file: string, secret: string) {
   }
 }
 
-/** For alerts, also about a service without requests and probes. */
-function measureDatabase(name: string, { database, schema }: Storage, { gauge }: Metrics): Job {
+/** For alerts on a service that gets no requests or probes, too. */
+function measureDatabase(
+  name: string,
+  { database, schema }: ServiceStorage,
+  { gauge }: Metrics,
+): Job {
   let upAt = performance.now();
   gauge(
     'gatehouse_database_up',
@@ -214,7 +218,7 @@ function measureDatabase(name: string, { database, schema }: Storage, { gauge }:
   };
 }
 
-async function ensureSchema({ database, schema }: Storage, mayMigrate: boolean) {
+async function ensureSchema({ database, schema }: ServiceStorage, mayMigrate: boolean) {
   const tables = await distributedTables(database, schema);
   const misplaced = tables.find((table) => table !== schema.distributable);
   if (misplaced) {

@@ -4,7 +4,7 @@ import { type Arguments, choice, option, UsageError } from './command.ts';
 
 const PLACE = 'a header, or a JSON pointer into the body, such as /data/type';
 
-/** Of a token with the source `custom`. */
+/** For a token with the source `custom`. */
 export const CUSTOM_OPTIONS = {
   'signature-header': option('NAME', 'custom: the header with the signature'),
   'signature-prefix': option('TEXT', 'custom: what is before the signature, such as sha256='),

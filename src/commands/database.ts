@@ -18,8 +18,8 @@ import {
 
 /** Where `make start` and `gatehouse start` keep their values while they run. */
 const DIRECTORY = '.data';
-/** What else a command may need of it. */
-const KEPT = [
+/** Further variables that a command may read from it. */
+const LOCAL_VARIABLES = [
   'IDENTITY_SECRET',
   'SERVER_SECRET',
   'WEBHOOK_SECRET',
@@ -77,11 +77,10 @@ function withLocalDatabase({ environment, note }: Terminal): Environment {
   const url = fileOf('DATABASE_URL');
   if (!isOwnFile(url)) return environment;
   note(`gatehouse: using the database of "make start" (${join(DIRECTORY, 'database-url')})`);
-  const kept = KEPT.filter((name) => !isSet(name) && isOwnFile(fileOf(name))).map((name) => [
-    `${name}_FILE`,
-    fileOf(name),
-  ]);
-  return { ...environment, DATABASE_URL_FILE: url, ...Object.fromEntries(kept) };
+  const local = LOCAL_VARIABLES.filter((name) => !isSet(name) && isOwnFile(fileOf(name))).map(
+    (name) => [`${name}_FILE`, fileOf(name)],
+  );
+  return { ...environment, DATABASE_URL_FILE: url, ...Object.fromEntries(local) };
 }
 
 const fileOf = (name: string) => resolve(DIRECTORY, name.toLowerCase().replaceAll('_', '-'));
@@ -92,8 +91,8 @@ function isOwnFile(path: string) {
   return file !== undefined && file.uid === process.getuid?.();
 }
 
-/** Reads the variables of a client, which needs no others. @throws ConfigurationError */
-export function readOwn<V extends Variables>(variables: V, { environment }: Terminal) {
+/** Reads the variables of a command that uses no database. @throws ConfigurationError */
+export function readClientVariables<V extends Variables>(variables: V, { environment }: Terminal) {
   const findings = new Findings();
   const values = readVariables(variables, environment, findings);
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
@@ -114,7 +113,7 @@ export type InService = <T>(
 /**
  * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
  * @param change returns what it did, such as "12 sessions ended"
- * @returns that, or that nothing was changed and what would be
+ * @returns what was done, or in a dry run what would be done
  */
 export async function ifConfirmed(
   call: Invocation,
@@ -145,10 +144,7 @@ export function requireUuid(id: string, where: string) {
   return id;
 }
 
-/**
- * @returns the result.
- * @throws for a Failure: UsageError for invalid input (exit 2), else OperationFailed (exit 1)
- */
+/** @throws for a Failure: UsageError for invalid input (exit 2), else OperationFailed (exit 1) */
 export function orThrow<T>(result: T | Failure): T {
   if (!(result instanceof Failure)) return result;
   const { message, fields } = result.details;

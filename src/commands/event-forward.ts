@@ -4,7 +4,7 @@ import { toOneLine } from '../runtime/text.ts';
 import { text } from '../runtime/variables.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
-import { readOwn } from './database.ts';
+import { readClientVariables } from './database.ts';
 
 /** How often new events are asked for. */
 const POLL_MS = 1_000;
@@ -66,7 +66,7 @@ export const FORWARD_VARIABLES = {
 } as const;
 
 function readService(terminal: Terminal) {
-  const values = readOwn(FORWARD_VARIABLES, terminal);
+  const values = readClientVariables(FORWARD_VARIABLES, terminal);
   const { GATEHOUSE_WEBHOOK_URL: url, OPERATOR_TOKEN: token } = values;
   if (token === null)
     throw new OperationFailed(

@@ -23,7 +23,7 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { readOwn } from './database.ts';
+import { readClientVariables } from './database.ts';
 import type { LineReader } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
 import { VARIABLES } from '../secrets/settings.ts';
@@ -39,7 +39,7 @@ const MISTAKE =
  */
 export function connectToSecrets(terminal: Terminal) {
   const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
-  const values = readOwn({ GATEHOUSE_URL, AUTH_TOKEN }, terminal);
+  const values = readClientVariables({ GATEHOUSE_URL, AUTH_TOKEN }, terminal);
   const token = values.AUTH_TOKEN;
   if (token === null)
     throw new ConfigurationError([

@@ -52,7 +52,7 @@ const NAMES_AND_GROUPS = {
   'last-name': option('NAME', 'may be empty'),
   groups: option('NAMES', 'all groups of the user, separated by commas'),
 };
-/** Of a new user. */
+/** Options for a new user. */
 export const NEW_USER = {
   username: { ...option('NAME', 'letter case does not matter'), required: true },
   email: { ...option('ADDRESS', 'one account per address'), required: true },

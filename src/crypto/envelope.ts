@@ -110,7 +110,7 @@ export function isSealable({ expiresAt, maxReads }: BoundMetadata) {
   return fits(expiresAt, Number.MAX_SAFE_INTEGER) && fits(maxReads, 2 ** 32 - 1);
 }
 
-/** Of one record: the key of its text, and the commitment to it. */
+/** The key of the text of one record, and the commitment to it. */
 export function deriveKeys(serverKey: ServerKey, clientKey: Buffer, recordId: string) {
   if (clientKey.length !== KEY_BYTES)
     throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);

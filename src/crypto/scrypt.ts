@@ -46,7 +46,7 @@ export function costWarnings({ logN, r, p }: ScryptCost) {
 const COST_WARNING =
   'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
 
-/** Of a match of either form; not affordable if there is none. */
+/** The cost in a match of either form; not affordable if there is none. */
 const costOf = (found: RegExpExecArray | null): ScryptCost => ({
   logN: Number(found?.[1]),
   r: Number(found?.[2]),
@@ -73,7 +73,7 @@ export const prefixOf = ({ logN, r, p }: ScryptCost) => `$scrypt$ln=${logN},r=${
 export const createKdfParams = (cost: ScryptCost) =>
   prefixOf(cost) + unpadded(randomBytes(SALT_BYTES));
 
-/** Of a stored hash, or of its parameters, that cannot be used. */
+/** A stored hash, or its parameters, cannot be used. */
 export const MALFORMED = 'a stored password hash is malformed or costs too much';
 
 /**

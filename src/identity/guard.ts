@@ -20,7 +20,7 @@ type Headers = RequestInfo['headers'];
 const message =
   'Log in and send "Authorization: Bearer session:…", or send an API key as "Authorization: Bearer key:…".';
 
-/** Of a caller, for the log. */
+/** Ids of a caller, for the log. */
 export const idsOf = ({ user, key, session }: Caller) => ({
   user_id: user?.id,
   key_id: key?.id,
@@ -33,7 +33,7 @@ export const idsOf = ({ user, key, session }: Caller) => ({
  */
 export const bearer = createGuard(findCallerByToken);
 /**
- * Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change
+ * Or the cookie of a browser behind a proxy. For reading only: a cookie alone must never change
  * anything.
  */
 export const bearerOrCookie = createGuard(findCallerByToken, { readsCookie: true });
@@ -62,7 +62,7 @@ export function createGuard<Session extends CallerSession>(
 }
 
 /**
- * The session token or API key of `Authorization` or `X-API-Key`, also a malformed one. Any other
+ * The session token or API key of `Authorization` or `X-API-Key`, even a malformed one. Any other
  * credential, such as a JWT, is for the program behind a proxy and counts as missing.
  */
 export function ownCredential({ authorization, 'x-api-key': key }: Headers) {
@@ -134,7 +134,7 @@ export const cookiesOf = ({ cookie = '' }: Headers, name: string) =>
     .map((pair) => pair.slice(name.length + 1));
 
 /**
- * Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is
+ * A neighboring host may have set one of two cookies of this name (RFC 6265, 8.6), so neither is
  * returned.
  */
 export function cookieOf(headers: Headers, name: string) {

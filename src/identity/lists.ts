@@ -152,7 +152,7 @@ export function auditCsv(rows: readonly ListedAudit[]) {
 }
 
 /**
- * The program would run a name that begins like a formula, also in full width or after what it may
+ * The program would run a name that begins like a formula, even in full width or after what it may
  * take for a separator (CWE-1236).
  */
 const cellOf = (value: unknown) =>

@@ -40,8 +40,8 @@ export async function login(
 ) {
   const account = await checkPassword(service, request, null, username, password);
   if (account instanceof Failure) return account;
-  const isProven = needsFactor(service, account);
-  if (isProven) {
+  const isNeeded = needsFactor(service, account);
+  if (isNeeded) {
     const methods =
       otp === undefined ? null : await service.checkCode?.(service, request, account, otp);
     if (typeof methods !== 'string') {
@@ -49,7 +49,8 @@ export async function login(
       return methods ?? new Failure('second_factor_needed');
     }
   }
-  const session = await startSession(service, request, account, password, isProven);
+  // A factor that was needed has been proven.
+  const session = await startSession(service, request, account, password, isNeeded);
   if (session instanceof Failure) return session;
   const password_expires_at = account.password_expires_at?.toISOString();
   return { data: { session: session.token, password_expires_at } };
@@ -63,7 +64,7 @@ export function needsFactor({ portal }: IdentityService, { second_factor, super_
 
 /**
  * After `checkPassword`.
- * @param isProven by a second factor, too
+ * @param isProven whether a second factor was proven, too
  */
 export async function startSession(
   service: IdentityService,
@@ -122,8 +123,8 @@ export async function insertLogin(
 ) {
   const session = createSession(service, request, isProven);
   const actor = actorBy(account, request, via);
-  const [{ key }] = await limitsOf(service, request, account.username);
-  const isInserted = await insertSession(service.database, actor, session, account, key);
+  const [pair] = await limitsOf(service, request, account.username);
+  const isInserted = await insertSession(service.database, actor, session, account, pair.key);
   return isInserted ? session : null;
 }
 
@@ -189,8 +190,8 @@ export async function changePassword(
     return new Failure('forbidden', { message: 'Log in: an API key cannot change a password.' });
   }
   // Before the current password is checked, so that a rejected new one counts no failure.
-  const message = passwordError(new_password, service.passwords, user);
-  if (message !== null) return invalid('/new_password', message);
+  const problem = passwordError(new_password, service.passwords, user);
+  if (problem !== null) return invalid('/new_password', problem);
   for (let check = 1; check <= MAX_CHECKS; check += 1) {
     const account = await checkPassword(service, request, caller, user.username, current_password);
     if (account instanceof Failure) {
@@ -203,10 +204,18 @@ export async function changePassword(
       return invalid('/new_password', SAME_PASSWORD);
     }
     const hash = await hashOf(new_password, service);
+    // The caller's own session stands for the second factor.
     const session = createSession(service, request, true);
     const actor = actorOf(caller, request);
-    const [{ key }] = await limitsOf(service, request, account.username);
-    const changed = await replacePassword(service.database, actor, account, hash, session, key);
+    const [pair] = await limitsOf(service, request, account.username);
+    const changed = await replacePassword(
+      service.database,
+      actor,
+      account,
+      hash,
+      session,
+      pair.key,
+    );
     if (!changed) continue;
     const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;
     return { data: { message, status: 'CHANGED' as const, session: session.token } };

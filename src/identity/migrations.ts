@@ -3,11 +3,11 @@ import { throttlesTable } from '../db/throttle.ts';
 
 /** In the text of an array, PostgreSQL quotes `null`, and names with other characters. */
 const GROUP = '("null"|[a-z0-9._-]{1,64})';
-/** Of users, and of API keys without one. */
+/** For users, and for API keys without one. */
 const GROUPS = `groups text[] not null default '{}' check (cardinality(groups) <= 64
   and groups::text ~ '^\\{(${GROUP}(,${GROUP})*)?\\}$')`;
 
-/** Of users, sessions and API keys. */
+/** For users, sessions and API keys. */
 const STAMPS = `created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(), deleted_at timestamptz`;
 
@@ -76,7 +76,7 @@ const INITIAL: Migration = {
     // Small, and includes the column that totals filter by, so that they read only this index.
     'create index sessions_expiry on identity.sessions (expires_at) include (deleted_at)',
     'create index sessions_ended on identity.sessions (updated_at) where revoked or logged_out',
-    // Narrow, because it is read to count the open sessions.
+    // Narrow, because it is read to count the active sessions.
     `create index sessions_open on identity.sessions (expires_at, created_at)
       where not revoked and not logged_out and deleted_at is null`,
     `create unique index sessions_of_domain on identity.sessions (domain_digest)

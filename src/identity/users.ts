@@ -145,7 +145,7 @@ export async function setPassword(
 export const removeUser = async (database: Database, actor: Actor, id: string) =>
   (await store.deleteUser(database, actor, id).catch(conflictOf)) ?? unknown('user');
 
-/** What a change of a user also did, as a sentence after a space; empty for nothing. */
+/** What else a change of a user did, as a sentence after a space; empty for nothing. */
 export function revokedKeysText({ revoked_keys: count = 0 }: store.ChangedUser) {
   if (count === 0) return '';
   return ` Revoked ${count} key${count === 1 ? '' : 's'} without a user that they had created.`;

@@ -34,12 +34,12 @@ export function verifyParameters<M extends Members>(
 
 type Rule = Readonly<{ require: readonly string[] }>;
 
-/** Of the user, or of a key without one. */
+/** Groups of the user, or of a key without one. */
 const groupsOf = ({ user, key }: Caller) => user?.groups ?? key?.groups ?? [];
 
 const groupIn = (kind: string) => /^group:(.*)$/s.exec(kind)?.[1];
 
-/** Of several groups, one is sufficient. */
+/** One of several groups is sufficient. */
 export function isAdmitted(caller: Caller, { require }: Rule) {
   if (require.includes('super_admin') && !caller.user?.super_admin) return false;
   const groups = require.flatMap((kind) => groupIn(kind) ?? []);

@@ -16,7 +16,7 @@ export type Variable<T> = Readonly<{
   fallback: string; // the default in the documentation; `–` if there is none
   unset: T; // the value of an unset variable
   parse: (text: string) => T | Expected;
-  /** Of a secret: a shorter one is an error unless ALLOW_WEAK_SECRETS is on. */
+  /** For a secret: a shorter one is an error unless ALLOW_WEAK_SECRETS is on. */
   minLength?: number;
 }>;
 

@@ -22,7 +22,7 @@ export const decryptRequestSchema = object({
   passphrase: passphraseSchema('If the secret is locked with one'),
 });
 export type DecryptRequest = Infer<typeof decryptRequestSchema>;
-export const OPEN_ERRORS = [
+export const READ_ERRORS = [
   'not_found',
   'passphrase_needed',
   'wrong_passphrase',
@@ -100,24 +100,26 @@ export async function readSecret(
   if (!equalDigests(commitment, keys.commitment)) return failedRead('wrong key');
   const content = unseal(serverKey, keys, metadata, row);
   if (!content) return serverFailure('secret_damaged', ALTERED);
-  const text = Buffer.isBuffer(content)
+  const plaintext = Buffer.isBuffer(content)
     ? content
     : await unlock(service, serverKey, clientKey, metadata, content, passphrase, request);
-  if (text instanceof Failure)
-    return text.code === 'wrong_passphrase' ? failedRead('wrong passphrase', text) : text;
+  if (plaintext instanceof Failure)
+    return plaintext.code === 'wrong_passphrase'
+      ? failedRead('wrong passphrase', plaintext)
+      : plaintext;
   // The statement that uses up a read gets as much time as everything before it.
   const { isGone, startedAt, endsAt } = request;
   const isLate = () => isGone() || performance.now() > (startedAt + endsAt) / 2;
   const used = await useUpRead(database, { id, commitment, isLate, until });
   if (!used) return isLate() ? TOO_LATE : failedRead(ENDED);
   recordEvent(service, 'read', row, request);
-  return { data: { password: text.toString('utf8') }, used };
+  return { data: { password: plaintext.toString('utf8') }, used };
 }
 
 /**
  * Counts an attempt under each limit before it is made, and gives it back unless the passphrase was
  * wrong. So any number of simultaneous attempts stays within the limits.
- * @param clientKey the right one
+ * @param clientKey whose commitment was checked
  */
 async function unlock(
   { database, hashing, tryInTurn }: SecretsService,
@@ -143,9 +145,9 @@ async function unlock(
         taken.push(limit.key);
       }
       const stretched = await hashing.run(() => stretch(passphrase, content.kdfParams));
-      const text = openWithPassphrase(serverKey, clientKey, metadata, content, stretched);
-      isWrong = text === null;
-      return text ?? new Failure('wrong_passphrase');
+      const plaintext = openWithPassphrase(serverKey, clientKey, metadata, content, stretched);
+      isWrong = plaintext === null;
+      return plaintext ?? new Failure('wrong_passphrase');
     } finally {
       // Not awaited: the read comes first. If this fails, the attempt counts until its window ends.
       if (!isWrong && taken.length > 0)

@@ -28,7 +28,7 @@ import {
   idMember,
   MIN_PASSPHRASE,
 } from './manage-secrets.ts';
-import { decryptRequestSchema, OPEN_ERRORS, readSecret } from './read-secret.ts';
+import { decryptRequestSchema, READ_ERRORS, readSecret } from './read-secret.ts';
 import type { SecretsService } from './service.ts';
 import { type Limits, STYLE } from './settings.ts';
 import { findReceipt, listSecrets, receiptSchema } from './store/secrets.ts';
@@ -86,7 +86,7 @@ const ROUTES: ReadonlyArray<Route<SecretsService>> = [
     query: queryParameters(idMember),
     body: json(decryptRequestSchema),
     reply: object({ password: text() }),
-    errors: OPEN_ERRORS,
+    errors: READ_ERRORS,
     handle: ({ request, query, body }, service) => readSecret(service, request, query.id, body),
   }),
   route({

@@ -12,7 +12,7 @@ import {
   clientKeySchema,
   type DecryptRequest,
   decryptRequestSchema,
-  OPEN_ERRORS,
+  READ_ERRORS,
   readSecret,
 } from './read-secret.ts';
 import { capabilityOf } from './sealing.ts';
@@ -82,7 +82,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
       expires_at: nullable(dateTime()),
       delete_key: nullable(text()),
     }),
-    errors: OPEN_ERRORS,
+    errors: READ_ERRORS,
     handle: limited(findOwnLink, reveal),
   }),
   route({

@@ -24,9 +24,7 @@ export async function start(settings: SecretsSettings, context: ServiceContext) 
   };
 }
 
-/**
- * Of the secrets under one key, at startup and every minute. The command `secret keys` counts all.
- */
+/** Secrets under one key, at startup and every minute. The command `secret keys` counts all. */
 const MOST_COUNTED = 10_000;
 const KEY_NEW =
   'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';

@@ -117,8 +117,8 @@ export async function register(
 /**
  * @param known whose password was right; null for a sign-in by passkey alone, which needs a
  * verified user
- * @returns the account as it was before the check, so that a factor that was removed meanwhile
- * gives no session
+ * @returns the account as it was before the check, so that a factor that has since been
+ * removed gives no session
  */
 export async function authenticate(
   service: PortalService,

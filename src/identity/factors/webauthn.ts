@@ -139,7 +139,7 @@ function isOffered({ asymmetricKeyType: type, asymmetricKeyDetails }: KeyObject,
   return type === 'rsa' && isUsual && modulusLength >= 2_048 && modulusLength <= 4_096;
 }
 
-/** Of the SubjectPublicKeyInfo of a key of P-256 (RFC 5480, 2). */
+/** The SubjectPublicKeyInfo of a key of P-256 (RFC 5480, 2). */
 const P256_BYTES = 91;
 
 const PRIME = 2n ** 255n - 19n;

@@ -214,7 +214,7 @@ export async function findByCookie(
 export async function endCurrentSession(request: RequestInfo, service: PortalService) {
   const session = await findByCookie(HOST_COOKIE, request, service);
   if (!session || session.ended) return;
-  // No rights are needed: the session may have ended meanwhile.
+  // No rights are needed: the session may have ended by now.
   const actor = { ...actorOf({ session, key: null, user: session.user }, request), caller: null };
   await logOutSession(service.database, actor, session.id);
 }

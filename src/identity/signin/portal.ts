@@ -48,7 +48,7 @@ export async function showLogin(
   return withCookies(signInPage('login', return_to, { notice }), cookies);
 }
 
-/** Also by the cookie of the domain, if there is one. */
+/** By the cookie of the domain, too, if there is one. */
 async function isSignedIn(request: RequestInfo, service: PortalService) {
   const user = await signedInUserOf(request, service);
   if (user instanceof Failure) return false;

@@ -174,7 +174,7 @@ export const choosePassword = form(portalForm, { password, return_to }, (call, s
     const changed = link
       ? await applyLink(database, actor, link, columns)
       : await setPasswordHash(database, actor, id, columns, hash);
-    // The link has ended, or the password was changed meanwhile.
+    // The link has ended, or the password has changed since.
     if (!changed) return ENDED;
     if (link?.removes_factors) service.reportFactor('all', 'removed', id);
     await removePending(database, token);
@@ -239,7 +239,7 @@ export async function passkeyOptions(
   return { data: await createOptions(service, purpose, bindingOf(request), userId) };
 }
 
-/** A pending sign-in that was used meanwhile has ended. */
+/** A pending sign-in that has been used has ended. */
 async function continueAfterFactor(
   call: SignInCall,
   service: PortalService,
@@ -258,7 +258,7 @@ async function proceed(call: SignInCall, service: PortalService, proven: Proven)
 }
 
 /**
- * An account that was changed meanwhile gets no session.
+ * An account that has changed since its check gets no session.
  * @param codes new recovery codes, to be shown before the browser continues
  */
 async function createSession(

@@ -27,7 +27,7 @@ export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
 
 const withoutPortal = createGuard(findByHostToken, { readsCookie: true });
 
-/** Also by a cookie of the portal. A browser without a session is sent to the sign-in page. */
+/** By a cookie of the portal, too. A browser without a session is sent to the sign-in page. */
 export const portalVisitor: Guard<PortalService, ProvenCaller> = {
   ...withoutPortal,
   security: [...withoutPortal.security, 'portal_cookie'],
@@ -36,8 +36,8 @@ export const portalVisitor: Guard<PortalService, ProvenCaller> = {
     const { portal } = service;
     const name = portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
     // A cookie that is sent twice may come from another host: no other cookie replaces it.
-    const hasPortalCookie = ownCredential(headers) === null && cookiesOf(headers, name).length > 0;
-    const caller = hasPortalCookie
+    const usesPortalCookie = ownCredential(headers) === null && cookiesOf(headers, name).length > 0;
+    const caller = usesPortalCookie
       ? await callerByCookie(name, request, service)
       : await withoutPortal.check(request, service);
     const isUnauthorized = caller instanceof Failure && caller.code === 'unauthorized';
@@ -53,25 +53,25 @@ export async function verifyOrSignIn(
   { caller, query, request }: Call<ProvenCaller, unknown, Infer<typeof verifyQuery>, null>,
   { portal }: PortalService,
 ) {
-  const { session: proof } = caller;
+  const { session } = caller;
   const { require, max_age: maxAge } = query;
   const needsFactor = require.includes('second_factor');
-  // A passkey opens the account also while its password is temporary.
-  if (proof?.hasTemporaryPassword && proof.methods === 'password') return TEMPORARY_PASSWORD;
+  // A passkey also opens an account whose password is temporary.
+  if (session?.hasTemporaryPassword && session.methods === 'password') return TEMPORARY_PASSWORD;
   // The holder of an API key cannot sign in again.
-  if (!proof && (maxAge !== undefined || needsFactor)) return forbidden(caller);
-  if (proof && proof.age > (maxAge ?? Infinity)) {
+  if (!session && (maxAge !== undefined || needsFactor)) return forbidden(caller);
+  if (session && session.age > (maxAge ?? Infinity)) {
     return signInFirst(request, portal, 'signin_too_old');
   }
   // A passkey alone has verified its user: two factors in one.
-  if (proof && needsFactor && proof.methods === 'password') {
-    const page = proof.has_factor ? '/login' : '/account/factors';
+  if (session && needsFactor && session.methods === 'password') {
+    const page = session.has_factor ? '/login' : '/account/factors';
     return signInFirst(request, portal, 'second_factor_needed', {}, page);
   }
   if (!isAdmitted(caller, query)) return forbidden(caller);
   const headers = {
-    'X-Auth-Methods': proof?.methods ?? '',
-    'X-Auth-Time': proof ? String(Math.floor(proof.at.getTime() / 1000)) : '',
+    'X-Auth-Methods': session?.methods ?? '',
+    'X-Auth-Time': session ? String(Math.floor(session.at.getTime() / 1000)) : '',
     ...callerHeaders(caller),
   };
   return { data: null, headers };
@@ -85,6 +85,7 @@ function signInFirst(
   details: Failure['details'] = {},
   page = '/login',
 ) {
+  // The guard runs before the query is validated.
   const redirect = request.query.get('redirect') ?? '';
   const isWanted = /^(302|401)$/.test(redirect) && isNavigation(request.headers);
   if (!isWanted) return new Failure(code, details);

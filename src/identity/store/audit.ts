@@ -6,7 +6,7 @@ import type { RequestInfo } from '../../http/route.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
-import { countRows, isOpenSql, type Page, rowsOfPage } from './rows.ts';
+import { countRows, isActiveSql, type Page, rowsOfPage } from './rows.ts';
 
 export const EVENTS = [
   'login.succeeded',
@@ -108,7 +108,7 @@ async function lockCredential(sql: Sql, { session, key, user }: Caller) {
     : await sql`
       select from identity.sessions x
       where id = ${session?.id ?? null}
-        and ${isOpenSql(sql, user?.id ?? null, 0)}
+        and ${isActiveSql(sql, user?.id ?? null, 0)}
       for share`;
   return count > 0;
 }
@@ -139,7 +139,7 @@ const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject
   select ${randomUUID()}, ${event}, ${actor.via}, ${actor.userId}, ${actor.caller?.key?.id ?? null},
     ${actor.ip}, ${actor.requestId}, ${detail}, ${subject}`;
 
-/** Of rows: the user if all are of one, the id if there is one, and how many there are. */
+/** The user if all rows are of one, the id if there is one row, and how many there are. */
 export const summarySql = (sql: Sql) => sql`
   case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
   case when count(*) = 1 then (array_agg(id))[1] end as target_id, count(*)::int4 as count`;

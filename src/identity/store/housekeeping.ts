@@ -15,7 +15,7 @@ export function createJobs(service: IdentityService) {
   const { database, metrics, lastSeen, retentionSeconds, auditSeconds } = service;
   const removal = (table: string, remove: (max: number) => Promise<number>) =>
     removalJob(metrics, `identity.${table}`, 300, remove);
-  /** Of rows whose `time` was `seconds` ago. */
+  /** Removes rows whose `time` was `seconds` ago. */
   const removalOfOld = (table: string, key: string, time: string, seconds: number) =>
     removal(table, (max) =>
       removeBatch(
@@ -74,7 +74,7 @@ export async function writeLastSeen(
         select id from identity.sessions
         where id = any (${ids}::text::uuid[])
           and last_seen_at < now() - interval '1 minute'
-          -- A session that has expired meanwhile must not become active again.
+          -- A session that has expired since must not become active again.
           and not ${isExpiredSql(sql, idleSeconds)}
         -- Waiting for a change that holds one row and waits for another could deadlock.
         -- The next use is recorded.

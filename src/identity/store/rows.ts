@@ -14,14 +14,14 @@ export type PageOf<Row> = Readonly<{ rows: readonly Row[]; total: number }>;
 const USER_COLUMNS = Object.keys(userMembers)
   .filter((name) => name !== 'groups')
   .map((name) => `u.${name}`);
-/** Of users `u`. Arrays are read as JSON, which the driver parses without their types. */
+/** Columns of users `u`. Arrays are read as JSON, which the driver parses without their types. */
 export const userColumns = (sql: Sql) => sql`${sql(USER_COLUMNS)}, to_json(u.groups) as groups`;
 
 /** The user in a join, where other columns have the same names. */
-export const joinedUser = (sql: Sql) => sql`${openUser(sql)}, u.deleted_at as u_deleted_at`;
+export const joinedUser = (sql: Sql) => sql`${undeletedUser(sql)}, u.deleted_at as u_deleted_at`;
 
-/** Of a session that is open, whose user is not deleted. */
-export const openUser = (sql: Sql) => sql`
+/** Columns of the user of an active session, who is not deleted. */
+export const undeletedUser = (sql: Sql) => sql`
   u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
   u.email as u_email,
   u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
@@ -123,22 +123,22 @@ export const isExpiredSql = (sql: Sql, idleSeconds: number) => {
   return sql`(expires_at <= now() ${idle})`;
 };
 
-/** For a session `x`. */
-export const hasNotEndedSql = (sql: Sql, idleSeconds: number) => sql`
+/** For a session `x`. Ignores `sessions_end_at` of its user and of all users. */
+export const isActiveItselfSql = (sql: Sql, idleSeconds: number) => sql`
   not x.revoked and not x.logged_out and not ${isExpiredSql(sql, idleSeconds)}`;
 
 /**
- * For a session `x`, of one user or (null) of any. Users who may not log in have no open session:
+ * For a session `x`, of one user or (null) of any. Users who may not log in have no active session:
  * disabling or deleting a user ends all.
  */
-export function isOpenSql(sql: Sql, userId: string | null, idleSeconds: number) {
+export function isActiveSql(sql: Sql, userId: string | null, idleSeconds: number) {
   const isAfterEndSql =
     userId === null
       ? sql`not exists (select from identity.users u where u.id = x.user_id
         and u.sessions_end_at >= x.created_at)`
       : sql`x.created_at > coalesce((select sessions_end_at from identity.users
         where id = ${userId}), '-infinity')`;
-  return sql`${isOfUserSql(sql, userId)} and ${hasNotEndedSql(sql, idleSeconds)}
+  return sql`${isOfUserSql(sql, userId)} and ${isActiveItselfSql(sql, idleSeconds)}
     and x.created_at > coalesce((select sessions_end_at from identity.global_revocation),
       '-infinity')
     and ${isAfterEndSql}`;

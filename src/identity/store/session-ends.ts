@@ -9,7 +9,7 @@ import {
   summarySql,
 } from './audit.ts';
 import { revokeKeys } from './keys.ts';
-import { isOfUserSql, isOpenSql } from './rows.ts';
+import { isActiveSql, isOfUserSql } from './rows.ts';
 import { isRevokedSql, sessionsSql } from './sessions.ts';
 
 /**
@@ -43,7 +43,7 @@ export async function logOutSession(database: Database, actor: Actor, id: string
 }
 
 export const MAX_COUNT = 10_000;
-/** How many open sessions were ended; `MAX_COUNT + 1` means more, null means an unknown number. */
+/** How many active sessions were ended; `MAX_COUNT + 1` means more, null an unknown number. */
 export type EndedCount = number | null;
 
 /** Ends the sessions of one user or (null) of all. */
@@ -58,7 +58,7 @@ export const revokeSessions = (database: Database, actor: Actor, userId: string 
  * back, and then new sessions end at once until it catches up.
  */
 export async function endSessions(sql: Sql, actor: Actor, userId: string | null) {
-  const { count, target_id, user_id, newest } = await countOpen(sql, userId);
+  const { count, target_id, user_id, newest } = await countActive(sql, userId);
   const endSql = sql`sessions_end_at = greatest(sessions_end_at, clock_timestamp(),
     ${newest}::text::timestamptz)`;
   if (userId === null) await sql`update identity.global_revocation set ${endSql}`;
@@ -80,8 +80,8 @@ function countDetail(count: EndedCount) {
   return count > MAX_COUNT ? 'more than 10,000' : '';
 }
 
-/** As in `summarySql`. `newest`: when the newest session, open or not, was created. */
-type OpenSessions = Readonly<
+/** As in `summarySql`. `newest`: when the newest session, active or not, was created. */
+type ActiveSessions = Readonly<
   { count: EndedCount } & Record<'user_id' | 'target_id' | 'newest', string | null>
 >;
 
@@ -89,19 +89,19 @@ type OpenSessions = Readonly<
  * The number is only informative: if counting fails, the caller continues without. Without a
  * connection, the rollback fails, too.
  */
-async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions> {
+async function countActive(sql: Sql, userId: string | null): Promise<ActiveSessions> {
   await sql`savepoint counting`;
   try {
-    const [open] = await sql<[OpenSessions]>`
+    const [active] = await sql<[ActiveSessions]>`
       select ${summarySql(sql)},
         (select max(x.created_at)::text from identity.sessions x
           where ${isOfUserSql(sql, userId)}) as newest
       from (
         select x.id, x.user_id from identity.sessions x
-        where ${isOpenSql(sql, userId, 0)}
+        where ${isActiveSql(sql, userId, 0)}
         limit ${MAX_COUNT + 1}
-      ) open`;
-    return open;
+      ) active`;
+    return active;
   } catch {
     await sql`rollback to savepoint counting`;
     return { count: null, user_id: null, target_id: null, newest: null };

@@ -5,15 +5,15 @@ import { type Actor, audited, clearFailures } from './audit.ts';
 import {
   countRows,
   finderByDigest,
-  hasNotEndedSql,
+  isActiveItselfSql,
+  isActiveSql,
   isExpiredSql,
   isOfUserSql,
-  isOpenSql,
   type JoinedUser,
   joinedUser,
-  openUser,
   type Page,
   rowsOfPage,
+  undeletedUser,
   userOf,
 } from './rows.ts';
 
@@ -34,8 +34,11 @@ export const isRevokedSql = (sql: Sql) => sql`
     (u.sessions_end_at >= s.created_at and u.sessions_end_at < s.expires_at)
     or (g.sessions_end_at >= s.created_at and g.sessions_end_at < s.expires_at)) is true))`;
 
-/** Expired also by the clock of an earlier end of all sessions: a failover may have set it back. */
-const sessionColumns = (sql: Sql, idleSeconds: number) => sql`
+/**
+ * `expired` also if the session expired before the last end of all sessions: a failover may have
+ * set the clock back.
+ */
+const sessionColumnsSql = (sql: Sql, idleSeconds: number) => sql`
   s.id, s.user_id, ${isRevokedSql(sql)} as revoked, s.logged_out, s.expires_at,
   ${isExpiredSql(sql, idleSeconds)}
     or coalesce(s.expires_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as expired,
@@ -43,9 +46,7 @@ const sessionColumns = (sql: Sql, idleSeconds: number) => sql`
   s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
-/**
- * `isProven`: by a second factor, too, which a user may have got since the password was checked.
- */
+/** `isProven`: a second factor was proven, too. A user may get one after the password check. */
 export type NewSession = Readonly<{
   id: string;
   token: string;
@@ -55,7 +56,7 @@ export type NewSession = Readonly<{
   isProven: boolean;
 }>;
 
-/** `updated_at`: as it was before a factor was checked, which may be removed meanwhile. */
+/** `updated_at` was read before the factor was checked: the factor may since have been removed. */
 type LoginAccount = Pick<Account, 'id' | 'password_hash' | 'updated_at'>;
 
 /**
@@ -63,9 +64,10 @@ type LoginAccount = Pick<Account, 'id' | 'password_hash' | 'updated_at'>;
  * lock waits for a concurrent change of the user's row; then PostgreSQL evaluates the row again,
  * and so `clock_timestamp()`. So the session is either inserted before the change reads the clock,
  * and ends with it, or decided by the changed row. "Revoke all" needs no lock: a session with a
- * later time than its value belongs to a login that came after it.
+ * later time than its value belongs to a login that came after it. `updated_at` is compared in
+ * milliseconds, because a `Date` has no more.
  */
-export const newSession = (sql: Sql, session: NewSession, account: LoginAccount) => sql`
+export const insertSessionSql = (sql: Sql, session: NewSession, account: LoginAccount) => sql`
   insert into identity.sessions
     (id, token_digest, user_id, ip, user_agent, expires_at, created_at, updated_at, last_seen_at)
   select ${session.id}, ${sha256(session.token)}, allowed.id, ${session.ip}, ${session.userAgent},
@@ -91,7 +93,7 @@ export function insertSession(
   throttle: Buffer,
 ) {
   return database.transaction(async (sql) => {
-    const change = newSession(sql, session, account);
+    const change = insertSessionSql(sql, session, account);
     const rows = await audited(sql, { event: 'login.succeeded', actor }, change);
     if (rows.length > 0) await clearFailures(sql, throttle);
     return rows.length > 0;
@@ -106,7 +108,7 @@ const sessionOf = (row: SessionRow): Session => Object.assign(row, { user: userO
  * With the digest, at most 19 columns in all: as objects, rows of more are several times as slow in
  * V8 11.
  */
-export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
+export const callerColumnsSql = (sql: Sql, idleSeconds: number) => sql`
   s.id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   case
     when s.revoked or s.logged_out or ${isExpiredSql(sql, idleSeconds)}
@@ -114,12 +116,12 @@ export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
       or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false)
     then 'ended'
     when u.password_generated then 'temporary password'
-    else 'open'
+    else 'active'
   end as state,
-  ${openUser(sql)}`;
+  ${undeletedUser(sql)}`;
 
 export type CallerRow = Pick<CallerSession, 'id' | 'last_seen_is_old'> &
-  Readonly<{ state: 'ended' | 'temporary password' | 'open' }> &
+  Readonly<{ state: 'ended' | 'temporary password' | 'active' }> &
   JoinedUser;
 export const callerOf = (row: CallerRow): CallerSession => ({
   id: row.id,
@@ -132,7 +134,7 @@ export const callerOf = (row: CallerRow): CallerSession => ({
 /** Finds sessions by one of their tokens. */
 export const sessionFinder = <Row, Found>(
   column: 'token_digest' | 'domain_digest',
-  columns: typeof callerColumns,
+  columns: typeof callerColumnsSql,
   foundOf: (row: Row) => Found,
 ) =>
   finderByDigest(
@@ -141,8 +143,8 @@ export const sessionFinder = <Row, Found>(
     (sql, { idleSeconds }: Sessions) => sql`${columns(sql, idleSeconds)} from ${sessionsSql(sql)}`,
     foundOf,
   );
-export const findCallerByToken = sessionFinder('token_digest', callerColumns, callerOf);
-export const findSessionByToken = sessionFinder('token_digest', sessionColumns, sessionOf);
+export const findCallerByToken = sessionFinder('token_digest', callerColumnsSql, callerOf);
+export const findSessionByToken = sessionFinder('token_digest', sessionColumnsSql, sessionOf);
 
 /** @returns the id of the session's user, or null if there is no such session */
 export async function findSessionOwner(database: Database, id: string) {
@@ -169,10 +171,10 @@ export function listSessions(
 ) {
   return database.list(async (sql) => {
     const allSql = isOfUserSql(sql, userId);
-    const openSql = isOpenSql(sql, userId, idleSeconds);
-    const activeSql = active ? openSql : sql`not (${openSql})`;
-    const listedSql = active === null ? allSql : sql`${allSql} and ${activeSql}`;
-    const shownSql = sql`${sessionColumns(sql, idleSeconds)} from ${sessionsSql(sql)}`;
+    const activeSql = isActiveSql(sql, userId, idleSeconds);
+    const chosenSql = active ? activeSql : sql`not (${activeSql})`;
+    const listedSql = active === null ? allSql : sql`${allSql} and ${chosenSql}`;
+    const shownSql = sql`${sessionColumnsSql(sql, idleSeconds)} from ${sessionsSql(sql)}`;
     const rows = await rowsOfPage<SessionRow>(sql, 'sessions', listedSql, page, shownSql, 's.id');
     const activeCount = active === null ? 0 : await countActive(sql, userId, idleSeconds);
     // The ended ones by difference: there are few active sessions in a large table.
@@ -186,10 +188,10 @@ export function listSessions(
  * would update it.
  */
 async function countActive(sql: Sql, userId: string | null, idleSeconds: number) {
-  if (userId !== null) return countRows(sql, 'sessions', isOpenSql(sql, userId, idleSeconds));
-  // Written so that the planner does not prefer the wide index that begins with the time of
-  // creation.
-  const liveSql = sql`x.deleted_at is null and ${hasNotEndedSql(sql, idleSeconds)}
+  if (userId !== null) return countRows(sql, 'sessions', isActiveSql(sql, userId, idleSeconds));
+  // Ignores each user's `sessions_end_at`. `is not false` keeps the planner from the wide index on
+  // `created_at`.
+  const perhapsActiveSql = sql`x.deleted_at is null and ${isActiveItselfSql(sql, idleSeconds)}
     and (x.created_at > (select sessions_end_at from identity.global_revocation)) is not false`;
   // Reading the user of each session would take most of the time. Few users have ended all of their
   // sessions.
@@ -200,9 +202,9 @@ async function countActive(sql: Sql, userId: string | null, idleSeconds: number)
       select count(*) as n from identity.sessions x
       where x.user_id = u.id
         and x.created_at <= u.sessions_end_at
-        and ${liveSql}
+        and ${perhapsActiveSql}
     ) x where u.sessions_end_at is not null`;
-  return (await countRows(sql, 'sessions', liveSql)) - ended.count;
+  return (await countRows(sql, 'sessions', perhapsActiveSql)) - ended.count;
 }
 
 /** @returns when the user last signed in with another session than this one, or null */

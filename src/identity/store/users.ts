@@ -13,7 +13,7 @@ import {
 import { revokeKeys } from './keys.ts';
 import { firstRow, userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';
-import { newSession, type NewSession } from './sessions.ts';
+import { insertSessionSql, type NewSession } from './sessions.ts';
 
 /** What may be written of a user. A generated password expires. */
 type UserInput = Omit<User, 'id' | `${string}_at`> & PasswordInput;
@@ -27,7 +27,7 @@ const columnsOf = ({ groups, ...input }: Partial<UserInput>) => ({
   ...(input.email !== undefined && { email_key: accountKey(input.email) }),
 });
 
-/** Finds a user by this column. @returns null also for a deleted user */
+/** Finds a user by this column. @returns null if there is none, or the user is deleted */
 const accountFinder = (column: 'username_key' | 'id') => (database: Database, value: string) =>
   firstRow(
     database.read(
@@ -199,7 +199,7 @@ export const setPasswordHash = (
 
 /**
  * A user's own new password begins a new session (ASVS 7.2.4).
- * @returns null if the password was changed meanwhile
+ * @returns null if the password has changed since it was checked
  */
 export const replacePassword = (
   database: Database,
@@ -219,7 +219,7 @@ export const replacePassword = (
     );
     if (!user) return null;
     await clearFailures(sql, throttle);
-    await sql`${newSession(sql, session, { ...user, password_hash: hash })}`;
+    await sql`${insertSessionSql(sql, session, { ...user, password_hash: hash })}`;
     return user;
   });
 
@@ -245,7 +245,7 @@ export async function writePassword(
   return { ...(await writeUser(sql, entry, update)), ended_sessions };
 }
 
-/** Stores the same password at another cost, unless it was changed meanwhile. */
+/** Stores the same password at another cost, unless it has changed since it was read. */
 export const replaceHash = (database: Database, id: string, before: string | null, after: string) =>
   database.write(
     (sql) => sql`

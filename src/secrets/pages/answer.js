@@ -80,7 +80,7 @@ async function send() {
   const keys = await checkRequest(id, digest, request);
   if (!keys) return showOnly('altered');
   const sent = await callApi(`/answer/${id}`, { body: await sealAnswer(content, digest, keys) });
-  // It was answered, withdrawn or has expired meanwhile: the state says which.
+  // It has been answered or withdrawn, or has expired: the state says which.
   if (!sent.ok && (sent.code === 'conflict' || sent.code === 'not_found')) return load();
   const lost = 'The answer might have arrived all the same: send it again to find out.';
   if (!sent.ok)

@@ -44,7 +44,7 @@ export const receiptSchema = object({
 });
 export type Receipt = Infer<typeof receiptSchema>;
 
-/** What the holder of a link may know, also after the end of the secret. */
+/** What the holder of a link may know, even after the end of the secret. */
 export const linkSchema = object({
   ...state,
   passphrase: boolean(),

@@ -325,7 +325,7 @@ test('an idle limit, which changes the statements about sessions, leaves that as
   );
 });
 
-test('the count of open sessions reads narrow indexes alone', async () => {
+test('the count of active sessions reads narrow indexes alone', async () => {
   const open = 90_000;
   const own = 10_000;
   const one = await someId();

@@ -26,7 +26,7 @@ const isOpenSql = (sql: Sql) => sql`
         and enabled
         and deleted_at is null))`;
 
-/** Also one that has ended, whose use is recorded. */
+/** Finds a link even if it has ended. The use of an ended link is recorded. */
 export async function findLink(database: Database, actor: Actor, digest: Buffer) {
   const [link] = await database.read(
     (sql) => sql<Link[]>`

@@ -4,7 +4,7 @@ import type { Database, Sql } from '../../../db/pool.ts';
 import type { CallerSession } from '../../model.ts';
 import { type Actor, changing } from '../audit.ts';
 import { endSessions } from '../session-ends.ts';
-import { callerColumns, callerOf, type CallerRow, sessionFinder } from '../sessions.ts';
+import { callerColumnsSql, callerOf, type CallerRow, sessionFinder } from '../sessions.ts';
 
 /**
  * How and when a user signed in. `age` in seconds; `has_factor`: whether the user has a second one.
@@ -61,7 +61,7 @@ export const endOtherSessions = (
 const provenColumnsSql = (sql: Sql, idleSeconds: number) => sql`
   coalesce(s.methods, 'password') as methods, coalesce(s.authenticated_at, s.created_at) as at,
   extract(epoch from now() - coalesce(s.authenticated_at, s.created_at))::float8 as age,
-  u.second_factor as has_factor, ${callerColumns(sql, idleSeconds)}`;
+  u.second_factor as has_factor, ${callerColumnsSql(sql, idleSeconds)}`;
 const provenOf = (row: CallerRow & Proof): ProvenSession => Object.assign(row, callerOf(row));
 export const findByHostToken = sessionFinder('token_digest', provenColumnsSql, provenOf);
 export const findByDomainToken = sessionFinder('domain_digest', provenColumnsSql, provenOf);
