@@ -6,7 +6,7 @@ export function createRecentMap<V>(size: number) {
   let recent = new Map<string, V>();
   let older = recent;
   return {
-    get: (key: string) => recent.get(key) ?? older.get(key),
+    get: (key: string) => (recent.has(key) ? recent : older).get(key),
     set(key: string, value: V) {
       if (recent.size >= size && !recent.has(key)) {
         older = recent;

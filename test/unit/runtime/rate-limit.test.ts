@@ -19,6 +19,15 @@ test('recent map: an entry that is set again and again is never forgotten', () =
   }
 });
 
+test('recent map: an entry that is set to null stays null after others were set', () => {
+  const map = createRecentMap<string | null>(10);
+  map.set('token', 'accepted');
+  for (let key = 0; key < 10; key += 1) map.set(String(key), 'accepted');
+  assert.equal(map.get('token'), 'accepted');
+  map.set('token', null);
+  assert.equal(map.get('token'), null);
+});
+
 test('rate limit: a flood of other keys does not reset a key in use', () => {
   const rate = createRateLimit(2, 1, () => 0);
   for (let key = 0; key < 50_000; key += 1) {
