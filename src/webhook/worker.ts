@@ -8,8 +8,8 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { toOneLine } from '../runtime/text.ts';
 import { createBreaker } from './breaker.ts';
 import type { WorkSettings } from './settings.ts';
+import { claimProbes } from './store/probes.ts';
 import {
-  claimProbes,
   claimWork,
   COMMON,
   endDelivered,

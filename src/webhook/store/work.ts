@@ -1,6 +1,6 @@
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral, jsonRows } from '../../db/sql.ts';
-import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
+import type { Database, Locks, Sql } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent } from './events.ts';
 
@@ -65,7 +65,7 @@ export type Queue = Readonly<{ id: string; revision: number | null }>;
 export const COMMON: Queue = { id: COMMON_QUEUE, revision: null };
 
 /** Whether events of this table, or its pages, are due and may be claimed. */
-function isDueSql(sql: Sql, { id, revision }: Queue, table: 'work' | 'p') {
+export function isDueSql(sql: Sql, { id, revision }: Queue, table: 'work' | 'p') {
   const dueSql = sql`${sql(table)}.queue = ${id} and ${sql(table)}.due_at <= now()
     and not exists (select from webhook.pause)`;
   if (revision === null) return dueSql;
@@ -74,7 +74,7 @@ function isDueSql(sql: Sql, { id, revision }: Queue, table: 'work' | 'p') {
 }
 
 /** The first event that waits in page `p`. */
-const headSql = (sql: Sql) => sql`(
+export const headSql = (sql: Sql) => sql`(
   select event_id
   from webhook.work
   where order_key = p.order_key and seq >= p.head
@@ -88,7 +88,7 @@ const deferPagesSql = (sql: Sql, rows: 'claimed' | 'renewed' | 'released') => sq
   where p.order_key = any (array[r.order_key])`;
 
 /** A new lease: an earlier holder can then no longer complete, release or renew. */
-const leaseSql = (sql: Sql) => sql`
+export const leaseSql = (sql: Sql) => sql`
   claimed as (
     update webhook.work set lease = gen_random_uuid(), attempts = attempts + 1,
       due_at = now() + make_interval(secs => ${LEASE_SECONDS})
@@ -99,59 +99,6 @@ const leaseSql = (sql: Sql) => sql`
     e.delivery_id, e.received_at, e.headers, e.body
   from claimed c
   join webhook.events e on e.id = c.event_id`;
-
-/** How many of a sender's oldest and newest due events are considered, and of its pages. */
-const PROBE_SAMPLE = 50;
-
-/**
- * Leases events for a target that fails. Takes senders in turn, and events without an earlier
- * attempt first. Each sender has its own sample, so many failing events of one cannot exclude those
- * of another.
- * @param except a token whose events are left out, or null
- */
-export const claimProbes = (
-  database: Database,
-  limit: number,
-  except: string | null,
-  queue = COMMON,
-) =>
-  database.claim((sql) => {
-    // With `=`, PostgreSQL could use `work_due` or `pages_due`, which mix all senders.
-    const ofSenderSql = sql`(token_id, due_at) between (t.id, '-infinity') and (t.id, now())`;
-    const eventsSql = sql`
-      select event_id, token_id, due_at
-      from webhook.work
-      where ${isDueSql(sql, queue, 'work')} and order_key is null and ${ofSenderSql}`;
-    const headsSql = sql`
-      select ${headSql(sql)} as event_id, token_id, due_at
-      from webhook.pages p
-      where ${isDueSql(sql, queue, 'p')} and ${ofSenderSql}`;
-    const sampleSql = (rowsSql: Fragment) => sql`
-      (select event_id from (${rowsSql} order by token_id, due_at limit ${PROBE_SAMPLE}) x)
-      union (
-        select event_id
-        from (${rowsSql} order by token_id desc, due_at desc limit ${PROBE_SAMPLE}) x)`;
-    return sql<LeasedEvent[]>`
-    with due as (
-      select t.id as token_id, event_id
-      from webhook.tokens t
-      cross join lateral (${sampleSql(eventsSql)} union ${sampleSql(headsSql)}) sample
-      where t.id is distinct from ${except}::uuid and ${queue.id}::uuid in (t.id, ${COMMON_QUEUE})
-    ), candidate as (
-      select w.event_id,
-        row_number() over (partition by d.token_id order by attempts > 0, random()) as turn
-      from due d
-      join webhook.work w on w.event_id = any (array[d.event_id])
-    ), chosen as (
-      select w.event_id
-      from candidate c
-      join webhook.work w on w.event_id = any (array[c.event_id])
-      where w.due_at <= now()
-      order by c.turn, random()
-      limit ${limit}
-      for update of w skip locked
-    ), ${leaseSql(sql)}`;
-  });
 
 export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 

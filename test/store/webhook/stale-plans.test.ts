@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { claimProbes } from '../../../src/webhook/store/probes.ts';
 import {
-  claimProbes,
   claimWork,
   endWork,
   type Lease,
@@ -103,20 +103,32 @@ test('statements that were planned for an empty queue read few rows of a long on
   assert.ok(sampled <= MOST_SAMPLED, `probes: ${sampled}`);
 });
 
+/** Stores due events of a token, each with a page of its own as well. */
+const addEvents = (token: string, count: number) => sql`
+  with event as (
+    insert into webhook.events (id, token_id, event, body)
+    select gen_random_uuid(), ${token}, 'a', ''
+    from generate_series(1, ${count}::int4)
+    returning id, token_id, received_at
+  ), page as (
+    insert into webhook.pages (order_key, token_id)
+    select id::text, token_id from event
+  )
+  insert into webhook.work (event_id, token_id, received_at)
+  select id, token_id, received_at from event`;
+
+/** @returns how many rows of the queue a probe reads */
+async function rowsOfProbe(except: string | null, on = database) {
+  observatory.scans();
+  await claimProbes(on, 1, except);
+  return observatory
+    .scans()
+    .filter(({ table }) => table === 'webhook.work' || table === 'webhook.pages')
+    .reduce((sum, { rows }) => sum + rows, 0);
+}
+
 test('probes that were planned when one sender had all events read few of them later', async () => {
   await sql`truncate webhook.work, webhook.pages, webhook.page_tails`;
-  const addEvents = (token: string, count: number) => sql`
-    with event as (
-      insert into webhook.events (id, token_id, event, body)
-      select gen_random_uuid(), ${token}, 'a', ''
-      from generate_series(1, ${count}::int4)
-      returning id, token_id, received_at
-    ), page as (
-      insert into webhook.pages (order_key, token_id)
-      select id::text, token_id from event
-    )
-    insert into webhook.work (event_id, token_id, received_at)
-    select id, token_id, received_at from event`;
   const { id: first } = await addToken(database, 'generic', null);
   const { id: second } = await addToken(database, 'generic', null);
   await addEvents(first, 20_000);
@@ -124,11 +136,18 @@ test('probes that were planned when one sender had all events read few of them l
   const planning = openWebhook({ after }, observatory.url);
   await claimProbes(planning, 1, null);
   await addEvents(second, 1);
-  observatory.scans();
-  await claimProbes(planning, 1, first);
-  const rows = observatory
-    .scans()
-    .filter(({ table }) => table === 'webhook.work' || table === 'webhook.pages')
-    .reduce((sum, scan) => sum + scan.rows, 0);
+  const rows = await rowsOfProbe(first, planning);
   assert.ok(rows <= MOST_SAMPLED, `${rows}`);
+});
+
+test('probes read a bounded part of the events of many senders', async () => {
+  await sql`truncate webhook.work, webhook.pages, webhook.page_tails`;
+  const tokens = await sql<Array<{ id: string }>>`
+    insert into webhook.tokens (id, name, digest)
+    select gen_random_uuid(), '', sha256(n::text::bytea)
+    from generate_series(1, 300) n
+    returning id`;
+  for (const { id } of tokens) await addEvents(id, 100);
+  const rows = await rowsOfProbe(null);
+  assert.ok(rows >= 1_000 && rows <= 16_000, `${rows}`);
 });

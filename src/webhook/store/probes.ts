@@ -1,0 +1,63 @@
+import type { Database, Fragment } from '../../db/pool.ts';
+import { COMMON_QUEUE } from '../migrations.ts';
+import { COMMON, headSql, isDueSql, type LeasedEvent, leaseSql } from './work.ts';
+
+/** How many of a sender's oldest and newest due events are considered, and of its pages. */
+const PROBE_SAMPLE = 20;
+/** How many are considered of all senders together. */
+const PROBE_ROWS = 2_000;
+
+/**
+ * Leases events for a target that fails. Takes senders in turn, and events without an earlier
+ * attempt first. Each sender has its own sample, so many failing events of one cannot exclude those
+ * of another.
+ * @param except a token whose events are left out, or null
+ */
+export const claimProbes = (
+  database: Database,
+  limit: number,
+  except: string | null,
+  queue = COMMON,
+) =>
+  database.claim((sql) => {
+    // With `=`, PostgreSQL could use `work_due` or `pages_due`, which mix all senders.
+    const ofSenderSql = sql`(token_id, due_at) between (t.id, '-infinity') and (t.id, now())`;
+    const eventsSql = sql`
+      select event_id, token_id, due_at
+      from webhook.work
+      where ${isDueSql(sql, queue, 'work')} and order_key is null and ${ofSenderSql}`;
+    const headsSql = sql`
+      select ${headSql(sql)} as event_id, token_id, due_at
+      from webhook.pages p
+      where ${isDueSql(sql, queue, 'p')} and ${ofSenderSql}`;
+    const sampleSql = (rowsSql: Fragment) => sql`
+      (select event_id from (${rowsSql} order by token_id, due_at limit ${PROBE_SAMPLE}) x)
+      union (
+        select event_id
+        from (${rowsSql} order by token_id desc, due_at desc limit ${PROBE_SAMPLE}) x)`;
+    return sql<LeasedEvent[]>`
+    with due as (
+      select t.id as token_id, event_id
+      from (
+        select id
+        from webhook.tokens
+        where id is distinct from ${except}::uuid and ${queue.id}::uuid in (id, ${COMMON_QUEUE})
+        order by random()
+      ) t
+      cross join lateral (${sampleSql(eventsSql)} union ${sampleSql(headsSql)}) sample
+      limit ${PROBE_ROWS}
+    ), candidate as (
+      select w.event_id,
+        row_number() over (partition by d.token_id order by attempts > 0, random()) as turn
+      from due d
+      join webhook.work w on w.event_id = any (array[d.event_id])
+    ), chosen as (
+      select w.event_id
+      from candidate c
+      join webhook.work w on w.event_id = any (array[c.event_id])
+      where w.due_at <= now()
+      order by c.turn, random()
+      limit ${limit}
+      for update of w skip locked
+    ), ${leaseSql(sql)}`;
+  });
