@@ -131,10 +131,14 @@ function createCounter(database: Database) {
     if (shared && performance.now() < usedUntil) return shared;
     const startedAt = performance.now();
     usedUntil = Infinity;
-    shared = countEvents(database).finally(() => {
-      const now = performance.now();
-      usedUntil = now + Math.max(USED_MS, USED_RATIO * (now - startedAt));
-    });
+    const useFor = (ms: number) => {
+      usedUntil = performance.now() + ms;
+    };
+    shared = countEvents(database);
+    void shared.then(
+      () => useFor(Math.max(USED_MS, USED_RATIO * (performance.now() - startedAt))),
+      () => useFor(0),
+    );
     return shared;
   };
 }

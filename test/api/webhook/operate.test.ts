@@ -171,6 +171,14 @@ test('counts tell the statuses, the last hour and the last day', async () => {
   );
 });
 
+test('counts that failed are read again at the next request', bounded, async () => {
+  const read = async () => (await call('GET', '/events/counts')).status;
+  await sql`alter table webhook.outcomes rename to absent`;
+  await untilSql(async () => (await read()) !== 200, 'the counts before are too old');
+  await sql`alter table webhook.absent rename to outcomes`;
+  assert.equal(await read(), 200);
+});
+
 test('redelivery by ids and by filter counts first, takes all pages and leaves other events', async () => {
   await clear();
   await post('/events/pause');
