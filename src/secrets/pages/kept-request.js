@@ -22,6 +22,8 @@ const keys = splitKeys(location.hash.slice(1));
 const body = { key: keys?.serviceKey };
 const receipt = `/r/${id}#${keys?.serviceKey}`;
 const waiting = element('waiting', HTMLElement);
+/** As the service said last. */
+let isOpen = false;
 const link = element('link', HTMLTextAreaElement);
 
 /** @param {string} state @returns that it cannot change any more */
@@ -42,6 +44,7 @@ async function load() {
   if (id === '' || !(await parseKey(key))) return end('wrong');
   /** @type {Result<Described>} */
   const found = await callApi(`/request/${id}`, { body });
+  isOpen = found.ok && found.data.status === 'open';
   if (!found.ok && found.code === 'not_found') return end('wrong');
   showProblem(found.ok ? '' : found.message);
   if (!found.ok) return true;
@@ -85,9 +88,9 @@ addEventListener('hashchange', () => location.reload());
 copyOnClick(element('copy-link', HTMLButtonElement), link, () => link.value);
 
 askBefore(element('withdraw', HTMLButtonElement), async () => {
-  // An answer that has just come is shown, and not deleted.
+  // An answer that has come is shown, and not deleted.
   await load();
-  if (waiting.hidden) return;
+  if (!isOpen) return;
   const withdrawn = await callApi(`/s/${id}/delete`, { body });
   if (!withdrawn.ok) return showProblem(withdrawn.message);
   await load();

@@ -102,6 +102,7 @@ function shownTimes(times, once, several) {
 /** Asks how often the link can be opened. This does not count as a view. */
 async function check() {
   element('ended', HTMLElement).hidden = true;
+  element('revealed', HTMLElement).hidden = true;
   element('reveal', HTMLElement).hidden = false;
   submit.hidden = true;
   showProblem('');
@@ -193,7 +194,7 @@ function showLeft(path, { reads_left: reads, expires_at, delete_key: key }) {
       ? 'This was the last view. The service has deleted the secret, so save it before you close this page.'
       : `The link can be opened ${more}${until}.`;
   button.hidden = key === null;
-  button.addEventListener('click', () => {
+  button.onclick = () => {
     void whileBusy(button, async () => {
       const deleted = await callApi(`${path}/delete`, { body: { key } });
       if (!deleted.ok && deleted.code !== 'not_found')
@@ -204,7 +205,7 @@ function showLeft(path, { reads_left: reads, expires_at, delete_key: key }) {
       note.classList.add('good');
       element('status', HTMLElement).textContent = 'Deleted.';
     });
-  });
+  };
 }
 
 /** @param {Failure} failure */

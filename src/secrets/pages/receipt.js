@@ -48,7 +48,7 @@ async function load() {
   showProblem(receipt.ok ? '' : receipt.message);
   if (!receipt.ok) return true;
   show(receipt.data);
-  return receipt.data.status === 'stored';
+  return ['stored', 'requested'].includes(receipt.data.status);
 }
 
 /** @param {Receipt} receipt */

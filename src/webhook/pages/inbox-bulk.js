@@ -10,7 +10,8 @@ const bulk = element('bulk', HTMLElement);
 const bulkText = element('bulk-text', HTMLElement);
 const bulkYes = element('bulk-yes', HTMLButtonElement);
 const bulkNo = element('bulk-no', HTMLButtonElement);
-let isCancelled = false;
+/** The last loop over batches. Another one, or "Cancel", ends it. */
+let loop = { isCancelled: false };
 
 /** What "Redeliver" of the confirmation does. @type {() => Promise<void>} */
 let confirmed = async () => {};
@@ -26,20 +27,25 @@ function ask(question, answer, action) {
   (answer === '' ? bulkText : bulkYes).focus();
 }
 
+function beginLoop() {
+  loop.isCancelled = true;
+  loop = { isCancelled: false };
+  return loop;
+}
+
 export function closeBulk() {
-  isCancelled = true;
+  loop.isCancelled = true;
   bulk.hidden = true;
 }
 
 /** @typedef {{ matched: number, redelivered: number, next: string | null }} Batch */
 /**
  * Counts or redelivers all events of a filter, batch by batch.
- * @param {object} filter @param {boolean} dry_run @param {(count: number) => void} report
+ * @param {typeof loop} own @param {object} filter @param {boolean} dry_run @param {(count: number) => void} report
  * @returns {Promise<number | string>} how many, or what went wrong
  */
-async function forAll(filter, dry_run, report) {
+async function forAll(own, filter, dry_run, report) {
   let total = 0;
-  isCancelled = false;
   for (let after = ''; ;) {
     /** @type {Awaited<ReturnType<typeof call<Batch>>>} */
     const result = await call('/events/redeliver', {
@@ -47,8 +53,9 @@ async function forAll(filter, dry_run, report) {
     });
     if (!result.ok) return result.message;
     total += dry_run ? result.data.matched : result.data.redelivered;
+    if (own.isCancelled) return total;
     report(total);
-    if (result.data.next === null || isCancelled) return total;
+    if (result.data.next === null) return total;
     after = result.data.next;
   }
 }
@@ -57,10 +64,11 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
   // What arrives from now on is not included.
   const filter = { ...apiFilter(), until: new Date().toISOString() };
   ask('Counting the events that match…', '', async () => {});
-  const count = await forAll(filter, true, (so) => {
+  const counting = beginLoop();
+  const count = await forAll(counting, filter, true, (so) => {
     bulkText.textContent = `${counted(so, 'event')} so far…`;
   });
-  if (isCancelled) return;
+  if (counting.isCancelled) return;
   if (typeof count === 'string') return ask(count, '', async () => {});
   if (count === 0) return ask('No event matches.', '', async () => {});
   ask(
@@ -72,14 +80,16 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
       const report = (/** @type {number} */ done) => {
         bulkText.textContent = `${done} of ${counted(count, 'event')}…`;
       };
-      const done = await forAll(filter, false, report);
+      const redelivering = beginLoop();
+      const done = await forAll(redelivering, filter, false, report);
+      forgetCounts();
+      void refreshNow();
+      if (loop !== redelivering) return;
       ask(
         typeof done === 'string' ? done : `${counted(done, 'event')} will be delivered again.`,
         '',
         async () => {},
       );
-      forgetCounts();
-      void refreshNow();
     },
   );
 });

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { untilSql } from '../../support/connections.ts';
@@ -399,6 +400,26 @@ test('selected events, or all that match, are redelivered after a confirmation o
   await browser.click('again-all');
   await untilText('bulk-text', /^Redeliver 3 events\?/);
   assert.equal(await done(), 1, 'not before the confirmation');
+  // Batches without an end: a cancelled loop must not go on while another one counts.
+  await browser.run(`
+    window.realFetch = fetch;
+    window.batches = 0;
+    window.fetch = async (address, options) => {
+      const isBatch = String(address).endsWith('/events/redeliver');
+      if (!isBatch || JSON.parse(options.body).dry_run) return realFetch(address, options);
+      batches += 1;
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      return Response.json({ data: { matched: 1, redelivered: 1, next: 'more' } });
+    };`);
+  await browser.click('bulk-yes');
+  await browser.until('batches === 1');
+  await browser.click('bulk-no');
+  await browser.click('again-all');
+  await untilText('bulk-text', /^Redeliver 3 events\?/);
+  await sleep(1_000);
+  assert.equal(await browser.run('return batches'), 1);
+  assert.match(await browser.text('bulk-text'), /^Redeliver 3 events\?/);
+  await browser.run('window.fetch = realFetch');
   await browser.click('bulk-yes');
   await untilText('bulk-text', /^3 events will be delivered again\.$/);
   await untilSql(async () => (await done()) === 3, 'all are delivered');

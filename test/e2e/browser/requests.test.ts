@@ -173,7 +173,21 @@ test('the kept link shows the answer while it is open, and a withdrawn request t
   await answerer.untilVisible('content');
   await openPage(asker, withdrawn.keep);
   await asker.untilVisible('withdraw');
+  // An answer may have come: nothing is deleted unless the service says that the request is open.
+  await asker.run(`
+    window.realFetch = fetch;
+    window.deletions = 0;
+    window.fetch = async (address, options) => {
+      if (String(address).endsWith('/delete')) deletions += 1;
+      else throw new TypeError('no connection');
+      return realFetch(address, options);
+    };`);
   await asker.click('withdraw');
+  await asker.click('confirm');
+  await asker.untilVisible('problem');
+  await asker.until('!document.getElementById("confirm").disabled');
+  assert.equal(await asker.run('return deletions'), 0);
+  await asker.run('window.fetch = realFetch');
   await asker.click('confirm');
   await untilHeading(asker, 'This request was withdrawn');
   await checkAppearance(asker, 'request-withdrawn');

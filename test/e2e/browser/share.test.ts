@@ -262,11 +262,17 @@ test('what is left after reading, and deleting it at once', async () => {
   const { id, link } = await service.store('twice', { max_reads: 3 });
   await reveal(browser, link);
   assert.match(await browser.text('left'), /^The link can be opened 2 more times until \S/);
+  await browser.run(`location.hash = ${JSON.stringify(new URL(link).hash)}`);
+  await browser.untilVisible('submit');
+  assert.equal(await browser.isVisible('revealed'), false, 'the earlier view has ended');
+  await browser.click('submit');
+  await browser.untilVisible('revealed');
+  assert.match(await browser.text('left'), /^The link can be opened once more until \S/);
   await browser.click('delete');
   await browser.until('/^Deleted\\./.test(document.getElementById("left").innerText)');
   assert.equal(await browser.isVisible('delete'), false);
   assert.equal(await browser.value('text'), 'twice', 'it can still be saved');
-  assert.equal(await service.reads(id), 1);
+  assert.equal(await service.reads(id), 2);
   await openPage(browser, link);
   await untilEnded(browser, /^This secret was deleted$/);
 });
