@@ -41,7 +41,8 @@ export function closeBulk() {
 /** @typedef {{ matched: number, redelivered: number, next: string | null }} Batch */
 /**
  * Counts or redelivers all events of a filter, batch by batch.
- * @param {typeof loop} own @param {object} filter @param {boolean} dry_run @param {(count: number) => void} report
+ * @param {typeof loop} own @param {object} filter @param {boolean} dry_run
+ * @param {(count: number) => void} report
  * @returns {Promise<number | string>} how many, or what went wrong
  */
 async function forAll(own, filter, dry_run, report) {
