@@ -175,8 +175,7 @@ async function run(port: number, sender: Sender): Promise<void> {
 
 const waits = async ({ database: { sql } }: Group, token: string) => {
   const rows = await sql`
-    select from webhook.work join webhook.events on id = event_id
-    where token_id = ${token} limit 1`;
+    select from webhook.work where token_id = ${token} limit 1`;
   return rows.length > 0;
 };
 
