@@ -8,7 +8,7 @@ import { sha256 } from '../../src/crypto/token.ts';
 import { migrate } from '../../src/db/schema.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { noMetrics } from '../../src/runtime/metrics.ts';
+import { type Metrics, noMetrics } from '../../src/runtime/metrics.ts';
 import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
 import { accept } from '../../src/webhook/accept.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
@@ -57,7 +57,7 @@ export interface WorkQueue {
   startWorker(
     deliver: Deliver,
     settings?: Partial<WorkSettings & { readonly maxAttempts: number }>,
-    more?: { url?: string; log?: (line: string) => void },
+    more?: { url?: string; log?: (line: string) => void; metrics?: Metrics },
   ): ReturnType<typeof startWorker>;
 }
 
@@ -119,7 +119,11 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
       return stored.id;
     },
     stateOf: (id) => stateOf(sql, id),
-    startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
+    startWorker(
+      deliver,
+      settings,
+      { url = databaseUrl, log = () => {}, metrics = noMetrics } = {},
+    ) {
       const own = openConnections(
         { after: (fn) => owner.after(() => stop().then(fn)) },
         url,
@@ -137,7 +141,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
         target,
         { pausesMs, ...others },
         createLog('info', log),
-        noMetrics,
+        metrics,
         'test',
       );
       let stopping: Promise<void> | undefined;

@@ -27,7 +27,7 @@ const ROUNDS = rounds(5, 50);
 const CLIENTS = 10;
 const REQUESTS = 4;
 
-/** Of the senders. Each round has another one: rejected credentials are limited by network. */
+/** Each round sends from a network of its own: rejected credentials are limited by network. */
 let network = 0;
 const from = () => ({ 'x-forwarded-for': `10.${network}.0.1` });
 

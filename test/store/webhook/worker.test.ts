@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type Metrics, noMetrics } from '../../../src/runtime/metrics.ts';
 import {
   claimWork,
   endWork,
@@ -72,6 +73,37 @@ test('a claim that ends after the time for attempts has run out begins none', bo
   assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
   assert.equal((await claim()).length, 1, 'it is due at once');
 });
+
+test(
+  'an attempt that a shutdown interrupts is counted neither as done nor as failed',
+  bounded,
+  async () => {
+    const [id = ''] = await fresh(1);
+    const counted: string[] = [];
+    const metrics: Metrics = {
+      ...noMetrics,
+      counter:
+        () =>
+        (labels = []) =>
+          counted.push(...labels),
+    };
+    const isUnderWay = latch();
+    const worker = queue.startWorker(
+      (_event, signal) => {
+        isUnderWay.open();
+        return new Promise((resolve) => {
+          signal.addEventListener('abort', () => resolve(FAILED));
+        });
+      },
+      {},
+      { metrics },
+    );
+    await isUnderWay.opened;
+    await worker.stop(0);
+    assert.deepEqual(counted, []);
+    assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
+  },
+);
 
 test('a slow list delays no claim', bounded, async () => {
   const ids = await fresh(1);
