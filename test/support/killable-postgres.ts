@@ -9,13 +9,13 @@ import { startProxy } from './proxy.ts';
 
 export async function startKillablePostgres(t: TestContext) {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-killable-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
-  const launch = async () => {
-    const server = await startPostgres({ directory, durable: true });
-    t.after(() => server.stop());
-    return server;
-  };
+  const launch = () => startPostgres({ directory, durable: true });
   let server = await launch();
+  // In this order: a running server still writes files.
+  t.after(async () => {
+    await server.stop();
+    rmSync(directory, { recursive: true, force: true });
+  });
   const proxy = await startProxy(t, server.url);
   return {
     /** A URL that stays the same after each restart. */

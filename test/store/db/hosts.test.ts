@@ -40,9 +40,12 @@ interface Server {
  */
 async function startServer(t: TestContext, name: string, onConnection = () => {}): Promise<Server> {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
   let server = await startPostgres({ directory, durable: false });
-  t.after(() => server.stop());
+  // In this order: a running server still writes files.
+  t.after(async () => {
+    await server.stop();
+    rmSync(directory, { recursive: true, force: true });
+  });
   const query = (statement: string) => withConnection(server.url, (sql) => sql.unsafe(statement));
   await query(ROLE);
   await query(`create table name as select '${name}' as name`);

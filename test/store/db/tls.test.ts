@@ -27,9 +27,12 @@ import { addressOf, ask, openConnections, PURPOSES, untilSql } from '../../suppo
 const FILES = join(import.meta.dirname, '../../unit/vectors/tls');
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
-after(() => rmSync(directory, { recursive: true, force: true }));
 const server = await startPostgres({ directory, durable: false });
-after(() => server.stop());
+// In this order: a running server still writes files.
+after(async () => {
+  await server.stop();
+  rmSync(directory, { recursive: true, force: true });
+});
 const data = join(directory, 'postgres/data');
 const { uid, gid } = statSync(data);
 for (const name of ['server.key', 'server.crt', 'ca.crt']) {
