@@ -29,57 +29,40 @@ export function choice<T extends string>({ text }: Arguments, name: string, choi
   throw new UsageError(`--${name} must be one of ${choices.join(', ')}`);
 }
 
-export interface Arguments {
-  readonly text: (name: string) => string | undefined;
-  readonly flag: (name: string) => boolean;
-  readonly positionals: readonly string[];
-  /** The first positional; the empty text without one. */
-  readonly first: string;
-}
-
 /** Standard input, output and error. */
 interface Streams extends Output {
   readonly stdin: NodeJS.ReadableStream & { readonly isTTY?: boolean };
   readonly stdout: Output['stdout'] & { readonly isTTY?: boolean };
 }
 
-export interface Terminal extends Omit<Streams, 'stdin'> {
-  /** Called only to read: Node makes a pipe nonblocking for all its readers at the first look. */
-  readonly stdin: () => Streams['stdin'];
-  /** Writes to standard output, on a terminal without characters that control it (CWE-150). */
-  readonly print: (line: string) => void;
-  /** Writes a message for the user to standard error: a program may read standard output. */
-  readonly note: (line: string) => void;
-  /** Whether standard output still has a reader. */
-  readonly isRead: () => boolean;
-  /** The variables of the command, by name. */
-  readonly environment: Environment;
-}
+export type Terminal = Readonly<ReturnType<typeof createTerminal>>;
 
-/** What a command works with. */
-export type Invocation = Arguments & Terminal;
-
-/** @param isRead whether standard output still has a reader */
-export function createTerminal(
-  streams: Streams,
-  environment: Environment,
-  isRead: () => boolean,
-): Terminal {
+/**
+ * @param environment the variables of the command, by name
+ * @param isRead whether standard output still has a reader
+ */
+export function createTerminal(streams: Streams, environment: Environment, isRead: () => boolean) {
   const { stdout, stderr } = streams;
   return {
+    /** Called only to read: Node makes a pipe nonblocking for all its readers at the first look. */
     stdin: () => streams.stdin,
     stdout,
     stderr,
     environment,
     isRead,
-    print(line) {
+    /** Writes to standard output, on a terminal without characters that control it (CWE-150). */
+    print(line: string) {
       stdout.write(`${stdout.isTTY ? stripControlChars(line) : line}\n`);
     },
-    note(line) {
+    /** Writes a message for the user to standard error: a program may read standard output. */
+    note(line: string) {
       stderr.write(`${stripControlChars(line)}\n`);
     },
   };
 }
+
+/** What a command works with. */
+export type Invocation = Arguments & Terminal;
 
 export interface Command {
   readonly name: string; // `user create`
@@ -188,8 +171,10 @@ async function runFound(command: Command, words: readonly string[], terminal: Te
   }
 }
 
+export type Arguments = Readonly<ReturnType<typeof parseWords>>;
+
 /** Parses the words behind a command's name. @throws UsageError */
-function parseWords(command: Command, words: readonly string[]): Arguments {
+function parseWords(command: Command, words: readonly string[]) {
   try {
     const { values, positionals } = parseArgs({
       args: words.slice(command.name.split(' ').length),
@@ -199,9 +184,10 @@ function parseWords(command: Command, words: readonly string[]): Arguments {
     const given: Readonly<Record<string, unknown>> = values;
     return {
       positionals,
+      /** The first positional; the empty text without one. */
       first: positionals[0] ?? '',
-      flag: (name) => given[name] === true,
-      text(name) {
+      flag: (name: string) => given[name] === true,
+      text(name: string) {
         const value = given[name];
         return typeof value === 'string' ? value : undefined;
       },

@@ -105,10 +105,7 @@ export const confirm = flag('do it; otherwise only say what would end');
 class NotConfirmed extends Error {}
 
 /** Works on the database of a service, as `databaseOf` returns it. */
-export type InService = <T>(
-  terminal: Terminal,
-  work: (database: Database) => Promise<T>,
-) => Promise<T>;
+export type InService = ReturnType<typeof databaseOf>;
 
 /**
  * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
