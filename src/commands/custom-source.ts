@@ -1,4 +1,4 @@
-import { ALGORITHMS, ENCODINGS, type Scheme } from '../webhook/signatures.ts';
+import { ALGORITHMS, ENCODINGS } from '../webhook/signatures.ts';
 import type { CustomSource, SourceName } from '../webhook/sources.ts';
 import { type Arguments, choice, option, UsageError } from './command.ts';
 
@@ -45,20 +45,16 @@ export function readCustomSource(given: Arguments, source: SourceName): CustomSo
   const bodyTime = time ? undefined : timePlace;
   if (bodyTime && !bodyTime.startsWith('/'))
     throw new UsageError('a time in a header protects only if it is signed: use {timestamp}');
-  const prefix = given.text('signature-prefix');
-  const encoding = choice(given, 'encoding', ENCODINGS);
-  const algorithm = choice(given, 'algorithm', ALGORITHMS);
-  const scheme: Scheme = {
+  const scheme = {
     header,
     text,
-    ...(prefix !== undefined && { prefix }),
-    ...(encoding && { encoding }),
-    ...(algorithm && { algorithm }),
-    ...(time && { time }),
-    ...(id && { id }),
+    prefix: given.text('signature-prefix'),
+    encoding: choice(given, 'encoding', ENCODINGS),
+    algorithm: choice(given, 'algorithm', ALGORITHMS),
+    time,
+    id,
   };
-  const deliveryId = idPlace ? [idPlace] : [];
-  return { scheme, event: [event], deliveryId, ...(bodyTime && { time: bodyTime }) };
+  return { scheme, event: [event], deliveryId: idPlace ? [idPlace] : [], time: bodyTime };
 }
 
 /**

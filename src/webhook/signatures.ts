@@ -16,19 +16,19 @@ export const ENCODINGS = ['hex', 'base64'] as const;
 /** How a source signs its requests. Names of headers are in lower case. */
 export type Scheme = Readonly<{
   header: string; // of the signature
-  prefix?: string; // before the signature
+  prefix?: string | undefined; // before the signature
   /**
    * Between the parts of the header. One of its signatures must match: a sender that rotates its
    * secret signs with both.
    */
   separator?: string;
-  encoding?: (typeof ENCODINGS)[number]; // hex by default
-  algorithm?: Algorithm; // hmac-sha256 by default
+  encoding?: (typeof ENCODINGS)[number] | undefined; // hex by default
+  algorithm?: Algorithm | undefined; // hmac-sha256 by default
   /** The signed text, with {body}, {timestamp} and {id}; by default the body alone. */
   text?: string;
-  time?: string; // the header of {timestamp}
+  time?: string | undefined; // the header of {timestamp}
   timePrefix?: string; // if the time is a part of the signature's header
-  id?: string; // the header of {id}
+  id?: string | undefined; // the header of {id}
   /**
    * Set for Standard Webhooks, whose secret has a prefix and is decoded: before the signature, if
    * the secret is a public key.

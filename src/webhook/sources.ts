@@ -36,7 +36,7 @@ export type Source = Readonly<{
   event: Places;
   deliveryId: Places;
   /** Where the body has the time at which it was signed. */
-  time?: string;
+  time?: string | undefined;
   /** Further headers that are kept with an event. */
   kept?: readonly string[];
   /** A number in the body that differs between attempts to deliver the same event. */
