@@ -15,7 +15,7 @@ import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
 import { SCHEMA } from '../../src/webhook/migrations.ts';
-import { createToken } from '../../src/webhook/store/admin.ts';
+import { createToken } from '../../test/support/tokens.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { insertEvent } from '../../src/webhook/store/events.ts';
 import { newEvent, type TestToken } from '../../test/support/webhook-store.ts';

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import {
   type Arguments,
   type Command,
@@ -13,9 +12,7 @@ import { confirm, counted, databaseOf, ifConfirmed, requireUuid } from './databa
 import { type LineReader, parseDuration, printMembers, printRows, withLines } from './terminal.ts';
 import { tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/sealing.ts';
-import { randomToken, sha256 } from '../crypto/token.ts';
-import type { Database } from '../db/pool.ts';
-import { insertToken, replaceToken } from '../db/tokens.ts';
+import { insertToken } from '../db/tokens.ts';
 import { isObject } from '../http/schema.ts';
 import { SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
@@ -161,6 +158,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'secret token',
     noun: 'token for secrets',
     schema: SCHEMA.name,
+    prefix: PREFIX,
     roles: 'sender: store secrets, see and delete its own; operator: everything. Default sender',
     inService: inSecrets,
     list: async (call) =>
@@ -171,12 +169,9 @@ export const COMMANDS: readonly Command[] = [
         CREATED: 'created_at',
         STATE: stateOf,
       }),
-    create: (call, token) => inSecrets(call, (database) => createToken(database, token)),
-    rotate: (call, id, overlap) =>
+    create: (call, token) =>
       inSecrets(call, async (database) => {
-        const token = PREFIX + randomToken();
-        const isReplaced = await replaceToken(database, SCHEMA.name, id, sha256(token), overlap);
-        return isReplaced ? { token } : null;
+        await database.write((sql) => insertToken(sql, SCHEMA.name, token));
       }),
   }),
   {
@@ -197,15 +192,6 @@ export const COMMANDS: readonly Command[] = [
     },
   },
 ];
-
-/** @returns its id, and the token itself, which is not stored */
-export async function createToken(database: Database, row: Pick<Token, 'name' | 'role'>) {
-  const id = randomUUID();
-  const token = PREFIX + randomToken();
-  const digest = sha256(token);
-  await database.write((sql) => insertToken(sql, SCHEMA.name, { ...row, id, digest }));
-  return { id, token };
-}
 
 function readLimits({ text }: Arguments) {
   const expiresIn = text('expires-in');

@@ -1,7 +1,18 @@
 import { validate } from '../http/schema.ts';
-import { COMMAND_FORM, type OwnTarget, ownTarget } from '../webhook/settings.ts';
+import {
+  COMMAND_FORM,
+  type OwnTarget,
+  ownTarget,
+  type WebhookSettings,
+} from '../webhook/settings.ts';
 import { NO_OWN_TARGET, setTarget } from '../webhook/store/targets.ts';
-import { NO_TOKEN, prepareTarget, programSchema, targetSchema } from '../webhook/targets.ts';
+import {
+  type NewTarget,
+  NO_TOKEN,
+  prepareTarget,
+  programSchema,
+  targetSchema,
+} from '../webhook/targets.ts';
 import {
   type Command,
   flag,
@@ -49,6 +60,12 @@ export async function readTarget(call: Invocation) {
   return null;
 }
 
+/** @returns what `setTarget` stores */
+export async function prepare(target: NewTarget, settings: WebhookSettings) {
+  const signingKeys = keysOf(settings);
+  return orThrow(await prepareTarget(target, { ...settings, signingKeys }));
+}
+
 /** What a list shows. */
 export function targetText(own: OwnTarget | null) {
   if (!own) return 'default';
@@ -66,9 +83,7 @@ export const TARGET_COMMAND: Command = {
     if ((target === null) !== call.flag('default'))
       throw new UsageError('give --forward, --command or --default');
     const isKnown = await inWebhook(call, async (database, settings) => {
-      if (target === null) return setTarget(database, id, NO_OWN_TARGET);
-      const signingKeys = keysOf(settings);
-      const prepared = orThrow(await prepareTarget(target, { ...settings, signingKeys }));
+      const prepared = target ? await prepare(target, settings) : NO_OWN_TARGET;
       return setTarget(database, id, prepared);
     });
     if (!isKnown) throw new OperationFailed(NO_TOKEN);

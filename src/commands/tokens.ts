@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import {
   choice,
   type Command,
@@ -10,29 +11,28 @@ import {
 } from './command.ts';
 import { type InService, requireUuid } from './database.ts';
 import { parseDuration } from './terminal.ts';
-import { type NewToken, revokeToken } from '../db/tokens.ts';
+import { randomToken, sha256 } from '../crypto/token.ts';
+import { type NewToken, replaceToken, revokeToken } from '../db/tokens.ts';
 
 /** What differs between the tokens of two services. */
 type TokenGroup = Readonly<{
   name: string; // the words before `create`
   noun: string; // for the help
   schema: string;
+  prefix: string; // of each token
   roles: string; // the help of --role
   createOptions?: Command['options'];
   rotateOptions?: Command['options'];
   inService: InService;
   /** Prints all. */
   list: (call: Invocation) => Promise<void>;
-  create: (
-    call: Invocation,
-    token: Pick<NewToken, 'name' | 'role'>,
-  ) => Promise<{ id: string; token: string }>;
-  /** @returns null if no active token has the id; `token`: null if a signing secret was replaced */
-  rotate: (
-    call: Invocation,
-    id: string,
-    overlap: number,
-  ) => Promise<{ token: string | null } | null>;
+  /** Stores a token. */
+  create: (call: Invocation, token: NewToken) => Promise<void>;
+  /**
+   * Replaces a signing secret, if an option asks for this, instead of the token.
+   * @returns whether there is an active token with this id; undefined without the option
+   */
+  rotateSecret?: (call: Invocation, id: string, overlap: number) => Promise<boolean | undefined>;
 }>;
 
 /** The commands that create, list, replace and revoke the tokens of a service. */
@@ -74,7 +74,9 @@ const createCommand = (group: TokenGroup): Command => ({
     const isName = name.length <= 255 && !/\p{C}/u.test(name);
     if (!isName) throw new UsageError('--name takes at most 255 printable characters');
     const role = choice(call, 'role', ['sender', 'operator']) ?? 'sender';
-    const { id, token } = await group.create(call, { name, role });
+    const id = randomUUID();
+    const token = group.prefix + randomToken();
+    await group.create(call, { id, name, role, digest: sha256(token) });
     call.note(`Created token "${name}" with id ${id}.`);
     printToken(call, token);
   },
@@ -94,13 +96,18 @@ const rotateCommand = (group: TokenGroup): Command => ({
   async run(call) {
     const id = requireUuid(call.first, ` from gatehouse ${group.name} list`);
     const overlap = parseDuration('--overlap', call.text('overlap') ?? '24h');
-    const rotated = await group.rotate(call, id, overlap);
-    if (rotated === null)
+    const token = group.prefix + randomToken();
+    const hasSecret = await group.rotateSecret?.(call, id, overlap);
+    const isReplaced =
+      hasSecret ??
+      (await group.inService(call, (database) =>
+        replaceToken(database, group.schema, id, sha256(token), overlap),
+      ));
+    if (!isReplaced)
       throw new OperationFailed(`no active token has this id; see: gatehouse ${group.name} list`);
-    const { token } = rotated;
-    const replaced = token === null ? 'the signing secret of token' : 'token';
+    const replaced = hasSecret ? 'the signing secret of token' : 'token';
     call.note(`Replaced ${replaced} ${id}. The old one stays valid for ${overlap} seconds.`);
-    if (token !== null) printToken(call, token);
+    if (!hasSecret) printToken(call, token);
   },
 });
 

@@ -1,9 +1,10 @@
 import { sealSecret, staleKeys, unsealServiceSecret } from '../crypto/service-secret.ts';
 import type { Database } from '../db/pool.ts';
+import type { NewToken } from '../db/tokens.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
 import { SOURCE_NAMES, sourceOf, SOURCES } from '../webhook/sources.ts';
-import { createToken, revokeRestored, rotateToken } from '../webhook/store/admin.ts';
+import { insertToken, revokeRestored } from '../webhook/store/admin.ts';
 import {
   acceptPending,
   countByKey,
@@ -15,7 +16,6 @@ import {
 import type { WebhookSettings } from '../webhook/settings.ts';
 import { setTarget } from '../webhook/store/targets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
-import { prepareTarget } from '../webhook/targets.ts';
 import {
   choice,
   type Command,
@@ -27,19 +27,20 @@ import {
   UsageError,
 } from './command.ts';
 import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts';
-import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
+import { confirm, counted, ifConfirmed, requireUuid } from './database.ts';
 import { DAY_SECONDS } from '../runtime/duration.ts';
-import { readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
+import { prepare, readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
 import { printRows, readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
 import { tokenCommands } from './tokens.ts';
-import { inWebhook, keysOf, requireKeys } from './webhook-database.ts';
+import { inWebhook, requireKeys } from './webhook-database.ts';
 
 export const COMMANDS: readonly Command[] = [
   ...tokenCommands({
     name: 'token',
     noun: 'webhook token',
     schema: SCHEMA.name,
+    prefix: '',
     roles: 'sender, or operator to read and redeliver events; default sender',
     createOptions: {
       source: option('SOURCE', `${SOURCE_NAMES.join(', ')}; default generic`),
@@ -70,7 +71,7 @@ export const COMMANDS: readonly Command[] = [
         STATE: stateOf,
       }),
     create,
-    rotate,
+    rotateSecret: rotateSigningSecret,
   }),
   TARGET_COMMAND,
   TEST_COMMAND,
@@ -143,7 +144,7 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-async function create(call: Invocation, token: Pick<Token, 'name' | 'role'>) {
+async function create(call: Invocation, token: NewToken) {
   const source = choice(call, 'source', SOURCE_NAMES) ?? 'generic';
   if (token.role === 'operator' && source !== 'generic')
     throw new UsageError('an operator has no source');
@@ -156,29 +157,22 @@ async function create(call: Invocation, token: Pick<Token, 'name' | 'role'>) {
   const isOptional = SOURCES[source].scheme === null || source === 'notion';
   if (secret === null && !isOptional)
     throw new UsageError(`source ${source} needs --signing-secret-file`);
-  return inWebhook(call, async (database, settings) => {
-    const signingKeys = keysOf(settings);
-    const prepared = target && orThrow(await prepareTarget(target, { ...settings, signingKeys }));
+  await inWebhook(call, async (database, settings) => {
+    const prepared = target && (await prepare(target, settings));
     const sealed = secret === null ? null : await seal(secret, settings, database, call);
-    const created = await createToken(database, row, sealed);
-    if (prepared) await setTarget(database, created.id, prepared);
-    return created;
+    await insertToken(database, row, sealed);
+    if (prepared) await setTarget(database, token.id, prepared);
   });
 }
 
-function rotate(call: Invocation, id: string, overlap: number) {
+async function rotateSigningSecret(call: Invocation, id: string, overlap: number) {
+  if (call.text('signing-secret-file') === undefined) return undefined;
   return inWebhook(call, async (database, settings) => {
     const tokens = await listTokens(database);
     const known = tokens.find((one) => one.id === id && one.revoked_at === null);
-    if (!known) return null;
-    const secret = await readSigningSecret(call, known);
-    if (secret === null) {
-      const token = await rotateToken(database, id, overlap);
-      return token === null ? null : { token };
-    }
-    const sealed = await seal(secret, settings, database, call);
-    const isActive = await rotateSecret(database, id, overlap, sealed);
-    return isActive ? { token: null } : null;
+    const secret = known ? await readSigningSecret(call, known) : null;
+    if (secret === null) return false;
+    return rotateSecret(database, id, overlap, await seal(secret, settings, database, call));
   });
 }
 

@@ -61,7 +61,8 @@ export const programSchema = object(
   },
   'rejected',
 );
-type NewTarget = Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
+export type NewTarget =
+  Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
 
 export const NO_TOKEN = 'There is no active token of a sender with this id.';
 

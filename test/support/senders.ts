@@ -17,7 +17,7 @@ import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createSigningKey } from '../../src/webhook/service.ts';
 import { SOURCE_NAMES, type SourceName } from '../../src/webhook/sources.ts';
-import { createToken } from '../../src/webhook/store/admin.ts';
+import { createToken } from './tokens.ts';
 
 export const WEBHOOK_SECRET = 'webhook-secret-for-tests-0123456789abcdef';
 

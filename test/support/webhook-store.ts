@@ -14,7 +14,7 @@ import { accept } from '../../src/webhook/accept.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
 import type { NewEvent } from '../../src/webhook/store/events.ts';
 import type { LeasedEvent } from '../../src/webhook/store/work.ts';
-import { createToken } from '../../src/webhook/store/admin.ts';
+import { createToken } from './tokens.ts';
 import type { DeliveryResult, DeliveryTarget } from '../../src/webhook/worker.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';

@@ -1,50 +1,20 @@
-import { randomUUID } from 'node:crypto';
 import type { SealedSecret } from '../../crypto/service-secret.ts';
-import { sha256, randomToken } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import { replaceToken } from '../../db/tokens.ts';
-import { SCHEMA } from '../migrations.ts';
+import type { NewToken } from '../../db/tokens.ts';
 import { isStoredSql } from './inbox.ts';
 import { insertSecret } from './signing-secrets.ts';
 import type { Token } from './tokens.ts';
 
-/** @returns its id, and the token itself, which is not stored */
-export async function createToken(
+/** @param secret its signing secret, or null */
+export const insertToken = (
   database: Database,
-  {
-    name,
-    role,
-    source,
-    custom = null,
-  }: Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>,
+  { custom, ...token }: NewToken & Pick<Token, 'source' | 'custom'>,
   secret: SealedSecret | null,
-) {
-  const id = randomUUID();
-  const token = randomToken();
-  await database.transaction(async (sql) => {
-    const row = {
-      id,
-      name,
-      role,
-      source,
-      digest: sha256(token),
-      custom: custom && sql.json(custom),
-    };
-    await sql`insert into webhook.tokens ${sql(row)}`;
-    if (secret) await insertSecret(sql, id, secret, 0);
+) =>
+  database.transaction(async (sql) => {
+    await sql`insert into webhook.tokens ${sql({ ...token, custom: custom && sql.json(custom) })}`;
+    if (secret) await insertSecret(sql, token.id, secret, 0);
   });
-  return { id, token };
-}
-
-/**
- * The old token stays valid for `overlap` seconds, and one before it ends.
- * @returns the new one, or null if no active token has this id
- */
-export async function rotateToken(database: Database, id: string, overlap: number) {
-  const token = randomToken();
-  const isReplaced = await replaceToken(database, SCHEMA.name, id, sha256(token), overlap);
-  return isReplaced ? token : null;
-}
 
 /**
  * Revokes the tokens, which may have been revoked or replaced since a backup.

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
-import { createToken } from '../../../src/commands/secrets.ts';
+import { createSecretToken } from '../../support/tokens.ts';
 import { ConfigurationError } from '../../../src/settings.ts';
 import { openConnections } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -17,7 +17,7 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, { LOG_L
 const base = gatehouse.url.secrets;
 const database = openConnections({ after }, file.url, 'secrets');
 const tokenOf = async (role: 'sender' | 'operator') =>
-  (await createToken(database, { name: role, role })).token;
+  (await createSecretToken(database, { name: role, role })).token;
 const ada = await tokenOf('sender');
 const grace = await tokenOf('sender');
 const operator = await tokenOf('operator');

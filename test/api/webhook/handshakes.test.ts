@@ -6,7 +6,7 @@ import { connect } from '../../../scripts/postgres.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { sealSecret, unsealServiceSecret } from '../../../src/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
-import { createToken } from '../../../src/webhook/store/admin.ts';
+import { createToken } from '../../support/tokens.ts';
 import {
   acceptPending,
   findSecrets,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { revokeToken } from '../../../src/db/tokens.ts';
-import { createToken, rotateToken } from '../../../src/webhook/store/admin.ts';
+import { createToken, rotateToken } from '../../support/tokens.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { openWebhook } from '../../support/senders.ts';
 import { connectTo, headOf } from '../../support/socket.ts';

@@ -3,14 +3,13 @@ import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { revokeToken } from '../../../src/db/tokens.ts';
 import { insertRequest } from '../../../src/secrets/store/requests.ts';
-import { createToken } from '../../../src/webhook/store/admin.ts';
+import { createSecretToken, createToken } from '../../support/tokens.ts';
 import { runCommand } from '../../support/commands.ts';
 import { copyDatabase, createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
 import { openConnections } from '../../support/connections.ts';
 import { openWebhook } from '../../support/senders.ts';
-import { createToken as createSecretToken } from '../../../src/commands/secrets.ts';
 
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const original = await createDatabase();

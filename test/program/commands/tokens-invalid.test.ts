@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { createToken } from '../../../src/webhook/store/admin.ts';
+import { createToken } from '../../support/tokens.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import { buildProgram } from '../../support/process.ts';

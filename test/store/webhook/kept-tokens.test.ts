@@ -7,7 +7,7 @@ import { after, test } from 'node:test';
 import { sealSecret } from '../../../src/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { revokeToken } from '../../../src/db/tokens.ts';
-import { createToken, rotateToken } from '../../../src/webhook/store/admin.ts';
+import { createToken, rotateToken } from '../../support/tokens.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';

@@ -1,0 +1,45 @@
+import { randomUUID } from 'node:crypto';
+import { randomToken, sha256 } from '../../src/crypto/token.ts';
+import type { SealedSecret } from '../../src/crypto/service-secret.ts';
+import type { Database } from '../../src/db/pool.ts';
+import { insertToken, replaceToken } from '../../src/db/tokens.ts';
+import { PREFIX } from '../../src/secrets/store/tokens.ts';
+import { insertToken as insertWebhookToken } from '../../src/webhook/store/admin.ts';
+import type { Token } from '../../src/webhook/store/tokens.ts';
+
+type NewToken = Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>;
+
+/** Stores a token of webhook. */
+export async function createToken(
+  database: Database,
+  { custom = null, ...row }: NewToken,
+  secret: SealedSecret | null,
+): Promise<{ id: string; token: string }> {
+  const id = randomUUID();
+  const token = randomToken();
+  await insertWebhookToken(database, { ...row, custom, id, digest: sha256(token) }, secret);
+  return { id, token };
+}
+
+/** @returns the new token of webhook, or null if no active token has this id */
+export async function rotateToken(
+  database: Database,
+  id: string,
+  overlap: number,
+): Promise<string | null> {
+  const token = randomToken();
+  const isReplaced = await replaceToken(database, 'webhook', id, sha256(token), overlap);
+  return isReplaced ? token : null;
+}
+
+/** Stores a token of secrets. */
+export async function createSecretToken(
+  database: Database,
+  row: Pick<Token, 'name' | 'role'>,
+): Promise<{ id: string; token: string }> {
+  const id = randomUUID();
+  const token = PREFIX + randomToken();
+  const digest = sha256(token);
+  await database.write((sql) => insertToken(sql, 'secrets', { ...row, id, digest }));
+  return { id, token };
+}
