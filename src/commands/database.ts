@@ -1,6 +1,13 @@
 import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { flag, type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
+import {
+  type Command,
+  flag,
+  type Invocation,
+  OperationFailed,
+  type Terminal,
+  UsageError,
+} from './command.ts';
 import { isUuid } from '../runtime/text.ts';
 import { type DatabaseSchema, requireCurrent } from '../db/schema.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
@@ -99,38 +106,45 @@ export function readClientVariables<V extends Variables>(variables: V, { environ
   return values;
 }
 
-export const confirm = flag('do it; otherwise only say what would end');
+/** Works on the database of a service, as `databaseOf` returns it. */
+export type InService = ReturnType<typeof databaseOf>;
 
 /** Rolls a transaction back. */
 class NotConfirmed extends Error {}
 
-/** Works on the database of a service, as `databaseOf` returns it. */
-export type InService = ReturnType<typeof databaseOf>;
-
 /**
- * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
+ * A command for after a restore. It makes a change in one transaction, however long it takes.
+ * Without --confirm, it is rolled back.
  * @param change returns what it did, such as "12 sessions ended"
- * @returns what was done, or in a dry run what would be done
+ * @param advice follows what was done, or in a dry run what would be done
  */
-export async function ifConfirmed(
-  call: Invocation,
+export const restoredCommand = (
   inService: InService,
-  change: (sql: Sql) => Promise<string>,
-) {
-  const changeIfConfirmed = async (sql: Sql) => {
-    const done = await change(sql);
-    if (call.flag('confirm')) return done;
-    throw new NotConfirmed(`Dry run, nothing was changed. With --confirm: ${done}`);
-  };
-  try {
-    return await inService(call, (database) =>
-      database.maintain((_sql, transaction) => transaction(changeIfConfirmed)),
-    );
-  } catch (error) {
-    if (error instanceof NotConfirmed) return error.message;
-    throw error;
-  }
-}
+  command: Omit<Command, 'run'>,
+  change: (sql: Sql, call: Invocation) => Promise<string>,
+  advice = '',
+): Command => ({
+  ...command,
+  options: {
+    ...command.options,
+    confirm: flag('do it; otherwise only say what would end'),
+  },
+  async run(call) {
+    const changeIfConfirmed = async (sql: Sql) => {
+      const done = await change(sql, call);
+      if (call.flag('confirm')) return `${done}.${advice}`;
+      throw new NotConfirmed(`Dry run, nothing was changed. With --confirm: ${done}.${advice}`);
+    };
+    try {
+      return await inService(call, (database) =>
+        database.maintain((_sql, transaction) => transaction(changeIfConfirmed)),
+      );
+    } catch (error) {
+      if (error instanceof NotConfirmed) return error.message;
+      throw error;
+    }
+  },
+});
 
 /** `3 secrets` */
 export const counted = (count: number, what: string) => `${count} ${what}${count === 1 ? '' : 's'}`;

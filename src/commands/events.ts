@@ -17,7 +17,7 @@ import { forwardEvents } from './event-forward.ts';
 import {
   cellsOf,
   type Columns,
-  parseDuration,
+  readDuration,
   printMembers,
   printRows,
   toJson,
@@ -61,12 +61,13 @@ export const COMMANDS: readonly Command[] = [
       const limit = call.text('limit') ?? '20';
       if (!/^[1-9][0-9]{0,3}$/.test(limit))
         throw new UsageError('--limit must be a whole number from 1 to 9999');
-      const age = call.text('since');
+      const status = choice(call, 'status', STATUSES);
+      const source = choice(call, 'source', SOURCE_NAMES);
+      const age = readDuration(call, 'since');
       const filter = {
-        status: choice(call, 'status', STATUSES),
-        source: choice(call, 'source', SOURCE_NAMES),
-        since:
-          age === undefined ? age : new Date(Date.now() - parseDuration('--since', age) * 1000),
+        status,
+        source,
+        since: age === undefined ? age : new Date(Date.now() - age * 1000),
         event: call.text('event'),
         text: call.text('text'),
         delivery_id: call.text('delivery-id'),

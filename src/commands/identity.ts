@@ -8,7 +8,7 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
+import { counted, orThrow, requireUuid, restoredCommand } from './database.ts';
 import { type Columns, printRows } from './terminal.ts';
 import {
   ALL,
@@ -169,21 +169,21 @@ export const COMMANDS: readonly Command[] = [
       printRows(call, rows, AUDIT_COLUMNS, viewAudit);
     },
   },
-  {
-    name: 'restored identity',
-    summary:
-      'After a restore, end all sessions and API keys: some may have been revoked since the backup',
-    options: { 'keep-keys': flag('keep the API keys'), confirm },
-    async run(call) {
-      const done = await ifConfirmed(call, inIdentity, async (sql) => {
-        const { sessions, keys, codes } = await endRestored(sql, !call.flag('keep-keys'));
-        const ended = `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
-        return codes === 0 ? ended : `${ended}, ${counted(codes, 'recovery code')} removed`;
-      });
-      const asBefore = 'Passwords, rights, second factors, and disabled and deleted users';
-      return `${done}.\n${asBefore} are as in the backup. Check them.`;
+  restoredCommand(
+    inIdentity,
+    {
+      name: 'restored identity',
+      summary:
+        'After a restore, end all sessions and API keys: some may have been revoked since the backup',
+      options: { 'keep-keys': flag('keep the API keys') },
     },
-  },
+    async (sql, call) => {
+      const { sessions, keys, codes } = await endRestored(sql, !call.flag('keep-keys'));
+      const ended = `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
+      return codes === 0 ? ended : `${ended}, ${counted(codes, 'recovery code')} removed`;
+    },
+    '\nPasswords, rights, second factors, and disabled and deleted users are as in the backup. Check them.',
+  ),
 ];
 
 /**

@@ -2,14 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, extname, join } from 'node:path';
-import {
-  connect,
-  contentOf,
-  findAnswer,
-  PassphraseNeeded,
-  type Reply,
-  textOf,
-} from './secrets-client.ts';
+import { connect, contentOf, findAnswer, PassphraseNeeded, textOf } from './secrets-client.ts';
 import {
   type Content,
   deriveKeys,
@@ -46,7 +39,7 @@ export function connectToSecrets(terminal: Terminal) {
       'AUTH_TOKEN must be set to the bearer token of the secrets service.',
     ]);
   const url = values.GATEHOUSE_URL.replace(/\/$/, '');
-  return { url, ask: connect(url, token, terminal.note) };
+  return { url, ask: connect(url, token, terminal) };
 }
 
 /**
@@ -91,15 +84,13 @@ export async function readAnswer(link: string, terminal: Terminal) {
   return openWith(openerOf(place, terminal), key);
 }
 
-type Send = (body: object) => Promise<Reply>;
-
 /**
  * Reads a secret once, and decrypts it if it is encrypted end to end. A mistake in the keys is
  * recognized before a read is used up.
  * @param typed what follows the # of a link
  * @throws PassphraseNeeded
  */
-async function openWith(send: Send, typed: string, passphrase?: string) {
+async function openWith(send: ReturnType<typeof openerOf>, typed: string, passphrase?: string) {
   const split = splitKeys(typed);
   if (!split) throw new OperationFailed(MISTAKE);
   const { serviceKey: secret, key } = split;
@@ -125,10 +116,10 @@ function isPlace(target: string) {
 }
 
 /** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */
-function openerOf(target: string, terminal: Terminal): Send {
+function openerOf(target: string, terminal: Terminal) {
   const hasId = isId(target);
-  const ask = hasId ? connectToSecrets(terminal).ask : connect(target, null, terminal.note);
-  return (body) => ask('POST', hasId ? `/api/store/decrypt?id=${target}` : '', body);
+  const ask = hasId ? connectToSecrets(terminal).ask : connect(target, null, terminal);
+  return (body: object) => ask('POST', hasId ? `/api/store/decrypt?id=${target}` : '', body);
 }
 
 /**

@@ -20,7 +20,7 @@ import {
   sealAnswer,
 } from '../secrets/pages/request-keys.js';
 
-export type Reply = Readonly<Record<string, unknown>>;
+type Reply = Readonly<Record<string, unknown>>;
 
 export class PassphraseNeeded extends OperationFailed {}
 
@@ -34,7 +34,7 @@ const TIMEOUT_MS = 30_000;
  * to another host. It throws UsageError for an invalid value, PassphraseNeeded, and OperationFailed
  * for any other failure
  */
-export function connect(base: string, token: string | null, note: Terminal['note']) {
+export function connect(base: string, token: string | null, { note }: Terminal) {
   const { protocol, hostname, origin } = new URL(base);
   const isProtected = protocol === 'https:' || isThisHost(hostname.replace(/^\[(.*)\]$/, '$1'));
   if (!isProtected)
@@ -112,7 +112,7 @@ export const contentOf = (text: string): Content => ({
 export async function findAnswer(
   place: string,
   fragment: string,
-  { note }: Terminal,
+  terminal: Terminal,
   waits: boolean,
 ) {
   const [, base, given = ''] = KEPT.exec(place) ?? [];
@@ -120,7 +120,7 @@ export async function findAnswer(
   const { serviceKey = '', key = '' } = splitKeys(fragment) ?? {};
   if (!key || !(await parseKey(key))) throw new OperationFailed(INCOMPLETE);
   const id = given.toLowerCase();
-  const ask = connect(base, null, note);
+  const ask = connect(base, null, terminal);
   const find = () => ask('POST', `/request/${id}`, { key: serviceKey });
   let request = await find();
   while (waits && request.status === 'open') {
@@ -144,16 +144,14 @@ export async function findAnswer(
  * @param readText asks for the text otherwise
  * @returns what was done
  */
-export async function sendAnswer(
-  { first: link, text, note }: Invocation,
-  readText: () => Promise<string>,
-) {
-  const path = text('file');
+export async function sendAnswer(call: Invocation, readText: () => Promise<string>) {
+  const { first: link, note } = call;
+  const path = call.text('file');
   const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
   const digest = digestIn(fragment);
   if (digest === null) throw new UsageError(INCOMPLETE);
   const id = given.toLowerCase();
-  const ask = connect(base, null, note);
+  const ask = connect(base, null, call);
   const request = await ask('POST', `/request/${id}`, { key: digest });
   const status = textOf(request, 'status');
   const kind = textOf(request, 'kind');

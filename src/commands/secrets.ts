@@ -1,5 +1,4 @@
 import {
-  type Arguments,
   type Command,
   flag,
   type Invocation,
@@ -8,8 +7,8 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { confirm, counted, databaseOf, ifConfirmed, requireUuid } from './database.ts';
-import { type LineReader, parseDuration, printMembers, printRows, withLines } from './terminal.ts';
+import { counted, databaseOf, requireUuid, restoredCommand } from './database.ts';
+import { type LineReader, readDuration, printMembers, printRows, withLines } from './terminal.ts';
 import { tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/sealing.ts';
 import { insertToken } from '../db/tokens.ts';
@@ -174,32 +173,31 @@ export const COMMANDS: readonly Command[] = [
         await database.write((sql) => insertToken(sql, SCHEMA.name, token));
       }),
   }),
-  {
-    name: 'restored secrets',
-    summary:
-      'After a restore, delete secrets that may have been read, withdraw requests, and revoke tokens',
-    options: { all: flag('delete all secrets: some may have been deleted since'), confirm },
-    async run(call) {
-      const done = await ifConfirmed(call, inSecrets, async (sql) => {
-        const secrets = await deleteRestored(sql, call.flag('all'));
-        const requests = await withdrawRestored(sql);
-        const tokens = await revokeRestored(sql);
-        const deleted = counted(secrets.count, 'secret');
-        const withdrawn = counted(requests.count, 'request');
-        return `${deleted} deleted, ${withdrawn} withdrawn, ${counted(tokens.count, 'token')} revoked`;
-      });
-      return `${done}.`;
+  restoredCommand(
+    inSecrets,
+    {
+      name: 'restored secrets',
+      summary:
+        'After a restore, delete secrets that may have been read, withdraw requests, and revoke tokens',
+      options: { all: flag('delete all secrets: some may have been deleted since') },
     },
-  },
+    async (sql, call) => {
+      const secrets = await deleteRestored(sql, call.flag('all'));
+      const requests = await withdrawRestored(sql);
+      const tokens = await revokeRestored(sql);
+      const deleted = counted(secrets.count, 'secret');
+      const withdrawn = counted(requests.count, 'request');
+      return `${deleted} deleted, ${withdrawn} withdrawn, ${counted(tokens.count, 'token')} revoked`;
+    },
+  ),
 ];
 
-function readLimits({ text }: Arguments) {
-  const expiresIn = text('expires-in');
-  const maxReads = text('max-reads');
+function readLimits(call: Invocation) {
+  const maxReads = call.text('max-reads');
   if (maxReads !== undefined && !/^[0-9]{1,10}$/.test(maxReads))
     throw new UsageError('--max-reads must be a whole number');
   return {
-    expires_in: expiresIn === undefined ? undefined : parseDuration('--expires-in', expiresIn),
+    expires_in: readDuration(call, 'expires-in'),
     max_reads: maxReads === undefined ? undefined : Number(maxReads),
   };
 }

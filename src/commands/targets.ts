@@ -22,7 +22,7 @@ import {
   UsageError,
 } from './command.ts';
 import { orThrow, requireUuid } from './database.ts';
-import { parseDuration, readSecretFile } from './terminal.ts';
+import { readDuration, readSecretFile } from './terminal.ts';
 import { inWebhook, keysOf } from './webhook-database.ts';
 
 export const TARGET_OPTIONS = {
@@ -39,7 +39,6 @@ export async function readTarget(call: Invocation) {
   const url = call.text('forward');
   const command = call.text('command');
   const file = call.text('forward-secret-file');
-  const timeout = call.text('timeout');
   const names = call.text('events')?.split(',');
   if (url !== undefined && command !== undefined)
     throw new UsageError('give --forward or --command, not both');
@@ -47,7 +46,7 @@ export async function readTarget(call: Invocation) {
     throw new UsageError('--forward-secret-file needs --forward');
   const options = {
     events: names?.map((name) => name.trim()),
-    timeout_seconds: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
+    timeout_seconds: readDuration(call, 'timeout'),
     keep_signature: call.flag('keep-signature'),
   };
   if (url !== undefined) {
@@ -56,7 +55,8 @@ export async function readTarget(call: Invocation) {
   }
   if (command !== undefined)
     return orThrow(validate(programSchema, { command, ...options }, 'invalid_body'));
-  if (names ?? timeout) throw new UsageError('--events and --timeout need --forward or --command');
+  if ((names ?? options.timeout_seconds) !== undefined)
+    throw new UsageError('--events and --timeout need --forward or --command');
   return null;
 }
 

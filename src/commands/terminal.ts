@@ -3,23 +3,31 @@ import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
+import {
+  type Arguments,
+  type Invocation,
+  OperationFailed,
+  type Terminal,
+  UsageError,
+} from './command.ts';
 import { codeOf } from '../runtime/errors.ts';
 import { DAY_SECONDS, parseDurationMs } from '../runtime/duration.ts';
 import { toOneLine } from '../runtime/text.ts';
 import { escapeUnsafe } from './text-log.ts';
 
-/** @returns seconds. @param what names the value in the error message */
-export function parseDuration(what: string, text: string) {
-  const given = /^[0-9]+$/.test(text) ? `${text}s` : text;
+/** @returns the seconds that the option of this name gives, or undefined without the option */
+export function readDuration({ text }: Arguments, name: string) {
+  const value = text(name);
+  if (value === undefined) return undefined;
+  const given = /^[0-9]+$/.test(value) ? `${value}s` : value;
   const durationMs = parseDurationMs(given, ['s', 'm', 'h', 'd', 'w']);
   if (durationMs === null) {
     throw new UsageError(
-      `${what} must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w`,
+      `--${name} must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w`,
     );
   }
   const seconds = durationMs / 1_000;
-  if (seconds > 36_500 * DAY_SECONDS) throw new UsageError(`${what} must be at most 36500d`);
+  if (seconds > 36_500 * DAY_SECONDS) throw new UsageError(`--${name} must be at most 36500d`);
   return seconds;
 }
 

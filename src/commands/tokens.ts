@@ -10,7 +10,8 @@ import {
   UsageError,
 } from './command.ts';
 import { type InService, requireUuid } from './database.ts';
-import { parseDuration } from './terminal.ts';
+import { DAY_SECONDS } from '../runtime/duration.ts';
+import { readDuration } from './terminal.ts';
 import { randomToken, sha256 } from '../crypto/token.ts';
 import { type NewToken, replaceToken, revokeToken } from '../db/tokens.ts';
 
@@ -95,7 +96,7 @@ const rotateCommand = (group: TokenGroup): Command => ({
   },
   async run(call) {
     const id = requireUuid(call.first, ` from gatehouse ${group.name} list`);
-    const overlap = parseDuration('--overlap', call.text('overlap') ?? '24h');
+    const overlap = readDuration(call, 'overlap') ?? DAY_SECONDS;
     const token = group.prefix + randomToken();
     const hasSecret = await group.rotateSecret?.(call, id, overlap);
     const isReplaced =

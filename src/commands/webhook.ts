@@ -27,7 +27,7 @@ import {
   UsageError,
 } from './command.ts';
 import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts';
-import { confirm, counted, ifConfirmed, requireUuid } from './database.ts';
+import { counted, requireUuid, restoredCommand } from './database.ts';
 import { DAY_SECONDS } from '../runtime/duration.ts';
 import { prepare, readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
 import { printRows, readSecretFile } from './terminal.ts';
@@ -128,20 +128,21 @@ export const COMMANDS: readonly Command[] = [
         );
     },
   },
-  {
-    name: 'restored webhook',
-    summary:
-      'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
-    options: { 'keep-senders': flag('revoke only operator tokens'), confirm },
-    async run(call) {
-      const done = await ifConfirmed(call, inWebhook, async (sql) => {
-        const roles = await revokeRestored(sql, !call.flag('keep-senders'));
-        const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
-        return `${tokens.join(', ') || 'no token'} revoked`;
-      });
-      return `${done}.\nCreate new tokens with: gatehouse token create`;
+  restoredCommand(
+    inWebhook,
+    {
+      name: 'restored webhook',
+      summary:
+        'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
+      options: { 'keep-senders': flag('revoke only operator tokens') },
     },
-  },
+    async (sql, call) => {
+      const roles = await revokeRestored(sql, !call.flag('keep-senders'));
+      const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
+      return `${tokens.join(', ') || 'no token'} revoked`;
+    },
+    '\nCreate new tokens with: gatehouse token create',
+  ),
 ];
 
 async function create(call: Invocation, token: NewToken) {
