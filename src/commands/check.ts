@@ -16,15 +16,11 @@ import { counted } from './database.ts';
 import { printRows } from './terminal.ts';
 
 /** One line of the report. */
-type Finding = Readonly<{
-  state: 'ok' | 'warning' | 'failed';
-  check: string;
-  detail: string;
-}>;
-
-const finding =
-  (state: Finding['state']) =>
-  (check: string, detail: string): Finding => ({ state, check, detail });
+const finding = (state: 'ok' | 'warning' | 'failed') => (check: string, detail: string) => ({
+  state,
+  check,
+  detail,
+});
 const ok = finding('ok');
 const warning = finding('warning');
 const failed = finding('failed');
