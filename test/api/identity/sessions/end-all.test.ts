@@ -31,7 +31,7 @@ const addSessions = (userId: string, count: number, expires = '1 day') => sql`
     now() + ${expires}::interval
   from generate_series(1, ${count}::int)`;
 /** Without triggers and with indexes built afterwards, which is many times faster. */
-const addMillion = (userId: string) =>
+const addMany = (userId: string) =>
   sql.begin(async (bulk) => {
     await bulk`set local session_replication_role = replica`;
     const indexes = await bulk<Array<{ name: string; definition: string }>>`
@@ -41,7 +41,7 @@ const addMillion = (userId: string) =>
     await bulk`
     insert into identity.sessions (id, token_digest, user_id, expires_at)
     select lpad(to_hex(n), 32, '0')::uuid, int4send(n), ${userId}, now() + interval '1 day'
-      from generate_series(1, 1000000) n`;
+      from generate_series(1, 100000) n`;
     for (const { definition } of indexes) await bulk.unsafe(definition);
   });
 const list = async (query: string) => {
@@ -74,11 +74,11 @@ const ENDS: ReadonlyArray<readonly [what: string, end: (id: string) => Promise<A
 ];
 
 test(
-  'a user with 1,000,000 sessions is changed without touching a session',
+  'a user with 100,000 sessions is changed without touching a session',
   { timeout: 300_000 },
   async () => {
     const user = await enter();
-    await addMillion(user.id);
+    await addMany(user.id);
     for (const [what, end] of [...ENDS.slice(3), ...ENDS.slice(0, 3)]) {
       const before = await versions();
       assertSuccess(await end(user.id));
