@@ -1,12 +1,12 @@
 /** The database connections of a service, for tests that need nothing above them. */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
+import { pause } from './until.ts';
 
 /** @param more further variables */
 export function addressOf(
@@ -62,13 +62,10 @@ export async function ask(
   return purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
 }
 
-/** Polls PostgreSQL. The limit ends a broken test. */
+/** Polls PostgreSQL. */
 export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
-  const limit = Date.now() + 120_000;
-  while (!(await condition())) {
-    if (Date.now() > limit) throw new Error(`timed out waiting until ${what}`);
-    await sleep(5);
-  }
+  const begun = Date.now();
+  while (!(await condition())) await pause(begun, () => `until ${what}`);
 }
 
 /** Waits until so many statements wait for locks that others hold. */

@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
+import { createLines } from './lines.ts';
 import { until } from './until.ts';
 
 export interface Unread {
@@ -27,16 +28,11 @@ export async function startUnread(
   t.after(() => {
     child.kill('SIGKILL');
   });
-  let read = '';
-  const listen = (part: Buffer) => {
-    read += part.toString('utf8');
-  };
+  const { parsed, write } = createLines((text): Array<Record<string, unknown>> => [
+    JSON.parse(text),
+  ]);
+  const listen = (part: Buffer) => write(part.toString('utf8'));
   child.stdout.on('data', listen);
-  const parsed = (): Array<Record<string, unknown>> =>
-    read
-      .split('\n')
-      .slice(0, -1)
-      .map((text) => JSON.parse(text));
   await until(() => parsed().some(({ message }) => message === 'ready'), 'it is ready');
   const port = parsed().find(
     ({ service, message }) => service === name && message === 'listening',
