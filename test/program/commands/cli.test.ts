@@ -97,10 +97,10 @@ for (const command of COMMANDS) {
   });
 }
 
-test('help COMMAND is COMMAND --help', async (t) => {
+test('help COMMAND is COMMAND --help', async () => {
   for (const command of ['user', 'user list', 'migrate']) {
-    const help = await run(t, `help ${command}`, {});
-    const option = await run(t, `${command} --help`, {});
+    const help = await runCommand(split(`help ${command}`), {});
+    const option = await runCommand(split(`${command} --help`), {});
     assert.deepEqual([help.code, help.stdout], [0, option.stdout]);
   }
 });
@@ -115,9 +115,9 @@ test('version and --version print the version of the package', async (t) => {
   }
 });
 
-test('the name of a group with --help lists its commands', async (t) => {
+test('the name of a group with --help lists its commands', async () => {
   for (const group of ['user', 'key', 'audit', 'token', 'event', 'restored']) {
-    const { code, stdout } = await run(t, `${group} --help`, {});
+    const { code, stdout } = await runCommand([group, '--help'], {});
     assert.equal(code, 0);
     assert.deepEqual(
       [...stdout.matchAll(/^ {2}([a-z]+( [a-z]+)+)/gm)].map(([, name]) => name),
@@ -131,6 +131,13 @@ type Misuse = readonly [words: string | readonly string[], said: RegExp];
 /** Of the program. */
 const misuses: readonly Misuse[] = [
   ['srve', /there is no command "srve"\./],
+  ['serve letterbox', /"letterbox" is not one of identity, secrets, webhook/],
+  ['serve identity secrets webhook identity', /serve takes \[SERVICE…\]/],
+  ['serve --port 3000', /serve: Unknown option '--port'/],
+];
+
+/** Of a command, or of none. */
+const commandMisuses: readonly Misuse[] = [
   ['usr list', /there is no command "usr list"\./],
   ['completion bash', /"completion" was removed; /],
   [
@@ -147,13 +154,6 @@ const misuses: readonly Misuse[] = [
     'user remove',
     /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock, invite, link\./,
   ],
-  ['serve letterbox', /"letterbox" is not one of identity, secrets, webhook/],
-  ['serve identity secrets webhook identity', /serve takes \[SERVICE…\]/],
-  ['serve --port 3000', /serve: Unknown option '--port'/],
-];
-
-/** Of a command. */
-const commandMisuses: readonly Misuse[] = [
   ['user list --jsno', /Unknown option '--jsno'\./],
   ['version one', /version: Unexpected argument 'one'/],
   ['migrate identity letterbox', /"letterbox" is not one of identity, secrets, webhook/],
