@@ -149,7 +149,7 @@ test('commands.md has the help of every command', async () => {
   const help = await Promise.all(
     names.map(async (line) => {
       const words = ['help', ...line.slice(2, 22).trim().split(' ')];
-      // Only the program has this command, as it is what the services run in.
+      // The program itself has this command: runCommand does not know it.
       const { stdout: shown } = words.includes('serve')
         ? await run(process.execPath, [program, ...words])
         : await runCommand(words, {});
