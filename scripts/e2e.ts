@@ -26,6 +26,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
     summary: 'secrets on two workers of Citus, which must be installed; 20 faults, or FAULTS',
     isSerial: true,
   },
+  compose: { summary: 'compose.yaml in Docker, with images made here; needs root', isSerial: true },
   deploy: { summary: 'the files in deploy/, read by the tools that use them' },
   faults: { summary: 'processes, PostgreSQL, network and disk break under load' },
   groups: {

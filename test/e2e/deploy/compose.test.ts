@@ -7,7 +7,6 @@ import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
-import { request as httpsRequest } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -16,6 +15,7 @@ import { buildProgram, root, type Running, startProgram } from '../../support/pr
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { findProgram, start } from '../programs.ts';
 import { runTool } from './tools.ts';
+import { PAGE, signIn, visit as visitHost } from './visit.ts';
 
 const place = mkdtempSync(join(tmpdir(), 'gatehouse-compose-'));
 cpSync(join(root, 'deploy'), join(place, 'deploy'), { recursive: true, dereference: true });
@@ -57,6 +57,9 @@ function portOfProgram(): number {
   const address = program.address();
   return typeof address === 'object' && address !== null ? address.port : 0;
 }
+
+const visit = (name: string, sent = {}, port = caddy) =>
+  visitHost(`${name}.example.org`, port, sent);
 
 const DOMAIN = { DOMAIN: 'example.org' };
 const config = (name: string, environment = {}) =>
@@ -182,39 +185,6 @@ test('Caddy accepts the file and starts', async () => {
   caddy = port;
 });
 
-interface Asked {
-  method?: string;
-  path?: string;
-  headers?: Record<string, string>;
-  body?: string;
-}
-
-async function visit(
-  host: string,
-  { method = 'GET', path = '/', headers = {}, body }: Asked = {},
-  port = caddy,
-) {
-  const name = `${host}.example.org`;
-  const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const options = {
-      host: '127.0.0.1',
-      port,
-      servername: name,
-      method,
-      path,
-      headers: { host: name, ...headers },
-      rejectUnauthorized: false,
-      agent: false,
-    };
-    httpsRequest(options, resolve).on('error', reject).end(body);
-  });
-  let text = '';
-  for await (const chunk of response.setEncoding('utf8')) text += chunk;
-  return { status: response.statusCode, text, headers: response.headers };
-}
-
-const PAGE = { accept: 'text/html', 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document' };
-
 test('secrets and events pass through Caddy, with the address of the client', async () => {
   const json = { 'content-type': 'application/json' };
   const headers = {
@@ -253,25 +223,7 @@ test('only signed-in users reach the program, and it gets their names', async ()
   assert.equal((await visit('app', { path: '/page' })).status, 401);
   assert.equal(received.length, 0);
 
-  const fields = new URLSearchParams({
-    username: 'admin',
-    password: secret('admin-password'),
-    return_to: '',
-  });
-  const form = {
-    'content-type': 'application/x-www-form-urlencoded',
-    origin: 'https://login.example.org',
-    'sec-fetch-site': 'same-origin',
-  };
-  const signedIn = await visit('login', {
-    method: 'POST',
-    path: '/login',
-    headers: form,
-    body: String(fields),
-  });
-  const cookies = (signedIn.headers['set-cookie'] ?? []).map((one) => one.split(';', 1).join(''));
-  const cookie = cookies.find((one) => one.startsWith('__Secure-gatehouse='));
-  assert.ok(cookie, signedIn.text);
+  const cookie = await signIn('login.example.org', caddy, secret('admin-password'));
   const forged = { 'x-auth-username': 'forged', 'x-auth-other': 'forged' };
   const page = await visit('app', {
     path: '/page',

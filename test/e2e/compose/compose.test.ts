@@ -1,0 +1,206 @@
+/**
+ * compose.yaml in Docker: the commands of docs/deploy.md and docs/database.md, from an empty
+ * machine to a restored database. Each test goes on where the one before it ended.
+ */
+import assert from 'node:assert/strict';
+import { appendFileSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { runTool } from '../deploy/tools.ts';
+import { PAGE, signIn } from '../deploy/visit.ts';
+import { startDocker } from './docker.ts';
+import { createStack, DOMAIN } from './stack.ts';
+
+const SERVICES = ['identity', 'secrets', 'webhook'] as const;
+const HOSTS = ['login', 'secrets', 'hooks'] as const;
+const JSON_BODY = { 'content-type': 'application/json' };
+const MIB = 2 ** 20;
+
+interface Stored {
+  readonly id: string;
+  readonly secret: string;
+}
+
+const docker = await startDocker({ after });
+const stack = createStack(docker);
+const { compose, containerOf, inspect, secret, visit } = stack;
+
+const processOf = (service: string) => inspect(service, '{{.State.Pid}}');
+const untilServed = async () => {
+  for (const name of HOSTS) await stack.untilServed(name);
+};
+const send = (name: string, path: string, token: string, body: object) =>
+  visit(name, {
+    method: 'POST',
+    path,
+    headers: { ...JSON_BODY, authorization: `Bearer ${secret(token)}` },
+    body: JSON.stringify(body),
+  });
+const store = async (password: string, limits = {}): Promise<Stored> => {
+  const body = { password, ...limits };
+  const reply = await send('secrets', '/api/store/encrypt', 'auth-token', body);
+  assert.equal(reply.status, 201, reply.text);
+  return JSON.parse(reply.text);
+};
+const read = ({ id, secret: key }: Stored) =>
+  send('secrets', `/api/store/decrypt?id=${id}`, 'auth-token', { secret: key });
+const assertReads = async (stored: Stored, password: string) => {
+  const { text } = await read(stored);
+  assert.deepEqual(JSON.parse(text), { password });
+};
+
+let cookie = '';
+
+test('the documented command starts everything, and Docker finds it healthy', async () => {
+  compose('up', '--detach', '--build');
+  await untilServed();
+  await stack.untilHealthy('postgres', ...SERVICES);
+});
+
+test('people sign in, and secrets and events arrive, with the address of the client', async () => {
+  cookie = await signIn(`login.${DOMAIN}`, 443, secret('admin-password'));
+  const page = await visit('app', { headers: { ...PAGE, cookie } });
+  assert.equal(page.status, 502, 'signed in, and no program is there yet');
+  const away = await visit('app', { headers: PAGE });
+  assert.match(String(away.headers.location), new RegExp(`^https://login.${DOMAIN}/login`));
+  const stored = await store('kept by the stack');
+  await assertReads(stored, 'kept by the stack');
+  const event = { event: 'tested', data: { page_id: '1' } };
+  const accepted = await send('hooks', '/webhook', 'webhook-token', event);
+  assert.match(accepted.text, /"status":"accepted"/);
+  const forged = await visit('secrets', { headers: { ...PAGE, 'x-forwarded-for': '192.0.2.1' } });
+  assert.equal(forged.status, 200);
+  const lines = compose('logs', '--no-color', 'secrets').stdout;
+  assert.doesNotMatch(lines, /"ip":"192\.0\.2\.1"/);
+  assert.match(lines, /"ip":"172\.30\.0\.1"/, 'the address by which this machine reaches Caddy');
+});
+
+test('a process has no privileges, cannot write, and has the limits of the file', () => {
+  for (const service of SERVICES) {
+    const id = processOf(service);
+    const status = readFileSync(`/proc/${id}/status`, 'utf8');
+    assert.match(status, /^Uid:\t1000\t1000\t1000\t1000$/m);
+    assert.match(status, /^CapBnd:\t0+$/m);
+    assert.match(status, /^NoNewPrivs:\t1$/m);
+    assert.match(readFileSync(`/proc/${id}/limits`, 'utf8'), /^Max core file size +0 +0 /m);
+    const run = (script: string) =>
+      docker.tryRun('docker', ['exec', containerOf(service), 'node', '-e', script]).output;
+    assert.equal(Number(run('console.log(process.constrainedMemory())')), 256 * MIB);
+    assert.match(run("require('node:fs').writeFileSync('/tmp/x', '')"), /EROFS/);
+  }
+});
+
+test('only Caddy can be reached from outside', () => {
+  const published = docker.run('docker', ['ps', '--format', '{{.Names}} {{.Ports}}']).stdout;
+  const open = published.split('\n').filter((line) => line.includes('0.0.0.0:'));
+  assert.equal(open.length, 1);
+  assert.match(open.join(''), /caddy/);
+  const addresses = '{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}';
+  for (const [service, port] of [
+    ['identity', 3000],
+    ['webhook', 8000],
+    ['postgres', 5432],
+  ] as const) {
+    for (const address of inspect(service, addresses).split(' ')) {
+      assert.match(connectFrom('programs', address, port), /ETIMEDOUT|silent/, service);
+    }
+  }
+  const inFront = inspect('identity', '{{.NetworkSettings.Networks.deploy_front.IPAddress}}');
+  assert.equal(connectFrom('front', inFront, 3000).trim(), 'connected', 'as Caddy does');
+  // PostgreSQL's network leads nowhere else.
+  assert.match(connectFrom('database', '172.30.0.2', 443), /ENETUNREACH|silent/);
+});
+
+/** @returns how a connection from a container in a network of the file ends */
+function connectFrom(network: string, host: string, port: number): string {
+  const script = `
+    const socket = require('node:net').connect(${port}, '${host}');
+    socket.on('connect', () => end('connected')).on('error', (error) => end(error.code));
+    setTimeout(() => end('silent'), 2000);
+    const end = (text) => { console.log(text); process.exit(); };`;
+  const words = ['run', '--rm', '--network', `deploy_${network}`, '--entrypoint', 'node'];
+  return docker.run('docker', [...words, 'gatehouse:0.1.0', '-e', script]).output;
+}
+
+test('Docker starts a killed process again, and nothing is lost', async () => {
+  const stored = await store('kept over a kill');
+  for (const service of [...SERVICES, 'postgres'])
+    process.kill(Number(processOf(service)), 'SIGKILL');
+  await untilServed();
+  await assertReads(stored, 'kept over a kill');
+  assert.equal(inspect('secrets', '{{.RestartCount}}'), '1');
+});
+
+test('an upgrade by the documented command keeps what is stored and who is signed in', async () => {
+  const stored = await store('kept over an upgrade');
+  const before = SERVICES.map(containerOf);
+  appendFileSync(join(stack.place, 'src/index.ts'), '\nexport const UPGRADED = true;\n');
+  compose('up', '--detach', '--build');
+  await untilServed();
+  for (const [index, service] of SERVICES.entries())
+    assert.notEqual(containerOf(service), before[index], `${service} is a new container`);
+  await assertReads(stored, 'kept over an upgrade');
+  assert.equal((await visit('app', { headers: { ...PAGE, cookie } })).status, 502);
+});
+
+test('a backup is restored with the documented commands', async () => {
+  const stored = await store('in the backup');
+  const once = await store('in the backup, for one reader', { max_reads: 1 });
+  const before = rows();
+  const dump = ['exec', '-T', 'postgres', 'pg_dump', '--username=postgres', '--format=custom'];
+  const backup = join(docker.directory, 'gatehouse.dump');
+  shell(`docker-compose --file ${stack.file} ${dump.join(' ')} gatehouse > ${backup}`);
+  const later = await store('after the backup');
+  assert.notEqual(rows(), before);
+  compose('stop', ...SERVICES);
+  for (const service of SERVICES)
+    assert.equal(inspectStopped(service), '0 false', `${service} ends within its grace`);
+  const restore = 'pg_restore --username=postgres --clean --if-exists --dbname=gatehouse';
+  shell(`docker-compose --file ${stack.file} exec -T postgres ${restore} < ${backup}`);
+  for (const service of SERVICES) compose('run', '--rm', service, 'restored', service, '--confirm');
+  compose('start', ...SERVICES);
+  await untilServed();
+  assert.equal(rows(), before);
+  await assertReads(stored, 'in the backup');
+  assert.equal((await read(once)).status, 404, 'it could have been read after the backup');
+  assert.equal((await read(later)).status, 404);
+  const away = await visit('app', { headers: { ...PAGE, cookie } });
+  assert.equal(away.status, 303, 'sessions of before the backup have ended');
+});
+
+/** @returns how many secrets, events, users and sessions are stored */
+function rows(): string {
+  const tables = ['secrets.secrets', 'webhook.events', 'identity.users', 'identity.sessions'];
+  const counts = tables.map((name) => `(select count(*) from ${name})`).join(', ');
+  const words = ['exec', '-T', 'postgres', 'psql', '--username=postgres', '--dbname=gatehouse'];
+  return compose(...words, '--tuples-only', '--command', `select ${counts}`).stdout;
+}
+
+function shell(command: string): void {
+  const { code, output } = runTool('sh', ['-c', command], { DOCKER_HOST: docker.socket, DOMAIN });
+  assert.equal(code, 0, output);
+}
+
+/** @returns the exit status, and whether the kernel ended the process for lack of memory */
+function inspectStopped(service: string): string {
+  const id = compose('ps', '--all', '--quiet', service).stdout.trim();
+  const format = '{{.State.ExitCode}} {{.State.OOMKilled}}';
+  return docker.run('docker', ['inspect', '--format', format, id]).stdout.trim();
+}
+
+test('"down" and "up" keep the data, and new-secrets keeps the secrets', async () => {
+  const stored = await store('kept over down');
+  const before = secret('server-secret');
+  compose('down');
+  docker.run(join(stack.place, 'deploy/compose/new-secrets'), []);
+  assert.equal(secret('server-secret'), before);
+  compose('up', '--detach');
+  await untilServed();
+  await assertReads(stored, 'kept over down');
+});
+
+test('without a domain the file says what to set', () => {
+  const { code, output } = docker.tryRun('docker-compose', ['--file', stack.file, 'up']);
+  assert.notEqual(code, 0);
+  assert.match(output, /set DOMAIN, for example to example\.org/);
+});

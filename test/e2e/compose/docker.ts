@@ -1,0 +1,74 @@
+/** A daemon of Docker for one test file, with files, images and networks of its own. */
+import { spawnSync } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { supervise } from '../../../scripts/supervise.ts';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { until } from '../../support/until.ts';
+import { type Result, runTool } from '../deploy/tools.ts';
+import { findProgram } from '../programs.ts';
+import { createContexts } from './images.ts';
+
+export type Docker = Awaited<ReturnType<typeof startDocker>>;
+
+const MINUTES = 60_000;
+
+/** What the daemon changes in the machine's packet filter, and leaves behind when it ends. */
+const FILTERS = ['iptables', 'ip6tables'];
+
+/** Starts the daemon, and builds the images that the tests cannot fetch. */
+export async function startDocker(owner: { after(fn: () => Promise<void>): void }) {
+  const directory = makeTemporary(tmpdir(), 'gatehouse-docker');
+  const socket = `unix://${join(directory, 'docker.sock')}`;
+  const log = join(directory, 'log');
+  const filters = FILTERS.map((name) => runTool(`${name}-save`, []).stdout);
+  const output = openSync(log, 'w');
+  const files = ['--data-root', join(directory, 'data'), '--exec-root', join(directory, 'exec')];
+  const words = [...files, '--pidfile', join(directory, 'pid'), '--host', socket];
+  const daemon = supervise('TERM', findProgram('dockerd') ?? 'dockerd', words, {
+    cwd: directory,
+    env: process.env,
+    output,
+  });
+  closeSync(output);
+
+  /** @throws with the output if the command fails */
+  function run(name: string, args: readonly string[], environment = {}): Result {
+    const result = tryRun(name, args, environment);
+    if (result.code === 0) return result;
+    throw new Error(`${name} ${args.join(' ')} ended with ${result.code}: ${result.output}`);
+  }
+  const tryRun = (name: string, args: readonly string[], environment = {}): Result =>
+    runTool(
+      name,
+      args,
+      // The builder without BuildKit, which Debian's client does not have.
+      { DOCKER_HOST: socket, DOCKER_BUILDKIT: '0', ...environment },
+      '',
+      5 * MINUTES,
+    );
+
+  owner.after(async () => {
+    const { stdout } = tryRun('docker', ['ps', '--all', '--quiet']);
+    const containers = stdout.split('\n').filter(Boolean);
+    if (containers.length > 0) tryRun('docker', ['rm', '--force', '--volumes', ...containers]);
+    tryRun('docker', ['network', 'prune', '--force']);
+    daemon.tell('TERM');
+    await daemon.ended;
+    spawnSync('ip', ['link', 'delete', 'docker0']);
+    // A container in the network of this machine leaves a mount behind.
+    spawnSync('umount', [join(directory, 'exec/netns/default')]);
+    for (const [index, name] of FILTERS.entries())
+      runTool(`${name}-restore`, [], {}, filters[index]);
+    removeTemporary(directory);
+  });
+  const isReady = () => tryRun('docker', ['version']).code === 0;
+  await until(isReady, () => `the daemon is ready: ${readFileSync(log, 'utf8')}`);
+
+  const contexts = join(directory, 'contexts');
+  mkdirSync(contexts);
+  for (const [name, context] of createContexts(contexts))
+    run('docker', ['build', '--quiet', '--tag', name, context]);
+  return { directory, socket, run, tryRun };
+}

@@ -1,0 +1,89 @@
+/**
+ * The memory limits of docs/deploy.md, "Containers", as Docker sets them: its health check starts
+ * in the container, with the program that Docker uses to enter it.
+ */
+import assert from 'node:assert/strict';
+import type { Socket } from 'node:net';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ATTACKS } from '../../../scripts/bench/attacks.ts';
+import { CONTAINERS } from '../../../scripts/bench/containers.ts';
+import { createEmptyDatabase } from '../../support/database.ts';
+import { variables } from '../../support/gatehouse.ts';
+import { tree } from '../image/build.ts';
+import { freePort } from '../programs.ts';
+import { startDocker } from './docker.ts';
+
+const ROUNDS = Number(process.env.ROUNDS ?? 1);
+const HEALTH_SECONDS = 2;
+const docker = await startDocker({ after });
+
+before(() => {
+  docker.run('docker', ['build', '--quiet', '--tag', 'gatehouse', tree]);
+});
+
+for (const { mebibytes, settings } of CONTAINERS) {
+  test(`Docker's health check and the services live in ${mebibytes} MiB under attacks`, async (t) => {
+    for (let round = 1; round <= ROUNDS; round += 1) {
+      const { url } = await createEmptyDatabase(t);
+      const ports = {
+        identity: await freePort(),
+        secrets: await freePort(),
+        webhook: await freePort(),
+      };
+      const name = `attacked-${mebibytes}-${round}`;
+      const environment = {
+        ...variables(url),
+        ...settings,
+        IDENTITY_PORT: String(ports.identity),
+        SECRETS_PORT: String(ports.secrets),
+        WEBHOOK_PORT: String(ports.webhook),
+      };
+      runContainer(name, mebibytes, environment);
+      await untilHealth(name, 'healthy');
+      for (const attack of ATTACKS) {
+        const sockets: Socket[] = [];
+        await attack.run(ports, sockets);
+        for (const socket of sockets) socket.destroy();
+        await sleep(1_000);
+      }
+      // The health check of Docker fails if the kernel ends it, and may time out during an attack.
+      await untilHealth(name, 'healthy');
+      const ended = docker.run('docker', [
+        'inspect',
+        '--format',
+        '{{.RestartCount}} {{.State.Running}} {{.State.OOMKilled}}',
+        name,
+      ]);
+      assert.equal(ended.stdout.trim(), '0 true false');
+      docker.run('docker', ['rm', '--force', name]);
+    }
+  });
+}
+
+type Environment = Readonly<Record<string, string>>;
+
+function runContainer(name: string, mebibytes: number, environment: Environment): void {
+  const memory = ['--memory', `${mebibytes}m`, '--memory-swap', `${mebibytes}m`];
+  const health = ['--health-interval', `${HEALTH_SECONDS}s`];
+  const variables = Object.entries(environment).flatMap(([key, value]) => [
+    '--env',
+    `${key}=${value}`,
+  ]);
+  const words = ['run', '--detach', '--name', name, '--network', 'host', '--read-only'];
+  docker.run('docker', [...words, ...memory, ...health, ...variables, 'gatehouse']);
+}
+
+async function untilHealth(name: string, wanted: string): Promise<void> {
+  const format = '{{.State.Health.Status}} {{.State.Status}}';
+  for (let seconds = 0; seconds < 60; seconds += 1) {
+    const { stdout } = docker.run('docker', ['inspect', '--format', format, name]);
+    const [health, status] = stdout.trim().split(' ');
+    if (health === wanted) return;
+    if (status === 'exited') break;
+    await sleep(1_000);
+  }
+  const { output } = docker.run('docker', ['logs', '--tail', '20', name]);
+  const state = docker.run('docker', ['inspect', '--format', '{{json .State}}', name]).stdout;
+  throw new Error(`${name} is not ${wanted}: ${state}\n${output}`);
+}

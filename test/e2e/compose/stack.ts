@@ -1,0 +1,65 @@
+/** compose.yaml, started as docs/deploy.md says. */
+import { cpSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { visit } from '../deploy/visit.ts';
+import { tree } from '../image/build.ts';
+import type { Docker } from './docker.ts';
+
+/** Names below it lead to this machine, and Caddy signs their certificates itself. */
+export const DOMAIN = 'gatehouse.localhost';
+const HTTPS = 443;
+const HEALTH_MS = 120_000;
+
+export type Stack = ReturnType<typeof createStack>;
+
+export function createStack(docker: Docker) {
+  const place = join(docker.directory, 'tree');
+  const names = readFileSync(join(tree, '.dockerignore'), 'utf8').match(/(?<=^!).+/gm) ?? [];
+  for (const name of [...names, '.dockerignore', 'Dockerfile', 'deploy'])
+    cpSync(join(tree, name), join(place, name), { recursive: true });
+  const file = join(place, 'deploy/compose.yaml');
+  docker.run(join(place, 'deploy/compose/new-secrets'), []);
+
+  const compose = (...words: string[]) =>
+    docker.run('docker-compose', ['--file', file, ...words], { DOMAIN });
+  const containerOf = (service: string) => compose('ps', '--quiet', service).stdout.trim();
+  const inspect = (service: string, format: string) =>
+    docker.run('docker', ['inspect', '--format', format, containerOf(service)]).stdout.trim();
+
+  return {
+    place,
+    file,
+    compose,
+    containerOf,
+    inspect,
+    secret: (name: string) => readFileSync(join(place, 'deploy/compose/secrets', name), 'utf8'),
+    visit: (name: string, sent = {}) => visit(`${name}.${DOMAIN}`, HTTPS, sent),
+    /** Waits until Docker's own health checks say that the services are healthy. */
+    async untilHealthy(...services: readonly string[]): Promise<void> {
+      const limit = Date.now() + HEALTH_MS;
+      for (const service of services) {
+        while (inspect(service, '{{.State.Health.Status}}') !== 'healthy') {
+          if (Date.now() > limit)
+            throw new Error(`${service}: ${compose('logs', '--tail=20', service).output}`);
+          await sleep(500);
+        }
+      }
+    },
+    /** Waits until a request through Caddy is answered by the service. */
+    async untilServed(name: string): Promise<void> {
+      const limit = Date.now() + HEALTH_MS;
+      const isServed = async () => {
+        const path = '/readyz';
+        const { status } = await visit(`${name}.${DOMAIN}`, HTTPS, { path }).catch(() => ({
+          status: 0,
+        }));
+        return status === 200;
+      };
+      while (!(await isServed())) {
+        if (Date.now() > limit) throw new Error(`${name} is not served`);
+        await sleep(200);
+      }
+    },
+  };
+}
