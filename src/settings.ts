@@ -70,6 +70,19 @@ const DATABASE_URL: Variable<DatabaseUrl | null> = {
   parse: parseUrl,
 };
 
+const SMALL_CONTAINER_BYTES = 256 * 2 ** 20;
+
+/**
+ * How many hashes run at once. Each takes 32 MiB by default: in a small container, two leave too
+ * little memory for the rest of the process, which the kernel would end.
+ * @param limit bytes that the kernel allows this process; 0 or undefined if that is not known
+ */
+export function hashes(limit: number | undefined): Variable<number> {
+  const usual = number(2, 1, 64);
+  const isSmall = limit !== undefined && limit > 0 && limit < SMALL_CONTAINER_BYTES;
+  return isSmall ? { ...usual, unset: 1 } : usual;
+}
+
 const port = (fallback: number | null) => numberOrNull(fallback, 0, 65_535);
 
 const SHARED_VARIABLES = {
@@ -95,7 +108,7 @@ const SHARED_VARIABLES = {
   SHUTDOWN_GRACE: number(10, 0, 600),
   IGNORE_VARIABLES: list(),
   FIRST_CREDENTIALS_DIR: text(null),
-  PASSWORD_HASHES: number(2, 1, 64),
+  PASSWORD_HASHES: hashes(process.constrainedMemory()),
   ALLOW_WEAK_SECRETS: toggle('off'),
   SITE_NAME: text('Gatehouse', checkLine),
   SITE_FOOTER: text(null, checkLine),

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
-import { ConfigurationError } from '../../src/settings.ts';
+import { ConfigurationError, hashes } from '../../src/settings.ts';
 import { type Config, readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
 
 const LONG = 'a-long-random-text-0123456789-abcdefgh';
@@ -80,6 +80,14 @@ test('every optional variable has its documented default', () => {
   assert.deepEqual(config.secrets?.previousSecrets, []);
   assert.equal(config.webhook?.appName, 'gatehouse-webhook');
   assert.deepEqual(config.warnings, []);
+});
+
+test('in a container of less than 256 MiB, one password is hashed at a time', () => {
+  const MIB = 2 ** 20;
+  for (const limit of [64 * MIB, 128 * MIB, 256 * MIB - 1]) assert.equal(hashes(limit).unset, 1);
+  // 0, undefined and 2^64 stand for no limit, by version of Node and of cgroups.
+  for (const limit of [256 * MIB, 2 ** 64, 0, undefined]) assert.equal(hashes(limit).unset, 2);
+  assert.equal(hashes(128 * MIB).parse('4'), 4, 'what is set counts');
 });
 
 const numbers: ReadonlyArray<
