@@ -1,5 +1,10 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type ServerResponse,
+  setMaxIdleHTTPParsers,
+} from 'node:http';
 import type { Duplex } from 'node:stream';
 import { codeOf, StartupError, Unavailable } from '../runtime/errors.ts';
 import { ClientGone } from './body-reader.ts';
@@ -34,6 +39,11 @@ const SERVER_LIMITS = {
   /** `maxHeaderSize` bounds them. Node would drop those after a count, X-Forwarded-For too. */
   maxHeadersCount: 0,
 };
+/**
+ * Node keeps up to 1,000 parsers for later connections, each with the last head that it has read:
+ * after an attack with many large heads, 15 MB. They belong to the process, not to a server.
+ */
+const MAX_IDLE_PARSERS = 32;
 const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {
   HPE_HEADER_OVERFLOW: 'headers_too_large',
   ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',
@@ -42,6 +52,7 @@ const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {
 export type Listener = ReturnType<typeof createListener>;
 
 export function createListener(options: ListenerOptions) {
+  setMaxIdleHTTPParsers(MAX_IDLE_PARSERS);
   const server = Object.assign(createServer(SERVER_OPTIONS), SERVER_LIMITS);
   const listener = {
     ...options,
