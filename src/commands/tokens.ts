@@ -98,17 +98,17 @@ const rotateCommand = (group: TokenGroup): Command => ({
     const id = requireUuid(call.first, ` from gatehouse ${group.name} list`);
     const overlap = readDuration(call, 'overlap') ?? DAY_SECONDS;
     const token = group.prefix + randomToken();
-    const hasSecret = await group.rotateSecret?.(call, id, overlap);
+    const isSecretReplaced = await group.rotateSecret?.(call, id, overlap);
     const isReplaced =
-      hasSecret ??
+      isSecretReplaced ??
       (await group.inService(call, (database) =>
         replaceToken(database, group.schema, id, sha256(token), overlap),
       ));
     if (!isReplaced)
       throw new OperationFailed(`no active token has this id; see: gatehouse ${group.name} list`);
-    const replaced = hasSecret ? 'the signing secret of token' : 'token';
+    const replaced = isSecretReplaced ? 'the signing secret of token' : 'token';
     call.note(`Replaced ${replaced} ${id}. The old one stays valid for ${overlap} seconds.`);
-    if (!hasSecret) printToken(call, token);
+    if (!isSecretReplaced) printToken(call, token);
   },
 });
 
