@@ -145,9 +145,10 @@ export async function writeReply(
   onSend: () => unknown, // called if a reply of known length may not fit into the kernel's buffer
 ) {
   const request = response.req;
-  if (response.headersSent) return; // the time of the request was over
   // A small body that arrives in one packet with its head is complete only a moment later.
   if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
+  // Another reply was sent first: the time of the request was over, perhaps only now.
+  if (response.headersSent) return;
   const discarded = isUnread(request) ? discard(request) : null;
   const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
   if (close || discarded) headers.Connection = 'close';

@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect } from 'node:net';
 import { test } from 'node:test';
 import { type ErrorCode, ERRORS, Failure } from '../../../src/http/errors.ts';
-import { renderFailure, renderRaw, renderSuccess } from '../../../src/http/reply.ts';
+import { renderFailure, renderRaw, renderSuccess, writeReply } from '../../../src/http/reply.ts';
 
 const COMMON = {
   'Content-Type': 'application/json; charset=utf-8',
@@ -177,4 +180,32 @@ test('a raw reply is a complete HTTP response with its length in bytes', () => {
     for (const [name, value] of Object.entries(COMMON)) assert.equal(headers.get(name), value);
     assert.equal(JSON.parse(body).error.code, failure.code);
   }
+});
+
+test('of two replies to a request whose body is unread, only the first is sent', async (t) => {
+  const sent = { status: 200, headers: {}, body: 'first' };
+  const ends: string[] = [];
+  const server = createServer((_request, response) => {
+    const late = { ...sent, body: 'second' };
+    const replies = [sent, late].map((reply) => writeReply(response, 'id', reply, false, () => {}));
+    void Promise.allSettled(replies).then((settled) => {
+      ends.push(...settled.map(({ status }) => status));
+    });
+  });
+  t.after(() => server.close().closeAllConnections());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  const socket = connect(port, '127.0.0.1');
+  let received = '';
+  socket.on('data', (text) => {
+    received += String(text);
+  });
+  // The body comes a moment after the head, so that both replies wait for it.
+  socket.write('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n');
+  await once(server, 'request');
+  socket.end('body');
+  await once(socket, 'close');
+  assert.match(received, /\r\n\r\nfirst$/);
+  assert.deepEqual(ends, ['fulfilled', 'fulfilled']);
 });
