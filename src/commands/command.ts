@@ -69,7 +69,7 @@ export interface Command {
   readonly summary: string;
   /** As shown behind the name: `ID` is required, `[ID…]` may be left out or repeated. */
   readonly positionals?: string;
-  /** The positionals that are accepted, once each; any if left out. */
+  /** The positionals that are accepted, at most as many in all; any if left out. */
   readonly among?: readonly string[];
   readonly options?: Readonly<Record<string, Option>>;
   /** @returns what was done, for a note to the user */

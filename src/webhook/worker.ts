@@ -21,7 +21,7 @@ import {
   type Result,
 } from './store/work.ts';
 
-/** A lease ends only if three renewals in a row fail. */
+/** A lease survives one failed renewal. After two in a row, the third may come too late. */
 const RENEWAL_MS = (LEASE_SECONDS * 1_000) / 3;
 /** How often the worker looks for retries, and for events that other processes have stored. */
 const POLL_MS = 1_000;
