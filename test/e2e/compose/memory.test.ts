@@ -34,6 +34,7 @@ for (const { mebibytes, settings } of CONTAINERS) {
       const name = `attacked-${mebibytes}-${round}`;
       const environment = {
         ...variables(url),
+        PASSWORD_SCRYPT: '', // the default, which takes 32 MiB, unless the settings say otherwise
         ...settings,
         IDENTITY_PORT: String(ports.identity),
         SECRETS_PORT: String(ports.secrets),
