@@ -264,7 +264,7 @@ for (const [index, [route, kinds, request]] of CHANGES.entries()) {
 }
 
 test('a user is not created after the administrator is disabled while passwords are hashed', async (t) => {
-  const environment = { PASSWORD_SCRYPT: 'ln=14,r=8,p=3', PASSWORD_HASHES: '1' };
+  const environment = { PASSWORD_SCRYPT: 'ln=13,r=8,p=3', PASSWORD_HASHES: '1' };
   const slow = (await startGatehouse(t, ['identity'], databaseUrl, environment)).url.identity;
   const chief = await enter({ super_admin: true });
   const target = await add();

@@ -159,11 +159,17 @@ test('flush tells how many lines were dropped last', async () => {
   );
 });
 
+/** More lines than the pipe holds: the process keeps the rest. */
+const BEYOND_PIPE = 2_000;
 /** More lines than 4 MiB hold, besides what the pipe holds. */
-const REQUESTS = 18_000;
+const BEYOND_LIMIT = 18_000;
 
-/** A process whose log is not read, and that has answered many requests. */
-async function startBusy(t: TestContext, environment: Record<string, string> = {}) {
+/** A process whose log is not read, and that has answered so many requests. */
+async function startBusy(
+  t: TestContext,
+  requests: number,
+  environment: Record<string, string> = {},
+) {
   const unread = await startUnread(t, program, 'identity', {
     ...variables(database.url),
     ...environment,
@@ -171,7 +177,7 @@ async function startBusy(t: TestContext, environment: Record<string, string> = {
   const client = await connectTo(unread.url);
   t.after(() => client.leave());
   const request = headOf(['GET /livez HTTP/1.1', 'Host: x', `X-Request-Id: ${'y'.repeat(128)}`]);
-  for (let sent = 0; sent < REQUESTS; sent += 5) {
+  for (let sent = 0; sent < requests; sent += 5) {
     client.send(request.repeat(5));
     for (let answered = 0; answered < 5; answered += 1)
       assert.equal((await client.answer()).status, 200);
@@ -180,7 +186,7 @@ async function startBusy(t: TestContext, environment: Record<string, string> = {
 }
 
 test('a process with an unread log ends on SIGTERM', bounded, async (t) => {
-  const { child, client } = await startBusy(t, { SHUTDOWN_GRACE: '1' });
+  const { child, client } = await startBusy(t, BEYOND_PIPE, { SHUTDOWN_GRACE: '1' });
   await client.leave();
   child.kill('SIGTERM');
   assert.deepEqual(await once(child, 'exit'), [0, null]);
@@ -190,7 +196,7 @@ test(
   'a process with an unread log continues, and later logs how many lines are missing',
   bounded,
   async (t) => {
-    const { client, parsed, readOn } = await startBusy(t);
+    const { client, parsed, readOn } = await startBusy(t, BEYOND_LIMIT);
     readOn();
     const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
     let more = 0;
@@ -204,7 +210,7 @@ test(
     const notices = lines.filter(({ message }) => message === DROPPED);
     const missing = notices.reduce((sum, notice) => sum + Number(notice.lines), 0);
     const facts = `${seen} seen, ${missing} missing, ${more} more`;
-    assert.ok(seen + missing >= REQUESTS && seen + missing <= REQUESTS + more, facts);
+    assert.ok(seen + missing >= BEYOND_LIMIT && seen + missing <= BEYOND_LIMIT + more, facts);
     assert.ok(seen > 1_000 && missing > 1_000, facts);
   },
 );

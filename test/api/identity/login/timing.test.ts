@@ -64,7 +64,7 @@ test('body and headers are the same for all but the request id and the date', as
   }
 });
 
-const ROUNDS = 32;
+const ROUNDS = 20;
 const WARM_UP = 2;
 /** Other programs may use this machine; a leak shows every time. */
 const MEASUREMENTS = 4;
