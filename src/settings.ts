@@ -53,9 +53,10 @@ export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
   readonly problems: readonly string[];
   constructor(problems: readonly string[]) {
-    super(problems.join('\n'));
     // A variable that several services read is reported once.
-    this.problems = [...new Set(problems)];
+    const distinct = [...new Set(problems)];
+    super(distinct.join('\n'));
+    this.problems = distinct;
   }
 }
 
@@ -64,7 +65,7 @@ export const processEnvironment: Environment = process.env;
 
 const checkHeader = matching(/^[A-Za-z0-9-]{1,64}$/, 'the name of a header');
 const checkLine = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
-const DATABASE_URL: Variable<DatabaseUrl | null> = {
+const databaseUrl: Variable<DatabaseUrl | null> = {
   fallback: '–',
   unset: null,
   parse: parseUrl,
@@ -86,7 +87,7 @@ export function hashes(limit: number | undefined): Variable<number> {
 const port = (fallback: number | null) => numberOrNull(fallback, 0, 65_535);
 
 const SHARED_VARIABLES = {
-  DATABASE_URL,
+  DATABASE_URL: databaseUrl,
   ...DATABASE_LIMITS,
   MIGRATE: toggle('on'),
   HOST: text('0.0.0.0'),
@@ -143,9 +144,9 @@ export function serviceReader<V extends Variables, S>(name: string, module: Serv
     PORT: {
       ...port(module.PORT),
       // For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container.
-      parse: (text: string) => (text.startsWith('tcp://') ? LINK : port(null).parse(text)),
+      parse: (value: string) => (value.startsWith('tcp://') ? LINK : port(null).parse(value)),
     },
-    DATABASE_URL,
+    DATABASE_URL: databaseUrl,
   };
   const prefixed = Object.entries(own).map(([variable, one]) => [prefix + variable, one]);
   const variables: Variables = { ...Object.fromEntries(prefixed), ...module.VARIABLES };
@@ -207,27 +208,36 @@ function checkSecrets(
 ) {
   for (const [name, { minLength }] of Object.entries(variables)) {
     if (minLength === undefined) continue;
+    // One secret, several earlier ones, or none, whose least length is infinite.
     const given = [values[name] ?? []].flat();
     const length = Math.min(...given.map((value) => String(value).length));
-    const isTooShort = length < minLength && !allowsWeak;
-    const fact = `${name} has fewer than ${isTooShort ? minLength : ADVISED_LENGTH} characters; ${SECRET_ADVICE}`;
-    if (isTooShort)
-      findings.problems.push(`${fact}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`);
-    else if (length < ADVISED_LENGTH) findings.warnings.push(fact);
+    if (length < minLength && !allowsWeak) {
+      findings.problems.push(
+        `${name} has fewer than ${minLength} characters; ${SECRET_ADVICE}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`,
+      );
+    } else if (length < ADVISED_LENGTH) {
+      findings.warnings.push(
+        `${name} has fewer than ${ADVISED_LENGTH} characters; ${SECRET_ADVICE}`,
+      );
+    }
   }
 }
 
 function checkDatabase(name: string, database: DatabaseUrl | null, findings: Findings) {
-  const remote = database?.hosts.filter((host) => !isThisHost(host.name)) ?? [];
-  if (database && remote.length > 0 && ['disable', 'prefer'].includes(database.sslmode)) {
+  if (!database) {
+    if (findings.reports('DATABASE_URL') || findings.reports(name)) return;
+    findings.problems.push(
+      `${name} or DATABASE_URL must be set, as postgres://user:password@host:5432/database.`,
+    );
+    return;
+  }
+  const remote = database.hosts.filter((host) => !isThisHost(host.name));
+  const mayBeUnencrypted = ['disable', 'prefer'].includes(database.sslmode);
+  if (remote.length > 0 && mayBeUnencrypted) {
     findings.warnings.push(
       `The connection to the database at ${hostList(remote)} may be unencrypted; add ?sslmode=verify-full to its URL.`,
     );
   }
-  if (database || findings.reports('DATABASE_URL') || findings.reports(name)) return;
-  findings.problems.push(
-    `${name} or DATABASE_URL must be set, as postgres://user:password@host:5432/database.`,
-  );
 }
 
 /**
@@ -271,12 +281,7 @@ export function readSettings<Configured>(
   const { METRICS_HOST: host, METRICS_PORT } = shared;
   const metrics = METRICS_PORT === null ? null : { name: 'metrics', host, port: METRICS_PORT };
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
-  return {
-    shared,
-    metrics,
-    services,
-    warnings: [...new Set(findings.warnings)],
-  };
+  return { shared, metrics, services, warnings: [...new Set(findings.warnings)] };
 }
 
 /** Rules that concern several variables of the process. */
