@@ -147,10 +147,12 @@ async function handle(
   listener.inFlight += 1;
   const send = (outcome: RenderedReply | Failure) => {
     const { requestId, failurePage } = info;
-    const credential = outcome instanceof Failure ? outcome.details.credential : undefined;
-    if (credential !== undefined) requestLog.credentialRefused(info, credential);
-    const rendered =
-      outcome instanceof Failure ? renderFailure(outcome, requestId, failurePage) : outcome;
+    let rendered = outcome;
+    if (rendered instanceof Failure) {
+      const { credential } = rendered.details;
+      if (credential !== undefined) requestLog.credentialRefused(info, credential);
+      rendered = renderFailure(rendered, requestId, failurePage);
+    }
     info.reply = rendered;
     // During a shutdown, closes the connection: the client reconnects, through a load balancer to
     // another replica.

@@ -40,8 +40,9 @@ export async function login(
 ) {
   const account = await checkPassword(service, request, null, username, password);
   if (account instanceof Failure) return account;
-  const isNeeded = needsFactor(service, account);
-  if (isNeeded) {
+  const isFactorNeeded = needsFactor(service, account);
+  if (isFactorNeeded) {
+    // The methods of the login, or why the code was not accepted.
     const methods =
       otp === undefined ? null : await service.checkCode?.(service, request, account, otp);
     if (typeof methods !== 'string') {
@@ -50,7 +51,7 @@ export async function login(
     }
   }
   // A factor that was needed has been proven.
-  const session = await startSession(service, request, account, password, isNeeded);
+  const session = await startSession(service, request, account, password, isFactorNeeded);
   if (session instanceof Failure) return session;
   const password_expires_at = account.password_expires_at?.toISOString();
   return { data: { session: session.token, password_expires_at } };
@@ -123,11 +124,12 @@ export async function insertLogin(
 ) {
   const session = createSession(service, request, isProven);
   const actor = actorBy(account, request, via);
-  const [pair] = await limitsOf(service, request, account.username);
-  const isInserted = await insertSession(service.database, actor, session, account, pair.key);
+  const [pairLimit] = await limitsOf(service, request, account.username);
+  const isInserted = await insertSession(service.database, actor, session, account, pairLimit.key);
   return isInserted ? session : null;
 }
 
+/** The issued token counts as known to the network, so that its checks are never limited. */
 function createSession(
   service: IdentityService,
   { address, headers, network }: RequestInfo,
@@ -207,14 +209,14 @@ export async function changePassword(
     // The caller's own session stands for the second factor.
     const session = createSession(service, request, true);
     const actor = actorOf(caller, request);
-    const [pair] = await limitsOf(service, request, account.username);
+    const [pairLimit] = await limitsOf(service, request, account.username);
     const changed = await replacePassword(
       service.database,
       actor,
       account,
       hash,
       session,
-      pair.key,
+      pairLimit.key,
     );
     if (!changed) continue;
     const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;

@@ -19,7 +19,7 @@ import type { IdentityService } from './service.ts';
 import { actorOf, type AuditEntry, auditFailedLogin } from './store/audit.ts';
 import { findAccount } from './store/users.ts';
 
-const HOUR = 3_600;
+const HOUR_SECONDS = 3_600;
 /** Without a delay, a flood of throttled attempts would take the whole processor. */
 const DELAY_MS = 500;
 
@@ -34,9 +34,14 @@ export function loginLimits(
 ): readonly [Limit, Limit, Limit] {
   const key = (...parts: string[]) => throttleKey(secret, parts);
   return [
-    { key: key('pair', name, network), mode: 'consecutive', attempts: 5, seconds: 12 * HOUR },
-    { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR },
-    { key: key('network', network), mode: 'window', attempts: 1_000, seconds: HOUR },
+    {
+      key: key('pair', name, network),
+      mode: 'consecutive',
+      attempts: 5,
+      seconds: 12 * HOUR_SECONDS,
+    },
+    { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR_SECONDS },
+    { key: key('network', network), mode: 'window', attempts: 1_000, seconds: HOUR_SECONDS },
   ];
 }
 

@@ -155,14 +155,15 @@ async function run(worker: Worker, event: LeasedEvent) {
 }
 
 async function attempt(worker: Worker, event: LeasedEvent) {
-  const { database, target, settings, log, breaker, shutdown } = worker;
-  // The claim ended too late.
+  const { database, target, settings, breaker, shutdown } = worker;
+  // The claim ended too late: the event is due again at once, and this was no attempt.
   if (shutdown.signal.aborted) return releaseWork(database, event, null, 0);
   if (event.attempt > settings.pausesMs.length + 1) {
     const result = {
       error:
         'no attempt left: the last one ended with its process, or the retry schedule was shortened',
     };
+    // This was no attempt either.
     return endWork(database, [{ ...event, result, unused: 1 }], 'dead');
   }
   const startedAt = performance.now();
@@ -173,11 +174,22 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   worker.countAttempt([isDelivered ? 'done' : 'failed']);
   const isRejected = !isDelivered && REJECTED.has(delivery.answer_status ?? 0);
   if (!isRejected) breaker.record(isDelivered, event.token_id);
+  const durationMs = Math.round(performance.now() - startedAt);
+  return conclude(worker, event, delivery, durationMs);
+}
 
+/** Stores and logs the end of an attempt: delivered, to be retried, or moved to dead letters. */
+async function conclude(
+  worker: Worker,
+  event: LeasedEvent,
+  delivery: DeliveryResult,
+  durationMs: number,
+) {
+  const { database, settings, log } = worker;
   const result = {
     ...delivery,
     error: delivery.error && errorLine(delivery.error),
-    duration_ms: Math.round(performance.now() - startedAt),
+    duration_ms: durationMs,
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
     answer: delivery.answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
   };
@@ -185,10 +197,10 @@ async function attempt(worker: Worker, event: LeasedEvent) {
     event_id: event.id,
     request_id: event.headers['x-request-id'],
     attempt: event.attempt,
-    duration_ms: result.duration_ms,
+    duration_ms: durationMs,
     error: result.error ?? undefined,
   };
-  if (isDelivered) {
+  if (delivery.error === null) {
     log.info('event delivered', facts);
     return endDelivered(database, { ...event, result });
   }
