@@ -12,7 +12,7 @@ const EXIT = { failed: 1, configuration: 78 } as const;
 const SERVE: Command = {
   name: 'serve',
   positionals: '[SERVICE…]',
-  among: SERVICE_NAMES,
+  acceptedPositionals: SERVICE_NAMES,
   summary: `Serve the named services (${SERVICE_NAMES.join(', ')}), or all, in one process`,
   async run({ positionals, environment, stdout, stderr }) {
     const configuration = await configure(positionals, 'serve', environment);

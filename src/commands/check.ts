@@ -35,7 +35,7 @@ const OLDEST_SERVER = 150_000; // as server_version_num
 export const CHECK: Command = {
   name: 'check',
   positionals: '[SERVICE…]',
-  among: SERVICE_NAMES,
+  acceptedPositionals: SERVICE_NAMES,
   options: { json },
   summary: 'Check settings and databases, and say what serve would start; change nothing',
   async run(call) {

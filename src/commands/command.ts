@@ -44,7 +44,7 @@ export type Terminal = Readonly<ReturnType<typeof createTerminal>>;
 export function createTerminal(streams: Streams, environment: Environment, isRead: () => boolean) {
   const { stdout, stderr } = streams;
   return {
-    /** Called only to read: Node makes a pipe nonblocking for all its readers at the first look. */
+    /** Called only to read: the first access makes a pipe nonblocking for all who share it. */
     stdin: () => streams.stdin,
     stdout,
     stderr,
@@ -69,8 +69,8 @@ export interface Command {
   readonly summary: string;
   /** As shown behind the name: `ID` is required, `[ID…]` may be left out or repeated. */
   readonly positionals?: string;
-  /** The positionals that are accepted, at most as many in all; any if left out. */
-  readonly among?: readonly string[];
+  /** The only accepted positionals, at most as many in all; any if left out. */
+  readonly acceptedPositionals?: readonly string[];
   readonly options?: Readonly<Record<string, Option>>;
   /** @returns what was done, for a note to the user */
   run(call: Invocation): Promise<string | void>;
@@ -202,15 +202,15 @@ function parseWords(command: Command, words: readonly string[]) {
 
 /** @throws UsageError for too few or too many words, one that is not accepted, or no option */
 function checkWords(
-  { name, positionals: shown = '[]', among, options = {} }: Command,
+  { name, positionals: shown = '[]', acceptedPositionals: accepted, options = {} }: Command,
   { positionals, text }: Arguments,
 ) {
-  const most = among?.length ?? (shown.includes('…') ? Infinity : 1);
+  const most = accepted?.length ?? (shown.includes('…') ? Infinity : 1);
   const isMissing = positionals.length === 0 && !shown.startsWith('[');
   if (isMissing || positionals.length > most) throw new UsageError(`${name} takes ${shown}`);
-  const unknown = positionals.find((word) => among && !among.includes(word));
+  const unknown = positionals.find((word) => accepted && !accepted.includes(word));
   if (unknown !== undefined)
-    throw new UsageError(`"${unknown}" is not one of ${among?.join(', ')}`);
+    throw new UsageError(`${name}: "${unknown}" is not one of ${accepted?.join(', ')}`);
   const missing = Object.keys(options).find(
     (option) => options[option]?.required && text(option) === undefined,
   );
@@ -229,4 +229,4 @@ function printHelp({ name, summary, positionals, options = {} }: Command, { prin
 
 /** Removes what could control a terminal; line breaks and tabs stay. */
 export const stripControlChars = (text: string) =>
-  text.replace(/[^\P{Cc}\n\t]|\p{Bidi_Control}/gu, '');
+  text.replace(/(?![\n\t])[\p{Cc}\p{Bidi_Control}]/gu, '');

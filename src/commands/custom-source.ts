@@ -16,7 +16,10 @@ export const CUSTOM_OPTIONS = {
   'delivery-id': option('PLACE', `custom: the id of the delivery: ${PLACE}`),
 };
 
-const NAMES = ['{body}', '{timestamp}', '{id}'];
+const PLACEHOLDERS = ['{body}', '{timestamp}', '{id}'];
+
+/** A place in the body; any other is a header. */
+const isPointer = (place: string) => place.startsWith('/');
 
 /**
  * @returns null for another source
@@ -33,9 +36,9 @@ export function readCustomSource(given: Arguments, source: SourceName): CustomSo
   if (header === undefined || event === undefined)
     throw new UsageError('source custom needs --signature-header and --event-name');
   const text = given.text('signed-text') ?? '{body}';
-  const unknown = (text.match(/\{[^{}]*\}/g) ?? []).find((name) => !NAMES.includes(name));
+  const unknown = (text.match(/\{[^{}]*\}/g) ?? []).find((name) => !PLACEHOLDERS.includes(name));
   if (unknown !== undefined)
-    throw new UsageError(`--signed-text has ${unknown}; it may have ${NAMES.join(', ')}`);
+    throw new UsageError(`--signed-text has ${unknown}; it may have ${PLACEHOLDERS.join(', ')}`);
   if (text.split('{body}').length !== 2)
     throw new UsageError('--signed-text must have {body} once');
   const timePlace = readPlace(given, 'time');
@@ -43,7 +46,7 @@ export function readCustomSource(given: Arguments, source: SourceName): CustomSo
   const time = signedHeader(text, '{timestamp}', timePlace, '--time');
   const id = signedHeader(text, '{id}', idPlace, '--delivery-id');
   const bodyTime = time ? undefined : timePlace;
-  if (bodyTime && !bodyTime.startsWith('/'))
+  if (bodyTime && !isPointer(bodyTime))
     throw new UsageError('a time in a header protects only if it is signed: use {timestamp}');
   const scheme = {
     header,
@@ -63,14 +66,15 @@ export function readCustomSource(given: Arguments, source: SourceName): CustomSo
  */
 function signedHeader(text: string, name: string, place: string | undefined, option: string) {
   if (!text.includes(name)) return undefined;
-  if (place && !place.startsWith('/')) return place;
+  if (place && !isPointer(place)) return place;
   throw new UsageError(`--signed-text has ${name}, so ${option} must name a header`);
 }
 
 function readPlace(given: Arguments, name: string) {
   const place = given.text(name);
-  if (!place?.startsWith('/')) return readHeader(given, name);
-  if (/~(?![01])/.test(place) || place.length > 255)
+  if (place === undefined || !isPointer(place)) return readHeader(given, name);
+  if (place.length > 255) throw new UsageError(`--${name} takes at most 255 characters`);
+  if (/~(?![01])/.test(place))
     throw new UsageError(`--${name} must be ${PLACE}; in a name, ~ is ~0 and / is ~1`);
   return place;
 }

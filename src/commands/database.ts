@@ -81,18 +81,18 @@ function withLocalDatabase({ environment, note }: Terminal): Environment {
   const isSet = (name: string) => environment[name] || environment[`${name}_FILE`];
   const prefixes = ['', ...SERVICE_NAMES.map((name) => `${name.toUpperCase()}_`)];
   if (prefixes.some((prefix) => isSet(`${prefix}DATABASE_URL`))) return environment;
-  const url = fileOf('DATABASE_URL');
-  if (!isOwnFile(url)) return environment;
+  const urlFile = fileOf('DATABASE_URL');
+  if (!isOwnFile(urlFile)) return environment;
   note(`gatehouse: using the database of "make start" (${join(DIRECTORY, 'database-url')})`);
   const local = LOCAL_VARIABLES.filter((name) => !isSet(name) && isOwnFile(fileOf(name))).map(
     (name) => [`${name}_FILE`, fileOf(name)],
   );
-  return { ...environment, DATABASE_URL_FILE: url, ...Object.fromEntries(local) };
+  return { ...environment, DATABASE_URL_FILE: urlFile, ...Object.fromEntries(local) };
 }
 
 const fileOf = (name: string) => resolve(DIRECTORY, name.toLowerCase().replaceAll('_', '-'));
 
-/** In a directory of another user, the database could be one that collects passwords. */
+/** The file of another user could name a database that collects passwords. */
 function isOwnFile(path: string) {
   const file = statSync(path, { throwIfNoEntry: false });
   return file !== undefined && file.uid === process.getuid?.();

@@ -12,7 +12,7 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'migrate',
     positionals: '[SERVICE…]',
-    among: SERVICE_NAMES,
+    acceptedPositionals: SERVICE_NAMES,
     summary: 'Bring the database schemas of the named services, or of all, up to date',
     options: { status: flag('only say which steps are missing; exit 1 if there are any') },
     async run(call) {

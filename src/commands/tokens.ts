@@ -97,18 +97,20 @@ const rotateCommand = (group: TokenGroup): Command => ({
   async run(call) {
     const id = requireUuid(call.first, ` from gatehouse ${group.name} list`);
     const overlap = readDuration(call, 'overlap') ?? DAY_SECONDS;
-    const token = group.prefix + randomToken();
+    const reportReplaced = (isFound: boolean, what: string) => {
+      if (!isFound)
+        throw new OperationFailed(`no active token has this id; see: gatehouse ${group.name} list`);
+      call.note(`Replaced ${what} ${id}. The old one stays valid for ${overlap} seconds.`);
+    };
     const isSecretReplaced = await group.rotateSecret?.(call, id, overlap);
-    const isReplaced =
-      isSecretReplaced ??
-      (await group.inService(call, (database) =>
-        replaceToken(database, group.schema, id, sha256(token), overlap),
-      ));
-    if (!isReplaced)
-      throw new OperationFailed(`no active token has this id; see: gatehouse ${group.name} list`);
-    const replaced = isSecretReplaced ? 'the signing secret of token' : 'token';
-    call.note(`Replaced ${replaced} ${id}. The old one stays valid for ${overlap} seconds.`);
-    if (!isSecretReplaced) printToken(call, token);
+    if (isSecretReplaced !== undefined)
+      return reportReplaced(isSecretReplaced, 'the signing secret of token');
+    const token = group.prefix + randomToken();
+    const isReplaced = await group.inService(call, (database) =>
+      replaceToken(database, group.schema, id, sha256(token), overlap),
+    );
+    reportReplaced(isReplaced, 'token');
+    printToken(call, token);
   },
 });
 

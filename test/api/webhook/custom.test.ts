@@ -102,6 +102,7 @@ test('a description that could not verify is refused, and no token is made', asy
     [[...header, ...event, '--signed-text', 'x'], /must have \{body\} once/],
     [[...header, ...event, '--signed-text', '{body}{body}'], /must have \{body\} once/],
     [[...header, '--event-name', '/a~2'], /JSON pointer/],
+    [[...header, '--event-name', '/'.padEnd(256, 'a')], /at most 255 characters/],
     [[...header, '--event-name', 'a b'], /name of a header/],
     [[...header, ...event, '--algorithm', 'md5'], /must be one of hmac-sha256/],
     [[...header, ...event, '--encoding', 'base32'], /must be one of hex, base64/],

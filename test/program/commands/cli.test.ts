@@ -131,7 +131,7 @@ type Misuse = readonly [words: string | readonly string[], said: RegExp];
 /** Of the program. */
 const misuses: readonly Misuse[] = [
   ['srve', /there is no command "srve"\./],
-  ['serve letterbox', /"letterbox" is not one of identity, secrets, webhook/],
+  ['serve letterbox', /serve: "letterbox" is not one of identity, secrets, webhook/],
   ['serve identity secrets webhook identity', /serve takes \[SERVICE…\]/],
   ['serve --port 3000', /serve: Unknown option '--port'/],
 ];
@@ -156,7 +156,7 @@ const commandMisuses: readonly Misuse[] = [
   ],
   ['user list --jsno', /Unknown option '--jsno'\./],
   ['version one', /version: Unexpected argument 'one'/],
-  ['migrate identity letterbox', /"letterbox" is not one of identity, secrets, webhook/],
+  ['migrate identity letterbox', /migrate: "letterbox" is not one of identity, secrets, webhook/],
   ['user create', /user create needs --username/],
   ['user create --username ada', /user create needs --email/],
   ['user create --email ada@example.org', /user create needs --username/],
