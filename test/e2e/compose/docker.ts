@@ -12,17 +12,21 @@ import { createContexts } from './images.ts';
 
 export type Docker = Awaited<ReturnType<typeof startDocker>>;
 
-const MINUTES = 60_000;
+const MINUTE_MS = 60_000;
 
 /** What the daemon changes in the machine's packet filter, and leaves behind when it ends. */
-const FILTERS = ['iptables', 'ip6tables'];
+const PACKET_FILTERS = ['iptables', 'ip6tables'];
+/** The network device that the daemon makes, and leaves behind too. */
+const DEVICE = 'docker0';
 
 /** Starts the daemon, and builds the images that the tests cannot fetch. */
 export async function startDocker(owner: { after(fn: () => Promise<void>): void }) {
   const directory = makeTemporary(tmpdir(), 'gatehouse-docker');
   const socket = `unix://${join(directory, 'docker.sock')}`;
   const log = join(directory, 'log');
-  const filters = FILTERS.map((name) => runTool(`${name}-save`, []).stdout);
+  if (runTool('ip', ['link', 'show', DEVICE]).code === 0)
+    throw new Error(`${DEVICE} exists: stop the other daemon of Docker first.`);
+  const rules = PACKET_FILTERS.map((name) => runTool(`${name}-save`, []).stdout);
   const output = openSync(log, 'w');
   const files = ['--data-root', join(directory, 'data'), '--exec-root', join(directory, 'exec')];
   const words = [...files, '--pidfile', join(directory, 'pid'), '--host', socket];
@@ -33,12 +37,6 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
   });
   closeSync(output);
 
-  /** @throws with the output if the command fails */
-  function run(name: string, args: readonly string[], environment = {}): Result {
-    const result = tryRun(name, args, environment);
-    if (result.code === 0) return result;
-    throw new Error(`${name} ${args.join(' ')} ended with ${result.code}: ${result.output}`);
-  }
   const tryRun = (name: string, args: readonly string[], environment = {}): Result =>
     runTool(
       name,
@@ -46,8 +44,14 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
       // The builder without BuildKit, which Debian's client does not have.
       { DOCKER_HOST: socket, DOCKER_BUILDKIT: '0', ...environment },
       '',
-      5 * MINUTES,
+      5 * MINUTE_MS,
     );
+  /** @throws with the output if the command fails */
+  function run(name: string, args: readonly string[], environment = {}): Result {
+    const result = tryRun(name, args, environment);
+    if (result.code === 0) return result;
+    throw new Error(`${name} ${args.join(' ')} ended with ${result.code}: ${result.output}`);
+  }
 
   owner.after(async () => {
     const { stdout } = tryRun('docker', ['ps', '--all', '--quiet']);
@@ -56,12 +60,15 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
     tryRun('docker', ['network', 'prune', '--force']);
     daemon.tell('TERM');
     await daemon.ended;
-    spawnSync('ip', ['link', 'delete', 'docker0']);
+    spawnSync('ip', ['link', 'delete', DEVICE]);
     // A container in the network of this machine leaves a mount behind.
     spawnSync('umount', [join(directory, 'exec/netns/default')]);
-    for (const [index, name] of FILTERS.entries())
-      runTool(`${name}-restore`, [], {}, filters[index]);
+    const restored = PACKET_FILTERS.map((name, index) =>
+      runTool(`${name}-restore`, [], {}, rules[index]),
+    );
     removeTemporary(directory);
+    for (const { code, output } of restored)
+      if (code !== 0) throw new Error(`the packet filter could not be restored: ${output}`);
   });
   const isReady = () => tryRun('docker', ['version']).code === 0;
   await until(isReady, () => `the daemon is ready: ${readFileSync(log, 'utf8')}`);
