@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import {
   createClientKey,
   deriveKeys,
+  KEY_BYTES,
   seal,
   type Sealed,
   type ServerKey,
@@ -38,9 +39,9 @@ export function sealSecret(
 
 /** @returns null if the secret is sealed under none of these keys or was altered */
 export function unsealServiceSecret(keys: readonly ServerKey[], sealed: SealedSecret) {
-  const key = keys.find(({ id }) => id === sealed.key_id);
-  if (!key) return null;
   const { id, client_key } = sealed;
+  const key = keys.find((one) => one.id === sealed.key_id);
+  if (!key || client_key.length !== KEY_BYTES) return null;
   const metadata = { id, expiresAt: null, maxReads: null };
   const text = unsealVersion(TEXT, key, deriveKeys(key, client_key, id), metadata, sealed);
   return text && text.toString('utf8');

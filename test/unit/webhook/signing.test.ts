@@ -82,6 +82,10 @@ test('a row with any altered bit is not opened', () => {
       );
     }
   }
+  for (const cut of [0, 31]) {
+    const client_key = sealed.client_key.subarray(0, cut);
+    assert.equal(unsealServiceSecret([key], { ...sealed, client_key }), null, `${cut} bytes`);
+  }
   for (const cut of [0, 1, sealed.blob.length - 1])
     assert.equal(
       unsealServiceSecret([key], { ...sealed, blob: sealed.blob.subarray(0, cut) }),
