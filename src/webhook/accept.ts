@@ -258,7 +258,7 @@ async function storeEvent(event: NewEvent, service: WebhookService) {
 /**
  * Stores an event once. A repetition of a dead event delivers it again, because the sender repeated
  * it on request.
- * @returns `rejected` if the token or signing secret is not active
+ * @returns `rejected` if the token or signing secret is not active, or the target has changed
  */
 export async function accept(database: Database, event: NewEvent) {
   // Retention may remove the first event between two statements. Then the next round stores the
@@ -272,7 +272,9 @@ export async function accept(database: Database, event: NewEvent) {
     const { id, other_body: other } = first;
     const isSame = other === null || isRepetition(SOURCES[event.source], other, event.body);
     if (!isSame) return { status: 'conflict' } as const;
-    if (first.is_dead && (await redeliver(database, [id])) === 0) continue;
+    // Without a target, it stays dead: no worker would claim it.
+    const isDeliveredAgain = first.is_dead && event.status !== 'stored';
+    if (isDeliveredAgain && (await redeliver(database, [id])) === 0) continue;
     return { id, status: 'duplicate' } as const;
   }
 }

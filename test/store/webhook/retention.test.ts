@@ -132,6 +132,9 @@ test(
     await is('dead');
     assert.equal(await queue.send({ ...wish, body: Buffer.from('{"a":2}') }), 'conflict');
     assert.equal((await queue.stateOf(first.id)).status, 'dead', 'another body drives nothing');
+    const unread = await queue.send({ ...wish, status: 'stored' });
+    assert.deepEqual(unread, { id: first.id, status: 'duplicate' });
+    assert.equal((await queue.stateOf(first.id)).status, 'dead', 'nobody would deliver it');
     outcome.fails = false;
     assert.deepEqual(
       await Promise.all(Array.from({ length: 10 }, () => queue.send(wish))),
