@@ -275,7 +275,7 @@ export function readDeliveryId(
   const value = valueAt(deliveryId, headers, body);
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
-  const name = Object.keys(headers).find((one) => headers[one] === value);
+  const name = deliveryId.find((place) => headers[place] === value);
   const message = 'the delivery id must have 1 to 255 visible ASCII characters';
   const fields = [{ path: name ?? '', message }];
   return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields });

@@ -344,6 +344,10 @@ test('a delivery id in the body must be visible ASCII, and may be missing', asyn
       );
     }
   }
+  const sample = SAMPLES.stripe();
+  const inBody = { ...sample, body: { ...sample.body, id: 'a b' } };
+  const alike = await send('stripe', inBody, { headers: { 'x-request-id': 'a b' } });
+  assertRefused(alike, 400, 'invalid_body');
   const { event_id: _, ...body } = SAMPLES.slack().body;
   const answer = await send('slack', { ...SAMPLES.slack(), body });
   assert.equal((await stored(answer.json.id)).delivery_id, null);
