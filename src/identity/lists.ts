@@ -140,7 +140,7 @@ export async function findEntries({ database }: IdentityService, filters: Filter
   });
 }
 
-/** For a program for tables, with the names of users. */
+/** For a spreadsheet, with the names of users. */
 export function auditCsv(rows: readonly ListedAudit[]) {
   const columns = ['actor', 'user', ...Object.keys(auditMembers)];
   const lines = rows.map((row) => [row.actor, row.subject, ...Object.values(viewAudit(row))]);
@@ -152,10 +152,10 @@ export function auditCsv(rows: readonly ListedAudit[]) {
 }
 
 /**
- * The program would run a name that begins like a formula, even in full width or after what it may
- * take for a separator (CWE-1236).
+ * A spreadsheet would run a name that begins like a formula, even in full width, in quotes, or after
+ * what it may take for a separator (CWE-1236).
  */
 const cellOf = (value: unknown) =>
   `"${String(value ?? '')
-    .replace(/(?<=^|[;\t])(?=[=+\-@\t\r＝＋－＠])/g, "'")
+    .replace(/(?<=(?:^|[;\t])"*)(?=[=+\-@\t\r＝＋－＠])/g, "'")
     .replaceAll('"', '""')}"`;

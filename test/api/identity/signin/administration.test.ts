@@ -239,6 +239,7 @@ test('no cell of the CSV begins like a formula, whatever the program takes for a
   for (const sign of ['=', '+', '-', '@', '\uff1d', '\uff0b', '\uff0d', '\uff20']) {
     assert.equal(await cellFor(sign), `'${sign}${username}`);
     assert.equal(await cellFor(`a;${sign}`), `a;'${sign}${username}`);
+    assert.equal(await cellFor(`a;"${sign}`), `a;""'${sign}${username}`);
   }
   assert.equal(await cellFor('a"=1,'), `a""=1,${username}`);
 });
