@@ -134,7 +134,8 @@ export async function confirmTotp(
   if (step === null) return new Failure('invalid_code');
   const key = createTotpKey(currentSecret(service));
   const sealed = sealSecret(key, secret.toString('base64'), userId);
-  const changedAt = await addTotp({ database, actor, userId, tokens }, sealed, step);
+  const addition = { database, actor, userId, tokens };
+  const changedAt = await addTotp(addition, sealed, step, person.user.updated_at);
   if (!changedAt) return new Failure('invalid_code');
   service.reportFactor('totp', 'added', userId);
   return { codes: await renewCodes(service, actor, userId), changedAt };

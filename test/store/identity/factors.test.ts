@@ -8,6 +8,7 @@ import { createTotpKey } from '../../../src/identity/factors/codes.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { addTotp } from '../../../src/identity/store/signin/factors.ts';
+import { findUser } from '../../../src/identity/store/users.ts';
 import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { bounded } from '../../support/until.ts';
@@ -20,10 +21,12 @@ const other = connect(url);
 after(() => other.end());
 
 /** As a sign-in by password alone sets up the first app: without a caller. */
-function enrolByPassword(userId: string) {
+async function enrolByPassword(userId: string) {
+  const checkedAt = (await findUser(database, userId))?.updated_at;
+  assert.ok(checkedAt);
   const key = createTotpKey('identity-secret-for-tests-0123456789abcdef');
   const sealed = sealSecret(key, 'c2VjcmV0', userId);
-  return addTotp({ database, actor: COMMAND_LINE, userId, tokens: null }, sealed, 1);
+  return addTotp({ database, actor: COMMAND_LINE, userId, tokens: null }, sealed, 1, checkedAt);
 }
 
 const appsOf = async (userId: string) =>
@@ -48,3 +51,17 @@ test(
     assert.equal(await appsOf(overtaken), 0);
   },
 );
+
+test('the password alone sets up no app after the password has changed', bounded, async () => {
+  const user = await addUser(database, 'changed-password');
+  let enrolment: ReturnType<typeof enrolByPassword> | undefined;
+  await other.begin(async (held) => {
+    await held`select from identity.users where id = ${user} for update`;
+    enrolment = enrolByPassword(user);
+    await untilLocked(sql, 1);
+    await held`update identity.users set password_hash = 'x', updated_at = now() + interval '1 s'
+      where id = ${user}`;
+  });
+  assert.equal(await enrolment, null);
+  assert.equal(await appsOf(user), 0);
+});

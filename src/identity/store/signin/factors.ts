@@ -130,8 +130,6 @@ export const recordPasskeyUse = (database: Database, id: Buffer, counter: number
     ),
   );
 
-// --- Changes of the factors
-
 /**
  * `tokens`: the new tokens of the session, because it has more proof now (ASVS 7.2.4); null without
  * a session.
@@ -145,12 +143,14 @@ export type Addition = Readonly<{
 
 /**
  * From now on, every login needs a factor.
+ * @param checkedAt the account's time of change when the password was checked
  * @returns the account's time of change; null if there is an app already
  */
 export const addTotp = (
   to: Addition,
   { id, key_id, client_key, commitment, blob }: SealedSecret,
   step: number,
+  checkedAt: Date,
 ) =>
   addFactor(
     to,
@@ -158,8 +158,10 @@ export const addTotp = (
     (sql) => sql`
     insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
     select ${id}, ${key_id}, ${client_key}, ${commitment}, ${blob}, ${step}
-    -- The password alone does not allow adding a factor beside another one.
-    where ${to.actor.caller !== null} or not ${hasFactorSql(sql, id)}`,
+    -- The password alone adds no factor beside another one. Nor does a password that was replaced.
+    where ${to.actor.caller !== null} or exists (
+      select from identity.users where id = ${id} and not second_factor
+        and date_trunc('milliseconds', updated_at) = ${checkedAt})`,
   );
 
 /** @returns null if the passkey is registered already, for any user */
