@@ -24,6 +24,7 @@ import {
   replaceRecoveryCodes,
 } from '../store/signin/factors.ts';
 import type { PortalService } from '../service.ts';
+import type { Tokens } from '../store/signin/sign-ins.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
 import {
   createTokens,
@@ -138,7 +139,27 @@ export async function confirmTotp(
   const changedAt = await addTotp(addition, sealed, step, person.user.updated_at);
   if (!changedAt) return new Failure('invalid_code');
   service.reportFactor('totp', 'added', userId);
-  return { codes: await renewCodes(service, actor, userId), changedAt };
+  return { codes: await firstCodes(service, actor, userId), changedAt };
+}
+
+/** @returns new recovery codes; none if the user still has some, which stay valid */
+async function firstCodes(service: PortalService, actor: Actor, userId: string) {
+  const count = await countRecoveryCodes(service.database, userId);
+  return count > 0 ? [] : renewCodes(service, actor, userId);
+}
+
+/** The page after a factor was added. */
+function showAdded(
+  { portal }: PortalService,
+  tokens: Tokens,
+  notice: string,
+  codes: string[],
+  return_to: string,
+) {
+  const cookies = setCookies(tokens, portal);
+  if (codes.length === 0) return done(PATH, notice, cookies);
+  const next = returnAddress(return_to, portal) ?? PATH;
+  return withCookies(codesPage(codes, next), cookies);
 }
 
 /** @returns none if the account has no second factor */
@@ -158,8 +179,7 @@ export const finishTotp = form(
     const tokens = await createTokens(service, request);
     const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
     if (added instanceof Failure) return added;
-    const next = returnAddress(body.return_to, service.portal) ?? PATH;
-    return withCookies(codesPage(added.codes, next), setCookies(tokens, service.portal));
+    return showAdded(service, tokens, 'The app is added.', added.codes, body.return_to);
   },
   showTotp,
 );
@@ -186,21 +206,16 @@ export const addPasskey = form(
   recentUserForm,
   { name: label, credential: text({ max: 32_768 }), return_to },
   async ({ caller, body, request }, service) => {
-    const { database, portal } = service;
     const userId = caller.user.id;
     const actor = actorOf(caller, request);
     const tokens = await createTokens(service, request);
-    const addition = { database, actor, userId, tokens };
+    const addition = { database: service.database, actor, userId, tokens };
     if (!(await register(service, addition, caller.token, body.name, body.credential))) {
       return new Failure('invalid_passkey');
     }
     service.reportFactor('passkey', 'added', userId);
-    const cookies = setCookies(tokens, portal);
-    if ((await countRecoveryCodes(database, userId)) > 0)
-      return done(PATH, 'The passkey is added.', cookies);
-    const codes = await renewCodes(service, actor, userId);
-    const next = returnAddress(body.return_to, portal) ?? PATH;
-    return withCookies(codesPage(codes, next), cookies);
+    const codes = await firstCodes(service, actor, userId);
+    return showAdded(service, tokens, 'The passkey is added.', codes, body.return_to);
   },
   (call, service) => showFactors({ ...call, query: call.body }, service),
 );

@@ -239,6 +239,22 @@ test('a second factor beside another one ends pending sign-ins', async () => {
   assert.match(late.text, /This sign-in has ended/);
 });
 
+test('an app beside a passkey leaves the recovery codes valid', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const added = await register(host);
+  const codes = codesOn(added.text);
+  assert.equal(codes.length, 10);
+  const cookie = cookieFrom(added, '__Host-gatehouse');
+  const offered = await visit('/account/totp/start', { fields: {}, cookie });
+  const code = totpCode(secretOn(offered.text), await stepNow());
+  const done = await visit('/account/totp', { fields: { code }, cookie });
+  assert.equal(done.headers.get('location'), '/account/factors');
+  const { count } = await sql`select from identity.recovery_codes where user_id = ${id}`;
+  assert.equal(count, 10);
+  assert.equal((await enter(await start(username), String(codes[0]))).status, 200);
+});
+
 // --- Passkeys
 
 test('a passkey signs in alone if it has verified its user, and after the password without', async () => {
