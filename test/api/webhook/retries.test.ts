@@ -18,6 +18,13 @@ import {
 
 const { url: databaseUrl, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+/** With a target, and paused: what is due stays due. */
+const delivering = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+  WEBHOOK_SECRET,
+  WEBHOOK_FORWARD_URL: 'http://127.0.0.1:9/',
+  WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+});
+await sql`insert into webhook.pause default values`;
 const database = openWebhook({ after }, databaseUrl);
 const tokens = new Map<SignedSource, string>();
 for (const source of ['standard', 'stripe', 'slack', 'notion'] as const) {
@@ -30,9 +37,10 @@ function send(
   body: string,
   deliveryId: string,
   headers: Record<string, string> = {},
+  to = gatehouse,
 ): Promise<Answer> {
   const signature = signatureOf(source, SIGNING_SECRETS[source], body, { id: deliveryId });
-  const url = `${gatehouse.url.webhook}/webhook?token=${tokens.get(source)}`;
+  const url = `${to.url.webhook}/webhook?token=${tokens.get(source)}`;
   return ask('POST', url, { body, headers: { ...headers, ...signature } });
 }
 const outcomeOf = ({ status, json }: Answer) => json.status ?? `${status} ${json.error.code}`;
@@ -82,7 +90,8 @@ for (const source of ['notion', 'stripe'] as const) {
       '409 conflict',
     );
     assert.equal((await sql`select from webhook.work where event_id = ${first.json.id}`).length, 0);
-    assert.equal(outcomeOf(await send(source, BODIES[source](id, 2), id)), 'duplicate');
+    const again = await send(source, BODIES[source](id, 2), id, {}, delivering);
+    assert.equal(outcomeOf(again), 'duplicate');
     assert.equal((await sql`select from webhook.work where event_id = ${first.json.id}`).length, 1);
   });
 
