@@ -65,23 +65,23 @@ type OfUser = { user_id: string };
 const OWN_MEMBERS = ['first_name', 'last_name'];
 
 /**
- * `hashing` limits the hashes at once. Generated passwords expire unless they are changed (ASVS
- * 6.4.1).
+ * `hashing` limits how many hashes run at once. With `areGenerated`, the passwords expire unless
+ * they are changed (ASVS 6.4.1).
  */
-export type Hashing = Pick<IdentityService, 'passwords'> &
+export type PasswordOptions = Pick<IdentityService, 'passwords'> &
   Readonly<{ hashing?: IdentityService['hashing']; areGenerated?: boolean }>;
 
-/** New passwords have priority over logins from unknown networks. */
-export const hashOf = (password: string, { passwords: { cost }, hashing }: Hashing) =>
+/** New hashes wait in the priority queue, with logins from known networks. */
+export const hashOf = (password: string, { passwords: { cost }, hashing }: PasswordOptions) =>
   hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost);
 
 /** @returns the columns of a new password, or why it is rejected */
-export async function hashNewPassword(password: string, hashing: Hashing, names: Names) {
-  const message = passwordError(password, hashing.passwords, names);
+export async function hashNewPassword(password: string, options: PasswordOptions, names: Names) {
+  const message = passwordError(password, options.passwords, names);
   if (message !== null) return invalid('/password', message);
   return {
-    password_hash: await hashOf(password, hashing),
-    password_generated: hashing.areGenerated ?? false,
+    password_hash: await hashOf(password, options),
+    password_generated: options.areGenerated ?? false,
   };
 }
 
@@ -90,13 +90,13 @@ export async function createUser(
   database: Database,
   actor: Actor,
   { password, ...user }: NewUser,
-  hashing: Hashing,
+  options: PasswordOptions,
   alsoWrite?: AlsoWrite,
 ) {
   const columns =
     password === undefined
       ? { password_hash: null, password_generated: false }
-      : await hashNewPassword(password, hashing, user);
+      : await hashNewPassword(password, options, user);
   if (columns instanceof Failure) return columns;
   return database
     .transaction(async (sql) => {
@@ -133,11 +133,11 @@ export async function setPassword(
   actor: Actor,
   id: string,
   password: string,
-  hashing: Hashing,
+  options: PasswordOptions,
 ) {
   const user = await store.findUser(database, id);
   if (!user) return unknown('user');
-  const columns = await hashNewPassword(password, hashing, user);
+  const columns = await hashNewPassword(password, options, user);
   if (columns instanceof Failure) return columns;
   return (await store.setPasswordHash(database, actor, id, columns)) ?? unknown('user');
 }
@@ -145,14 +145,14 @@ export async function setPassword(
 export const removeUser = async (database: Database, actor: Actor, id: string) =>
   (await store.deleteUser(database, actor, id).catch(conflictOf)) ?? unknown('user');
 
-/** What else a change of a user did, as a sentence after a space; empty for nothing. */
+/** @returns a sentence about the revoked keys, after a space; empty if there are none */
 export function revokedKeysText({ revoked_keys: count = 0 }: store.ChangedUser) {
   if (count === 0) return '';
   return ` Revoked ${count} key${count === 1 ? '' : 's'} without a user that they had created.`;
 }
 
 const LAST_ADMINISTRATOR =
-  'This is the last enabled super administrator whose password does not expire. Add another one first.';
+  'No other enabled super administrator has a password that does not expire. Add one first.';
 
 function conflictOf(error: unknown) {
   if (error instanceof store.LastAdministrator) {
@@ -216,7 +216,7 @@ export async function remove(
   return { data: { message, status: 'DELETED' as const } };
 }
 
-/** Whoever has only the session must not get the password (ASVS 6.2.3). */
+/** A session alone must not suffice to set one's own password (ASVS 6.2.3). */
 export const OWN_PASSWORD = new Failure('forbidden', {
   message:
     'This is your own password. Change it on the account page or with POST /api/auth/password, which need the current one.',

@@ -299,7 +299,7 @@ test('the last enabled super administrator cannot be disabled, demoted or delete
     assertRefused(
       await run(['user', ...words], undefined, here),
       1,
-      /^gatehouse: This is the last enabled super administrator whose password does not expire\. Add another one first\.\n$/,
+      /^gatehouse: No other enabled super administrator has a password that does not expire\. Add one first\.\n$/,
     );
   }
   assert.equal(await isOpen(url, token), true);

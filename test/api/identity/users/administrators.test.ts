@@ -53,7 +53,7 @@ for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
     for (const bearer of [chief, { ...chief, token: (await key(chief)).key }]) {
       const answer = await end(bearer, chief, ending);
       assertError(answer, 409, 'conflict');
-      assert.match(answer.json.error.message, /last enabled super administrator/);
+      assert.match(answer.json.error.message, /No other enabled super administrator/);
     }
     assert.deepEqual((await sql`select * from identity.users where id = ${chief.id}`)[0], before);
     assert.equal(await isOpen(identity, chief.token), true);
