@@ -27,8 +27,8 @@ export type Service = Readonly<{
   routes: RouteMatcher;
   /** Null for a service that stores nothing. */
   storage: ServiceStorage | null;
-  /** What must happen exactly once, whichever of any number of replicas does it. */
-  firstRun?: () => Promise<void>;
+  /** Runs at each start, before the service is ready. Replicas create only once what it creates. */
+  beforeReady?: () => Promise<void>;
   jobs: readonly Job[];
   /** Continuous work that begins once the service is ready. */
   startWork?: () => Work;
@@ -61,7 +61,7 @@ export interface Output {
   readonly format?: ((line: string) => string) | undefined;
 }
 
-/** How many callers of one service may wait for a password hash. */
+/** How many callers may wait for a password hash, in each of the two queues of a service. */
 const HASHES_WAITING = 32;
 
 export type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
@@ -107,7 +107,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
   let isPrepared = false;
   const isServing = () => isPrepared && !stopping.aborted;
   const service = await configured.start(createServiceContext(context, log, isServing));
-  const { routes, storage, firstRun, jobs, startWork } = service;
+  const { routes, storage, beforeReady, jobs, startWork } = service;
   const listener = createListener({
     ...configured,
     log,
@@ -122,9 +122,9 @@ export async function createServiceRunner(configured: ConfiguredService, context
   });
 
   /** May be called again after a failure. */
-  async function prepareOnce() {
+  async function tryToPrepare() {
     if (storage) await ensureSchema(storage, shared.MIGRATE);
-    await firstRun?.();
+    await beforeReady?.();
     if (stopping.aborted) return;
     const measuring = storage ? [measureDatabase(name, storage, metrics)] : [];
     background.push(startJobs([...jobs, ...measuring], log, metrics));
@@ -140,8 +140,8 @@ export async function createServiceRunner(configured: ConfiguredService, context
       log.info('listening', { host, port });
       return port;
     },
-    /** Schema, first run and background work. @throws StartupError if the database rejects it */
-    prepare: () => retryUntilAvailable(prepareOnce, name, log, stopping),
+    /** Schema, `beforeReady`, background work. @throws StartupError if the database rejects it */
+    prepare: () => retryUntilAvailable(tryToPrepare, name, log, stopping),
     /** Requests in flight finish, background work stops at a safe point, then connections close. */
     async stop(graceMs = 0) {
       await Promise.all([
@@ -176,7 +176,7 @@ function createServiceContext(
 }
 
 /**
- * What is printed stays in the log of a container (ASVS 16.2.5).
+ * To a file: what is printed stays in the log of a container (ASVS 16.2.5).
  * @returns where the secret is now
  */
 function writeCredential(file: string, secret: string) {

@@ -81,7 +81,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
         await client.close(2);
       }
     },
-    /** Opens the connections that requests need. @throws if one cannot be opened */
+    /** Opens the connections that most requests need. @throws if one cannot be opened */
     async ensureConnected() {
       await Promise.all([read, write, first].map((one) => one.ready()));
     },
@@ -127,8 +127,8 @@ function createClients(address: DatabaseAddress, name: string, log: Log, metrics
           // After a failover, or if the address of the host has changed, a connection to the former
           // server would read outdated data, and write what is lost.
           for (const other of [...clients]) {
-            const isOther = other.server !== null && other.server !== client.server;
-            if (other.host !== host || isOther) void other.close(0);
+            const isOtherServer = other.server !== null && other.server !== client.server;
+            if (other.host !== host || isOtherServer) void other.close(0);
           }
         },
         () => {

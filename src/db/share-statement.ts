@@ -11,7 +11,7 @@ const MAX_UNDER_WAY = 2;
 /** How many turns of the event loop a statement waits for more items. */
 const MAX_TURNS = 3;
 const MAX_WAITING = 1_024; // calls of one queue
-/** A caller that waits longer has given up; its work is not done. */
+/** A call that has waited this long is rejected, and its work is not done. */
 const MAX_WAIT_MS = 10_000;
 
 interface Options<Item> {
@@ -52,10 +52,11 @@ type Run<Context, Item, Result> = (
 /**
  * Lets calls that arrive together share one statement: one round trip, and for a write one flush to
  * disk. Two are under way at a time, in order over one connection; meanwhile, items for the next
- * one gather. Nothing is cached: each statement is sent after its last call. Each call gets the
- * outcome of its own item, after the commit. If the database rejects a shared statement, or a lock
- * stops it, none of it was done. Then each item is tried alone, so that only the invalid one fails,
- * or those that need the same lock together, so that only they and later ones like them wait.
+ * one gather. Nothing is cached: a statement is sent only after all of its calls have arrived. Each
+ * call gets the outcome of its own item, after the commit. If the database rejects a shared
+ * statement, none of it was done, and each item is tried alone: only the invalid one fails. If a
+ * lock stops it, the items that need the same lock are tried together: only they, and later ones
+ * like them, wait.
  * @param run one statement for several items, with one result for each, in their order; `locks` is
  * for `Database.write`
  */
@@ -63,10 +64,10 @@ export function sharedStatement<Context extends object, Item, Result>(
   run: Run<Context, Item, Result>,
   options: Options<Item> = {},
 ) {
-  const batches = new WeakMap<Context, (call: Call<Item, Result>) => void>();
+  const enqueuers = new WeakMap<Context, (call: Call<Item, Result>) => void>();
   return (context: Context, item: Item) => {
-    const enqueue = batches.get(context) ?? createBatch(context, run, options);
-    batches.set(context, enqueue);
+    const enqueue = enqueuers.get(context) ?? createEnqueue(context, run, options);
+    enqueuers.set(context, enqueue);
     return new Promise<Result>((resolve, reject) => {
       enqueue({
         item,
@@ -79,7 +80,7 @@ export function sharedStatement<Context extends object, Item, Result>(
 }
 
 /** @returns a function that adds a call to the next statement */
-function createBatch<Context, Item, Result>(
+function createEnqueue<Context, Item, Result>(
   context: Context,
   run: Run<Context, Item, Result>,
   options: Options<Item>,

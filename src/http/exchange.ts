@@ -23,7 +23,7 @@ export type ListenerOptions = Readonly<{
   /** One for all listeners of a process. */
   readBody: BodyReader;
   trustedProxies: BlockList;
-  logProbes: boolean; // at the level info, which they would fill
+  logProbes: boolean; // at level info; otherwise at debug, because they are frequent
   log: Log;
   metrics: Metrics;
   stopping: AbortSignal;
@@ -32,7 +32,7 @@ export type ListenerOptions = Readonly<{
   answerMs?: number; // how long a request may wait for its reply
 }>;
 
-/** Later than a body is refused that takes too long to arrive. */
+/** A body that takes too long to arrive is refused earlier, with an error of its own. */
 const ANSWER_MS = 15_500;
 
 /**
@@ -77,10 +77,7 @@ export function startExchange(
   };
 }
 
-/**
- * For routes without a credential. Their largest valid body is a login with a password of 4,096
- * characters.
- */
+/** For routes without a credential. A login with a password of 4,096 ASCII characters fits. */
 const MAX_ANONYMOUS_BODY = 8 * 1024;
 
 /** @returns what a request gets; throws what a handler throws */
@@ -117,7 +114,8 @@ export function createAnswer({
       failurePage: route.failurePage,
     });
 
-    // Before the credential is checked and before the request counts as an attempt.
+    // The cross-site check comes before the credential check, and before the request counts as an
+    // attempt.
     const forwarded = info.isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [];
     const page = pageOf(headers, [host, ...forwarded]);
     if (route.method !== 'GET' && page === 'foreign') return new Failure('cross_site');
@@ -125,8 +123,8 @@ export function createAnswer({
 
     const limit =
       route.security.length > 0 ? maxBodyBytes : Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY);
-    const outcome = await route.answer(info, (own = limit) =>
-      readBody(request, own, info.network, sendContinue),
+    const outcome = await route.answer(info, (maxBytes = limit) =>
+      readBody(request, maxBytes, info.network, sendContinue),
     );
     if (outcome instanceof Failure) return outcome;
     if ('ids' in outcome) info.callerIds = { ...info.callerIds, ...outcome.ids };

@@ -28,8 +28,8 @@ export const idsOf = ({ user, key, session }: Caller) => ({
 });
 
 /**
- * A session token or an API key. An unauthenticated client costs one digest and one indexed query
- * at most.
+ * A session token or an API key. An unauthenticated client costs two digests and one indexed
+ * query at most.
  */
 export const bearer = createGuard(findCallerByToken);
 /**
@@ -82,8 +82,8 @@ export async function checkSession<Session extends CallerSession>(
     kind: 'session',
     digest,
     message,
-    find: (known) => find(service, known),
-    // No guess: a browser may send the cookie of a session that has ended for any time.
+    find: (valid) => find(service, valid),
+    // No guess: a browser may send a cookie long after its session has ended.
     isAllowed: ({ ended, user }) => !ended && mayLogIn(user),
   });
   if (session instanceof Failure) return session;

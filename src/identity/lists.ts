@@ -28,8 +28,8 @@ export const pageQuery = {
 };
 
 /**
- * @param query with the other parameters of the list, which the links keep: path and query, or
- * empty for none
+ * @param query the page, and the list's other parameters, which the links keep. A link is a path
+ * and query, or empty if there is no such page.
  */
 export function pageReply<Row, View>(
   path: string,
@@ -62,7 +62,8 @@ export function pageReply<Row, View>(
 type UsersQuery = Record<'page' | 'limit', number | undefined> & { group: string | undefined };
 
 /**
- * All users for a super administrator, otherwise the caller alone. A page only if one is requested.
+ * All users for a caller who may list them, otherwise the caller alone. A page only if one is
+ * requested.
  */
 export async function users(
   { caller, query, request }: IdentityCall<unknown, UsersQuery>,
@@ -70,16 +71,16 @@ export async function users(
 ) {
   const { group } = query;
   const mayListAll = may(caller, 'list every user');
-  const isListed = group === undefined || caller.user?.groups.includes(group);
-  const self = caller.user && isListed ? [caller.user] : [];
+  const isInGroup = group === undefined || caller.user?.groups.includes(group);
+  const self = caller.user && isInGroup ? [caller.user] : [];
   if (query.page === undefined && query.limit === undefined) {
     if (!mayListAll) return { data: self.map(viewUser) };
     return { items: viewEach(eachUser(database, group ?? null)) };
   }
-  const page = { page: query.page ?? 1, limit: query.limit ?? DEFAULT_LIMIT, group };
-  const own = { rows: page.page === 1 ? self : [], total: self.length };
-  const listed = mayListAll ? await listUsers(database, page, group ?? null) : own;
-  return pageReply(request.path, page, listed, viewUser);
+  const range = { page: query.page ?? 1, limit: query.limit ?? DEFAULT_LIMIT, group };
+  const own = { rows: range.page === 1 ? self : [], total: self.length };
+  const listed = mayListAll ? await listUsers(database, range, group ?? null) : own;
+  return pageReply(request.path, range, listed, viewUser);
 }
 
 async function* viewEach(batches: AsyncIterable<readonly User[]>) {
@@ -98,7 +99,7 @@ export async function sessions(
 ) {
   const { user, active } = query;
   if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
-  // Without a filter, a super administrator gets all sessions and everyone else their own.
+  // Without a filter: all sessions if the caller may list them, otherwise the caller's own.
   const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
   if (userId === undefined) return forbidden(caller);
   const isActive = active === undefined ? null : active === 'true';
@@ -122,7 +123,8 @@ export async function audit(
   { database }: IdentityService,
 ) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  return pageReply(request.path, query, await listAudit(database, query, query), viewAudit);
+  const listed = await listAudit(database, query, query); // the page and the filter
+  return pageReply(request.path, query, listed, viewAudit);
 }
 
 type Filters = Readonly<{ user: string; event: AuditEvent | ''; from: string; to: string }>;
@@ -152,8 +154,8 @@ export function auditCsv(rows: readonly ListedAudit[]) {
 }
 
 /**
- * A spreadsheet would run a name that begins like a formula, even in full width, in quotes, or after
- * what it may take for a separator (CWE-1236).
+ * A spreadsheet would run a name that begins like a formula, even in full width, in quotes, or
+ * after what it may take for a separator (CWE-1236).
  */
 const cellOf = (value: unknown) =>
   `"${String(value ?? '')

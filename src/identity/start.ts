@@ -20,7 +20,7 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   return {
     routes: bindRoutes(await createRoutes(portal && context.site), service),
     storage: { database, schema: SCHEMA },
-    async firstRun() {
+    async beforeReady() {
       await codes?.reportTotpKeys(service);
       const invitation = portal && (await import('./signin/links.ts')).createLink(portal);
       await createFirstAdministrator(admin, service, invitation);

@@ -45,7 +45,7 @@ const MALFORMED = new Failure('not_found', {
 });
 
 const TOO_LATE = new Failure('unavailable', {
-  message: 'The database was too slow. No read was used. Try again soon.',
+  message: 'The request took too long. No read was used. Try again soon.',
 });
 
 /**
@@ -91,6 +91,7 @@ export async function readSecret(
     if (isKeyIdEdited) return serverFailure('secret_damaged', ALTERED);
     return expired ? failedRead(ENDED) : serverFailure('key_unknown', KEY_MISSING);
   }
+  // The end of the request, by the database's clock.
   const until = new Date(row.found_at.getTime() + request.endsAt - performance.now());
   const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
   if (!isUnaltered(serverKey, metadata, row, row.tag))

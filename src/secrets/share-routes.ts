@@ -65,7 +65,7 @@ const key = text({
   max: 256,
   description: 'The key of the receipt, or the delete_key of a read',
 });
-// A page of another site can send any other content type without a preflight, and could use up
+// Otherwise a page of another site could send it as text/plain, without a preflight, and use up
 // attempts.
 export const keyBody = json(object({ key }), 'required');
 
@@ -120,8 +120,8 @@ export type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<{ key: string }>;
 
 /**
- * Id and key are the credential. Wrong ones are counted in advance, which limits their cost. The
- * right one passes, because others in its network must not lock it out (ASVS 6.1.1).
+ * Id and key are the credential. Wrong ones are counted before `handle` runs, which limits what
+ * it costs. The right one passes, because others in its network must not lock it out (ASVS 6.1.1).
  * @param find what the key stands for; null or false if it is wrong
  */
 export function limited<Body, Found, Reply>(

@@ -19,7 +19,7 @@ export async function start(settings: SecretsSettings, context: ServiceContext) 
   return {
     routes: bindRoutes(routes, service),
     storage: { database, schema: SCHEMA },
-    firstRun: () => noteServerKey(service),
+    beforeReady: () => noteServerKey(service),
     jobs: createJobs(service),
   };
 }

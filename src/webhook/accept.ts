@@ -33,10 +33,10 @@ import {
 
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
 export async function receive(call: ReceiveCall, service: WebhookService) {
-  const wait = service.limitRate(call.caller.id);
+  const waitSeconds = service.limitRate(call.caller.id);
   let current = call;
   for (;;) {
-    const reply = await decideAndStore(current, wait, service);
+    const reply = await decideAndStore(current, waitSeconds, service);
     if (reply !== null) return reply;
     const caller = await checkAgain(call.request, service);
     if (caller instanceof Failure) return caller;
@@ -48,9 +48,10 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
  * @returns null if the token must be looked up first: the insert rejected it, or the token is
  * cached and the reply needs no insert
  */
-async function decideAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
+async function decideAndStore(call: ReceiveCall, waitSeconds: number, service: WebhookService) {
   const { caller } = call;
-  const decision = wait > 0 ? rateExceeded(wait) : await verifyAndDecide(call, service);
+  const decision =
+    waitSeconds > 0 ? rateExceeded(waitSeconds) : await verifyAndDecide(call, service);
   if (decision.kind === 'event') return storeEvent(decision.event, service);
   if (caller.isCached) return null;
   if (decision.kind === 'reply') return decision.reply;
@@ -135,6 +136,7 @@ function eventOf(
   } satisfies NewEvent;
 }
 
+/** Rejects lone surrogates, whose pages could not be told apart by their digest. */
 const pageIdSchema = nullable(text());
 
 /** Time-ordered (RFC 9562, version 7), so new rows go to the end of an index. Not secret. */
@@ -228,11 +230,11 @@ async function storeEvent(event: NewEvent, service: WebhookService) {
   if (service.uncommittedBytes + bytes > MAX_UNCOMMITTED_BYTES)
     throw new Overloaded('too many events wait for their commit');
   service.uncommittedBytes += bytes;
-  const accepted = await accept(service.database, event).finally(() => {
+  const result = await accept(service.database, event).finally(() => {
     service.uncommittedBytes -= bytes;
   });
-  if (accepted.status === 'rejected') return null;
-  if (accepted.status === 'conflict') {
+  if (result.status === 'rejected') return null;
+  if (result.status === 'conflict') {
     service.log.warn('delivery id reused with another body', {
       request_id: event.headers['x-request-id'],
       token_id: event.token_id,
@@ -244,15 +246,15 @@ async function storeEvent(event: NewEvent, service: WebhookService) {
       message: 'This delivery id was used with another body. Nothing was stored.',
     });
   }
-  service.countReceived([event.source, accepted.status]);
+  service.countReceived([event.source, result.status]);
   if (event.status === 'waiting') service.notifyWorker(event.queue);
   const ids = {
-    event_id: accepted.id,
+    event_id: result.id,
     delivery_id: event.delivery_id ?? undefined,
-    outcome: accepted.status,
+    outcome: result.status,
   };
   const source: Source = SOURCES[event.source];
-  return { data: source.isAnsweredEmpty ? undefined : accepted, ids };
+  return { data: source.isAnsweredEmpty ? undefined : result, ids };
 }
 
 /**

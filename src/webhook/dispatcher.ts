@@ -20,7 +20,7 @@ const REFRESH_MS = 1_000;
 export function startDispatcher(service: WebhookService, common: DeliveryTarget | undefined) {
   const { database, log, metrics, delivery, commonTarget } = service;
   const workers = new Map<string, ReturnType<typeof startWorker>>(); // by queue
-  const ended = new Set<Promise<void>>();
+  const stopping = new Set<Promise<void>>();
   if (commonTarget && common) {
     const worker = startWorker(database, common, delivery, log, metrics, commonTarget.key);
     workers.set(worker.queue.id, worker);
@@ -41,31 +41,35 @@ export function startDispatcher(service: WebhookService, common: DeliveryTarget 
     const rows = await listTargets(database);
     const present = new Map(rows.map(({ id, revision }) => [id, revision]));
     for (const [id, { queue, stop }] of workers) {
+      // Null: the common queue.
       if (queue.revision === null || queue.revision === present.get(id)) continue;
       workers.delete(id);
-      const end = stop().finally(() => ended.delete(end));
-      ended.add(end);
+      const end = stop().finally(() => stopping.delete(end));
+      stopping.add(end);
     }
     for (const row of rows)
       if (!workers.has(row.id)) workers.set(row.id, await startOwn(row, service));
   }
 
-  const stopping = new AbortController();
-  const { signal } = stopping;
+  const shutdown = new AbortController();
+  const { signal } = shutdown;
   const looping = (async () => {
     while (!signal.aborted) {
       await refresh().catch((error: unknown) =>
-        log.debug('the targets of tokens could not be read', describeError(error)),
+        log.debug(
+          'the workers for the targets of tokens could not be updated',
+          describeError(error),
+        ),
       );
       await sleep(REFRESH_MS, undefined, { signal }).catch(() => {});
     }
   })();
   return {
     async stop(graceMs?: number) {
-      stopping.abort();
+      shutdown.abort();
       await looping;
       const stopped = [...workers.values()].map((worker) => worker.stop(graceMs));
-      await Promise.all([...stopped, ...ended]);
+      await Promise.all([...stopped, ...stopping]);
     },
   };
 }
@@ -76,12 +80,12 @@ async function startOwn({ id, revision, target: own }: TargetRow, service: Webho
   const { database, log, metrics, signingKeys, delivery } = service;
   const [sealed] = await database.read((sql) => findSecrets(sql, id, 'sign'));
   const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
-  const isOpened = !own.is_signed || secret !== null;
+  const canSign = !own.is_signed || secret !== null;
   const target = ownTarget(own, secret, delivery.allowPrivate);
   const seconds = own.timeout_seconds;
   return startWorker(
     database,
-    isOpened ? (await loadTarget(target, delivery)).create() : UNOPENED,
+    canSign ? (await loadTarget(target, delivery)).create() : CANNOT_SIGN,
     { ...delivery, timeoutMs: seconds === null ? delivery.timeoutMs : seconds * 1_000 },
     log.with({ target: target.name }),
     metrics,
@@ -91,7 +95,7 @@ async function startOwn({ id, revision, target: own }: TargetRow, service: Webho
 }
 
 /** If the secret of a target cannot be opened, nothing is sent: it would be unsigned. */
-const UNOPENED: DeliveryTarget = {
+const CANNOT_SIGN: DeliveryTarget = {
   deliver: async () => ({ error: UNKNOWN_KEY }),
   close: async () => {},
 };

@@ -25,7 +25,7 @@ type PlainService = ReturnType<typeof createPlain>;
 export const startPlain = (settings: WebhookSettings, context: ServiceContext) => ({
   routes: bindRoutes(createPlainRoutes(), createPlain(settings, context)),
   storage: null,
-  firstRun: async () => {},
+  beforeReady: async () => {},
   jobs: [],
 });
 

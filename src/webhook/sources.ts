@@ -140,7 +140,6 @@ export const SOURCES = {
     // From Bitbucket Cloud and from Bitbucket Data Center.
     deliveryId: ['x-request-uuid', 'x-request-id'],
   },
-  // The number of endpoints that have not accepted the event yet.
   stripe: {
     scheme: {
       header: 'stripe-signature',
@@ -151,6 +150,7 @@ export const SOURCES = {
     },
     event: ['/type'],
     deliveryId: ['/id'],
+    // The number of endpoints that have not accepted the event yet.
     counter: 'pending_webhooks',
   },
   paddle: {
@@ -247,8 +247,7 @@ export const genericSchema = object({
 });
 
 /**
- * Whether a body repeats the first one, byte for byte except for the number that counts the
- * attempts.
+ * Whether a body repeats the first one, byte for byte except for the number in `counter`.
  */
 export function isRepetition({ counter }: Source, first: Buffer, body: Buffer) {
   if (counter === undefined) return first.equals(body);

@@ -29,7 +29,7 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   return {
     routes: bindRoutes(createRoutes(settings.inboxPage ? context.site : null), service),
     storage: { database, schema: SCHEMA },
-    firstRun: () => firstRun(service, settings.token),
+    beforeReady: () => beforeReady(service, settings.token),
     jobs: jobs(service),
     ...(loaded && { checkWork: loaded.check }),
     startWork() {
@@ -40,7 +40,7 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
 }
 
 /** @param given WEBHOOK_TOKEN */
-async function firstRun(service: WebhookService, given: string | null) {
+async function beforeReady(service: WebhookService, given: string | null) {
   const { database, log, announce } = service;
   const { unknown, earlier } = staleKeys(service.signingKeys, await countByKey(database));
   for (const row of unknown) log.error(UNKNOWN_KEY, row);

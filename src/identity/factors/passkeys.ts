@@ -52,7 +52,7 @@ type Scope = Readonly<{ secret: Buffer; purpose: Purpose; binding: string }>;
 
 /**
  * A random challenge. It needs no row, because any client may request one. It holds its expiry, and
- * a MAC over the expiry, its purpose, and the browser's cookie. The caller makes sure that it is
+ * a MAC over both, its purpose, and the browser's token. The caller makes sure that it is
  * used once.
  * @param now in seconds
  */
@@ -65,7 +65,8 @@ export function createChallenge(scope: Scope, now: number) {
 export function isChallengeFor(challenge: Buffer, scope: Scope, now: number) {
   const head = challenge.subarray(0, RANDOM_BYTES + TIME_BYTES);
   const isOurs = equalDigests(challenge.subarray(head.length), macOf(scope, head));
-  return isOurs && head.readUInt32BE(RANDOM_BYTES) >= now; // no short head has a MAC
+  // A challenge that is too short to be read has no MAC.
+  return isOurs && head.readUInt32BE(RANDOM_BYTES) >= now;
 }
 
 const macOf = ({ secret, purpose, binding }: Scope, head: Buffer) =>
@@ -142,9 +143,11 @@ export async function authenticate(
   const isForAccount = userHandle ? userHandle.equals(uuidToBytes(account.id)) : known !== null;
   if (!isForAccount) return null;
   const proof = orNull(() => verifySignIn(client, data, signature, passkey.spki, ceremony));
-  // A response is accepted once, and not if the counter shows that there may be a copy.
+  // The passkey is of the same kind as at its registration. A response is accepted once, and not if
+  // the counter shows that there may be a copy.
   const isRight =
-    proof?.isBackupEligible === passkey.is_backup_eligible &&
+    proof !== null &&
+    proof.isBackupEligible === passkey.is_backup_eligible &&
     (await consumeChallenge(database, ceremony.challenge)) &&
     (await recordPasskeyUse(database, passkey.id, proof.counter));
   reportFactor('passkey', isRight ? 'right' : 'wrong', account.id);

@@ -63,19 +63,22 @@ export function isElsewhere(headers: IncomingHttpHeaders, { origin }: Portal) {
 export const HOST_COOKIE = '__Host-gatehouse';
 /** Authenticates only to `verify`, because every host of the domain receives it. */
 export const DOMAIN_COOKIE = '__Secure-gatehouse';
-/** A right password that waits for the second factor. */
+/** A sign-in that waits for its next step. */
 export const PENDING_COOKIE = '__Host-gatehouse-pending';
 /** Binds a passkey's challenge to the browser that asked for it. */
 export const BROWSER_COOKIE = '__Host-gatehouse-browser';
 
 const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
 
-/** @param value empty to remove the cookie */
-export const hostCookie = (name: string, value: string, domain = '') =>
+/**
+ * @param value empty to remove the cookie
+ * @param domain an attribute, such as `Domain=example.org; `; empty for this host alone
+ */
+export const cookieText = (name: string, value: string, domain = '') =>
   `${name}=${value}; ${domain}${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
 
-/** Ends the wait for a second factor in the browser. */
-export const NO_PENDING = hostCookie(PENDING_COOKIE, '');
+/** Removes the cookie of a sign-in that waits. */
+export const NO_PENDING = cookieText(PENDING_COOKIE, '');
 
 /** Neither is a session token of the API: it would get past a repeated sign-in (ASVS 7.5.1). */
 export async function createTokens({ throttleSecret }: PortalService, { network }: RequestInfo) {
@@ -89,9 +92,9 @@ export const tokenDigest = (token: string) =>
 
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
 export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal) {
-  const cookies = [hostCookie(HOST_COOKIE, host)];
+  const cookies = [cookieText(HOST_COOKIE, host)];
   if (cookieDomain !== null) {
-    cookies.push(hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `));
+    cookies.push(cookieText(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `));
   }
   return cookies;
 }
@@ -160,7 +163,7 @@ const signedInGuard = ({
     if (refused) return refused;
     const user = await signedInUserOf(request, service);
     if (user instanceof Failure) {
-      // The sign-in page would send the browser back here.
+      // The cookie was not checked: its session may be active.
       if (user.code === 'too_many_requests') return user;
       return signInAgain(request, service, user);
     }
@@ -177,15 +180,17 @@ export const recentUserForm = signedInGuard({ changes: true, recent: true });
 /** How long after a sign-in sensitive pages open and links are made, in seconds (ASVS 7.5). */
 export const RECENT_SECONDS = 600;
 
-/** With all factors that the account has by now: the password alone must not bypass them. */
+/** With a second factor, if the account has one by now: the password alone must not bypass it. */
 const isRecent = ({ age, has_factor, methods }: ProvenSession) =>
   age <= RECENT_SECONDS && !(has_factor && methods === 'password');
 
 /** Leads back to the page, or to the page of the form. */
 function signInAgain({ path, query }: RequestInfo, { portal }: PortalService, failure?: Failure) {
-  const named = path.replace(/totp|recovery|passkeys/, 'factors');
-  const given = /^\/account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?/.exec(named)?.[0];
-  const page = new URL(given ?? '/account', portal.origin);
+  const formPath = path.replace(/totp|recovery|passkeys/, 'factors');
+  const pagePath = /^\/account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?/.exec(
+    formPath,
+  )?.[0];
+  const page = new URL(pagePath ?? '/account', portal.origin);
   page.search = String(query);
   const Location = `/login?again=on&${new URLSearchParams({ return_to: page.href })}`;
   return new Failure('signin_needed', { ...failure?.details, headers: { Location } });
@@ -228,8 +233,10 @@ export async function callerByCookie(
   const token = cookieOf(headers, cookie);
   if (token === null) return new Failure('unauthorized');
   const digest = tokenDigest(token);
-  const issued = cookieTokenFor(network, await service.throttleSecret(), token);
-  if (digest !== null && tokenDigest(issued) === digest) service.acceptCredential(network, digest);
+  // A token that was issued to this network is no guess.
+  const expected = cookieTokenFor(network, await service.throttleSecret(), token);
+  if (digest !== null && tokenDigest(expected) === digest)
+    service.acceptCredential(network, digest);
   const caller = await checkSession(digest, network, service, finderFor(cookie));
   return caller instanceof Failure ? caller : { ...caller, token };
 }

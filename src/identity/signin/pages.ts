@@ -9,7 +9,7 @@ import {
   type Values,
 } from '../../http/html.ts';
 import { cookieOf } from '../guard.ts';
-import { hostCookie, type SignedInUser } from './browser.ts';
+import { cookieText, type SignedInUser } from './browser.ts';
 
 export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
 
@@ -47,7 +47,7 @@ const NOTICE_COOKIE = '__Host-gatehouse-notice';
 
 /** Sends the browser on, so that a reload does not send the form again. */
 export function done(path: string, notice: string, cookies: readonly string[] = []) {
-  const all = [...cookies, hostCookie(NOTICE_COOKIE, Buffer.from(notice).toString('base64url'))];
+  const all = [...cookies, cookieText(NOTICE_COOKIE, Buffer.from(notice).toString('base64url'))];
   return { text: '', contentType: HTML, headers: { Location: path, 'Set-Cookie': all } };
 }
 
@@ -58,7 +58,7 @@ export function withNotice(page: TextReply, { headers }: RequestInfo) {
   const notice = Buffer.from(given, 'base64url').toString();
   const shown = render('notice', { notice }).text;
   const text = page.text.replace('</h1>', (heading) => heading + shown);
-  return withCookies({ ...page, text }, [hostCookie(NOTICE_COOKIE, '')]);
+  return withCookies({ ...page, text }, [cookieText(NOTICE_COOKIE, '')]);
 }
 
 /** What went wrong and how long to wait, for the user. */

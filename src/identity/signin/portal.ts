@@ -15,7 +15,7 @@ import {
   destination,
   DOMAIN_COOKIE,
   findByCookie,
-  hostCookie,
+  cookieText,
   isElsewhere,
   NO_PENDING,
   portalForm,
@@ -43,7 +43,7 @@ export async function showLogin(
   // A passkey on this page signs in alone, perhaps as another user.
   const cookies = [NO_PENDING];
   if (cookieOf(request.headers, BROWSER_COOKIE) === null)
-    cookies.push(hostCookie(BROWSER_COOKIE, randomToken()));
+    cookies.push(cookieText(BROWSER_COOKIE, randomToken()));
   const notice = reasonOf(request, service, return_to, again);
   return withCookies(signInPage('login', return_to, { notice }), cookies);
 }

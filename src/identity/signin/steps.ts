@@ -24,10 +24,10 @@ import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
 import {
   BROWSER_COOKIE,
+  cookieText,
   createCookies,
   destination,
   endCurrentSession,
-  hostCookie,
   NO_PENDING,
   PENDING_COOKIE,
   portalForm,
@@ -47,14 +47,14 @@ import { codesPage, continuePage, render, signInPage, withCookies } from './page
 /** A form of the sign-in. */
 type SignInCall = Call<null, unknown, unknown, ReturnInput>;
 
-/** What must follow a right password before there is a session. */
+/** What must follow the password or the link before there is a session. */
 type Step = 'new-password' | 'code' | 'enrol' | 'none';
 
-/** What a browser has proved. `methods`: of the second factor, or null. */
+/** What a browser has proved. `methods`: of the sign-in, with its second factor; otherwise null. */
 type Proven = Omit<PendingSignIn, 'token'>;
 
 /**
- * The second factor comes before the password: whoever gets hold of a temporary password must not
+ * The second factor comes before a new password: whoever gets hold of a temporary password must not
  * lock the user out, and a link alone must not get around the factor (ASVS 6.4.3).
  */
 export function nextStep(service: PortalService, { user, methods, link }: Proven): Step {
@@ -64,7 +64,7 @@ export function nextStep(service: PortalService, { user, methods, link }: Proven
   return methods === null && needsFactor(service, user) ? 'enrol' : 'none';
 }
 
-/** Waits for the next step in this browser alone. */
+/** Stores a sign-in that waits for its next step in this browser alone. */
 export async function beginStep(
   service: PortalService,
   proven: Proven,
@@ -74,7 +74,7 @@ export async function beginStep(
   const pending = { ...proven, token: randomToken() };
   await insertPending(service.database, pending);
   const page = stepPage(service, pending, return_to, notice);
-  return withCookies(page, [hostCookie(PENDING_COOKIE, pending.token)]);
+  return withCookies(page, [cookieText(PENDING_COOKIE, pending.token)]);
 }
 
 /** The page of the next step. */
@@ -99,8 +99,8 @@ function stepPage(
 
 /**
  * The sign-in that waits in this browser for this step. Each attempt counts before it is checked.
- * @returns null after five attempts, or a change of the password or of the factors: the password is
- * asked for again
+ * @returns null after five attempts, a change of the account, or the end of its link, or if it
+ * waits for another step
  */
 async function takePendingSignIn(step: Step, request: RequestInfo, service: PortalService) {
   const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
@@ -140,8 +140,8 @@ function orShowAgain(
   outcome: PageReply,
 ) {
   if (!(outcome instanceof Failure)) return outcome;
-  const hasEnded = !pending || outcome === ENDED;
-  const page = hasEnded
+  const startsAgain = !pending || outcome === ENDED;
+  const page = startsAgain
     ? withCookies(signInPage('login', return_to), [NO_PENDING])
     : stepPage(service, pending, return_to);
   return withProblems(page, outcome === ENDED ? '/login' : request.path, {}, outcome);
@@ -192,7 +192,7 @@ export const enrol = form(portalForm, { code, return_to }, (call, service) =>
     const actor = actorBy(user, call.request);
     const added = await confirmTotp(service, actor, null, pending, call.body.code);
     if (added instanceof Failure) return added;
-    // The app has ended the pending sign-in and changed the account.
+    // Adding the app has ended the pending sign-in and changed the account.
     const account = { ...user, updated_at: added.changedAt };
     return createSession(call, service, account, 'password, totp', added.codes);
   }),

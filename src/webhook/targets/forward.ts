@@ -179,7 +179,7 @@ function send(request: ClientRequest, body: Buffer): Promise<DeliveryResult> {
 /** Stock servers accept a header of 8 KiB, and the encoded name may have nine. */
 const MAX_NAME_BYTES = 1_024;
 
-/** The name as far as it fits, without a broken character. The body has all of it. */
+/** The name as far as it fits, in whole characters. The body or a kept header has all of it. */
 function encodedName(event: string) {
   let encoded = '';
   for (const character of event) {
@@ -191,7 +191,8 @@ function encodedName(event: string) {
 }
 
 /**
- * The sender's own headers that were kept with the event, and ours, which go first.
+ * The sender's headers that were kept with the event, and ours, which replace them except for the
+ * content type and the user agent.
  * @param key signs by Standard Webhooks; null for no signature
  */
 export function forwardHeaders(
