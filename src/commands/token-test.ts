@@ -9,6 +9,7 @@ import {
   isSignedWith,
   readSigned,
   type Scheme,
+  signatureHeaders,
 } from '../webhook/signatures.ts';
 import { readDeliveryId, readEventName, sourceOf } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
@@ -92,7 +93,10 @@ function signatureProblems(scheme: Scheme, captured: Captured, print: (line: str
   const { headers, body, secrets } = captured;
   if (secrets.length === 0) return ['The token has no active signing secret.'];
   const { header, prefix = '', time, id } = scheme;
-  const missing = [header, time, id].filter((name) => name !== undefined && !headers[name]);
+  const missing = [header, time, id].filter(
+    (name) =>
+      name !== undefined && signatureHeaders({ header: name }).every((one) => !headers[one]),
+  );
   if (missing.length > 0) return [`The request lacks the header ${missing.join(' and ')}.`];
   const { sent, at, before, after } = readSigned(scheme, headers);
   if (sent.length === 0) {
