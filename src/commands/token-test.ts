@@ -1,17 +1,26 @@
 import { readFileSync } from 'node:fs';
 import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { Failure } from '../http/errors.ts';
+import { validate } from '../http/schema.ts';
 import { codeOf } from '../runtime/errors.ts';
-import { parseContent } from '../webhook/event-body.ts';
+import { sentSecret } from '../webhook/accept.ts';
+import { eventBody, parseContent } from '../webhook/event-body.ts';
 import {
   ALGORITHMS,
   ENCODINGS,
   isSignedWith,
   readSigned,
   type Scheme,
+  secondsOf,
   signatureHeaders,
 } from '../webhook/signatures.ts';
-import { readDeliveryId, readEventName, sourceOf } from '../webhook/sources.ts';
+import {
+  genericSchema,
+  memberAt,
+  readDeliveryId,
+  readEventName,
+  sourceOf,
+} from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { type Command, OperationFailed, option, UsageError } from './command.ts';
@@ -71,12 +80,33 @@ function readRequest(file: string) {
 }
 
 function problemsOf(token: Token, captured: Captured, print: (line: string) => void) {
+  if (token.role === 'operator') return ['It is the token of an operator, which sends no events.'];
   const source = sourceOf(token);
-  const { scheme } = source;
-  const { headers, body } = captured;
-  const problems = scheme ? signatureProblems(scheme, captured, print) : [];
+  const refused = eventBody.accepts(captured.headers);
+  const problems = refused ? [bodyProblem(refused)] : [];
+  if (source.sendsSecret && sentSecret(captured.body) !== null) {
+    print('It is a signing secret, which waits for: gatehouse token confirm');
+    return problems;
+  }
+  if (source.scheme) problems.push(...signatureProblems(source.scheme, captured, print));
+  return [...problems, ...bodyProblems(token, captured, print)];
+}
+
+function bodyProblems(token: Token, { headers, body }: Captured, print: (line: string) => void) {
+  const source = sourceOf(token);
   const content = parseContent(source, headers, body);
-  if (content instanceof Failure) return [...problems, `body: ${problemOf(content)}`];
+  if (content instanceof Failure) return [bodyProblem(content)];
+  const isGeneric = token.source === 'generic';
+  const valid = isGeneric ? validate(genericSchema, content, 'invalid_body') : content;
+  if (valid instanceof Failure) return [bodyProblem(valid)];
+  const { time } = source;
+  if (time !== undefined && secondsOf(String(memberAt(content, time))) === null)
+    return [`body: ${time} must be the signed time`];
+  if (source.handshake?.(headers, content)) {
+    print('It is a handshake, which is answered and not stored.');
+    return [];
+  }
+  const problems: string[] = [];
   for (const read of [readEventName, readDeliveryId]) {
     const value = read(source, headers, content);
     const what = read === readEventName ? 'event name' : 'delivery id';
@@ -86,8 +116,10 @@ function problemsOf(token: Token, captured: Captured, print: (line: string) => v
   return problems;
 }
 
-const problemOf = ({ code, details }: Failure) =>
-  details.fields?.[0]?.message ?? details.message ?? code;
+const bodyProblem = (failure: Failure) => `body: ${problemOf(failure)}`;
+
+const problemOf = ({ code, details: { fields: [field] = [], message = code } }: Failure) =>
+  field ? `${field.path}: ${field.message}`.replace(/^: /, '') : message;
 
 function signatureProblems(scheme: Scheme, captured: Captured, print: (line: string) => void) {
   const { headers, body, secrets } = captured;

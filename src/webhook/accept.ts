@@ -160,7 +160,7 @@ const MAX_SECRET_BODY = 1_024;
  * Notion sends its signing secret as the only member of its first, unsigned request.
  * @returns null for any other body
  */
-function sentSecret(raw: Buffer) {
+export function sentSecret(raw: Buffer) {
   if (raw.length > MAX_SECRET_BODY) return null;
   const body = jsonBody.parse(raw);
   if (body instanceof Failure || Object.keys(body).length !== 1) return null;

@@ -129,7 +129,8 @@ test('token test says whether a captured request verifies, and what differs', as
   const check = async ({ body, headers }: ReturnType<typeof signed>) => {
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
     const request = join(directory, 'request');
-    writeFileSync(request, `POST /webhook HTTP/1.1\r\n${lines.join('')}\r\n${body}`);
+    const head = 'POST /webhook HTTP/1.1\r\ncontent-type: application/json\r\n';
+    writeFileSync(request, `${head}${lines.join('')}\r\n${body}`);
     return run(['test', 'captured', '--request', request]);
   };
   const body = '{"data":{"/type":"order.made"}}';

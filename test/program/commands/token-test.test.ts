@@ -8,6 +8,7 @@ import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import {
   addToken,
   openWebhook,
@@ -19,7 +20,7 @@ import {
 const directory = makeTemporary(tmpdir(), 'gatehouse-token-test');
 after(() => removeTemporary(directory));
 const file = join(directory, 'request');
-const { url: databaseUrl } = await createDatabase({ after });
+const { url: databaseUrl, sql } = await createDatabase({ after });
 const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
 const database = openWebhook({ after }, databaseUrl);
 
@@ -63,4 +64,47 @@ test('the headers of Svix are those of Standard Webhooks by another name', async
   assert.notEqual(id, '');
   const { stderr } = await compare(sender, { body, headers: others }, 401);
   assert.match(stderr, /lacks the header webhook-id\./);
+});
+
+const PAGE = '{"event":"page.updated","data":{"page_id":"p"}}';
+
+test('the verdict on headers and body is that of the service', async () => {
+  const generic = await addToken(database, 'generic', null);
+  await compare(generic, { body: PAGE }, 200);
+  const incomplete = await compare(generic, { body: '{"event":"a","data":{}}' }, 400);
+  assert.match(incomplete.stderr, /^body: \/data\/page_id: /m);
+  const plain = { body: PAGE, headers: { 'content-type': 'text/plain' } };
+  const refused = await compare(generic, plain, 415);
+  assert.match(refused.stderr, /^body: Send the body with "Content-Type: application\/json"/m);
+
+  const linear = await addToken(database, 'linear', SIGNING_SECRETS.linear);
+  const body = '{"action":"create"}';
+  const signature = signatureOf('linear', SIGNING_SECRETS.linear, body);
+  const untimed = await compare(
+    linear,
+    { body, headers: { ...signature, 'linear-event': 'Issue' } },
+    401,
+  );
+  assert.match(untimed.stderr, /^body: \/webhookTimestamp/m);
+});
+
+test('the token of an operator sends no events', async () => {
+  await addOperator(sql);
+  const operator = { id: 'an operator', token: OPERATOR_TOKEN };
+  const { stderr } = await compare(operator, { body: PAGE }, 401);
+  assert.match(stderr, /token of an operator, which sends no events/);
+});
+
+test('a handshake and a signing secret are accepted without an event', async () => {
+  const discord = await addToken(database, 'discord', SIGNING_SECRETS.discord);
+  const body = '{"type":0}';
+  const headers = signatureOf('discord', SIGNING_SECRETS.discord, body);
+  const ping = await compare(discord, { body, headers }, 204);
+  assert.match(ping.stdout, /handshake, which is answered and not stored/);
+
+  const notion = await addToken(database, 'notion', null);
+  const secret = JSON.stringify({ verification_token: SIGNING_SECRETS.notion });
+  const first = await compare(notion, { body: secret }, 200);
+  assert.match(first.stdout, /signing secret, which waits for: gatehouse token confirm/);
+  assert.ok(!first.stdout.includes(SIGNING_SECRETS.notion));
 });
