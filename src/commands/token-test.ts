@@ -23,6 +23,7 @@ import {
 } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
+import { UNKNOWN_KEY } from '../webhook/verification.ts';
 import { type Command, OperationFailed, option, UsageError } from './command.ts';
 import { inWebhook, requireKeys } from './webhook-database.ts';
 
@@ -49,9 +50,10 @@ export const TEST_COMMAND: Command = {
       const [only] = found;
       if (!only || found.length > 1)
         throw new OperationFailed(`${found.length} active tokens have this name or id`);
-      const keys = requireKeys(settings);
       const sealed = await database.read((sql) => findSecrets(sql, only.id, 'verify'));
-      return { token: only, secrets: sealed.map((one) => unsealServiceSecret(keys, one) ?? '') };
+      const secrets = sealed.map((one) => unsealServiceSecret(requireKeys(settings), one));
+      if (!secrets.every((secret) => secret !== null)) throw new OperationFailed(UNKNOWN_KEY);
+      return { token: only, secrets };
     });
     const problems = problemsOf(token, { ...request, secrets }, call.print);
     for (const problem of problems) call.note(problem);

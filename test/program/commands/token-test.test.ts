@@ -108,3 +108,17 @@ test('a handshake and a signing secret are accepted without an event', async () 
   assert.match(first.stdout, /signing secret, which waits for: gatehouse token confirm/);
   assert.ok(!first.stdout.includes(SIGNING_SECRETS.notion));
 });
+
+test('WEBHOOK_SECRET is needed for a token with signing secrets only, and must be theirs', async () => {
+  const generic = await addToken(database, 'generic', null);
+  const unsigned = await examine(generic.id, { body: PAGE }, '');
+  assert.equal(unsigned.code, 0, unsigned.stderr);
+
+  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const other = 'another-webhook-secret-for-tests-0123456789';
+  const unknown = await examine(github.id, { body: '{}' }, other);
+  assert.equal(unknown.code, 1);
+  assert.match(unknown.stderr, /WEBHOOK_SECRET is missing or wrong/);
+  const absent = await examine(github.id, { body: '{}' }, '');
+  assert.equal(absent.code, 78);
+});
