@@ -1,5 +1,6 @@
 /** `token test` says of a captured request what the service answers. */
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -121,4 +122,15 @@ test('WEBHOOK_SECRET is needed for a token with signing secrets only, and must b
   assert.match(unknown.stderr, /WEBHOOK_SECRET is missing or wrong/);
   const absent = await examine(github.id, { body: '{}' }, '');
   assert.equal(absent.code, 78);
+});
+
+test('only options that token create accepts are proposed', async () => {
+  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const body = '{"a":1}';
+  const digest = createHmac('sha512', SIGNING_SECRETS.github).update(body).digest('hex');
+  const headers = { 'x-hub-signature-256': `sha256=${digest}`, 'x-github-event': 'push' };
+  const { stderr } = await examine(github.id, { body, headers });
+  const proposed = stderr.match(/^It verifies .*$/gm);
+  const words = "--signed-text '{body}' --algorithm hmac-sha512 --encoding hex";
+  assert.deepEqual(proposed, [`It verifies with ${words}.`]);
 });
