@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isObject } from '../http/schema.ts';
 import { toOneLine } from '../runtime/text.ts';
 import { text } from '../runtime/variables.ts';
+import type { JsonObject } from '../webhook/sources.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { readClientVariables } from './database.ts';
@@ -14,7 +15,6 @@ const LOOK_BACK_MS = 10_000;
 const MAX_SEEN = 50_000;
 const TIMEOUT_MS = 30_000;
 
-type Member = Readonly<Record<string, unknown>>;
 type Service = ReturnType<typeof readService>;
 
 class NotReached extends Error {}
@@ -28,28 +28,34 @@ export async function forwardEvents(url: string, terminal: Terminal) {
   if (!isHttp(url)) throw new UsageError('--forward must be an http or https URL');
   const service = readService(terminal);
   const seen = new Set<string>();
+  // Null before the first poll; 0 if the inbox was empty, so that every event is new.
   let since: number | null = null;
   let isLost = false;
   while (terminal.isRead()) {
     try {
-      const events: readonly Member[] = await newEvents(service, since);
-      // Only events that arrive from now on are sent.
+      let events: readonly JsonObject[] = await newEvents(service, since);
       const isFirst: boolean = since === null;
+      const newest = events.at(-1);
+      // Only events that arrive from now on are sent: all that the next poll finds again are seen.
+      if (isFirst && newest) events = await newEvents(service, receivedAt(newest));
       for (const event of events) {
         const id = String(event.id);
         if (seen.has(id)) continue;
         if (!isFirst) await forward(service, id, url, terminal);
         seen.add(id);
-        since = Math.max(since ?? 0, Date.parse(String(event.received_at)));
+        since = Math.max(since ?? 0, receivedAt(event));
       }
       since ??= 0;
-      for (const id of seen) if (seen.size > MAX_SEEN) seen.delete(id);
+      for (const id of seen) {
+        if (seen.size <= MAX_SEEN) break;
+        seen.delete(id);
+      }
       if (isFirst) terminal.note(`New events of ${service.base} go to ${url}. Ctrl-C ends it.`);
       else if (isLost) terminal.note('Connected again.');
       isLost = false;
     } catch (error) {
       if (!(error instanceof NotReached)) throw error;
-      if (!isLost) terminal.note(`${error.message}; trying again until it answers.`);
+      if (!isLost) terminal.note(`${error.message}; trying again.`);
       isLost = true;
     }
     await sleep(POLL_MS);
@@ -75,9 +81,11 @@ function readService(terminal: Terminal) {
   return { base: url.replace(/\/+$/, ''), token };
 }
 
+const receivedAt = (event: JsonObject) => Date.parse(String(event.received_at));
+
 /** @param since milliseconds since 1970; null for the newest page. @returns the oldest first */
 async function newEvents(service: Service, since: number | null) {
-  const found: Member[] = [];
+  const found: JsonObject[] = [];
   const query = new URLSearchParams({ limit: '100' });
   if (since) query.set('since', new Date(since - LOOK_BACK_MS).toISOString());
   for (;;) {
@@ -94,6 +102,7 @@ async function forward(service: Service, id: string, url: string, terminal: Term
   const event = isObject(details.event) ? details.event : {};
   const body = Buffer.from(String(details.body), 'utf8');
   const kept = Object.entries(isObject(details.headers) ? details.headers : {});
+  // fetch sets the length itself.
   const { 'content-length': _length, ...headers } = forwardHeaders(
     {
       id,
@@ -122,12 +131,12 @@ async function forward(service: Service, id: string, url: string, terminal: Term
 
 /** @returns the reply, and the `after` of its next page */
 async function ask({ base, token }: Service, path: string) {
-  const lost = new NotReached(`${base} does not answer`);
   const response = await fetch(base + path, {
     headers: { authorization: `Bearer ${token}` },
     redirect: 'manual',
     signal: AbortSignal.timeout(TIMEOUT_MS),
   }).catch(() => null);
+  const lost = new NotReached(`${base} ${response ? 'is not available' : 'does not answer'}`);
   if (!response || response.status >= 500 || response.status === 429) throw lost;
   if (response.status === 401)
     throw new OperationFailed(`OPERATOR_TOKEN is not the token of an operator of ${base}`);

@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
-import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { addOperator, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
 import { freePorts } from '../../support/ports.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
@@ -127,6 +127,32 @@ test(
     }
   },
 );
+
+test('events from before the start are not sent, however many', bounded, async (t) => {
+  await startService(t);
+  const address = await createSender('busy');
+  await Promise.all(Array.from({ length: 150 }, () => putEvent(sql)));
+  const local = await startRecorder(t);
+  local.answer(reply(200, {}));
+  const tail = startProgram(t, program, ['event', 'tail', '--forward', local.url], developer);
+  await until(() => tail.stderr().includes('Ctrl-C ends it'));
+  const id = await send(address, '{"busy":true}', 'busy');
+  await until(() => tail.stdout().includes(id));
+  assert.deepEqual(
+    local.received.map(({ body }) => body),
+    ['{"busy":true}'],
+  );
+});
+
+test('a service that answers 503 is called not available', bounded, async (t) => {
+  const service = await startRecorder(t);
+  service.answer(reply(503, {}));
+  const given = { ...developer, GATEHOUSE_WEBHOOK_URL: service.url };
+  const words = ['event', 'tail', '--forward', 'http://127.0.0.1:1'];
+  const tail = startProgram(t, program, words, given);
+  await until(() => tail.stderr().includes('trying again'));
+  assert.equal(tail.stderr(), `${service.url} is not available; trying again.\n`);
+});
 
 test('wrong input ends with what to do', bounded, async (t) => {
   const run = (url: string, more: Readonly<Record<string, string>>) =>
