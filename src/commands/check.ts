@@ -76,16 +76,14 @@ export async function withServices<T>(
 }
 
 async function checkService(
-  { storage, jobs, checkWork }: Service,
+  { storage, checkWork }: Service,
   { name, host, port }: ConfiguredService,
   mayMigrate: boolean,
 ) {
   const findings = storage
     ? await checkDatabase(storage, mayMigrate)
     : [ok('database', 'none is needed')];
-  const migration = storage && mayMigrate ? 'migration, ' : '';
-  const work = `${migration}${counted(jobs.length, 'periodic job')}`;
-  findings.push(ok('listener', `${await listenerText({ host, port })}; with ${work}`));
+  findings.push(ok('listener', await listenerText({ host, port })));
   if (checkWork) findings.push(checkDelivery(checkWork));
   return findings.map((finding) => ({ ...finding, check: `${name} ${finding.check}` }));
 }
