@@ -26,10 +26,10 @@ const warning = finding('warning');
 const failed = finding('failed');
 
 /**
- * Signed senders may differ by five minutes from this machine's clock, codes of apps by one from
- * the database's.
+ * Signed senders may differ from this machine's clock by five minutes, codes of apps from the
+ * database's by 30 seconds.
  */
-const MAX_CLOCK_MS = 30_000;
+const MAX_CLOCK_DIFFERENCE_MS = 30_000;
 const OLDEST_SERVER = 150_000; // as server_version_num
 
 export const CHECK: Command = {
@@ -85,7 +85,7 @@ async function checkService(
     : [ok('database', 'none is needed')];
   findings.push(ok('listener', await listenerText({ host, port })));
   if (checkWork) findings.push(checkDelivery(checkWork));
-  return findings.map((finding) => ({ ...finding, check: `${name} ${finding.check}` }));
+  return findings.map((one) => ({ ...one, check: `${name} ${one.check}` }));
 }
 
 function checkDelivery(checkWork: () => void) {
@@ -160,10 +160,10 @@ function checkTable(table: string, { distributable }: DatabaseSchema) {
   return failed('table', `${text}; its statements need one node`);
 }
 
-function checkClock({ ahead, within }: Inspected['clock']) {
-  const off = `${Math.abs(Math.round(ahead))} ms ${ahead < 0 ? 'behind' : 'ahead of'}`;
-  const detail = `the server's clock is ${off} this machine's clock (±${Math.ceil(within)} ms)`;
-  if (Math.abs(ahead) - within <= MAX_CLOCK_MS) return ok('clock', detail);
+function checkClock({ aheadMs, uncertaintyMs }: Inspected['clock']) {
+  const off = `${Math.abs(Math.round(aheadMs))} ms ${aheadMs < 0 ? 'behind' : 'ahead of'}`;
+  const detail = `the server's clock is ${off} this machine's clock (±${Math.ceil(uncertaintyMs)} ms)`;
+  if (Math.abs(aheadMs) - uncertaintyMs <= MAX_CLOCK_DIFFERENCE_MS) return ok('clock', detail);
   return warning('clock', `${detail}; synchronize both`);
 }
 

@@ -59,14 +59,14 @@ type Server = Readonly<
     Record<'encrypted' | 'standby' | 'creates', boolean>
 >;
 
-/** By how many milliseconds the clock of the server is ahead of this machine, and how exactly. */
+/** By how much the clock of the server is ahead of this machine's, and how exactly. */
 async function compareClocks(sql: Sql) {
   const before = performance.now();
   const [clock] = await sql<[{ now: number }]>`
     select extract(epoch from clock_timestamp())::float8 * 1000 as now`;
-  const within = (performance.now() - before) / 2;
-  const now = performance.timeOrigin + before + within;
-  return { ahead: clock.now - now, within };
+  const uncertaintyMs = (performance.now() - before) / 2;
+  const now = performance.timeOrigin + before + uncertaintyMs;
+  return { aheadMs: clock.now - now, uncertaintyMs };
 }
 
 /**
