@@ -489,7 +489,11 @@ test('every command of the tour gets the printed reply, and the metrics are as d
   after(() => rmSync(directory, { recursive: true, force: true }));
   const state = join(directory, '.data');
   mkdirSync(state);
-  const environment = { ADMIN_PASSWORD: undefined, FIRST_CREDENTIALS_DIR: state };
+  const environment = {
+    ADMIN_PASSWORD: undefined,
+    FIRST_CREDENTIALS_DIR: state,
+    SHARE_PAGES: 'on', // as `make start` does
+  };
   const { url } = await startGatehouse(
     context,
     ['identity', 'secrets', 'webhook'],
