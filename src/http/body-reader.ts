@@ -4,10 +4,10 @@ import { Failure } from './errors.ts';
 /** The client disconnected before its body was complete, so no reply is sent. */
 export class ClientGone extends Error {}
 
-/** Bodies being received. Requests without one, such as probes, do not count. */
+/** Bodies that are waited for. One that arrives with its head does not count. */
 const MAX_BODIES = 1_024;
 const MAX_BODIES_PER_NETWORK = MAX_BODIES / 4;
-/** Bytes of all bodies. A route that accepts larger bodies may exceed it by two of them. */
+/** Bytes of all bodies. A route that accepts larger bodies raises it to two of them. */
 const MAX_BYTES = 16 * 1024 * 1024;
 /** A body that is not complete after the grace must have arrived at this rate. */
 const GRACE_SECONDS = 2;

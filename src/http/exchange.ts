@@ -33,7 +33,7 @@ export type ListenerOptions = Readonly<{
 }>;
 
 /** A body that takes too long to arrive is refused earlier, with an error of its own. */
-const ANSWER_MS = 15_500;
+const ANSWER_MS = 16_000;
 
 /**
  * W3C Trace Context, 3.2: version 00 has exactly these members, later ones may have more, and ff is

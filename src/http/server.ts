@@ -39,6 +39,8 @@ const SERVER_LIMITS = {
   /** `maxHeaderSize` bounds them. Node would drop those after a count, X-Forwarded-For too. */
   maxHeadersCount: 0,
 };
+/** How long the client of rejected input may read the reply: a reset would discard it. */
+const LINGER_MS = 100;
 /**
  * Node keeps up to 1,000 parsers for later connections, each with the last head that it has read:
  * after an attack with many large heads, 15 MB. They belong to the process, not to a server.
@@ -85,9 +87,8 @@ export function createListener(options: ListenerOptions) {
   });
   // Not a proxy. Without this listener, Node closes the connection without a reply.
   server.on('connect', (_request, socket: Duplex) => {
-    // Node no longer handles this socket: a reset would end the process, and an open one would
-    // outlive the shutdown.
-    socket.on('error', () => {}).on('finish', () => socket.destroy());
+    // Node no longer handles this socket: a reset would end the process.
+    socket.on('error', () => {});
     rejectInput(listener, socket, 'invalid_request');
   });
 
@@ -205,6 +206,8 @@ function rejectInput(listener: Listener, socket: Duplex, code: ErrorCode) {
   info.route = '(unreadable)';
   const rendered = renderFailure(new Failure(code), info.requestId);
   info.reply = rendered;
-  socket.end(renderRaw(rendered, info.requestId));
+  // Half-closed, the client could send on, and an unfinished body would keep its place.
+  const destroyLater = () => setTimeout(() => socket.destroy(), LINGER_MS);
+  socket.end(renderRaw(rendered, info.requestId), destroyLater);
   listener.requestLog.finished(info);
 }

@@ -96,6 +96,29 @@ async function testFreedSlot(t: TestContext): Promise<void> {
   await until(() => own.inFlight() === 0, 'the end of the exchange');
 }
 
+/** Fast enough for the least rate, and it does not close its side. */
+async function testPersistentBody(t: TestContext): Promise<void> {
+  const own = await startListener(t, rows);
+  const client = await connectTo(own.url);
+  const server = await openRequest(t, own.url, client);
+  server.headersTimeout = 300;
+  server.requestTimeout = 300;
+  client.socket.allowHalfOpen = true;
+  let sent = 0;
+  const timer = setInterval(() => {
+    client.send('x'.repeat(150));
+    sent += 150;
+  }, 100);
+  t.after(() => {
+    clearInterval(timer);
+    client.leave();
+  });
+  assert.equal((await client.answer()).status, 408);
+  await client.closed();
+  assert.ok(sent < 8_000, 'before the body is complete');
+  await until(() => own.inFlight() === 0, 'the end of the exchange');
+}
+
 describe('slow clients', { concurrency: true }, () => {
   // The limit itself is waited for, once: 10 s for the head, looked at every second.
   test(
@@ -106,4 +129,5 @@ describe('slow clients', { concurrency: true }, () => {
   test('100 slow clients do not delay others', testManySlow);
   test('a body below 1 KiB per second gets 408 and is disconnected', bounded, testSlowBody);
   test('a slow body gets 408, and its slot is freed', testFreedSlot);
+  test('after 408 the connection is closed, even if the client sends on', testPersistentBody);
 });
