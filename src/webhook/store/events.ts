@@ -154,9 +154,15 @@ export async function findRepeated(database: Database, { token_id, delivery_id, 
  * @returns how many events are due now
  */
 export async function redeliver(database: Database, ids: readonly string[], hasTarget = true) {
-  const { count } = await database.write(
-    (sql) => sql`
-    with redelivered as (
+  const { count } = await database.write((sql) => {
+    const isChosenSql = sql`= any (${arrayLiteral(ids)}::text::uuid[])
+        and (${hasTarget} or token_id in (select id from webhook.tokens where target is not null))`;
+    return sql`
+    with waiting as (
+      update webhook.work set due_at = now()
+      where event_id ${isChosenSql} and lease is null
+      returning event_id, order_key, seq
+    ), redelivered as (
       insert into webhook.work (event_id, token_id, received_at, queue, run)
       select id, token_id, received_at, coalesce((
         select t.id
@@ -167,16 +173,16 @@ export async function redeliver(database: Database, ids: readonly string[], hasT
         from webhook.outcomes
         where event_id = id and status <> 'skipped'), 0)
       from webhook.events e
-      where id = any (${arrayLiteral(ids)}::text::uuid[])
-        and (${hasTarget} or token_id in (select id from webhook.tokens where target is not null))
+      where id ${isChosenSql}
+        -- Not an event whose delivery ends while this waits for a lock.
+        and not exists (select from webhook.work where event_id = e.id)
       for key share of e
-      on conflict (event_id) do update set due_at = excluded.due_at
-      where work.lease is null
-      returning event_id, order_key, seq
+      on conflict do nothing
+      returning event_id
     ), page as (
       update webhook.pages p set due_at = now()
-      from redelivered r
-      where p.order_key = r.order_key and p.head = r.seq
+      from waiting w
+      where p.order_key = w.order_key and p.head = w.seq
     ), removed as (
       delete from webhook.outcomes
       where event_id in (select event_id from redelivered)
@@ -188,9 +194,8 @@ export async function redeliver(database: Database, ids: readonly string[], hasT
       from removed
       where status = 'done' and attempts > 0
     )
-    select event_id
-    from redelivered`,
-  );
+    select from redelivered union all select from waiting`;
+  });
   return count;
 }
 

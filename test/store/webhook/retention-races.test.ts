@@ -7,6 +7,7 @@ import { connect } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/db/pool.ts';
 import { SCHEMA } from '../../../src/webhook/migrations.ts';
 import { redeliver, removeEnded } from '../../../src/webhook/store/events.ts';
+import { claimWork, endWork } from '../../../src/webhook/store/work.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { bounded } from '../../support/until.ts';
@@ -85,6 +86,19 @@ test('an event under redelivery is not removed and keeps its failures', bounded,
   await end();
   assert.equal(await removed, 0);
   assert.deepEqual(await rowsOf(id), WAITING);
+});
+
+test('an event whose delivery ends is not redelivered at the same time', bounded, async () => {
+  const id = await queue.put();
+  const claimed = (await claimWork(database, 100)).filter((event) => event.id === id);
+  assert.equal(claimed.length, 1);
+  const delivered = claimed.map((event) => ({ ...event, result: { error: null } }));
+  const end = await hold(queue.databaseUrl, (on) => endWork(on, delivered, 'done'));
+  const driven = redeliver(database, [id]);
+  await Promise.race([driven, sleep(1_000)]);
+  await end();
+  assert.equal(await driven, 0);
+  assert.deepEqual(await rowsOf(id), { events: 1, work: 0, outcomes: 1, failures: 0 });
 });
 
 test(
