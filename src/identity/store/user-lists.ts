@@ -70,8 +70,9 @@ export function searchUsers(database: Database, search: string, page: Page) {
         or ${isInGroupSql(sql, key)})`;
     const usersSql = sql`
       ${userColumns(sql)}, u.second_factor,
-        (select max(s.created_at) from identity.sessions s where s.user_id = u.id)
-          as last_sign_in_at
+        (select max(s.created_at)
+          from identity.sessions s
+          where s.user_id = u.id and s.deleted_at is null) as last_sign_in_at
       from identity.users u`;
     const rows = await rowsOfPage<ListedUser>(
       sql,

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { routes } from '../../../src/identity/routes.ts';
+import { searchUsers } from '../../../src/identity/store/user-lists.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { observe, type Scan } from '../../support/plans.ts';
@@ -361,6 +362,16 @@ test('the count of active sessions reads narrow indexes alone', async () => {
   }
   await sql`delete from identity.sessions where ip is null and expires_at > now()`;
   await sql`vacuum analyze identity.sessions`;
+});
+
+test('the page of users finds the last sign-in of each by an index', async () => {
+  observatory.scans();
+  const database = openIdentity({ after }, observatory.url);
+  const { rows } = await searchUsers(database, '', { page: 1, limit: 20 });
+  assert.equal(rows.length, 20);
+  const scans = observatory.scans().filter(({ table }) => table === 'identity.sessions');
+  const nodes = new Set(scans.map(({ node }) => node));
+  assert.deepEqual([...nodes], ['Index Only Scan']);
 });
 
 test('a missing index would be seen', async () => {
