@@ -5,7 +5,7 @@ import { DAY_SECONDS } from '../../runtime/duration.ts';
 import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
 import { changePassword } from '../login.ts';
-import { type ApiKey, isUsable, type Session } from '../model.ts';
+import { type ApiKey, type Session } from '../model.ts';
 import { nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
@@ -151,6 +151,8 @@ export async function showKeys(
 export function keyItems(rows: readonly ApiKey[], action: string) {
   if (rows.length === 0) return render('no-key');
   return rows.map((key) => {
+    // Not a key whose user is disabled: it works again when the user is enabled.
+    const hasEnded = key.revoked || key.expired;
     const state = render('key-ended', { state: key.revoked ? 'Revoked' : 'Expired' });
     return render('key', {
       name: key.name || 'Without a name',
@@ -159,7 +161,7 @@ export function keyItems(rows: readonly ApiKey[], action: string) {
       creator: key.created_by_username ?? 'the command line',
       used: when(key.last_used_at),
       expires: when(key.expires_at),
-      end: isUsable(key) ? render('key-revoke', { action, id: key.id, name: key.name }) : state,
+      end: hasEnded ? state : render('key-revoke', { action, id: key.id, name: key.name }),
     });
   });
 }

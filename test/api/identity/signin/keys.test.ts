@@ -51,6 +51,18 @@ test('a key is shown whole once, acts for the user, and is revoked', async () =>
   );
 });
 
+test('the key of a disabled user can be revoked: it would work again', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  await create(host, { name: 'suspended', days: 'never' });
+  await sql`update identity.users set enabled = false where id = ${id}`;
+  const { host: cookie } = await signIn((await add({ super_admin: true })).username);
+  const { text } = await visit(`/account/users/${id}`, { cookie });
+  assert.match(text, /suspended/);
+  assert.doesNotMatch(text, /<span class="badge">Expired/);
+  assert.equal(idsOn(text).length, 1);
+});
+
 test('a key that expired is marked, and one that never expires says so', async () => {
   const { username, id } = await add();
   const { host } = await signIn(username);
