@@ -198,7 +198,8 @@ export const CHANGES = {
     async ({ caller, path: { user_id: id }, request }, service) => {
       if (!may(caller, 'remove factors of a user')) return forbidden(caller);
       const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
-      if (removed) service.reportFactor('all', 'removed', id);
+      if (removed === null) return new Failure('not_found');
+      if (removed > 0) service.reportFactor('all', 'removed', id);
       return removed;
     },
   ),
@@ -233,7 +234,7 @@ export const CHANGES = {
 
 // --- The audit trail
 
-/** Only what both `Date` and PostgreSQL read. */
+/** A day of a month. 31 February is 3 March. */
 const DAY = /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/;
 const dayError = (day: string) => (DAY.test(day) ? null : 'must be a day, such as 2026-02-28');
 const day = withDefault(text({ check: dayError }), '');

@@ -1,5 +1,6 @@
 /** What super administrators do on the pages of users and of the audit trail. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
 
@@ -113,6 +114,11 @@ test('a form with an invalid field keeps what was typed and says why beside the 
   assert.equal(short.status, 400);
   assert.match(short.text, /id="password-problem">Must have at least/);
   assert.doesNotMatch(short.text, /value="short"/);
+});
+
+test('the factors of a user who does not exist are not called removed', async () => {
+  const page = await post(`/account/users/${randomUUID()}/remove_factors`, {});
+  assert.equal(page.status, 404);
 });
 
 const ACTIONS = [
