@@ -40,7 +40,8 @@ export const VARIABLES = {
   ADMIN_USERNAME: text('admin'),
   ADMIN_PASSWORD: text(null),
   ADMIN_EMAIL: text('admin@localhost'),
-  PASSWORD_MIN_LENGTH: number(8, 8, 64),
+  // The sign-in pages generate passwords of 29 characters.
+  PASSWORD_MIN_LENGTH: number(8, 8, 29),
   PASSWORD_WORDS: list(),
   SESSION_TTL: number(DAY_SECONDS, 60, 366 * DAY_SECONDS),
   SESSION_IDLE_TTL: numberOrOff(300, 366 * DAY_SECONDS),

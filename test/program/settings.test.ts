@@ -101,7 +101,7 @@ const numbers: ReadonlyArray<
   ['MAX_BODY_BYTES', 1_024, 16_777_216, (config) => config.MAX_BODY_BYTES],
   ['WEBHOOK_MAX_BODY_BYTES', 1_024, 26_214_400, (config) => config.webhook?.maxSignedBytes],
   ['SHUTDOWN_GRACE', 0, 600, (config) => config.SHUTDOWN_GRACE],
-  ['PASSWORD_MIN_LENGTH', 8, 64, (config) => config.identity?.passwords.minLength],
+  ['PASSWORD_MIN_LENGTH', 8, 29, (config) => config.identity?.passwords.minLength],
   ['PASSWORD_HASHES', 1, 64, (config) => config.PASSWORD_HASHES],
   ['SESSION_TTL', 60, 31_622_400, (config) => config.identity?.sessionSeconds],
   ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
@@ -325,7 +325,7 @@ test('an invalid first administrator is reported with every problem, and a passw
       PASSWORD_MIN_LENGTH: 'x',
     }),
     [
-      'PASSWORD_MIN_LENGTH must be a whole number from 8 to 64.',
+      'PASSWORD_MIN_LENGTH must be a whole number from 8 to 29.',
       'ADMIN_USERNAME must not begin or end with a space.',
       'ADMIN_EMAIL must be an e-mail address, such as ada@example.org.',
       `ADMIN_PASSWORD ${names}.`,
