@@ -91,8 +91,9 @@ export async function redeliverEvent(
   const found = await findEvent(database, path.id);
   if (!found) return new Failure('not_found', NO_EVENT);
   const own = await listTargets(database);
-  const isOwn = own.some(({ id }) => id === found.token_id);
-  const hasTarget = count > 0 || commonTarget !== null || isOwn;
+  // If it was redelivered, it had a target then.
+  const hasTarget =
+    count > 0 || commonTarget !== null || own.some(({ id }) => id === found.token_id);
   if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
   notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };

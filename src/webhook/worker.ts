@@ -174,22 +174,25 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   worker.countAttempt([isDelivered ? 'done' : 'failed']);
   const isRejected = !isDelivered && REJECTED.has(delivery.answer_status ?? 0);
   if (!isRejected) breaker.record(isDelivered, event.token_id);
-  const durationMs = Math.round(performance.now() - startedAt);
-  return conclude(worker, event, delivery, durationMs);
+  return conclude(worker, event, delivery, startedAt);
 }
 
-/** Stores and logs the end of an attempt: delivered, to be retried, or moved to dead letters. */
+/**
+ * Stores and logs the end of an attempt: delivered, to be retried, or moved to dead letters.
+ * @param startedAt by `performance.now()`
+ */
 async function conclude(
   worker: Worker,
   event: LeasedEvent,
   delivery: DeliveryResult,
-  durationMs: number,
+  startedAt: number,
 ) {
   const { database, settings, log } = worker;
+  const duration_ms = Math.round(performance.now() - startedAt);
   const result = {
     ...delivery,
     error: delivery.error && errorLine(delivery.error),
-    duration_ms: durationMs,
+    duration_ms,
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
     answer: delivery.answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
   };
@@ -197,7 +200,7 @@ async function conclude(
     event_id: event.id,
     request_id: event.headers['x-request-id'],
     attempt: event.attempt,
-    duration_ms: durationMs,
+    duration_ms,
     error: result.error ?? undefined,
   };
   if (delivery.error === null) {

@@ -1,5 +1,4 @@
 import type { Database } from '../../db/pool.ts';
-import { COMMON_QUEUE } from '../migrations.ts';
 
 /** A target fails from this many failures in a row on, */
 const OPEN_FAILURES = 10;
@@ -64,7 +63,7 @@ export const clearFailures = (database: Database, target: string) =>
  * Takes the next probe of a failing target, if it is due and an event is.
  * @returns true for one replica only
  */
-export async function takeProbe(database: Database, target: string, queue = COMMON_QUEUE) {
+export async function takeProbe(database: Database, target: string, queue: string) {
   const { count } = await database.write(
     (sql) => sql`
     update webhook.failing_targets set probe_at = now() + make_interval(secs => least(
@@ -79,7 +78,8 @@ export async function takeProbe(database: Database, target: string, queue = COMM
 }
 
 /**
- * Undefined if delivery is not paused. `paused_by`: the name of the operator's token, or "command".
+ * Undefined if delivery is not paused. `paused_by`: the name of the operator's token, or its id if
+ * it has no name, `user:NAME`, or "command".
  */
 export async function findPause(database: Database) {
   const [pause] = await database.read(
@@ -92,8 +92,8 @@ export async function findPause(database: Database) {
 }
 
 /**
- * From the commit on, no replica begins an attempt.
- * @param by the id of an operator's token, or "command"
+ * No claim that begins after the commit leases anything.
+ * @param by the id of an operator's token, `user:NAME`, or "command"
  * @returns false if delivery was paused already
  */
 export async function pauseDelivery(database: Database, by: string) {

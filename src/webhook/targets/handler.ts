@@ -26,8 +26,9 @@ export function createHandlerTarget(
     });
     // Standard output is for log lines only.
     thread.stdout.on('data', (chunk: Buffer) => process.stderr.write(chunk));
-    // An error after the call ends the thread. Without a listener it would end this process.
-    thread.on('error', () => {});
+    // An error after the call ends the thread, which must not get another event. Without a listener
+    // it would end this process.
+    thread.on('error', () => idle.delete(thread));
     all.add(thread);
     thread.once('exit', () => {
       all.delete(thread);

@@ -72,7 +72,7 @@ test('a target counts as failing from ten failures on, over at least a minute, u
 test('one of all replicas takes a probe, none without a due event, at growing intervals', async () => {
   await fresh(0);
   await fail(61);
-  assert.equal(await takeProbe(database, 'test'), false, 'no event is due');
+  assert.equal(await takeProbe(database, 'test', COMMON.id), false, 'no event is due');
   await queue.put();
   for (const [seconds, pause] of [
     [61, 10],
@@ -80,7 +80,9 @@ test('one of all replicas takes a probe, none without a due event, at growing in
     [86_400, 300],
   ] as const) {
     await fail(seconds);
-    const taken = await Promise.all(Array.from({ length: 8 }, () => takeProbe(database, 'test')));
+    const taken = await Promise.all(
+      Array.from({ length: 8 }, () => takeProbe(database, 'test', COMMON.id)),
+    );
     assert.equal(taken.filter(Boolean).length, 1);
     const [row] = await sql<[{ seconds: number }]>`
       select extract(epoch from probe_at - now())::float8 as seconds from webhook.failing_targets`;
@@ -88,7 +90,7 @@ test('one of all replicas takes a probe, none without a due event, at growing in
   }
   await fail(61);
   await pauseDelivery(database, 'test');
-  assert.equal(await takeProbe(database, 'test'), false, 'not while delivery is paused');
+  assert.equal(await takeProbe(database, 'test', COMMON.id), false, 'not while delivery is paused');
 });
 
 test('a probe takes what has not failed yet, of each sender in turn, also of a page', async () => {
