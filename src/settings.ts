@@ -76,11 +76,11 @@ const SMALL_CONTAINER_BYTES = 256 * 2 ** 20;
 /**
  * How many hashes run at once. Each takes 32 MiB by default: in a small container, two leave too
  * little memory for the rest of the process, which the kernel would end.
- * @param limit bytes that the kernel allows this process; 0 or undefined if that is not known
+ * @param limit bytes that the kernel allows this process; 0 if that is not known
  */
-export function hashes(limit: number | undefined): Variable<number> {
+export function hashes(limit = 0): Variable<number> {
   const usual = number(2, 1, 64);
-  const isSmall = limit !== undefined && limit > 0 && limit < SMALL_CONTAINER_BYTES;
+  const isSmall = limit > 0 && limit < SMALL_CONTAINER_BYTES;
   return isSmall ? { ...usual, unset: 1 } : usual;
 }
 
@@ -232,8 +232,7 @@ function checkDatabase(name: string, database: DatabaseUrl | null, findings: Fin
     return;
   }
   const remote = database.hosts.filter((host) => !isThisHost(host.name));
-  const mayBeUnencrypted = ['disable', 'prefer'].includes(database.sslmode);
-  if (remote.length > 0 && mayBeUnencrypted) {
+  if (remote.length > 0 && ['disable', 'prefer'].includes(database.sslmode)) {
     findings.warnings.push(
       `The connection to the database at ${hostList(remote)} may be unencrypted; add ?sslmode=verify-full to its URL.`,
     );

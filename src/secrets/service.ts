@@ -73,14 +73,14 @@ export function createKeyedQueue(length: number, what: string) {
 }
 
 /**
- * How many attempts may fail. An id alone cannot block a secret: only holders of the key can try a
- * passphrase.
+ * How many attempts. `anyone` and `answer` count each one, the others those that fail. An id alone
+ * cannot block a secret: only holders of the key can try a passphrase.
  */
 const LIMITS = {
   link: { attempts: 60, seconds: 600 }, // share links of any secret, from one network
   network: { attempts: 5, seconds: 900 }, // passphrases of one secret, from one network
   secret: { attempts: 30, seconds: DAY_SECONDS }, // passphrases of one secret, from everywhere
-  anyone: { attempts: 30, seconds: 3_600 }, // secrets made without a credential, from one network
+  anyone: { attempts: 30, seconds: 3_600 }, // secrets and requests without a credential, likewise
   answer: { attempts: 30, seconds: 3_600 }, // answers to one request, from one network
 };
 
