@@ -41,7 +41,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
     'limit',
   ]);
   const all = new Map<Duplex, Connection>();
-  const idle = new Set<Connection>(); // without a request in progress, the longest idle first
+  const idle = new Set<Connection>(); // without a complete head to answer, the longest idle first
   const sending = new Set<Connection>(); // a reply of known length, the earliest first
   const remove = (connection: Connection) => {
     all.delete(connection.socket);

@@ -134,8 +134,8 @@ const DISCARD_MS = 1000;
 const SMALL_REPLY = 8 * 1024;
 
 /**
- * Writes a reply once. Resolves when the last byte is handed to the kernel, or the client has
- * disconnected.
+ * Writes a reply once. Resolves when a large one is handed to the kernel, a small one is queued, or
+ * the client has disconnected.
  */
 export async function writeReply(
   response: ServerResponse,

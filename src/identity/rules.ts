@@ -135,7 +135,7 @@ export function passwordError(
  */
 function consistsOf(password: string, words: readonly string[]) {
   const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
-  // Single letters of an id, such as `u3x0cd`, are not words.
+  // Parts of one or two letters of an id, such as `u3x0cd`, are not words.
   const parts = words
     .flatMap(lettersOf)
     .filter(({ length }) => length > 2)

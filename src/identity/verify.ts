@@ -73,7 +73,7 @@ export function callerHeaders(caller: Caller) {
 }
 
 /**
- * Percent-encodes all but ASCII, and what separates or quotes values, such as `(`.
+ * Percent-encodes all but ASCII, and what separates or quotes values in a header, such as `(`.
  * `decodeURIComponent` reads it.
  */
 export const headerValue = (name: string) =>

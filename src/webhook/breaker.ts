@@ -9,9 +9,9 @@ const REFRESH_MS = 1_000;
 /**
  * A circuit breaker. A target that only fails is probed: one replica begins one attempt at a time,
  * until an attempt succeeds. A slow one may overlap the next. The other events wait and use no
- * attempt up. If all failures were of events of one sender, those of the others do not wait: perhaps
- * not the target fails, but these events. The state is in the database: of ten replicas, each with a
- * state of its own, ten would probe, and one that starts would begin with a full load.
+ * attempt up. If all failures were of events of one sender, those of the others do not wait:
+ * perhaps not the target fails, but these events. The state is in the database: of ten replicas,
+ * each with a state of its own, ten would probe, and one that starts would begin with a full load.
  */
 export function createBreaker(database: Database, target: string, queue: string, log: Log) {
   /** Attempts that ended here since the state was last stored. */

@@ -111,7 +111,7 @@ const ENDED =
 
 /**
  * This does not use the link: the next step asks for a second factor, or for the new password. A
- * wrong token counts as a guess of the network. One of a link that has ended does not.
+ * wrong token counts as a guess of the network. The first use of a link that has ended does not.
  */
 export const openLink = form(
   portalForm,

@@ -70,7 +70,8 @@ export const EVERYONE = 'everyone';
  * Locks the target of a change, and what the actor's rights depend on, to the end of the
  * transaction, and checks these rights as they are after any wait (ASVS 8.3.2). All changes lock in
  * one order, so that they cannot deadlock: users by id, what ends all sessions, the session or key,
- * then what they change. A session or key that has a user changes only under the lock of that user.
+ * then what they change. A session or key that has a user changes only under the lock of that user,
+ * except by statements that lock nothing after it, such as a logout.
  * @param target the id of the user whom the change is about, or null
  * @returns whether there is such a user
  * @throws RightsLost
@@ -139,7 +140,7 @@ const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject
   select ${randomUUID()}, ${event}, ${actor.via}, ${actor.userId}, ${actor.caller?.key?.id ?? null},
     ${actor.ip}, ${actor.requestId}, ${detail}, ${subject}`;
 
-/** The user if all rows are of one, the id if there is one row, and how many there are. */
+/** The user if the rows name only one, the id if there is one row, and how many there are. */
 export const summarySql = (sql: Sql) => sql`
   case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
   case when count(*) = 1 then (array_agg(id))[1] end as target_id, count(*)::int4 as count`;

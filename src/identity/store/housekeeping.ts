@@ -92,7 +92,8 @@ export async function writeLastSeen(
 }
 
 /**
- * Removes sessions that ended at least `seconds` ago, however they ended.
+ * Removes sessions that ended at least `seconds` ago. Those that were idle for too long end here
+ * when they expire.
  * @returns how many; at most `max`
  */
 export const removeEndedSessions = (database: Database, seconds: number, max: number) =>

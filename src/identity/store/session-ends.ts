@@ -54,8 +54,8 @@ export const revokeSessions = (database: Database, actor: Actor, userId: string 
  * Ends the sessions of one user or (null) of all without touching them: each check compares their
  * time of creation with `sessions_end_at`. The caller's transaction has locked the row of that
  * value: a login that held the lock before has read an earlier clock, and one that waits for it
- * reads the clock again. The value is never before the newest session: a failover may set the clock
- * back, and then new sessions end at once until it catches up.
+ * reads the clock again. Unless counting fails, the value is never before the newest session: a
+ * failover may set the clock back, and then new sessions end at once until it catches up.
  */
 export async function endSessions(sql: Sql, actor: Actor, userId: string | null) {
   const { count, target_id, user_id, newest } = await countActive(sql, userId);

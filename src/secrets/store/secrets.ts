@@ -217,7 +217,8 @@ export async function findLink(database: Database, id: string) {
 
 /**
  * Idempotent.
- * @returns null if the secret does not exist, was read as often as allowed, or has expired
+ * @returns null if the secret does not exist, was read as often as allowed, has expired, or belongs
+ * to another creator
  */
 export async function deleteSecret(database: Database, id: string, creator: string | null) {
   const [row] = await database.write(
