@@ -282,7 +282,8 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   const all = await sql<Stored[]>`
     select w.event_id is not null as is_waiting, e.id, e.delivery_id, e.event, o.status,
       o.attempts, o.ended_at,
-      array(select attempt from webhook.failures where event_id = e.id) as failures
+      array(
+        select attempt from webhook.failures f where event_id = e.id and f.run = o.run) as failures
     from webhook.events e left join webhook.outcomes o on o.event_id = e.id
     left join webhook.work w on w.event_id = e.id`;
   const isForDown = ({ delivery_id }: Stored) => delivery_id.startsWith('msg_100');

@@ -48,7 +48,7 @@ export interface Entry {
   readonly status: string | null;
   readonly attempts: number;
   readonly ended_at: Date;
-  /** The numbers of the attempts that are recorded as failed. */
+  /** The numbers of the attempts of the last series that are recorded as failed. */
   readonly failures: readonly number[];
 }
 
@@ -78,7 +78,7 @@ export function checkEntry(
   checkCount(entry, calls, expectation, message);
   checkOrder(calls, expectation, message);
   checkOutcome(entry, calls, expectation, message);
-  checkFailures(entry, calls, series.length === 1, expectation, message);
+  checkFailures(entry, calls, expectation, message);
 }
 
 /** @returns the problem with what is needed to understand it */
@@ -135,12 +135,11 @@ function checkOutcome(
 function checkFailures(
   { failures }: Entry,
   calls: AttemptSeries,
-  isOnlySeries: boolean,
   { maxAttempts }: Expectation,
   message: Message,
 ): void {
   const isUnique = new Set(failures).size === failures.length;
-  assert.ok(isUnique || !isOnlySeries, message('a failure is recorded twice'));
+  assert.ok(isUnique, message('a failure is recorded twice'));
   // The last attempt of a killed process is also recorded as failed.
   for (const number of failures) {
     const hasEnded = (calls.get(number)?.ends ?? null) !== null;
