@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { isThisHost } from '../db/url.ts';
 import { isObject } from '../http/schema.ts';
+import { codeOf } from '../runtime/errors.ts';
 // The code of the pages, as in browsers. The service itself does not use it.
 import {
   type Content,
@@ -172,7 +173,9 @@ export async function sendAnswer(call: Invocation, readText: () => Promise<strin
       ? contentOf(await readText())
       : {
           about: { kind: 'file', name: safeName(basename(path)), type: 'application/octet-stream' },
-          bytes: await readFile(path),
+          bytes: await readFile(path).catch((error: unknown) => {
+            throw new UsageError(`--file cannot be read (${codeOf(error)})`);
+          }),
         };
   if (envelopeLength(content.about, content.bytes.length) > Number(request.max_bytes))
     throw new OperationFailed('the text or file is too large for the service: nothing was sent');

@@ -87,6 +87,20 @@ test('a file over the limit is refused, and nothing is used up', async () => {
   assert.equal(await secretsOf(send), 0);
 });
 
+test('a file that cannot be read is refused with the reason, and nothing is used up', async () => {
+  const { send } = await request('a file', '--file');
+  for (const [path, code] of [
+    [join(files, 'missing.bin'), 'ENOENT'],
+    [files, 'EISDIR'],
+  ] as const)
+    assertRefused(
+      lastLine(await answer(send, '', '--file', path)),
+      2,
+      new RegExp(`--file cannot be read \\(${code}\\)`),
+    );
+  assert.equal(await secretsOf(send), 0);
+});
+
 test('--wait prints the answer to standard output, and the links to standard error', async () => {
   const stopped = runCommand(['secret', 'request', 'x', '--wait'], own);
   const id = async () => {
