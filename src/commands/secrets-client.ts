@@ -150,7 +150,7 @@ export async function sendAnswer(call: Invocation, readText: () => Promise<strin
   const path = call.text('file');
   const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
   const digest = digestIn(fragment);
-  if (digest === null) throw new UsageError(INCOMPLETE);
+  if (digest === null || !URL.canParse(base)) throw new UsageError(INCOMPLETE);
   const id = given.toLowerCase();
   const ask = connect(base, null, call);
   const request = await ask('POST', `/request/${id}`, { key: digest });

@@ -121,6 +121,8 @@ test('a link that was cut, altered or is of another version is refused before an
   const whole = /the link is incomplete or has a mistake, or is of another version/;
   for (const wrong of [send.slice(0, -1), send.replace('#1.', '#2.'), send.split('#')[0] ?? ''])
     assertRefused(await answer(wrong, 'x'), 2, whole);
+  for (const host of ['https://my host', 'https://'])
+    assertRefused(await answer(send.replace(base, host), 'x'), 2, whole);
   const changed = keep.slice(0, -1) + (keep.endsWith('A') ? 'B' : 'A');
   for (const wrong of [keep.slice(0, -1), changed, keep.replace('#1.', '#2.')])
     assertRefused(await get(wrong), 1, whole);
