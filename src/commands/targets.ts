@@ -55,8 +55,8 @@ export async function readTarget(call: Invocation) {
   }
   if (command !== undefined)
     return orThrow(validate(programSchema, { command, ...options }, 'invalid_body'));
-  if ((names ?? options.timeout_seconds) !== undefined)
-    throw new UsageError('--events and --timeout need --forward or --command');
+  if ((names ?? options.timeout_seconds) !== undefined || options.keep_signature)
+    throw new UsageError('--events, --timeout and --keep-signature need --forward or --command');
   return null;
 }
 

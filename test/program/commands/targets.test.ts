@@ -109,7 +109,11 @@ test('a wrong target is refused and changes nothing', async () => {
   await refuse(2, /give --forward, --command or --default/, [id, ...forward, '--default']);
   await refuse(2, /--forward or --command, not both/, [id, ...forward, '--command', '["true"]']);
   await refuse(2, /--forward-secret-file needs --forward/, [id, '--forward-secret-file', '-']);
-  await refuse(2, /--events and --timeout need/, [id, '--timeout', '3s']);
+  const incomplete = /--events, --timeout and --keep-signature need --forward or --command/;
+  for (const words of [['--keep-signature'], ['--timeout', '3s'], ['--events', 'push']]) {
+    await refuse(2, incomplete, [id, '--default', ...words]);
+    await refuse(2, incomplete, [id, ...words]);
+  }
   await refuse(2, /--timeout/, [id, ...forward, '--timeout', 'soon']);
   await refuse(2, /must be a UUID/, ['mine', ...forward]);
   await refuse(1, /no active token of a sender/, [randomUUID(), ...forward]);
