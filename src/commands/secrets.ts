@@ -143,7 +143,12 @@ export const COMMANDS: readonly Command[] = [
       const keys = await inSecrets(call, (database, { serverSecret, previousSecrets }) => {
         const current = serverSecret === '' ? null : createServerKey(serverSecret);
         if (!current) call.note('SERVER_SECRET is not set, so the state of each key is unknown.');
-        return listKeys(database, current, previousSecrets.map(createServerKey), null);
+        return listKeys(
+          database,
+          current,
+          current ? previousSecrets.map(createServerKey) : [],
+          null,
+        );
       });
       printRows(call, keys, {
         'KEY ID': 'key_id',
