@@ -99,7 +99,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Deliver events again: by id, or all events with a status',
     options: { status: option('STATUS', 'dead, stored or skipped') },
     async run(call) {
-      const { positionals: ids } = call;
+      const ids = [...new Set(call.positionals)];
       const status = choice(call, 'status', ['dead', 'stored', 'skipped']);
       if (ids.length > 0 === (status !== undefined))
         throw new UsageError('give event ids or --status');

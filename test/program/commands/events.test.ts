@@ -203,6 +203,7 @@ test('event redeliver counts new, repeated and waiting events, and leaves those 
     (await run(['redeliver', await put({ status: 'skipped' })])).stderr,
     `1 event ${AGAIN}`,
   );
+  assert.equal((await run(['redeliver', one, one])).stderr, `1 event ${AGAIN}`);
   assertRefused(await run(['redeliver', runs]), 1, /unknown or being delivered/);
   assertRefused(await run(['redeliver', UNKNOWN]), 1, /unknown or being delivered/);
   await sql`delete from webhook.work where event_id <> ${idOf('waiting')}`;
