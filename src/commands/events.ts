@@ -140,9 +140,11 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Print new webhook events, or forward them to a program, until Ctrl-C',
     async run(call) {
       const url = call.text('forward');
+      const isJson = call.flag('json');
+      if (url !== undefined && isJson) throw new UsageError('--json does not go with --forward');
       if (url !== undefined) return forwardEvents(url, call);
       const line = (event: EventSummary) =>
-        call.flag('json') ? toJson(event) : cellsOf(event, COLUMNS).join('  ');
+        isJson ? toJson(event) : cellsOf(event, COLUMNS).join('  ');
       await inWebhook(call, async (database) => {
         for await (const events of tail(database, async () => !call.isRead())) {
           for (const event of events) call.print(line(event));

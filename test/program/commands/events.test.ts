@@ -298,6 +298,7 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['redeliver', idOf('dead'), 'x'], /ID must be a UUID/],
   [['pause', 'x'], /./],
   [['tail', 'x'], /./],
+  [['tail', '--json', '--forward', 'http://127.0.0.1:1'], /--json does not go with --forward/],
   [['nonsense'], /"event" needs a subcommand: list, show, redeliver, pause, resume, tail/],
 ];
 for (const [words, said] of WRONG) {
