@@ -56,7 +56,10 @@ export function connect(base: string, token: string | null, { note }: Terminal) 
       const code = isObject(cause) && cause.code !== undefined ? ` (${String(cause.code)})` : '';
       throw new OperationFailed(`${origin} did not answer${code}; ${CHECK}`);
     });
-    const reply: unknown = await response.json().catch(() => null);
+    const reply: unknown = await response.json().catch((error: unknown) => {
+      if (!response.ok || error instanceof SyntaxError) return null;
+      throw new OperationFailed('the reply was cut off; a read may have been used up');
+    });
     if (isObject(reply) && response.ok) return reply;
     throw errorOf(reply, response.headers.get('retry-after'), origin);
   };
