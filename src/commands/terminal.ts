@@ -83,18 +83,22 @@ export function printMembers({ flag, print }: Invocation, value: object) {
 /** Reads the inputs that a command asks for, one after the other. */
 export type LineReader = ReturnType<typeof hiddenLines>;
 
-/** All of standard input. */
-export async function readInput({ stdin }: Terminal) {
-  const whole = await buffer(stdin());
-  if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
+/** All of standard input, or other content. @param from where it is from, for the error */
+export async function readInput(
+  { stdin }: Terminal,
+  content = buffer(stdin()),
+  from = 'standard input',
+) {
+  const whole = await content;
+  if (!isUtf8(whole)) throw new UsageError(`${from} is not UTF-8 text`);
   return whole.toString('utf8');
 }
 
 /** @returns the content without its final newline. @param name of the option */
 export async function readSecretFile(name: string, file: string, terminal: Terminal) {
-  const content = file === '-' ? readInput(terminal) : readFile(file, 'utf8');
+  const content = file === '-' ? undefined : readFile(file);
   try {
-    return (await content).replace(/\r?\n$/, '');
+    return (await readInput(terminal, content, `--${name}`)).replace(/\r?\n$/, '');
   } catch (error) {
     if (error instanceof UsageError) throw error;
     throw new UsageError(`--${name} cannot be read (${codeOf(error)})`);

@@ -89,6 +89,10 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
     /--signing-secret-file cannot be read \(EISDIR\)/,
   ],
   [
+    ['create', '--source', 'github', '--signing-secret-file', fileWith(Buffer.alloc(32, 0xff))],
+    /--signing-secret-file is not UTF-8 text/,
+  ],
+  [
     ['create', '--source', 'github', '--signing-secret-file', '-'],
     /not a signing secret of github; it is one line of at least 8 characters/,
   ],
