@@ -79,7 +79,7 @@ export function acceptDrop(form, file, isFile) {
     event.preventDefault();
     if (files.length > 1) return showProblem('Drop one file only.');
     file.files = files;
-    isFile.click();
+    if (!isFile.checked) isFile.click();
     showFieldProblem(file, '', false);
   });
 }

@@ -196,6 +196,20 @@ test('the kept link shows the answer while it is open, and a withdrawn request t
   await untilHeading(answerer, 'This request was withdrawn');
 });
 
+test('a file that is dropped on the page that answers is sent', async () => {
+  const links = await askInBrowser('file');
+  await openPage(answerer, links.send);
+  await answerer.untilVisible('content');
+  await answerer.run(`
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(['dropped'], '7.bin'));
+    const options = { dataTransfer, bubbles: true, cancelable: true };
+    document.getElementById('file').dispatchEvent(new DragEvent('drop', options));`);
+  await answerer.click('submit');
+  await answerer.untilVisible('sent');
+  await readInBrowser(links, 'file', Buffer.from('dropped'));
+});
+
 test('cut, altered and foreign links say so, and nothing is sent', async () => {
   const links = await askInBrowser('text');
   const other = await askInBrowser('text');
