@@ -21,6 +21,7 @@ function ask(question, answer, action) {
   bulkText.textContent = question;
   bulkYes.textContent = answer;
   bulkYes.hidden = answer === '';
+  bulkYes.disabled = false;
   bulkNo.textContent = answer === '' ? 'Close' : 'Cancel';
   confirmed = action;
   bulk.hidden = false;
@@ -76,8 +77,6 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
     `Redeliver ${counted(count, 'event')}? Each is sent to the target again.`,
     `Redeliver ${counted(count, 'event')}`,
     async () => {
-      bulkYes.hidden = true;
-      bulkNo.textContent = 'Cancel';
       const report = (/** @type {number} */ done) => {
         bulkText.textContent = `${done} of ${counted(count, 'event')}…`;
       };
@@ -95,6 +94,8 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
   );
 });
 element('again-selected', HTMLButtonElement).addEventListener('click', () => {
+  // A count that is still running would replace the question by its own.
+  beginLoop();
   const ids = [...selected];
   const answer = `Redeliver ${counted(ids.length, 'event')}`;
   ask(`${answer}? Each is sent to the target again.`, answer, async () => {
@@ -110,6 +111,9 @@ element('again-selected', HTMLButtonElement).addEventListener('click', () => {
   });
 });
 bulkYes.addEventListener('click', () => {
+  bulkText.focus();
+  // Not hidden: "Cancel" would take its place below the second click of a double click.
+  bulkYes.disabled = true;
   void confirmed();
 });
 bulkNo.addEventListener('click', closeBulk);

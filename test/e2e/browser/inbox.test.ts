@@ -427,6 +427,38 @@ test('selected events, or all that match, are redelivered after a confirmation o
   await sql`delete from webhook.events where event = 'bulk'`;
 });
 
+test('a count that ends late leaves the question in place, and two clicks send once', async () => {
+  const ids = await Promise.all(
+    [1, 2].map(() => put({ event: 'late', status: 'dead', attempts: 3, age: 8 })),
+  );
+  await listRows('?event=late');
+  await untilRows(2);
+  await browser.run(`
+    const send = fetch;
+    window.held = [];
+    window.fetch = async (address, options) => {
+      if (!String(address).endsWith('/events/redeliver')) return send(address, options);
+      await new Promise((resolve) => held.push(resolve));
+      return send(address, options);
+    };`);
+  await browser.click('again-all');
+  await browser.until('held.length === 1');
+  await browser.clickOn('#rows input');
+  await browser.click('again-selected');
+  await browser.run('held[0]()');
+  await sleep(500);
+  await untilText('bulk-text', /^Redeliver 1 event\?/);
+  await browser.run(`
+    const yes = document.getElementById('bulk-yes');
+    yes.click();
+    yes.click();`);
+  assert.equal(await browser.isEnabled('bulk-yes'), false);
+  assert.equal(await browser.run('return held.length'), 2);
+  await browser.run('held[1]()');
+  await untilText('bulk-text', /^1 event will be delivered again\.$/);
+  await sql`delete from webhook.events where id in ${sql(ids)}`;
+});
+
 test('delivery can be paused and resumed; a banner says so', async () => {
   await listRows();
   await browser.click('pause');
