@@ -24,6 +24,8 @@ const receipt = `/r/${id}#${keys?.serviceKey}`;
 const waiting = element('waiting', HTMLElement);
 /** As the service said last. */
 let isOpen = false;
+/** From then on the page is left as it is: the answer may have been revealed. */
+let isOffered = false;
 const link = element('link', HTMLTextAreaElement);
 
 /** @param {string} state @returns that it cannot change any more */
@@ -34,6 +36,7 @@ function end(state) {
 
 /** @returns {Promise<boolean>} whether the state can still change */
 async function load() {
+  if (isOffered) return false;
   // After reading, the address has no keys any more.
   if (location.hash === '' && history.state?.isRevealed) {
     await offerSecret(() => null);
@@ -41,9 +44,12 @@ async function load() {
   }
   if (!isSupported()) return end('insecure');
   const key = keys?.key ?? '';
-  if (id === '' || !(await parseKey(key))) return end('wrong');
+  const isWhole = id !== '' && (await parseKey(key)) !== null;
+  if (isOffered) return false;
+  if (!isWhole) return end('wrong');
   /** @type {Result<Described>} */
   const found = await callApi(`/request/${id}`, { body });
+  if (isOffered) return false;
   isOpen = found.ok && found.data.status === 'open';
   if (!found.ok && found.code === 'not_found') return end('wrong');
   showProblem(found.ok ? '' : found.message);
@@ -58,7 +64,9 @@ async function load() {
 async function showWaiting(request, key) {
   element('title', HTMLElement).textContent = request.title;
   element('until', HTMLElement).textContent = formatTime(request.expires_at);
-  link.value = linksOf(location.origin, id, await digestOf(request), '', key).send;
+  const digest = await digestOf(request);
+  if (isOffered) return;
+  link.value = linksOf(location.origin, id, digest, '', key).send;
   waiting.hidden = false;
 }
 
@@ -66,12 +74,15 @@ async function showWaiting(request, key) {
 async function showAnswer(request, key) {
   /** @type {Result<{ status: string }>} */
   const state = await callApi(`/r/${id}`, { body });
+  if (isOffered) return false;
   if (state.ok && state.data.status !== 'stored') {
     location.replace(receipt);
     return false;
   }
   const answer = await openAnswerKeys(id, request, key);
+  if (isOffered) return false;
   if (!answer) return end('damaged');
+  isOffered = true;
   waiting.hidden = true;
   document.title = 'The answer has come';
   element('receipt', HTMLAnchorElement).href = receipt;
@@ -90,7 +101,7 @@ copyOnClick(element('copy-link', HTMLButtonElement), link, () => link.value);
 askBefore(element('withdraw', HTMLButtonElement), async () => {
   // An answer that has come is shown, and not deleted.
   await load();
-  if (!isOpen) return;
+  if (!isOpen || isOffered) return;
   const withdrawn = await callApi(`/s/${id}/delete`, { body });
   if (!withdrawn.ok) return showProblem(withdrawn.message);
   await load();

@@ -101,6 +101,7 @@ function shownTimes(times, once, several) {
 
 /** Asks how often the link can be opened. This does not count as a view. */
 async function check() {
+  content = null;
   element('ended', HTMLElement).hidden = true;
   element('revealed', HTMLElement).hidden = true;
   element('reveal', HTMLElement).hidden = false;
@@ -110,9 +111,13 @@ async function check() {
   if (history.state?.isRevealed && location.hash === '') return showEnd(REVEALED);
   if (!link) return showEnd(WRONG);
   if (link.key !== null && !isSupported()) return showEnd(INSECURE);
-  if (link.key !== null && !(await deriveKeys(link.key, ''))) return showEnd(WRONG);
+  const isWhole = link.key === null || (await deriveKeys(link.key, '')) !== null;
+  // Revealed meanwhile: it may be shown only once.
+  if (content) return;
+  if (!isWhole) return showEnd(WRONG);
   /** @type {Result<Link>} */
   const state = await callApi(`${link.path}/status`, { body: { secret: link.serviceKey } });
+  if (content) return;
   if (!state.ok && state.code === 'not_found') return showWrong();
   submit.hidden = false;
   if (!state.ok) {

@@ -8,6 +8,7 @@ import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { runCommand } from '../../support/commands.ts';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
 import { until } from '../../support/until.ts';
@@ -208,6 +209,28 @@ test('a file that is dropped on the page that answers is sent', async () => {
   await answerer.click('submit');
   await answerer.untilVisible('sent');
   await readInBrowser(links, 'file', Buffer.from('dropped'));
+});
+
+test('an answer found by "Withdraw" stays on the page after it was revealed', async () => {
+  const links = await askInBrowser('text');
+  await openPage(asker, links.keep);
+  await asker.untilVisible('waiting');
+  // The next poll waits until the page is shown again.
+  await asker.run(`
+    window.isAway = true;
+    window.checks = 0;
+    Object.defineProperty(document, 'hidden', { get: () => ((checks += 1), isAway) });`);
+  await asker.until('checks > 0');
+  await answerByCommand(links, 'text', Buffer.from('hunter2'));
+  await asker.click('withdraw');
+  await asker.click('confirm');
+  await asker.untilVisible('submit');
+  await asker.click('submit');
+  await asker.untilVisible('revealed');
+  await asker.run('isAway = false; document.dispatchEvent(new Event("visibilitychange"))');
+  await sleep(1_000);
+  assert.equal(await headingOf(asker), 'The answer');
+  assert.equal(await asker.isVisible('revealed'), true);
 });
 
 test('cut, altered and foreign links say so, and nothing is sent', async () => {

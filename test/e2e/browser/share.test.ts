@@ -16,6 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
 import { until } from '../../support/until.ts';
 import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
@@ -50,6 +51,18 @@ chmodSync(files, 0o777);
 after(() => rmSync(files, { recursive: true }));
 
 const idOf = (link: string) => new URL(link).pathname.split('/').at(-1) ?? '';
+/** Requests of the page wait in `held` until a test sends them. */
+const holdFetch = (from: typeof browser) =>
+  from.run(`
+    const send = fetch;
+    window.held = [];
+    window.answers = 0;
+    window.fetch = async (...request) => {
+      await new Promise((resolve) => held.push(resolve));
+      const answer = await send(...request);
+      answers += 1;
+      return answer;
+    };`);
 /** No view was used. */
 const READ = /^This secret was already viewed$/;
 const WRONG = /^This link is incomplete or wrong$/;
@@ -248,6 +261,23 @@ test('an expired and a deleted secret say so in the heading', async () => {
   await untilEnded(browser, /^This secret was deleted$/);
   await openPage(browser, (await service.storeExpired()).link);
   await untilEnded(browser, /^This link has expired$/);
+});
+
+test('a check that ends after the secret was revealed does not hide it', async () => {
+  const { link } = await service.store('only once', { max_reads: 1 });
+  await openLink(browser, link);
+  await holdFetch(browser);
+  await browser.click('submit');
+  await browser.until('held.length === 1');
+  await browser.run(`location.hash = ${JSON.stringify(randomBytes(32).toString('base64url'))}`);
+  await browser.until('held.length === 2');
+  await browser.run('held[0]()');
+  await browser.untilVisible('revealed');
+  await browser.run('held[1]()');
+  await browser.until('answers === 2');
+  await sleep(200);
+  assert.equal(await browser.isVisible('revealed'), true);
+  assert.equal(await browser.value('text'), 'only once');
 });
 
 test('a secret that another person reads while the page is open', async () => {
