@@ -107,17 +107,23 @@ form.addEventListener('submit', (event) => {
 
 async function create() {
   clearProblems(CONTROLS);
+  // The fields can be changed while the service is asked.
+  const text = secret.value;
+  const phrase = passphrase.value;
+  const expires_in = Number(expiry.value);
+  const max_reads = Number(reads.value);
+  const isEndToEnd = endToEnd.checked;
   const content = await readForm();
   if ('control' in content) return showFieldProblem(content.control, content.message);
-  const sealed = endToEnd.checked ? await seal(content, passphrase.value) : null;
-  const lock = sealed ? sealed.proof : passphrase.value || undefined;
+  const sealed = isEndToEnd ? await seal(content, phrase) : null;
+  const lock = sealed ? sealed.proof : phrase || undefined;
   /** @type {Result<{ id: string, secret: string, expires_at: string, receipt: string }>} */
   const created = await callApi('/api/store/encrypt', {
     ...credentials(),
     body: {
-      password: sealed?.envelope ?? secret.value,
-      expires_in: Number(expiry.value),
-      max_reads: Number(reads.value),
+      password: sealed?.envelope ?? text,
+      expires_in,
+      max_reads,
       ...(lock === undefined ? {} : { passphrase: lock }),
     },
   });
@@ -127,10 +133,9 @@ async function create() {
   receipt.value = `${location.origin}/r/${id}#${receiptKey}`;
   element('open-receipt', HTMLAnchorElement).href = receipt.value;
   element('until', HTMLElement).textContent = formatTime(expires_at);
-  element('how-often', HTMLElement).textContent =
-    reads.value === '1' ? 'once' : `${reads.value} times`;
-  madePassphrase.value = passphrase.value;
-  element('locked', HTMLElement).hidden = passphrase.value === '';
+  element('how-often', HTMLElement).textContent = max_reads === 1 ? 'once' : `${max_reads} times`;
+  madePassphrase.value = phrase;
+  element('locked', HTMLElement).hidden = phrase === '';
   element('code', HTMLElement).hidden = !drawQr(element('qr', HTMLElement), link.value);
   element('share', HTMLElement).hidden = typeof navigator.share !== 'function';
   secret.value = '';

@@ -362,6 +362,23 @@ test('a passphrase is asked for at once, and a wrong one uses no read and is sai
   assert.equal(await browser.value('passphrase'), '', 'the passphrase field is cleared');
 });
 
+test('the page shows the passphrase that was sent, not what was typed afterwards', async () => {
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.fill('secret', 'locked away');
+  await browser.fill('passphrase', 'sent to the service');
+  await holdFetch(browser);
+  await browser.click('submit');
+  await browser.until('held.length === 1');
+  await browser.fill('passphrase', 'typed afterwards');
+  await browser.fill('max-reads', '3');
+  await browser.run('held[0]()');
+  await browser.untilVisible('made');
+  noteKeys(service, await browser.value('link'), await browser.value('receipt'));
+  assert.equal(await browser.value('made-passphrase'), 'sent to the service');
+  assert.equal(await browser.text('how-often'), 'once');
+});
+
 test('too many wrong passphrases are reported with the time to wait', async () => {
   const { link } = await service.store('locked away', { passphrase: 'said by phone' });
   await openLink(browser, link);
