@@ -75,9 +75,7 @@ function show({ status, created_at, expires_at, reads, max_reads, last_read_at, 
 }
 
 void repeatWhileShown(load, REFRESH_MS);
-addEventListener('hashchange', () => {
-  void load();
-});
+addEventListener('hashchange', () => location.reload());
 
 const ask = askBefore(element('delete', HTMLButtonElement), async () => {
   const deleted = await callApi(`/s/${id}/delete`, { body: body() });

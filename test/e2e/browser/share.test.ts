@@ -326,6 +326,17 @@ test('the receipt shows whether the link was opened, and deletes the secret afte
   await untilEnded(browser, /^This secret was deleted$/);
 });
 
+test('a receipt whose key is added in the address bar is shown with its heading', async () => {
+  await createLink(browser, service, 'confidential');
+  const receipt = await browser.value('receipt');
+  noteKeys(service, receipt);
+  await openPage(browser, receipt.replace(/#.*/, ''));
+  await browser.until('document.title === "No such receipt"');
+  await browser.open(receipt);
+  await browser.until('document.getElementById("state").innerText === "Not opened yet"');
+  assert.equal(await browser.text('receipt-heading'), 'Receipt');
+});
+
 test('the receipt of a secret that was read says when; a wrong address says so', async () => {
   const link = await createLink(browser, service, 'confidential');
   const receipt = await browser.value('receipt');
