@@ -490,6 +490,25 @@ test('a form whose session has ended is filled in again after the sign-in, secre
   assert.equal(await browser.run('return sessionStorage.length'), 0);
 });
 
+test('of several forms with one address, the one that was sent is shown again', async () => {
+  await openAs(plain, '/account/keys');
+  await browser.run(`return Promise.all(['one', 'other'].map((name) => fetch('/account/keys', {
+    method: 'POST', body: new URLSearchParams({ name, days: '30' }) })))`);
+  await openAs(plain, '/account/keys');
+  const IDS = `[...document.querySelectorAll('[name="key_id"]')].map(({ value }) => value)`;
+  const ids: string[] = await browser.run(`return ${IDS}`);
+  assert.ok(ids.length > 1);
+  const id = ids.at(-1);
+  await browser.deleteCookies();
+  await browser.run(`document.querySelector('[value="${id}"]').form.requestSubmit()`);
+  await setup.untilTitle('Sign in');
+  await setup.enterPassword(plain.username);
+  await browser.until('location.pathname === "/account/keys"');
+  await browser.until('document.activeElement.form !== undefined');
+  const FOCUSED = 'document.activeElement.form.elements.namedItem("key_id").value';
+  assert.deepEqual(await browser.run(`return [${FOCUSED}, ${IDS}]`), [id, ids]);
+});
+
 test('a second click does not send a form again', async () => {
   await openAs(plain, '/account');
   const prevented = await browser.run(`

@@ -28,9 +28,11 @@ for (const link of document.querySelectorAll('nav a')) {
 
 /** Says at a button what it has done. @param {HTMLButtonElement} button @param {string} words */
 function showDone(button, words) {
-  const label = button.textContent;
-  button.textContent = words;
+  // A second click within the two seconds must not take the words for the label.
+  const label = button.dataset.label ?? button.textContent ?? '';
+  button.dataset.label = label;
   button.setAttribute('aria-live', 'polite');
+  button.textContent = words;
   setTimeout(() => {
     button.textContent = label;
   }, 2_000);
@@ -58,7 +60,8 @@ function download(text, name) {
   link.href = URL.createObjectURL(new Blob([`${text}\n`], { type: 'text/plain' }));
   link.download = name;
   link.click();
-  URL.revokeObjectURL(link.href);
+  // Not at once: some browsers have not begun to read it.
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 for (const shown of document.querySelectorAll('[data-copy]')) {
@@ -127,16 +130,47 @@ function keep(form) {
   sessionStorage.setItem(SENT, JSON.stringify(sent));
 }
 
+/** After so long, a form may be sent again: the user may have stopped the page. */
+const REPEAT_MS = 10_000;
+
 for (const form of document.querySelectorAll('form[method="post"]:not(#passkey)')) {
   if (!(form instanceof HTMLFormElement)) continue;
+  let sentAt = -Infinity;
   form.addEventListener('submit', (event) => {
     // A second click would send it again, and the answer to the first would be lost.
-    if (form.dataset.isSent === 'on') return event.preventDefault();
-    form.dataset.isSent = 'on';
+    if (performance.now() - sentAt < REPEAT_MS) return event.preventDefault();
+    sentAt = performance.now();
     const isSignOut = form.getAttribute('action') === '/logout';
-    if (!isSignIn && !isSignOut) keep(form);
+    const isLink = form === linkForm;
+    if (!isSignIn && !isSignOut && !isLink) keep(form);
+  });
+  // Back from the next page: the browser shows this one as it was.
+  addEventListener('pageshow', () => {
+    sentAt = -Infinity;
   });
 }
+
+/**
+ * Several forms of a page have one address, such as those that remove one factor each. They differ
+ * in their hidden fields.
+ * @param {HTMLFormElement} form @param {SentForm} sent
+ */
+function isSameForm(form, { action, fields }) {
+  // The search of users has the same address as the form that creates one.
+  if (form.method !== 'post' || form.action !== action) return false;
+  const sent = new Map(fields.map(([name = '', value = '']) => [name, value]));
+  const inputs = [...form.querySelectorAll('input, select')].filter(isField);
+  const hidden = inputs.filter(({ type, name }) => type === 'hidden' && name !== 'return_to');
+  const names = new Set(inputs.map(({ name }) => name));
+  return (
+    hidden.every(({ name, value }) => sent.get(name) === value) &&
+    [...sent.keys()].every((name) => names.has(name))
+  );
+}
+
+/** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement} */
+const isField = (element) =>
+  element instanceof HTMLInputElement || element instanceof HTMLSelectElement;
 
 /** A form whose session had ended is filled in again after the sign-in. */
 function restoreForm() {
@@ -145,15 +179,14 @@ function restoreForm() {
   sessionStorage.removeItem(SENT);
   if (sent === null) return;
   if (isSignIn) return sessionStorage.setItem(SENT, JSON.stringify({ ...sent, isSignedIn: true }));
-  // The search of users has the same address as the form that creates one.
-  const forms = [...document.forms].filter(({ method }) => method === 'post');
-  const form = forms.find(({ action }) => action === sent.action);
+  const form = [...document.forms].find((one) => isSameForm(one, sent));
   if (!sent.isSignedIn || !form) return;
   for (const [name = '', value = ''] of sent.fields) {
     // Not `form.elements.namedItem`, which finds ids as well.
     const field = form.querySelector(`[name="${CSS.escape(name)}"]`);
-    if (field instanceof HTMLInputElement || field instanceof HTMLSelectElement)
-      field.value = value;
+    if (!field || !isField(field) || field.type === 'hidden') continue;
+    if (field instanceof HTMLInputElement && field.type === 'checkbox') field.checked = true;
+    else field.value = value;
   }
   const details = form.closest('details');
   if (details) details.open = true;
