@@ -102,7 +102,7 @@ const ROWS: readonly PortalRoute[] = [
     ...shared,
     pattern: '/account/passkeys',
     summary: 'Sign-in pages: options for a new passkey',
-    guard: signedIn,
+    guard: recentlySignedIn,
     handle: factors.passkeyOptions,
   }),
   post('/account/passkeys', 'add a passkey', factors.addPasskey),

@@ -30,10 +30,10 @@ const field = form?.querySelector('input[name="credential"]');
 /** Only one request to the authenticator may run. @type {AbortController | null} */
 let running = null;
 
-/** @param {string} path @returns {Promise<Options>} */
+/** @param {string} path @returns {Promise<Options | null>} null for a redirect or a failure */
 async function load(path) {
-  const response = await fetch(path, { cache: 'no-store' });
-  return (await response.json()).data;
+  const response = await fetch(path, { cache: 'no-store', redirect: 'manual' });
+  return response.ok ? (await response.json()).data : null;
 }
 
 /** @param {Options} options */
@@ -43,6 +43,11 @@ const allowed = ({ ids }) =>
 /** @param {AbortSignal} signal */
 async function create(signal) {
   const options = await load('/account/passkeys');
+  if (!options) {
+    // The sign-in has ended, or is too old to add a passkey: the page leads to another one.
+    location.reload();
+    return null;
+  }
   const user = options.user ?? { id: '', name: '' };
   const credential = await navigator.credentials.create({
     signal,
@@ -75,6 +80,7 @@ async function create(signal) {
 /** @param {AbortSignal} signal @param {CredentialMediationRequirement} mediation */
 async function get(signal, mediation) {
   const options = await load('/login/passkey');
+  if (!options) return null;
   const credential = await navigator.credentials.get({
     signal,
     mediation,
