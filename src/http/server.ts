@@ -206,8 +206,8 @@ function rejectInput(listener: Listener, socket: Duplex, code: ErrorCode) {
   info.route = '(unreadable)';
   const rendered = renderFailure(new Failure(code), info.requestId);
   info.reply = rendered;
+  socket.end(renderRaw(rendered, info.requestId));
   // Half-closed, the client could send on, and an unfinished body would keep its place.
-  const destroyLater = () => setTimeout(() => socket.destroy(), LINGER_MS);
-  socket.end(renderRaw(rendered, info.requestId), destroyLater);
+  setTimeout(() => socket.destroy(), LINGER_MS);
   listener.requestLog.finished(info);
 }
