@@ -98,6 +98,18 @@ export const BUDGET = {
   all: 147_000,
 } as const;
 
+/**
+ * How far a ceiling may be exceeded. A fix of a security fault must not wait until something else
+ * was made shorter.
+ */
+const ALLOWANCE = 1.04;
+
+/** @returns the number of tokens at which the check of a scope fails */
+export const limitOf = (scope: keyof typeof BUDGET): number =>
+  Math.floor(BUDGET[scope] * ALLOWANCE);
+
+const SCOPE_NAMES = ['core', 'secrets', 'identity', 'webhook', 'signin', 'all'] as const;
+
 /** What the rewriting aims at. `make audit` prints how far it is. */
 export const GOALS: Readonly<Record<keyof typeof BUDGET, number>> = {
   core: 37_000,
@@ -145,9 +157,9 @@ export function densityOf(tree: Tree): number {
 /** @returns what exceeds the budget, one sentence each */
 export function overBudget(tree: Tree): string[] {
   const sizes = readingSizes(tree);
-  const scopes = Object.entries(BUDGET)
-    .filter(([scope, ceiling]) => (sizes[scope] ?? 0) > ceiling)
-    .map(([scope, ceiling]) => `${scope}: ${sizes[scope]} tokens, at most ${ceiling}`);
+  const scopes = SCOPE_NAMES.filter((scope) => (sizes[scope] ?? 0) > limitOf(scope)).map(
+    (scope) => `${scope}: ${sizes[scope]} tokens, at most ${limitOf(scope)}`,
+  );
   const files = [...tree]
     .filter(([, text]) => linesOf(text) > LIMITS.fileLines)
     .map(([file, text]) => `${file}: ${linesOf(text)} lines, at most ${LIMITS.fileLines}`);
