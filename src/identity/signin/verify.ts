@@ -25,7 +25,11 @@ export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
   redirect: optional(oneOf('302', '401')),
 });
 
-const withoutPortal = createGuard(findByHostToken, { readsCookie: true });
+/**
+ * Without the cookie `session`: it has no prefix, so a neighboring host, or an attacker in the
+ * network, could set it and sign a person in as somebody else (ASVS 3.3.1, 3.3.3).
+ */
+const withoutPortal = createGuard(findByHostToken);
 
 /** By a cookie of the portal, too. A browser without a session is sent to the sign-in page. */
 export const portalVisitor: Guard<PortalService, ProvenCaller> = {

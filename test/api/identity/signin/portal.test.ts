@@ -95,11 +95,8 @@ test('a cookie that a neighboring host plants beside the own one opens nothing',
     }
   }
   // No other cookie takes the place of one that was given twice.
-  const api = await logIn(identity, thief.username, PASSWORD);
-  for (const more of [`session=${api}`, thief.host]) {
-    const cookie = `${victim.domain}; ${thief.domain}; ${more}`;
-    assert.equal((await visit('/api/auth/verify', { cookie })).status, 401, more);
-  }
+  const twice = `${victim.domain}; ${thief.domain}; ${thief.host}`;
+  assert.equal((await visit('/api/auth/verify', { cookie: twice })).status, 401);
   // The portal reads the cookie of its own host alone.
   for (const cookie of [
     `${thief.domain}; ${victim.host}`,
@@ -107,6 +104,20 @@ test('a cookie that a neighboring host plants beside the own one opens nothing',
   ]) {
     const page = await visit('/account', { cookie });
     assert.match(page.text, new RegExp(`<dd>${victim.username}</dd>`));
+  }
+});
+
+test('the cookie "session", which any neighboring host can set, names nobody', async () => {
+  const victim = await signIn((await add()).username);
+  const { username } = await add();
+  const token = await logIn(identity, username, PASSWORD);
+  const forms = [token, token.replace(':', '%3A'), Buffer.from(token).toString('base64url')];
+  for (const planted of forms.map((form) => `session=${form}`)) {
+    assert.equal((await visit('/api/auth/verify', { cookie: planted })).status, 401, planted);
+    for (const cookie of [`${planted}; ${victim.domain}`, `${victim.domain}; ${planted}`]) {
+      const { headers } = await visit('/api/auth/verify', { cookie });
+      assert.equal(headers.get('x-auth-username'), victim.username, cookie);
+    }
   }
 });
 

@@ -40,9 +40,10 @@ for (const [name, base, own] of [
     const send = (method: string, path: string, options = {}) =>
       ask(method, base + path, { bearer: token, ...options });
     const cookie = { bearer: undefined, headers: { cookie: `session=${token}` } };
+    const byCookie = await send('GET', '/api/auth/verify', cookie);
+    assert.equal(byCookie.status, own === plain ? 403 : 401);
     for (const refused of [
       await send('GET', '/api/auth/verify'),
-      await send('GET', '/api/auth/verify', cookie),
       await send('POST', '/api/key/', { body: {} }),
     ]) {
       assert.equal(refused.status, 403);
