@@ -59,7 +59,7 @@ export async function forwardAuth({ caller, query }: IdentityCall<unknown, Rule>
  * may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851)
  * and must remove the client's first.
  */
-export function callerHeaders(caller: Caller) {
+export function callerHeaders(caller: Caller, { methods, time }: SignIn = UNKNOWN_SIGN_IN) {
   const { session, key, user } = caller;
   return {
     'X-Auth-User-Id': user?.id ?? '',
@@ -69,8 +69,15 @@ export function callerHeaders(caller: Caller) {
     'X-Auth-Groups': groupsOf(caller).join(','),
     'X-Auth-Session-Id': session?.id ?? '',
     'X-Auth-Key-Id': key?.id ?? '',
+    'X-Auth-Methods': methods,
+    'X-Auth-Time': time,
   };
 }
+
+/** By which methods a person signed in, and when, in seconds since 1970. */
+type SignIn = Readonly<{ methods: string; time: string }>;
+/** Of an API key, and of every caller without the sign-in pages. */
+const UNKNOWN_SIGN_IN: SignIn = { methods: '', time: '' };
 
 /**
  * Percent-encodes all but ASCII, and what separates or quotes values in a header, such as `(`.

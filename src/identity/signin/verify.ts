@@ -73,12 +73,11 @@ export async function verifyOrSignIn(
     return signInFirst(request, portal, 'second_factor_needed', {}, page);
   }
   if (!isAdmitted(caller, query)) return forbidden(caller);
-  const headers = {
-    'X-Auth-Methods': session?.methods ?? '',
-    'X-Auth-Time': session ? String(Math.floor(session.at.getTime() / 1000)) : '',
-    ...callerHeaders(caller),
+  const signIn = session && {
+    methods: session.methods,
+    time: String(Math.floor(session.at.getTime() / 1000)),
   };
-  return { data: null, headers };
+  return { data: null, headers: callerHeaders(caller, signIn ?? undefined) };
 }
 
 /** Sends a browser to a page of the portal, if the proxy asks for that. */

@@ -1,6 +1,7 @@
 /** The tests that every proxy must pass with its documented configuration. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { callerHeaders } from '../../../src/identity/verify.ts';
 import { type Answer, ask, logIn } from '../../support/gatehouse.ts';
 import {
   type Account,
@@ -22,15 +23,7 @@ export interface Proxy {
 export const bearer = (token: string): HeaderFields => [['Authorization', `Bearer ${token}`]];
 export const cookie = (token: string): HeaderFields => [['Cookie', `theme=dark; session=${token}`]];
 
-export const NAMES = [
-  'X-Auth-User-Id',
-  'X-Auth-Username',
-  'X-Auth-Email',
-  'X-Auth-Super-Admin',
-  'X-Auth-Groups',
-  'X-Auth-Session-Id',
-  'X-Auth-Key-Id',
-];
+export const NAMES = Object.keys(callerHeaders({ session: null, key: null, user: null }));
 
 /** All identity headers with values that would impersonate an administrator. */
 const FORGED_VALUES = new Map([

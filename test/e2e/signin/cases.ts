@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
 import type { Browser } from '../browser/webdriver.ts';
-import { spellingsOf } from '../nginx/cases.ts';
+import { NAMES, spellingsOf } from '../nginx/cases.ts';
 import { type ReceivedRequest, request } from '../nginx/setup.ts';
-import { APP, askProxy, EVIL, LOGIN, NAVIGATION, type SigninSetup } from './setup.ts';
+import { APP, askProxy, EVIL, LOGIN, NAVIGATION, PASSWORD, type SigninSetup } from './setup.ts';
 
 const headerOf = ({ headers }: ReceivedRequest, name: string): string | undefined =>
   headers.find(([key]) => key.toLowerCase() === name)?.[1];
@@ -18,6 +18,7 @@ export function testSignin(setup: SigninSetup): void {
   addPlantedCookieTest(setup);
   addSubresourceTests(setup);
   addForgeryTests(setup);
+  addOriginTest(setup);
   addCrossSiteTests(setup);
   addSessionTests(setup);
   addAdministratorTests(setup);
@@ -240,9 +241,7 @@ function addForgeryTests(setup: SigninSetup): void {
       ['X-Forwarded-Proto', 'http'],
       ['X-Forwarded-Uri', '/forged'],
       ['X-Forwarded-Method', 'GET'],
-      ['X-Auth-User-Id', 'forged'],
-      ['X-Auth-Methods', 'passkey'],
-      ['X-Auth-Time', '1'],
+      ...NAMES.map((name) => [name, 'forged'] as const),
     ] as const;
     const { status, headers } = await askProxy(setup, {
       path: '/real?x=1',
@@ -283,6 +282,24 @@ function addForgeryTests(setup: SigninSetup): void {
       await setup.enterPassword(username);
       await browser.until(`location.href === "${LOGIN}/account"`);
     }
+  });
+}
+
+function addOriginTest(setup: SigninSetup): void {
+  test('a browser that sends Origin and no Sec-Fetch-Site signs in on the own page only', async () => {
+    const { username } = await setup.addMember();
+    const body = new URLSearchParams({ username, password: PASSWORD, return_to: '' }).toString();
+    const signInFrom = async (origin: string) => {
+      const headers = [
+        ['Origin', origin],
+        ['Content-Type', 'application/x-www-form-urlencoded'],
+      ] as const;
+      const sent = { method: 'POST', host: 'login.example.org', path: '/login', headers, body };
+      return (await askProxy(setup, sent)).status;
+    };
+    assert.equal(await signInFrom(LOGIN), 200);
+    assert.equal(await signInFrom(EVIL), 403);
+    assert.equal(await signInFrom(APP), 403);
   });
 }
 

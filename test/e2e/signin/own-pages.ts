@@ -54,6 +54,7 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
   addOriginTest(pages);
   addForeignPageTest(pages);
   addSenderTests(pages);
+  addSizeTest(pages);
   addEndTests(pages);
   addAppearanceTests(pages);
 }
@@ -323,6 +324,32 @@ function addSenderTests({ setup }: OwnPages): void {
       headers: NAVIGATION,
     });
     assert.ok([302, 303].includes(page.status));
+  });
+}
+
+function addSizeTest(pages: OwnPages): void {
+  const { setup } = pages;
+
+  test('the proxy passes on what the services accept, and they reject what is larger', async () => {
+    const cookie = await cookieOf(pages, 'alice');
+    const json = ['Content-Type', 'application/json'] as const;
+    const store = async (size: number) => {
+      const body = JSON.stringify({ password: 'x'.repeat(size) });
+      const headers = [cookie, OWN_PAGE, json];
+      const sent = { method: 'POST', host: 'share.example.org', path: '/api/store/encrypt', body };
+      return askProxy(setup, { ...sent, headers });
+    };
+    assert.equal((await store(1_600_000)).status, 201);
+    assert.equal((await store(1_638_400)).status, 413);
+    const token = ['Authorization', `Bearer ${WEBHOOK_TOKEN}`] as const;
+    const event = await askProxy(setup, {
+      method: 'POST',
+      host: 'inbox.example.org',
+      path: '/webhook',
+      headers: [token, json],
+      body: JSON.stringify({ event: 'large', data: { page_id: 'x'.repeat(2_000_000) } }),
+    });
+    assert.deepEqual([event.status, JSON.parse(event.text).error.code], [413, 'body_too_large']);
   });
 }
 

@@ -35,7 +35,7 @@ export const APP = 'https://app.example.org';
 export const LOGIN = 'https://login.example.org';
 /** A page of another site, which nothing guards. */
 export const EVIL = 'https://evil.example.net';
-const PASSWORD = 'a passphrase for people';
+export const PASSWORD = 'a passphrase for people';
 
 export type ProxyName = 'nginx' | 'caddy';
 

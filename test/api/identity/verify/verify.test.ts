@@ -22,6 +22,7 @@ const NAMES = [
   'session-id',
   'key-id',
 ] as const;
+const SIGN_IN = ['methods', 'time'];
 
 /**
  * 200, and exactly these headers: each is there, if need be empty, so that a client's own does not
@@ -34,9 +35,12 @@ function assertPasses(answer: Answer, ...values: readonly string[]) {
     NAMES.map((name) => answer.headers.get(`x-auth-${name}`)),
     values,
   );
-  assert.equal(
-    [...answer.headers.keys()].filter((name) => name.startsWith('x-auth-')).length,
-    NAMES.length,
+  const sent = [...answer.headers.keys()].filter((name) => name.startsWith('x-auth-'));
+  assert.deepEqual(sent.sort(), [...NAMES, ...SIGN_IN].map((name) => `x-auth-${name}`).sort());
+  // Without the sign-in pages, nobody knows how a person signed in.
+  assert.deepEqual(
+    SIGN_IN.map((name) => answer.headers.get(`x-auth-${name}`)),
+    ['', ''],
   );
 }
 
