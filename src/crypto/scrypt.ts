@@ -1,5 +1,6 @@
 import { randomBytes, scrypt, type ScryptOptions } from 'node:crypto';
 import { promisify } from 'node:util';
+import { isStreamSafe } from '../runtime/text.ts';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
 /**
@@ -91,9 +92,14 @@ export async function stretch(password: string, kdfParams: string): Promise<Buff
   const N = 2 ** logN;
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
   const maxmem = 128 * r * (N + p) + 1024 * 1024;
-  // NFKC, because keyboards differ.
-  return hash(password.normalize('NFKC'), salt, HASH_BYTES, { N, r, p, maxmem });
+  return hash(normalizePassword(password), salt, HASH_BYTES, { N, r, p, maxmem });
 }
+
+/**
+ * NFKC, because keyboards differ. No new password is like the others, which stay as they are.
+ */
+export const normalizePassword = (password: string) =>
+  isStreamSafe(password) ? password.normalize('NFKC') : password;
 
 /** Base64 without padding. */
 export const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');

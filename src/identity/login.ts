@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { normalizePassword } from '../crypto/scrypt.ts';
 import { sha256 } from '../crypto/token.ts';
 import type { Call, RequestInfo } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
@@ -201,7 +202,7 @@ export async function changePassword(
     }
     // Another user may have this name by now.
     if (account.id !== user.id) return WRONG_CURRENT;
-    const isSame = new_password.normalize('NFKC') === current_password.normalize('NFKC');
+    const isSame = normalizePassword(new_password) === normalizePassword(current_password);
     if (account.password_expires_at !== null && isSame) {
       return invalid('/new_password', SAME_PASSWORD);
     }

@@ -23,7 +23,7 @@ import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
 import { EVENTS } from './store/audit.ts';
 import * as users from './users.ts';
-import { group } from './rules.ts';
+import { group, PASSWORD_MAX_UNITS } from './rules.ts';
 import { forwardAuth, verifyParameters } from './verify.ts';
 
 const sessionBody = json(
@@ -35,8 +35,8 @@ const sessionQuery = queryParameters({
 const oneUser = { pattern: '/api/user/{user_id}', path: object({ user_id: uuid() }) } as const;
 const nil: Schema<null> = { jsonSchema: { nullable: true, enum: [null] }, read: () => null };
 
-/** Longer than any accepted one, as for names: only bounds the work. */
-const password = text({ max: 4_096 });
+/** Longer names and passwords than any accepted one get the answer to a wrong one. */
+const password = text({ max: PASSWORD_MAX_UNITS });
 const credentials = object({
   username: text({ max: 1_024, check: withoutNul }),
   password,

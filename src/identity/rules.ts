@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { type Schema, text, withDefault } from '../http/schema.ts';
+import { isStreamSafe } from '../runtime/text.ts';
 import { splitList } from '../runtime/variables.ts';
-import { accountKey, type User } from './model.ts';
+import { foldText, MAX_NAME_LENGTH, type User } from './model.ts';
 
 /** What names, addresses and new passwords may be. Pure functions, used by the settings as well. */
 
@@ -16,13 +17,16 @@ export const controlCharError = (value: string) =>
     ? 'must not contain control characters'
     : null;
 
+const markError = (value: string) =>
+  isStreamSafe(value) ? null : 'must have at most 30 combining marks in a row';
+
 function nameError(name: string) {
   // Otherwise two names could look the same.
   if (INVISIBLE.test(name)) return 'must not contain invisible characters';
+  const error = controlCharError(name) ?? markError(name);
+  if (error !== null) return error;
   // NFKC expands some characters; an index entry takes about 2,700 bytes.
-  return (
-    controlCharError(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null)
-  );
+  return Buffer.byteLength(foldText(name)) > 1_024 ? 'is too long' : null;
 }
 
 /**
@@ -39,13 +43,15 @@ export const emailError = (email: string) =>
 
 /** Invisible characters are allowed, because they join emoji and the letters of some scripts. */
 export const personNameError = (name: string) =>
-  controlCharError(name) ?? (BLANK.test(name) ? 'must be empty or have a visible character' : null);
+  controlCharError(name) ??
+  markError(name) ??
+  (BLANK.test(name) ? 'must be empty or have a visible character' : null);
 
 export const nameSchemas = {
-  username: text({ min: 1, max: 255, check: usernameError }),
-  email: text({ min: 3, max: 255, check: emailError }),
-  first_name: text({ max: 255, check: personNameError }),
-  last_name: text({ max: 255, check: personNameError }),
+  username: text({ min: 1, max: MAX_NAME_LENGTH, check: usernameError }),
+  email: text({ min: 3, max: MAX_NAME_LENGTH, check: emailError }),
+  first_name: text({ max: MAX_NAME_LENGTH, check: personNameError }),
+  last_name: text({ max: MAX_NAME_LENGTH, check: personNameError }),
 };
 
 /** A new user may be without a first and a last name. */
@@ -96,6 +102,8 @@ export type Names = Pick<User, 'username' | 'email'> &
 
 /** Lengths count code points (NIST SP 800-63B). There are no composition rules (ASVS 6.2.5). */
 const PASSWORD_MAX_LENGTH = 1_024;
+/** In UTF-16 units, before NFKC, which makes one code point of up to four of them. */
+export const PASSWORD_MAX_UNITS = 4 * PASSWORD_MAX_LENGTH;
 const WORDS = [
   'gatehouse',
   'identity',
@@ -114,18 +122,21 @@ export function passwordError(
   { minLength, words }: Readonly<{ minLength: number; words: readonly string[] }>,
   names: Names,
 ) {
+  const tooLong = `must have at most ${PASSWORD_MAX_LENGTH} characters`;
+  if (password.length > PASSWORD_MAX_UNITS) return tooLong;
+  const error = markError(password);
+  if (error !== null) return error;
   const characters = [...password.normalize('NFKC')];
   if (characters.length < minLength) return `must have at least ${minLength} characters`;
-  if (characters.length > PASSWORD_MAX_LENGTH)
-    return `must have at most ${PASSWORD_MAX_LENGTH} characters`;
+  if (characters.length > PASSWORD_MAX_LENGTH) return tooLong;
   if (password.includes('\0')) return 'must not contain the character U+0000';
-  const key = accountKey(password);
+  const key = foldText(password);
   if (commonPasswords().includes(`\n${key}\n`))
     return 'is among the most common passwords; choose another';
   if (new Set(key).size === 1)
     return 'must not repeat one character; choose several unrelated words';
   const { username, email, first_name: first = '', last_name: last = '' } = names;
-  if (!consistsOf(password, [username, email, first, last, ...WORDS, ...words])) return null;
+  if (!consistsOf(key, [username, email, first, last, ...WORDS, ...words])) return null;
   return 'must not consist of names of the user or the service; choose several unrelated words';
 }
 
@@ -133,20 +144,18 @@ export function passwordError(
  * Whether no other letters are left, as in `Gatehouse-1` (ASVS 6.2.11). A passphrase may contain
  * these words.
  */
-function consistsOf(password: string, words: readonly string[]) {
-  const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
+function consistsOf(key: string, words: readonly string[]) {
+  const keys = words.map(foldText);
+  const lettersOf = (text: string) => text.match(/[\p{L}\p{M}]+/gu) ?? [];
   // Parts of one or two letters of an id, such as `u3x0cd`, are not words.
-  const parts = words
+  const parts = keys
     .flatMap(lettersOf)
     .filter(({ length }) => length > 2)
     .sort((a, b) => b.length - a.length);
-  const letters = lettersOf(password).join('');
+  const letters = lettersOf(key).join('');
   const rest = parts.reduce((left, part) => left.replaceAll(part, ' '), letters);
   // A name without letters, such as a telephone number, counts as a whole.
-  return (
-    (letters !== '' && rest.trim() === '') ||
-    words.some((word) => accountKey(word) === accountKey(password))
-  );
+  return (letters !== '' && rest.trim() === '') || keys.includes(key);
 }
 
 let common: string | null = null;

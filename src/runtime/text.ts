@@ -6,6 +6,16 @@ import { isAscii, isUtf8, transcode } from 'node:buffer';
  */
 export const toOneLine = (text: string) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ');
 
+/** The halfwidth sound marks of kana are no marks, but NFKC makes marks of them. */
+const MARK = String.raw`[\p{M}\uff9e\uff9f]`;
+const LONG_RUN = new RegExp(`(?<!${MARK})${MARK}{31}`, 'u');
+
+/**
+ * Whether the text has at most 30 combining marks in a row (UAX #15, stream-safe text). Only such a
+ * text may be normalized: the time to sort a run grows with the square of its length (CWE-407).
+ */
+export const isStreamSafe = (text: string) => !LONG_RUN.test(text);
+
 /** Only the canonical form: lower case, with hyphens (RFC 9562). */
 export const isUuid = (text: string) => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 

@@ -11,7 +11,7 @@ import {
   withDefault,
 } from '../../http/schema.ts';
 import { invalid } from '../policy.ts';
-import { controlCharError } from '../rules.ts';
+import { controlCharError, PASSWORD_MAX_UNITS } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { errorMessage, render, sentence } from './pages.ts';
 
@@ -21,7 +21,7 @@ export const return_to = withDefault(
   '',
 );
 export type ReturnInput = Readonly<{ return_to: string }>;
-export const password = text({ max: 4_096 });
+export const password = text({ max: PASSWORD_MAX_UNITS });
 export const code = text({ max: 64 });
 export const label = text({ min: 1, max: 64, check: controlCharError });
 

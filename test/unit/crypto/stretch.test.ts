@@ -9,6 +9,7 @@ import {
   type ScryptCost,
   stretch,
 } from '../../../src/crypto/scrypt.ts';
+import { LONG_RUN, longestRunNormalized } from '../../support/normalized.ts';
 
 /** Next to nothing: what is tested here does not depend on the cost. */
 const CHEAP: ScryptCost = { logN: 1, r: 1, p: 1 };
@@ -166,4 +167,21 @@ test('every valid cost round-trips through KDF parameters', async () => {
       JSON.stringify(cost),
     );
   }
+});
+
+test('a password with a long run of combining marks verifies as given, and is not normalized', async () => {
+  const longest = await longestRunNormalized(async () => {
+    const stored = await hashPassword(LONG_RUN, CHEAP);
+    assert.equal(await verifyPassword(LONG_RUN, stored), true);
+    assert.equal(await verifyPassword(`${LONG_RUN}x`, stored), false);
+  });
+  assert.equal(longest, 0);
+  assert.deepEqual(await stretch(LONG_RUN, cheap), independent(LONG_RUN, cheap));
+});
+
+test('a password with 30 combining marks in a row verifies in each of its spellings', async () => {
+  const password = `passage e${'\u0301\u0323'.repeat(15)}`;
+  const stored = await hashPassword(password, CHEAP);
+  for (const form of ['NFC', 'NFD', 'NFKC', 'NFKD'])
+    assert.equal(await verifyPassword(password.normalize(form), stored), true, form);
 });

@@ -19,6 +19,7 @@ import {
   personNameError,
   usernameError,
 } from '../../../src/identity/rules.ts';
+import { LONG_RUN, longestRunNormalized } from '../../support/normalized.ts';
 import { headerValue } from '../../../src/identity/verify.ts';
 
 const THEN = new Date('2030-01-01T00:00:00Z');
@@ -200,6 +201,38 @@ test('names that only look alike are different accounts', () => {
   assert.equal(new Set(names.map(accountKey)).size, names.length);
 });
 
+test('a text of more than 255 UTF-16 units or 30 marks in a row has the key of no name', () => {
+  const isNoName = (text: string) => accountKey(text) === `\u0001${text}`;
+  for (const [name, expected] of [
+    ['n'.repeat(255), false],
+    ['n'.repeat(256), true],
+    [`${'𝐧'.repeat(127)}n`, false],
+    ['𝐧'.repeat(128), true],
+    [`x${'\u0323'.repeat(30)}`, false],
+    [`x${'\u0323'.repeat(31)}`, true],
+    [`${'x'.repeat(200)}${'\u0323'.repeat(31)}`, true],
+    ['\uff76\uff9e'.repeat(127), false],
+    [`\uff76${'\uff9e'.repeat(31)}`, true],
+    [`${'\u0344'.repeat(128)}${'\u0323'.repeat(127)}`, true],
+  ] as const)
+    assert.equal(isNoName(name), expected, `${name.slice(0, 3)} (${name.length})`);
+  for (const check of [usernameError, personNameError]) {
+    assert.equal(check(`x${'\u0323'.repeat(30)}`), null);
+    assert.match(check(`x${'\u0323'.repeat(31)}`) ?? '', /30 combining marks/);
+  }
+  assert.match(emailError(`a@${'\u0323'.repeat(31)}.org`) ?? '', /30 combining marks/);
+});
+
+test('a dot above is removed from every i and j, through other marks', () => {
+  for (const [name, key] of [
+    ['i\u0323\u0307', '\u1ecb'],
+    ['J\u0307\u0301\u0307x', 'j\u0301x'],
+    ['a\u0307', '\u0227'],
+    ['i\u0307a\u0307', 'i\u0227'],
+  ] as const)
+    assert.equal(accountKey(name), key, name);
+});
+
 const NAMES = {
   username: 'ada.lovelace',
   email: 'ada@example.org',
@@ -235,6 +268,38 @@ test('a password has a minimum and a maximum length, counted in code points', ()
   const longer = { ...RULES, minLength: 12 };
   assert.equal(passwordError('83017462', longer, NAMES), 'must have at least 12 characters');
   assert.equal(passwordError('830174628301', longer, NAMES), null);
+});
+
+test('a new password has at most 30 combining marks in a row and 4,096 UTF-16 units', async () => {
+  const marks = 'must have at most 30 combining marks in a row';
+  assert.equal(errorOf(`passage ${'\u0323'.repeat(30)}y`), null);
+  assert.equal(errorOf(`passage ${'\u0323'.repeat(31)}y`), marks);
+  assert.equal(errorOf('\u1f82'.normalize('NFD').repeat(1_024)), null);
+  assert.equal(
+    errorOf('\u1f82'.normalize('NFD').repeat(1_025)),
+    'must have at most 1024 characters',
+  );
+  const longest = await longestRunNormalized(() =>
+    errorOf(LONG_RUN, { ...NAMES, first_name: 'x' }),
+  );
+  assert.ok(longest <= 30, `a run of ${longest}`);
+});
+
+test('a new password is folded once', async () => {
+  let times = 0;
+  const password = 'an unrelated passphrase 7';
+  const { toUpperCase } = String.prototype;
+  Object.defineProperty(String.prototype, 'toUpperCase', {
+    configurable: true,
+    writable: true,
+    value(this: string) {
+      if (String(this) === password) times += 1;
+      return toUpperCase.call(this);
+    },
+  });
+  assert.equal(errorOf(password), null);
+  Object.defineProperty(String.prototype, 'toUpperCase', { value: toUpperCase });
+  assert.equal(times, 1);
 });
 
 test('a password contains no U+0000 at any position', () => {
