@@ -126,7 +126,7 @@ export const recordPasskeyUse = (database: Database, id: Buffer, counter: number
       update identity.passkeys
       set counter = ${counter}, last_used_at = now()
       where id = ${id}
-        and (counter < ${counter} or (counter = 0 and ${counter} = 0))`,
+        and (counter < ${counter} or (counter = 0 and counter = ${counter}))`,
     ),
   );
 

@@ -384,6 +384,24 @@ test('a passkey is rejected for another browser, purpose, user, counter, site, o
   );
 });
 
+test('the counter of a passkey has 32 bits without a sign, and must grow', async () => {
+  const { username, id } = await add();
+  const passkey = createPasskey();
+  await register((await signIn(username)).host, passkey, { counter: 2 ** 31 + 5 });
+  for (const [counter, status] of [
+    [2 ** 31 + 5, 401],
+    [2 ** 31 + 6, 200],
+    [2 ** 32 - 1, 200],
+    [2 ** 31 + 7, 401],
+    [0, 401],
+  ] as const) {
+    const browser = await newBrowser();
+    const { challenge } = await options('/login/passkey', browser);
+    const page = await send(answer(passkey, challenge, id, { counter }), browser);
+    assert.equal(page.status, status, `counter ${counter}`);
+  }
+});
+
 test('a rule for a second factor leads to setting one up, and then to the requested address', async () => {
   const { username } = await add();
   const { host, domain } = await signIn(username);
