@@ -101,6 +101,7 @@ const INITIAL: Migration = {
       spki bytea not null,
       counter bigint not null,
       is_backup_eligible boolean not null,
+      signs_in_alone boolean not null, -- otherwise only after the password
       created_at timestamptz not null default now(),
       last_used_at timestamptz
     )`,

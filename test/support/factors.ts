@@ -23,12 +23,12 @@ export const codesOn = (text: string) =>
   (/<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
 
 export type Passkey = ReturnType<typeof createPasskey>;
-const json = (value: Record<string, Buffer | string>) =>
+const json = (value: Record<string, Buffer | string | boolean>) =>
   JSON.stringify(
     Object.fromEntries(
       Object.entries(value).map(([name, part]) => [
         name,
-        typeof part === 'string' ? part : part.toString('base64url'),
+        Buffer.isBuffer(part) ? part.toString('base64url') : part,
       ]),
     ),
   );
@@ -102,7 +102,12 @@ function passkeysOf({ visit }: Portal) {
   };
   return {
     options,
-    async register(host: string, passkey: Passkey = createPasskey(), more: object = {}) {
+    async register(
+      host: string,
+      passkey: Passkey = createPasskey(),
+      more: object = {},
+      rk?: boolean,
+    ) {
       const { challenge } = await options('/account/passkeys', host);
       const { clientData, data, spki } = passkey.register(around(challenge, more));
       const credential = json({
@@ -111,6 +116,7 @@ function passkeysOf({ visit }: Portal) {
         clientDataJSON: clientData,
         authenticatorData: data,
         publicKey: spki,
+        ...(rk === undefined ? {} : { rk }),
       });
       return visit('/account/passkeys', {
         fields: { name: 'my <device>', credential },

@@ -3,7 +3,15 @@ import { fromBase64url, uuidToBytes } from '../../crypto/text.ts';
 import { equalDigests } from '../../crypto/token.ts';
 import { Failure } from '../../http/errors.ts';
 import type { RequestInfo } from '../../http/route.ts';
-import { object, oneOf, optional, scalar, type Schema, validate } from '../../http/schema.ts';
+import {
+  boolean,
+  object,
+  oneOf,
+  optional,
+  scalar,
+  type Schema,
+  validate,
+} from '../../http/schema.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf, auditEvent } from '../store/audit.ts';
@@ -30,7 +38,12 @@ const responseMembers = {
   clientDataJSON: bytes,
   authenticatorData: bytes,
 };
-const registrationSchema = object({ ...responseMembers, publicKey: bytes });
+/** `rk`: whether the device lists the passkey by itself; missing if the browser does not know. */
+const registrationSchema = object({
+  ...responseMembers,
+  publicKey: bytes,
+  rk: optional(boolean()),
+});
 const signInSchema = object({ ...responseMembers, signature: bytes, userHandle: optional(bytes) });
 
 /**
@@ -106,13 +119,25 @@ export async function register(
   const { database, userId } = to;
   const response = parse(registrationSchema, json);
   if (!response) return false;
-  const { id, clientDataJSON: client, authenticatorData: data, publicKey } = response;
+  const { id, clientDataJSON: client, authenticatorData: data, publicKey, rk } = response;
   const ceremony = await findCeremony(service, client, 'register', binding);
   if (!ceremony || (await listPasskeys(database, userId)).length >= MAX_PASSKEYS) return false;
   const registered = orNull(() => verifyRegistration(client, data, publicKey, ceremony));
   if (!registered?.id.equals(id)) return false;
   if (!(await consumeChallenge(database, ceremony.challenge))) return false;
-  return (await addPasskey(to, name, registered)) !== null;
+  // One that was added without a PIN stays a second step: a thief of the key could set one
+  // (`uvInitialized` in WebAuthn Level 3, 7.2).
+  const signsInAlone = registered.isUserVerified && rk !== false;
+  const passkey = {
+    id,
+    user_id: userId,
+    name,
+    spki: registered.spki,
+    counter: registered.counter,
+    is_backup_eligible: registered.isBackupEligible,
+    signs_in_alone: signsInAlone,
+  };
+  return (await addPasskey(to, passkey)) !== null;
 }
 
 /**
@@ -147,6 +172,7 @@ export async function authenticate(
   // the counter shows that there may be a copy.
   const isRight =
     proof !== null &&
+    (known !== null || passkey.signs_in_alone) &&
     proof.isBackupEligible === passkey.is_backup_eligible &&
     (await consumeChallenge(database, ceremony.challenge)) &&
     (await recordPasskeyUse(database, passkey.id, proof.counter));

@@ -52,7 +52,6 @@ export function verifyRegistration(
   const proof = verifyData('webauthn.create', clientData, data, ceremony);
   return { ...proof, id: readId(data), spki: readKey(spki) };
 }
-export type Registered = ReturnType<typeof verifyRegistration>;
 
 /**
  * The caller checks that the counter grows, and that `isBackupEligible` is as at registration.
@@ -76,7 +75,7 @@ export function verifySignIn(
 /**
  * The checks that both ceremonies share, in the order of the specification.
  * @returns `isBackupEligible`: whether the passkey can be synchronized to other devices. It never
- * changes.
+ * changes. `isUserVerified`: whether this time the user has entered a PIN or used a fingerprint.
  */
 function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ceremony) {
   const client = parseClientData(clientData);
@@ -84,6 +83,7 @@ function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ce
   const flags = data.readUInt8(32);
   const has = (flag: number) => (flags & flag) !== 0;
   const isBackupEligible = has(FLAG.backupEligible);
+  const isUserVerified = has(FLAG.verified);
   check(client.type === type, 'wrong_type');
   check(client.challenge === ceremony.challenge.toString('base64url'), 'wrong_challenge');
   check(client.origin === ceremony.origin, 'wrong_origin');
@@ -91,9 +91,9 @@ function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ce
   check(client.crossOrigin !== true && client.topOrigin === undefined, 'in_frame');
   check(data.subarray(0, 32).equals(sha256(ceremony.host)), 'wrong_host');
   check(has(FLAG.present), 'user_absent');
-  check(has(FLAG.verified) || !ceremony.needsVerification, 'user_not_verified');
+  check(isUserVerified || !ceremony.needsVerification, 'user_not_verified');
   check(isBackupEligible || !has(FLAG.backedUp), 'inconsistent_backup');
-  return { counter: data.readUInt32BE(33), isBackupEligible };
+  return { counter: data.readUInt32BE(33), isBackupEligible, isUserVerified };
 }
 
 /** Browsers may add members. */

@@ -54,13 +54,14 @@ export async function showFactors(
     countRecoveryCodes(database, user.id),
   ]);
   const unused = portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
-  const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) =>
+  const items = passkeys.map((passkey) =>
     render('passkey-item', {
-      name,
-      where: is_backup_eligible ? 'synchronized' : 'on one device',
-      added: when(created_at),
-      used: when(last_used_at),
-      id: id.toString('base64url'),
+      name: passkey.name,
+      use: passkey.signs_in_alone ? 'signs you in alone' : 'second step after the password',
+      where: passkey.is_backup_eligible ? 'synchronized' : 'on one device',
+      added: when(passkey.created_at),
+      used: when(passkey.last_used_at),
+      id: passkey.id.toString('base64url'),
     }),
   );
   return accountPage(caller, 'Second factors', 'factors', {
@@ -215,7 +216,13 @@ export const addPasskey = form(
     }
     service.reportFactor('passkey', 'added', userId);
     const codes = await firstCodes(service, actor, userId);
-    return showAdded(service, tokens, 'The passkey is added.', codes, body.return_to);
+    return showAdded(
+      service,
+      tokens,
+      'The passkey or security key is added.',
+      codes,
+      body.return_to,
+    );
   },
   (call, service) => showFactors({ ...call, query: call.body }, service),
 );

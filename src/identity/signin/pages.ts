@@ -81,7 +81,8 @@ const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choos
  * password
  */
 export function signInPage(template: keyof typeof TITLES, return_to: string, values: Values = {}) {
-  const passkey = render('passkey', { return_to });
+  const use = template === 'code' ? 'Use a passkey or security key' : 'Use a passkey';
+  const passkey = render('passkey', { return_to, use });
   const main = render(template, { notice: NOTHING, return_to, passkey, ...values });
   return page(TITLES[template], main);
 }

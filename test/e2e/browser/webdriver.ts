@@ -20,6 +20,15 @@ export interface LogEntry {
   readonly message: string;
 }
 
+/** `hasResidentKey`: whether it stores passkeys, and so lists them by itself. */
+export interface Authenticator {
+  readonly protocol: 'ctap1/u2f' | 'ctap2' | 'ctap2_1';
+  readonly transport: 'internal' | 'usb' | 'nfc' | 'ble';
+  readonly hasResidentKey: boolean;
+  readonly hasUserVerification: boolean;
+  readonly isUserVerified: boolean;
+}
+
 export interface Browser {
   open(address: string): Promise<void>;
   reload(): Promise<void>;
@@ -65,10 +74,11 @@ export interface Browser {
   devtools(command: string, parameters: Record<string, unknown>): Promise<any>;
   grantPermission(name: string): Promise<void>;
   /**
-   * A virtual authenticator that stores passkeys and answers at once (WebAuthn, 12).
+   * A virtual authenticator that answers at once (WebAuthn, 12): by default, a part of the device
+   * that stores passkeys.
    * @returns its id
    */
-  addAuthenticator(verifiesUser: boolean): Promise<string>;
+  addAuthenticator(verifiesUser: boolean, more?: Partial<Authenticator>): Promise<string>;
   removeAuthenticator(id: string): Promise<void>;
   newTab(): Promise<string>;
   /** @returns handles of all tabs */
@@ -246,13 +256,14 @@ function deviceCommands(connection: Connection) {
   const { post, remove } = connection;
   return {
     devtools: (command: string, parameters: object) => runDevtools(connection, command, parameters),
-    addAuthenticator: (verifiesUser: boolean) =>
+    addAuthenticator: (verifiesUser: boolean, more: Partial<Authenticator> = {}) =>
       post('/webauthn/authenticator', {
         protocol: 'ctap2',
         transport: 'internal',
         hasResidentKey: true,
         hasUserVerification: verifiesUser,
         isUserVerified: verifiesUser,
+        ...more,
       }),
     removeAuthenticator: (id: string) => remove(`/webauthn/authenticator/${id}`),
     deleteCookies: () => runDevtools(connection, 'Network.clearBrowserCookies', {}),

@@ -54,7 +54,7 @@ test('an invited person sets a password and a passkey, and opens the program of 
   try {
     await browser.open(`${LOGIN}/account/factors`);
     await browser.fill('name', 'This laptop');
-    await browser.clickOn('#passkey button');
+    await browser.clickOn('#second-step');
     await setup.untilTitle('Recovery codes');
     await browser.deleteCookies();
     await browser.open(`${APP}/team?x=1`);

@@ -195,7 +195,7 @@ const STATES: readonly PageState[] = [
     'factors-none',
     () => openAs(plain, '/account/factors'),
     {
-      name: ['textbox', 'Name of the new passkey, such as the device'],
+      name: ['textbox', 'Name of the passkey or security key, such as the device'],
     },
   ],
   [

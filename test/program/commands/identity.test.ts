@@ -258,8 +258,9 @@ test('second factors are removed with their recovery codes, and the sessions end
   const id = await create('lost-phone');
   const token = await logIn(identity, 'lost-phone', PASSWORD);
   await file.sql`
-    insert into identity.passkeys (id, user_id, name, spki, counter, is_backup_eligible)
-    values ('\\x01', ${id}, 'phone', '\\x02', 0, false)`;
+    insert into identity.passkeys
+      (id, user_id, name, spki, counter, is_backup_eligible, signs_in_alone)
+    values ('\\x01', ${id}, 'phone', '\\x02', 0, false, false)`;
   await file.sql`insert into identity.recovery_codes (digest, user_id) values ('\\x03', ${id})`;
   await file.sql`update identity.users set second_factor = true where id = ${id}`;
   assertDone(

@@ -75,8 +75,9 @@ async function fill(): Promise<void> {
   await sql`insert into identity.recovery_codes (user_id, digest)
     select id, sha256(id::text::bytea) from identity.users`;
   await sql`
-    insert into identity.passkeys (id, user_id, name, spki, counter, is_backup_eligible)
-    select sha256(id::text::bytea), id, '', '', 0, false from identity.users`;
+    insert into identity.passkeys
+      (id, user_id, name, spki, counter, is_backup_eligible, signs_in_alone)
+    select sha256(id::text::bytea), id, '', '', 0, false, false from identity.users`;
   await sql`
     insert into identity.pending_sign_ins (token_digest, user_id, password_digest, expires_at)
     select sha256(id::text::bytea), id, '', now() + interval '1 hour' from identity.users`;

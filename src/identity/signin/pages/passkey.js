@@ -25,7 +25,6 @@ const decode = (text) =>
  */
 
 const form = document.getElementById('passkey');
-const button = form?.querySelector('button');
 const field = form?.querySelector('input[name="credential"]');
 /** Only one request to the authenticator may run. @type {AbortController | null} */
 let running = null;
@@ -40,8 +39,18 @@ async function load(path) {
 const allowed = ({ ids }) =>
   ids.map((id) => ({ type: /** @type {const} */ ('public-key'), id: decode(id) }));
 
-/** @param {AbortSignal} signal */
-async function create(signal) {
+const PASSKEY = /** @type {const} */ ({
+  residentKey: 'required',
+  userVerification: 'required',
+});
+/** Any key can be a second step: older ones neither keep a list of their passkeys nor have a PIN. */
+const SECOND_STEP = /** @type {const} */ ({
+  residentKey: 'discouraged',
+  userVerification: 'discouraged',
+});
+
+/** @param {AbortSignal} signal @param {boolean} isPasskey */
+async function create(signal, isPasskey) {
   const options = await load('/account/passkeys');
   if (!options) {
     // The sign-in has ended, or is too old to add a passkey: the page leads to another one.
@@ -56,7 +65,7 @@ async function create(signal) {
       rp: { id: options.host, name: options.host },
       user: { id: decode(user.id), name: user.name, displayName: user.name },
       pubKeyCredParams: options.algorithms.map((alg) => ({ type: 'public-key', alg })),
-      authenticatorSelection: { residentKey: 'required', userVerification: 'preferred' },
+      authenticatorSelection: isPasskey ? PASSKEY : SECOND_STEP,
       excludeCredentials: allowed(options),
       attestation: 'none',
       extensions: { credProps: true },
@@ -74,6 +83,7 @@ async function create(signal) {
     clientDataJSON: encode(response.clientDataJSON),
     authenticatorData: encode(response.getAuthenticatorData()),
     publicKey: encode(publicKey),
+    rk: isPasskey ? credential.getClientExtensionResults().credProps?.rk : false,
   };
 }
 
@@ -105,34 +115,65 @@ async function get(signal, mediation) {
   };
 }
 
+const problem = document.createElement('p');
+problem.className = 'problem';
+problem.setAttribute('role', 'alert');
+
+const REASONS = 'The request was canceled or timed out, or';
+const PROBLEMS = {
+  passkey: `No passkey was added. ${REASONS} this device or security key cannot check your fingerprint, face or PIN. Add a security key without these as a second step.`,
+  secondStep: `No security key was added. ${REASONS} no key answered. Try again.`,
+  alone: `No passkey was used. ${REASONS} there is none here that signs in without your password. Enter your password instead.`,
+  afterPassword: `Nothing was used. ${REASONS} no passkey or security key of yours is here. Try again, or enter a code.`,
+};
+const KNOWN = 'This device or security key was added before.';
+
 /**
  * After a cancellation or a timeout, the form stays.
  * @param {(signal: AbortSignal) => Promise<object | null>} ask
+ * @param {string} sentence for a failure; empty if the user has not asked for it
  */
-async function submit(ask) {
+async function submit(ask, sentence) {
   running?.abort();
   running = new AbortController();
+  const { signal } = running;
+  problem.remove();
   try {
-    const credential = await ask(running.signal);
+    const credential = await ask(signal);
     if (!credential || !(form instanceof HTMLFormElement) || !(field instanceof HTMLInputElement))
       return;
     field.value = JSON.stringify(credential);
     form.submit();
   } catch (error) {
+    const isKnown = error instanceof DOMException && error.name === 'InvalidStateError';
+    problem.textContent = isKnown ? KNOWN : sentence;
+    // Another request has taken the place of an aborted one.
+    if (!signal.aborted && sentence !== '') form?.append(problem);
     if (!(error instanceof DOMException)) throw error;
   }
 }
 
-if (form instanceof HTMLFormElement && button && 'PublicKeyCredential' in window) {
-  const isCreating = 'create' in form.dataset;
-  button.hidden = false;
-  form.addEventListener('submit', (event) => {
-    event.preventDefault();
-    void submit(isCreating ? create : (signal) => get(signal, 'optional'));
-  });
+/** @param {SubmitEvent} event */
+function onSubmit(event) {
+  event.preventDefault();
+  if (!isCreating) {
+    const sentence = isSignIn ? PROBLEMS.alone : PROBLEMS.afterPassword;
+    void submit((signal) => get(signal, 'optional'), sentence);
+    return;
+  }
+  const isPasskey = event.submitter?.id !== 'second-step';
+  const sentence = isPasskey ? PROBLEMS.passkey : PROBLEMS.secondStep;
+  void submit((signal) => create(signal, isPasskey), sentence);
+}
+
+const isCreating = form?.dataset.create !== undefined;
+const isSignIn = document.getElementById('username') !== null;
+
+if (form && 'PublicKeyCredential' in window) {
+  for (const button of form.querySelectorAll('button')) button.hidden = false;
+  form.addEventListener('submit', onSubmit);
   // The browser offers passkeys in the list of the name field.
-  const canOffer = !isCreating && document.getElementById('username') !== null;
-  if (canOffer && (await PublicKeyCredential.isConditionalMediationAvailable?.())) {
-    void submit((signal) => get(signal, 'conditional'));
+  if (isSignIn && (await PublicKeyCredential.isConditionalMediationAvailable?.())) {
+    void submit((signal) => get(signal, 'conditional'), '');
   }
 }

@@ -5,7 +5,6 @@ import type { Database, Fragment, Sql } from '../../../db/pool.ts';
 import { type Actor, audited, changing, insertAudit, RightsLost } from '../audit.ts';
 import { firstRow, hasChanged } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';
-import type { Registered } from '../../factors/webauthn.ts';
 import { recordProof, type Tokens } from './sign-ins.ts';
 
 export type Passkey = Readonly<{
@@ -14,6 +13,7 @@ export type Passkey = Readonly<{
   name: string;
   spki: Buffer;
   is_backup_eligible: boolean;
+  signs_in_alone: boolean;
   created_at: Date;
   last_used_at: Date | null;
 }>;
@@ -117,7 +117,8 @@ export const consumeChallenge = (database: Database, challenge: Buffer) =>
 
 /**
  * If the counter did not grow, there may be a copy (WebAuthn, 6.1.1). Synchronized passkeys always
- * send 0.
+ * send 0. Compared only with the column: beside a 0, the parameter would be an `int4`, and counters
+ * have 32 bits without a sign.
  */
 export const recordPasskeyUse = (database: Database, id: Buffer, counter: number) =>
   hasChanged(
@@ -164,19 +165,11 @@ export const addTotp = (
         and date_trunc('milliseconds', updated_at) = ${checkedAt})`,
   );
 
+type NewPasskey = Omit<Passkey, 'created_at' | 'last_used_at'> & Readonly<{ counter: number }>;
+
 /** @returns null if the passkey is registered already, for any user */
-export const addPasskey = (
-  to: Addition,
-  name: string,
-  { id, spki, counter, isBackupEligible }: Registered,
-) =>
-  addFactor(
-    to,
-    'passkey',
-    (sql) => sql`
-    insert into identity.passkeys (id, user_id, name, spki, counter, is_backup_eligible)
-    values (${id}, ${to.userId}, ${name}, ${spki}, ${counter}, ${isBackupEligible})`,
-  );
+export const addPasskey = (to: Addition, passkey: NewPasskey) =>
+  addFactor(to, 'passkey', (sql) => sql`insert into identity.passkeys ${sql(passkey)}`);
 
 const hasFactorSql = (sql: Sql, userId: string | null) =>
   sql`(select second_factor from identity.users where id = ${userId})`;

@@ -390,8 +390,8 @@ test('a session by the password alone changes no factor once the first one was a
         await locking`delete from identity.passkeys where id = '\\x01'`;
         await locking`
           insert into identity.passkeys
-            (id, user_id, name, spki, counter, is_backup_eligible)
-          values ('\\x01', ${id}, 'of the owner', '\\x00', 0, false)`;
+            (id, user_id, name, spki, counter, is_backup_eligible, signs_in_alone)
+          values ('\\x01', ${id}, 'of the owner', '\\x00', 0, false, false)`;
         await locking`
           insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
           values (${id}, 'key', '\\x00', '\\x00', '\\x00', 0)`;

@@ -61,6 +61,7 @@ for (const kind of ['ES256', 'EdDSA', 'RS256'] as const) {
     assert.deepEqual(signedIn(passkey, result.spki, { counter: 2 ** 32 - 1 }), {
       counter: 2 ** 32 - 1,
       isBackupEligible: false,
+      isUserVerified: true,
     });
     const { clientData, data, signature } = passkey.signIn(site);
     for (const changed of [clientData, data, signature]) {
