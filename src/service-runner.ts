@@ -163,6 +163,7 @@ function createServiceContext(
     metrics,
     hashing: hashing.share(),
     site: shared,
+    MAX_BODY_BYTES: shared.MAX_BODY_BYTES,
     isServing,
     announce(line) {
       output.stderr.write(`${line}\n`);

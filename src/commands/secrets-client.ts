@@ -44,10 +44,10 @@ export function connect(base: string, token: string | null, { note }: Terminal) 
     'content-type': 'application/json',
     ...(token && { authorization: `Bearer ${token}` }),
   };
-  return async (method: string, path: string, body?: object) => {
+  return async (method: string, path: string, body?: object, others?: object) => {
     const response = await fetch(base + path, {
       method,
-      headers,
+      headers: { ...headers, ...others },
       redirect: 'manual',
       body: body ? JSON.stringify(body) : null,
       signal: AbortSignal.timeout(TIMEOUT_MS),
@@ -182,6 +182,7 @@ export async function sendAnswer(call: Invocation, readText: () => Promise<strin
         };
   if (envelopeLength(content.about, content.bytes.length) > Number(request.max_bytes))
     throw new OperationFailed('the text or file is too large for the service: nothing was sent');
-  await ask('POST', `/answer/${id}`, await sealAnswer(content, digest, keys));
+  const answer = await sealAnswer(content, keys);
+  await ask('POST', `/answer/${id}`, answer, { 'X-Link-Key': digest });
   return 'Sent. Only the link of the person who asked opens it.';
 }

@@ -121,11 +121,10 @@ export function createAnswer({
     if (route.method !== 'GET' && page === 'foreign') return new Failure('cross_site');
     info.isFromOwnPage = page === 'own';
 
-    const limit =
-      route.security.length > 0 ? maxBodyBytes : Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY);
-    const outcome = await route.answer(info, (maxBytes = limit) =>
-      readBody(request, maxBytes, info.network, sendContinue),
-    );
+    const outcome = await route.answer(info, (isAnonymous, maxBytes) => {
+      const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
+      return readBody(request, maxBytes ?? most, info.network, sendContinue);
+    });
     if (outcome instanceof Failure) return outcome;
     if ('ids' in outcome) info.callerIds = { ...info.callerIds, ...outcome.ids };
     return renderSuccess(outcome, route.success, style.wrapping, info.requestId);

@@ -89,6 +89,8 @@ export interface Guard<Service, Caller> {
   readonly security: readonly string[];
   readonly errors: readonly ErrorCode[];
   check(request: RequestInfo, service: Service): Promise<Caller | Failure>;
+  /** Whether a caller that was let in sent no credential; by default, if none is asked for. */
+  readonly isAnonymous?: (caller: Caller) => boolean;
   /** Ids for the log, never a credential (ASVS 16.2.1). */
   readonly idsOf?: (caller: Caller) => CallerIds;
 }
@@ -132,7 +134,16 @@ type RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends Err
   path: Schema<Path>;
   query: Schema<Search>;
   body: BodyRule<Body>;
-  /** For callers that may send bodies of another size than MAX_BODY_BYTES. */
+  /** Counts a call whose number is limited, once and before its body is read. */
+  limit?: (
+    caller: Caller,
+    request: RequestInfo,
+    service: Service,
+  ) => Promise<null | Failure<NoInfer<Code>>>;
+  /**
+   * For callers that may send bodies of another size than MAX_BODY_BYTES. Not for a guard that asks
+   * for no credential.
+   */
   maxBodyBytes?: (caller: Caller, service: Service) => number | undefined;
   success: 200 | 201;
   /** What `data` holds; null if the document does not describe it. */
@@ -151,7 +162,7 @@ type RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends Err
 /** A row without the types of its input, so that all rows fit in one table. */
 export interface Route<Service> extends Omit<
   RouteDefinition<Service, unknown, unknown, unknown, unknown, unknown, ErrorCode>,
-  'guard' | 'maxBodyBytes' | 'handle'
+  'guard' | 'limit' | 'maxBodyBytes' | 'handle'
 > {
   readonly security: readonly string[];
   /**
@@ -165,7 +176,7 @@ export interface Route<Service> extends Omit<
   ): Promise<Reply<unknown> | Failure>;
 }
 
-type ReadBody = (maxBytes?: number) => Promise<Buffer | Failure>;
+type ReadBody = (isAnonymous: boolean, maxBytes?: number) => Promise<Buffer | Failure>;
 
 /** How old the result of the guard may be, in milliseconds, when the handler starts. */
 const MAX_CALLER_AGE_MS = 500;
@@ -175,6 +186,10 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
   row: RouteDefinition<Service, Caller, Path, Search, Body, Data, Code>,
 ): Route<Service> {
   const { guard, body } = row;
+  const isOpen = guard.security.length === 0;
+  if (isOpen && row.maxBodyBytes) {
+    throw new Error(`internal error: ${row.pattern} reads a large body without a credential`);
+  }
   const errors = new Set<ErrorCode>([
     ...guard.errors,
     ...body.errors,
@@ -193,12 +208,15 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       let caller = await guard.check(request, service);
       if (caller instanceof Failure) return caller;
       request.callerIds = guard.idsOf?.(caller);
+      const unacceptable = body.accepts(request.headers);
+      if (unacceptable) return unacceptable;
+      const refused = await row.limit?.(caller, request, service);
+      if (refused) return refused;
       let bytes: Buffer | Failure = NO_BYTES;
       if (body.schema) {
-        const unacceptable = body.accepts(request.headers);
-        if (unacceptable) return unacceptable;
         const checkedAt = performance.now();
-        bytes = await readBody(row.maxBodyBytes?.(caller, service));
+        const isAnonymous = guard.isAnonymous?.(caller) ?? isOpen;
+        bytes = await readBody(isAnonymous, row.maxBodyBytes?.(caller, service));
         if (bytes instanceof Failure) return bytes;
         // A slow body gives the caller's rights time to end.
         const isSlow = performance.now() - checkedAt > MAX_CALLER_AGE_MS;

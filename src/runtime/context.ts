@@ -20,6 +20,8 @@ export type ServiceContext = Readonly<{
    */
   hashing: Limiter;
   site: Site;
+  /** What a request with a credential may send, unless its route says otherwise. */
+  MAX_BODY_BYTES: number;
   /** False until the first run is done, and again once the process shuts down. */
   isServing: () => boolean;
   /** Tells the operator something once, as plain text outside the log. */

@@ -24,6 +24,7 @@ const forbidden =
 export const allow = (least: Role): Guard<SecretsService, Caller> => ({
   security: ['bearer'],
   errors: ['unauthorized', 'forbidden', 'too_many_requests', 'unavailable'],
+  isAnonymous: ({ role }) => role === 'anyone',
   idsOf: ({ creator }) => (creator === null ? {} : { creator }),
   async check(request, service) {
     const token = bearerOf(request.headers.authorization);

@@ -69,8 +69,6 @@ type EncryptCall = Call<Caller, unknown, unknown, Infer<ReturnType<typeof encryp
 /** Encrypts a text under the server's key and a new client key, which this reply alone contains. */
 export async function encrypt({ body, caller, request }: EncryptCall, service: SecretsService) {
   const { database, hashing, limits, passphraseCost, serverKey, sharePages } = service;
-  const refused = await limitVisitor(caller, request, service);
-  if (refused) return refused;
   const {
     passphrase,
     max_reads = limits.max_reads.default,
@@ -106,7 +104,10 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
   };
 }
 
-/** What is stored without a credential is limited. */
+/**
+ * What is stored without a credential is limited. An invalid body counts too: without a limit, it
+ * would cost as much as a valid one.
+ */
 export const limitVisitor = async (
   { role }: Caller,
   { network }: RequestInfo,

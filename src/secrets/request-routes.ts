@@ -4,11 +4,24 @@ import { fromBase64url } from '../crypto/text.ts';
 import { equalDigests, sha256 } from '../crypto/token.ts';
 import { Failure } from '../http/errors.ts';
 import { json } from '../http/json-body.ts';
-import { type Call, type Route, route, routeDefaults } from '../http/route.ts';
-import { dateTime, type Infer, object, text, uuid, withoutNul } from '../http/schema.ts';
+import {
+  type Call,
+  type Guard,
+  type RequestInfo,
+  type Route,
+  route,
+  routeDefaults,
+} from '../http/route.ts';
+import { dateTime, type Infer, object, text, uuid, validate, withoutNul } from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
 import { allow, type Caller } from './guard.ts';
-import { lifetimeMembers, limitVisitor, passwordSchema, sealRow } from './manage-secrets.ts';
+import {
+  idMember,
+  lifetimeMembers,
+  limitVisitor,
+  passwordSchema,
+  sealRow,
+} from './manage-secrets.ts';
 import { capabilityOf } from './sealing.ts';
 import { countAttempt, recordEvent, type SecretsService } from './service.ts';
 import type { Limits } from './settings.ts';
@@ -56,13 +69,33 @@ const newRequestSchema = (limits: Limits) =>
   );
 const answerSchema = (limits: Limits) =>
   object({
-    key: bytes32,
     public_key: publicKey,
     secret: bytes32,
     password: passwordSchema(limits),
   });
 type NewRequestCall = Call<Caller, unknown, unknown, Infer<ReturnType<typeof newRequestSchema>>>;
-type AnswerCall = LinkCall<Infer<ReturnType<typeof answerSchema>>>;
+type AnswerCall = Call<OpenRequest, unknown, unknown, Infer<ReturnType<typeof answerSchema>>>;
+
+type OpenRequest = SecretRequest & Readonly<{ id: string }>;
+
+/**
+ * A request that takes an answer, by the key of its link. The body may be large, so the key is in
+ * the head. Not in `Authorization`, which a proxy in front of the service may need, and where a
+ * wrong key would count as a wrong token.
+ */
+const openRequest: Guard<SecretsService, OpenRequest> = {
+  security: ['link_key'],
+  errors: ['invalid_path', 'invalid_header', 'not_found', 'conflict', 'too_many_requests'],
+  async check({ headers, parameters, network }: RequestInfo, service) {
+    const path = validate(object(idMember), parameters, 'invalid_path');
+    if (path instanceof Failure) return path;
+    const key = validate(bytes32, headers['x-link-key'] ?? '', 'invalid_header', 'X-Link-Key');
+    if (key instanceof Failure) return key;
+    const found = await findByKey(service, path.id, key);
+    if (!found) return (await countAttempt(service, 'link', network)) ?? NO_REQUEST;
+    return found.status === 'open' ? { ...found, id: path.id } : NOT_OPEN;
+  },
+};
 
 /** Everything that SHARE_PAGES adds. */
 export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<SecretsService>> => [
@@ -76,6 +109,7 @@ export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<Secr
     body: json(newRequestSchema(limits)),
     success: 201,
     reply: object({ id: uuid(), expires_at: dateTime(), receipt: text() }),
+    limit: limitVisitor,
     errors: ['too_many_requests', 'unavailable'],
     handle: ask,
   }),
@@ -85,18 +119,20 @@ export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<Secr
     summary: 'Share pages: the state of a request, with a key of either link; changes nothing',
     body: keyBody,
     reply: requestSchema,
-    handle: limited(findByKey, describe),
+    handle: limited(findByBody, describe),
   }),
   route({
     ...byLink,
     pattern: '/answer/{id}',
-    summary: 'Share pages: answer a request, without a bearer token',
+    summary: 'Share pages: answer a request, with the key of its link in X-Link-Key',
+    guard: openRequest,
     body: json(answerSchema(limits), 'required'),
     success: 201,
     reply: object({ id: uuid() }),
-    maxBodyBytes: (_caller, { maxBodyBytes }: SecretsService) => maxBodyBytes,
-    errors: [...byLink.errors, 'conflict'],
-    handle: limited(findByKey, answer),
+    limit: ({ id }, { network }, service) => countAttempt(service, 'answer', id, network),
+    maxBodyBytes: (_caller, { maxBodyBytes }) => maxBodyBytes,
+    errors: ['conflict', 'too_many_requests', 'unavailable'],
+    handle: answer,
   }),
 ];
 
@@ -110,8 +146,6 @@ const NOT_OPEN = new Failure('conflict', {
 
 /** The answer can be read once, unless the request allows more. */
 async function ask({ body, caller, request }: NewRequestCall, service: SecretsService) {
-  const refused = await limitVisitor(caller, request, service);
-  if (refused) return refused;
   const { database, limits, serverKey } = service;
   const { expires_in, max_reads = 1, ...asked } = body;
   const seconds = expires_in ?? limits.expires_in.default ?? limits.expires_in.max;
@@ -132,15 +166,15 @@ async function ask({ body, caller, request }: NewRequestCall, service: SecretsSe
 }
 
 /** By the digest in the link to send, or by the receipt's key in the link to keep. */
-async function findByKey(
-  { path, body: { key } }: LinkCall<{ key: string }>,
-  { database }: SecretsService,
-) {
-  const found = await findRequest(database, path.id);
+async function findByKey({ database }: SecretsService, id: string, key: string) {
+  const found = await findRequest(database, id);
   if (!found) return null;
   const isSent = equalDigests(Buffer.from(key), Buffer.from(found.digest));
   return isSent || equalDigests(sha256(key), found.key_digest) ? found : null;
 }
+
+const findByBody = ({ path, body }: LinkCall<{ key: string }>, service: SecretsService) =>
+  findByKey(service, path.id, body.key);
 
 async function describe(_call: unknown, { limits }: SecretsService, found: SecretRequest | null) {
   if (!found) return NO_REQUEST;
@@ -152,20 +186,12 @@ async function describe(_call: unknown, { limits }: SecretsService, found: Secre
  * Stores the answer as a secret with the id of the request, sealed under a key that only the two
  * parties can derive.
  */
-async function answer(
-  { path: { id }, body, request }: AnswerCall,
-  service: SecretsService,
-  found: SecretRequest | null,
-) {
-  if (!found) return NO_REQUEST;
-  if (found.status !== 'open') return NOT_OPEN;
-  const refused = await countAttempt(service, 'answer', id, request.network);
-  if (refused) return refused;
+async function answer({ caller, body, request }: AnswerCall, service: SecretsService) {
   const { database, serverKey } = service;
-  const { max_reads, creator } = found;
+  const { id, seconds, max_reads, creator } = caller;
   const terms = {
     id,
-    expires_at: await timeIn(database, found.seconds),
+    expires_at: await timeIn(database, seconds),
     max_reads,
     creator,
   };

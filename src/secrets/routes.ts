@@ -26,6 +26,7 @@ import {
   encrypt,
   encryptRequestSchema,
   idMember,
+  limitVisitor,
   MIN_PASSPHRASE,
 } from './manage-secrets.ts';
 import { decryptRequestSchema, READ_ERRORS, readSecret } from './read-secret.ts';
@@ -58,6 +59,7 @@ const encryptRoute = (limits: Limits) =>
       expires_at: nullable(dateTime()),
       receipt: optional(text({ description: 'The key of the receipt page, with SHARE_PAGES' })),
     }),
+    limit: limitVisitor,
     maxBodyBytes: (_caller, { maxBodyBytes }) => maxBodyBytes,
     errors: ['too_many_requests', 'unavailable'],
     handle: encrypt,
@@ -183,7 +185,10 @@ export async function createRoutes(limits: Limits, site: Site | null) {
     ...STYLE,
     title: 'Gatehouse secrets',
     version: '0.1.0',
-    securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
+    securitySchemes: {
+      bearer: { type: 'http', scheme: 'bearer' },
+      ...(site && { link_key: { type: 'apiKey', in: 'header', name: 'X-Link-Key' } }),
+    },
     about: 'Stores texts encrypted, and returns them to holders of their key.',
   });
 }

@@ -37,6 +37,8 @@ export const createPlainRoutes = () =>
         summary: 'Accept an event; the reply is sent once it is printed',
         guard: plainToken,
         body: plainBody,
+        // The operator may ask senders for no token.
+        maxBodyBytes: (_caller, { MAX_BODY_BYTES }) => MAX_BODY_BYTES,
         errors: [...inputErrors, 'unavailable'],
         handle: receivePlain,
       }),
@@ -56,6 +58,7 @@ const createPlain = ({ token, appName }: WebhookSettings, context: ServiceContex
 const plainToken: Guard<PlainService, true | null> = {
   security: ['token', 'bearer'],
   errors: ['unauthorized', 'too_many_requests'],
+  isAnonymous: (caller) => caller === null,
   async check(request, { tokenDigest, checkCredential }) {
     if (tokenDigest === null) return null;
     const token = bearerOrQuery(request);

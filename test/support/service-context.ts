@@ -17,6 +17,7 @@ export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
   log: createLog('silent', () => {}),
   metrics: noMetrics,
   site: SITE,
+  MAX_BODY_BYTES: 65_536,
   hashing: createLimiter(2, 32, 'a password hash'),
   isServing: () => true,
   announce: () => {},

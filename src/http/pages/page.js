@@ -34,10 +34,10 @@ const failure = (code, message, fields = []) => ({ ok: false, code, message, fie
  * Calls the service's API.
  * @template Data the reply of this route
  * @param {string} path
- * @param {{ token?: string, body?: object, method?: string }} request
+ * @param {{ token?: string, linkKey?: string, body?: object, method?: string }} request
  * @returns {Promise<Result<Data>>}
  */
-export async function callApi(path, { token, body, method = body ? 'POST' : 'GET' }) {
+export async function callApi(path, { token, linkKey, body, method = body ? 'POST' : 'GET' }) {
   /** @type {Response} */
   let response;
   try {
@@ -46,6 +46,7 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
       headers: {
         ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
         ...(body ? { 'Content-Type': 'application/json' } : {}),
+        ...(linkKey === undefined ? {} : { 'X-Link-Key': linkKey }),
       },
       ...(body ? { body: JSON.stringify(body) } : {}),
       cache: 'no-store',

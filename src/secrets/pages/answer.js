@@ -79,7 +79,10 @@ async function send() {
   // A new key pair for each try.
   const keys = await checkRequest(id, digest, request);
   if (!keys) return showOnly('altered');
-  const sent = await callApi(`/answer/${id}`, { body: await sealAnswer(content, digest, keys) });
+  const sent = await callApi(`/answer/${id}`, {
+    body: await sealAnswer(content, keys),
+    linkKey: digest,
+  });
   // It has been answered or withdrawn, or has expired: the state says which.
   if (!sent.ok && (sent.code === 'conflict' || sent.code === 'not_found')) return load();
   const lost = 'The answer might have arrived all the same: send it again to find out.';

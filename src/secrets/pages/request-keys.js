@@ -112,13 +112,13 @@ export const checkRequest = async (id, digest, asked) =>
   (await digestOf(asked)) === digest ? createAnswerKeys(id, asked.public_key) : null;
 
 /**
- * @param {Content} content @param {string} digest
+ * @param {Content} content
  * @param {LinkKeys & { public_key: string }} keys of `checkRequest`
  * @returns what the service gets
  */
-export async function sealAnswer(content, digest, { public_key, serviceKey, key }) {
+export async function sealAnswer(content, { public_key, serviceKey, key }) {
   const { envelope } = await seal(content, '', key);
-  return { key: digest, public_key, secret: serviceKey, password: envelope };
+  return { public_key, secret: serviceKey, password: envelope };
 }
 
 /**

@@ -10,6 +10,7 @@ import {
 } from '../../../src/secrets/pages/request-keys.js';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { connectTo, headOf } from '../../support/socket.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, {
@@ -44,18 +45,21 @@ async function request(limits: object = {}, title = 'Password of the shop'): Pro
   return { id, receipt, key, digest: made.digest, publicKey: made.public_key };
 }
 
-async function answerBody({ id, publicKey, digest }: Asked, text: string) {
+async function answerBody({ id, publicKey }: Asked, text: string) {
   const keys = (await createAnswerKeys(id, publicKey)) ?? assert.fail();
   const { envelope } = await seal(
     { about: TEXT, bytes: new TextEncoder().encode(text) },
     '',
     keys.key,
   );
-  return { key: digest, public_key: keys.public_key, secret: keys.serviceKey, password: envelope };
+  return { public_key: keys.public_key, secret: keys.serviceKey, password: envelope };
 }
 
+const postAnswer = ({ id, digest }: Asked, body: unknown, headers = {}) =>
+  post(`/answer/${id}`, body, { 'x-link-key': digest, ...headers });
+
 async function answer(asked: Asked, text: string): Promise<Answer> {
-  return post(`/answer/${asked.id}`, await answerBody(asked, text));
+  return postAnswer(asked, await answerBody(asked, text));
 }
 
 const stateOf = async ({ id, receipt }: Asked) =>
@@ -114,7 +118,7 @@ test('16 answers at once: one is stored, and the others are told so', async () =
     const bodies = await Promise.all(
       Array.from({ length: 16 }, (_, at) => answerBody(asked, `answer ${at}`)),
     );
-    const answers = await Promise.all(bodies.map((body) => post(`/answer/${asked.id}`, body)));
+    const answers = await Promise.all(bodies.map((body) => postAnswer(asked, body)));
     const won = answers.findIndex(({ status }) => status === 201);
     const codes = answers.map(({ json }) => json.error?.code ?? 'stored').sort();
     assert.deepEqual(codes, [...Array.from({ length: 15 }, () => 'conflict'), 'stored']);
@@ -132,7 +136,7 @@ test('a withdrawal and 8 answers at once: one of them wins', async () => {
     Array.from({ length: 8 }, (_, at) => answerBody(asked, `answer ${at}`)),
   );
   await Promise.all([
-    ...bodies.map((body) => post(`/answer/${asked.id}`, body)),
+    ...bodies.map((body) => postAnswer(asked, body)),
     post(`/s/${asked.id}/delete`, { key: asked.receipt }),
   ]);
   const { secrets, ending } = await rows(asked.id);
@@ -167,16 +171,61 @@ test('a wrong key shows and stores nothing, and wrong ones are limited by networ
   const asked = await request();
   const headers = { 'x-forwarded-for': '203.0.113.7' };
   const key = randomBytes(32).toString('base64url');
-  const body = { ...(await answerBody(asked, 'x')), key };
+  const body = await answerBody(asked, 'x');
   const codes = new Set<string>();
   for (let at = 0; at < 31; at += 1) {
     codes.add((await post(`/request/${asked.id}`, { key }, headers)).json.error.code);
-    codes.add((await post(`/answer/${asked.id}`, body, headers)).json.error.code);
+    codes.add((await postAnswer({ ...asked, digest: key }, body, headers)).json.error.code);
   }
   assert.deepEqual([...codes], ['not_found', 'too_many_requests']);
   const right = await post(`/request/${asked.id}`, { key: asked.digest }, headers);
   assert.equal(right.status, 200, 'the right link always passes');
   assert.deepEqual(await rows(asked.id), { secrets: 0, ending: null });
+});
+
+/** The reply to the head of a large answer, whose body does not come. */
+async function replyToHead(id: string, key: string | null, from: string) {
+  const client = await connectTo(base);
+  client.send(
+    headOf([
+      `POST /answer/${id} HTTP/1.1`,
+      'Host: a',
+      'Content-Type: application/json',
+      'Content-Length: 1600000',
+      'Expect: 100-continue',
+      `X-Forwarded-For: ${from}`,
+      ...(key === null ? [] : [`X-Link-Key: ${key}`]),
+    ]),
+  );
+  const { status, json } = await client.answer();
+  client.leave();
+  return json?.error?.code ?? status;
+}
+
+test('the key of an answer is checked before a byte of its body is read', async () => {
+  const asked = await request();
+  const wrong = randomBytes(32).toString('base64url');
+  const { id, digest } = asked;
+  assert.equal(await replyToHead(id, digest, '203.0.113.20'), 100);
+  assert.equal(await replyToHead(id, null, '203.0.113.20'), 'invalid_header');
+  assert.equal(await replyToHead(id, 'x', '203.0.113.20'), 'invalid_header');
+  assert.equal(await replyToHead(id, `${digest}, ${digest}`, '203.0.113.20'), 'invalid_header');
+  assert.equal(await replyToHead('x', digest, '203.0.113.20'), 'invalid_path');
+  assert.equal(await replyToHead(id, wrong, '203.0.113.20'), 'not_found');
+  assert.equal(await replyToHead(randomUUID(), digest, '203.0.113.20'), 'not_found');
+  for (let at = 2; at < 60; at += 1) await replyToHead(randomUUID(), wrong, '203.0.113.20');
+  assert.equal(await replyToHead(id, wrong, '203.0.113.20'), 'too_many_requests');
+  assert.equal(await replyToHead(id, digest, '203.0.113.20'), 100, 'the right key passes');
+  await answer(asked, 'x');
+  assert.equal(await replyToHead(id, digest, '203.0.113.20'), 'conflict');
+});
+
+test('an answer that was begun counts, whether or not its body arrives', async () => {
+  const { id, digest } = await request();
+  for (let at = 0; at < 30; at += 1)
+    assert.equal(await replyToHead(id, digest, '203.0.113.21'), 100);
+  assert.equal(await replyToHead(id, digest, '203.0.113.21'), 'too_many_requests');
+  assert.equal(await replyToHead(id, digest, '203.0.113.22'), 100);
 });
 
 test('answers to one request from one network are limited', async () => {
@@ -185,8 +234,7 @@ test('answers to one request from one network are limited', async () => {
   await sql`alter table secrets.secrets add constraint fails check (max_reads <> 1) not valid`;
   const body = await answerBody(asked, 'x');
   const statuses = [];
-  for (let at = 0; at < 31; at += 1)
-    statuses.push((await post(`/answer/${asked.id}`, body, headers)).status);
+  for (let at = 0; at < 31; at += 1) statuses.push((await postAnswer(asked, body, headers)).status);
   await sql`alter table secrets.secrets drop constraint fails`;
   assert.deepEqual(statuses.slice(-2), [503, 429]);
   assert.deepEqual(await rows(asked.id), { secrets: 0, ending: null }, 'nothing is half done');
@@ -202,7 +250,7 @@ test('malformed keys and points are refused with the member, and nothing is stor
   const points = [offCurve, Buffer.of(0), point.subarray(0, 64), Buffer.alloc(65, 4)];
   for (const bad of points) {
     const public_key = bad.toString('base64url');
-    const answered = await post(`/answer/${asked.id}`, { ...body, public_key });
+    const answered = await postAnswer(asked, { ...body, public_key });
     const made = (await createRequest('text', 'x')).request;
     const wanted = await asSender('POST', '/api/store/request', { ...made, public_key });
     for (const { status, json } of [answered, wanted])
@@ -219,13 +267,12 @@ test('malformed keys and points are refused with the member, and nothing is stor
         ],
       );
   }
-  for (const member of ['secret', 'key'])
-    assert.equal((await post(`/answer/${asked.id}`, { ...body, [member]: 'x' })).status, 400);
-  const large = await post(`/answer/${asked.id}`, { ...body, password: 'x'.repeat(1_700_000) });
+  assert.equal((await postAnswer(asked, { ...body, secret: 'x' })).status, 400);
+  const large = await postAnswer(asked, { ...body, password: 'x'.repeat(1_700_000) });
   assert.equal(large.json.error.code, 'body_too_large');
   const form = await ask('POST', `${base}/answer/${asked.id}`, {
     body: JSON.stringify(body),
-    headers: { 'content-type': 'text/plain' },
+    headers: { 'content-type': 'text/plain', 'x-link-key': asked.digest },
   });
   assert.equal(form.status, 415);
   assert.deepEqual(await rows(asked.id), { secrets: 0, ending: null });
@@ -292,7 +339,7 @@ test('neither text nor private key is in a request, a row or a log line', async 
   const asked = { ...json, key, digest: made.digest, publicKey: made.public_key };
   const body = await answerBody(asked, text);
   sent.push(JSON.stringify(body));
-  assert.equal((await post(`/answer/${asked.id}`, body)).status, 201);
+  assert.equal((await postAnswer(asked, body)).status, 201);
   const tables = [
     await sql`select r::text as row from secrets.requests r where id = ${asked.id}`,
     await sql`select s::text as row from secrets.secrets s where id = ${asked.id}`,

@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { json } from '../../../src/http/json-body.ts';
+import { anonymous, type Guard, route, routeDefaults } from '../../../src/http/route.ts';
+import { object, text } from '../../../src/http/schema.ts';
+import { bearerGuard } from '../../support/listener.ts';
+
+const large = (guard: Guard<null, null>) =>
+  route({
+    ...routeDefaults,
+    method: 'POST',
+    pattern: '/large',
+    summary: 'for a test',
+    guard,
+    body: json(object({ name: text() })),
+    maxBodyBytes: () => 1_000_000,
+    reply: null,
+    handle: async () => ({ data: null }),
+  });
+
+test('a route that asks for no credential cannot read a large body', () => {
+  assert.equal(large(bearerGuard).pattern, '/large');
+  assert.throws(
+    () => large(anonymous),
+    /^Error: internal error: \/large reads a large body without a credential$/,
+  );
+});
