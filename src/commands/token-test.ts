@@ -9,10 +9,10 @@ import {
   ALGORITHMS,
   ENCODINGS,
   isSignedWith,
+  namesIn,
   readSigned,
   type Scheme,
   secondsOf,
-  signatureHeaders,
 } from '../webhook/signatures.ts';
 import {
   genericSchema,
@@ -126,11 +126,9 @@ const problemOf = ({ code, details: { fields: [field] = [], message = code } }: 
 function signatureProblems(scheme: Scheme, captured: Captured, print: (line: string) => void) {
   const { headers, body, secrets } = captured;
   if (secrets.length === 0) return ['The token has no active signing secret.'];
-  const { header, prefix = '', time, id } = scheme;
-  const missing = [header, time, id].filter(
-    (name) =>
-      name !== undefined && signatureHeaders({ header: name }).every((one) => !headers[one]),
-  );
+  const { prefix = '' } = scheme;
+  const { header, time, id } = namesIn(scheme, headers);
+  const missing = [header, time, id].filter((name) => name !== undefined && !headers[name]);
   if (missing.length > 0) return [`The request lacks the header ${missing.join(' and ')}.`];
   const { sent, at, before, after } = readSigned(scheme, headers);
   if (sent.length === 0) {

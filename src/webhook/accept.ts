@@ -10,8 +10,9 @@ import { jsonBody, parseContent } from './event-body.ts';
 import { checkAgain } from './guard.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import { createSelector, type WebhookService } from './service.ts';
-import { signatureHeaders } from './signatures.ts';
+import { namesIn } from './signatures.ts';
 import {
+  deliveryPlaces,
   genericSchema,
   isRepetition,
   type JsonObject,
@@ -184,27 +185,19 @@ async function keepPending(caller: KnownToken, secret: string, service: WebhookS
 }
 
 /** None of these is a credential. */
-const KEPT_HEADERS = [
-  'content-type',
-  'user-agent',
-  'webhook-id',
-  'webhook-timestamp',
-  'svix-id',
-  'svix-timestamp',
-  'idempotency-key',
-];
+const KEPT_HEADERS = ['content-type', 'user-agent', 'idempotency-key'];
 
 /**
  * The headers that are kept with an event for its recipient.
  * @param isSignatureKept with the token's --keep-signature
  */
-function keptHeaders(
-  { event, deliveryId, kept = [], scheme }: Source,
-  headers: IncomingHttpHeaders,
-  isSignatureKept: boolean,
-) {
-  const signature = isSignatureKept && scheme ? signatureHeaders(scheme) : [];
-  const names = [...KEPT_HEADERS, ...event, ...deliveryId, ...kept, ...signature];
+function keptHeaders(source: Source, headers: IncomingHttpHeaders, isSignatureKept: boolean) {
+  const { event, kept = [], scheme } = source;
+  const { header = '', time = '', id } = scheme ? namesIn(scheme, headers) : {};
+  const names = [...KEPT_HEADERS, ...event, ...deliveryPlaces(source, headers), ...kept];
+  if (isSignatureKept) names.push(header);
+  // Its recipient needs the time to verify the signature, and to interpret a signed id.
+  if (isSignatureKept || id !== undefined) names.push(time);
   const present = names.filter((name) => typeof headers[name] === 'string');
   return Object.fromEntries(present.map((name) => [name, String(headers[name]).slice(0, 1_024)]));
 }

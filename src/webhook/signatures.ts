@@ -29,6 +29,8 @@ export type Scheme = Readonly<{
   time?: string | undefined; // the header of {timestamp}
   timePrefix?: string; // if the time is a part of the signature's header
   id?: string | undefined; // the header of {id}
+  /** Other names of these three headers. */
+  alias?: Readonly<{ header: string; time: string; id: string }>;
   /**
    * Set for Standard Webhooks, whose secret has a prefix and is decoded: before the signature, if
    * the secret is a public key.
@@ -78,6 +80,17 @@ const behind = (prefix: string, parts: readonly string[]) =>
   parts.filter((part) => part.startsWith(prefix)).map((part) => part.slice(prefix.length));
 
 /**
+ * The names that a request uses, all of one set: a signature must not be read under other names
+ * than it was made for, or a recorded request could be repeated as another one.
+ */
+export function namesIn({ header, time, id, alias }: Scheme, headers: IncomingHttpHeaders) {
+  const own = { header, time, id };
+  const isOwn = Object.values(own).some((name) => name && headers[name] !== undefined);
+  const isAlias = alias !== undefined && headers[alias.header] !== undefined;
+  return isAlias && !isOwn ? alias : own;
+}
+
+/**
  * What a request says about its signature.
  * @returns `sent`: the signatures; `at` in seconds since 1970, null if malformed, undefined if the
  * scheme signs no time; the signed text is `before`, the raw body and `after`
@@ -85,18 +98,18 @@ const behind = (prefix: string, parts: readonly string[]) =>
 export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   const { prefix = '', encoding = 'hex', algorithm = 'hmac-sha256', text = '{body}' } = scheme;
   const { separator, timePrefix, publicPrefix } = scheme;
+  const names = namesIn(scheme, headers);
   const valueOf = (name = '') => {
-    // Svix uses the scheme of Standard Webhooks with its own header names.
-    const value = headers[name] ?? headers[name.replace(/^webhook-/, 'svix-')];
+    const value = headers[name];
     return typeof value === 'string' ? value : '';
   };
-  const id = valueOf(scheme.id);
+  const id = valueOf(names.id);
   // Without an id that is part of the signed text, there is no signature.
   const isMissing = text.includes('{id}') && id === '';
-  const value = isMissing ? '' : valueOf(scheme.header);
+  const value = isMissing ? '' : valueOf(names.header);
   const parts = separator === undefined ? [value] : value.split(separator).map((one) => one.trim());
   const [timestamp = ''] =
-    timePrefix === undefined ? [valueOf(scheme.time)] : behind(timePrefix, parts);
+    timePrefix === undefined ? [valueOf(names.time)] : behind(timePrefix, parts);
   const decode = encoding === 'hex' ? fromHex : fromBase64;
   const signaturesOf = (kind: Algorithm, start: string) =>
     behind(start, parts)
@@ -115,12 +128,6 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   const at = text.includes('{timestamp}') ? secondsOf(timestamp) : undefined;
   return { sent, at, before, after };
 }
-
-/** The headers that a recipient needs to verify the signature again. */
-export const signatureHeaders = ({ header, time, id }: Scheme) =>
-  [header, time, id]
-    .filter((name) => name !== undefined)
-    .flatMap((name) => [name, name.replace(/^webhook-/, 'svix-')]);
 
 /** @param text seconds or milliseconds since 1970, or an ISO time. @returns null for another text */
 export function secondsOf(text: string) {

@@ -11,7 +11,7 @@ import {
   validate,
   withoutNul,
 } from '../http/schema.ts';
-import type { Scheme } from './signatures.ts';
+import { namesIn, type Scheme } from './signatures.ts';
 
 /** What each variant may answer to an event, besides the errors of its guard and its storage. */
 export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
@@ -34,6 +34,7 @@ export type Source = Readonly<{
   /** How its requests are signed. Null: not signed. */
   scheme: Scheme | null;
   event: Places;
+  /** Unless the scheme signs an id. */
   deliveryId: Places;
   /** Where the body has the time at which it was signed. */
   time?: string | undefined;
@@ -110,11 +111,16 @@ export const SOURCES = {
     scheme: null,
     event: ['/event'],
     deliveryId: ['webhook-id', 'idempotency-key'],
+    kept: ['webhook-timestamp', 'svix-id', 'svix-timestamp'],
   },
   standard: {
-    scheme: STANDARD,
+    // Svix sends the same under names of its own.
+    scheme: {
+      ...STANDARD,
+      alias: { header: 'svix-signature', time: 'svix-timestamp', id: 'svix-id' },
+    },
     event: ['/type'],
-    deliveryId: ['webhook-id', 'svix-id'],
+    deliveryId: [],
   },
   github: {
     scheme: { header: 'x-hub-signature-256', prefix: 'sha256=' },
@@ -127,7 +133,7 @@ export const SOURCES = {
   gitlab: {
     scheme: STANDARD,
     event: ['x-gitlab-event'],
-    deliveryId: ['webhook-id'],
+    deliveryId: [],
   },
   gitea: {
     scheme: { header: 'x-gitea-signature' },
@@ -265,16 +271,19 @@ export function readEventName({ event }: Source, headers: IncomingHttpHeaders, b
   return invalidBody(`must name the event ${describePlaces(event)}, ${form}`);
 }
 
+/** Where a request has its delivery id: where the signed id was read, if there is one. */
+export function deliveryPlaces({ scheme, deliveryId }: Source, headers: IncomingHttpHeaders) {
+  const signed = scheme === null ? undefined : namesIn(scheme, headers).id;
+  return signed === undefined ? deliveryId : [signed];
+}
+
 /** @returns the id that identifies repetitions of a delivery, or null if the sender gave none */
-export function readDeliveryId(
-  { deliveryId }: Source,
-  headers: IncomingHttpHeaders,
-  body: JsonObject,
-) {
-  const value = valueAt(deliveryId, headers, body);
+export function readDeliveryId(source: Source, headers: IncomingHttpHeaders, body: JsonObject) {
+  const places = deliveryPlaces(source, headers);
+  const value = valueAt(places, headers, body);
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
-  const name = deliveryId.find((place) => headers[place] === value);
+  const name = places.find((place) => headers[place] === value);
   const message = 'the delivery id must have 1 to 255 visible ASCII characters';
   const fields = [{ path: name ?? '', message }];
   return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields });

@@ -64,7 +64,7 @@ test('the headers of Svix are those of Standard Webhooks by another name', async
   const { 'svix-id': id = '', ...others } = Object.fromEntries(svix);
   assert.notEqual(id, '');
   const { stderr } = await compare(sender, { body, headers: others }, 401);
-  assert.match(stderr, /lacks the header webhook-id\./);
+  assert.match(stderr, /lacks the header svix-id\./);
 });
 
 const PAGE = '{"event":"page.updated","data":{"page_id":"p"}}';

@@ -1,0 +1,130 @@
+/** A recorded request, sent again with changes that its signature does not cover. */
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
+import {
+  addToken,
+  now,
+  openWebhook,
+  SAMPLES,
+  signatureOf,
+  SIGNING_SECRETS,
+  type SignedSource,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
+import { connectTo } from '../../support/socket.ts';
+import { createToken } from '../../support/tokens.ts';
+import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { createSigningKey } from '../../../src/webhook/service.ts';
+import type { CustomSource } from '../../../src/webhook/sources.ts';
+
+type Headers = Readonly<Record<string, string>>;
+
+const { url: databaseUrl, sql } = await createDatabase();
+const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const base = `${gatehouse.url.webhook}/webhook`;
+const database = openWebhook({ after }, databaseUrl);
+const countEvents = async () => (await sql`select from webhook.events`).length;
+
+const renamed = (headers: Headers) =>
+  Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [name.replace('webhook-', 'svix-'), value]),
+  );
+
+/** A signed request of a source, and how to send it with other headers. */
+async function record(source: SignedSource) {
+  const sample = SAMPLES[source]();
+  const body = JSON.stringify(sample.body);
+  const { token } = await addToken(database, source, SIGNING_SECRETS[source]);
+  const signed = signatureOf(source, SIGNING_SECRETS[source], body, { id: sample.deliveryId });
+  const post = (headers: Headers) =>
+    ask('POST', base, { bearer: token, body, headers: { ...sample.headers, ...headers } });
+  return { body, token, sample, signed, post };
+}
+
+const isRepetition = (answer: Answer, id: string) =>
+  answer.json.status === 'duplicate' && answer.json.id === id;
+
+test('a request of GitLab is not accepted again under the names of Svix', async () => {
+  const { signed, post } = await record('gitlab');
+  const accepted = await post(signed);
+  assert.equal(accepted.json.status, 'accepted');
+  for (const name of ['Push Hook', 'Tag Push Hook']) {
+    const headers = { ...renamed(signed), 'x-gitlab-event': name };
+    const answer = await post(headers);
+    assert.equal(answer.status, 401, answer.text);
+  }
+  assert.ok(isRepetition(await post({ ...renamed(signed), ...signed }), accepted.json.id));
+});
+
+test('the delivery id is the signed one, whatever other headers say', async () => {
+  for (const source of ['gitlab', 'standard'] as const) {
+    const { signed, post } = await record(source);
+    const own = source === 'standard' ? renamed(signed) : signed;
+    const accepted = await post(own);
+    assert.equal(accepted.json.status, 'accepted');
+    const before = await countEvents();
+    for (const name of ['webhook-id', 'svix-id', 'idempotency-key']) {
+      const answer = await post({ ...own, [name]: 'another' });
+      const isRefused = answer.status === 401 || isRepetition(answer, accepted.json.id);
+      assert.ok(isRefused, `${source}, ${name}: ${answer.text}`);
+    }
+    assert.equal(await countEvents(), before);
+  }
+});
+
+test('a custom source reads no headers but those that were described', async () => {
+  const secret = 'the secret of a custom sender';
+  const custom: CustomSource = {
+    scheme: {
+      header: 'webhook-signature',
+      text: '{timestamp}.{id}.{body}',
+      time: 'webhook-timestamp',
+      id: 'webhook-id',
+    },
+    event: ['/type'],
+    deliveryId: ['webhook-id'],
+    time: undefined,
+  };
+  const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), secret);
+  const given = { name: 'custom', role: 'sender', source: 'custom', custom } as const;
+  const { token } = await createToken(database, given, sealed);
+  const body = '{"type":"a"}';
+  const at = String(now());
+  const text = `${at}.one.${body}`;
+  const headers = {
+    'webhook-id': 'one',
+    'webhook-timestamp': at,
+    'webhook-signature': createHmac('sha256', secret).update(text).digest('hex'),
+  };
+  const accepted = await ask('POST', base, { bearer: token, body, headers });
+  assert.equal(accepted.json.status, 'accepted', accepted.text);
+  const again = await ask('POST', base, { bearer: token, body, headers: renamed(headers) });
+  assert.equal(again.status, 401, again.text);
+});
+
+test('with a signed header twice, a recorded request is refused or a duplicate', async () => {
+  const { body, token, sample, signed, post } = await record('gitlab');
+  const { id } = (await post(signed)).json;
+  const before = await countEvents();
+  for (const name of Object.keys(signed)) {
+    for (const other of [signed[name], 'another']) {
+      const headers = Object.entries({ ...sample.headers, ...signed, [`${name} `]: other ?? '' });
+      const client = await connectTo(gatehouse.url.webhook ?? '');
+      client.send(
+        'POST /webhook HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n',
+        `Authorization: Bearer ${token}\r\nContent-Length: ${body.length}\r\n`,
+        headers.map(([key, value]) => `${key.trim()}: ${value}\r\n`).join(''),
+        `\r\n${body}`,
+      );
+      const { status, json } = await client.answer();
+      // The header with the signature may list several.
+      const isDuplicate = name === 'webhook-signature' && json.id === id;
+      assert.ok(status === 401 || isDuplicate, `${name}: ${other}`);
+      client.leave();
+    }
+  }
+  assert.equal(await countEvents(), before);
+});
