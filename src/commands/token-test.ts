@@ -102,7 +102,7 @@ function bodyProblems(token: Token, { headers, body }: Captured, print: (line: s
   const valid = isGeneric ? validate(genericSchema, content, 'invalid_body') : content;
   if (valid instanceof Failure) return [bodyProblem(valid)];
   const { time } = source;
-  if (time !== undefined && secondsOf(String(memberAt(content, time))) === null)
+  if (time !== undefined && secondsOf(memberAt(content, time)) === null)
     return [`body: ${time} must be the signed time`];
   if (source.handshake?.(headers, content)) {
     print('It is a handshake, which is answered and not stored.');

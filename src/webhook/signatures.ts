@@ -129,8 +129,14 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   return { sent, at, before, after };
 }
 
-/** @param text seconds or milliseconds since 1970, or an ISO time. @returns null for another text */
-export function secondsOf(text: string) {
+/**
+ * @param value seconds or milliseconds since 1970, or an ISO time; as text or number, because the
+ * sender's objects and lists must not be converted to text
+ * @returns null for another value
+ */
+export function secondsOf(value: unknown) {
+  if (typeof value !== 'string' && typeof value !== 'number') return null;
+  const text = String(value);
   if (/^[0-9]{1,11}$/.test(text)) return Number(text);
   if (/^[0-9]{12,14}$/.test(text)) return Number(text) / 1_000;
   const isIso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(text);

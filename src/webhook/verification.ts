@@ -69,7 +69,7 @@ const notAccepted = (message: string) =>
 /** @returns a failure if the body, whose signature holds, was signed too long ago */
 export function checkSignedTime({ time }: Source, body: JsonObject) {
   if (time === undefined) return null;
-  const at = secondsOf(String(memberAt(body, time)));
+  const at = secondsOf(memberAt(body, time));
   if (at !== null && isInWindow(at, Date.now() / 1_000)) return null;
   return notAccepted(SIGNATURE_MESSAGES['too old']);
 }

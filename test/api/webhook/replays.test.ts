@@ -128,3 +128,58 @@ test('with a signed header twice, a recorded request is refused or a duplicate',
   }
   assert.equal(await countEvents(), before);
 });
+
+/** JSON that is no time, although some of it would become one as a text. */
+const NOT_TIMES = [
+  '{"toString":1}',
+  '{"toString":null,"valueOf":null}',
+  `{"toJSON":"${now()}"}`,
+  `[${now()}]`,
+  `[[["${now()}"]]]`,
+  `${'['.repeat(20_000)}${']'.repeat(20_000)}`,
+  'true',
+  'null',
+  '1e999',
+];
+
+test('a signed time in the body that is neither a number nor a text is a wrong time', async () => {
+  const secret = 'the secret of a custom sender';
+  const custom: CustomSource = {
+    scheme: { header: 'x-signature' },
+    event: ['/type'],
+    deliveryId: [],
+    time: '/created',
+  };
+  const given = { name: 'timed', role: 'sender', source: 'custom', custom } as const;
+  const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), secret);
+  const { token } = await createToken(database, given, sealed);
+  const linear = await record('linear');
+  for (const time of NOT_TIMES) {
+    const timed = `{"type":"a","created":${time}}`;
+    const signature = createHmac('sha256', secret).update(timed).digest('hex');
+    const headers = { 'x-signature': signature };
+    const answer = await ask('POST', base, { bearer: token, body: timed, headers });
+    assert.equal(answer.status, 401, `${time.slice(0, 40)}: ${answer.text}`);
+    const body = `{"action":"x","webhookTimestamp":${time}}`;
+    const signed = signatureOf('linear', SIGNING_SECRETS.linear, body);
+    const other = await ask('POST', base, {
+      bearer: linear.token,
+      body,
+      headers: { ...linear.sample.headers, ...signed },
+    });
+    assert.equal(other.status, 401, `${time.slice(0, 40)}: ${other.text}`);
+  }
+});
+
+test('names, ids and pages that are neither numbers nor texts are refused without an error', async () => {
+  for (const value of NOT_TIMES) {
+    for (const member of ['type', 'id', 'data', 'data":{"page_id']) {
+      const sample = await record('stripe');
+      const close = member.includes('{') ? '}' : '';
+      const body = `{"type":"a","${member}":${value}${close}}`;
+      const signed = signatureOf('stripe', SIGNING_SECRETS.stripe, body);
+      const answer = await ask('POST', base, { bearer: sample.token, body, headers: signed });
+      assert.ok([200, 400].includes(answer.status), `${member}: ${answer.text}`);
+    }
+  }
+});
