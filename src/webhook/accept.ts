@@ -10,7 +10,7 @@ import { jsonBody, parseContent } from './event-body.ts';
 import { checkAgain } from './guard.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import { createSelector, type WebhookService } from './service.ts';
-import { namesIn } from './signatures.ts';
+import { namesIn, type Verdicts } from './signatures.ts';
 import {
   deliveryPlaces,
   genericSchema,
@@ -35,9 +35,14 @@ import {
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
 export async function receive(call: ReceiveCall, service: WebhookService) {
   const waitSeconds = service.limitRate(call.caller.id);
+  const verdicts: Verdicts = new Map();
   let current = call;
   for (;;) {
-    const reply = await decideAndStore(current, waitSeconds, service);
+    const decision =
+      waitSeconds > 0
+        ? rateExceeded(waitSeconds)
+        : await verifyAndDecide(current, service, verdicts);
+    const reply = await answerOrStore(current, decision, service);
     if (reply !== null) return reply;
     const caller = await checkAgain(call.request, service);
     if (caller instanceof Failure) return caller;
@@ -49,10 +54,11 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
  * @returns null if the token must be looked up first: the insert rejected it, or the token is
  * cached and the reply needs no insert
  */
-async function decideAndStore(call: ReceiveCall, waitSeconds: number, service: WebhookService) {
-  const { caller } = call;
-  const decision =
-    waitSeconds > 0 ? rateExceeded(waitSeconds) : await verifyAndDecide(call, service);
+async function answerOrStore(
+  { caller }: ReceiveCall,
+  decision: Awaited<ReturnType<typeof verifyAndDecide>>,
+  service: WebhookService,
+) {
   if (decision.kind === 'event') return storeEvent(decision.event, service);
   if (caller.isCached) return null;
   if (decision.kind === 'reply') return decision.reply;
@@ -62,12 +68,13 @@ async function decideAndStore(call: ReceiveCall, waitSeconds: number, service: W
 const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
 
 /** Nothing of a signed body is parsed before its signature holds, except for a signing secret. */
-async function verifyAndDecide(call: ReceiveCall, service: WebhookService) {
+async function verifyAndDecide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) {
   const source = sourceOf(call.caller);
   const secret = source.sendsSecret ? sentSecret(call.body) : null;
   if (secret !== null) return { kind: 'signing secret', secret } as const;
   const { scheme } = source;
-  const secretId = scheme === null ? null : await verifyWithinLimit(scheme, call, service);
+  const secretId =
+    scheme === null ? null : await verifyWithinLimit(scheme, call, service, verdicts);
   return secretId instanceof Failure ? replyWith(secretId) : decide(call, secretId, service);
 }
 

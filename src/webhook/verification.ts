@@ -2,7 +2,7 @@ import { unsealServiceSecret } from '../crypto/service-secret.ts';
 import { Failure } from '../http/errors.ts';
 import type { Call } from '../http/route.ts';
 import type { WebhookService } from './service.ts';
-import { checkSignature, isInWindow, type Scheme, secondsOf } from './signatures.ts';
+import { checkSignature, isInWindow, type Scheme, secondsOf, type Verdicts } from './signatures.ts';
 import { type JsonObject, memberAt, type Source } from './sources.ts';
 import type { KnownToken } from './store/tokens.ts';
 
@@ -20,24 +20,26 @@ const SIGNATURE_MESSAGES = {
 };
 
 /**
- * Wrong signatures of a network count as guesses. A cached token was accepted a moment ago;
- * if its signature is wrong, the token is looked up and this is repeated.
+ * Wrong signatures of a network count as guesses. A cached token was accepted a moment ago; if its
+ * signature is wrong, the token is looked up and this is repeated.
+ * @param verdicts of this request: a secret is not checked again
  * @returns the id of the signing secret that verifies the signature
  */
 export async function verifyWithinLimit(
   scheme: Scheme,
   call: ReceiveCall,
   service: WebhookService,
+  verdicts: Verdicts,
 ) {
   const { caller, request } = call;
-  if (caller.isCached) return verifySignature(scheme, call, service);
+  if (caller.isCached) return verifySignature(scheme, call, service, verdicts);
   let outcome: ReturnType<typeof verifySignature> | null = null;
   const found = await service.checkCredential(request.network, {
     kind: 'signature',
     digest: `signature by ${caller.id}`,
     message: SIGNATURE_MESSAGES['wrong signature'],
     async find() {
-      outcome = verifySignature(scheme, call, service);
+      outcome = verifySignature(scheme, call, service, verdicts);
       const isWrong = outcome instanceof Failure && outcome.code === 'unauthorized';
       return isWrong ? null : outcome;
     },
@@ -50,12 +52,20 @@ function verifySignature(
   scheme: Scheme,
   { request, body: raw, caller }: ReceiveCall,
   service: WebhookService,
+  verdicts: Verdicts,
 ) {
   const opened = caller.secrets.flatMap((sealed) => {
     const secret = unsealServiceSecret(service.signingKeys, sealed);
     return secret === null ? [] : [{ id: sealed.id, secret }];
   });
-  const verdict = checkSignature(scheme, request.headers, raw, opened, Date.now() / 1_000);
+  const verdict = checkSignature(
+    scheme,
+    request.headers,
+    raw,
+    opened,
+    Date.now() / 1_000,
+    verdicts,
+  );
   if (verdict.kind === 'valid') return verdict.secretId;
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
   const isUnknown = verdict.kind === 'wrong signature' && opened.length < caller.secrets.length;
