@@ -1,3 +1,4 @@
+import { isKeepable, isReadable } from '../webhook/header-names.ts';
 import { ALGORITHMS, ENCODINGS } from '../webhook/signatures.ts';
 import type { CustomSource, SourceName } from '../webhook/sources.ts';
 import { type Arguments, choice, option, UsageError } from './command.ts';
@@ -72,18 +73,23 @@ function signedHeader(text: string, name: string, place: string | undefined, opt
 
 function readPlace(given: Arguments, name: string) {
   const place = given.text(name);
-  if (place === undefined || !isPointer(place)) return readHeader(given, name);
+  if (place === undefined || !isPointer(place))
+    return readHeader(given, name, name === 'time' ? isReadable : isKeepable);
   if (place.length > 255) throw new UsageError(`--${name} takes at most 255 characters`);
   if (/~(?![01])/.test(place))
     throw new UsageError(`--${name} must be ${PLACE}; in a name, ~ is ~0 and / is ~1`);
   return place;
 }
 
-function readHeader({ text }: Arguments, name: string) {
+/** @param isAllowed for a header that is only read, or stored as well */
+function readHeader({ text }: Arguments, name: string, isAllowed = isReadable) {
   const header = text(name)?.toLowerCase();
+  if (header === undefined) return header;
   // RFC 9110, 5.6.2.
-  if (header === undefined || /^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(header)) return header;
-  throw new UsageError(`--${name} must be the name of a header`);
+  if (!/^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(header))
+    throw new UsageError(`--${name} must be the name of a header`);
+  if (!isAllowed(header)) throw new UsageError(`--${name} cannot be ${header}`);
+  return header;
 }
 
 /** For a list. */

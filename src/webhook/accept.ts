@@ -8,6 +8,7 @@ import { nullable, text, validate } from '../http/schema.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import { jsonBody, parseContent } from './event-body.ts';
 import { checkAgain } from './guard.ts';
+import { isKeepable } from './header-names.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import { createSelector, type WebhookService } from './service.ts';
 import { namesIn, type Verdicts } from './signatures.ts';
@@ -205,7 +206,7 @@ function keptHeaders(source: Source, headers: IncomingHttpHeaders, isSignatureKe
   if (isSignatureKept) names.push(header);
   // Its recipient needs the time to verify the signature, and to interpret a signed id.
   if (isSignatureKept || id !== undefined) names.push(time);
-  const present = names.filter((name) => typeof headers[name] === 'string');
+  const present = names.filter((name) => isKeepable(name) && typeof headers[name] === 'string');
   return Object.fromEntries(present.map((name) => [name, String(headers[name]).slice(0, 1_024)]));
 }
 

@@ -7,6 +7,7 @@ import { urlToHttpOptions } from 'node:url';
 import { codeOf } from '../../runtime/errors.ts';
 import type { ForwardSettings } from '../settings.ts';
 import { standardKey } from '../signatures.ts';
+import { isKeepable } from '../header-names.ts';
 import type { LeasedEvent } from '../store/work.ts';
 import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 
@@ -206,10 +207,11 @@ export function forwardHeaders(
   key: Buffer | null,
 ) {
   const time = String(Math.floor(Date.now() / 1000));
+  const sent = Object.entries(headers).filter(([name]) => isKeepable(name));
   const named = {
     'content-type': 'application/json',
     'user-agent': 'gatehouse-webhook',
-    ...headers,
+    ...Object.fromEntries(sent),
     'content-length': String(body.length),
     'gatehouse-event': encodedName(event),
     'gatehouse-attempt': String(attempt),
