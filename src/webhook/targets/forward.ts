@@ -3,8 +3,9 @@ import { lookup } from 'node:dns';
 import http, { type ClientRequest, type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { urlToHttpOptions } from 'node:url';
-import { codeOf } from '../../runtime/errors.ts';
+import { codeOf, describeError, Unavailable } from '../../runtime/errors.ts';
 import type { ForwardSettings } from '../settings.ts';
 import { standardKey } from '../signatures.ts';
 import { isKeepable } from '../header-names.ts';
@@ -51,12 +52,34 @@ const PRIVATE_NETWORKS = [
   'fec0::/10',
   'ff00::/8',
 ];
-const PRIVATE = new BlockList();
-for (const [address = '', bits] of PRIVATE_NETWORKS.map((network) => network.split('/'))) {
-  const family = isIP(address);
-  PRIVATE.addSubnet(address, Number(bits), family === 4 ? 'ipv4' : 'ipv6');
-  // The same through a NAT64 gateway (RFC 6052).
-  if (family === 4) PRIVATE.addSubnet(`64:ff9b::${address}`, 96 + Number(bits), 'ipv6');
+function listOf(networks: readonly string[]) {
+  const list = new BlockList();
+  for (const [address = '', bits] of networks.map((network) => network.split('/'))) {
+    const family = isIP(address);
+    list.addSubnet(address, Number(bits), family === 4 ? 'ipv4' : 'ipv6');
+    // The same through a NAT64 gateway (RFC 6052).
+    if (family === 4) list.addSubnet(`64:ff9b::${address}`, 96 + Number(bits), 'ipv6');
+  }
+  return list;
+}
+const PRIVATE = listOf(PRIVATE_NETWORKS);
+
+/**
+ * The addresses of this machine, public ones included: what listens there may rely on its firewall,
+ * which does not see a connection from within. Read for each connection, because they change.
+ * @throws Unavailable without the right to read them (AF_NETLINK on Linux)
+ */
+export function ownAddresses(read = networkInterfaces) {
+  let interfaces: ReturnType<typeof networkInterfaces>;
+  try {
+    interfaces = read();
+  } catch {
+    throw new Unavailable('the addresses of this machine cannot be read');
+  }
+  const addresses = Object.values(interfaces).flatMap((all = []) => all);
+  return listOf(
+    addresses.map(({ address, family }) => `${address}/${family === 'IPv4' ? 32 : 128}`),
+  );
 }
 
 /**
@@ -67,13 +90,17 @@ const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)\]$/;
 /**
  * An IPv6 address that contains a private IPv4 address is private, too. So is text that is not an
  * address.
+ * @param own the addresses of this machine
  */
-export function isPrivate(address: string) {
-  const family = isIP(address);
-  if (family !== 6) return family === 0 || PRIVATE.check(address);
+export function isPrivate(address: string, own = ownAddresses()) {
+  const version = isIP(address);
+  if (version === 0) return true;
+  const family = version === 4 ? 'ipv4' : 'ipv6';
+  if (PRIVATE.check(address, family) || own.check(address, family)) return true;
+  if (family === 'ipv4') return false;
   const url = `http://[${address}]`;
   // In its canonical form. An address with a zone has none, and is link-local.
-  return PRIVATE.check(address, 'ipv6') || !URL.canParse(url) || ISATAP.test(new URL(url).hostname);
+  return !URL.canParse(url) || ISATAP.test(new URL(url).hostname);
 }
 
 /**
@@ -84,8 +111,12 @@ const lookupPublic: LookupFunction = (host, options, done) => {
   lookup(host, { ...options, all: true }, (error, addresses) => {
     const first = addresses?.[0];
     if (error || !first) return done(error ?? new Error('no address'), '');
-    if (addresses.some(({ address }) => isPrivate(address))) {
-      return done(Object.assign(new Error('private'), { code: 'PRIVATE_ADDRESS' }), '');
+    try {
+      const own = ownAddresses();
+      const isDenied = addresses.some(({ address }) => isPrivate(address, own));
+      if (isDenied) return done(new Unavailable(PRIVATE_TARGET), '');
+    } catch (unreadable) {
+      return done(new Unavailable(describeError(unreadable).error), '');
     }
     if (options.all) return done(null, addresses);
     return done(null, first.address, first.family);
@@ -122,16 +153,15 @@ export function createForwardTarget(
   const key = secret === null ? null : standardKey(secret);
   return {
     async deliver(event, signal) {
-      if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET };
       try {
+        if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET };
         const attempt = request({ ...fixed, headers: forwardHeaders(event, key) });
         // Not the option `signal`, which costs processor time in each request.
         signal.addEventListener('abort', () => attempt.destroy());
         return await send(attempt, event.body);
       } catch (error) {
-        const code = codeOf(error);
-        if (code === 'PRIVATE_ADDRESS') return { error: PRIVATE_TARGET };
-        return { error: `the target could not be reached (${code})` };
+        if (error instanceof Unavailable) return { error: error.message };
+        return { error: `the target could not be reached (${codeOf(error)})` };
       }
     },
     close: async () => agent.destroy(),

@@ -1,8 +1,17 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { networkInterfaces, tmpdir } from 'node:os';
+import { extname, join } from 'node:path';
 import { after, test } from 'node:test';
-import { createForwardTarget, isPrivate } from '../../../src/webhook/targets/forward.ts';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import {
+  createForwardTarget,
+  isPrivate,
+  ownAddresses,
+} from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
@@ -226,6 +235,87 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4, Teredo and I
     ])
       assert.equal(isPrivate(outer), true, outer);
   }
+});
+
+test('an address of this machine is private, in any form, as long as it has it', () => {
+  const [first = []] = Object.values(networkInterfaces());
+  const [template] = first;
+  assert.ok(template);
+  const own = ownAddresses(() => ({
+    eth0: [
+      { ...template, family: 'IPv4', address: '8.8.8.8' },
+      { ...template, family: 'IPv6', address: '2606:4700::1111', scopeid: 0 },
+    ],
+  }));
+  for (const address of [
+    '8.8.8.8',
+    '::ffff:8.8.8.8',
+    '::ffff:808:808',
+    '64:ff9b::8.8.8.8',
+    '2606:4700::1111',
+    '2606:4700:0:0:0:0:0:1111',
+    '0.0.0.0',
+    '::',
+  ])
+    assert.equal(isPrivate(address, own), true, address);
+  for (const address of ['8.8.8.9', '::ffff:8.8.8.9', '2606:4700::1112'])
+    assert.equal(isPrivate(address, own), false, address);
+  assert.equal(isPrivate('8.8.8.8'), false, 'which this machine does not have');
+  const none = () => {
+    throw new Error('EAFNOSUPPORT');
+  };
+  assert.throws(() => ownAddresses(none), /addresses of this machine cannot be read/);
+});
+
+/** Adds addresses to a machine that forwards to them. Prints how many connections it got. */
+const OWN_MACHINE = `
+  const { execFileSync } = require('node:child_process');
+  const { once } = require('node:events');
+  const { createServer } = require('node:net');
+  const [, module] = process.argv;
+  import(module).then(async ({ createForwardTarget }) => {
+    let heard = 0;
+    const server = createServer((socket) => { heard += 1; socket.destroy(); }).listen(0, '::');
+    await once(server, 'listening');
+    const { port } = server.address();
+    const event = { id: 'a', event: 'a', headers: {}, body: Buffer.from('{}'), attempt: 1 };
+    const outcomes = [];
+    const forward = async (host, allowPrivate) => {
+      const url = new URL('http://' + host + ':' + port);
+      const target = createForwardTarget({ url, secret: null, allowPrivate }, 1);
+      outcomes.push((await target.deliver(event, new AbortController().signal)).error);
+    };
+    for (const address of ['8.8.8.8/32', '2606:4700::1111/128'])
+      execFileSync('ip', ['address', 'add', address, 'dev', 'lo', 'nodad']);
+    for (const host of ['8.8.8.8', '[2606:4700::1111]', '[::ffff:8.8.8.8]', 'own.example'])
+      await forward(host, false);
+    const denied = heard;
+    await forward('own.example', true);
+    console.log(JSON.stringify({ outcomes, denied, heard }));
+    server.close();
+  });
+`;
+
+test('nothing is sent to an address of this machine, by its number or by a name', (t) => {
+  const script = 'ip link set lo up && mount --bind "$1" /etc/hosts && exec "$2" -e "$3" "$4"';
+  const module = new URL(
+    `../../../src/webhook/targets/forward${extname(import.meta.url)}`,
+    import.meta.url,
+  );
+  const directory = makeTemporary(tmpdir(), 'gatehouse-own');
+  t.after(() => removeTemporary(directory));
+  const hosts = join(directory, 'hosts');
+  writeFileSync(hosts, '8.8.8.8 own.example\n');
+  const words = ['--user', '--map-root-user', '--net', '--mount', 'sh', '-c', script, 'sh'];
+  const given = [...words, hosts, process.execPath, OWN_MACHINE, module.href];
+  const namespaces = ['--user', '--map-root-user', '--net', '--mount', 'ip', 'address'];
+  if (spawnSync('unshare', namespaces).status !== 0)
+    return t.skip('needs unshare, ip, and user namespaces');
+  const { stdout, stderr } = spawnSync('unshare', given, { encoding: 'utf8' });
+  assert.notEqual(stdout, '', stderr);
+  const { outcomes, denied, heard } = JSON.parse(stdout);
+  assert.deepEqual(outcomes.slice(0, 4), new Array(4).fill(REFUSED.error));
+  assert.deepEqual([denied, heard], [0, 1]);
 });
 
 const SPELLINGS = [
