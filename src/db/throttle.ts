@@ -16,6 +16,9 @@ export type Limit = Readonly<{
   seconds: number;
 }>;
 
+/** A limit, or the key of a success (`known`), which limits nothing. */
+export type ThrottleRow = Readonly<{ key: Buffer; mode: Limit['mode'] | 'known' }>;
+
 export interface ThrottleState {
   readonly wait: number; // seconds until the next attempt is allowed; 0 if it is allowed now
   /** Whether concurrent attempts had used up the limit before the one that was just counted. */
@@ -35,7 +38,7 @@ export const throttleKey = (secret: string | Buffer, parts: readonly string[]) =
   createHmac('sha256', secret).update(JSON.stringify(parts)).digest();
 
 /** The strictest of the limits. */
-export async function throttleState(sql: Sql, schema: string, limits: readonly Limit[]) {
+export async function throttleState(sql: Sql, schema: string, limits: readonly ThrottleRow[]) {
   // Not as JSON: PostgreSQL would expect a hundred rows of it, and read the whole table.
   const keys = arrayLiteral(limits.map(({ key }) => key));
   const modes = arrayLiteral(limits.map(({ mode }) => mode));
@@ -45,12 +48,12 @@ export async function throttleState(sql: Sql, schema: string, limits: readonly L
     from (select *, bool_or(known_until > now()) over () as known
       from unnest(${keys}::text::bytea[], ${modes}::text::text[]) as given (key, mode)
         join ${sql(schema)}.throttles using (key)) as rows
-    where mode = 'consecutive' or known is not true`;
+    where mode <> 'window' or known is not true`;
   return state;
 }
 
 /** Counts nothing. */
-export const readThrottle = (db: Database, schema: string, limits: readonly Limit[]) =>
+export const readThrottle = (db: Database, schema: string, limits: readonly ThrottleRow[]) =>
   db.read((sql) => throttleState(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */

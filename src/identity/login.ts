@@ -5,8 +5,8 @@ import type { Call, RequestInfo } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import { dateTime, object, oneOf, optional, text } from '../http/schema.ts';
 import { describeError } from '../runtime/errors.ts';
-import { type Account, isActive, viewSession } from './model.ts';
-import { checkPassword, limitsOf, needsRehash } from './passwords.ts';
+import { type Account, accountKey, isActive, viewSession } from './model.ts';
+import { checkPassword, loginThrottle, needsRehash } from './passwords.ts';
 import { type IdentityCall, invalid, may } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -125,8 +125,8 @@ export async function insertLogin(
 ) {
   const session = createSession(service, request, isProven);
   const actor = actorBy(account, request, via);
-  const [pairLimit] = await limitsOf(service, request, account.username);
-  const isInserted = await insertSession(service.database, actor, session, account, pairLimit.key);
+  const throttle = await loginThrottle(service, request, accountKey(account.username), account);
+  const isInserted = await insertSession(service.database, actor, session, account, throttle);
   return isInserted ? session : null;
 }
 
@@ -210,14 +210,14 @@ export async function changePassword(
     // The caller's own session stands for the second factor.
     const session = createSession(service, request, true);
     const actor = actorOf(caller, request);
-    const [pairLimit] = await limitsOf(service, request, account.username);
+    const throttle = await loginThrottle(service, request, accountKey(account.username), account);
     const changed = await replacePassword(
       service.database,
       actor,
       account,
       hash,
       session,
-      pairLimit.key,
+      throttle,
     );
     if (!changed) continue;
     const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;

@@ -8,7 +8,7 @@ import {
   unpadded,
 } from '../crypto/scrypt.ts';
 import { equalDigests } from '../crypto/token.ts';
-import { type Limit, readThrottle, throttleKey } from '../db/throttle.ts';
+import { readThrottle, throttleKey } from '../db/throttle.ts';
 import { Failure } from '../http/errors.ts';
 import type { RequestInfo } from '../http/route.ts';
 import { Overloaded } from '../runtime/errors.ts';
@@ -16,7 +16,13 @@ import { type Account, accountKey, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';
 import { SCHEMA } from './migrations.ts';
 import type { IdentityService } from './service.ts';
-import { actorOf, type AuditEntry, auditFailedLogin } from './store/audit.ts';
+import {
+  actorOf,
+  type AuditEntry,
+  auditFailedLogin,
+  type LoginThrottle,
+  rowsOfThrottle,
+} from './store/audit.ts';
 import { findAccount } from './store/users.ts';
 
 const HOUR_SECONDS = 3_600;
@@ -24,14 +30,16 @@ const HOUR_SECONDS = 3_600;
 const DELAY_MS = 500;
 
 /**
- * For the account from this network, the account, and the network. Names and networks are stored
- * only as keyed digests.
+ * For the name from this network, the name, and the network. Failures count alike for a name that
+ * exists and one that does not: an account that is made, renamed or deleted changes no answer.
+ * Names and networks are stored only as keyed digests.
+ * @param name by its `accountKey`
  */
 export function loginLimits(
   secret: Buffer,
   name: string,
   network: string,
-): readonly [Limit, Limit, Limit] {
+): LoginThrottle['limits'] {
   const key = (...parts: string[]) => throttleKey(secret, parts);
   return [
     {
@@ -45,11 +53,29 @@ export function loginLimits(
   ];
 }
 
-export const limitsOf = async (
+/**
+ * Networks are known to an account by its id: a rename keeps them, and the next user of the name
+ * does not inherit them.
+ */
+export async function loginThrottle(
   service: IdentityService,
   { network }: RequestInfo,
-  username: string,
-) => loginLimits(await service.throttleSecret(), accountKey(username), network);
+  name: string,
+  account: Account | null,
+): Promise<LoginThrottle> {
+  const secret = await service.throttleSecret();
+  const key = throttleKey(secret, ['known', account?.id ?? '', network]);
+  return { limits: loginLimits(secret, name, network), known: { key, mode: 'known' } };
+}
+
+/** An account, null if there is none of this name, and whether an attempt at it must wait. */
+async function lookUp(service: IdentityService, request: RequestInfo, name: string) {
+  const { database } = service;
+  const account = await findAccount(database, name);
+  const throttle = await loginThrottle(service, request, name, account);
+  const { wait, known } = await readThrottle(database, SCHEMA.name, rowsOfThrottle(throttle));
+  return { account, throttle, wait, known };
+}
 
 /**
  * Checks the password of an account within the limits, for a login or, with a caller, for a change
@@ -64,7 +90,7 @@ export async function checkPassword(
   username: string,
   password: string,
 ) {
-  const limits = await limitsOf(service, request, username);
+  const name = accountKey(username);
   const failure = {
     event: caller ? 'password.failed' : 'login.failed',
     actor: actorOf(caller, request),
@@ -72,8 +98,15 @@ export async function checkPassword(
   try {
     // Before the queue, so that a throttled attempt does not fill it. A network known to the
     // account has priority: otherwise attempts from other networks could fill the queue.
-    const { wait, known } = await readThrottle(service.database, SCHEMA.name, limits);
-    const check = () => checkHash(service, username, password, limits, failure);
+    const found = await lookUp(service, request, name);
+    const check = async (hasWaited: boolean) => {
+      // Others may have failed, and the account may have changed, while this attempt was queued.
+      const current = hasWaited ? await lookUp(service, request, name) : found;
+      return current.wait > 0
+        ? tooMany(current.wait)
+        : checkHash(service, current, password, failure);
+    };
+    const { wait, known } = found;
     const checked = wait > 0 ? tooMany(wait) : await service.hashing.run(check, known);
     const outcome = checked instanceof Failure ? OUTCOMES[checked.code] : 'right';
     service.countPasswordCheck([outcome]);
@@ -94,23 +127,17 @@ const delayAnswer = ({ delayedAnswers }: IdentityService) =>
 /** Runs in a hashing slot. A failure is counted before it is returned. */
 async function checkHash(
   { database, passwords }: IdentityService,
-  username: string,
+  { account, throttle }: Awaited<ReturnType<typeof lookUp>>,
   password: string,
-  limits: readonly Limit[],
   failure: AuditEntry,
 ) {
-  // Others may have failed while this attempt was queued.
-  const { wait } = await readThrottle(database, SCHEMA.name, limits);
-  if (wait > 0) return tooMany(wait);
-
-  const account = await findAccount(database, accountKey(username));
   const hash = account?.password_hash ?? decoyHash(passwords.cost);
   const isRight = await verifyPassword(password, hash);
   const detail = whyRejected(account, isRight);
   if (account && detail === '') return account;
 
   const entry = { ...failure, detail };
-  const state = await auditFailedLogin(database, entry, account?.id ?? null, limits);
+  const state = await auditFailedLogin(database, entry, account?.id ?? null, throttle);
   return state.was_blocked ? tooMany(state.wait) : new Failure('invalid_credentials');
 }
 

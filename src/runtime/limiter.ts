@@ -8,9 +8,10 @@ export interface Limiter {
   /**
    * Runs the work when a slot is free, first come, first served. Throws `Overloaded` at once if the
    * queue is full.
+   * @param work gets whether it had to wait
    * @param hasPriority waits in a second queue of the same length that is served first
    */
-  run<T>(work: () => Promise<T>, hasPriority?: boolean): Promise<T>;
+  run<T>(work: (hasWaited: boolean) => Promise<T>, hasPriority?: boolean): Promise<T>;
   /** How much runs in all slots, and waits in all queues. */
   running(): number;
   waiting(): number;
@@ -46,12 +47,13 @@ export function createLimiter(slots: number, queueLength: number, what: string):
       waiting: () => shares.flat(2).length,
       async run(work, hasPriority = false) {
         const queue = queues[hasPriority ? 0 : 1];
-        if (running < slots) running += 1;
+        const mustWait = running >= slots;
+        if (!mustWait) running += 1;
         else if (queue.length >= queueLength)
           throw new Overloaded(`too many are waiting for ${what}`);
         else await new Promise<void>((resolve) => queue.push(resolve));
         try {
-          return await work();
+          return await work(mustWait);
         } finally {
           release();
         }

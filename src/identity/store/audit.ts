@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { countAttempt, type Limit, throttleState } from '../../db/throttle.ts';
+import { countAttempt, type Limit, type ThrottleRow, throttleState } from '../../db/throttle.ts';
 import type { RequestInfo } from '../../http/route.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { AuditRecord } from '../model.ts';
@@ -193,18 +193,23 @@ export async function readThrottleSecret(database: Database) {
   return row.secret;
 }
 
-/** Counts a failure under each limit, within a transaction. */
-export async function countFailure(sql: Sql, limits: readonly Limit[]) {
-  for (const limit of limits) await countAttempt(sql, SCHEMA.name, limit);
-  return throttleState(sql, SCHEMA.name, limits);
-}
+/** What is counted of logins with one name from one network, and whether its user knows that. */
+export type LoginThrottle = Readonly<{
+  limits: readonly [pair: Limit, account: Limit, network: Limit];
+  known: ThrottleRow;
+}>;
 
-/** A success clears the key's failures and makes it known. */
-export const clearFailures = (sql: Sql, key: Buffer) => sql`
+export const rowsOfThrottle = ({ limits, known }: LoginThrottle) => [...limits, known];
+
+/** A success clears the failures of the name from this network, and makes the network known. */
+export const clearFailures = (sql: Sql, { limits: [pair], known }: LoginThrottle) => sql`
+  with cleared as (
+    update identity.throttles
+    set attempts = 0, window_ends_at = now(), blocked_until = null, was_blocked = false
+    where key = ${pair.key})
   insert into identity.throttles (key, attempts, window_ends_at, known_until)
-  values (${key}, 0, now(), now() + interval '90 days')
-  on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at,
-    blocked_until = null, was_blocked = false, known_until = excluded.known_until`;
+  values (${known.key}, 0, now(), now() + interval '90 days')
+  on conflict (key) do update set known_until = excluded.known_until`;
 
 /**
  * Counts a failure under all limits, with its row in the trail, and a row for the delay that
@@ -214,10 +219,11 @@ export function auditFailedLogin(
   database: Database,
   entry: AuditEntry,
   userId: string | null,
-  limits: readonly Limit[],
+  throttle: LoginThrottle,
 ) {
   return database.transaction(async (sql) => {
-    const state = await countFailure(sql, limits);
+    for (const limit of throttle.limits) await countAttempt(sql, SCHEMA.name, limit);
+    const state = await throttleState(sql, SCHEMA.name, rowsOfThrottle(throttle));
     await insertAudit(sql, entry, userId);
     // None for attempts during the delay: attackers could fill the disk.
     if (state.wait > 0) {

@@ -1,7 +1,7 @@
 import { sha256 } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { type Actor, audited, clearFailures } from './audit.ts';
+import { type Actor, audited, clearFailures, type LoginThrottle } from './audit.ts';
 import {
   countRows,
   finderByDigest,
@@ -82,7 +82,7 @@ export const insertSessionSql = (sql: Sql, session: NewSession, account: LoginAc
   returning id, user_id`;
 
 /**
- * A login ends its failures under `throttle`.
+ * A login ends its failures.
  * @returns false if the account has changed since the check
  */
 export function insertSession(
@@ -90,7 +90,7 @@ export function insertSession(
   actor: Actor,
   session: NewSession,
   account: LoginAccount,
-  throttle: Buffer,
+  throttle: LoginThrottle,
 ) {
   return database.transaction(async (sql) => {
     const change = insertSessionSql(sql, session, account);

@@ -9,6 +9,7 @@ import {
   changing,
   clearFailures,
   lockAndCheckRights,
+  type LoginThrottle,
 } from './audit.ts';
 import { revokeKeys } from './keys.ts';
 import { firstRow, userColumns } from './rows.ts';
@@ -207,7 +208,7 @@ export const replacePassword = (
   { id, password_hash: expectedHash }: Account,
   hash: string,
   session: NewSession,
-  throttle: Buffer,
+  throttle: LoginThrottle,
 ) =>
   changing(database, actor, id, async (sql) => {
     const user = await writePassword(

@@ -8,6 +8,7 @@ import { after, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { ISql } from 'postgres';
 import { hashPassword } from '../../../src/identity/passwords.ts';
+import type { Database } from '../../../src/db/pool.ts';
 import { migrate } from '../../../src/db/schema.ts';
 import { Failure } from '../../../src/http/errors.ts';
 import { changePassword, login } from '../../../src/identity/login.ts';
@@ -226,6 +227,40 @@ test('a login counts the password that holds when its turn comes, not when it qu
     ${await hashPassword('another password', CHEAP.cost)} where username = 'user-queued'`;
   await release();
   assert.equal(await slow, 'invalid_credentials');
+});
+
+test('a login with a password that is set while it is queued succeeds', async () => {
+  await addUser(database, 'user-renewed');
+  const { gate, release } = closedGate(8);
+  const slow = tryLogin(withCost(4, { hashing: gate }), 'user-renewed', 'another password');
+  while (gate.waiting() === 0) await turn();
+  await sql`update identity.users set password_hash =
+    ${await hashPassword('another password', CHEAP.cost)} where username = 'user-renewed'`;
+  await release();
+  assert.equal(await slow, 'session');
+});
+
+test('a login that need not queue looks up its account and its throttle once', async () => {
+  await addUser(database, 'user-once');
+  let reads = 0;
+  const counted: Database = {
+    ...database,
+    read(work) {
+      reads += 1;
+      return database.read(work);
+    },
+  };
+  for (const [name, password] of [
+    ['user-once', PASSWORD],
+    ['user-once', 'wrong'],
+    ['nobody-once', 'wrong'],
+  ] as const) {
+    const service = withCost(4, { database: counted });
+    await service.throttleSecret();
+    reads = 0;
+    await tryLogin(service, name, password);
+    assert.equal(reads, 2, name);
+  }
 });
 
 test('logins that queued together get no more attempts than logins that follow each other', async () => {

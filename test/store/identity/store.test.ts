@@ -47,13 +47,14 @@ async function account(key: string): Promise<Account> {
   return found;
 }
 
+const LIMIT = { key: randomBytes(32), mode: 'window', attempts: 2, seconds: 60 } as const;
 const insertSession = (session: { id: string; token: string; seconds: number }, user: Account) =>
   store.insertSession(
     database,
     COMMAND_LINE,
     { ...session, ip: '192.0.2.1', userAgent: 'a test', isProven: false },
     user,
-    randomBytes(32),
+    { limits: [LIMIT, LIMIT, LIMIT], known: { key: randomBytes(32), mode: 'known' } },
   );
 
 async function openSession(username = 'user-one') {

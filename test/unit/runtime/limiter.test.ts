@@ -270,3 +270,14 @@ test('keyed queue: no two pieces of work with one key overlap', async () => {
   await Promise.all(chains);
   assert.deepEqual([max, running], [1, 0]);
 });
+
+test('work is told whether it had to wait for its slot', async () => {
+  const limiter = createLimiter(1, 1, 'a slot');
+  const told: boolean[] = [];
+  const work = async (hasWaited: boolean) => {
+    told.push(hasWaited);
+  };
+  await Promise.all([limiter.run(work), limiter.run(work)]);
+  await limiter.run(work);
+  assert.deepEqual(told, [false, true, false]);
+});

@@ -5,6 +5,9 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
+import { Failure } from '../../../../src/http/errors.ts';
+import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
+import { changeUser, removeUser } from '../../../../src/identity/users.ts';
 import { createDatabase, createEmptyDatabase } from '../../../support/database.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import {
@@ -230,12 +233,76 @@ test('failures elsewhere do not lock out networks known for 90 days', async () =
   assertSuccess(await loginFrom(replica, '2001:db8:5:5::2', 'ada', PASSWORD));
   // There, too, guessing is slowed down, but no more than anywhere.
   assert.deepEqual(await loginsFrom(identity, home, 'ada', 6), FIVE_THEN_NONE.slice(0, 6));
-  await sql`update identity.throttles set attempts = 0, blocked_until = null
-    where known_until is not null`;
+  await sql`update identity.throttles set attempts = 0, blocked_until = null where attempts = 5`;
   await sql`update identity.throttles set known_until = known_until - interval '89 days'`;
   assert.deepEqual(await loginsFrom(identity, home, 'ada', 1), [401]);
   await sql`update identity.throttles set known_until = known_until - interval '2 days'`;
   assertError(await loginFrom(identity, home, 'ada', PASSWORD), 429, 'too_many_requests');
+});
+
+/** The hundred failures of an hour for this name, from two networks. */
+async function exhaust(name: string): Promise<void> {
+  for (const address of [newAddress(), newAddress()])
+    assert.deepEqual(await loginsFrom(identity, address, name, 1), [401]);
+  await fillFailures(sql, 2, 99);
+  assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401], 'the 100th');
+}
+
+test('a rename keeps the networks that are known to the user', async () => {
+  const id = await addUser(database, 'before');
+  const home = newAddress();
+  assertSuccess(await loginFrom(identity, home, 'before', PASSWORD));
+  for (const username of ['after', 'before']) {
+    assert.ok(!((await changeUser(database, COMMAND_LINE, id, { username })) instanceof Failure));
+    await exhaust(username);
+    const elsewhere = await loginFrom(identity, newAddress(), username, PASSWORD);
+    assertError(elsewhere, 429, 'too_many_requests');
+    assertSuccess(await loginFrom(replica, home, username, PASSWORD));
+    await passTime(sql, 3_600);
+  }
+});
+
+test('the next user of a name inherits none of its known networks', async () => {
+  const first = await addUser(database, 'reused');
+  const home = newAddress();
+  assertSuccess(await loginFrom(identity, home, 'reused', PASSWORD));
+  assert.ok(!((await removeUser(database, COMMAND_LINE, first)) instanceof Failure));
+  await addUser(database, 'reused');
+  const own = newAddress();
+  assertSuccess(await loginFrom(identity, own, 'reused', PASSWORD));
+  await exhaust('reused');
+  assertError(await loginFrom(identity, home, 'reused'), 429, 'too_many_requests');
+  assertSuccess(await loginFrom(replica, own, 'reused', PASSWORD));
+});
+
+test('a changed password makes its network known to the user', async () => {
+  await addUser(database, 'changing');
+  const bearer = (await loginFrom(identity, newAddress(), 'changing', PASSWORD)).json.data.session;
+  const home = newAddress();
+  const changed = await ask('POST', `${identity}/api/auth/password`, {
+    bearer,
+    body: { current_password: PASSWORD, new_password: PASSWORD },
+    headers: { 'x-forwarded-for': home },
+  });
+  assertSuccess(changed);
+  await exhaust('changing');
+  assertSuccess(await loginFrom(identity, home, 'changing', PASSWORD));
+});
+
+test('no answer to a guess tells that an account was made, renamed or deleted', async () => {
+  const address = newAddress();
+  const blocked = async (name: string) =>
+    assert.deepEqual(await loginsFrom(identity, address, name, 6), FIVE_THEN_NONE.slice(0, 6));
+  await blocked('made');
+  const id = await addUser(database, 'made');
+  assert.deepEqual(await loginsFrom(identity, address, 'made', 1), [429]);
+  assert.ok(
+    !((await changeUser(database, COMMAND_LINE, id, { username: 'renamed' })) instanceof Failure),
+  );
+  assert.deepEqual(await loginsFrom(identity, address, 'made', 1), [429]);
+  await blocked('renamed');
+  assert.ok(!((await removeUser(database, COMMAND_LINE, id)) instanceof Failure));
+  assert.deepEqual(await loginsFrom(identity, address, 'renamed', 1), [429]);
 });
 
 test('the 1,000th failure from one network blocks it, except for known accounts', async () => {
