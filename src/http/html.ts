@@ -48,7 +48,7 @@ export function readTemplates(file: URL) {
     const template = templates.get(name);
     if (template === undefined) throw new Error(`internal error: there is no template ${name}`);
     return new Html(
-      template.replace(/\{\{([a-z_]+)\}\}/g, (_, key: string) => textOf(key, values[key])),
+      template.replace(/\{\{([\w.-]+)\}\}/g, (_, key: string) => textOf(key, values[key])),
     );
   };
 }

@@ -5,6 +5,7 @@ import { type ErrorCode, Failure, type FieldError } from './errors.ts';
 export interface JsonSchema {
   readonly properties?: Readonly<Record<string, JsonSchema>>;
   readonly required?: readonly string[] | undefined;
+  readonly enum?: ReadonlyArray<string | null>;
   readonly [keyword: string]: unknown;
 }
 

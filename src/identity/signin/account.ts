@@ -24,14 +24,24 @@ import {
   setCookies,
   userForm,
 } from './browser.ts';
-import { form, label, password } from './forms.ts';
-import { accountPage, done, page, PAGE_ROWS, pager, programOf, render, when } from './pages.ts';
+import { form, label, password, passwordAgain } from './forms.ts';
+import { accountPage, done, page, PAGE_ROWS, pager, programOf, when } from './pages.ts';
+import { formValues, render } from './templates.ts';
 
 const PATH = '/account';
 
-export async function showAccount({ caller }: PortalCall, service: PortalService) {
-  const { user, session } = caller;
+const { first_name, last_name } = nameSchemas;
+const NAME_FIELDS = { first_name, last_name };
+const PASSWORD_FIELDS = {
+  current_password: password,
+  new_password: password,
+  repeated: passwordAgain,
+};
+
+export async function showAccount(call: PortalCall, service: PortalService) {
+  const { user, session } = call.caller;
   const { username, email, first_name, last_name } = user;
+  const names = { first_name, last_name };
   const [{ rows: sessions, total }, { rows: events }, earlier] = await Promise.all([
     listSessions(service, rangeOf(), user.id, true),
     listAudit(service.database, rangeOf(), { user: user.id }),
@@ -39,11 +49,12 @@ export async function showAccount({ caller }: PortalCall, service: PortalService
   ]);
   // What a thief may have done between two sign-ins of the user.
   const isNew = (time: Date) => earlier !== null && time > earlier && time < session.at;
-  return accountPage(caller, 'Your account', 'account', {
+  return accountPage(call, 'Your account', 'account', {
     username,
     email,
-    first_name,
-    last_name,
+    ...names,
+    ...formValues('name', NAME_FIELDS, call, names),
+    ...formValues('password', PASSWORD_FIELDS, call),
     length: service.passwords.minLength,
     sessions: sessionItems(sessions, `${PATH}/sessions/end`, session.id),
     shown: sessions.length,
@@ -61,8 +72,8 @@ export async function showAccount({ caller }: PortalCall, service: PortalService
 }
 
 /** For links of other pages to it. The navigation has the button. */
-export const askSignOut = async ({ caller }: PortalCall) =>
-  accountPage(caller, 'Sign out', 'sign-out', { username: caller.user.username });
+export const askSignOut = async (call: PortalCall) =>
+  accountPage(call, 'Sign out', 'sign-out', { username: call.caller.user.username });
 
 /** Idempotent: the cookies are removed in any case. */
 export const signOut = form(portalForm, {}, async ({ request }, service) => {
@@ -83,10 +94,9 @@ export const sessionItems = (sessions: readonly Session[], action: string, curre
     }),
   );
 
-const { first_name, last_name } = nameSchemas;
 export const changeOwnName = form(
   userForm,
-  { first_name, last_name },
+  NAME_FIELDS,
   async (call, service) => {
     const path = { user_id: call.caller.user.id };
     const changed = await users.change({ ...call, path }, service);
@@ -97,7 +107,7 @@ export const changeOwnName = form(
 
 export const changeOwnPassword = form(
   userForm,
-  { current_password: password, new_password: password },
+  PASSWORD_FIELDS,
   async (call, service) => {
     const { methods, at } = call.caller.session;
     const changed = await changePassword(call, service);
@@ -134,16 +144,19 @@ export const rangeOf = ({ page = 1 }: Partial<Values<typeof pageQuery>> = {}) =>
   limit: PAGE_ROWS,
 });
 
+const KEY_FIELDS = { name: label, days: oneOf('30', '90', '365', 'never') };
+
 /** The user's API keys. */
 export async function showKeys(
-  { caller, query }: PortalCall<Partial<Values<typeof pageQuery>>>,
+  call: PortalCall<Partial<Values<typeof pageQuery>>>,
   { database }: PortalService,
 ) {
-  const range = rangeOf(query);
-  const { rows, total } = await listKeys(database, range, caller.user.id);
-  return accountPage(caller, 'API keys', 'keys', {
+  const range = rangeOf(call.query);
+  const { rows, total } = await listKeys(database, range, call.caller.user.id);
+  return accountPage(call, 'API keys', 'keys', {
     keys: keyItems(rows, '/account/keys/revoke'),
     pages: pager('/account/keys?page=', range.page, total),
+    ...formValues('key', KEY_FIELDS, call, { days: '90' }),
   });
 }
 
@@ -168,7 +181,7 @@ export function keyItems(rows: readonly ApiKey[], action: string) {
 
 export const createKey = form(
   recentUserForm,
-  { name: label, days: oneOf('30', '90', '365', 'never') },
+  KEY_FIELDS,
   async (call, service) => {
     const { name, days } = call.body;
     const seconds = (await readClock(service.database)) + Number(days) * DAY_SECONDS;

@@ -25,10 +25,11 @@ import { type ListedUser, searchUsers } from '../store/user-lists.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
-import { form, password, withChosen } from './forms.ts';
 import { type PortalCall, recentUserForm, type SignedInUser } from './browser.ts';
+import { form, password } from './forms.ts';
 import * as links from './links.ts';
-import { accountPage, done, page, pager, render, when } from './pages.ts';
+import { accountPage, done, page, pager, when } from './pages.ts';
+import { formValues, render } from './templates.ts';
 
 const PATH = '/account/users';
 
@@ -36,19 +37,32 @@ const PATH = '/account/users';
 const anyName = withDefault(text({ max: 255, check: withoutNul }), '');
 export const usersQuery = { ...pageQuery, search: anyName };
 
+/** An administrator may choose one; otherwise it has 120 random bits and can be read aloud. */
+const firstPassword = { password: withDefault(password, '') };
+const passwordOf = (chosen: string) => chosen || (createRecoveryCodes()[0] ?? '');
+
+const NEW_USER_FIELDS = {
+  ...newNameSchemas,
+  groups: withDefault(groupList, []),
+  role: withDefault(oneOf('user', 'administrator'), 'user'),
+  first: withDefault(oneOf('link', 'password'), 'password'),
+  ...firstPassword,
+};
+
 /**
  * For administrators. The guard does not check this, so that the log has the ids of a caller who is
  * refused.
  */
 export async function showUsers(
-  { caller, query }: PortalCall<Partial<Values<typeof usersQuery>>>,
+  call: PortalCall<Partial<Values<typeof usersQuery>>>,
   { database, portal }: PortalService,
 ) {
-  if (!may(caller, 'list every user')) return forbidden(caller);
-  const { search = '' } = query;
-  const range = rangeOf(query);
+  if (!may(call.caller, 'list every user')) return forbidden(call.caller);
+  const { search = '' } = call.query;
+  const range = rangeOf(call.query);
   const { rows, total } = await searchUsers(database, search, range);
-  return accountPage(caller, 'Users', 'users', {
+  return accountPage(call, 'Users', 'users', {
+    ...formValues('new', NEW_USER_FIELDS, call),
     search,
     total,
     hours: links.hoursOf(portal),
@@ -67,7 +81,6 @@ const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }
   email,
   first_name,
   last_name,
-  group_list: groups.join(', '),
   groups: groups.map((name) => render('group', { name })),
   created: when(user.created_at),
   state: render(`enabled-${user.enabled}`),
@@ -78,23 +91,13 @@ const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }
 /** A user must change a password that an administrator sets, like a generated one (ASVS 6.4.1). */
 const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
 
-/** An administrator may choose one; otherwise it has 120 random bits and can be read aloud. */
-const firstPassword = { password: withDefault(password, '') };
-const passwordOf = (chosen: string) => chosen || (createRecoveryCodes()[0] ?? '');
-
 /** Shown once: only its digest is stored. */
 const shownLink = (link: string, id: string, { portal }: PortalService, note = NOTHING) =>
   render('user-link', { link, hours: links.hoursOf(portal), id, note });
 
 export const createUser = form(
   recentUserForm,
-  {
-    ...newNameSchemas,
-    groups: withDefault(groupList, []),
-    role: withDefault(oneOf('user', 'administrator'), 'user'),
-    first: withDefault(oneOf('link', 'password'), 'password'),
-    ...firstPassword,
-  },
+  NEW_USER_FIELDS,
   async (call, service) => {
     const { role, first, password: chosen, ...given } = call.body;
     const invitation = first === 'link' ? links.createLink(service.portal) : null;
@@ -124,10 +127,12 @@ const WITHOUT_PASSWORD = 'must be empty: with an invitation link, the user choos
 
 type OfUser = Readonly<{ user_id: string }>;
 
-export async function showUser(
-  { caller, path: { user_id: id } }: PortalCall<unknown, OfUser>,
-  service: PortalService,
-) {
+const EDIT_FIELDS = { ...nameSchemas, groups: optional(groupList) };
+const LINK_FIELDS = { factors: optional(oneOf('remove')) };
+
+export async function showUser(call: PortalCall<unknown, OfUser>, service: PortalService) {
+  const { caller } = call;
+  const { user_id: id } = call.path;
   if (!may(caller, 'list every user')) return forbidden(caller);
   const { database } = service;
   const user = await findUser(database, id);
@@ -136,12 +141,18 @@ export async function showUser(
     listSessions(service, rangeOf(), id, true),
     listKeys(database, rangeOf(), id),
   ]);
-  return accountPage(caller, user.username, 'user', {
+  const { username, email, first_name, last_name } = user;
+  const groups = user.groups.join(', ');
+  const stored = { username, email, first_name, last_name, groups };
+  return accountPage(call, username, 'user', {
     ...shownOf(user),
-    query: encodeURIComponent(user.username),
+    ...formValues('edit', EDIT_FIELDS, call, stored),
+    ...formValues('link', LINK_FIELDS, call),
+    ...formValues('password', firstPassword, call),
     length: service.passwords.minLength,
     hours: links.hoursOf(service.portal),
-    factor_choice: user.second_factor ? render('link-factors') : NOTHING,
+    no_factor: user.second_factor ? NOTHING : render('hidden'),
+    query: encodeURIComponent(username),
     sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
     session_count: sessions.total,
     keys: keyItems(ownKeys.rows, `${PATH}/${id}/revoke_key`),
@@ -150,7 +161,7 @@ export async function showUser(
       user.super_admin ? 'user-demote' : 'user-promote',
       ...(user.second_factor ? ['user-remove-factors'] : []),
       'user-delete',
-    ].map((action) => render(action, { id, username: user.username })),
+    ].map((action) => render(action, { id, username })),
   });
 }
 
@@ -182,11 +193,7 @@ const set = (body: Readonly<{ enabled?: boolean; super_admin?: boolean }>, notic
 
 /** By the last part of their addresses. */
 export const CHANGES = {
-  edit: change(
-    { ...nameSchemas, groups: optional(groupList) },
-    'The user is changed.',
-    users.change,
-  ),
+  edit: change(EDIT_FIELDS, 'The user is changed.', users.change),
   enable: set({ enabled: true }, 'The user is enabled and may sign in.'),
   disable: set({ enabled: false }, 'The user is disabled. All sessions of the user have ended.'),
   promote: set({ super_admin: true }, 'The user is a super administrator.'),
@@ -212,17 +219,13 @@ export const CHANGES = {
   revoke_key: change({ key_id: uuid() }, 'The key is revoked.', (call, service) =>
     keys.revoke({ ...call, path: call.body }, service),
   ),
-  link: change(
-    { factors: optional(oneOf('remove')) },
-    'The link is made',
-    async (call, service) => {
-      const remove_factors = call.body.factors === 'remove';
-      const made = await links.make({ ...call, body: { remove_factors } }, service);
-      if (made instanceof Failure) return made;
-      const note = remove_factors ? render('link-removes') : NOTHING;
-      return shownLink(made.data.link, call.path.user_id, service, note);
-    },
-  ),
+  link: change(LINK_FIELDS, 'The link is made', async (call, service) => {
+    const remove_factors = call.body.factors === 'remove';
+    const made = await links.make({ ...call, body: { remove_factors } }, service);
+    if (made instanceof Failure) return made;
+    const note = remove_factors ? render('link-removes') : NOTHING;
+    return shownLink(made.data.link, call.path.user_id, service, note);
+  }),
   password: change(firstPassword, 'The password is set', async (call, service) => {
     const password = passwordOf(call.body.password);
     const own = { ...call, body: { password } };
@@ -250,7 +253,8 @@ export const auditQuery = {
 type AuditCall = PortalCall<Values<typeof auditQuery>>;
 
 /** The audit trail, newest first. */
-export async function showAudit({ caller, query }: AuditCall, service: PortalService) {
+export async function showAudit(call: AuditCall, service: PortalService) {
+  const { caller, query } = call;
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const { page, ...filters } = query;
   const { rows, total } = await findEntries(service, filters, rangeOf(query));
@@ -268,14 +272,13 @@ export async function showAudit({ caller, query }: AuditCall, service: PortalSer
     }),
   );
   const parameters = String(new URLSearchParams(filters));
-  const shown = accountPage(caller, 'Audit trail', 'audit', {
-    ...filters,
+  return accountPage(call, 'Audit trail', 'audit', {
+    ...formValues('filter', auditQuery, {}, filters),
     total,
     parameters,
     rows: entries.length > 0 ? entries : render('no-entry'),
     pages: pager(`/account/audit?${parameters}&page=`, page, total),
   });
-  return { ...shown, text: withChosen(shown.text, [filters.event]) };
 }
 
 /** The newest entries. They are held in memory. */

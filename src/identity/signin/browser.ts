@@ -16,6 +16,7 @@ import {
   recordProof,
   type Tokens,
 } from '../store/signin/sign-ins.ts';
+import type { PageCall } from './templates.ts';
 
 /**
  * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared
@@ -126,12 +127,8 @@ export const provenBearer = createGuard(findByHostToken);
 /** A user who signed in here. `token`: of the cookie for the portal's own host. */
 export type SignedInUser = Caller &
   Readonly<{ session: ProvenSession; user: ProvenSession['user']; token: string }>;
-export type PortalCall<Query = unknown, Path = unknown, Body = unknown> = Call<
-  SignedInUser,
-  Path,
-  Query,
-  Body
->;
+export type PortalCall<Query = unknown, Path = unknown, Body = unknown> = PageCall &
+  Call<SignedInUser, Path, Query, Body>;
 
 /** A form of the sign-in page: another site could otherwise sign a visitor in as another user. */
 export const portalForm: Guard<PortalService, null> = {

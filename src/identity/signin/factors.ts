@@ -35,7 +35,8 @@ import {
   type SignedInUser,
 } from './browser.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
-import { accountPage, codesPage, done, page, render, when, withCookies } from './pages.ts';
+import { accountPage, codesPage, done, page, when, withCookies } from './pages.ts';
+import { formValues, type PageCall, render } from './templates.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
@@ -43,11 +44,14 @@ const { qrPicture }: { qrPicture(text: string): { size: number; path: string } |
 
 const PATH = '/account/factors';
 
+const PASSKEY_FIELDS = { name: label, credential: text({ max: 32_768 }), return_to };
+
 export async function showFactors(
-  { caller, query: { return_to = '' } }: PortalCall<Partial<ReturnInput>>,
+  call: PortalCall<Partial<ReturnInput>>,
   { database, portal }: PortalService,
 ) {
-  const { user } = caller;
+  const { user } = call.caller;
+  const { return_to = '' } = call.query;
   const [totp, passkeys, codes] = await Promise.all([
     findTotp(database, user.id),
     listPasskeys(database, user.id),
@@ -64,8 +68,9 @@ export async function showFactors(
       id: passkey.id.toString('base64url'),
     }),
   );
-  return accountPage(caller, 'Second factors', 'factors', {
+  return accountPage(call, 'Second factors', 'factors', {
     totp: render(totp ? 'totp-used' : unused, { return_to }),
+    ...formValues('passkey', PASSKEY_FIELDS, call),
     return_to,
     passkeys: items.length > 0 ? items : render('no-passkey'),
     codes,
@@ -95,29 +100,33 @@ const enrolmentSecret = (service: PortalService, { user, token }: Enrolling) =>
     .digest()
     .subarray(0, SECRET_BYTES);
 
+export const TOTP_FIELDS = { code, return_to };
+
 /** @param action where the form with the first code goes */
 export function offerTotp(
   service: PortalService,
   person: Enrolling,
   action: string,
   return_to: string,
+  call: PageCall,
 ) {
   const secret = enrolmentSecret(service, person);
   const uri = totpUri(secret, service.portal.host, person.user.username);
   const main = render('enrol', {
     ...(qrPicture(uri) ?? { size: 8, path: '' }),
     key: base32(secret).replace(/.{4}(?=.)/g, '$& '),
+    ...formValues('enrol', TOTP_FIELDS, call),
     action,
     return_to,
     uri,
   });
-  return page('Set up an authenticator app', main);
+  return page('Set up an authenticator app', main, call);
 }
 
 const showTotp = async (
-  { caller, body: { return_to = '' } }: PortalCall<unknown, unknown, Partial<ReturnInput>>,
+  call: PortalCall<unknown, unknown, Partial<ReturnInput>>,
   service: PortalService,
-) => offerTotp(service, caller, '/account/totp', return_to);
+) => offerTotp(service, call.caller, '/account/totp', call.body.return_to ?? '', call);
 
 export const startTotp = form(recentUserForm, { return_to }, showTotp);
 
@@ -175,7 +184,7 @@ async function renewCodes(service: PortalService, actor: Actor, userId: string) 
 
 export const finishTotp = form(
   recentUserForm,
-  { code, return_to },
+  TOTP_FIELDS,
   async ({ caller, body, request }, service) => {
     const tokens = await createTokens(service, request);
     const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
@@ -205,7 +214,7 @@ export async function passkeyOptions(
 
 export const addPasskey = form(
   recentUserForm,
-  { name: label, credential: text({ max: 32_768 }), return_to },
+  PASSKEY_FIELDS,
   async ({ caller, body, request }, service) => {
     const userId = caller.user.id;
     const actor = actorOf(caller, request);

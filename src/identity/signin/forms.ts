@@ -1,10 +1,10 @@
 import type { Call, Guard } from '../../http/route.ts';
 import { Failure, type TextReply } from '../../http/errors.ts';
-import { escapeHtml } from '../../http/html.ts';
 import { type BodyRule, invalidBody, json } from '../../http/json-body.ts';
 import {
   type Members,
   object,
+  optional,
   text,
   validate,
   type Values,
@@ -13,7 +13,7 @@ import {
 import { invalid } from '../policy.ts';
 import { controlCharError, PASSWORD_MAX_UNITS } from '../rules.ts';
 import type { PortalService } from '../service.ts';
-import { errorMessage, render, sentence } from './pages.ts';
+import type { Repeated, Typed } from './templates.ts';
 
 /** Fields of several forms. */
 export const return_to = withDefault(
@@ -22,6 +22,7 @@ export const return_to = withDefault(
 );
 export type ReturnInput = Readonly<{ return_to: string }>;
 export const password = text({ max: PASSWORD_MAX_UNITS });
+export const passwordAgain = optional(password);
 export const code = text({ max: 64 });
 export const label = text({ min: 1, max: 64, check: controlCharError });
 
@@ -46,11 +47,13 @@ type PageFailure = Failure<(typeof FAILURES)[number]>;
 export type PageReply = TextReply | PageFailure;
 export type PageHandler<Input> = (call: Input, service: PortalService) => Promise<PageReply>;
 
+type FormCall<Caller, Path, Body> = Call<Caller, Path, Record<never, never>, Body>;
+
 /** The part of a route that a form decides: who may send it, its fields, and what happens then. */
 export type Form<Caller, Path> = Readonly<{
   guard: Guard<PortalService, Caller>;
   body: BodyRule<Typed>;
-  handle: PageHandler<Call<Caller, Path, Record<never, never>, Typed>>;
+  handle: PageHandler<FormCall<Caller, Path, Typed>>;
 }>;
 
 /**
@@ -60,8 +63,8 @@ export type Form<Caller, Path> = Readonly<{
 export const form = <Caller, Path, M extends Members>(
   guard: Guard<PortalService, Caller>,
   fields: M,
-  action: PageHandler<Call<Caller, Path, Record<never, never>, Values<M>>>,
-  showAgain?: Form<Caller, Path>['handle'],
+  action: PageHandler<FormCall<Caller, Path, Values<M>>>,
+  showAgain?: PageHandler<FormCall<Caller, Path, Typed> & Readonly<{ repeated: Repeated }>>,
 ): Form<Caller, Path> => ({
   guard,
   body: {
@@ -80,7 +83,7 @@ export const form = <Caller, Path, M extends Members>(
     },
   },
   async handle(call, service) {
-    const { body: typed, request } = call;
+    const { body: typed } = call;
     // A password that is typed blind is typed twice.
     const { password, new_password = password, repeated = new_password } = typed;
     const body =
@@ -91,63 +94,9 @@ export const form = <Caller, Path, M extends Members>(
     if (!showAgain || !(outcome instanceof Failure)) return outcome;
     // A user without the right does not see the page either.
     if (outcome.code === 'forbidden') return outcome;
-    const shown = await showAgain(call, service);
+    const failed = { fields, typed, failure: outcome };
+    const shown = await showAgain({ ...call, repeated: failed }, service);
     if (shown instanceof Failure) return shown;
-    return withProblems(shown, request.path, typed, outcome);
+    return new Failure(outcome.code, { ...outcome.details, page: shown });
   },
 });
-
-/** The fields as the browser sent them. */
-type Typed = Readonly<Record<string, string>>;
-/** In templates, `type="hidden"` comes first, and `aria-describedby` names the message to come. */
-const FIELD = /<(?:input|select)(?! type="hidden")[^>]* name="([a-z_]+)"[^>]*>/g;
-
-/**
- * The failure on the page of its form: what was typed is kept, passwords aside, and each message
- * stands beside its field. The first of them, or the password, gets the focus.
- */
-export function withProblems(
-  page: TextReply,
-  path: string,
-  typed: Typed,
-  failure: PageFailure,
-): PageFailure {
-  const text = page.text.replace('</title>', ': try again</title>');
-  const tag = text.indexOf(`method="post" action="${path.replace(/\/$/, '')}"`);
-  const start = text.indexOf('>', tag) + 1;
-  const end = text.indexOf('</form>', start);
-  const form = text.slice(start, end);
-  const { code, details } = failure;
-  const messages = new Map(
-    details.fields?.map(({ path, message }) => [path.slice(1), sentence(message)]),
-  );
-  const faulty = [...messages.keys()].filter((name) => form.includes(` name="${name}"`));
-  const focus = faulty[0] ?? /name="([a-z_]+)" type="password"/.exec(form)?.[1];
-  const isFormWrong = faulty.length < Math.max(1, messages.size);
-  const alert = isFormWrong ? render('alert', { message: errorMessage(failure) }).text : '';
-  const fields = withChosen(form, Object.values(typed)).replace(FIELD, (given, name: string) => {
-    const message = messages.get(name);
-    const tag = focus === undefined ? given : given.replace(' autofocus', '');
-    const value = /type="password"|<select/.test(tag) ? undefined : typed[name];
-    const kept =
-      value === undefined
-        ? tag
-        : withAttributes(tag.replace(/ value="[^"]*"/, ''), `value="${escapeHtml(value)}"`);
-    const focused = name === focus ? withAttributes(kept, 'autofocus') : kept;
-    if (message === undefined) return focused;
-    const problem = render('field-problem', { name, message }).text;
-    return withAttributes(focused, 'aria-invalid="true"') + problem;
-  });
-  const before = text.slice(0, start).replace(/<details(?!.*<\/details>)/s, '<details open');
-  const shown = { ...page, text: before + alert + fields + text.slice(end) };
-  return new Failure(code, { ...details, page: shown });
-}
-
-/** Selects the options with one of these values. */
-export const withChosen = (html: string, values: readonly string[]) =>
-  html.replace(/<option value="([^"]*)"( selected)?/g, (_, value: string) => {
-    const chosen = values.includes(value) ? ' selected' : '';
-    return `<option value="${value}"${chosen}`;
-  });
-
-const withAttributes = (tag: string, attributes: string) => `${tag.slice(0, -1)} ${attributes}>`;

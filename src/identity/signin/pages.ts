@@ -1,17 +1,10 @@
-import type { RequestInfo } from '../../http/route.ts';
-import { ERRORS, type Failure, type TextReply } from '../../http/errors.ts';
-import {
-  HTML,
-  type Html,
-  NOTHING,
-  pageHeaders,
-  readTemplates,
-  type Values,
-} from '../../http/html.ts';
+import type { Failure, TextReply } from '../../http/errors.ts';
+import { HTML, type Html, NOTHING, pageHeaders, type Values } from '../../http/html.ts';
+import { text, withoutNul } from '../../http/schema.ts';
 import { cookieOf } from '../guard.ts';
-import { cookieText, type SignedInUser } from './browser.ts';
-
-export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
+import { cookieText, type PortalCall } from './browser.ts';
+import { code, password, passwordAgain, return_to } from './forms.ts';
+import { formValues, type PageCall, render, renderAlert, shownFields } from './templates.ts';
 
 /**
  * For a page whose forms work without scripts. With `no-referrer`, browsers would send them with
@@ -19,11 +12,30 @@ export const render = readTemplates(new URL('pages/pages.html', import.meta.url)
  */
 const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
 
-/** A page. `nav`: for who is signed in. */
-export function page(title: string, main: Html, { nav = NOTHING, head = NOTHING } = {}): TextReply {
-  const { text } = render('page', { title, head, nav, main });
-  return { text, contentType: HTML, headers: FORM_HEADERS };
+type PageParts = PageCall & Readonly<{ nav?: Html; head?: Html }>;
+
+/**
+ * A page. `nav`: for who is signed in.
+ * @param parts with the request, the page says what was done before
+ */
+export function page(
+  title: string,
+  main: Html,
+  { nav = NOTHING, head = NOTHING, repeated, request }: PageParts = {},
+): TextReply {
+  const notice = request ? cookieOf(request.headers, NOTICE_COOKIE) : null;
+  const above = notice === null ? [] : [renderNotice(notice)];
+  // Otherwise the form has it.
+  const isFormHidden = repeated && shownFields(repeated.fields).length === 0;
+  if (isFormHidden) above.push(renderAlert(repeated.failure));
+  const again = repeated ? render('again') : NOTHING;
+  const { text } = render('page', { title, again, head, nav, above, main });
+  const shown = { text, contentType: HTML, headers: FORM_HEADERS };
+  return notice === null ? shown : withCookies(shown, [cookieText(NOTICE_COOKIE, '')]);
 }
+
+const renderNotice = (cookie: string) =>
+  render('notice', { notice: Buffer.from(cookie, 'base64url').toString() });
 
 export const withCookies = (page: TextReply, cookies: readonly string[]): TextReply => ({
   ...page,
@@ -31,15 +43,11 @@ export const withCookies = (page: TextReply, cookies: readonly string[]): TextRe
 });
 
 /** A page with the way to the others. @param template of its main part */
-export function accountPage(
-  { user }: SignedInUser,
-  title: string,
-  template: string,
-  values: Values,
-) {
+export function accountPage(call: PortalCall, title: string, template: string, values: Values) {
+  const { user } = call.caller;
   const administration = user.super_admin ? render('administration') : NOTHING;
   const nav = render('nav', { username: user.username, administration });
-  return page(title, render(template, values), { nav });
+  return page(title, render(template, values), { ...call, nav });
 }
 
 /** Says on the next page what was done. Another site cannot set it, as it could a query. */
@@ -51,40 +59,41 @@ export function done(path: string, notice: string, cookies: readonly string[] = 
   return { text: '', contentType: HTML, headers: { Location: path, 'Set-Cookie': all } };
 }
 
-/** Adds the notice, once. */
-export function withNotice(page: TextReply, { headers }: RequestInfo) {
-  const given = cookieOf(headers, NOTICE_COOKIE);
-  if (given === null) return page;
-  const notice = Buffer.from(given, 'base64url').toString();
-  const shown = render('notice', { notice }).text;
-  const text = page.text.replace('</h1>', (heading) => heading + shown);
-  return withCookies({ ...page, text }, [cookieText(NOTICE_COOKIE, '')]);
-}
-
-/** What went wrong and how long to wait, for the user. */
-export function errorMessage({ code, details }: Failure) {
-  const { fields = [], retryAfterSeconds: wait } = details;
-  const problems = fields.map(({ path, message }) => `${path.replace('/', '')} ${message}`);
-  if (problems.length > 0) return sentence(problems.join('; '));
-  if (wait === undefined) return details.message ?? ERRORS[code][1];
-  const time = wait > 90 ? `${Math.ceil(wait / 60)} minutes` : `${Math.ceil(wait)} seconds`;
-  return `Too many attempts. Try again in ${time}.`;
-}
-export const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
-
-const TITLES = { login: 'Sign in', code: 'Second factor', 'new-password': 'Choose a password' };
+/** The forms of the sign-in. `code`: of an app, or a recovery code in the same field. */
+export const SIGN_IN = {
+  login: {
+    title: 'Sign in',
+    fields: { username: text({ max: 1_024, check: withoutNul }), password, return_to },
+  },
+  code: { title: 'Second factor', fields: { code, return_to } },
+  'new-password': {
+    title: 'Choose a password',
+    fields: { password, repeated: passwordAgain, return_to },
+  },
+};
 
 /**
  * A page of the sign-in.
- * @param template `code`: for the code of an app, or a recovery code in the same field
  * @param values `notice`: above the form; `reason`: what it is for; `length`: of the shortest
  * password
  */
-export function signInPage(template: keyof typeof TITLES, return_to: string, values: Values = {}) {
+export function signInPage(
+  template: keyof typeof SIGN_IN,
+  return_to: string,
+  call: PageCall,
+  values: Values = {},
+) {
+  const { title, fields } = SIGN_IN[template];
   const use = template === 'code' ? 'Use a passkey or security key' : 'Use a passkey';
   const passkey = render('passkey', { return_to, use });
-  const main = render(template, { notice: NOTHING, return_to, passkey, ...values });
-  return page(TITLES[template], main);
+  const main = render(template, {
+    notice: NOTHING,
+    return_to,
+    passkey,
+    ...values,
+    ...formValues(template, fields, call),
+  });
+  return page(title, main, call);
 }
 
 /**
@@ -97,7 +106,7 @@ export const continuePage = (address: string) =>
   });
 
 export const failurePage = (failure: Failure) =>
-  page('Something went wrong', render('failure', { message: errorMessage(failure) }));
+  page('Something went wrong', render('failure', { alert: renderAlert(failure) }));
 
 /** Scripts show it in the zone of the reader. */
 export function when(time: Date | null) {

@@ -2,7 +2,7 @@ import { randomToken, sha256 } from '../../crypto/token.ts';
 import type { Call, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
 import { NOTHING } from '../../http/html.ts';
-import { oneOf, optional, text, type Values, withoutNul } from '../../http/schema.ts';
+import { oneOf, optional, text, type Values } from '../../http/schema.ts';
 import { cookieOf } from '../guard.ts';
 import { auditPendingLogin, startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
@@ -23,9 +23,10 @@ import {
   signedInUserOf,
   tokenDigest,
 } from './browser.ts';
-import { form, password, return_to } from './forms.ts';
-import { continuePage, page, render, signInPage, withCookies } from './pages.ts';
+import { form, return_to } from './forms.ts';
+import { continuePage, page, SIGN_IN, signInPage, withCookies } from './pages.ts';
 import { beginStep, continueSignedIn, nextStep } from './steps.ts';
+import { formValues, type PageCall, render } from './templates.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
 
@@ -45,7 +46,7 @@ export async function showLogin(
   if (cookieOf(request.headers, BROWSER_COOKIE) === null)
     cookies.push(cookieText(BROWSER_COOKIE, randomToken()));
   const notice = reasonOf(request, service, return_to, again);
-  return withCookies(signInPage('login', return_to, { notice }), cookies);
+  return withCookies(signInPage('login', return_to, { request }, { notice }), cookies);
 }
 
 /** By the cookie of the domain, too, if there is one. */
@@ -82,7 +83,7 @@ const PENDING_DETAILS = {
 /** By password. A second factor is asked for on the next page, in place of a session. */
 export const signIn = form(
   portalForm,
-  { username: text({ max: 1_024, check: withoutNul }), password, return_to },
+  SIGN_IN.login.fields,
   async (call, service) => {
     const { username, password, return_to } = call.body;
     const user = await checkPassword(service, call.request, null, username, password);
@@ -97,13 +98,16 @@ export const signIn = form(
     if (session instanceof Failure) return session;
     return continueSignedIn(call, service, session.token, 'password');
   },
-  async ({ body: { return_to = '' } }) => signInPage('login', return_to),
+  async (call) => signInPage('login', call.body.return_to ?? '', call),
 );
 
 // --- With a link, which takes the place of a password
 
+const LINK_FIELDS = { token: text({ max: 2_048 }) };
+
 /** Loading it changes nothing. A script takes the token from the address, and sends the form. */
-export const showLink = async () => page('Open your link', render('link'));
+export const showLink = async (call: PageCall) =>
+  page('Open your link', render('link', formValues('link', LINK_FIELDS, call)), call);
 
 const INCOMPLETE = 'The link is not complete. Copy all of it, up to its last character.';
 const ENDED =
@@ -115,7 +119,7 @@ const ENDED =
  */
 export const openLink = form(
   portalForm,
-  { token: text({ max: 2_048 }) },
+  LINK_FIELDS,
   async ({ body, request }, service) => {
     const { database } = service;
     // The person may have copied only the token, or the whole address.

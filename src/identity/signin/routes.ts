@@ -19,7 +19,7 @@ import * as administration from './administration.ts';
 import * as factors from './factors.ts';
 import { provenBearer, recentlySignedIn, signedIn } from './browser.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
-import { failurePage, withNotice } from './pages.ts';
+import { failurePage } from './pages.ts';
 import { linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
@@ -196,7 +196,7 @@ export function portalRoutes(site: Site): readonly PortalRoute[] {
       }
       const isPage = 'text' in outcome && outcome.contentType === HTML && outcome.text !== '';
       if (!isPage || typeof outcome.text !== 'string') return outcome;
-      return withNotice(withFrame({ ...outcome, text: outcome.text }), request);
+      return withFrame({ ...outcome, text: outcome.text });
     },
   });
   return [

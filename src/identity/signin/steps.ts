@@ -32,17 +32,10 @@ import {
   PENDING_COOKIE,
   portalForm,
 } from './browser.ts';
-import { confirmTotp, offerTotp } from './factors.ts';
-import {
-  code,
-  form,
-  type PageReply,
-  password,
-  return_to,
-  type ReturnInput,
-  withProblems,
-} from './forms.ts';
-import { codesPage, continuePage, render, signInPage, withCookies } from './pages.ts';
+import { confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
+import { form, type PageReply, return_to, type ReturnInput } from './forms.ts';
+import { codesPage, continuePage, SIGN_IN, signInPage, withCookies } from './pages.ts';
+import { type PageCall, render, type Repeated } from './templates.ts';
 
 /** A form of the sign-in. */
 type SignInCall = Call<null, unknown, unknown, ReturnInput>;
@@ -83,6 +76,7 @@ function stepPage(
   pending: PendingSignIn,
   return_to: string,
   notice = NOTHING,
+  call: PageCall = {},
 ) {
   const step = nextStep(service, pending);
   if (step === 'code' || step === 'new-password') {
@@ -92,19 +86,23 @@ function stepPage(
     const temporary = step === 'new-password' ? render('temporary') : NOTHING;
     const reason = link ? render('link-of', { username, factors }) : temporary;
     const length = service.passwords.minLength;
-    return signInPage(step, return_to, { username, notice, reason, length });
+    return signInPage(step, return_to, call, { username, notice, reason, length });
   }
-  return offerTotp(service, pending, '/login/enrol', return_to);
+  return offerTotp(service, pending, '/login/enrol', return_to, call);
 }
 
 /**
- * The sign-in that waits in this browser for this step. Each attempt counts before it is checked.
- * @returns null after five attempts, a change of the account, or the end of its link, or if it
- * waits for another step
+ * The sign-in that waits in this browser.
+ * @param find `countPendingAttempt` before a step is checked
+ * @returns null after five attempts, a change of the account, or the end of its link
  */
-async function takePendingSignIn(step: Step, request: RequestInfo, service: PortalService) {
+async function pendingSignIn(
+  find: typeof findPending,
+  request: RequestInfo,
+  service: PortalService,
+) {
   const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
-  const pending = await countPendingAttempt(service.database, token);
+  const pending = await find(service.database, token);
   if (!pending) return null;
   const user = await findUser(service.database, pending.user_id);
   if (!user || !mayLogIn(user)) return null;
@@ -114,7 +112,7 @@ async function takePendingSignIn(step: Step, request: RequestInfo, service: Port
   if (link_digest && !link?.is_open) return null;
   const isUnchanged = equalDigests(sha256(user.password_hash ?? ''), password_digest);
   const current = { user, token, methods, link };
-  return isUnchanged && nextStep(service, current) === step ? current : null;
+  return isUnchanged && nextStep(service, current) !== 'none' ? current : null;
 }
 
 const ENDED = new Failure('invalid_session', {
@@ -124,78 +122,89 @@ const ENDED = new Failure('invalid_session', {
 /** The work of a step's form, for the sign-in that waits for this step. */
 async function inStep(
   step: Step,
-  call: SignInCall,
+  { request }: SignInCall,
   service: PortalService,
   work: (pending: PendingSignIn) => Promise<PageReply>,
 ) {
-  const pending = await takePendingSignIn(step, call.request, service);
-  return orShowAgain(call, service, pending, pending ? await work(pending) : ENDED);
+  const pending = await pendingSignIn(countPendingAttempt, request, service);
+  return pending && nextStep(service, pending) === step ? work(pending) : ENDED;
 }
 
 /** After a failure, the page of the step, or without a pending sign-in the first form. */
-function orShowAgain(
-  { body: { return_to }, request }: SignInCall,
+async function showStep(
+  call: Call<null, unknown, unknown, Partial<ReturnInput>> & Readonly<{ repeated: Repeated }>,
   service: PortalService,
-  pending: PendingSignIn | null,
-  outcome: PageReply,
 ) {
-  if (!(outcome instanceof Failure)) return outcome;
-  const startsAgain = !pending || outcome === ENDED;
-  const page = startsAgain
-    ? withCookies(signInPage('login', return_to), [NO_PENDING])
-    : stepPage(service, pending, return_to);
-  return withProblems(page, outcome === ENDED ? '/login' : request.path, {}, outcome);
+  const { repeated, request } = call;
+  const { return_to = '' } = call.body;
+  const isOver = repeated.failure === ENDED;
+  const pending = isOver ? null : await pendingSignIn(findPending, request, service);
+  if (pending) return stepPage(service, pending, return_to, NOTHING, call);
+  const page = signInPage('login', return_to, { repeated: { ...repeated, fields: {} } });
+  return withCookies(page, [NO_PENDING]);
 }
 
 /** A typed code of the second factor. */
-export const enterCode = form(portalForm, { code, return_to }, (call, service) =>
-  inStep('code', call, service, async (pending) => {
-    const methods = await checkCode(service, call.request, pending.user, call.body.code);
-    if (methods instanceof Failure) return methods;
-    return continueAfterFactor(call, service, { ...pending, methods });
-  }),
+export const enterCode = form(
+  portalForm,
+  SIGN_IN.code.fields,
+  (call, service) =>
+    inStep('code', call, service, async (pending) => {
+      const methods = await checkCode(service, call.request, pending.user, call.body.code);
+      if (methods instanceof Failure) return methods;
+      return continueAfterFactor(call, service, { ...pending, methods });
+    }),
+  showStep,
 );
 
 /** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1), or none. */
-export const choosePassword = form(portalForm, { password, return_to }, (call, service) =>
-  inStep('new-password', call, service, async (pending) => {
-    const { password } = call.body;
-    const { database } = service;
-    const { user: before, methods, token, link } = pending;
-    const { id, password_hash: hash } = before;
-    const isSame =
-      hash !== null &&
-      before.password_expires_at !== null &&
-      (await service.hashing.run(() => verifyPassword(password, hash)));
-    if (isSame) return invalid('/password', SAME_PASSWORD);
-    const columns = await hashNewPassword(password, service, before);
-    if (columns instanceof Failure) return columns;
-    const actor = actorBy(before, call.request, link ? 'link' : 'password');
-    const changed = link
-      ? await applyLink(database, actor, link, columns)
-      : await setPasswordHash(database, actor, id, columns, hash);
-    // The link has ended, or the password has changed since.
-    if (!changed) return ENDED;
-    if (link?.removes_factors) service.reportFactor('all', 'removed', id);
-    await removePending(database, token);
-    const user = await findUser(database, id);
-    // Another change since then may have set another password.
-    if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
-    return proceed(call, service, { user, methods, link: null });
-  }),
+export const choosePassword = form(
+  portalForm,
+  SIGN_IN['new-password'].fields,
+  (call, service) =>
+    inStep('new-password', call, service, async (pending) => {
+      const { password } = call.body;
+      const { database } = service;
+      const { user: before, methods, token, link } = pending;
+      const { id, password_hash: hash } = before;
+      const isSame =
+        hash !== null &&
+        before.password_expires_at !== null &&
+        (await service.hashing.run(() => verifyPassword(password, hash)));
+      if (isSame) return invalid('/password', SAME_PASSWORD);
+      const columns = await hashNewPassword(password, service, before);
+      if (columns instanceof Failure) return columns;
+      const actor = actorBy(before, call.request, link ? 'link' : 'password');
+      const changed = link
+        ? await applyLink(database, actor, link, columns)
+        : await setPasswordHash(database, actor, id, columns, hash);
+      // The link has ended, or the password has changed since.
+      if (!changed) return ENDED;
+      if (link?.removes_factors) service.reportFactor('all', 'removed', id);
+      await removePending(database, token);
+      const user = await findUser(database, id);
+      // Another change since then may have set another password.
+      if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
+      return proceed(call, service, { user, methods, link: null });
+    }),
+  showStep,
 );
 
 /** The first code of an app, if a second factor is required and the user has none. */
-export const enrol = form(portalForm, { code, return_to }, (call, service) =>
-  inStep('enrol', call, service, async (pending) => {
-    const { user } = pending;
-    const actor = actorBy(user, call.request);
-    const added = await confirmTotp(service, actor, null, pending, call.body.code);
-    if (added instanceof Failure) return added;
-    // Adding the app has ended the pending sign-in and changed the account.
-    const account = { ...user, updated_at: added.changedAt };
-    return createSession(call, service, account, 'password, totp', added.codes);
-  }),
+export const enrol = form(
+  portalForm,
+  TOTP_FIELDS,
+  (call, service) =>
+    inStep('enrol', call, service, async (pending) => {
+      const { user } = pending;
+      const actor = actorBy(user, call.request);
+      const added = await confirmTotp(service, actor, null, pending, call.body.code);
+      if (added instanceof Failure) return added;
+      // Adding the app has ended the pending sign-in and changed the account.
+      const account = { ...user, updated_at: added.changedAt };
+      return createSession(call, service, account, 'password, totp', added.codes);
+    }),
+  showStep,
 );
 
 /** By passkey: after the password as the second factor, otherwise alone. */
@@ -220,8 +229,9 @@ export const signInWithPasskey = form(
     if (cookieOf(request.headers, PENDING_COOKIE) !== null) {
       return inStep('code', call, service, signIn);
     }
-    return orShowAgain(call, service, null, await signIn(null));
+    return signIn(null);
   },
+  showStep,
 );
 
 const bindingOf = ({ headers }: RequestInfo) =>

@@ -304,6 +304,48 @@ const STATES: readonly PageState[] = [
     { 'username-problem': ['alert', ''] },
   ],
   [
+    'users-wrong-choices',
+    async () => {
+      await fillNewUser('another-one', 'no address');
+      await browser.run('document.getElementById("role").value = "administrator"');
+      await browser.fill('groups', 'A group');
+      await browser.clickOn(`${CREATE} button[type=submit]`);
+      await browser.untilVisible('email-problem');
+    },
+    { 'email-problem': ['alert', ''], 'groups-problem': ['alert', ''] },
+  ],
+  [
+    'user-conflict',
+    async () => {
+      await openAs(administrator, `/account/users/${administrator.id}`);
+      await confirm(`/account/users/${administrator.id}/disable`);
+      await browser.untilVisible('problem');
+    },
+    { problem: ['alert', ''] },
+  ],
+  [
+    'user-wrong',
+    async () => {
+      await openAs(administrator, `/account/users/${guarded.id}`);
+      await browser.clickOn('summary');
+      await browser.fill('username', plain.username);
+      await browser.clickOn(`form[action="/account/users/${guarded.id}/edit"] button`);
+      await browser.untilVisible('username-problem');
+    },
+    { 'username-problem': ['alert', ''] },
+  ],
+  [
+    'key-wrong',
+    async () => {
+      await openAs(plain, '/account/keys');
+      await browser.fill('name', 'a\u202eb');
+      await browser.run('document.getElementById("days").value = "never"');
+      await browser.clickOn('form[action="/account/keys"] button');
+      await browser.untilVisible('name-problem');
+    },
+    { 'name-problem': ['alert', ''] },
+  ],
+  [
     'user',
     () => openAs(administrator, `/account/users/${guarded.id}`),
     {
@@ -472,6 +514,30 @@ test('a user who cannot be created is said at the form, which keeps what was typ
     ),
     true,
   );
+});
+
+test('a role that was chosen stays when a mistake is corrected, whatever the groups are', async () => {
+  await fillNewUser('not-an-administrator', 'mail of the new one');
+  await browser.fill('groups', 'administrator');
+  await browser.fill('first', 'administrator');
+  await browser.clickOn(`${CREATE} button[type=submit]`);
+  await browser.untilVisible('email-problem');
+  const ids = ['username', 'email', 'first', 'role', 'groups', 'by'];
+  assert.deepEqual(await Promise.all(ids.map((id) => browser.value(id))), [
+    'not-an-administrator',
+    'mail of the new one',
+    'administrator',
+    'user',
+    'administrator',
+    'password',
+  ]);
+  await browser.fill('email', 'no-administrator@example.org');
+  await browser.fill('password', FIRST_PASSWORD);
+  await browser.clickOn(`${CREATE} button[type=submit]`);
+  await setup.untilTitle('The user is created');
+  const rows = await setup.sql`
+    select super_admin, groups from identity.users where username = 'not-an-administrator'`;
+  assert.deepEqual([...rows], [{ super_admin: false, groups: ['administrator'] }]);
 });
 
 test('a form whose session has ended is filled in again after the sign-in, secrets aside', async () => {

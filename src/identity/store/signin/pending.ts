@@ -26,7 +26,7 @@ export const insertPending = (database: Database, { user, token, methods, link }
   );
 
 const isOpenSql = (sql: Sql, token: string) =>
-  sql`token_digest = ${sha256(token)} and attempts < 5 and expires_at > now()`;
+  sql`token_digest = ${sha256(token)} and expires_at > now()`;
 
 type PendingRow = Pick<PendingSignIn, 'methods'> &
   Readonly<{ user_id: string; password_digest: Buffer; link_digest: Buffer | null }>;
@@ -41,17 +41,17 @@ export const countPendingAttempt = (database: Database, token: string) =>
       (sql) => sql<PendingRow[]>`
       update identity.pending_sign_ins
       set attempts = attempts + 1
-      where ${isOpenSql(sql, token)}
+      where ${isOpenSql(sql, token)} and attempts < 5
       returning user_id, password_digest, methods, link_digest`,
     ),
   );
 
-/** Writes nothing, because nothing limits such requests. @returns as above */
+/** Writes nothing, because nothing limits such requests. */
 export const findPending = (database: Database, token: string) =>
   firstRow(
     database.read(
-      (sql) => sql<Array<{ user_id: string }>>`
-      select user_id
+      (sql) => sql<PendingRow[]>`
+      select user_id, password_digest, methods, link_digest
       from identity.pending_sign_ins
       where ${isOpenSql(sql, token)}`,
     ),

@@ -1,0 +1,92 @@
+import { ERRORS, type Failure } from '../../http/errors.ts';
+import { NOTHING, readTemplates, type Values } from '../../http/html.ts';
+import type { RequestInfo } from '../../http/route.ts';
+import type { Members } from '../../http/schema.ts';
+
+export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
+
+/** What went wrong and how long to wait, for the user. */
+function errorMessage({ code, details }: Failure) {
+  const { fields = [], retryAfterSeconds: wait } = details;
+  const problems = fields.map(({ path, message }) => `${path.replace('/', '')} ${message}`);
+  if (problems.length > 0) return sentence(problems.join('; '));
+  if (wait === undefined) return details.message ?? ERRORS[code][1];
+  const time = wait > 90 ? `${Math.ceil(wait / 60)} minutes` : `${Math.ceil(wait)} seconds`;
+  return `Too many attempts. Try again in ${time}.`;
+}
+
+const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+
+export const renderAlert = (failure: Failure) =>
+  render('alert', { message: errorMessage(failure) });
+
+// --- Forms
+
+/** The fields of a form as the browser sent them. */
+export type Typed = Readonly<Record<string, string>>;
+
+/** A form that is shown again: its fields, what was typed, and why it was not accepted. */
+export type Repeated = Readonly<{ fields: Members; typed: Typed; failure: Failure }>;
+
+/** A request for a page, perhaps by a form that the page shows again. */
+export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated }>;
+
+const HIDDEN = new Set(['return_to', 'credential', 'session_id', 'key_id', 'passkey']);
+/** Never written into a page. */
+const SECRET = /password|^(repeated|code)$/;
+
+/** The names of the fields that the user sees. */
+export const shownFields = (fields: Members) =>
+  Object.keys(fields).filter((name) => !HIDDEN.has(name));
+
+const renderIf = (isShown: boolean, template: string) => (isShown ? render(template) : NOTHING);
+
+/**
+ * What the template of a page needs for a form, for the first time and again. A field `role` of the
+ * form `new` has `{{new.role}}` for its value, `{{new.role.state}}` in its tag,
+ * `{{new.role.problem}}` after it, and `{{new.role.user}}` in the option `user`. What was typed is
+ * kept. The first field with a problem, or the password, gets the focus, otherwise the one with
+ * `{{new.focus}}`.
+ * @param stored what the fields hold before the user changes them
+ */
+export function formValues(
+  form: string,
+  fields: Members,
+  { repeated }: PageCall,
+  stored: Typed = {},
+): Values {
+  const sent = repeated?.fields === fields ? repeated : null;
+  const problems = new Map(
+    sent?.failure.details.fields?.map(({ path, message }) => [path.slice(1), sentence(message)]),
+  );
+  const names = shownFields(fields);
+  const faulty = names.filter((name) => problems.has(name));
+  const password = names.find((name) => name.includes('password'));
+  const focused = sent ? (faulty[0] ?? password) : undefined;
+  const isFormWrong = faulty.length < Math.max(1, problems.size);
+  const values: Record<string, Values[string]> = {
+    [`${form}.focus`]: renderIf(focused === undefined, 'autofocus'),
+    [`${form}.open`]: renderIf(sent !== null, 'open'),
+    [`${form}.alert`]: sent && isFormWrong ? renderAlert(sent.failure) : NOTHING,
+  };
+  for (const name of names) {
+    const message = problems.get(name);
+    const isFaulty = message !== undefined;
+    const { enum: options = [] } = fields[name]?.jsonSchema ?? {};
+    const typed = sent?.typed[name] ?? stored[name] ?? '';
+    // Only an option of its own is chosen.
+    const chosen = options.includes(typed) ? typed : stored[name];
+    const mark = options.length > 1 ? 'selected' : 'checked';
+    const at = `${form}.${name}`;
+    if (!SECRET.test(name)) values[at] = typed;
+    values[`${at}.state`] = [
+      renderIf(isFaulty, 'invalid'),
+      renderIf(name === focused, 'autofocus'),
+    ];
+    values[`${at}.problem`] = isFaulty ? render('field-problem', { name, message }) : NOTHING;
+    for (const option of options) {
+      values[`${at}.${option}`] = renderIf(option === chosen, mark);
+    }
+  }
+  return values;
+}
