@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import postgres, { type Sql } from 'postgres';
 import { Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
+import { type Purpose, settingsOf, TYPES } from './connection-settings.ts';
 import { type DatabaseAddress, type Host, hostList } from './url.ts';
 
 /** A client of `postgres` for exactly one connection. */
@@ -23,61 +24,6 @@ const CLOSE_MS = 250;
 /** How long a pooler may take to open another connection. */
 const COMPARISON_MS = 5_000;
 const COMPARISONS = 4;
-
-const BY_INDEX = {
-  enable_seqscan: 'off',
-  enable_hashjoin: 'off',
-  enable_mergejoin: 'off',
-  jit: 'off',
-};
-/**
- * Plans once, by the indexes: planning costs more than a point read, and a plan made for a small
- * table would stay.
- */
-const PLANNED_ONCE = { ...BY_INDEX, plan_cache_mode: 'force_generic_plan' };
-/** How long a statement may wait for a lock while others wait for its connection. */
-export const LOCK_MS = 5;
-const BRIEF_LOCKS = { lock_timeout: `${LOCK_MS}ms` };
-
-/** The settings of the connection for each purpose. */
-const SETTINGS = {
-  /** Point reads by an index, with any values. */
-  read: PLANNED_ONCE,
-  /** Single statements that find their rows by an index, with any values. */
-  write: { ...PLANNED_ONCE, ...BRIEF_LOCKS },
-  transaction: BRIEF_LOCKS,
-  /** Calls that wait for a lock. */
-  lock: BRIEF_LOCKS,
-  /** Lists and other reads that may take long. */
-  list: {},
-  /** Reads whose length a caller chooses. */
-  search: { ...BY_INDEX, statement_timeout: '2s' },
-  /**
-   * Claims of work, which lists must not delay. In the order of an index, without reading all and
-   * sorting.
-   */
-  claim: { ...PLANNED_ONCE, enable_bitmapscan: 'off' },
-  /** Readiness checks, which requests must not delay. */
-  readiness: { work_mem: '64kB' },
-  /** For `maintain`. */
-  migration: { statement_timeout: '0', lock_timeout: '0' },
-  /** Only for comparison with another connection. */
-  comparison: {},
-};
-export type Purpose = keyof typeof SETTINGS;
-
-/** In the form that PostgreSQL shows, because `prepare` compares them. */
-function settingsOf(limitSeconds: number, purpose: Purpose) {
-  const limit = limitSeconds % 60 === 0 ? `${limitSeconds / 60}min` : `${limitSeconds}s`;
-  return {
-    statement_timeout: limit,
-    idle_in_transaction_session_timeout: limit,
-    // An acknowledged write must survive a crash, whatever the server and the role set.
-    synchronous_commit: 'on',
-    TimeZone: 'UTC',
-    ...SETTINGS[purpose],
-  };
-}
 
 /**
  * After some errors, recognized by this field, `postgres` 3.4.9 sends the statement again without
@@ -101,6 +47,7 @@ const FIXED_OPTIONS = {
   prepare: true,
   debug: false,
   fetch_types: false,
+  types: TYPES,
   publications: '',
 };
 
@@ -170,6 +117,14 @@ export function connect(
 const POOLED =
   'a connection pooler or proxy does not keep the settings of a connection; set its pool mode to session, or connect to PostgreSQL directly';
 
+/** Only a superuser may change it, so it is not set. */
+const WITHOUT_FOREIGN_KEYS =
+  'the database does not check foreign keys; reset session_replication_role of the role, the database and the server';
+
+/** In SQL_ASCII, text is stored as the bytes that are sent. */
+const WITHOUT_CHARACTERS =
+  'the encoding of the database lacks characters; create a database with the encoding UTF8';
+
 /**
  * Applies the settings and reads them back. Not as startup parameters, which PgBouncer rejects or
  * is told to ignore.
@@ -188,10 +143,13 @@ async function prepare(
   await sql`
     select set_config(key, case when key = 'plan_cache_mode'
       and to_regproc('citus_version') is not null then 'auto' else value end, false)
-    from json_each_text(${wanted}::text::json)`;
+    from json_each_text(${wanted}::text::json)
+    where current_setting(key, true) is not null`;
   const rows = await sql`
     select pg_backend_pid() as pid, pg_postmaster_start_time()::text as server,
-      bool_and(current_setting(key) = value or key = 'plan_cache_mode') as is_kept,
+      bool_and(current_setting(key, true) = value or key = 'plan_cache_mode') as is_kept,
+      current_setting('session_replication_role') = 'origin' as has_foreign_keys,
+      current_setting('server_encoding') in ('UTF8', 'SQL_ASCII') as has_all_characters,
       json_build_object('read-write', current_setting('transaction_read_only') = 'off',
         'primary', not pg_is_in_recovery(), 'any', true) as fits
     from json_each_text(${wanted}::text::json)`;
@@ -202,6 +160,8 @@ async function prepare(
     );
   }
   if (!row.is_kept) throw new Unavailable(POOLED, false);
+  if (!row.has_foreign_keys) throw new Unavailable(WITHOUT_FOREIGN_KEYS, false);
+  if (!row.has_all_characters) throw new Unavailable(WITHOUT_CHARACTERS, false);
   // A pooler makes up the process id that it sends at the start of a connection.
   const isPooled = rows.state.pid !== row.pid;
   if (purpose === 'comparison' || !isPooled) return row.server;

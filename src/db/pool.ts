@@ -5,7 +5,8 @@ import { createLimiter } from '../runtime/limiter.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { DatabaseAddress } from './url.ts';
-import { type Client, connect, LOCK_MS, type Purpose } from './client.ts';
+import { type Client, connect } from './client.ts';
+import { LOCK_MS, type Purpose } from './connection-settings.ts';
 import { type Connection, createConnection, type Run, type Work } from './connection.ts';
 import { LOCK_NOT_AVAILABLE, Locked, translate } from './errors.ts';
 
