@@ -1,4 +1,4 @@
-import { X509Certificate } from 'node:crypto';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { createSecureContext } from 'node:tls';
@@ -189,8 +189,13 @@ function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
       pem ? Date.parse(new X509Certificate(pem).validTo) : [],
     );
     if (ends.length === 0) return null;
+    const context = createSecureContext({ ca, cert, key });
+    // A secure context accepts an RSA key beside an EC certificate, and would send neither.
+    if (cert && key && !new X509Certificate(cert).checkPrivateKey(createPrivateKey(key))) {
+      throw Object.assign(new Error(), { code: 'ERR_OSSL_X509_KEY_TYPE_MISMATCH' });
+    }
     return {
-      context: createSecureContext({ ca, cert, key }),
+      context,
       endSeconds: Math.min(...ends) / 1000,
     };
   } catch (error) {

@@ -1,6 +1,8 @@
 /** Database URLs: what is accepted, as in libpq, and what an operator is told of the rest. */
 import assert from 'node:assert/strict';
-import { userInfo } from 'node:os';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { parseUrl } from '../../../src/db/url.ts';
@@ -206,6 +208,19 @@ for (const [url, form] of wrong) {
     );
   });
 }
+
+test('a key of another type than its certificate is rejected', (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-key-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  const key = join(directory, 'rsa.key');
+  writeFileSync(key, privateKey.export({ type: 'pkcs8', format: 'pem' }));
+  const result = parseUrl(
+    `postgres://u@db.example/d?sslmode=verify-full&sslcert=${tls}/client.crt&sslkey=${key}`,
+  );
+  assert.ok(result instanceof Expected);
+  assert.equal(result.form, `${FILES} (ERR_OSSL_X509_KEY_TYPE_MISMATCH)`);
+});
 
 test('a file without a certificate is no sslrootcert', () => {
   const result = parseUrl(
