@@ -89,7 +89,7 @@ const METRICS = {
 
 export type Gatehouse = Readonly<{
   /** The port of each service, and of `metrics` if METRICS_PORT is set. */
-  ports: Readonly<Record<string, number>>;
+  ports: Readonly<Partial<Record<ServiceName | 'metrics', number>>>;
   /**
    * Resolves once all services are ready. Rejects, after a shutdown, if a database rejects one of
    * them, or if they are stopped before.

@@ -27,7 +27,7 @@ async function embed(
     });
   const instance: Gatehouse = await start({ services, settings, output: { stdout, stderr } });
   t.after(() => instance.stop());
-  const url = (name: string) => `http://127.0.0.1:${instance.ports[name]}`;
+  const url = (name: keyof Gatehouse['ports']) => `http://127.0.0.1:${instance.ports[name]}`;
   return { ...instance, url, text: () => text };
 }
 

@@ -91,7 +91,7 @@ export async function startGatehouse(
   const failed = gatehouse.ready.then(() => new Promise<never>(() => {}));
   failed.catch(() => {});
   await Promise.race([seen(), failed]);
-  const url = (name: string) => `http://127.0.0.1:${gatehouse.ports[name]}`;
+  const url = (name: keyof Gatehouse['url']) => `http://127.0.0.1:${gatehouse.ports[name]}`;
   return {
     url: {
       identity: url('identity'),
