@@ -7,4 +7,6 @@ import { start } from './run-start.ts';
 import { runMain } from './setup-error.ts';
 
 const program = [join(dirname(import.meta.dirname), 'cli.js')];
-await runMain(() => start({ root: process.cwd(), program, shown: 'npx gatehouse' }));
+await runMain(() =>
+  start({ root: process.cwd(), program, shown: './node_modules/.bin/gatehouse' }),
+);

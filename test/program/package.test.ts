@@ -98,12 +98,16 @@ const dependency = run(
 writeFileSync(join(consumer, 'package.json'), '{ "type": "module" }');
 run(consumer, 'npm', 'install', join(clone, packed.filename), join(directory, dependency));
 
-const installed = join(consumer, 'node_modules/gatehouse');
-const program = join(consumer, 'node_modules/.bin/gatehouse');
+const embedding = readFileSync(join(root, 'docs/embedding.md'), 'utf8');
+/** The commands of embedding.md, without the name of the program and its option. */
+const PROGRAM = './node_modules/.bin/gatehouse';
+const SUPERVISED = 'node_modules/gatehouse-services/dist/cli.js';
+const installed = join(consumer, 'node_modules/gatehouse-services');
 
-/** @returns what it printed and how it ended */
+/** Runs a command in the program's directory. @returns what it printed and how it ended */
 function start(words: readonly string[], given: Readonly<Record<string, string>>) {
-  const child = spawn(program, words, { cwd: consumer, env: { PATH: environment.PATH, ...given } });
+  const [program = '', ...rest] = words;
+  const child = spawn(program, rest, { cwd: consumer, env: { PATH: environment.PATH, ...given } });
   let stdout = '';
   let stderr = '';
   child.stdout.on('data', (text) => {
@@ -172,7 +176,7 @@ test('the package holds the program, its types, the documents and files for depl
 
 test('its user installs one other package, and no PostgreSQL', () => {
   const names = readdirSync(join(consumer, 'node_modules')).filter((name) => !name.startsWith('.'));
-  assert.deepEqual(names, ['gatehouse', 'postgres']);
+  assert.deepEqual(names, ['gatehouse-services', 'postgres']);
   const {
     optionalDependencies,
     dependencies,
@@ -183,19 +187,22 @@ test('its user installs one other package, and no PostgreSQL', () => {
 });
 
 test(
-  'npm pack, npm install, gatehouse check, gatehouse serve: four commands',
+  'npm pack, npm install, check, serve: the commands of embedding.md are enough',
   bounded,
   async (t) => {
     const { url } = await createEmptyDatabase(t);
     const given = { ...variables(url), PASSWORD_SCRYPT: '' };
-    const checked = start(['check'], given);
+    for (const command of [`${PROGRAM} check`, `${PROGRAM} serve`, `node ${SUPERVISED} serve`])
+      assert.ok(embedding.includes(command), command);
+    assert.ok(embedding.includes(`npm install /path/to/gatehouse/${packed.filename}`));
+    const checked = start([PROGRAM, 'check'], given);
     assert.equal(await checked.ended, 0, checked.stderr());
     assert.match(
       checked.stdout(),
       /^ok +secrets schema +secrets lacks \d steps?: .*; serve applies it at startup$/m,
     );
 
-    const served = start(['serve'], given);
+    const served = start([process.execPath, SUPERVISED, 'serve'], given);
     for (const service of ['identity', 'secrets', 'webhook'])
       await served.prints(new RegExp(`"service":"${service}".*"message":"ready"`));
     const [, port] =
@@ -211,7 +218,8 @@ test(
 );
 
 test('gatehouse start without an embedded PostgreSQL says how to get one', bounded, async () => {
-  const started = start(['start'], {});
+  assert.ok(embedding.includes(`${PROGRAM} start`));
+  const started = start([PROGRAM, 'start'], {});
   assert.equal(await started.ended, 1);
   assert.match(
     started.stderr(),
@@ -236,14 +244,18 @@ test(
     // PostgreSQL does not run as root, and its user must be able to enter the directory.
     for (const path of [directory, consumer]) chmodSync(path, 0o755);
     const [identity = '', secrets = '', webhook = ''] = await freePorts(3);
-    const started = start(['start'], {
+    const started = start([PROGRAM, 'start'], {
       IDENTITY_PORT: identity,
       SECRETS_PORT: secrets,
       WEBHOOK_PORT: webhook,
       PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
     });
     await started.prints(/Gatehouse is ready/);
-    assert.match(started.stdout(), /^ {2}alias gatehouse='npx gatehouse'$/m, started.stderr());
+    assert.match(
+      started.stdout(),
+      /^ {2}alias gatehouse=\.\/node_modules\/\.bin\/gatehouse$/m,
+      started.stderr(),
+    );
     const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
     const origin = `http://127.0.0.1:${secrets}`;
     assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);
@@ -254,10 +266,8 @@ test(
 
 test('the example of embedding.md runs, and its types are right', bounded, async (t) => {
   const { url } = await createEmptyDatabase(t);
-  const [, example = ''] =
-    /```js\n([\s\S]*?)```/.exec(readFileSync(join(root, 'docs/embedding.md'), 'utf8')) ?? [];
-  const [, printed] =
-    /It prints `([^`]+)`/.exec(readFileSync(join(root, 'docs/embedding.md'), 'utf8')) ?? [];
+  const [, example = ''] = /```js\n([\s\S]*?)```/.exec(embedding) ?? [];
+  const [, printed] = /It prints `([^`]+)`/.exec(embedding) ?? [];
   writeFileSync(join(consumer, 'example.mjs'), example);
   const env = { PATH: environment.PATH, DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN };
   const shown = execFileSync(process.execPath, ['example.mjs'], {
@@ -273,8 +283,10 @@ test('the example of embedding.md runs, and its types are right', bounded, async
     `${example}
     // @ts-expect-error: there is no such service
     void start({ services: ['letterbox'], settings: {} });
-    const port: number | undefined = gatehouse.ports.identity;
-    void port;`,
+    // @ts-expect-error: nor its port
+    void gatehouse.ports.letterbox;
+    const ports: Array<number | undefined> = [gatehouse.ports.identity, gatehouse.ports.metrics];
+    void ports;`,
   );
   const options = {
     target: 'ES2022',
@@ -282,6 +294,8 @@ test('the example of embedding.md runs, and its types are right', bounded, async
     strict: true,
     noEmit: true,
     noUncheckedIndexedAccess: true,
+    noPropertyAccessFromIndexSignature: true,
+    exactOptionalPropertyTypes: true,
     typeRoots: [join(root, 'node_modules/@types')],
     types: ['node'],
   };
