@@ -50,7 +50,7 @@ export function createCredentialCheck() {
     async checkCredential<Found>(
       network: string,
       { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
-    ): Promise<Found | Failure<'unauthorized' | 'too_many_requests'>> {
+    ): Promise<Found | Failure<'unauthorized'> | Failure<'too_many_requests'>> {
       const key = `${network} ${digest}`;
       const isKnown = accepted.get(key) ?? false;
       const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);

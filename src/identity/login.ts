@@ -13,7 +13,7 @@ import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
 import { actorOf, auditEvent } from './store/audit.ts';
 import { logOutSession } from './store/session-ends.ts';
-import { findSessionByToken, insertSession } from './store/sessions.ts';
+import { insertSession } from './store/sessions.ts';
 import { replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
 import { hashOf } from './users.ts';
@@ -231,14 +231,14 @@ export async function logout(
   { body, request }: AnonymousCall<{ session: string }>,
   service: IdentityService,
 ) {
-  const token = parseSessionToken(body.session);
-  if (!token) {
+  // Looked up first: invented tokens must not cost a write.
+  const session = await findSession(body.session, request, service);
+  if (session instanceof Failure) return session;
+  if (parseSessionToken(body.session) === null) {
     // For anything but a token, such as a session's id, a 200 would suggest that the session has
     // ended.
     return invalid('/session', 'must be the session token that login returned');
   }
-  // Looked up first: invented tokens must not cost a write.
-  const session = await findSessionByToken(service, token);
   if (session && !session.revoked) {
     const actor = { ...actorOf(null, request), via: 'session' } as const;
     await logOutSession(service.database, actor, session.id);
@@ -251,10 +251,11 @@ export async function logout(
  * is.
  */
 export async function lookUpSession(
-  { body }: AnonymousCall<{ session: string }>,
+  { body, request }: AnonymousCall<{ session: string }>,
   service: IdentityService,
 ) {
-  const session = await findSession(body.session, service);
+  const session = await findSession(body.session, request, service);
+  if (session instanceof Failure) return session;
   if (!session || !isActive(session))
     return new Failure('invalid_session', { credential: 'session' });
   service.lastSeen.mark(session);

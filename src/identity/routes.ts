@@ -80,7 +80,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'Log out: end the session of this token',
     body: sessionBody,
     reply: nil,
-    errors: ['invalid_body', 'service_failed'],
+    errors: ['invalid_body', 'too_many_requests', 'service_failed'],
     handle: login.logout,
   }),
   route({
@@ -89,7 +89,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'The active session of this token',
     body: sessionBody,
     reply: sessionSchema,
-    errors: ['invalid_session', 'service_failed'],
+    errors: ['invalid_session', 'too_many_requests', 'service_failed'],
     handle: login.lookUpSession,
   }),
   route({
@@ -218,7 +218,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'The session of a token, even after its end',
     query: sessionQuery,
     reply: sessionSchema,
-    errors: ['forbidden', 'invalid_session_token'],
+    errors: ['forbidden', 'invalid_session_token', 'too_many_requests'],
     handle: sessions.info,
   }),
   route({
@@ -226,7 +226,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     pattern: '/api/session/revoke',
     summary: 'Revoke the session of a token',
     query: sessionQuery,
-    errors: ['forbidden', 'invalid_session_token'],
+    errors: ['forbidden', 'invalid_session_token', 'too_many_requests'],
     handle: sessions.revokeByToken,
   }),
   route({

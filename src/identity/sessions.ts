@@ -1,4 +1,5 @@
 import { Failure } from '../http/errors.ts';
+import type { RequestInfo } from '../http/route.ts';
 import { viewSession } from './model.ts';
 import { forbidden, type IdentityCall, may, unknown } from './policy.ts';
 import type { IdentityService } from './service.ts';
@@ -20,15 +21,31 @@ const revoked = (count: EndedCount) => ({
   data: { message: `${endedText(count)} revoked.`, status: 'REVOKED' as const },
 });
 
-/** By its token, even after its end. */
-export async function findSession(encoded: string, service: IdentityService) {
-  const digest = parseSessionToken(encoded);
-  return digest === null ? null : findSessionByToken(service, digest);
+/**
+ * By its token, even after its end. As with a bearer token, a token that no session has counts as a
+ * guess of the network.
+ */
+export async function findSession(
+  encoded: string,
+  { network }: RequestInfo,
+  service: IdentityService,
+) {
+  const found = await service.checkCredential(network, {
+    kind: 'session',
+    digest: parseSessionToken(encoded),
+    message: 'No session has this token.',
+    find: (digest) => findSessionByToken(service, digest),
+  });
+  return found instanceof Failure && found.code === 'unauthorized' ? null : found;
 }
 
 /** The holder of a token may read and revoke its session. */
-export async function info({ query }: IdentityCall<unknown, ByToken>, service: IdentityService) {
-  const session = await findSession(query.session, service);
+export async function info(
+  { query, request }: IdentityCall<unknown, ByToken>,
+  service: IdentityService,
+) {
+  const session = await findSession(query.session, request, service);
+  if (session instanceof Failure) return session;
   return session ? { data: viewSession(session) } : new Failure('invalid_session_token');
 }
 
@@ -36,7 +53,8 @@ export async function revokeByToken(
   { caller, query, request }: IdentityCall<unknown, ByToken>,
   service: IdentityService,
 ) {
-  const session = await findSession(query.session, service);
+  const session = await findSession(query.session, request, service);
+  if (session instanceof Failure) return session;
   if (!session) return new Failure('invalid_session_token');
   const actor = actorOf(caller, request);
   return revoked(await revokeSession(service.database, actor, session.id, session.user_id));

@@ -153,6 +153,66 @@ for (const [what, send, wrong, right] of CHECKS) {
   });
 }
 
+const BY_TOKEN: ReadonlyArray<readonly [what: string, wrongStatus: number, send: Send]> = [
+  [
+    'POST /api/auth/session',
+    401,
+    (token, from) =>
+      ask('POST', `${url.identity}/api/auth/session`, {
+        body: { session: token },
+        headers: { 'x-forwarded-for': from },
+      }),
+  ],
+  [
+    'POST /api/auth/logout',
+    200,
+    (token, from) =>
+      ask('POST', `${url.identity}/api/auth/logout`, {
+        body: { session: token },
+        headers: { 'x-forwarded-for': from },
+      }),
+  ],
+  [
+    'GET /api/session/info',
+    400,
+    (token, from) =>
+      bearer('GET', `${url.identity}/api/session/info?session=${token}`)(session, from),
+  ],
+  [
+    'DELETE /api/session/revoke',
+    400,
+    (token, from) =>
+      bearer('DELETE', `${url.identity}/api/session/revoke?session=${token}`)(session, from),
+  ],
+];
+
+for (const [what, wrongStatus, send] of BY_TOKEN) {
+  test(`the session token of ${what}: wrong ones are limited by network, and a right one passes`, async (t) => {
+    stopClock(t);
+    const from = newAddress();
+    const own = await logIn(url.identity);
+    const other = await logIn(url.identity);
+    // Uses of both, by which this network knows them, and the caller of the routes that need one.
+    for (const token of [session, own]) assert.equal((await sessions(token, from)).status, 200);
+    for (let sent = 0; sent < 100; sent += 1)
+      assert.equal((await send(`session:${randomUUID()}`, from)).status, wrongStatus);
+    const rejected = await send(`session:${randomUUID()}`, from);
+    assert.deepEqual(
+      [rejected.status, rejected.json.error?.code, rejected.headers.get('retry-after')],
+      [429, 'too_many_requests', '1'],
+    );
+    assert.equal((await send(other, from)).status, 429, 'one that this network has not used');
+    assert.equal((await sessions(other, newAddress())).status, 200, 'and nothing was done to it');
+    assert.equal(
+      (await sessions(`session:${randomUUID()}`, from)).status,
+      429,
+      'one count for all',
+    );
+    assert.equal((await send(own, from)).status, 200, 'a client that has succeeded before');
+    assert.equal((await send(`session:${randomUUID()}`, newAddress())).status, wrongStatus);
+  });
+}
+
 test('the right credential is not compared for a guessing network until the wait is over', async (t) => {
   const pass = stopClock(t);
   const from = newAddress();
