@@ -14,9 +14,14 @@ import { createDatabase, type Database, type DatabaseAddress, type Sql } from '.
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
-import { Env, type Environment } from '../runtime/env.ts';
+import { type Environment, Findings, readVariables, type Variables } from '../runtime/variables.ts';
 import { SERVICE_NAMES } from '../serve.ts';
-import { ConfigurationError, readService, readShared, type ServiceSettings } from '../settings.ts';
+import {
+  ConfigurationError,
+  readShared,
+  serviceReader,
+  type ServiceSettings,
+} from '../settings.ts';
 
 /** Where `make start` and `gatehouse start` keep their values while they run. */
 const DIRECTORY = '.data';
@@ -34,22 +39,25 @@ const LOCAL_VARIABLES = [
  * ConfigurationError with every problem at once, and Unavailable if the schema is not current
  */
 export const databaseOf =
-  <S extends { readonly database: DatabaseAddress | null }>(
-    module: ServiceSettings<S>,
+  <V extends Variables, S extends { readonly database: DatabaseAddress | null }>(
+    module: ServiceSettings<V, S>,
     schema: DatabaseSchema,
   ) =>
   async <T>(
     terminal: Terminal,
     work: (database: Database, settings: S) => Promise<T>,
   ): Promise<T> => {
-    const env = new Env(withLocalDatabase(terminal));
-    const { settings } = readService(schema.name, module, env, {
-      shared: readShared(env),
+    const environment = withLocalDatabase(terminal);
+    const findings = new Findings();
+    const { settings } = serviceReader(schema.name, module).read({
+      environment,
+      shared: readShared(environment, findings),
+      findings,
       purpose: 'administer',
       isAlone: true,
       foreign: {},
     });
-    if (env.problems.length > 0) throw new ConfigurationError(env.problems);
+    if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
     if (!settings.database) throw new Error('internal error: administration needs a database');
     const database = createDatabase(
       settings.database,
@@ -90,11 +98,11 @@ function isOwnFile(path: string) {
   return file !== undefined && file.uid === process.getuid?.();
 }
 
-/** Asks for the variables of a command that uses no database. @throws ConfigurationError */
-export function readClientVariables<T>({ environment }: Terminal, read: (env: Env) => T) {
-  const env = new Env(environment);
-  const values = read(env);
-  if (env.problems.length > 0) throw new ConfigurationError(env.problems);
+/** Reads the variables of a command that uses no database. @throws ConfigurationError */
+export function readClientVariables<V extends Variables>(variables: V, { environment }: Terminal) {
+  const findings = new Findings();
+  const values = readVariables(variables, environment, findings);
+  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
   return values;
 }
 

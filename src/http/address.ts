@@ -1,7 +1,14 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
-import { Expected, splitList } from '../runtime/env.ts';
+import { Expected, splitList, type Variable } from '../runtime/variables.ts';
 
-/** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1`  @throws Expected */
+/** A variable that holds a list of networks. */
+export const networks: Variable<BlockList> = {
+  fallback: '–',
+  unset: new BlockList(),
+  parse: parseNetworks,
+};
+
+/** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1` */
 export function parseNetworks(text: string) {
   const list = new BlockList();
   for (const entry of splitList(text)) {
@@ -10,7 +17,7 @@ export function parseNetworks(text: string) {
     const width = family === 4 ? 32 : 128;
     const bits = Number(prefix ?? width);
     if (family === 0 || bits > width) {
-      throw new Expected(
+      return new Expected(
         'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
       );
     }

@@ -6,53 +6,43 @@ export class ClientGone extends Error {}
 
 /** Bodies that are waited for. One that arrives with its head does not count. */
 const MAX_BODIES = 1_024;
-const MAX_BODIES_PER_NETWORK = MAX_BODIES / 4;
 /** Bytes of all bodies. A route that accepts larger bodies raises it to two of them. */
 const MAX_BYTES = 16 * 1024 * 1024;
+const MAX_ANONYMOUS_BYTES = MAX_BYTES / 2;
+/** What one network may have of either. */
+const SHARE = 1 / 4;
 /** A body that is not complete after the grace must have arrived at this rate. */
 const GRACE_SECONDS = 2;
 const MIN_BYTES_PER_SECOND = 1_024;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
-const ALL_TAKEN = 'Too many request bodies are being received. Nothing was stored. Try again soon.';
+const ALL_TAKEN = new Failure('overloaded', {
+  message: 'Too many request bodies are being received. Nothing was stored. Try again soon.',
+});
+const SHARE_TAKEN = new Failure('overloaded', {
+  message:
+    'Too many request bodies of your network are being received. Complete some, then try again.',
+});
 const TOO_SLOW = `The request body must arrive with at least ${MIN_BYTES_PER_SECOND} bytes per second. Send it again.`;
 
 export type BodyReader = ReturnType<typeof createBodyReader>;
+type BodyTerms = Readonly<{ limit: number; network: string; isAnonymous: boolean }>;
 
 /**
- * Bounds the memory of unfinished bodies in a process: their number, in total and for each network,
- * and their bytes.
+ * Bounds the memory of unfinished bodies in a process. Clients without a credential have a budget
+ * of their own, so that they cannot use up that of the others.
  * @returns a function that reads a body of up to `limit` bytes; throws `ClientGone`
  */
 export function createBodyReader() {
-  const receiving = new Set<ReceivedBody>();
-  let bytes = 0; // of the buffers of all bodies
-
-  /**
-   * Copies into one buffer that doubles: a list of one-byte chunks would take a hundred times their
-   * size.
-   */
-  function append(body: ReceivedBody, chunk: Buffer, limit: number) {
-    const { buffer, size } = body;
-    const total = size + chunk.length;
-    if (total > limit) return tooLarge(limit);
-    body.size = total;
-    if (total <= buffer.length) {
-      chunk.copy(buffer, size);
-      return null;
-    }
-    const length = size === 0 ? total : Math.min(limit, 2 * total);
-    const after = bytes + length - buffer.length;
-    if (after > Math.max(MAX_BYTES, 2 * limit)) {
-      return new Failure('overloaded', { message: ALL_TAKEN });
-    }
-    bytes = after;
-    body.buffer = size === 0 ? chunk : Buffer.concat([buffer.subarray(0, size), chunk], length);
-    return null;
-  }
+  const admitAnonymous = createBudget(MAX_ANONYMOUS_BYTES);
+  const admitCaller = createBudget(MAX_BYTES);
 
   /** @param begin is called once the body is accepted, before a byte of it is read */
-  return async (request: IncomingMessage, limit: number, network: string, begin: () => void) => {
+  return async (
+    request: IncomingMessage,
+    { limit, network, isAnonymous }: BodyTerms,
+    begin: () => void,
+  ) => {
     const length = Number(request.headers['content-length']);
     if (length > limit) return tooLarge(limit);
     // A client that left while its credential was checked causes no further event.
@@ -64,30 +54,54 @@ export function createBodyReader() {
       request.resume(); // to the end of the request
       return Buffer.isBuffer(body) ? body : NO_BYTES;
     }
-    if (receiving.size >= MAX_BODIES) return new Failure('overloaded', { message: ALL_TAKEN });
-    const share = [...receiving].filter((one) => one.network === network);
-    if (share.length >= MAX_BODIES_PER_NETWORK) {
-      return new Failure('overloaded', {
-        message:
-          'Too many request bodies of your network are being received. Complete some, then try again.',
-      });
-    }
-    const body = { network, buffer: NO_BYTES, size: 0 };
-    receiving.add(body);
+    const memory = isAnonymous ? admitAnonymous(network, limit) : admitCaller(network, limit);
+    if (memory instanceof Failure) return memory;
     begin();
-    return receive(request, body, (chunk) => append(body, chunk, limit)).finally(() => {
-      receiving.delete(body);
-      bytes -= body.buffer.length;
-    });
+    return receive(request, limit, memory.reserve).finally(memory.release);
   };
 }
 
-/** `size` bytes of the buffer have arrived. */
-type ReceivedBody = {
-  readonly network: string;
-  buffer: Buffer;
-  size: number;
-};
+/** How many bodies there are, and the bytes of their buffers. */
+interface Usage {
+  bodies: number;
+  bytes: number;
+}
+
+/** @returns admits a body, and then reserves its memory until it is released */
+function createBudget(size: number) {
+  const total: Usage = { bodies: 0, bytes: 0 };
+  const shares = new Map<string, Usage>();
+  let maxBytes = size;
+  return (network: string, limit: number) => {
+    const share = shares.get(network) ?? { bodies: 0, bytes: 0 };
+    if (total.bodies >= MAX_BODIES) return ALL_TAKEN;
+    if (share.bodies >= MAX_BODIES * SHARE) return SHARE_TAKEN;
+    maxBytes = Math.max(maxBytes, 2 * limit);
+    shares.set(network, share);
+    let reserved = 0;
+    const add = (bodies: number, bytes: number) => {
+      reserved += bytes;
+      for (const usage of [total, share]) {
+        usage.bodies += bodies;
+        usage.bytes += bytes;
+      }
+    };
+    add(1, 0);
+    return {
+      reserve(bytes: number) {
+        if (total.bytes + bytes > maxBytes) return ALL_TAKEN;
+        // A share has room for at least one body, however large it may be.
+        if (share.bytes + bytes > Math.max(maxBytes * SHARE, limit)) return SHARE_TAKEN;
+        add(0, bytes);
+        return null;
+      },
+      release() {
+        add(-1, -reserved);
+        if (share.bodies === 0) shares.delete(network);
+      },
+    };
+  };
+}
 
 const tooLarge = (limit: number) =>
   new Failure('body_too_large', {
@@ -96,9 +110,31 @@ const tooLarge = (limit: number) =>
 
 function receive(
   request: IncomingMessage,
-  body: ReceivedBody,
-  append: (chunk: Buffer) => Failure | null,
+  limit: number,
+  reserve: (bytes: number) => Failure | null,
 ): Promise<Buffer | Failure> {
+  let buffer = NO_BYTES;
+  let size = 0; // of what has arrived
+
+  /**
+   * Copies into one buffer that doubles: a list of one-byte chunks would take a hundred times their
+   * size.
+   */
+  function append(chunk: Buffer) {
+    const total = size + chunk.length;
+    if (total > limit) return tooLarge(limit);
+    if (total <= buffer.length) {
+      chunk.copy(buffer, size);
+    } else {
+      const length = size === 0 ? total : Math.min(limit, 2 * total);
+      const failure = reserve(length - buffer.length);
+      if (failure) return failure;
+      buffer = size === 0 ? chunk : Buffer.concat([buffer.subarray(0, size), chunk], length);
+    }
+    size = total;
+    return null;
+  }
+
   return new Promise((resolve, reject) => {
     const startedAt = performance.now();
     const finish = (outcome: Buffer | Failure) => {
@@ -108,7 +144,7 @@ function receive(
     };
     const timer = setInterval(() => {
       const seconds = (performance.now() - startedAt) / 1000 - GRACE_SECONDS;
-      const isTooSlow = body.size < seconds * MIN_BYTES_PER_SECOND;
+      const isTooSlow = size < seconds * MIN_BYTES_PER_SECOND;
       if (isTooSlow) finish(new Failure('request_timeout', { message: TOO_SLOW }));
     }, 1_000);
     const onData = (chunk: Buffer) => {
@@ -120,7 +156,7 @@ function receive(
       if (!request.readableEnded) reject(new ClientGone());
     };
     request.on('data', onData);
-    request.on('end', () => finish(body.buffer.subarray(0, body.size)));
+    request.on('end', () => finish(buffer.subarray(0, size)));
     request.on('close', onGone).on('error', onGone);
   });
 }

@@ -121,9 +121,11 @@ export function createAnswer({
     if (route.method !== 'GET' && page === 'foreign') return new Failure('cross_site');
     info.isFromOwnPage = page === 'own';
 
+    const { network } = info;
     const outcome = await route.answer(info, (isAnonymous, maxBytes) => {
       const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
-      return readBody(request, maxBytes ?? most, info.network, sendContinue);
+      const limit = maxBytes ?? most;
+      return readBody(request, { limit, network, isAnonymous }, sendContinue);
     });
     if (outcome instanceof Failure) return outcome;
     if ('ids' in outcome) info.callerIds = { ...info.callerIds, ...outcome.ids };

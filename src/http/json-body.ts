@@ -23,10 +23,12 @@ export const noBody: BodyRule<null> = {
  * A JSON body in UTF-8.
  * @param contentType 'required' insists on `application/json` or `…+json`; 'any' also takes a plain
  * `curl -d`
+ * @param limits for a body with members that the schema does not describe
  */
 export function json<Body>(
   schema: Schema<Body>,
   contentType: 'any' | 'required' = 'any',
+  limits: JsonLimits = limitsOf(schema.jsonSchema),
 ): BodyRule<Body> {
   return {
     schema: schema.jsonSchema,
@@ -41,7 +43,7 @@ export function json<Body>(
       });
     },
     parse(raw) {
-      const parsed = parseJson(raw);
+      const parsed = parseJson(raw, limits);
       return parsed instanceof Failure ? parsed : validate(schema, parsed, 'invalid_body');
     },
   };
@@ -53,32 +55,52 @@ export const invalidBody = (message: string, path = '') =>
   new Failure('invalid_body', { fields: [{ path, message }] });
 
 /** The engine's own message quotes the input, which may hold a secret, so it is never passed on. */
-function parseJson(raw: Buffer): unknown {
+function parseJson(raw: Buffer, limits: JsonLimits): unknown {
   if (raw.length === 0) return invalidBody('a JSON body is required');
   try {
     const text = decodeUtf8(raw);
-    return problemOf(text) ?? JSON.parse(text);
+    return problemOf(text, limits) ?? JSON.parse(text);
   } catch (error) {
     const form = error instanceof SyntaxError ? 'valid JSON' : 'encoded in UTF-8';
     return invalidBody(`the body must be ${form}`);
   }
 }
 
-/** How deep duplicates are searched for. No decision depends on a deeper member. */
-const MAX_DEPTH = 2;
 /**
- * Strings, brackets and commas. Parsing more could block the process for a second. A body of 25 MiB
- * with a string in every 40 bytes, and a comma after every other, has fewer.
+ * What parsing costs: a megabyte of names or brackets would block the process for a second, and
+ * take many times its size (CWE-400).
  */
-const MAX_PARTS = 1_000_000;
+export interface JsonLimits {
+  readonly parts: number; // strings, brackets and commas
+  readonly depth: number; // of brackets in one another
+}
+
+/** For members that a schema does not describe, and which are ignored. */
+const SPARE_PARTS = 256;
+const MAX_DEPTH = 32;
+const MAX_ITEMS = 1_000;
+
+const limitsOf = (schema: JsonSchema): JsonLimits => ({
+  parts: partsOf(schema) + SPARE_PARTS,
+  depth: MAX_DEPTH,
+});
+
+/** The parts of a value with every member. */
+function partsOf({ properties = {}, items }: JsonSchema): number {
+  if (items) return 2 + MAX_ITEMS * (1 + partsOf(items));
+  return Object.values(properties).reduce((sum, member) => sum + 2 + partsOf(member), 2);
+}
+
+/** How deep duplicates are searched for. No decision depends on a deeper member. */
+const SEARCHED_DEPTH = 2;
 
 /**
- * Finds a member that an object has twice, or too many parts. Of two members, `JSON.parse` keeps
- * the last one, other parsers the first: a proxy or a log could see another request than the one
- * that is served (RFC 8259, 4).
+ * Finds a member that an object has twice, or what exceeds the limits. Of two members, `JSON.parse`
+ * keeps the last one, other parsers the first: a proxy or a log could see another request than the
+ * one that is served (RFC 8259, 4).
  * @param json may be invalid; what is found is then of no use
  */
-export function problemOf(json: string) {
+export function problemOf(json: string, limits: JsonLimits) {
   const namesAt: Array<Set<string>> = []; // of the open objects, by depth
   let depth = 0;
   let parts = 0;
@@ -94,13 +116,14 @@ export function problemOf(json: string) {
       index = end - 1;
     } else if (mark === '{' || mark === '[') {
       depth += 1;
-      if (depth <= MAX_DEPTH) {
+      if (depth > limits.depth) return invalidBody(`has more than ${limits.depth} levels`);
+      if (depth <= SEARCHED_DEPTH) {
         namesAt[depth] = new Set();
         owner = name;
       }
     } else if (mark === '}' || mark === ']') {
       depth -= 1;
-    } else if (mark === ':' && depth <= MAX_DEPTH) {
+    } else if (mark === ':' && depth <= SEARCHED_DEPTH) {
       const written = json.slice(start, end);
       // Decoded, because "a" and "\u0061" are one name.
       name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1);
@@ -117,8 +140,8 @@ export function problemOf(json: string) {
       continue;
     }
     parts += 1;
-    if (parts > MAX_PARTS)
-      return invalidBody(`has more than ${MAX_PARTS} strings, brackets and commas`);
+    if (parts > limits.parts)
+      return invalidBody(`has more than ${limits.parts} strings, brackets and commas`);
   }
   return null;
 }

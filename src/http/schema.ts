@@ -4,6 +4,7 @@ import { type ErrorCode, Failure, type FieldError } from './errors.ts';
 /** A JSON Schema, as in OpenAPI 3.0.3, with the keywords that are read again here. */
 export interface JsonSchema {
   readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly items?: JsonSchema;
   readonly required?: readonly string[] | undefined;
   readonly enum?: ReadonlyArray<string | null>;
   readonly [keyword: string]: unknown;

@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import type { Writable } from 'node:stream';
 import { sha256, equalDigests } from '../crypto/token.ts';
-import { type BodyRule, json } from '../http/json-body.ts';
+import { type BodyRule, json, type JsonLimits } from '../http/json-body.ts';
 import { bindRoutes, type Call, type Guard, route } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
 import { createCredentialCheck } from '../http/guard.ts';
 import { withBuiltIns } from '../http/built-in-routes.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
+import { EVENT_LIMITS } from './event-body.ts';
 import { bearerOrQuery, TOKEN_NEEDED } from './guard.ts';
 import { api, webhook } from './routes.ts';
 import type { WebhookSettings } from './settings.ts';
@@ -87,21 +88,19 @@ function print(stdout: Writable, line: string) {
   });
 }
 
-const generic = json(genericSchema, 'required');
-/** Checks a generic event and keeps its bytes. */
-const plainBody: BodyRule<Buffer> = {
-  ...generic,
-  parse(raw) {
-    const parsed = generic.parse(raw);
-    return parsed instanceof Failure ? parsed : raw;
-  },
-};
+const generic = (limits: JsonLimits) => json(genericSchema, 'required', limits);
+const fromSender = generic(EVENT_LIMITS);
+/** Without a token: what a body of 64 KiB can have. */
+const fromAnyone = generic({ parts: 65_536, depth: 512 });
+const plainBody: BodyRule<Buffer> = { ...fromSender, parse: (raw) => raw };
 
 /** Prints a valid generic event. The reply is sent once the line has left the process. */
 async function receivePlain(
-  { request, body }: Call<true | null, unknown, unknown, Buffer>,
+  { caller, request, body }: Call<true | null, unknown, unknown, Buffer>,
   { appName, stdout }: PlainService,
 ) {
+  const invalid = (caller === null ? fromAnyone : fromSender).parse(body);
+  if (invalid instanceof Failure) return invalid;
   const { headers, requestId } = request;
   const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
   if (deliveryId instanceof Failure) return deliveryId;

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { test } from 'node:test';
 import { invalidBody, json, noBody, problemOf } from '../../../src/http/json-body.ts';
-import { object, pointer, text } from '../../../src/http/schema.ts';
+import { Failure } from '../../../src/http/errors.ts';
+import { list, object, optional, pointer, type Schema, text } from '../../../src/http/schema.ts';
 import { seeded } from '../../support/random.ts';
 
 const schema = object({ name: text() });
@@ -99,6 +100,7 @@ const REQUIRED = 'a JSON body is required';
 const UTF8 = 'the body must be encoded in UTF-8';
 const JSON_TEXT = 'the body must be valid JSON';
 const OBJECT = 'must be a JSON object';
+const LEVELS = 'has more than 32 levels';
 
 const WRONG: ReadonlyArray<readonly [what: string, raw: Buffer, message: string]> = [
   ['nothing', Buffer.alloc(0), REQUIRED],
@@ -124,7 +126,7 @@ const WRONG: ReadonlyArray<readonly [what: string, raw: Buffer, message: string]
   ['an array', bytes('[{"name":"marked"}]'), OBJECT],
   ['a string', bytes('"marked"'), OBJECT],
   ['a number', bytes('1'), OBJECT],
-  ['30,000 arrays in one another', bytes('['.repeat(30_000), ']'.repeat(30_000)), OBJECT],
+  ['30,000 arrays in one another', bytes('['.repeat(30_000), ']'.repeat(30_000)), LEVELS],
 ];
 
 test('a body that is not a JSON object in UTF-8 is rejected without quoting it', () => {
@@ -138,7 +140,7 @@ test('a JSON object is read, with or without white space around it', () => {
     '{"name":"a"}',
     ' \t\r\n{"name":"a"}\n',
     '{"name":"\\u0061"}',
-    `{"x":${'['.repeat(30_000)}${']'.repeat(30_000)},"name":"a"}`,
+    `{"x":${'['.repeat(31)}${']'.repeat(31)},"name":"a"}`,
   ]) {
     assert.deepEqual(lax.parse(Buffer.from(raw)), { name: 'a' }, raw.slice(0, 40));
   }
@@ -179,7 +181,8 @@ const DUPLICATES: ReadonlyArray<readonly [json: string, path: string | null]> = 
   ['[]', null],
 ];
 
-const duplicateMember = (text: string) => problemOf(text)?.details.fields?.[0]?.path ?? null;
+const ANY = { parts: 1_000_000, depth: Infinity };
+const duplicateMember = (text: string) => problemOf(text, ANY)?.details.fields?.[0]?.path ?? null;
 
 test('a duplicate member is found, however it is spelled', () => {
   for (const [text, path] of DUPLICATES) {
@@ -292,7 +295,7 @@ test('a large body with many escapes, members or levels is searched in time', ()
   duplicateMember(`${name}${':'.repeat(1_000_000)}`);
 });
 
-test('a body with more than 1,000,000 strings, brackets and commas is rejected before it is parsed', () => {
+test('a body with more strings, brackets and commas than allowed is rejected before it is parsed', () => {
   const many = (part: string, count: number) => `{"a":[${`${part},`.repeat(count)}0]}`;
   const message = 'has more than 1000000 strings, brackets and commas';
   for (const [text, isRejected] of [
@@ -304,8 +307,29 @@ test('a body with more than 1,000,000 strings, brackets and commas is rejected b
     [many('1', 1_000_000), true],
   ] as const) {
     const expected = isRejected ? invalidBody(message) : null;
-    assert.deepEqual(problemOf(text), expected, text.slice(0, 20));
+    assert.deepEqual(problemOf(text, ANY), expected, text.slice(0, 20));
   }
+});
+
+test('a body is limited by its schema: what it describes, and a few unknown members', () => {
+  const messageOf = (described: Schema<unknown>, body: unknown) => {
+    const parsed = json(described).parse(Buffer.from(JSON.stringify(body)));
+    return parsed instanceof Failure ? parsed.details.fields?.[0]?.message : null;
+  };
+  const flat = object({ name: text(), other: optional(text()) });
+  const name = 'a';
+  assert.equal(messageOf(flat, { name, ids: Array(200).fill(1) }), null);
+  assert.equal(
+    messageOf(flat, { name, ids: Array(300).fill(1) }),
+    'has more than 266 strings, brackets and commas',
+  );
+  const nested = (levels: number): unknown => (levels === 0 ? 1 : [nested(levels - 1)]);
+  assert.equal(messageOf(flat, { name, deep: nested(31) }), null);
+  assert.equal(messageOf(flat, { name, deep: nested(32) }), 'has more than 32 levels');
+  const listed = object({ ids: list(object({ id: text() })) });
+  const ids = Array.from({ length: 1_000 }, (_, at) => ({ id: String(at) }));
+  assert.equal(messageOf(listed, { ids }), null);
+  assert.match(messageOf(listed, { ids: [...ids, ...ids] }) ?? '', /^has more than \d+ strings/);
 });
 
 test('a duplicate member gets an error that names it', () => {

@@ -1,8 +1,10 @@
-import type { Environment } from './runtime/env.ts';
+import type { Environment, Variables } from './runtime/variables.ts';
 
 /** A service, and what is known of the names of its variables. */
-export type ServiceNames = Readonly<{
+export type VariableNames = Readonly<{
   name: string;
+  /** Those of the service, its listener and its database. */
+  variables: Variables;
   /** How its names begin: an unknown variable that begins so is an error. */
   prefixes: readonly string[];
   /** Removed variables, with what to do instead. */
@@ -12,8 +14,9 @@ export type ServiceNames = Readonly<{
 const withoutFile = (name: string): string => name.replace(/_FILE$/, '');
 
 /** The environment without Gatehouse's variables. */
-export function foreignVariables(environment: Environment, known: readonly string[]) {
-  const isForeign = (name: string) => !known.includes(name) && !known.includes(withoutFile(name));
+export function foreignVariables(environment: Environment, known: Variables) {
+  const isForeign = (name: string) =>
+    !Object.hasOwn(known, name) && !Object.hasOwn(known, withoutFile(name));
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isForeign(name)));
 }
 
@@ -22,10 +25,10 @@ export function foreignVariables(environment: Environment, known: readonly strin
  * @param ignored names of other programs
  * @returns the problems
  */
-export function checkNames(
+export function checkForeignNames(
   foreign: Environment,
-  known: readonly string[],
-  services: readonly ServiceNames[],
+  known: Variables,
+  services: readonly VariableNames[],
   ignored: readonly string[],
 ) {
   const exempt = ['SESSION_MANAGER', ...ignored];
@@ -43,7 +46,7 @@ export function checkNames(
       return `${name} must not be set: use target_session_attrs in DATABASE_URL.`;
     const bare = withoutFile(name);
     if (Object.hasOwn(removed, bare)) return `${name} was removed: ${removed[bare]}.`;
-    const similar = known.find((one) => isMisspelled(bare, one));
+    const similar = Object.keys(known).find((one) => isMisspelled(bare, one));
     const advice = similar ? `Did you mean ${similar}? If not, remove it` : 'Remove it';
     if (!similar && !prefixes.some((prefix) => name.startsWith(prefix))) return [];
     return `${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`;
