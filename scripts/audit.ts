@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { SERVICES } from '../src/serve.ts';
-import { allVariables } from '../src/settings.ts';
+import { variablesOf } from '../src/settings.ts';
 import {
   BUDGET,
   GOALS,
@@ -70,9 +70,9 @@ function printPages(folder: string): void {
 
 async function printVariables(name: string): Promise<void> {
   const load = Object.entries(SERVICES).find(([service]) => service === name)?.[1];
-  const variables = allVariables(load ? [await load(name)] : []);
+  const variables = variablesOf(load ? [await load(name)] : []);
   print('\nEnvironment variables: name, default');
-  for (const [variable, { fallback }] of Object.entries(variables)) {
+  for (const [variable, { fallback }] of variables) {
     print(`  ${variable.padEnd(30)} ${fallback}`);
   }
 }

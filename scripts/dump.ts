@@ -22,13 +22,13 @@ import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { arrayLiteral } from '../src/db/sql.ts';
 import { createDatabase, type Database, type Sql } from '../src/db/pool.ts';
-import { DATABASE_LIMITS, parseUrl } from '../src/db/url.ts';
+import { readLimits, parseUrl } from '../src/db/url.ts';
 import { migrate, type Migration } from '../src/db/schema.ts';
 import { SCHEMA as IDENTITY } from '../src/identity/migrations.ts';
 import { Unavailable } from '../src/runtime/errors.ts';
 import { createLog } from '../src/runtime/log.ts';
 import { noMetrics } from '../src/runtime/metrics.ts';
-import { Expected, Findings, readVariables } from '../src/runtime/variables.ts';
+import { Env, formIn } from '../src/runtime/env.ts';
 import { SCHEMA as SECRETS } from '../src/secrets/migrations.ts';
 import { SCHEMA as WEBHOOK } from '../src/webhook/migrations.ts';
 import { setting } from './summary.ts';
@@ -264,9 +264,8 @@ async function tablesOf(sql: Sql, schemas: readonly string[]): Promise<readonly 
 }
 
 async function withDatabase<T>(url: string, work: (database: Database) => Promise<T>): Promise<T> {
-  const address = parseUrl(url);
-  if (address instanceof Expected) throw new SetupError(`DATABASE_URL must be ${address.form}.`);
-  const limits = readVariables(DATABASE_LIMITS, {}, new Findings());
+  const address = addressOf(url);
+  const limits = readLimits(new Env({}));
   const database = createDatabase(
     { ...address, limits, reload: () => address },
     'dump',
@@ -279,6 +278,14 @@ async function withDatabase<T>(url: string, work: (database: Database) => Promis
     throw error instanceof Unavailable ? new SetupError(error.message) : error;
   } finally {
     await database.close();
+  }
+}
+
+function addressOf(url: string): ReturnType<typeof parseUrl> {
+  try {
+    return parseUrl(url);
+  } catch (error) {
+    throw new SetupError(`DATABASE_URL must be ${formIn(error)}.`);
   }
 }
 

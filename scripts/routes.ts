@@ -1,7 +1,7 @@
 /** The routes of each service, from the tables that also route and authenticate. */
 import type { Route } from '../src/http/route.ts';
 import { createRoutes as createIdentityRoutes } from '../src/identity/routes.ts';
-import { Findings } from '../src/runtime/variables.ts';
+import { Env } from '../src/runtime/env.ts';
 import { createRoutes as createSecretsRoutes } from '../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { readShared } from '../src/settings.ts';
@@ -9,7 +9,7 @@ import { readShared } from '../src/settings.ts';
 type Rows = ReadonlyArray<Route<never>>;
 
 /** They decide how pages look and how much fits into a secret, but not which routes there are. */
-const site = readShared({}, new Findings());
+const site = readShared(new Env({}));
 const limits = {
   expires_in: { default: 60, max: 60 },
   max_reads: { default: 1, max: 1 },

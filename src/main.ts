@@ -1,7 +1,7 @@
 import { type Command, createTerminal, runCommand } from './commands/command.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { configure, SERVICE_NAMES, startServices } from './serve.ts';
-import { ConfigurationError, processEnvironment } from './settings.ts';
+import { ConfigurationError } from './settings.ts';
 
 /**
  * 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and
@@ -65,7 +65,7 @@ const COMMANDS = {
 let isRead = true;
 /** Whether something written was lost. */
 let isLost = false;
-const terminal = createTerminal(process, processEnvironment, () => isRead);
+const terminal = createTerminal(process, process.env, () => isRead);
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]) {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startMetrics } from './http/built-in-routes.ts';
 import type { ServiceContext } from './runtime/context.ts';
-import type { Environment, Variables } from './runtime/variables.ts';
+import type { Environment, Purpose } from './runtime/env.ts';
 import {
   type ConfiguredService,
   createProcessContext,
@@ -11,27 +11,22 @@ import {
   type Service,
   type ServiceRunner,
 } from './service-runner.ts';
-import {
-  type ProcessSettings,
-  readSettings,
-  serviceReader,
-  type ServiceSettings,
-} from './settings.ts';
+import { readSettings, type ServiceSettings, settingsReader } from './settings.ts';
 
 /**
  * Only the modules of served services are loaded, but the settings of all, so that their names are
  * known.
  */
 export const SERVICES = {
-  identity: register(
+  identity: service(
     () => import('./identity/settings.ts'),
     () => import('./identity/start.ts'),
   ),
-  secrets: register(
+  secrets: service(
     () => import('./secrets/settings.ts'),
     () => import('./secrets/start.ts'),
   ),
-  webhook: register(
+  webhook: service(
     () => import('./webhook/settings.ts'),
     () => import('./webhook/start.ts'),
   ),
@@ -40,29 +35,25 @@ export const SERVICES = {
 export type ServiceName = keyof typeof SERVICES;
 export const SERVICE_NAMES: readonly string[] = Object.keys(SERVICES);
 
-function register<V extends Variables, S>(
-  loadSettings: () => Promise<ServiceSettings<V, S>>,
-  loadModules: () => Promise<{
-    start: (settings: S, context: ServiceContext) => Promise<Service>;
-  }>,
+type Start<Settings> = (settings: Settings, context: ServiceContext) => Promise<Service>;
+
+function service<Settings>(
+  loadSettings: () => Promise<ServiceSettings<Settings>>,
+  loadModules: () => Promise<{ start: Start<Settings> }>,
 ) {
-  return async (name: string) => {
-    const reader = serviceReader(name, await loadSettings());
-    return {
-      ...reader,
-      read(process: ProcessSettings): ConfiguredService {
-        const { settings, ...listener } = reader.read(process);
-        return {
-          ...listener,
-          async start(context) {
-            const { start } = await loadModules();
-            return start(settings, context);
-          },
-        };
+  return async (name: string) =>
+    settingsReader(name, await loadSettings(), ({ settings, ...listener }): ConfiguredService => ({
+      ...listener,
+      async start(context) {
+        const { start } = await loadModules();
+        return start(settings, context);
       },
-    };
-  };
+    }));
 }
+
+/** Loads what reads the settings of each service. */
+export const loadReaders = () =>
+  Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
 
 export type Configuration = ReturnType<typeof readSettings<ConfiguredService>>;
 
@@ -70,14 +61,11 @@ export type Configuration = ReturnType<typeof readSettings<ConfiguredService>>;
  * Reads the settings of the named services, or of all if none is named.
  * @throws ConfigurationError
  */
-export async function configure(
+export const configure = async (
   names: readonly string[],
-  purpose: 'serve' | 'administer',
+  purpose: Purpose,
   environment: Environment,
-) {
-  const loading = Object.entries(SERVICES).map(([name, load]) => load(name));
-  return readSettings(await Promise.all(loading), names, purpose, environment);
-}
+) => readSettings(await loadReaders(), names, purpose, environment);
 
 /**
  * On a listener of its own, because metrics are for the operator and not for the services' callers.
@@ -112,17 +100,9 @@ export async function startServices(
   output: Output,
 ): Promise<Gatehouse> {
   const context = await createProcessContext(configuration.shared, output);
-  // Writes the last lines however this process ends, except by kill -9.
-  process.once('exit', context.lines.flush);
   for (const warning of configuration.warnings) context.log.warn(warning);
-  const ports: Record<string, number> = {};
   const services: ServiceRunner[] = [];
   const metrics: ServiceRunner[] = [];
-  const open = async (runners: ServiceRunner[], configured: ConfiguredService) => {
-    const runner = await createServiceRunner(configured, context);
-    runners.push(runner);
-    ports[configured.name] = await runner.listen();
-  };
   let prepared: Promise<unknown> = Promise.resolve();
   let ended: Promise<void> | null = null;
   const stop = (delaySeconds = 0) => {
@@ -139,18 +119,25 @@ export async function startServices(
     }
     if (ended) throw new Error('stopped before it was ready');
   };
+  const open = async (configured: ConfiguredService, runners: ServiceRunner[]) => {
+    const runner = await createServiceRunner(configured, context);
+    runners.push(runner);
+    return [configured.name, await runner.listen()] as const;
+  };
+  const ports: Array<readonly [name: string, port: number]> = [];
   try {
     // Listeners open first: the process is alive, and says so, while databases are connected.
-    for (const service of configuration.services) await open(services, service);
-    if (configuration.metrics) await open(metrics, { ...METRICS, ...configuration.metrics });
-    const ready = becomeReady();
-    // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
-    ready.catch(() => {});
-    return { ports, ready, stop };
+    for (const service of configuration.services) ports.push(await open(service, services));
+    if (configuration.metrics)
+      ports.push(await open({ ...METRICS, ...configuration.metrics }, metrics));
   } catch (error) {
     await stop();
     throw error;
   }
+  const ready = becomeReady();
+  // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
+  ready.catch(() => {});
+  return { ports: Object.fromEntries(ports), ready, stop };
 }
 
 async function shutDown(
@@ -175,6 +162,5 @@ async function shutDown(
   const limit = sleep(graceMs + 750, 'late', { ref: false });
   const ended = await Promise.race([stopAll(), limit]);
   if (ended === 'late') log.warn('shutdown took too long: work is left unfinished');
-  lines.flush();
-  process.off('exit', lines.flush);
+  lines.close();
 }

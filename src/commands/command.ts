@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import type { Environment } from '../runtime/variables.ts';
+import type { Environment } from '../runtime/env.ts';
 import type { Output } from '../service-runner.ts';
 
 /** An option as `util.parseArgs` understands it, with a line of help. */

@@ -14,14 +14,9 @@ import { createDatabase, type Database, type DatabaseAddress, type Sql } from '.
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
-import { type Environment, Findings, readVariables, type Variables } from '../runtime/variables.ts';
+import { Env, type Environment } from '../runtime/env.ts';
 import { SERVICE_NAMES } from '../serve.ts';
-import {
-  ConfigurationError,
-  readShared,
-  serviceReader,
-  type ServiceSettings,
-} from '../settings.ts';
+import { ConfigurationError, readService, readShared, type ServiceSettings } from '../settings.ts';
 
 /** Where `make start` and `gatehouse start` keep their values while they run. */
 const DIRECTORY = '.data';
@@ -39,25 +34,22 @@ const LOCAL_VARIABLES = [
  * ConfigurationError with every problem at once, and Unavailable if the schema is not current
  */
 export const databaseOf =
-  <V extends Variables, S extends { readonly database: DatabaseAddress | null }>(
-    module: ServiceSettings<V, S>,
+  <S extends { readonly database: DatabaseAddress | null }>(
+    module: ServiceSettings<S>,
     schema: DatabaseSchema,
   ) =>
   async <T>(
     terminal: Terminal,
     work: (database: Database, settings: S) => Promise<T>,
   ): Promise<T> => {
-    const environment = withLocalDatabase(terminal);
-    const findings = new Findings();
-    const { settings } = serviceReader(schema.name, module).read({
-      environment,
-      shared: readShared(environment, findings),
-      findings,
+    const env = new Env(withLocalDatabase(terminal));
+    const { settings } = readService(schema.name, module, env, {
+      shared: readShared(env),
       purpose: 'administer',
       isAlone: true,
       foreign: {},
     });
-    if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
+    if (env.problems.length > 0) throw new ConfigurationError(env.problems);
     if (!settings.database) throw new Error('internal error: administration needs a database');
     const database = createDatabase(
       settings.database,
@@ -98,11 +90,11 @@ function isOwnFile(path: string) {
   return file !== undefined && file.uid === process.getuid?.();
 }
 
-/** Reads the variables of a command that uses no database. @throws ConfigurationError */
-export function readClientVariables<V extends Variables>(variables: V, { environment }: Terminal) {
-  const findings = new Findings();
-  const values = readVariables(variables, environment, findings);
-  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
+/** Asks for the variables of a command that uses no database. @throws ConfigurationError */
+export function readClientVariables<T>({ environment }: Terminal, read: (env: Env) => T) {
+  const env = new Env(environment);
+  const values = read(env);
+  if (env.problems.length > 0) throw new ConfigurationError(env.problems);
   return values;
 }
 

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isObject } from '../http/schema.ts';
 import { toOneLine } from '../runtime/text.ts';
-import { text } from '../runtime/variables.ts';
+import { anyText, type Env, satisfying } from '../runtime/env.ts';
 import type { JsonObject } from '../webhook/sources.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
@@ -63,17 +63,18 @@ export async function forwardEvents(url: string, terminal: Terminal) {
 }
 
 const isHttp = (url: string) => URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
-const checkUrl = (url: string) =>
-  isHttp(url) ? null : 'the address of the webhook service, such as https://hooks.example.org';
+const address = satisfying(
+  isHttp,
+  'the address of the webhook service, such as https://hooks.example.org',
+);
 
-export const FORWARD_VARIABLES = {
-  GATEHOUSE_WEBHOOK_URL: text('http://localhost:8000', checkUrl),
-  OPERATOR_TOKEN: text(null),
-} as const;
+export const readForwardVariables = (env: Env) => ({
+  url: env.get('GATEHOUSE_WEBHOOK_URL', 'http://localhost:8000', address),
+  token: env.get('OPERATOR_TOKEN', null, anyText),
+});
 
 function readService(terminal: Terminal) {
-  const values = readClientVariables(FORWARD_VARIABLES, terminal);
-  const { GATEHOUSE_WEBHOOK_URL: url, OPERATOR_TOKEN: token } = values;
+  const { url, token } = readClientVariables(terminal, readForwardVariables);
   if (token === null)
     throw new OperationFailed(
       'OPERATOR_TOKEN or OPERATOR_TOKEN_FILE must be set; make a token with: gatehouse token create --role operator',

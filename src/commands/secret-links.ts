@@ -19,7 +19,7 @@ import {
 import { readClientVariables } from './database.ts';
 import type { LineReader } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
-import { VARIABLES } from '../secrets/settings.ts';
+import { readClient } from '../secrets/settings.ts';
 import { ConfigurationError } from '../settings.ts';
 
 const PATH = /\/(s|request)\/[0-9a-f-]{36}\/?$/i;
@@ -31,14 +31,12 @@ const MISTAKE =
  * @throws ConfigurationError
  */
 export function connectToSecrets(terminal: Terminal) {
-  const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
-  const values = readClientVariables({ GATEHOUSE_URL, AUTH_TOKEN }, terminal);
-  const token = values.AUTH_TOKEN;
+  const { address, token } = readClientVariables(terminal, readClient);
   if (token === null)
     throw new ConfigurationError([
       'AUTH_TOKEN must be set to the bearer token of the secrets service.',
     ]);
-  const url = values.GATEHOUSE_URL.replace(/\/$/, '');
+  const url = address.replace(/\/$/, '');
   return { url, ask: connect(url, token, terminal) };
 }
 

@@ -11,7 +11,7 @@ import {
 import { counted, databaseOf, orThrow } from './database.ts';
 import { type Columns, printMembers, printRows, readInput } from './terminal.ts';
 import { isUuid } from '../runtime/text.ts';
-import { splitList } from '../runtime/variables.ts';
+import { splitList } from '../runtime/env.ts';
 import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { networkOf } from '../http/address.ts';

@@ -1,7 +1,7 @@
 import { randomBytes, scrypt, type ScryptOptions } from 'node:crypto';
 import { promisify } from 'node:util';
+import { type Env, Expected } from '../runtime/env.ts';
 import { isStreamSafe } from '../runtime/text.ts';
-import { Expected, type Variable } from '../runtime/variables.ts';
 
 /**
  * scrypt: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes.
@@ -35,18 +35,6 @@ export function isAffordable({ logN, r, p }: ScryptCost) {
   return isValid && 128 * blocks <= MAX_BYTES && blocks * p <= MAX_WORK;
 }
 
-/**
- * @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS
- * 11.4.2)
- */
-export function costWarnings({ logN, r, p }: ScryptCost) {
-  const blocks = 2 ** logN * r;
-  const minimum = 2 ** 13 * 8;
-  return blocks >= minimum && blocks * p >= minimum * 10 ? [] : [COST_WARNING];
-}
-const COST_WARNING =
-  'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
-
 /** The cost in a match of either form; not affordable if there is none. */
 const costOf = (found: RegExpExecArray | null): ScryptCost => ({
   logN: Number(found?.[1]),
@@ -54,19 +42,26 @@ const costOf = (found: RegExpExecArray | null): ScryptCost => ({
   p: Number(found?.[3]),
 });
 
-/** A variable that holds a cost. */
-export function scryptCost(): Variable<ScryptCost> {
-  return {
-    fallback: 'ln=15,r=8,p=3',
-    unset: DEFAULT_COST,
-    parse(text) {
-      const cost = costOf(/^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text));
-      return isAffordable(cost)
-        ? cost
-        : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
-    },
-  };
+function parseCost(text: string) {
+  const cost = costOf(/^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text));
+  if (isAffordable(cost)) return cost;
+  throw new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
 }
+
+/**
+ * The cost of new hashes. Warns of one below the minimum of the OWASP password storage cheat sheet
+ * (ASVS 11.4.2).
+ */
+export function readCost(env: Env): ScryptCost {
+  const cost = env.get('PASSWORD_SCRYPT', DEFAULT_COST, parseCost, 'ln=15,r=8,p=3');
+  const blocks = 2 ** cost.logN * cost.r;
+  const minimum = 2 ** 13 * 8;
+  const isSufficient = blocks >= minimum && blocks * cost.p >= minimum * 10;
+  if (!isSufficient) env.warnings.push(COST_WARNING);
+  return cost;
+}
+const COST_WARNING =
+  'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
 
 export const prefixOf = ({ logN, r, p }: ScryptCost) => `$scrypt$ln=${logN},r=${r},p=${p}$`;
 

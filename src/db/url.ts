@@ -4,15 +4,15 @@ import { userInfo } from 'node:os';
 import { createSecureContext } from 'node:tls';
 import { codeOf } from '../runtime/errors.ts';
 import {
+  anyText,
+  type Env,
   Expected,
-  Findings,
+  formIn,
   matching,
-  number,
   oneOf,
-  readVariables,
-  text,
-  type Values,
-} from '../runtime/variables.ts';
+  type Parser,
+  wholeNumber,
+} from '../runtime/env.ts';
 
 // Settings are read before the driver is loaded, so this file does not import it.
 
@@ -29,20 +29,27 @@ export type DatabaseUrl = Readonly<ReturnType<typeof parse>>;
 
 export type DatabaseAddress = DatabaseUrl &
   Readonly<{
-    limits: Values<typeof DATABASE_LIMITS>;
+    limits: DatabaseLimits;
     /** Throws if a file is missing or invalid. */
     reload: () => DatabaseUrl;
   }>;
 
+export type DatabaseLimits = ReturnType<typeof readLimits>;
+
 /** In seconds. */
-export const DATABASE_LIMITS = {
-  /** The server ends a statement, and an idle transaction. */
-  DATABASE_STATEMENT_TIMEOUT: number(10, 1, 300),
-  /** A call that waits for a lock fails. */
-  DATABASE_LOCK_TIMEOUT: number(10, 1, 300),
-  /** A connection is closed if nothing arrives while a reply is due. */
-  DATABASE_DEAD_AFTER: number(15, 2, 600),
-};
+export function readLimits(env: Env) {
+  const limits = {
+    /** The server ends a statement, and an idle transaction. */
+    DATABASE_STATEMENT_TIMEOUT: env.get('DATABASE_STATEMENT_TIMEOUT', 10, wholeNumber(1, 300)),
+    /** A call that waits for a lock fails. */
+    DATABASE_LOCK_TIMEOUT: env.get('DATABASE_LOCK_TIMEOUT', 10, wholeNumber(1, 300)),
+    /** A connection is closed if nothing arrives while a reply is due. */
+    DATABASE_DEAD_AFTER: env.get('DATABASE_DEAD_AFTER', 15, wholeNumber(2, 600)),
+  };
+  if (limits.DATABASE_DEAD_AFTER <= limits.DATABASE_STATEMENT_TIMEOUT)
+    env.problem('DATABASE_DEAD_AFTER', 'must be more than DATABASE_STATEMENT_TIMEOUT.');
+  return limits;
+}
 
 /**
  * As in libpq: `prefer` encrypts if the server can, `require` insists, `verify-*` also check the
@@ -50,31 +57,23 @@ export const DATABASE_LIMITS = {
  */
 const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
-/** Parameters of a URL, as in libpq. `options` is known only to say what to do instead. */
-const PARAMETERS = {
-  sslmode: { ...oneOf('prefer', SSL_MODES), unset: null },
-  sslrootcert: text(null),
-  sslcert: text(null),
-  sslkey: text(null),
-  host: text(null),
-  target_session_attrs: {
-    ...oneOf('any', ['any', 'read-write', 'primary']),
-    unset: null,
-  },
-  connect_timeout: number(5, 1, 99),
-  application_name: text('gatehouse', matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters')),
-  channel_binding: text(
-    'prefer',
-    matching(
-      /^(disable|prefer)$/,
-      '"prefer" or "disable": the database client has no channel binding. sslmode=verify-full prevents such attacks',
-    ),
-  ),
-  options: text(
-    null,
-    () => 'absent, because poolers drop it; set what you need for the role: ALTER ROLE … SET …',
-  ),
-};
+/** Parameters of a URL, as in libpq. */
+const PARAMETERS = [
+  'sslmode',
+  'sslrootcert',
+  'sslcert',
+  'sslkey',
+  'host',
+  'target_session_attrs',
+  'connect_timeout',
+  'application_name',
+  'channel_binding',
+] as const;
+const TARGETS = ['any', 'read-write', 'primary'] as const;
+const NO_CHANNEL_BINDING =
+  '"prefer" or "disable": the database client has no channel binding. sslmode=verify-full prevents such attacks';
+const NO_OPTIONS =
+  'a URL whose options is absent, because poolers drop it; set what you need for the role: ALTER ROLE … SET …';
 
 const FORM =
   /^postgres(?:ql)?:\/\/(?:([^:@/?#]*)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^@/?#]+)(?:\?([^#]*))?$/;
@@ -82,10 +81,7 @@ const FORM_TEXT = 'postgres://user:password@host:5432/database';
 const ESCAPES =
   'in the user and the password, write @ as %40, / as %2F, ? as %3F, # as %23 and % as %25';
 
-/** What the value must be. */
-class Invalid extends Error {}
-
-/** Reads the value of DATABASE_URL. */
+/** Reads the value of DATABASE_URL. @throws Expected */
 export function parseUrl(text: string) {
   try {
     return parse(text);
@@ -93,15 +89,15 @@ export function parseUrl(text: string) {
     const credentials = text.slice(text.indexOf('//') + 2, Math.max(text.lastIndexOf('@'), 0));
     // Any other message could quote a part of the password.
     if (/[@/?#]/.test(credentials) || error instanceof URIError)
-      return new Expected(`${FORM_TEXT}; ${ESCAPES}`);
-    return new Expected(error instanceof Invalid ? error.message : FORM_TEXT);
+      throw new Expected(`${FORM_TEXT}; ${ESCAPES}`);
+    throw error instanceof Expected ? error : new Expected(FORM_TEXT);
   }
 }
 
 function parse(url: string) {
   const form = FORM.exec(url);
   // U+0000 ends a string in PostgreSQL's protocol: the rest would be read as another field.
-  if (!form || /%00|\0/.test(url)) throw new Invalid(FORM_TEXT);
+  if (!form || /%00|\0/.test(url)) throw new Expected(FORM_TEXT);
   const [, user = '', password = '', authority = '', database = '', query = ''] = form;
   const values = readQuery(query);
   const hosts = hostsOf(authority, values.host);
@@ -120,26 +116,47 @@ function parse(url: string) {
   };
 }
 
-type Parameters = Values<typeof PARAMETERS>;
+type Parameters = ReturnType<typeof readQuery>;
 
 function readQuery(query: string) {
+  const given = pairsOf(query);
+  function get<T, F>(name: (typeof PARAMETERS)[number], fallback: F, parse: Parser<T>) {
+    const value = given.get(name);
+    if (value === undefined) return fallback;
+    try {
+      return parse(value);
+    } catch (error) {
+      throw new Expected(`a URL whose ${name} is ${formIn(error)}`);
+    }
+  }
+  const name = matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters');
+  get('channel_binding', null, matching(/^(disable|prefer)$/, NO_CHANNEL_BINDING));
+  return {
+    sslmode: get('sslmode', null, oneOf(SSL_MODES)),
+    sslrootcert: get('sslrootcert', null, anyText),
+    sslcert: get('sslcert', null, anyText),
+    sslkey: get('sslkey', null, anyText),
+    host: get('host', null, anyText),
+    target_session_attrs: get('target_session_attrs', null, oneOf(TARGETS)),
+    connect_timeout: get('connect_timeout', 5, wholeNumber(1, 99)),
+    application_name: get('application_name', 'gatehouse', name),
+  };
+}
+
+function pairsOf(query: string) {
   const given = new Map<string, string>();
   for (const pair of query.split('&').filter(Boolean)) {
     const [name = '', value = ''] = pair.split(/=(.*)/s);
-    if (!Object.hasOwn(PARAMETERS, name)) {
-      const accepted = Object.keys(PARAMETERS).filter((key) => key !== 'options');
-      throw new Invalid(
-        `a URL without the parameter "${name}"; the parameters are ${accepted.join(', ')}`,
+    if (name === 'options') throw new Expected(NO_OPTIONS);
+    if (!PARAMETERS.some((one) => one === name)) {
+      throw new Expected(
+        `a URL without the parameter "${name}"; the parameters are ${PARAMETERS.join(', ')}`,
       );
     }
-    if (value === '' || given.has(name)) throw new Invalid(`a URL in which ${name} has one value`);
+    if (value === '' || given.has(name)) throw new Expected(`a URL in which ${name} has one value`);
     given.set(name, decodeURIComponent(value));
   }
-  const findings = new Findings();
-  const values = readVariables(PARAMETERS, Object.fromEntries(given), findings);
-  const [problem] = findings.problems;
-  if (problem) throw new Invalid(`a URL whose ${problem.replace(/ must be (.*)\.$/s, ' is $1')}`);
-  return values;
+  return given;
 }
 
 function sslmodeOf({ sslmode, sslrootcert, sslcert }: Parameters, hosts: readonly Host[]) {
@@ -148,7 +165,7 @@ function sslmodeOf({ sslmode, sslrootcert, sslcert }: Parameters, hosts: readonl
   const isWeaker = SSL_MODES.indexOf(mode) < SSL_MODES.indexOf(least);
   // Certificates would be ignored.
   if ((sslrootcert || sslcert) && isWeaker) {
-    throw new Invalid('a URL with sslmode=verify-full beside its sslrootcert or sslcert');
+    throw new Expected('a URL with sslmode=verify-full beside its sslrootcert or sslcert');
   }
   return sslrootcert && mode === 'require' ? 'verify-ca' : mode;
 }
@@ -157,7 +174,7 @@ function sslmodeOf({ sslmode, sslrootcert, sslcert }: Parameters, hosts: readonl
 function hostsOf(authority: string, names: string | null) {
   if (names === null) return authority.split(',').map(hostOf);
   if (!/^(:|$)/.test(authority)) {
-    throw new Invalid('a URL that names its hosts either before the database or in "host"');
+    throw new Expected('a URL that names its hosts either before the database or in "host"');
   }
   const port = portOf(authority.slice(1) || undefined);
   return names.split(',').map((name) => ({ name: nameOf(name), port }));
@@ -174,13 +191,13 @@ const nameOf = (text: string) =>
 
 function portOf(text = '5432') {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
-  if (port === 0 || port > 65_535) throw new Invalid(`${FORM_TEXT}, with a port up to 65535`);
+  if (port === 0 || port > 65_535) throw new Expected(`${FORM_TEXT}, with a port up to 65535`);
   return port;
 }
 
 /** Read once, so that a missing or wrong file is noticed at the start. */
 function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
-  if (!sslcert !== !sslkey) throw new Invalid('a URL with both sslcert and sslkey, or neither');
+  if (!sslcert !== !sslkey) throw new Expected('a URL with both sslcert and sslkey, or neither');
   try {
     const ca = sslrootcert && sslrootcert !== 'system' ? readFileSync(sslrootcert) : undefined;
     const cert = sslcert ? readFileSync(sslcert) : undefined;
@@ -199,11 +216,11 @@ function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
       endSeconds: Math.min(...ends) / 1000,
     };
   } catch (error) {
-    throw new Invalid(
+    throw new Expected(
       `a URL whose sslrootcert, sslcert and sslkey are PEM files that fit (${codeOf(error)})`,
     );
   }
 }
 
 /** A placeholder without hosts, so that the other settings are checked too. */
-export const placeholderDatabase: DatabaseUrl = { ...parse(FORM_TEXT), hosts: [] };
+export const placeholderDatabase = (): DatabaseUrl => ({ ...parse(FORM_TEXT), hosts: [] });

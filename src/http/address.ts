@@ -1,14 +1,7 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
-import { Expected, splitList, type Variable } from '../runtime/variables.ts';
+import { Expected, splitList } from '../runtime/env.ts';
 
-/** A variable that holds a list of networks. */
-export const networks: Variable<BlockList> = {
-  fallback: '–',
-  unset: new BlockList(),
-  parse: parseNetworks,
-};
-
-/** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1` */
+/** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1`  @throws Expected */
 export function parseNetworks(text: string) {
   const list = new BlockList();
   for (const entry of splitList(text)) {
@@ -17,7 +10,7 @@ export function parseNetworks(text: string) {
     const width = family === 4 ? 32 : 128;
     const bits = Number(prefix ?? width);
     if (family === 0 || bits > width) {
-      return new Expected(
+      throw new Expected(
         'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
       );
     }

@@ -4,7 +4,7 @@ import https from 'node:https';
 import { Unavailable } from '../runtime/errors.ts';
 import type { Job } from '../runtime/jobs.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
-import type { UserSource } from '../runtime/variables.ts';
+import type { UserSource } from '../runtime/env.ts';
 import { Failure } from './errors.ts';
 import type { RequestInfo } from './route.ts';
 

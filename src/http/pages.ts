@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { Site } from '../runtime/context.ts';
+import { Expected } from '../runtime/env.ts';
 import { Failure, type TextReply } from './errors.ts';
 import {
   escapeHtml,
@@ -32,14 +33,17 @@ const LOGO_HEADERS = {
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
 };
 
-/** @returns null for a valid logo, otherwise what the file must be */
-export function logoProblem(path: string) {
+/** The path of a logo. @throws Expected */
+export function parseLogo(path: string) {
+  if (imageType(readLogo(path))) return path;
+  throw new Expected('the path of a PNG, JPEG, WebP or SVG picture of at most 100 KiB');
+}
+
+function readLogo(path: string) {
   try {
-    return imageType(readFileSync(path))
-      ? null
-      : 'the path of a PNG, JPEG, WebP or SVG picture of at most 100 KiB';
+    return readFileSync(path);
   } catch {
-    return 'the path of a picture that this user can read';
+    throw new Expected('the path of a picture that this user can read');
   }
 }
 

@@ -75,6 +75,17 @@ function limitPerSecond(write: Write): Write {
  */
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 
+/** Of the writers that are open. */
+const flushes = new Set<() => void>();
+
+/**
+ * One listener for all writers, whose last lines are written however this process ends, except by
+ * kill -9. Node warns of a leak after ten listeners.
+ */
+function flushAll() {
+  for (const flush of flushes) flush();
+}
+
 /**
  * Gathers the lines of one turn of the event loop into one write. After a gap, a line says how many
  * are missing.
@@ -102,6 +113,13 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
       unwritten -= text.length;
     });
   };
+  /** Writes the gathered lines now, for the end of the process. */
+  const flush = () => {
+    addNotice();
+    writeGathered();
+  };
+  if (flushes.size === 0) process.on('exit', flushAll);
+  flushes.add(flush);
   return {
     write(line: string) {
       if (unwritten + gathered.length > MAX_UNWRITTEN) {
@@ -112,10 +130,12 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
       addNotice();
       gather(line);
     },
-    /** Writes the gathered lines now, for the end of the process. */
-    flush() {
-      addNotice();
-      writeGathered();
+    flush,
+    /** Writes the last lines. */
+    close() {
+      flush();
+      flushes.delete(flush);
+      if (flushes.size === 0) process.off('exit', flushAll);
     },
   };
 }

@@ -1,20 +1,17 @@
-import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
+import { readCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/url.ts';
 import {
-  checkUserList,
-  earlierSecrets,
+  type Env,
   matching,
   MIN_SECRET,
-  number,
-  numberOrNull,
-  numberOrOff,
-  secret,
+  readUsers,
+  satisfying,
   SECRET_ADVICE,
   type SettingsInput,
-  text,
   toggle,
-  userList,
-} from '../runtime/variables.ts';
+  wholeNumber,
+  zeroOr,
+} from '../runtime/env.ts';
 import { DAY_SECONDS } from '../runtime/duration.ts';
 
 export const PORT = 8080;
@@ -22,76 +19,97 @@ export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = ['SECRET_', 'RECEIPT_'];
 
 /** What an Authorization header can hold. */
-const checkBearerToken = matching(
+const bearerToken = matching(
   /^[\x21-\x2b\x2d-\x7e]+$/,
   'visible ASCII characters without spaces and commas',
 );
 
-const checkBaseUrl = (value: string) =>
-  /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value)
-    ? null
-    : 'the address of the secrets service, such as https://secrets.example.org';
-
-export const VARIABLES = {
-  PASSWORD_SCRYPT: scryptCost(),
-  SERVER_SECRET: secret(),
-  SERVER_SECRET_PREVIOUS: earlierSecrets(0),
-  AUTH_TOKEN: secret(checkBearerToken),
-  AUTH_TOKEN_PREVIOUS: earlierSecrets(MIN_SECRET, checkBearerToken),
-  SECRET_TTL: number(7 * DAY_SECONDS, 0, 366 * DAY_SECONDS),
-  SECRET_TTL_MAX: numberOrNull(30 * DAY_SECONDS, 1, 366 * DAY_SECONDS),
-  SECRET_READS: numberOrOff(1, 1_000),
-  SECRET_READS_MAX: numberOrNull(1_000, 1, 1_000),
-  RECEIPT_RETENTION: number(30 * DAY_SECONDS, 0, 3_660 * DAY_SECONDS),
-  SHARE_PAGES: toggle('off'),
-  SHARE_USERS: userList(),
-  SHARE_ANYONE: toggle('off'),
-  SECRETS_MAX_BODY_BYTES: numberOrNull(65_536, 2_048, 2_097_152),
-  GATEHOUSE_URL: text('http://localhost:8080', checkBaseUrl),
-} as const;
+const baseAddress = satisfying(
+  (text) => /^https?:\/\/[^\s/?#@]+\/?$/.test(text) && URL.canParse(text),
+  'the address of the secrets service, such as https://secrets.example.org',
+);
 
 export type SecretsSettings = ReturnType<typeof read>;
 export type Limits = SecretsSettings['limits'];
 
-export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, purpose, findings, userSource } = input;
-  findings.warnings.push(...costWarnings(values.PASSWORD_SCRYPT));
-  for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
-    const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
-    if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);
+export function read(
+  env: Env,
+  { requireDatabase, purpose, userSource }: SettingsInput<DatabaseAddress>,
+) {
+  const passphraseCost = readCost(env);
+  // For the commands, whose variables are known here as well.
+  readClient(env);
+  const serverSecret = env.secret('SERVER_SECRET');
+  const previousSecrets = env.previousSecrets('SERVER_SECRET', 0);
+  const authToken = env.secret('AUTH_TOKEN', bearerToken);
+  const previousTokens = env.previousSecrets('AUTH_TOKEN', MIN_SECRET, bearerToken);
+  if (purpose === 'serve') {
+    requireSecret(env, 'SERVER_SECRET', serverSecret);
+    requireSecret(env, 'AUTH_TOKEN', authToken);
   }
+  const sharePages = env.get('SHARE_PAGES', false, toggle);
+  const anyone = env.get('SHARE_ANYONE', false, toggle);
+  if (anyone && !sharePages) env.problem('SHARE_ANYONE=on', 'requires SHARE_PAGES=on.');
   // The pages take files of 1 MiB, whose envelope is longer.
-  const defaultBytes = values.SHARE_PAGES ? 1_638_400 : 65_536;
-  const maxBodyBytes = values.SECRETS_MAX_BODY_BYTES ?? defaultBytes;
-  if (values.SHARE_ANYONE && !values.SHARE_PAGES)
-    findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
-  checkUserList('SHARE_USERS', values.SHARE_USERS, userSource, findings);
+  const maxBodyBytes = env.get(
+    'SECRETS_MAX_BODY_BYTES',
+    sharePages ? 1_638_400 : 65_536,
+    wholeNumber(2_048, 2_097_152),
+    '65536',
+  );
+  const users = readUsers(env, 'SHARE_USERS', userSource);
   return {
-    database: input.requireDatabase(),
     /** Empty only in a command. */
-    serverSecret: values.SERVER_SECRET ?? '',
+    serverSecret: serverSecret ?? '',
     /** These decrypt only. */
-    previousSecrets: values.SERVER_SECRET_PREVIOUS,
+    previousSecrets,
     /** Any of them authenticates. The first is AUTH_TOKEN. */
-    authTokens: [values.AUTH_TOKEN ?? '', ...values.AUTH_TOKEN_PREVIOUS],
-    /** By the members that `GET /api/store/options` shows; a default of null: without a limit. */
-    limits: {
-      expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY_SECONDS),
-      max_reads: limit(values.SECRET_READS, values.SECRET_READS_MAX, 1_000),
-      // The rest of the body fits in 1 KiB.
-      password: { max_bytes: maxBodyBytes - 1_024 },
-    },
+    authTokens: [authToken ?? '', ...previousTokens],
+    limits: readLimits(env, maxBodyBytes),
     maxBodyBytes,
-    passphraseCost: values.PASSWORD_SCRYPT,
+    passphraseCost,
     /** How long a receipt is kept after its secret has ended. */
-    receiptSeconds: values.RECEIPT_RETENTION,
-    sharePages: values.SHARE_PAGES,
+    receiptSeconds: env.get(
+      'RECEIPT_RETENTION',
+      30 * DAY_SECONDS,
+      wholeNumber(0, 3_660 * DAY_SECONDS),
+    ),
+    sharePages,
     /** Which users, or whether anyone, may store secrets without a token. */
-    users: values.SHARE_USERS.length > 0 ? values.SHARE_USERS : ['*'],
+    users: users.length > 0 ? users : ['*'],
     userSource,
-    anyone: values.SHARE_ANYONE,
+    anyone,
+    database: requireDatabase(),
   };
 }
+
+/** What a command needs that sends requests to the service. */
+export const readClient = (env: Env) => ({
+  address: env.get('GATEHOUSE_URL', 'http://localhost:8080', baseAddress),
+  token: env.get('AUTH_TOKEN', null, bearerToken),
+});
+
+function requireSecret(env: Env, name: string, value: string | null) {
+  if (value === null && !env.isWrong(name)) env.problem(name, `must be set; ${SECRET_ADVICE}`);
+}
+
+/** By the members that `GET /api/store/options` shows; a default of null: without a limit. */
+function readLimits(env: Env, maxBodyBytes: number) {
+  const year = 366 * DAY_SECONDS;
+  const seconds = env.get('SECRET_TTL', 7 * DAY_SECONDS, wholeNumber(0, year));
+  const maxSeconds = env.get('SECRET_TTL_MAX', null, wholeNumber(1, year), String(MAX_SECONDS));
+  const reads = env.get('SECRET_READS', 0, zeroOr(1, MAX_READS));
+  const maxReads = env.get('SECRET_READS_MAX', null, wholeNumber(1, MAX_READS), String(MAX_READS));
+  return {
+    expires_in: limit(seconds, maxSeconds, MAX_SECONDS),
+    max_reads: limit(reads, maxReads, MAX_READS),
+    // The rest of the body fits in 1 KiB.
+    password: { max_bytes: maxBodyBytes - 1_024 },
+  };
+}
+
+const MAX_SECONDS = 30 * DAY_SECONDS;
+const MAX_READS = 1_000;
 
 /**
  * A maximum that is set bounds the default; otherwise it grows with the default.

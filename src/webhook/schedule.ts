@@ -1,23 +1,22 @@
 import { DAY_SECONDS, parseDurationMs, UNITS_MS } from '../runtime/duration.ts';
-import { Expected, type Variable } from '../runtime/variables.ts';
+import { type Env, Expected } from '../runtime/env.ts';
 
 /** The largest first. */
 const UNITS = ['d', 'h', 'm', 's', 'ms'] as const;
 const MAX_PAUSES = 99;
 const MAX_PAUSE_MS = 7 * DAY_SECONDS * 1_000;
 
-/** Pauses between attempts in milliseconds, as 500ms,5s,2m,4h,1d; `none` is a single attempt. */
-export function retrySchedule(fallback: string): Variable<readonly number[]> {
-  const expected = new Expected(
-    `none, or up to ${MAX_PAUSES} pauses of at most 7d each, such as ${fallback}`,
-  );
-  const parse = (text: string) => {
-    const pauses = readPauses(text);
-    const isValid =
-      pauses.length <= MAX_PAUSES && pauses.every((pauseMs) => pauseMs <= MAX_PAUSE_MS);
-    return isValid ? pauses : expected;
-  };
-  return { fallback, unset: readPauses(fallback), parse };
+const USUAL = '5s,30s,2m,10m,30m,1h,2h,4h,8h,12h,20h,24h';
+
+/** Pauses between attempts in milliseconds, of 500ms,5s,2m,4h,1d; `none` is a single attempt. */
+export const readSchedule = (env: Env): readonly number[] =>
+  env.get('WEBHOOK_RETRY_SCHEDULE', readPauses(USUAL), parseSchedule, USUAL);
+
+function parseSchedule(text: string) {
+  const pauses = readPauses(text);
+  const areShort = pauses.every((pauseMs) => pauseMs <= MAX_PAUSE_MS);
+  if (pauses.length <= MAX_PAUSES && areShort) return pauses;
+  throw new Expected(`none, or up to ${MAX_PAUSES} pauses of at most 7d each, such as ${USUAL}`);
 }
 
 /** @returns infinity for what is not a pause */

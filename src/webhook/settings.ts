@@ -2,24 +2,19 @@ import { isAbsolute } from 'node:path';
 import { sha256 } from '../crypto/token.ts';
 import type { DatabaseAddress } from '../db/url.ts';
 import {
-  checkUserList,
-  earlierSecrets,
+  anyText,
+  type Env,
   Expected,
   list,
   matching,
-  number,
-  numberOrNull,
   oneOf,
-  secret,
-  secretValues,
+  readUsers,
+  satisfying,
   type SettingsInput,
-  text,
   toggle,
-  userList,
-  type Values,
-  type Variable,
-} from '../runtime/variables.ts';
-import { retrySchedule } from './schedule.ts';
+  wholeNumber,
+} from '../runtime/env.ts';
+import { readSchedule } from './schedule.ts';
 import { standardKey } from './signatures.ts';
 import { DAY_SECONDS } from '../runtime/duration.ts';
 
@@ -35,37 +30,13 @@ export const OWNS_HOST_AND_PORT = true;
 
 export const COMMAND_FORM =
   'a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "-v"]';
+export const FORWARD_URL = 'an http or https URL without a user name';
 export const FORWARD_SECRET = '24 to 64 bytes in Base64, with or without the prefix whsec_';
-export const VARIABLES = {
-  WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
-  WEBHOOK_SECRET: secret(),
-  WEBHOOK_SECRET_PREVIOUS: earlierSecrets(0),
-  // These characters need no encoding in a query or a header.
-  WEBHOOK_TOKEN: secret(
-    matching(/^[A-Za-z0-9._~-]{1,512}$/, 'at most 512 characters of A-Z a-z 0-9 . _ ~ -'),
-  ),
-  APP_NAME: text('gatehouse-webhook'),
-  WEBHOOK_FORWARD_URL: text(null, checkForwardUrl),
-  WEBHOOK_FORWARD_SECRET: text(null, (value) => (standardKey(value) ? null : FORWARD_SECRET)),
-  WEBHOOK_FORWARD_ALLOW_PRIVATE: toggle('off'),
-  WEBHOOK_COMMAND: command(),
-  WEBHOOK_HANDLER: text(null, (value) =>
-    isAbsolute(value) ? null : 'the absolute path of a module',
-  ),
-  WEBHOOK_EVENTS: list(),
-  WEBHOOK_ORDER: oneOf('none', ['none', 'page_id']),
-  WEBHOOK_CONCURRENCY: number(10, 1, 256),
-  WEBHOOK_TIMEOUT: number(30, 1, 3_600),
-  WEBHOOK_RETRY_SCHEDULE: retrySchedule('5s,30s,2m,10m,30m,1h,2h,4h,8h,12h,20h,24h'),
-  WEBHOOK_MAX_BODY_BYTES: numberOrNull(null, 1_024, 25 * 1024 * 1024),
-  WEBHOOK_RATE: number(20_000, 1, 1_000_000),
-  // At least a week: senders retry for days, and a removed event's delivery id no longer identifies
-  // repetitions.
-  EVENT_RETENTION: number(30 * DAY_SECONDS, 7 * DAY_SECONDS, 3_660 * DAY_SECONDS),
-  DEAD_RETENTION: number(90 * DAY_SECONDS, 7 * DAY_SECONDS, 3_660 * DAY_SECONDS),
-  INBOX_PAGE: toggle('off'),
-  INBOX_USERS: userList(),
-} as const;
+// These characters need no encoding in a query or a header.
+const queryToken = matching(
+  /^[A-Za-z0-9._~-]{1,512}$/,
+  'at most 512 characters of A-Z a-z 0-9 . _ ~ -',
+);
 
 /** A program and its arguments. */
 export type Command = readonly [string, ...string[]];
@@ -87,78 +58,92 @@ export type ForwardSettings = {
   readonly secret: string | null;
   readonly allowPrivate: boolean;
 };
-export type TargetSettings = NonNullable<ReturnType<typeof targetOf>>;
+export type TargetSettings = NonNullable<ReturnType<typeof readTarget>>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pausesMs'>;
 
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
-export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, purpose, foreign, findings, userSource } = input;
-  const isPlain = values.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
-  if (isPlain && values.WEBHOOK_TOKEN === null) {
-    findings.warnings.push(
+export function read(env: Env, input: SettingsInput<DatabaseAddress>) {
+  const { requireDatabase, purpose, foreign, userSource } = input;
+  const variant = env.get('WEBHOOK_VARIANT', 'extended', oneOf(['extended', 'plain']));
+  const isPlain = variant === 'plain' && purpose === 'serve';
+  const token = env.secret('WEBHOOK_TOKEN', queryToken);
+  if (isPlain && token === null) {
+    env.warnings.push(
       'WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.',
     );
   }
-  checkUserList('INBOX_USERS', values.INBOX_USERS, userSource, findings);
+  const allowPrivate = env.get('WEBHOOK_FORWARD_ALLOW_PRIVATE', false, toggle);
   return {
-    /** Null: the plain variant. */
-    database: isPlain ? null : input.requireDatabase(),
-    token: values.WEBHOOK_TOKEN,
+    token,
     /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
-    secrets: secretValues(
-      'WEBHOOK_SECRET',
-      values.WEBHOOK_SECRET,
-      values.WEBHOOK_SECRET_PREVIOUS,
-      findings,
-    ),
-    appName: values.APP_NAME,
+    secrets: env.secrets('WEBHOOK_SECRET'),
+    appName: env.get('APP_NAME', 'gatehouse-webhook', anyText),
     /** For all tokens without a target of their own. Null: their events stay stored. */
-    commonTarget: targetOf(values, isPlain, findings.problems),
+    commonTarget: readTarget(env, isPlain, allowPrivate),
     delivery: {
-      allowPrivate: values.WEBHOOK_FORWARD_ALLOW_PRIVATE,
-      /** Event names in which `*` stands for any characters; none selects every event. */
-      events: values.WEBHOOK_EVENTS,
-      isOrdered: values.WEBHOOK_ORDER === 'page_id',
-      concurrency: values.WEBHOOK_CONCURRENCY,
-      timeoutMs: values.WEBHOOK_TIMEOUT * 1000,
-      /** Before the second attempt, the third, and so on. After the last one the event is dead. */
-      pausesMs: values.WEBHOOK_RETRY_SCHEDULE,
+      ...readDelivery(env),
+      allowPrivate,
       /** For commands and handlers. Without Gatehouse's own variables, which hold its secrets. */
       environment: foreign,
     },
     /** Requests per second for each token, in this process. */
-    rate: values.WEBHOOK_RATE,
+    rate: env.get('WEBHOOK_RATE', 20_000, wholeNumber(1, 1_000_000)),
     /** For an event from a signed source. Undefined: MAX_BODY_BYTES. */
-    maxSignedBytes: values.WEBHOOK_MAX_BODY_BYTES ?? undefined,
-    eventSeconds: values.EVENT_RETENTION,
-    deadSeconds: values.DEAD_RETENTION,
-    inboxPage: values.INBOX_PAGE,
+    maxSignedBytes:
+      env.get('WEBHOOK_MAX_BODY_BYTES', null, wholeNumber(1_024, 25 * 1024 * 1024)) ?? undefined,
+    // At least a week: senders retry for days, and a removed event's delivery id no longer
+    // identifies repetitions.
+    eventSeconds: env.get('EVENT_RETENTION', 30 * DAY_SECONDS, retention),
+    deadSeconds: env.get('DEAD_RETENTION', 90 * DAY_SECONDS, retention),
+    inboxPage: env.get('INBOX_PAGE', false, toggle),
     /** Who may use the inbox without a token. A user is not an operator by default. */
-    inboxUsers: { names: values.INBOX_USERS, source: userSource },
+    inboxUsers: { names: readUsers(env, 'INBOX_USERS', userSource), source: userSource },
+    /** Null: the plain variant. */
+    database: isPlain ? null : requireDatabase(),
   } as const;
 }
 
+const retention = wholeNumber(7 * DAY_SECONDS, 3_660 * DAY_SECONDS);
+
+const readDelivery = (env: Env) => ({
+  /** Event names in which `*` stands for any characters; none selects every event. */
+  events: env.get('WEBHOOK_EVENTS', [], list()),
+  isOrdered: env.get('WEBHOOK_ORDER', 'none', oneOf(['none', 'page_id'])) === 'page_id',
+  concurrency: env.get('WEBHOOK_CONCURRENCY', 10, wholeNumber(1, 256)),
+  timeoutMs: env.get('WEBHOOK_TIMEOUT', 30, wholeNumber(1, 3_600)) * 1000,
+  /** Before the second attempt, the third, and so on. After the last one the event is dead. */
+  pausesMs: readSchedule(env),
+});
+
 /** At most one target, so that it is clear which one processed an event. */
-function targetOf(values: Values<typeof VARIABLES>, isPlain: boolean, problems: string[]) {
-  const { WEBHOOK_FORWARD_URL: url, WEBHOOK_COMMAND: command, WEBHOOK_HANDLER: module } = values;
-  const names = ['WEBHOOK_FORWARD_URL', 'WEBHOOK_COMMAND', 'WEBHOOK_HANDLER'] as const;
-  const given = names.filter((name) => values[name] !== null);
-  if (given.length > 1)
-    problems.push(`${given.join(' and ')} are set together; set only one of them.`);
+function readTarget(env: Env, isPlain: boolean, allowPrivate: boolean) {
+  const url = env.get('WEBHOOK_FORWARD_URL', null, satisfying(isForwardUrl, FORWARD_URL));
+  const secret = env.get('WEBHOOK_FORWARD_SECRET', null, forwardSecret);
+  const command = env.get('WEBHOOK_COMMAND', null, (text) => {
+    const words = parseCommand(text);
+    if (words) return words;
+    throw new Expected(COMMAND_FORM);
+  });
+  const isModule = satisfying(isAbsolute, 'the absolute path of a module');
+  const module = env.get('WEBHOOK_HANDLER', null, isModule);
+  const targets = { WEBHOOK_FORWARD_URL: url, WEBHOOK_COMMAND: command, WEBHOOK_HANDLER: module };
+  const given = Object.entries(targets).flatMap(([name, value]) => (value === null ? [] : name));
+  if (given.length > 1) env.problem(given.join(' and '), 'are set together; set only one of them.');
   if (given.length > 0 && isPlain) {
-    problems.push(
-      `${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`,
+    env.problem(
+      given.join(', '),
+      'requires WEBHOOK_VARIANT=extended: the plain variant stores no events.',
     );
   }
-  if (url !== null) {
-    return forwardTarget(url, values.WEBHOOK_FORWARD_SECRET, values.WEBHOOK_FORWARD_ALLOW_PRIVATE);
-  }
+  if (url !== null) return forwardTarget(url, secret, allowPrivate);
   if (command !== null) return commandTarget(command);
   return module === null ? null : { ...identify('handler', module, module), module };
 }
+
+const forwardSecret = satisfying((text) => standardKey(text) !== null, FORWARD_SECRET);
 
 /**
  * `key`: under which the state of the target is kept. Another target, in a later setting, begins
@@ -187,10 +172,10 @@ export function ownTarget(own: OwnTarget, secret: string | null, allowPrivate: b
   return own.command ? commandTarget(own.command) : forwardTarget(own.url, secret, allowPrivate);
 }
 
-export function checkForwardUrl(value: string) {
-  const url = URL.canParse(value) ? new URL(value) : null;
-  const isValid = url && /^https?:$/.test(url.protocol) && url.username === '' && url.hash === '';
-  return isValid ? null : 'an http or https URL without a user name';
+export function isForwardUrl(text: string) {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  const isHttp = url !== null && /^https?:$/.test(url.protocol);
+  return isHttp && url.username === '' && url.hash === '';
 }
 
 /** @returns the program and its arguments, or undefined */
@@ -205,9 +190,4 @@ export function parseCommand(text: string): Command | undefined {
   } catch {
     return undefined;
   }
-}
-
-function command(): Variable<Command | null> {
-  const parse = (text: string) => parseCommand(text) ?? new Expected(COMMAND_FORM);
-  return { fallback: '–', unset: null, parse };
 }

@@ -19,9 +19,10 @@ import {
 import type { OperatorCall } from './guard.ts';
 import type { WebhookService } from './service.ts';
 import {
-  checkForwardUrl,
   COMMAND_FORM,
   FORWARD_SECRET,
+  FORWARD_URL,
+  isForwardUrl,
   ownTarget,
   parseCommand,
 } from './settings.ts';
@@ -36,10 +37,7 @@ const commonMembers = {
   timeout_seconds: optional(integer({ min: 1, max: 3_600 })),
   keep_signature: withDefault(boolean(), false),
 };
-const checkUrl = (url: string) => {
-  const form = checkForwardUrl(url);
-  return form && `must be ${form}`;
-};
+const checkUrl = (url: string) => (isForwardUrl(url) ? null : `must be ${FORWARD_URL}`);
 const checkSecret = (secret: string) =>
   standardKey(secret) ? null : `must have ${FORWARD_SECRET}`;
 

@@ -80,6 +80,22 @@ test('two instances in one process are independent', async (t) => {
   assert.ok(process.listenerCount('exit') <= exits);
 });
 
+test('twelve instances in one process cause no warning of Node', async (t) => {
+  const warnings: string[] = [];
+  const onWarning = ({ message }: Error) => warnings.push(message);
+  process.on('warning', onWarning);
+  t.after(() => process.off('warning', onWarning));
+  const settings = { ...variables('postgres://nobody@localhost/none'), WEBHOOK_VARIANT: 'plain' };
+  const instances = await Promise.all(
+    Array.from({ length: 12 }, () => embed(t, ['webhook'], settings)),
+  );
+  await Promise.all(instances.map(({ ready }) => ready));
+  await Promise.all(instances.map(({ stop }) => stop()));
+  // Node emits its warnings in the next turn of the event loop.
+  await new Promise(setImmediate);
+  assert.deepEqual(warnings, []);
+});
+
 test('an instance can be stopped before it is ready, and one after the other can use a port', async (t) => {
   const { url } = await createEmptyDatabase(t);
   const away = Object.assign(new URL(url), { port: '1' }).href;

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
-import { ConfigurationError, hashes } from '../../src/settings.ts';
+import { Env } from '../../src/runtime/env.ts';
+import { ConfigurationError, readHashes } from '../../src/settings.ts';
 import { type Config, readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
 
 const LONG = 'a-long-random-text-0123456789-abcdefgh';
@@ -84,10 +85,12 @@ test('every optional variable has its documented default', () => {
 
 test('in a container of less than 256 MiB, one password is hashed at a time', () => {
   const MIB = 2 ** 20;
-  for (const limit of [64 * MIB, 128 * MIB, 256 * MIB - 1]) assert.equal(hashes(limit).unset, 1);
+  for (const limit of [64 * MIB, 128 * MIB, 256 * MIB - 1])
+    assert.equal(readHashes(new Env({}), limit), 1);
   // 0, undefined and 2^64 stand for no limit, by version of Node and of cgroups.
-  for (const limit of [256 * MIB, 2 ** 64, 0, undefined]) assert.equal(hashes(limit).unset, 2);
-  assert.equal(hashes(128 * MIB).parse('4'), 4, 'what is set counts');
+  for (const limit of [256 * MIB, 2 ** 64, 0, undefined])
+    assert.equal(readHashes(new Env({}), limit), 2);
+  assert.equal(readHashes(new Env({ PASSWORD_HASHES: '4' }), 128 * MIB), 4, 'what is set counts');
 });
 
 const numbers: ReadonlyArray<
@@ -407,6 +410,19 @@ test('a problem never contains the invalid value', () => {
   const found = problems(everywhere);
   assert.ok(found.length > 10);
   assert.ok(!found.join('\n').includes('marked'));
+});
+
+test('a value that is not a string is a problem, as an embedding program may pass one', () => {
+  for (const [value, kind] of [
+    [3000, 'number'],
+    [0, 'number'],
+    [false, 'boolean'],
+    [null, 'null'],
+    [['a'], 'object'],
+  ] as const) {
+    const given: Given = JSON.parse(JSON.stringify({ IDENTITY_PORT: value }));
+    assert.deepEqual(problems(given), [`IDENTITY_PORT must be given as a string, not as ${kind}.`]);
+  }
 });
 
 test('an empty variable counts as unset', () => {

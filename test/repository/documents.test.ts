@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, normalize } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import { FORWARD_VARIABLES } from '../../src/commands/event-forward.ts';
+import { readForwardVariables } from '../../src/commands/event-forward.ts';
 import { COMMANDS as EVENT_COMMANDS } from '../../src/commands/events.ts';
 import { COMMANDS as IDENTITY_COMMANDS } from '../../src/commands/identity.ts';
 import { COMMANDS as PROCESS_COMMANDS } from '../../src/commands/program.ts';
@@ -17,7 +17,7 @@ import { COMMANDS as SECRETS_COMMANDS } from '../../src/commands/secrets.ts';
 import { COMMANDS as WEBHOOK_COMMANDS } from '../../src/commands/webhook.ts';
 import type { Route } from '../../src/http/route.ts';
 import { ERRORS } from '../../src/http/errors.ts';
-import { Expected } from '../../src/runtime/variables.ts';
+import { Env, formIn, type Parser } from '../../src/runtime/env.ts';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/settings.ts';
 import { describeServices } from '../../scripts/openapi.ts';
@@ -44,7 +44,9 @@ function codeOf(document: string): string[] {
 }
 
 /** Of the services, and of commands that call a service. */
-const ALL_VARIABLES = { ...VARIABLES, ...FORWARD_VARIABLES };
+const forwarding = new Env({});
+readForwardVariables(forwarding);
+const ALL_VARIABLES = { ...VARIABLES, ...Object.fromEntries(forwarding.asked) };
 
 test('configuration.md lists every variable with its default, and no other', () => {
   const rows = rowsUnder('docs/configuration.md', 'variable | default');
@@ -53,25 +55,25 @@ test('configuration.md lists every variable with its default, and no other', () 
   assert.deepEqual(documented.sort(), actual.sort());
 });
 
-/** Names that a source reads from the environment itself, not by a table of variables. */
+/** Names that a source reads from the environment itself, without asking. */
 const directReads = (text: string) =>
   [...text.matchAll(/\{([^{}]*)\} = (?:process\.)?env(?:ironment)?\b/g)]
     .concat([...text.matchAll(/\benv(?:ironment)?(?:\.|\[')([A-Z][A-Z_]*)/g)])
     .flatMap(([, names = '']) => names.match(/\b[A-Z][A-Z_]+\b/g) ?? []);
 
-/** The rows of tables of variables: `NAME: text(…)`. */
-const tableRows = (text: string) =>
-  [...text.matchAll(/^ {2}([A-Z][A-Z0-9_]+): [a-z]\w*\(/gm)].map(([, name = '']) => name);
+/** The names in questions such as `env.get('NAME', …)`. */
+const questions = (text: string) =>
+  [...text.matchAll(/\benv\.\w+\(\s*'([A-Z][A-Z0-9_]+)'/g)].map(([, name = '']) => name);
 
-test('every variable that the code reads is in a table that configuration.md is compared with', () => {
+test('configuration.md has every variable that the code asks for, and nothing else is read', () => {
   const names = readdirSync(join(root, 'src'), { encoding: 'utf8', recursive: true });
   const sources = names.filter((name) => name.endsWith('.ts')).map((name) => read(`src/${name}`));
   assert.deepEqual(sources.flatMap(directReads), []);
   const documented = firstCells(rowsUnder('docs/configuration.md', 'variable | default'));
-  const rows = sources.flatMap(tableRows);
-  assert.ok(rows.length > 60);
+  const asked = sources.flatMap(questions);
+  assert.ok(asked.length > 60);
   assert.deepEqual(
-    rows.filter((name) => !documented.includes(name)),
+    asked.filter((name) => !documented.includes(name)),
     [],
   );
   assert.deepEqual(directReads('const { OPERATOR_TOKEN: given, HOME } = environment;'), [
@@ -81,13 +83,23 @@ test('every variable that the code reads is in a table that configuration.md is 
   assert.deepEqual(directReads("environment.PORT ?? environment['HOST']"), ['PORT', 'HOST']);
 });
 
+/** What is expected in place of a text; none if the text is accepted. */
+function formOf(parse: Parser<unknown>, text: string): string[] {
+  try {
+    parse(text);
+    return [];
+  } catch (error) {
+    return [formIn(error)];
+  }
+}
+
 /** What a variable accepts, as its error says it, in the words of the table. */
-function allowedOf(parse: (text: string) => unknown): string {
-  const findings = ['\u0001', '-1', 'x y', '999999999999', ' '].map(parse);
-  const expected = findings.find((finding) => finding instanceof Expected);
-  if (!(expected instanceof Expected)) return 'any text';
+function allowedOf(parse: Parser<unknown>): string {
+  const forms = ['\u0001', '-1', 'x y', '999999999999', ' '].flatMap((text) => formOf(parse, text));
+  const [form] = forms;
+  if (form === undefined) return 'any text';
   const shown = (number: string) => Number(number).toLocaleString('en-US');
-  return expected.form
+  return form
     .replace(
       /a whole number from (\d+) to (\d+)/,
       (_, min, max) => `${shown(min)} to ${shown(max)}`,

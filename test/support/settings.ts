@@ -4,14 +4,8 @@
  */
 import * as identity from '../../src/identity/settings.ts';
 import * as secrets from '../../src/secrets/settings.ts';
-import type { Variables } from '../../src/runtime/variables.ts';
-import type { ServiceName } from '../../src/serve.ts';
-import {
-  allVariables,
-  type ProcessSettings,
-  readSettings,
-  serviceReader,
-} from '../../src/settings.ts';
+import { loadReaders, type ServiceName } from '../../src/serve.ts';
+import { type ReadService, readSettings, settingsReader, variablesOf } from '../../src/settings.ts';
 import * as webhook from '../../src/webhook/settings.ts';
 
 export const SERVICES = [
@@ -21,12 +15,8 @@ export const SERVICES = [
 ] as const satisfies readonly ServiceName[];
 export type Config = ReturnType<typeof readConfig>;
 
-/** The tables of the variables of all services. */
-export const VARIABLES = allVariables([
-  serviceReader('identity', identity),
-  serviceReader('secrets', secrets),
-  serviceReader('webhook', webhook),
-]);
+/** The variables of all services, with their defaults and parsers. */
+export const VARIABLES = Object.fromEntries(variablesOf(await loadReaders()));
 
 /** @throws ConfigurationError */
 export function readConfig(
@@ -35,44 +25,33 @@ export function readConfig(
   environment: Readonly<Record<string, string | undefined>>,
 ) {
   const seen: {
-    identity?: identity.IdentitySettings;
-    secrets?: secrets.SecretsSettings;
-    webhook?: webhook.WebhookSettings;
+    identity?: ReadService<identity.IdentitySettings>;
+    secrets?: ReadService<secrets.SecretsSettings>;
+    webhook?: ReadService<webhook.WebhookSettings>;
   } = {};
   const readers = [
-    observed(serviceReader('identity', identity), (settings) => {
-      seen.identity = settings;
+    settingsReader('identity', identity, (service) => {
+      seen.identity = service;
     }),
-    observed(serviceReader('secrets', secrets), (settings) => {
-      seen.secrets = settings;
+    settingsReader('secrets', secrets, (service) => {
+      seen.secrets = service;
     }),
-    observed(serviceReader('webhook', webhook), (settings) => {
-      seen.webhook = settings;
+    settingsReader('webhook', webhook, (service) => {
+      seen.webhook = service;
     }),
   ];
-  const { services, shared, ...process } = readSettings(readers, names, purpose, environment);
-  const placed = <S>(name: ServiceName, settings: S | undefined) => {
-    const found = services.find((one) => one.name === name);
-    return found && settings ? { host: found.host, port: found.port, ...settings } : null;
-  };
+  const { shared, metrics, warnings } = readSettings(readers, names, purpose, environment);
+  const isChosen = (name: string) => names.length === 0 || names.includes(name);
+  const placed = <S>(service: ReadService<S> | undefined) =>
+    service && isChosen(service.name)
+      ? { host: service.host, port: service.port, ...service.settings }
+      : null;
   return {
     ...shared,
-    ...process,
-    identity: placed('identity', seen.identity),
-    secrets: placed('secrets', seen.secrets),
-    webhook: placed('webhook', seen.webhook),
+    metrics,
+    warnings,
+    identity: placed(seen.identity),
+    secrets: placed(seen.secrets),
+    webhook: placed(seen.webhook),
   };
 }
-
-/** The reader of a service, which shows the settings that it has read. */
-const observed = <S>(
-  reader: ReturnType<typeof serviceReader<Variables, S>>,
-  observe: (settings: S) => void,
-) => ({
-  ...reader,
-  read(process: ProcessSettings) {
-    const { settings, ...listener } = reader.read(process);
-    observe(settings);
-    return listener;
-  },
-});

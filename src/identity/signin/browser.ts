@@ -47,6 +47,19 @@ export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal) {
 }
 
 /**
+ * Whether a person opens the page. Another host can load it as a picture or in a frame, with the
+ * portal's cookies if it is a neighbor, and browsers load pages ahead (Fetch Metadata; Sec-Purpose
+ * of the Fetch standard). Such a request must not change what the browser keeps.
+ */
+export function isOpened({
+  'sec-fetch-dest': target,
+  'sec-purpose': purpose,
+}: IncomingHttpHeaders) {
+  const isPage = target === undefined || target === 'document';
+  return isPage && !String(purpose).includes('prefetch');
+}
+
+/**
  * Whether the browser shows the portal under another name. A proxy may leave out the port. Many
  * replace `Host` by the address of this process, which then says nothing.
  */

@@ -2,7 +2,7 @@ import type { Failure, TextReply } from '../../http/errors.ts';
 import { HTML, type Html, NOTHING, pageHeaders, type Values } from '../../http/html.ts';
 import { text, withoutNul } from '../../http/schema.ts';
 import { cookieOf } from '../guard.ts';
-import { cookieText, type PortalCall } from './browser.ts';
+import { cookieText, isOpened, type PortalCall } from './browser.ts';
 import { code, password, passwordAgain, return_to } from './forms.ts';
 import { formValues, type PageCall, render, renderAlert, shownFields } from './templates.ts';
 
@@ -31,7 +31,8 @@ export function page(
   const again = repeated ? render('again') : NOTHING;
   const { text } = render('page', { title, again, head, nav, above, main });
   const shown = { text, contentType: HTML, headers: FORM_HEADERS };
-  return notice === null ? shown : withCookies(shown, [cookieText(NOTICE_COOKIE, '')]);
+  const isRead = notice !== null && isOpened(request?.headers ?? {});
+  return isRead ? withCookies(shown, [cookieText(NOTICE_COOKIE, '')]) : shown;
 }
 
 const renderNotice = (cookie: string) =>

@@ -17,6 +17,7 @@ import {
   findByCookie,
   cookieText,
   isElsewhere,
+  isOpened,
   NO_PENDING,
   portalForm,
   returnAddress,
@@ -42,7 +43,7 @@ export async function showLogin(
     return continuePage(destination(return_to, service));
   }
   // A passkey on this page signs in alone, perhaps as another user.
-  const cookies = [NO_PENDING];
+  const cookies = isOpened(request.headers) ? [NO_PENDING] : [];
   if (cookieOf(request.headers, BROWSER_COOKIE) === null)
     cookies.push(cookieText(BROWSER_COOKIE, randomToken()));
   const notice = reasonOf(request, service, return_to, again);

@@ -588,6 +588,25 @@ test('a second click does not send a form again', async () => {
   await browser.until('/Your name is changed/.test(document.body.innerText)');
 });
 
+test('pictures, frames and prefetched pages do not end a sign-in that waits for its code', async () => {
+  await openCode();
+  await browser.runAsync(`
+    const loaded = (one) => new Promise((resolve) => {
+      one.addEventListener('load', resolve);
+      one.addEventListener('error', resolve);
+      document.body.append(one);
+    });
+    const make = (name, values) => Object.assign(document.createElement(name), values);
+    await loaded(make('img', { src: '/login' }));
+    await loaded(make('iframe', { src: '/login?again=on' }));
+    await loaded(make('link', { rel: 'prefetch', href: '/login?return_to=' }));
+    await fetch('/login');`);
+  await browser.log();
+  await browser.fill('code', await setup.codeOf(secret));
+  await browser.press(Enter);
+  await browser.until('location.pathname === "/account"');
+});
+
 test('a recovery code opens once, in lower case and with spaces', async () => {
   await openAs(guarded, '/account/factors');
   await confirm('/account/recovery');

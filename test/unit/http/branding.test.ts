@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { createFrame, logoProblem, sharedFiles, textColorOn } from '../../../src/http/pages.ts';
+import { createFrame, parseLogo, sharedFiles, textColorOn } from '../../../src/http/pages.ts';
 import { configure } from '../../../src/serve.ts';
 import { ConfigurationError } from '../../../src/settings.ts';
 import { SITE } from '../../support/service-context.ts';
@@ -35,7 +35,7 @@ const LOGOS: ReadonlyArray<readonly [type: string, content: string | Buffer]> = 
 for (const [type, content] of LOGOS) {
   test(`a logo is recognized by its content: ${type} ${content.slice(0, 5)}`, () => {
     const path = file('logo.bin', content);
-    assert.equal(logoProblem(path), null);
+    assert.equal(parseLogo(path), path);
     const logo = sharedFiles({ ...SITE, SITE_LOGO_FILE: path }).get('logo');
     assert.equal(logo?.contentType, type);
     assert.deepEqual(Buffer.from(logo?.text ?? ''), Buffer.from(content));
@@ -44,17 +44,13 @@ for (const [type, content] of LOGOS) {
 
 test('a file that is no picture, is too large or cannot be read is no logo', () => {
   const picture = /^the path of a PNG, JPEG, WebP or SVG picture of at most 100 KiB$/;
-  assert.match(logoProblem(file('page.svg', '<!doctype html><svg></svg>')) ?? '', picture);
-  assert.match(logoProblem(file('empty.png', '')) ?? '', picture);
-  assert.match(
-    logoProblem(file('large.png', Buffer.concat([PNG, Buffer.alloc(100 * 1024)]))) ?? '',
-    picture,
-  );
-  assert.match(
-    logoProblem(join(place, 'missing.png')) ?? '',
-    /^the path of a picture that this user can read$/,
-  );
-  assert.match(logoProblem(place) ?? '', /can read$/);
+  const large = Buffer.concat([PNG, Buffer.alloc(100 * 1024)]);
+  const contents = ['<!doctype html><svg></svg>', '', large];
+  for (const content of contents)
+    assert.throws(() => parseLogo(file('other', content)), { message: picture });
+  const unreadable = /^the path of a picture that this user can read$/;
+  for (const path of [join(place, 'missing.png'), place])
+    assert.throws(() => parseLogo(path), { message: unreadable });
 });
 
 test('an SVG logo runs no script, even if it is opened by its own address', () => {

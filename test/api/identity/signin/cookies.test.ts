@@ -148,3 +148,62 @@ test('recovery codes from before the first second factor do not exist, and are n
     from identity.recovery_codes where user_id = ${id}`;
   assert.deepEqual({ ...row }, { all: 10, planted: 0 });
 });
+
+/** What browsers send with a load that no person asked for. */
+const HIDDEN_LOADS: ReadonlyArray<Readonly<Record<string, string>>> = [
+  ...['image', 'iframe', 'frame', 'embed', 'object', 'empty', 'script', 'style', 'video'].map(
+    (target) => ({ 'sec-fetch-dest': target }),
+  ),
+  { 'sec-fetch-dest': 'document', 'sec-purpose': 'prefetch' },
+  { 'sec-fetch-dest': 'document', 'sec-purpose': 'prefetch;prerender' },
+  { 'sec-fetch-dest': 'document', 'sec-purpose': 'prefetch;anonymous-client-ip' },
+  { 'sec-purpose': 'prefetch' },
+];
+const OPENED: ReadonlyArray<Readonly<Record<string, string>>> = [
+  {},
+  { 'sec-fetch-dest': 'document' },
+];
+
+test('only a page that a person opens ends a pending sign-in, or takes the notice', async () => {
+  const { username } = await add();
+  await enrol(username);
+  const pending = await start(username);
+  const { host } = await signIn((await add()).username);
+  const renamed = await visit('/account/name', {
+    fields: { first_name: 'Ada', last_name: 'Byron' },
+    cookie: host,
+  });
+  const notice = cookieFrom(renamed, '__Host-gatehouse-notice');
+  const removedBy = async (path: string, cookie: string, headers: Record<string, string>) => {
+    const page = await visit(path, { cookie, headers });
+    assert.equal(page.status, 200);
+    const removed = page.cookies.filter((text) => text.endsWith('Max-Age=0'));
+    return removed.map((text) => text.split('=')[0]);
+  };
+  for (const headers of HIDDEN_LOADS) {
+    const removed = [
+      ...(await removedBy('/login', pending, headers)),
+      ...(await removedBy('/account', `${host}; ${notice}`, headers)),
+    ];
+    assert.deepEqual(removed, [], JSON.stringify(headers));
+  }
+  for (const headers of OPENED) {
+    assert.deepEqual(await removedBy('/login', pending, headers), [PENDING]);
+    assert.deepEqual(await removedBy('/account', `${host}; ${notice}`, headers), [
+      '__Host-gatehouse-notice',
+    ]);
+  }
+});
+
+test('no page removes a cookie when it is loaded as a picture', async () => {
+  const { username } = await add({ super_admin: true });
+  const { host, domain } = await signIn(username);
+  const others = '__Host-gatehouse-pending=x; __Host-gatehouse-browser=y';
+  const cookie = `${host}; ${domain}; ${others}; __Host-gatehouse-notice=WA`;
+  const pages = ['/login', '/login?again=on', '/link', '/logout', '/account', '/nowhere'];
+  const inner = ['factors', 'keys', 'users', 'audit', 'audit.csv', 'passkeys'];
+  for (const path of [...pages, ...inner.map((name) => `/account/${name}`), '/login/passkey']) {
+    const page = await visit(path, { cookie, headers: { 'sec-fetch-dest': 'image' } });
+    assert.deepEqual(page.cookies, [], path);
+  }
+});

@@ -1,10 +1,8 @@
-import type { Environment, Variables } from './runtime/variables.ts';
+import type { Environment } from './runtime/env.ts';
 
 /** A service, and what is known of the names of its variables. */
-export type VariableNames = Readonly<{
+export type ServiceNames = Readonly<{
   name: string;
-  /** Those of the service, its listener and its database. */
-  variables: Variables;
   /** How its names begin: an unknown variable that begins so is an error. */
   prefixes: readonly string[];
   /** Removed variables, with what to do instead. */
@@ -14,9 +12,8 @@ export type VariableNames = Readonly<{
 const withoutFile = (name: string): string => name.replace(/_FILE$/, '');
 
 /** The environment without Gatehouse's variables. */
-export function foreignVariables(environment: Environment, known: Variables) {
-  const isForeign = (name: string) =>
-    !Object.hasOwn(known, name) && !Object.hasOwn(known, withoutFile(name));
+export function foreignVariables(environment: Environment, known: readonly string[]) {
+  const isForeign = (name: string) => !known.includes(name) && !known.includes(withoutFile(name));
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isForeign(name)));
 }
 
@@ -25,10 +22,10 @@ export function foreignVariables(environment: Environment, known: Variables) {
  * @param ignored names of other programs
  * @returns the problems
  */
-export function checkForeignNames(
+export function checkNames(
   foreign: Environment,
-  known: Variables,
-  services: readonly VariableNames[],
+  known: readonly string[],
+  services: readonly ServiceNames[],
   ignored: readonly string[],
 ) {
   const exempt = ['SESSION_MANAGER', ...ignored];
@@ -46,7 +43,7 @@ export function checkForeignNames(
       return `${name} must not be set: use target_session_attrs in DATABASE_URL.`;
     const bare = withoutFile(name);
     if (Object.hasOwn(removed, bare)) return `${name} was removed: ${removed[bare]}.`;
-    const similar = Object.keys(known).find((one) => isMisspelled(bare, one));
+    const similar = known.find((one) => isMisspelled(bare, one));
     const advice = similar ? `Did you mean ${similar}? If not, remove it` : 'Remove it';
     if (!similar && !prefixes.some((prefix) => name.startsWith(prefix))) return [];
     return `${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`;
