@@ -41,21 +41,28 @@ export async function login(
 ) {
   const account = await checkPassword(service, request, null, username, password);
   if (account instanceof Failure) return account;
-  const isFactorNeeded = needsFactor(service, account);
-  if (isFactorNeeded) {
-    // The methods of the login, or why the code was not accepted.
-    const methods =
-      otp === undefined ? null : await service.checkCode?.(service, request, account, otp);
-    if (typeof methods !== 'string') {
-      await auditPendingLogin(service, account, request, 'second factor needed');
-      return methods ?? new Failure('second_factor_needed');
-    }
+  const methods = await methodsOf(service, request, account, otp);
+  if (methods instanceof Failure) {
+    await auditPendingLogin(service, account, request, 'second factor needed');
+    return methods;
   }
-  // A factor that was needed has been proven.
-  const session = await startSession(service, request, account, password, isFactorNeeded);
+  const session = await startSession(service, request, account, password, methods);
   if (session instanceof Failure) return session;
   const password_expires_at = account.password_expires_at?.toISOString();
   return { data: { session: session.token, password_expires_at } };
+}
+
+/** @returns how a login after the right password is proved, or why the code was not accepted */
+async function methodsOf(
+  service: IdentityService,
+  request: RequestInfo,
+  account: Account,
+  otp: string | undefined,
+) {
+  if (!needsFactor(service, account)) return 'password';
+  const methods =
+    otp === undefined ? null : await service.checkCode?.(service, request, account, otp);
+  return methods ?? new Failure('second_factor_needed');
 }
 
 /** A super administrator's login, or everyone's, may need a factor that has not been set up yet. */
@@ -64,20 +71,17 @@ export function needsFactor({ portal }: IdentityService, { second_factor, super_
   return second_factor || required === 'all' || (required === 'super_admin' && super_admin);
 }
 
-/**
- * After `checkPassword`.
- * @param isProven whether a second factor was proven, too
- */
+/** After `checkPassword`. @param methods that proved the login */
 export async function startSession(
   service: IdentityService,
   request: RequestInfo,
   account: Account,
   password: string,
-  isProven: boolean,
+  methods: string,
 ) {
   let current = account;
   for (let check = 1; ; check += 1) {
-    const session = await insertLogin(service, request, current, 'password', isProven);
+    const session = await insertLogin(service, request, current, 'password', methods);
     if (session) {
       await upgradeHash(service, current, password);
       return session;
@@ -90,7 +94,7 @@ export async function startSession(
   }
 }
 
-type LoginProof = 'password' | 'passkey' | 'link';
+export type LoginProof = 'password' | 'passkey' | 'link';
 
 /** Who has proved to be the user of this account. */
 export const actorBy = ({ id }: Account, request: RequestInfo, via: LoginProof = 'password') => ({
@@ -121,12 +125,15 @@ export async function insertLogin(
   request: RequestInfo,
   account: Account,
   via: LoginProof,
-  isProven: boolean,
+  methods: string,
 ) {
-  const session = createSession(service, request, isProven);
+  const session = createSession(service, request, methods !== 'password');
   const actor = actorBy(account, request, via);
   const throttle = await loginThrottle(service, request, accountKey(account.username), account);
-  const isInserted = await insertSession(service.database, actor, session, account, throttle);
+  // A link takes the place of the password.
+  const detail = methods.replace('password', via);
+  const entry = { event: 'login.succeeded', actor, detail } as const;
+  const isInserted = await insertSession(service.database, entry, session, account, throttle);
   return isInserted ? session : null;
 }
 

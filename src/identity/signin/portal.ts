@@ -95,7 +95,7 @@ export const signIn = form(
       await auditPendingLogin(service, user, call.request, PENDING_DETAILS[step]);
       return beginStep(service, proven, return_to);
     }
-    const session = await startSession(service, call.request, user, password, false);
+    const session = await startSession(service, call.request, user, password, 'password');
     if (session instanceof Failure) return session;
     return continueSignedIn(call, service, session.token, 'password');
   },

@@ -6,7 +6,7 @@ import { text } from '../../http/schema.ts';
 import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';
-import { actorBy, insertLogin, needsFactor, SAME_PASSWORD } from '../login.ts';
+import { actorBy, insertLogin, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import { verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
@@ -174,7 +174,8 @@ export const choosePassword = form(
       if (isSame) return invalid('/password', SAME_PASSWORD);
       const columns = await hashNewPassword(password, service, before);
       if (columns instanceof Failure) return columns;
-      const actor = actorBy(before, call.request, link ? 'link' : 'password');
+      const via = link ? 'link' : 'password';
+      const actor = actorBy(before, call.request, via);
       const changed = link
         ? await applyLink(database, actor, link, columns)
         : await setPasswordHash(database, actor, id, columns, hash);
@@ -185,7 +186,7 @@ export const choosePassword = form(
       const user = await findUser(database, id);
       // Another change since then may have set another password.
       if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
-      return proceed(call, service, { user, methods, link: null });
+      return proceed(call, service, { user, methods, link: null }, via);
     }),
   showStep,
 );
@@ -202,7 +203,7 @@ export const enrol = form(
       if (added instanceof Failure) return added;
       // Adding the app has ended the pending sign-in and changed the account.
       const account = { ...user, updated_at: added.changedAt };
-      return createSession(call, service, account, 'password, totp', added.codes);
+      return createSession(call, service, account, 'password', 'password, totp', added.codes);
     }),
   showStep,
 );
@@ -214,15 +215,11 @@ export const signInWithPasskey = form(
   async (call, service) => {
     const { body, request } = call;
     const signIn = async (pending: PendingSignIn | null) => {
-      const user = await authenticate(
-        service,
-        request,
-        pending?.user ?? null,
-        bindingOf(request),
-        body.credential,
-      );
+      const known = pending?.user ?? null;
+      const binding = bindingOf(request);
+      const user = await authenticate(service, request, known, binding, body.credential);
       if (!user) return new Failure('invalid_passkey');
-      if (!pending) return createSession(call, service, user, 'passkey');
+      if (!pending) return createSession(call, service, user, 'passkey', 'passkey');
       const methods = 'password, passkey';
       return continueAfterFactor(call, service, { ...pending, user, methods });
     };
@@ -256,13 +253,13 @@ async function continueAfterFactor(
   pending: PendingSignIn,
 ) {
   const isUnused = await removePending(service.database, pending.token);
-  return isUnused ? proceed(call, service, pending) : ENDED;
+  return isUnused ? proceed(call, service, pending, 'password') : ENDED;
 }
 
 /** A temporary password is changed before there is a session. */
-async function proceed(call: SignInCall, service: PortalService, proven: Proven) {
+async function proceed(call: SignInCall, service: PortalService, proven: Proven, via: LoginProof) {
   if (nextStep(service, proven) === 'none') {
-    return createSession(call, service, proven.user, proven.methods ?? 'password');
+    return createSession(call, service, proven.user, via, proven.methods ?? 'password');
   }
   return beginStep(service, proven, call.body.return_to);
 }
@@ -275,12 +272,11 @@ async function createSession(
   call: SignInCall,
   service: PortalService,
   account: Account,
+  via: LoginProof,
   methods: string,
   codes?: string[],
 ) {
-  const via = methods === 'passkey' ? 'passkey' : 'password';
-  const isProven = methods !== 'password';
-  const session = await insertLogin(service, call.request, account, via, isProven);
+  const session = await insertLogin(service, call.request, account, via, methods);
   return session ? continueSignedIn(call, service, session.token, methods, codes) : ENDED;
 }
 

@@ -1,7 +1,7 @@
 import { sha256 } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { type Actor, audited, clearFailures, type LoginThrottle } from './audit.ts';
+import { audited, type AuditEntry, clearFailures, type LoginThrottle } from './audit.ts';
 import {
   countRows,
   finderByDigest,
@@ -87,14 +87,14 @@ export const insertSessionSql = (sql: Sql, session: NewSession, account: LoginAc
  */
 export function insertSession(
   database: Database,
-  actor: Actor,
+  entry: AuditEntry,
   session: NewSession,
   account: LoginAccount,
   throttle: LoginThrottle,
 ) {
   return database.transaction(async (sql) => {
     const change = insertSessionSql(sql, session, account);
-    const rows = await audited(sql, { event: 'login.succeeded', actor }, change);
+    const rows = await audited(sql, entry, change);
     if (rows.length > 0) await clearFailures(sql, throttle);
     return rows.length > 0;
   });

@@ -51,7 +51,7 @@ const LIMIT = { key: randomBytes(32), mode: 'window', attempts: 2, seconds: 60 }
 const insertSession = (session: { id: string; token: string; seconds: number }, user: Account) =>
   store.insertSession(
     database,
-    COMMAND_LINE,
+    { event: 'login.succeeded', actor: COMMAND_LINE },
     { ...session, ip: '192.0.2.1', userAgent: 'a test', isProven: false },
     user,
     { limits: [LIMIT, LIMIT, LIMIT], known: { key: randomBytes(32), mode: 'known' } },

@@ -122,7 +122,13 @@ test('entries name the command line as the actor', async () => {
 test('a login has an entry with its way, user and session', async () => {
   const { id, lines } = await logIn('ada');
   assert.deepEqual(lines, [
-    line('login.succeeded', { via: 'password', actor_id: ada, user_id: ada, target_id: id }),
+    line('login.succeeded', {
+      via: 'password',
+      actor_id: ada,
+      user_id: ada,
+      target_id: id,
+      detail: 'password',
+    }),
   ]);
 });
 
