@@ -19,6 +19,11 @@ function fromBase32(text: string): Buffer {
 }
 export const secretOn = (text: string) =>
   fromBase32((/<code data-copy>([A-Z2-7 ]+)<\/code>/.exec(text)?.[1] ?? '').replaceAll(' ', ''));
+/** The fields of the form on a page that sets up an app. */
+export const setupOn = (text: string, code: string) => ({
+  code,
+  setup: /name="setup" value="([^"]*)"/.exec(text)?.[1] ?? '',
+});
 export const codesOn = (text: string) =>
   (/<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
 
@@ -68,7 +73,7 @@ function codesOf({ sql, visit, signIn }: Portal) {
       const secret = secretOn(offered.text);
       assert.equal(secret.length, 20);
       const confirmed = await visit('/account/totp', {
-        fields: { code: totpCode(secret, await stepNow()) },
+        fields: setupOn(offered.text, totpCode(secret, await stepNow())),
         cookie: host,
       });
       assert.equal(confirmed.status, 200, confirmed.text);

@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { sealSecret } from '../../crypto/service-secret.ts';
 import { uuidToBytes } from '../../crypto/text.ts';
+import { randomToken } from '../../crypto/token.ts';
 import { Failure } from '../../http/errors.ts';
 import { text, withDefault } from '../../http/schema.ts';
 import { NOTHING } from '../../http/html.ts';
@@ -46,10 +47,8 @@ const PATH = '/account/factors';
 
 const PASSKEY_FIELDS = { name: label, credential: text({ max: 32_768 }), return_to };
 
-export async function showFactors(
-  call: PortalCall<Partial<ReturnInput>>,
-  { database, portal }: PortalService,
-) {
+export async function showFactors(call: PortalCall<Partial<ReturnInput>>, service: PortalService) {
+  const { database } = service;
   const { user } = call.caller;
   const { return_to = '' } = call.query;
   const [totp, passkeys, codes] = await Promise.all([
@@ -57,7 +56,7 @@ export async function showFactors(
     listPasskeys(database, user.id),
     countRecoveryCodes(database, user.id),
   ]);
-  const unused = portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
+  const unused = service.portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
   const items = passkeys.map((passkey) =>
     render('passkey-item', {
       name: passkey.name,
@@ -91,16 +90,22 @@ function currentSecret({ portal }: PortalService) {
 const SECRET_BYTES = 20;
 
 /**
- * The secret of an enrolment. It is stored only with its first right code. A removal changes the
- * account's time of change, and so the next secret.
+ * A random value in the form, new with each start. A thief of the cookie alone cannot compute the
+ * secret that the owner is shown. After a mistyped code, the same form has the same secret.
  */
-const enrolmentSecret = (service: PortalService, { user, token }: Enrolling) =>
+const setup = text({ min: 1, max: 64 });
+
+export const TOTP_FIELDS = { code, setup, return_to };
+
+/**
+ * The secret of an enrolment. It is stored only with its first right code. It is bound to the user
+ * and the session. A removal changes the account's time of change, and so ends a form.
+ */
+const enrolmentSecret = (service: PortalService, { user, token }: Enrolling, setup: string) =>
   createHmac('sha256', currentSecret(service))
-    .update(JSON.stringify(['totp', user.id, token, user.updated_at]))
+    .update(JSON.stringify(['totp', user.id, token, user.updated_at, setup]))
     .digest()
     .subarray(0, SECRET_BYTES);
-
-export const TOTP_FIELDS = { code, return_to };
 
 /** @param action where the form with the first code goes */
 export function offerTotp(
@@ -110,23 +115,28 @@ export function offerTotp(
   return_to: string,
   call: PageCall,
 ) {
-  const secret = enrolmentSecret(service, person);
+  const setup = call.repeated?.typed.setup ?? randomToken();
+  const secret = enrolmentSecret(service, person, setup);
   const uri = totpUri(secret, service.portal.host, person.user.username);
   const main = render('enrol', {
     ...(qrPicture(uri) ?? { size: 8, path: '' }),
     key: base32(secret).replace(/.{4}(?=.)/g, '$& '),
     ...formValues('enrol', TOTP_FIELDS, call),
     action,
+    setup,
     return_to,
     uri,
   });
   return page('Set up an authenticator app', main, call);
 }
 
+/** Each start shows another key, and a form that is shown again its own. */
 const showTotp = async (
   call: PortalCall<unknown, unknown, Partial<ReturnInput>>,
   service: PortalService,
-) => offerTotp(service, call.caller, '/account/totp', call.body.return_to ?? '', call);
+) => {
+  return offerTotp(service, call.caller, '/account/totp', call.body.return_to ?? '', call);
+};
 
 export const startTotp = form(recentUserForm, { return_to }, showTotp);
 
@@ -136,11 +146,11 @@ export async function confirmTotp(
   actor: Actor,
   tokens: Addition['tokens'],
   person: Enrolling,
-  code: string,
+  { code, setup }: Readonly<{ code: string; setup: string }>,
 ) {
   const { database } = service;
   const userId = person.user.id;
-  const secret = enrolmentSecret(service, person);
+  const secret = enrolmentSecret(service, person, setup);
   const step = findTotpStep(secret, code.replace(/\s/g, ''), await readClock(database));
   if (step === null) return new Failure('invalid_code');
   const key = createTotpKey(currentSecret(service));
@@ -187,7 +197,7 @@ export const finishTotp = form(
   TOTP_FIELDS,
   async ({ caller, body, request }, service) => {
     const tokens = await createTokens(service, request);
-    const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
+    const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body);
     if (added instanceof Failure) return added;
     return showAdded(service, tokens, 'The app is added.', added.codes, body.return_to);
   },

@@ -199,7 +199,7 @@ export const enrol = form(
     inStep('enrol', call, service, async (pending) => {
       const { user } = pending;
       const actor = actorBy(user, call.request);
-      const added = await confirmTotp(service, actor, null, pending, call.body.code);
+      const added = await confirmTotp(service, actor, null, pending, call.body);
       if (added instanceof Failure) return added;
       // Adding the app has ended the pending sign-in and changed the account.
       const account = { ...user, updated_at: added.changedAt };

@@ -31,7 +31,7 @@ export type Repeated = Readonly<{ fields: Members; typed: Typed; failure: Failur
 /** A request for a page, perhaps by a form that the page shows again. */
 export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated }>;
 
-const HIDDEN = new Set(['return_to', 'credential', 'session_id', 'key_id', 'passkey']);
+const HIDDEN = new Set(['return_to', 'setup', 'credential', 'session_id', 'key_id', 'passkey']);
 /** Never written into a page. */
 const SECRET = /password|^(repeated|code)$/;
 

@@ -10,7 +10,7 @@ import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { CHANGES } from '../../../../src/identity/signin/administration.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
-import { factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
+import { factorsOf, PENDING, secretOn, setupOn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
@@ -62,22 +62,51 @@ async function meanwhile(
   return page;
 }
 
+const startSetUp = (cookie: string) => visit('/account/totp/start', { fields: {}, cookie });
+
 test('another session of the user neither learns nor replaces the secret of an app during set-up', async () => {
   const { username } = await add();
   const owner = await signIn(username);
   const thief = await signIn(username);
-  const secret = secretOn(
-    (await visit('/account/totp/start', { fields: {}, cookie: owner.host })).text,
-  );
-  const other = await visit('/account/totp', { fields: { code: '000000' }, cookie: thief.host });
-  assert.equal(other.status, 401);
+  const offered = await startSetUp(owner.host);
+  const secret = secretOn(offered.text);
+  const other = await visit('/account/totp', {
+    fields: setupOn(offered.text, totpCode(secret, await stepNow())),
+    cookie: thief.host,
+  });
+  assert.equal(other.status, 401, 'the key was shown to another session');
   assert.notDeepEqual(secretOn(other.text), secret);
-  await visit('/account/totp/start', { fields: {}, cookie: thief.host });
+  await startSetUp(thief.host);
   const confirmed = await visit('/account/totp', {
-    fields: { code: totpCode(secret, await stepNow()) },
+    fields: setupOn(offered.text, totpCode(secret, await stepNow())),
     cookie: owner.host,
   });
   assert.equal(confirmed.status, 200);
+});
+
+test('a copied cookie does not tell the secret that the owner is shown, before or after', async () => {
+  const { username } = await add();
+  const { host } = await signIn(username);
+  const before = secretOn((await startSetUp(host)).text);
+  const offered = await startSetUp(host);
+  const after = secretOn((await startSetUp(host)).text);
+  const secret = secretOn(offered.text);
+  for (const known of [before, after]) {
+    assert.notDeepEqual(known, secret);
+    const wrong = await visit('/account/totp', {
+      fields: setupOn(offered.text, totpCode(known, await stepNow())),
+      cookie: host,
+    });
+    assert.equal(wrong.status, 401);
+    assert.deepEqual(secretOn(wrong.text), secret, 'after a mistake, the same key');
+  }
+  for (const setup of ['', 'A'.repeat(65)]) {
+    const invented = await visit('/account/totp', {
+      fields: { code: '000000', setup },
+      cookie: host,
+    });
+    assert.equal(invented.status, 400, setup);
+  }
 });
 
 test('an app that is set up again after its removal has another secret', async () => {
@@ -173,8 +202,8 @@ test('a session that adds a factor gets new tokens, says so, and stays the same 
 test('a factor that was not added leaves the tokens as they are', async () => {
   const { username } = await add();
   const { host } = await signIn(username);
-  await visit('/account/totp/start', { fields: {}, cookie: host });
-  const wrong = await visit('/account/totp', { fields: { code: '000000' }, cookie: host });
+  const { text } = await startSetUp(host);
+  const wrong = await visit('/account/totp', { fields: setupOn(text, '000000'), cookie: host });
   const rejected = await register(host, createPasskey(), { origin: 'https://app.example.org' });
   for (const page of [wrong, rejected]) assert.deepEqual(page.cookies, []);
   assert.equal((await visit('/account', { cookie: host })).status, 200);
@@ -208,7 +237,10 @@ test('a pending sign-in takes its own step only: the factor first, then a genera
       cookie,
     });
   const enrolled = (cookie: string) =>
-    visit('/login/enrol', { fields: { code: '000000', return_to: '' }, cookie });
+    visit('/login/enrol', {
+      fields: { code: '000000', setup: 'A'.repeat(43), return_to: '' },
+      cookie,
+    });
   const begin = async ({ username, id }: typeof bare, field: RegExp) => {
     await sql`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
     await forgetSteps(id);
@@ -510,9 +542,10 @@ test('what happens to second factors is counted and logged', async (context) => 
   const { url } = await startGatehouse(context, ['identity'], database.url, PORTAL);
   const to = visitorOf(url.identity);
   const first = cookieFrom(await to('/login', { fields: ADMIN }), '__Host-gatehouse');
-  const secret = secretOn((await to('/account/totp/start', { fields: {}, cookie: first })).text);
+  const offered = await to('/account/totp/start', { fields: {}, cookie: first });
+  const secret = secretOn(offered.text);
   const confirmed = await to('/account/totp', {
-    fields: { code: totpCode(secret, await stepNow()) },
+    fields: setupOn(offered.text, totpCode(secret, await stepNow())),
     cookie: first,
   });
   const host = cookieFrom(confirmed, '__Host-gatehouse');

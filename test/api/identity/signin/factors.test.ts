@@ -5,7 +5,7 @@ import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
-import { codesOn, factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
+import { codesOn, factorsOf, PENDING, secretOn, setupOn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
@@ -33,7 +33,10 @@ test('an app is set up with a key, a QR code and its first right code', async ()
   const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
   assert.match(offered.text, /<svg role="img" aria-label="QR code of the key"/);
   const secret = secretOn(offered.text);
-  const wrong = await visit('/account/totp', { fields: { code: '000000' }, cookie: host });
+  const wrong = await visit('/account/totp', {
+    fields: setupOn(offered.text, '000000'),
+    cookie: host,
+  });
   assert.equal(wrong.status, 401);
   assert.deepEqual(secretOn(wrong.text), secret, 'the app has this key already');
   assert.equal(
@@ -42,7 +45,7 @@ test('an app is set up with a key, a QR code and its first right code', async ()
     'not asked for yet',
   );
   const done = await visit('/account/totp', {
-    fields: { code: totpCode(secret, await stepNow()) },
+    fields: setupOn(wrong.text, totpCode(secret, await stepNow())),
     cookie: host,
   });
   assert.equal(codesOn(done.text).length, 10);
@@ -248,7 +251,7 @@ test('an app beside a passkey leaves the recovery codes valid', async () => {
   const cookie = cookieFrom(added, '__Host-gatehouse');
   const offered = await visit('/account/totp/start', { fields: {}, cookie });
   const code = totpCode(secretOn(offered.text), await stepNow());
-  const done = await visit('/account/totp', { fields: { code }, cookie });
+  const done = await visit('/account/totp', { fields: setupOn(offered.text, code), cookie });
   assert.equal(done.headers.get('location'), '/account/factors');
   const { count } = await sql`select from identity.recovery_codes where user_id = ${id}`;
   assert.equal(count, 10);
@@ -421,9 +424,10 @@ test('a rule for a second factor leads to setting one up, and then to the reques
   assert.equal(page.status, 200, page.text);
   const fields = { return_to: /name="return_to" value="([^"]+)"/.exec(page.text)?.[1] ?? '' };
   assert.equal(fields.return_to, 'https://app.example.org/pay?x=1');
-  const secret = secretOn((await visit('/account/totp/start', { fields, cookie: host })).text);
+  const offered = await visit('/account/totp/start', { fields, cookie: host });
+  const code = totpCode(secretOn(offered.text), await stepNow());
   const done = await visit('/account/totp', {
-    fields: { ...fields, code: totpCode(secret, await stepNow()) },
+    fields: { ...fields, ...setupOn(offered.text, code) },
     cookie: host,
   });
   assert.match(
@@ -490,10 +494,12 @@ test('a required second factor is set up before the first session', async (conte
   const pending = cookieFrom(page, PENDING);
   assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
   const fields = (code: string) => ({
-    fields: { code, return_to: 'https://app.example.org/y' },
+    fields: { ...setupOn(page.text, code), return_to: 'https://app.example.org/y' },
     cookie: pending,
   });
-  assert.equal((await to('/login/enrol', fields('000000'))).status, 401);
+  const wrong = await to('/login/enrol', fields('000000'));
+  assert.equal(wrong.status, 401);
+  assert.deepEqual(secretOn(wrong.text), secret, 'the app has this key already');
   const done = await to('/login/enrol', fields(totpCode(secret, await stepNow())));
   assert.equal(codesOn(done.text).length, 10);
   assert.match(done.text, /href="https:\/\/app\.example\.org\/y"/);
@@ -503,7 +509,7 @@ test('a required second factor is set up before the first session', async (conte
   assert.equal(verified.status, 200);
   const again = await to('/login', { fields: credentials });
   const late = await to('/login/enrol', {
-    fields: { code: '000000', return_to: '' },
+    fields: { ...setupOn(page.text, '000000'), return_to: '' },
     cookie: cookieFrom(again, PENDING),
   });
   assert.match(late.text, /This sign-in has ended/, 'a second app beside the first one');

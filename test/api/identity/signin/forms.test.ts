@@ -32,7 +32,12 @@ const FORMS: readonly TestedForm[] = [
     needed: ['current_password', 'new_password'],
     page: '/account',
   },
-  { path: '/account/totp', fields: { code: '123456' }, needed: ['code'], page: '/account/factors' },
+  {
+    path: '/account/totp',
+    fields: { code: '123456', setup: 'A'.repeat(43) },
+    needed: ['code'],
+    page: '/account/factors',
+  },
   {
     path: '/account/keys',
     fields: { name: 'backup', days: '30' },

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { codesOn, factorsOf, PENDING } from '../../../support/factors.ts';
+import { codesOn, factorsOf, PENDING, setupOn } from '../../../support/factors.ts';
 import { ask } from '../../../support/gatehouse.ts';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
@@ -89,8 +89,8 @@ test('a set-up of an app leaves an entry only when it is finished', async () => 
   const countEntries = async () =>
     (await sql`select from identity.audit where user_id = ${id}`).length;
   const before = await countEntries();
-  await visit('/account/totp/start', { fields: {}, cookie: host });
-  const wrong = await visit('/account/totp', { fields: { code: '000000' }, cookie: host });
+  const { text } = await visit('/account/totp/start', { fields: {}, cookie: host });
+  const wrong = await visit('/account/totp', { fields: setupOn(text, '000000'), cookie: host });
   assert.equal(wrong.status, 401);
   assert.equal(await countEntries(), before);
   assert.equal(codesOn(wrong.text)[0], '');
