@@ -56,7 +56,7 @@ export async function showFactors(call: PortalCall<Partial<ReturnInput>>, servic
     listPasskeys(database, user.id),
     countRecoveryCodes(database, user.id),
   ]);
-  const unused = service.portal.secrets.length > 0 ? 'totp-offered' : 'totp-missing';
+  const unused = hasApps(service) ? 'totp-offered' : 'totp-missing';
   const items = passkeys.map((passkey) =>
     render('passkey-item', {
       name: passkey.name,
@@ -79,6 +79,13 @@ export async function showFactors(call: PortalCall<Partial<ReturnInput>>, servic
 
 /** Who sets up an app. */
 type Enrolling = Pick<SignedInUser, 'user' | 'token'>;
+
+const hasApps = ({ portal }: PortalService) => portal.secrets.length > 0;
+
+const NO_APPS = new Failure('conflict', {
+  message:
+    'Authenticator apps cannot be set up, because the operator has not set IDENTITY_SECRET. Use a passkey or a security key.',
+});
 
 function currentSecret({ portal }: PortalService) {
   const [current] = portal.secrets;
@@ -135,6 +142,7 @@ const showTotp = async (
   call: PortalCall<unknown, unknown, Partial<ReturnInput>>,
   service: PortalService,
 ) => {
+  if (!hasApps(service)) return NO_APPS;
   return offerTotp(service, call.caller, '/account/totp', call.body.return_to ?? '', call);
 };
 
@@ -149,6 +157,7 @@ export async function confirmTotp(
   { code, setup }: Readonly<{ code: string; setup: string }>,
 ) {
   const { database } = service;
+  if (!hasApps(service)) return NO_APPS;
   const userId = person.user.id;
   const secret = enrolmentSecret(service, person, setup);
   const step = findTotpStep(secret, code.replace(/\s/g, ''), await readClock(database));
