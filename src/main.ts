@@ -75,8 +75,7 @@ async function main(words: readonly string[]) {
     const commands = modules.flatMap((module) => module.COMMANDS);
     return await runCommand([SERVE, ...commands], words, terminal);
   } catch (error) {
-    if (error instanceof ConfigurationError)
-      return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
+    if (error instanceof ConfigurationError) return fail(EXIT.configuration, ...error.problems);
     if (error instanceof StartupError || error instanceof Unavailable)
       return fail(EXIT.failed, error.message);
     const { error: reason, stack = '' } = describeError(error);
@@ -84,8 +83,8 @@ async function main(words: readonly string[]) {
   }
 }
 
-function fail(code: number, message: string) {
-  terminal.note(`gatehouse: ${message}`);
+function fail(code: number, ...messages: readonly string[]) {
+  for (const message of messages) terminal.note(`gatehouse: ${message}`);
   return code;
 }
 

@@ -1,5 +1,7 @@
 import { parseArgs } from 'node:util';
 import type { Environment } from '../runtime/env.ts';
+import { codeOf } from '../runtime/errors.ts';
+import { toOneLine } from '../runtime/text.ts';
 import type { Output } from '../service-runner.ts';
 
 /** An option as `util.parseArgs` understands it, with a line of help. */
@@ -50,13 +52,17 @@ export function createTerminal(streams: Streams, environment: Environment, isRea
     stderr,
     environment,
     isRead,
-    /** Writes to standard output, on a terminal without characters that control it (CWE-150). */
+    /** Writes one line to standard output. A text of another party in it cannot add a line. */
     print(line: string) {
-      stdout.write(`${stdout.isTTY ? stripControlChars(line) : line}\n`);
+      stdout.write(`${toOneLine(line)}\n`);
     },
-    /** Writes a message for the user to standard error: a program may read standard output. */
+    /** Writes a text, on a terminal without characters that control it (CWE-150). */
+    printText(text: string) {
+      stdout.write(`${stdout.isTTY ? stripControlChars(text) : text}\n`);
+    },
+    /** Writes one line for the user to standard error: a program may read standard output. */
     note(line: string) {
-      stderr.write(`${stripControlChars(line)}\n`);
+      stderr.write(`${toOneLine(line)}\n`);
     },
   };
 }
@@ -149,27 +155,34 @@ function commandsToList(commands: readonly Command[], words: readonly string[]) 
   throw new UsageError(`there is no command "${shown}"`);
 }
 
-function printCommands(commands: readonly Command[], { print }: Terminal) {
-  print('Usage: gatehouse COMMAND [OPTION…]\n');
+function printCommands(commands: readonly Command[], { print, printText }: Terminal) {
+  printText('Usage: gatehouse COMMAND [OPTION…]\n');
   for (const { name, summary } of commands) print(`  ${name.padEnd(19)} ${summary}`);
-  print(
+  printText(
     '\nRun "gatehouse help COMMAND" for details. Settings are environment variables; see docs/configuration.md.',
   );
 }
 
 /** @throws UsageError, whose message names the command */
 async function runFound(command: Command, words: readonly string[], terminal: Terminal) {
+  if (words.some(holdsKey)) throw new UsageError(`${command.name}: ${NOT_AS_ARGUMENT}`);
   const given = parseWords(command, words);
   if (given.flag('help')) return printHelp(command, terminal);
   checkWords(command, given);
   try {
     const done = await command.run({ ...terminal, ...given });
-    if (typeof done === 'string') terminal.note(done);
+    for (const line of (done ?? '').split('\n')) if (line !== '') terminal.note(line);
   } catch (error) {
     if (error instanceof UsageError) throw new UsageError(`${command.name}: ${error.message}`);
     throw error;
   }
 }
+
+/** A link with its key, or a credential of a service. */
+const holdsKey = (word: string) => /#\S*[\w-]{43}|(^|=)(key|session|share):[\w-]{22}/.test(word);
+
+const NOT_AS_ARGUMENT =
+  'an argument holds a key, which other users of this machine can see. Pass links and keys on standard input, and name tokens by id';
 
 export type Arguments = Readonly<ReturnType<typeof parseWords>>;
 
@@ -196,9 +209,14 @@ function parseWords(command: Command, words: readonly string[]) {
     // The first sentence of parseArgs says which option is wrong; the rest explains how to pass odd
     // values.
     const sentence = error instanceof Error ? error.message.split(/\.\s/)[0] : '';
-    throw new UsageError(`${command.name}: ${sentence}`);
+    // The word may be a secret, so it is not repeated.
+    const isWord = codeOf(error) === 'ERR_PARSE_ARGS_UNEXPECTED_POSITIONAL';
+    const problem = isWord ? `takes no argument; ${FROM_STDIN}` : sentence;
+    throw new UsageError(`${command.name}: ${problem}`);
   }
 }
+
+const FROM_STDIN = 'keys, passwords and texts are read from standard input';
 
 /** @throws UsageError for too few or too many words, one that is not accepted, or no option */
 function checkWords(
@@ -207,7 +225,8 @@ function checkWords(
 ) {
   const most = accepted?.length ?? (shown.includes('…') ? Infinity : 1);
   const isMissing = positionals.length === 0 && !shown.startsWith('[');
-  if (isMissing || positionals.length > most) throw new UsageError(`${name} takes ${shown}`);
+  if (isMissing) throw new UsageError(`${name} takes ${shown}`);
+  if (positionals.length > most) throw new UsageError(`${name} takes ${shown}; ${FROM_STDIN}`);
   const unknown = positionals.find((word) => accepted && !accepted.includes(word));
   if (unknown !== undefined)
     throw new UsageError(`${name}: "${unknown}" is not one of ${accepted?.join(', ')}`);
@@ -217,9 +236,12 @@ function checkWords(
   if (missing !== undefined) throw new UsageError(`${name} needs --${missing}`);
 }
 
-function printHelp({ name, summary, positionals, options = {} }: Command, { print }: Terminal) {
+function printHelp(
+  { name, summary, positionals, options = {} }: Command,
+  { print, printText }: Terminal,
+) {
   const usage = [name, positionals, '[OPTION…]'].filter(Boolean).join(' ');
-  print(`Usage: gatehouse ${usage}\n\n${summary}.\n`);
+  printText(`Usage: gatehouse ${usage}\n\n${summary}.\n`);
   for (const [option, { value, required, help }] of Object.entries(options)) {
     const shown = value ? `--${option} ${value}` : `--${option}`;
     print(`  ${shown.padEnd(26)} ${help}${required ? ' (required)' : ''}`);

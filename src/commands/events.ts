@@ -82,7 +82,7 @@ export const COMMANDS: readonly Command[] = [
     options: { json },
     summary: 'Show an event with its body, headers and attempts',
     async run(call) {
-      const { print } = call;
+      const { print, printText } = call;
       const id = requireUuid(call.first, FROM_LIST);
       const found = await inWebhook(call, (database) => findEvent(database, id));
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
@@ -90,7 +90,7 @@ export const COMMANDS: readonly Command[] = [
       const { event, attempts, headers, body, ...others } = found;
       printMembers(call, { ...event, ...others, ...headers });
       for (const attempt of attempts) print(attemptText(attempt));
-      print(`\n${body}`);
+      printText(`\n${body}`);
     },
   },
   {

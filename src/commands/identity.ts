@@ -122,7 +122,8 @@ export const COMMANDS: readonly Command[] = [
         const user_id = user === undefined ? null : (await findByName(database, user)).id;
         return orThrow(await createKey(database, COMMAND_LINE, { ...input, user_id }));
       });
-      call.note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
+      call.note(`Created key "${key.name}" with id ${key.id}.`);
+      call.note('Key (shown only once):');
       call.print(key.key);
     },
   },

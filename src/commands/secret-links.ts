@@ -126,7 +126,7 @@ function openerOf(target: string, terminal: Terminal) {
  * @throws OperationFailed if no file can be written, after printing the content as Base64
  */
 export async function showContent({ about, bytes }: Content, terminal: Terminal) {
-  const { stdout, note, print } = terminal;
+  const { stdout, note, print, printText } = terminal;
   if (about.kind === 'file') {
     const from = `File "${about.name}", ${bytes.length} bytes`;
     if (!stdout.isTTY) {
@@ -143,7 +143,7 @@ export async function showContent({ about, bytes }: Content, terminal: Terminal)
   const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
   if (stdout.isTTY && stripControlChars(text) !== text)
     note('Control characters were removed. Redirect the output to keep them.');
-  print(text);
+  printText(text);
 }
 
 /**

@@ -33,7 +33,7 @@ export async function runCommand(
   };
   const terminal = createTerminal(streams, environment, () => true);
   const code = await runOneOf(COMMANDS, words, terminal).catch((error: unknown) => {
-    terminal.note(`gatehouse: ${messageOf(error)}`);
+    for (const message of messagesOf(error)) terminal.note(`gatehouse: ${message}`);
     return error instanceof ConfigurationError ? 78 : 1;
   });
   // As a process does before it ends.
@@ -43,9 +43,9 @@ export async function runCommand(
 }
 
 /** As `main.ts` prints it. @throws what `main.ts` calls an internal error */
-function messageOf(error: unknown): string {
-  if (error instanceof ConfigurationError) return error.problems.join('\ngatehouse: ');
-  if (error instanceof StartupError || error instanceof Unavailable) return error.message;
+function messagesOf(error: unknown): readonly string[] {
+  if (error instanceof ConfigurationError) return error.problems;
+  if (error instanceof StartupError || error instanceof Unavailable) return [error.message];
   throw error;
 }
 

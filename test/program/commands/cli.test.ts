@@ -155,7 +155,10 @@ const commandMisuses: readonly Misuse[] = [
     /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock, invite, link\./,
   ],
   ['user list --jsno', /Unknown option '--jsno'\./],
-  ['version one', /version: Unexpected argument 'one'/],
+  [
+    'version one',
+    /version: takes no argument; keys, passwords and texts are read from standard input/,
+  ],
   ['migrate identity letterbox', /migrate: "letterbox" is not one of identity, secrets, webhook/],
   ['user create', /user create needs --username/],
   ['user create --username ada', /user create needs --email/],

@@ -267,7 +267,7 @@ const wrong: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['revoke'], /key revoke takes ID/],
   [['revoke', UNKNOWN, UNKNOWN], /key revoke takes ID/],
   [['revoke', 'not-an-id'], /key revoke: ID must be a UUID from gatehouse key list/],
-  [['revoke', `key:${'x'.repeat(49)}`], /ID must be a UUID/],
+  [['revoke', `key:${'x'.repeat(49)}`], /key revoke: an argument holds a key/],
 ];
 
 test('wrong usage is one line with exit code 2, and nothing is done', async () => {

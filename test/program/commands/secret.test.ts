@@ -238,7 +238,7 @@ test('put: exit 2 for an invalid passphrase or without a secret', async () => {
   assertRefused(
     await run(['put', '--passphrase', 'five words'], 'secret'),
     2,
-    /secret put: Unexpected argument 'five words'/,
+    /secret put: takes no argument; keys, passwords and texts are read from standard input/,
   );
   assert.equal(await count(), before);
 });
@@ -299,7 +299,10 @@ const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> 
     [],
     /"secret" needs a subcommand: put, get, request, answer, status, delete, keys, token create, token list, token rotate, token revoke\. See: /,
   ],
-  [['put', 'hunter2'], /secret put: Unexpected argument 'hunter2'/],
+  [
+    ['put', 'hunter2'],
+    /secret put: takes no argument; keys, passwords and texts are read from standard input/,
+  ],
   [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
   [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
   [['status'], /secret status takes ID/],
