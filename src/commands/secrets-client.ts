@@ -6,17 +6,12 @@ import { isThisHost } from '../db/url.ts';
 import { isObject } from '../http/schema.ts';
 import { codeOf } from '../runtime/errors.ts';
 // The code of the pages, as in browsers. The service itself does not use it.
+import { type Content, envelopeLength, joinKeys, safeName } from '../secrets/pages/envelope.js';
 import {
-  type Content,
-  envelopeLength,
-  joinKeys,
-  parseKey,
-  safeName,
-  splitKeys,
-} from '../secrets/pages/envelope.js';
-import {
+  checkKept,
   checkRequest,
   digestIn,
+  keptIn,
   openAnswerKeys,
   sealAnswer,
 } from '../secrets/pages/request-keys.js';
@@ -26,7 +21,8 @@ type Reply = Readonly<Record<string, unknown>>;
 export class PassphraseNeeded extends OperationFailed {}
 
 const CHECK = 'check GATEHOUSE_URL or the link';
-const UNEXPECTED = 'unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service?';
+export const UNEXPECTED =
+  'unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service?';
 /** Enough for a password hash that waits for others. */
 const TIMEOUT_MS = 30_000;
 
@@ -96,6 +92,15 @@ export function textOf(reply: Reply, name: string) {
   throw new OperationFailed(UNEXPECTED);
 }
 
+/** What was asked for, as the service says. */
+const askedIn = (reply: Reply) => ({
+  kind: textOf(reply, 'kind'),
+  title: textOf(reply, 'title'),
+  public_key: textOf(reply, 'public_key'),
+});
+
+const ALTERED =
+  'the service has altered this request: what it returned does not belong to the link';
 const KEPT = /^(https?:.*)\/request\/([0-9a-f-]{36})\/?$/i;
 const SENT = /^(https?:.*)\/answer\/([0-9a-f-]{36})\/?#(.*)$/i;
 const PAUSE_MS = 2_000;
@@ -121,21 +126,26 @@ export async function findAnswer(
 ) {
   const [, base, given = ''] = KEPT.exec(place) ?? [];
   if (base === undefined) return { place, key: fragment };
-  const { serviceKey = '', key = '' } = splitKeys(fragment) ?? {};
-  if (!key || !(await parseKey(key))) throw new OperationFailed(INCOMPLETE);
+  const kept = await keptIn(fragment);
+  if (!kept) throw new OperationFailed(INCOMPLETE);
   const id = given.toLowerCase();
   const ask = connect(base, null, terminal);
-  const find = () => ask('POST', `/request/${id}`, { key: serviceKey });
-  let request = await find();
-  while (waits && request.status === 'open') {
+  const find = async () => {
+    const reply = await ask('POST', `/request/${id}`, { key: kept.receipt });
+    const own = await checkKept(kept, askedIn(reply));
+    if (own) return { status: textOf(reply, 'status'), reply, own };
+    throw new OperationFailed(`${ALTERED}. Ask again with a new request`);
+  };
+  let found = await find();
+  while (waits && found.status === 'open') {
     await sleep(PAUSE_MS);
-    request = await find();
+    found = await find();
   }
-  if (request.status !== 'answered')
-    throw new OperationFailed(`there is no answer: the request is ${String(request.status)}`);
-  const public_key = textOf(request, 'public_key');
-  const answer_key = textOf(request, 'answer_key');
-  const keys = await openAnswerKeys(id, { public_key, answer_key }, key);
+  if (found.status !== 'answered')
+    throw new OperationFailed(`there is no answer: the request is ${found.status}`);
+  const public_key = textOf(found.reply, 'public_key');
+  const answer_key = textOf(found.reply, 'answer_key');
+  const keys = await openAnswerKeys(id, found.own, { public_key, answer_key });
   if (!keys)
     throw new OperationFailed(
       'the answer does not open with this link: it was altered in the service. No read was used up',
@@ -145,11 +155,12 @@ export async function findAnswer(
 
 /**
  * Answers a request with the file that the command names, if one is asked for.
+ * @param link to send, from standard input
  * @param readText asks for the text otherwise
  * @returns what was done
  */
-export async function sendAnswer(call: Invocation, readText: () => Promise<string>) {
-  const { first: link, note } = call;
+export async function sendAnswer(call: Invocation, link: string, readText: () => Promise<string>) {
+  const { note } = call;
   const path = call.text('file');
   const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
   const digest = digestIn(fragment);
@@ -158,18 +169,13 @@ export async function sendAnswer(call: Invocation, readText: () => Promise<strin
   const ask = connect(base, null, call);
   const request = await ask('POST', `/request/${id}`, { key: digest });
   const status = textOf(request, 'status');
-  const kind = textOf(request, 'kind');
-  const title = textOf(request, 'title');
-  const public_key = textOf(request, 'public_key');
+  const asked = askedIn(request);
+  const keys = await checkRequest(id, digest, asked);
+  if (!keys) throw new OperationFailed(`${ALTERED}. Nothing was sent`);
   if (status !== 'open')
     throw new OperationFailed(`this request takes no answer any more: it is ${status}`);
-  const keys = await checkRequest(id, digest, { kind, title, public_key });
-  if (!keys)
-    throw new OperationFailed(
-      'the service has altered this request: what it returned does not belong to the link. Nothing was sent',
-    );
-  note(`Asked for: ${title}`);
-  if ((kind === 'file') !== (path !== undefined))
+  note(`Asked for: ${asked.title}`);
+  if ((asked.kind === 'file') !== (path !== undefined))
     throw new UsageError('give --file if a file is asked for, and not for a text');
   const content: Content =
     path === undefined

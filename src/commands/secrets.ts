@@ -3,6 +3,7 @@ import {
   flag,
   type Invocation,
   json,
+  OperationFailed,
   option,
   type Terminal,
   UsageError,
@@ -25,8 +26,8 @@ import {
   withdrawRestored,
 } from './store/secrets.ts';
 import { connectToSecrets, getSecret, readAnswer, showContent } from './secret-links.ts';
-import { contentOf, sendAnswer, textOf } from './secrets-client.ts';
-import { joinKeys, seal } from '../secrets/pages/envelope.js';
+import { contentOf, sendAnswer, textOf, UNEXPECTED } from './secrets-client.ts';
+import { fitLink, joinKeys, seal } from '../secrets/pages/envelope.js';
 import { createRequest, linksOf } from '../secrets/pages/request-keys.js';
 
 const inSecrets = databaseOf(settings, SCHEMA);
@@ -66,13 +67,14 @@ export const COMMANDS: readonly Command[] = [
       const reply = await service.ask('POST', '/api/store/encrypt', { ...request, ...limits });
       const id = textOf(reply, 'id');
       const secret = textOf(reply, 'secret');
+      const { receipt = secret } = reply;
+      if (!fitLink(id, secret, String(receipt))) throw new OperationFailed(UNEXPECTED);
       const key = sealed ? joinKeys(secret, sealed.key) : secret;
       const hasPage = options.share_pages === true;
       const until = reply.expires_at === null ? '' : ` until ${String(reply.expires_at)}`;
       call.note(`Stored${until}. ${hasPage ? 'Link' : 'Id and key'} (shown only once):`);
-      call.print(hasPage ? `${service.url}/s/${id}#${key}` : `${id}\n${key}`);
-      const { receipt } = reply;
-      if (typeof receipt === 'string')
+      for (const line of hasPage ? [`${service.url}/s/${id}#${key}`] : [id, key]) call.print(line);
+      if (reply.receipt !== undefined)
         call.note(`Receipt, for you alone: ${service.url}/r/${id}#${receipt}`);
     },
   },
@@ -100,10 +102,11 @@ export const COMMANDS: readonly Command[] = [
       const { key, request } = await createRequest(kind, call.first);
       const limits = readLimits(call);
       const reply = await ask('POST', '/api/store/request', { ...request, ...limits });
-      const id = textOf(reply, 'id');
-      const receipt = textOf(reply, 'receipt');
       const until = textOf(reply, 'expires_at');
-      const { send, keep } = linksOf(url, id, request.digest, receipt, key);
+      const made = { id: textOf(reply, 'id'), receipt: textOf(reply, 'receipt') };
+      const links = linksOf(url, made, request.digest, key);
+      if (!links) throw new OperationFailed(UNEXPECTED);
+      const { send, keep } = links;
       const waits = call.flag('wait');
       const show = waits ? call.note : call.print;
       call.note(`Open until ${until}. Send the first link. Only the second opens the answer:`);
@@ -114,10 +117,12 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'secret answer',
-    summary: 'Answer a request with the text on standard input, or with a file',
-    positionals: 'LINK',
+    summary: 'Answer a request; reads its link, and then the text, from standard input',
     options: { file: option('PATH', 'the file, if one is asked for') },
-    run: (call) => sendAnswer(call, () => withLines(call, readText)),
+    run: (call) =>
+      withLines(call, async (lines) =>
+        sendAnswer(call, (await lines.next('Link: ')).trim(), () => readText(lines)),
+      ),
   },
   {
     name: 'secret status',
@@ -137,7 +142,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'secret keys',
-    summary: 'List the server secrets by key id, and how many secrets need each',
+    summary: 'List the server secrets by key id, and how many secrets and requests need each',
     options: { json },
     async run(call) {
       const keys = await inSecrets(call, (database, { serverSecret, previousSecrets }) => {
@@ -219,7 +224,7 @@ async function readText(lines: LineReader) {
   const text = await lines.rest('Secret: ');
   if (text === '')
     throw new UsageError(
-      'no secret on standard input, or with --passphrase nothing after its first line',
+      'no secret on standard input, or nothing after a first line with the link or passphrase',
     );
   return text;
 }

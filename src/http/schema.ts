@@ -97,6 +97,15 @@ export function text({
 export const withoutNul = (value: string) =>
   value.includes('\0') ? 'must not contain the character U+0000' : null;
 
+/**
+ * For a text that is shown to others: further lines, or a reversed one, could pass for something
+ * else (CWE-150, CWE-451).
+ */
+export const oneLine = (value: string) =>
+  /[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/u.test(value)
+    ? 'must be one line without control characters'
+    : null;
+
 const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
 export const uuid = (description?: string) =>

@@ -45,11 +45,15 @@ const INITIAL: Migration = {
     )`,
     `create table secrets.requests (
       id uuid primary key, -- also of the secret that answers it
+      key_id text not null, -- the server secret of the tag
+      -- Detects an altered row, as of secrets. Without it, nothing can bring a withdrawn request
+      -- back.
+      tag bytea,
       creator text, -- as of secrets
       kind text not null, -- text or file
       title text not null,
       public_key text not null, -- P-256, in Base64url; the private key is in the link to keep
-      digest text not null, -- of public key, kind and title; it is in the link to send
+      digest text not null, -- of public key, kind and title; it is in both links
       key_digest bytea not null, -- of the key in the link to keep
       max_reads int4 not null, -- of the answer
       seconds int4 not null, -- how long it is open, and how long its answer is kept
@@ -57,9 +61,13 @@ const INITIAL: Migration = {
       created_at timestamptz not null default now(),
       expires_at timestamptz not null, -- after the answer, that of the answer
       ending text, -- answered or withdrawn
-      constraint key_with_answer check ((answer_key is null) = (ending is distinct from 'answered'))
+      constraint key_with_answer
+        check ((answer_key is null) = (ending is distinct from 'answered')),
+      constraint tag_until_withdrawn
+        check ((tag is null) = (ending is not distinct from 'withdrawn'))
     )`,
     'create index requests_expiry on secrets.requests (expires_at)',
+    'create index requests_key on secrets.requests (key_id, expires_at)',
     ...throttlesTable('secrets'),
   ],
 };

@@ -9,7 +9,7 @@ import { type Infer, object, text } from '../http/schema.ts';
 import { passphraseSchema } from './manage-secrets.ts';
 import { SCHEMA } from './migrations.ts';
 import { isUnaltered, openWithPassphrase, type PassphraseSealed, unseal } from './sealing.ts';
-import { KEY_MISSING, limitOf, recordEvent, type SecretsService } from './service.ts';
+import { limitOf, recordEvent, type SecretsService, serverFailure } from './service.ts';
 import { countFailedRead, findSecret, useUpRead } from './store/secrets.ts';
 
 export const clientKeySchema = text({
@@ -33,7 +33,6 @@ export const READ_ERRORS = [
 ] as const;
 
 const ENDED = 'unknown or ended';
-const ALTERED = 'a stored secret has been altered: swapped, truncated or edited';
 /** The same for an unknown id, a wrong key, and an expired, deleted or used-up secret. */
 const NOT_FOUND = new Failure('not_found', {
   message:
@@ -63,7 +62,7 @@ export async function readSecret(
   id: string,
   { secret, passphrase }: DecryptRequest,
 ) {
-  const { database, log, openingKeys } = service;
+  const { database, openingKeys } = service;
   /** Counted in the receipt, and logged with its reason. */
   const failedRead = async (
     reason: string,
@@ -78,29 +77,24 @@ export async function readSecret(
   const row = await findSecret(database, id);
   if (!row) return failedRead(ENDED);
   const { key_id, commitment, expires_at, max_reads, expired } = row;
-  /** Logged as an error: the operator must act. */
-  const serverFailure = (code: 'secret_damaged' | 'key_unknown', message: string) => {
-    log.error(message, { secret_id: id, key_id });
-    return new Failure(code);
-  };
+  const altered = () => serverFailure(service, 'secret_damaged', row);
   const serverKey = openingKeys.find((key) => key.id === key_id);
   if (!serverKey) {
     const isKeyIdEdited = openingKeys.some((key) =>
       equalDigests(commitment, deriveKeys(key, clientKey, id).commitment),
     );
-    if (isKeyIdEdited) return serverFailure('secret_damaged', ALTERED);
-    return expired ? failedRead(ENDED) : serverFailure('key_unknown', KEY_MISSING);
+    if (isKeyIdEdited) return altered();
+    return expired ? failedRead(ENDED) : serverFailure(service, 'key_unknown', row);
   }
   // The end of the request, by the database's clock.
   const until = new Date(row.found_at.getTime() + request.endsAt - performance.now());
   const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
-  if (!isUnaltered(serverKey, metadata, row, row.tag))
-    return serverFailure('secret_damaged', ALTERED);
+  if (!isUnaltered(serverKey, metadata, row, row.tag)) return altered();
   if (expired) return failedRead(ENDED);
   const keys = deriveKeys(serverKey, clientKey, id);
   if (!equalDigests(commitment, keys.commitment)) return failedRead('wrong key');
   const content = unseal(serverKey, keys, metadata, row);
-  if (!content) return serverFailure('secret_damaged', ALTERED);
+  if (!content) return altered();
   const plaintext = Buffer.isBuffer(content)
     ? content
     : await unlock(service, serverKey, clientKey, metadata, content, passphrase, request);

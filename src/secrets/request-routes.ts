@@ -12,7 +12,7 @@ import {
   route,
   routeDefaults,
 } from '../http/route.ts';
-import { dateTime, type Infer, object, text, uuid, validate, withoutNul } from '../http/schema.ts';
+import { dateTime, type Infer, object, oneLine, text, uuid, validate } from '../http/schema.ts';
 import type { Site } from '../runtime/context.ts';
 import { allow, type Caller } from './guard.ts';
 import {
@@ -22,8 +22,8 @@ import {
   passwordSchema,
   sealRow,
 } from './manage-secrets.ts';
-import { capabilityOf } from './sealing.ts';
-import { countAttempt, recordEvent, type SecretsService } from './service.ts';
+import { capabilityOf, requestTagOf } from './sealing.ts';
+import { countAttempt, recordEvent, type SecretsService, serverFailure } from './service.ts';
 import type { Limits } from './settings.ts';
 import { byLink, keyBody, limited, type LinkCall, shareRoutes } from './share-routes.ts';
 import {
@@ -59,7 +59,7 @@ function isPoint(bytes: Buffer) {
 const newRequestSchema = (limits: Limits) =>
   object(
     {
-      title: text({ min: 1, max: 200, check: withoutNul }),
+      title: text({ min: 1, max: 200, check: oneLine }),
       kind: kindSchema,
       public_key: publicKey,
       digest: bytes32,
@@ -74,26 +74,26 @@ const answerSchema = (limits: Limits) =>
     password: passwordSchema(limits),
   });
 type NewRequestCall = Call<Caller, unknown, unknown, Infer<ReturnType<typeof newRequestSchema>>>;
-type AnswerCall = Call<OpenRequest, unknown, unknown, Infer<ReturnType<typeof answerSchema>>>;
-
-type OpenRequest = SecretRequest & Readonly<{ id: string }>;
+type AnswerCall = Call<SecretRequest, unknown, unknown, Infer<ReturnType<typeof answerSchema>>>;
 
 /**
  * A request that takes an answer, by the key of its link. The body may be large, so the key is in
  * the head. Not in `Authorization`, which a proxy in front of the service may need, and where a
  * wrong key would count as a wrong token.
  */
-const openRequest: Guard<SecretsService, OpenRequest> = {
+const openRequest: Guard<SecretsService, SecretRequest> = {
   security: ['link_key'],
-  errors: ['invalid_path', 'invalid_header', 'not_found', 'conflict', 'too_many_requests'],
-  async check({ headers, parameters, network }: RequestInfo, service) {
+  errors: ['invalid_path', 'invalid_header', 'conflict', ...byLink.errors],
+  async check(request, service) {
+    const { headers, parameters, network } = request;
     const path = validate(object(idMember), parameters, 'invalid_path');
     if (path instanceof Failure) return path;
     const key = validate(bytes32, headers['x-link-key'] ?? '', 'invalid_header', 'X-Link-Key');
     if (key instanceof Failure) return key;
-    const found = await findByKey(service, path.id, key);
+    const found = await findByKey(service, path.id, key, request);
+    if (found instanceof Failure) return found;
     if (!found) return (await countAttempt(service, 'link', network)) ?? NO_REQUEST;
-    return found.status === 'open' ? { ...found, id: path.id } : NOT_OPEN;
+    return found.status === 'open' ? found : NOT_OPEN;
   },
 };
 
@@ -131,7 +131,7 @@ export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<Secr
     reply: object({ id: uuid() }),
     limit: ({ id }, { network }, service) => countAttempt(service, 'answer', id, network),
     maxBodyBytes: (_caller, { maxBodyBytes }) => maxBodyBytes,
-    errors: ['conflict', 'too_many_requests', 'unavailable'],
+    errors: [...byLink.errors, 'conflict'],
     handle: answer,
   }),
 ];
@@ -140,6 +140,7 @@ const NO_REQUEST = new Failure('not_found', {
   message:
     'No request belongs to this link, or it ended long ago. Check that you have the whole link.',
 });
+const ALTERED = 'The stored request was altered. Contact the operator.';
 const NOT_OPEN = new Failure('conflict', {
   message: 'This request takes no answer any more: it has one, was withdrawn or has expired.',
 });
@@ -152,34 +153,59 @@ async function ask({ body, caller, request }: NewRequestCall, service: SecretsSe
   const expires_at = await timeIn(database, seconds);
   const id = randomUUID();
   const receipt = capabilityOf(serverKey, 'receipt', id);
-  await insertRequest(database, {
+  const terms = {
     id,
+    creator: caller.creator,
     key_digest: sha256(receipt),
     max_reads,
     seconds,
+    answer_key: null,
     expires_at,
-    creator: caller.creator,
     ...asked,
-  });
+  };
+  const tag = requestTagOf(serverKey, terms);
+  await insertRequest(database, { ...terms, key_id: serverKey.id, tag });
   recordEvent(service, 'requested', { id, key_id: null }, request);
   return { data: { id, expires_at, receipt } };
 }
 
 /** By the digest in the link to send, or by the receipt's key in the link to keep. */
-async function findByKey({ database }: SecretsService, id: string, key: string) {
-  const found = await findRequest(database, id);
+async function findByKey(service: SecretsService, id: string, key: string, { route }: RequestInfo) {
+  const found = await findRequest(service.database, id);
   if (!found) return null;
+  const damage = damageOf(service, found, route);
+  if (damage) return damage;
   const isSent = equalDigests(Buffer.from(key), Buffer.from(found.digest));
   return isSent || equalDigests(sha256(key), found.key_digest) ? found : null;
 }
 
-const findByBody = ({ path, body }: LinkCall<{ key: string }>, service: SecretsService) =>
-  findByKey(service, path.id, body.key);
+const findByBody = ({ path, body, request }: LinkCall<{ key: string }>, service: SecretsService) =>
+  findByKey(service, path.id, body.key, request);
+
+/**
+ * An altered request is reported whichever key is sent, and before its expiry is believed. After a
+ * withdrawal there is nothing to take over any more.
+ */
+function damageOf(service: SecretsService, request: SecretRequest, route: string) {
+  const { openingKeys } = service;
+  const { id, key_id, key_digest, tag } = request;
+  if (request.status === 'withdrawn') return null;
+  const serverKey = openingKeys.find((key) => key.id === key_id);
+  const isIntact = serverKey && tag !== null && equalDigests(tag, requestTagOf(serverKey, request));
+  if (isIntact) return null;
+  const isKeyIdEdited = openingKeys.some((key) =>
+    equalDigests(sha256(capabilityOf(key, 'receipt', id)), key_digest),
+  );
+  if (serverKey || isKeyIdEdited)
+    return serverFailure(service, 'secret_damaged', request, route, ALTERED);
+  return request.expired ? NO_REQUEST : serverFailure(service, 'key_unknown', request, route);
+}
 
 async function describe(_call: unknown, { limits }: SecretsService, found: SecretRequest | null) {
   if (!found) return NO_REQUEST;
-  const { creator, digest, key_digest, max_reads, seconds, ...shown } = found;
-  return { data: { ...shown, max_bytes: limits.password.max_bytes } };
+  const { status, kind, title, asker, public_key, answer_key, expires_at } = found;
+  const max_bytes = limits.password.max_bytes;
+  return { data: { status, kind, title, asker, public_key, answer_key, max_bytes, expires_at } };
 }
 
 /**
@@ -187,17 +213,17 @@ async function describe(_call: unknown, { limits }: SecretsService, found: Secre
  * parties can derive.
  */
 async function answer({ caller, body, request }: AnswerCall, service: SecretsService) {
-  const { database, serverKey } = service;
+  const { database, serverKey, openingKeys } = service;
   const { id, seconds, max_reads, creator } = caller;
-  const terms = {
-    id,
-    expires_at: await timeIn(database, seconds),
-    max_reads,
-    creator,
-  };
+  const expires_at = await timeIn(database, seconds);
+  const terms = { id, expires_at, max_reads, creator };
   const clientKey = Buffer.from(body.secret, 'base64url');
   const row = sealRow(serverKey, clientKey, terms, body.password, null);
-  if (!(await answerRequest(database, row, body.public_key))) return NOT_OPEN;
+  const answered = { ...caller, answer_key: body.public_key, expires_at };
+  // Under the same key as before, from which the key of the receipt is derived.
+  const tagKey = openingKeys.find((key) => key.id === caller.key_id) ?? serverKey;
+  const tag = requestTagOf(tagKey, answered);
+  if (!(await answerRequest(database, row, { ...answered, tag }))) return NOT_OPEN;
   recordEvent(service, 'stored', row, request);
   return { data: { id } };
 }

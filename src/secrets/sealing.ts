@@ -53,6 +53,45 @@ export const rowTagOf = (
     .update(blob)
     .digest();
 
+/** What a request holds until it is answered. The answer also sets its own key and its expiry. */
+export type RequestTerms = Readonly<{
+  id: string;
+  creator: string | null;
+  kind: string;
+  title: string;
+  public_key: string;
+  digest: string; // in both links: the parties recognize by it what was asked for
+  key_digest: Buffer; // of the key in the link to keep
+  max_reads: number; // of the answer
+  seconds: number; // how long the request is open, and how long its answer is kept
+  answer_key: string | null;
+  expires_at: Date;
+}>;
+
+/**
+ * Recognizes an altered request, which its answer would take over. The tag of a secret is made of
+ * other bytes: it begins with 0.
+ */
+export const requestTagOf = (serverKey: ServerKey, { key_digest, ...terms }: RequestTerms) =>
+  createHmac('sha256', serverKey.rowKey)
+    .update(
+      JSON.stringify([
+        serverKey.id,
+        terms.id,
+        terms.creator,
+        terms.kind,
+        terms.title,
+        terms.public_key,
+        terms.digest,
+        key_digest.toString('hex'),
+        terms.max_reads,
+        terms.seconds,
+        terms.answer_key,
+        terms.expires_at.getTime(),
+      ]),
+    )
+    .digest();
+
 /** @param tag a row without one counts as altered */
 export const isUnaltered = (
   serverKey: ServerKey,

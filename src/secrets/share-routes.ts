@@ -15,9 +15,16 @@ import {
   READ_ERRORS,
   readSecret,
 } from './read-secret.ts';
-import { capabilityOf } from './sealing.ts';
-import { countAttempt, type SecretsService } from './service.ts';
-import { count, findLink, findReceipt, linkSchema, receiptSchema } from './store/secrets.ts';
+import { capabilityOf, isUnaltered } from './sealing.ts';
+import { countAttempt, type SecretsService, serverFailure } from './service.ts';
+import {
+  count,
+  findKeyIds,
+  findLink,
+  findReceipt,
+  linkSchema,
+  receiptSchema,
+} from './store/secrets.ts';
 
 /** Loading a page reveals nothing, so mail scanners and link previews cannot use up a secret. */
 const PAGES = [
@@ -58,7 +65,7 @@ export const byLink = {
   method: 'POST',
   guard: anonymous,
   path: object(idMember),
-  errors: ['not_found', 'too_many_requests', 'unavailable'],
+  errors: ['not_found', 'too_many_requests', 'key_unknown', 'secret_damaged', 'unavailable'],
 } as const;
 const key = text({
   min: 1,
@@ -119,17 +126,22 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
 export type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<{ key: string }>;
 
+/** Why the service cannot tell whether a key is right. */
+type NotTold = Failure<'key_unknown' | 'secret_damaged' | 'not_found'>;
+
 /**
  * Id and key are the credential. Wrong ones are counted before `handle` runs, which limits what
  * it costs. The right one passes, because others in its network must not lock it out (ASVS 6.1.1).
- * @param find what the key stands for; null or false if it is wrong
+ * @param find what the key stands for; null or false if it is wrong; a failure if the service
+ * cannot tell, which does not count
  */
 export function limited<Body, Found, Reply>(
-  find: (call: LinkCall<Body>, service: SecretsService) => Promise<Found>,
+  find: (call: LinkCall<Body>, service: SecretsService) => Promise<Found | NotTold>,
   handle: (call: LinkCall<Body>, service: SecretsService, found: Found) => Promise<Reply>,
 ) {
   return async (call: LinkCall<Body>, service: SecretsService) => {
     const found = await find(call, service);
+    if (found instanceof Failure) return found;
     const refused = found ? null : await countAttempt(service, 'link', call.request.network);
     return refused ?? handle(call, service, found);
   };
@@ -137,20 +149,39 @@ export function limited<Body, Found, Reply>(
 
 /**
  * Only holders of the key learn how a secret ended. The commitment recognizes the key even after
- * the end.
+ * the end. Until then, the tag says whether the row is as it was stored.
  */
 async function findOwnLink(
-  { path: { id }, body }: LinkCall<{ secret: string }>,
-  { database, openingKeys }: SecretsService,
+  { path: { id }, body, request: { route } }: LinkCall<{ secret: string }>,
+  service: SecretsService,
 ) {
+  const { database, openingKeys } = service;
   const clientKey = fromBase64url(body.secret);
   if (clientKey?.length !== KEY_BYTES) return null;
-  const link = await findLink(database, id);
-  const serverKey = openingKeys.find((key) => key.id === link?.key_id);
-  if (!link || !serverKey) return null;
-  const { commitment, key_id, ...data } = link;
-  const keys = deriveKeys(serverKey, clientKey, id);
-  return equalDigests(commitment, keys.commitment) ? data : null;
+  const known = openingKeys.map((serverKey) => ({
+    serverKey,
+    commitment: deriveKeys(serverKey, clientKey, id).commitment,
+  }));
+  const link = await findLink(
+    database,
+    id,
+    known.map(({ commitment }) => commitment),
+  );
+  if (!link) return null;
+  const { commitment, key_id, blob, tag, ...data } = link;
+  const own = known.find((one) => equalDigests(one.commitment, commitment));
+  if (!own) {
+    if (openingKeys.some((key) => key.id === key_id)) return null;
+    return data.status === 'stored'
+      ? serverFailure(service, 'key_unknown', { id, key_id }, route)
+      : WRONG_LINK;
+  }
+  const { expires_at, max_reads: maxReads } = data;
+  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads };
+  const isIntact =
+    own.serverKey.id === key_id &&
+    (blob === null || isUnaltered(own.serverKey, metadata, { commitment, blob }, tag));
+  return isIntact ? data : serverFailure(service, 'secret_damaged', { id, key_id }, route);
 }
 
 /** The reply also says what is left. */
@@ -184,9 +215,15 @@ const WRONG_KEY = new Failure('not_found', {
 /** Any of the server's keys: the secret may have been stored before a rotation. */
 const isKeyTo =
   (...uses: Array<'receipt' | 'delete'>) =>
-  async ({ path, body }: KeyCall, { openingKeys }: SecretsService) => {
+  async ({ path: { id }, body, request: { route } }: KeyCall, service: SecretsService) => {
+    const { database, openingKeys } = service;
     const sent = Buffer.from(body.key);
-    return openingKeys.some((key) =>
-      uses.some((use) => equalDigests(sent, Buffer.from(capabilityOf(key, use, path.id)))),
+    const isRight = openingKeys.some((key) =>
+      uses.some((use) => equalDigests(sent, Buffer.from(capabilityOf(key, use, id)))),
     );
+    if (isRight) return true;
+    const rows = await findKeyIds(database, id);
+    const missing = rows.find(({ key_id }) => openingKeys.every((key) => key.id !== key_id));
+    if (!missing) return false;
+    return missing.is_needed ? serverFailure(service, 'key_unknown', missing, route) : WRONG_KEY;
   };

@@ -73,9 +73,14 @@ function createJobs(service: SecretsService) {
       everySeconds: 60,
       async batch() {
         for (const { key_id, secrets } of await listKeys(database, null, [], MOST_COUNTED)) {
-          metrics.gauge('gatehouse_secrets_stored', 'Readable secrets, by key id.', () => secrets, {
-            key_id,
-          });
+          metrics.gauge(
+            'gatehouse_secrets_stored',
+            'Readable secrets and requests, by key id.',
+            () => secrets,
+            {
+              key_id,
+            },
+          );
         }
       },
     },

@@ -95,7 +95,7 @@ test('neither the text nor the private key reaches the service', bounded, async 
   const asked = await runCommand(['secret', 'request', title], own);
   assert.equal(asked.code, 0, asked.stderr);
   const [send = '', keep = ''] = asked.stdout.trimEnd().split('\n');
-  assert.equal((await runCommand(['secret', 'answer', send], {}, text)).code, 0);
+  assert.equal((await runCommand(['secret', 'answer'], {}, `${send}\n${text}`)).code, 0);
   const opened = await runCommand(['secret', 'get'], {}, keep);
   assert.equal(opened.stdout.trimEnd(), text);
 

@@ -282,13 +282,12 @@ test('the unit of a metric is that of its name', () => {
  * Calls that write a warning or an error, and functions that pass their message on. The level is
  * that of the log.
  */
-const WRITES =
-  /\b(?:log\.(warn|error|limited)|(warn)|(serverFailure))\(\s*(?:'[a-z_]+', )?((?:'[^']*'|[^,()'])+)/g;
+const WRITES = /\b(?:log\.(warn|error|limited)|(warn))\(\s*(?:'[a-z_]+', )?((?:'[^']*'|[^,()'])+)/g;
 /**
  * Messages that are not a constant where they are written: parameters, and the warnings about
  * settings.
  */
-const PASSED_ON = ['message', 'warning'];
+const PASSED_ON = ['warning'];
 /** `log[…]` with a template, in one place. */
 const FACTORS = ['second factor wrong', 'second factor throttled'];
 
@@ -304,7 +303,7 @@ test('observability.md lists every warning and error of the log with its level, 
   const found = texts.flatMap((text) => {
     // Those of the file itself go before those that it imports.
     const constants = new Map([...texts, text].flatMap(constantsOf));
-    return [...text.matchAll(WRITES)].flatMap(([, level, warn, , argument = '']) => {
+    return [...text.matchAll(WRITES)].flatMap(([, level, warn, argument = '']) => {
       const named = [...argument.matchAll(/'([^']*)'|\b([A-Z][A-Z_]+)\b/g)].map(
         ([, given, name = '']) => given ?? constants.get(name) ?? name,
       );

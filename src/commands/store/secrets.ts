@@ -1,5 +1,5 @@
 import type { Database, Sql } from '../../db/pool.ts';
-import { openSql } from '../../secrets/store/requests.ts';
+import { openSql, withdrawnSql } from '../../secrets/store/requests.ts';
 import { noContentSql, readableSql } from '../../secrets/store/secrets.ts';
 
 export type Token = Readonly<{
@@ -37,5 +37,5 @@ export const deleteRestored = (sql: Sql, all: boolean) => sql`
 
 /** A request that was answered or withdrawn since the backup is open again. */
 export const withdrawRestored = (sql: Sql) => sql`
-  update secrets.requests set ending = 'withdrawn', expires_at = now()
+  update secrets.requests set ${withdrawnSql(sql)}
   where ${openSql(sql)}`;

@@ -30,6 +30,8 @@ export function element(id, type) {
  */
 const failure = (code, message, fields = []) => ({ ok: false, code, message, fields });
 
+export const UNEXPECTED = 'The service sent an unexpected reply. Try again soon.';
+
 /**
  * Calls the service's API.
  * @template Data the reply of this route
@@ -67,8 +69,7 @@ export async function callApi(path, { token, linkKey, body, method = body ? 'POS
     );
   }
   if (response.ok && reply !== null) return { ok: true, data: reply, headers: response.headers };
-  const unexpected = 'The service sent an unexpected reply. Try again soon.';
-  const { code = 'no_answer', message = unexpected, fields = [] } = reply?.error ?? {};
+  const { code = 'no_answer', message = UNEXPECTED, fields = [] } = reply?.error ?? {};
   if (code === 'too_many_requests') {
     const minutes = Math.ceil(Number(response.headers.get('Retry-After')) / 60);
     const wait = `${minutes} minute${minutes === 1 ? '' : 's'}`;

@@ -40,8 +40,9 @@ async function load() {
   if (!found.ok && found.code === 'not_found') return showOnly('wrong');
   if (!found.ok) return showProblem(found.message);
   const { status, kind, title, asker, max_bytes, expires_at } = found.data;
-  if (status !== 'open') return showOnly(status);
+  // Nothing of the request is shown before the link has confirmed it.
   if (!(await checkRequest(id, digest, found.data))) return showOnly('altered');
+  if (status !== 'open') return showOnly(status);
   request = found.data;
   isFile.checked = kind === 'file';
   isFile.disabled = kind !== 'file';

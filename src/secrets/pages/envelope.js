@@ -36,19 +36,31 @@ export function toBase64url(bytes) {
   return btoa(binary).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
 }
 
-/** @param {string} text @returns {Bytes | null} */
+/**
+ * As in the service, each value has one encoding: the unused bits of the last character are zero.
+ * @param {string} text @returns {Bytes | null}
+ */
 export function fromBase64url(text) {
   if (!/^[A-Za-z0-9_-]*$/.test(text)) return null;
   try {
-    return Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (one) =>
-      one.charCodeAt(0),
-    );
+    const binary = atob(text.replaceAll('-', '+').replaceAll('_', '/'));
+    const bytes = Uint8Array.from(binary, (one) => one.charCodeAt(0));
+    return toBase64url(bytes) === text ? bytes : null;
   } catch {
     return null;
   }
 }
 
+const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const SERVICE_LINK = /^[A-Za-z0-9_-]{43}$/;
+
+/**
+ * What the service returns becomes a part of links. Another text could make another link of one, or
+ * add a line with one.
+ * @param {string} id @param {string[]} keys
+ */
+export const fitLink = (id, ...keys) => ID.test(id) && keys.every((key) => SERVICE_LINK.test(key));
+
 const END_TO_END_LINK = /^1\.([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{48})$/;
 
 /**
@@ -221,22 +233,39 @@ function aboutOf(json) {
   return { kind: 'file', name: safeName(about.name), type: about.type };
 }
 
+/** Devices of Windows, whatever follows the first dot. */
+const DEVICE = /^(con|prn|aux|nul|(com|lpt)[0-9¹²³]|conin\$|conout\$) *(\.|$)/i;
+
 /**
  * The sender chose the name. Directories, control characters, runs of spaces and characters that
- * change the direction of a text could hide what the file is. A long name keeps its extension.
+ * change the direction of a text could hide what the file is. A program could take a name that
+ * begins with a hyphen as an option, and Windows one of its devices as that. A long name keeps its
+ * extension.
  * @param {string} name
  */
 export function safeName(name) {
-  const base = name
+  const plain = name
     .replace(/^.*[/\\]/s, '')
     .replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}<>:"|?*]/gu, '')
     .replace(/[\p{Zs}\u2800]+/gu, ' ')
-    .replace(/^[. ]+/, '')
-    .trimEnd();
+    .replace(/^[. ]+/, '');
+  const trimmed = withoutEnd(plain);
+  const base = trimmed.startsWith('-') || DEVICE.test(trimmed) ? `_${trimmed}` : trimmed;
   const [extension = ''] = /\.[^. ]{1,20}$/.exec(base) ?? [];
   const stem = base.slice(0, base.length - extension.length);
   const room = NAME_BYTES - encoder.encode(extension).length;
   return firstBytes(stem, room) + extension || 'file';
+}
+
+/**
+ * Windows ignores dots and spaces at the end of a name. A loop, because a pattern takes quadratic
+ * time for a million dots.
+ * @param {string} name
+ */
+function withoutEnd(name) {
+  let end = name.length;
+  while (name[end - 1] === '.' || name[end - 1] === ' ') end -= 1;
+  return name.slice(0, end);
 }
 
 /** @param {string} text @param {number} max @returns whole characters of at most `max` bytes */

@@ -1,5 +1,5 @@
 import { askBefore } from '/pages/confirm.js';
-import { isSupported, parseKey, splitKeys } from '/pages/envelope.js';
+import { isSupported } from '/pages/envelope.js';
 import { showOnly } from '/pages/form.js';
 import { offerSecret } from '/pages/opening.js';
 import {
@@ -10,23 +10,21 @@ import {
   repeatWhileShown,
   showProblem,
 } from '/pages/page.js';
-import { digestOf, linksOf, openAnswerKeys } from '/pages/request-keys.js';
+import { checkKept, keptIn, openAnswerKeys, sendLink } from '/pages/request-keys.js';
 
 /** @import { Result } from '/pages/page.js' */
-/** @import { Described } from '/pages/request-keys.js' */
+/** @import { Described, Kept } from '/pages/request-keys.js' */
 
 const REFRESH_MS = 3_000;
 const PATH = /^\/request\/([0-9a-f-]{36})\/?$/i;
 const id = PATH.exec(location.pathname)?.[1]?.toLowerCase() ?? '';
-const keys = splitKeys(location.hash.slice(1));
-const body = { key: keys?.serviceKey };
-const receipt = `/r/${id}#${keys?.serviceKey}`;
 const waiting = element('waiting', HTMLElement);
 /** As the service said last. */
 let isOpen = false;
 /** From then on the page is left as it is: the answer may have been revealed. */
 let isOffered = false;
 const link = element('link', HTMLTextAreaElement);
+const keysOf = () => keptIn(location.hash.slice(1));
 
 /** @param {string} state @returns that it cannot change any more */
 function end(state) {
@@ -43,43 +41,49 @@ async function load() {
     return false;
   }
   if (!isSupported()) return end('insecure');
-  const key = keys?.key ?? '';
-  const isWhole = id !== '' && (await parseKey(key)) !== null;
+  const kept = id === '' ? null : await keysOf();
   if (isOffered) return false;
-  if (!isWhole) return end('wrong');
+  if (!kept) return end('wrong');
   /** @type {Result<Described>} */
-  const found = await callApi(`/request/${id}`, { body });
+  const found = await callApi(`/request/${id}`, { body: { key: kept.receipt } });
   if (isOffered) return false;
   isOpen = found.ok && found.data.status === 'open';
   if (!found.ok && found.code === 'not_found') return end('wrong');
   showProblem(found.ok ? '' : found.message);
-  if (!found.ok) return true;
-  if (found.data.status === 'answered') return showAnswer(found.data, key);
-  if (found.data.status !== 'open') return end(found.data.status);
-  await showWaiting(found.data, key);
+  return found.ok ? show(found.data, kept) : true;
+}
+
+/**
+ * Nothing of the request is shown before the link has confirmed it.
+ * @param {Described} request @param {Kept} kept @returns {Promise<boolean>} as of `load`
+ */
+async function show(request, kept) {
+  const own = await checkKept(kept, request);
+  if (isOffered) return false;
+  if (!own) return end('altered');
+  if (request.status === 'answered') return showAnswer(request, kept, own);
+  if (request.status !== 'open') return end(request.status === 'expired' ? 'expired' : 'withdrawn');
+  element('title', HTMLElement).textContent = request.title;
+  element('until', HTMLElement).textContent = formatTime(request.expires_at);
+  link.value = sendLink(location.origin, id, kept.digest);
+  waiting.hidden = false;
   return true;
 }
 
-/** @param {Described} request @param {string} key */
-async function showWaiting(request, key) {
-  element('title', HTMLElement).textContent = request.title;
-  element('until', HTMLElement).textContent = formatTime(request.expires_at);
-  const digest = await digestOf(request);
-  if (isOffered) return;
-  link.value = linksOf(location.origin, id, digest, '', key).send;
-  waiting.hidden = false;
-}
-
-/** @param {Described} request @param {string} key @returns {Promise<boolean>} as of `load` */
-async function showAnswer(request, key) {
+/**
+ * @param {Described} request @param {Kept} kept @param {CryptoKey} own the private key
+ * @returns {Promise<boolean>} as of `load`
+ */
+async function showAnswer(request, kept, own) {
+  const receipt = `/r/${id}#${kept.receipt}`;
   /** @type {Result<{ status: string }>} */
-  const state = await callApi(`/r/${id}`, { body });
+  const state = await callApi(`/r/${id}`, { body: { key: kept.receipt } });
   if (isOffered) return false;
   if (state.ok && state.data.status !== 'stored') {
     location.replace(receipt);
     return false;
   }
-  const answer = await openAnswerKeys(id, request, key);
+  const answer = await openAnswerKeys(id, own, request);
   if (isOffered) return false;
   if (!answer) return end('damaged');
   isOffered = true;
@@ -102,7 +106,8 @@ askBefore(element('withdraw', HTMLButtonElement), async () => {
   // An answer that has come is shown, and not deleted.
   await load();
   if (!isOpen || isOffered) return;
-  const withdrawn = await callApi(`/s/${id}/delete`, { body });
+  const key = (await keysOf())?.receipt;
+  const withdrawn = await callApi(`/s/${id}/delete`, { body: { key } });
   if (!withdrawn.ok) return showProblem(withdrawn.message);
   await load();
 });

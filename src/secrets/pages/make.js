@@ -6,7 +6,7 @@ import {
   tokenProblem,
   watchAccess,
 } from '/pages/access.js';
-import { isSupported, joinKeys, seal } from '/pages/envelope.js';
+import { fitLink, isSupported, joinKeys, seal } from '/pages/envelope.js';
 import {
   acceptDrop,
   createPassphrase,
@@ -23,7 +23,9 @@ import {
   element,
   formatTime,
   showFieldProblem,
+  showProblem,
   switchSection,
+  UNEXPECTED,
   whileBusy,
 } from '/pages/page.js';
 
@@ -129,6 +131,7 @@ async function create() {
   });
   if (!created.ok) return showFailure(created, BY_PATH);
   const { id, secret: key, expires_at, receipt: receiptKey } = created.data;
+  if (!fitLink(id, key, receiptKey)) return showProblem(UNEXPECTED);
   link.value = `${location.origin}/s/${id}#${sealed ? joinKeys(key, sealed.key) : key}`;
   receipt.value = `${location.origin}/r/${id}#${receiptKey}`;
   element('open-receipt', HTMLAnchorElement).href = receipt.value;

@@ -2,7 +2,7 @@
  * The keys of requests, in a browser and in the command line. docs/secrets.md describes the format.
  * The two parties agree on the keys of an ordinary end-to-end link, which the service never sees.
  */
-import { createKey, fromBase64url, joinKeys, parseKey, seal, toBase64url } from './envelope.js';
+import { createKey, fitLink, fromBase64url, parseKey, seal, toBase64url } from './envelope.js';
 
 /** @import { Content } from './envelope.js' */
 
@@ -14,6 +14,7 @@ const UNCOMPRESSED = 4;
 /**
  * @typedef {{ kind: string, title: string, public_key: string }} Asked
  * @typedef {{ serviceKey: string, key: string }} LinkKeys
+ * @typedef {{ receipt: string, digest: string, key: string }} Kept `key` is the private key
  * @typedef {Asked & {
  *   status: 'open' | 'answered' | 'expired' | 'withdrawn',
  *   asker: string | null,
@@ -41,7 +42,8 @@ async function importPoint(text) {
 }
 
 /**
- * It is in the link to send, so that the service can change neither the key nor what is asked for.
+ * It is in both links, so that neither party takes another key, or another question, from the
+ * service. Only the service can enforce the other terms of a request, so they are not part of it.
  * @param {Asked} asked
  */
 export async function digestOf({ kind, title, public_key }) {
@@ -64,13 +66,31 @@ export async function createRequest(kind, title) {
 }
 
 /**
- * @param {string} origin @param {string} id @param {string} digest @param {string} receipt
- * @param {string} key of `createRequest`
+ * @param {string} origin @param {{ id: string, receipt: string }} made as the service says
+ * @param {string} digest @param {string} key of `createRequest`
+ * @returns null unless the service has returned an id and a key
  */
-export const linksOf = (origin, id, digest, receipt, key) => ({
-  send: `${origin}/answer/${id}#1.${digest}`,
-  keep: `${origin}/request/${id}#${joinKeys(receipt, key)}`,
-});
+export function linksOf(origin, { id, receipt }, digest, key) {
+  if (!fitLink(id, receipt)) return null;
+  return {
+    send: sendLink(origin, id, digest),
+    keep: `${origin}/request/${id}#1.${receipt}.${digest}.${key}`,
+  };
+}
+
+/** @param {string} origin @param {string} id @param {string} digest */
+export const sendLink = (origin, id, digest) => `${origin}/answer/${id}#1.${digest}`;
+
+const KEPT = /^1\.([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{48})$/;
+
+/**
+ * @param {string} text what follows the # in a link to keep
+ * @returns {Promise<Kept | null>} null if it is incomplete, or its private key has a mistake
+ */
+export async function keptIn(text) {
+  const [, receipt = '', digest = '', key = ''] = KEPT.exec(text) ?? [];
+  return (await parseKey(key)) ? { receipt, digest, key } : null;
+}
 
 /** @param {string} text what follows the # in a link to send @returns the digest, or null */
 export const digestIn = (text) => /^1\.([A-Za-z0-9_-]{43})$/.exec(text)?.[1] ?? null;
@@ -104,12 +124,39 @@ export async function createAnswerKeys(id, publicKey) {
 }
 
 /**
+ * The kinds are named, because the digest would not tell another kind from a part of the key.
+ * @param {Asked} asked as the service describes it @param {string} digest of the link
+ */
+const isAsked = async (asked, digest) =>
+  (asked.kind === 'text' || asked.kind === 'file') && (await digestOf(asked)) === digest;
+
+/**
  * @param {string} id @param {string} digest of the link to send
  * @param {Asked} asked as the service describes it
  * @returns the keys for an answer; null if the service has altered the request
  */
 export const checkRequest = async (id, digest, asked) =>
-  (await digestOf(asked)) === digest ? createAnswerKeys(id, asked.public_key) : null;
+  (await isAsked(asked, digest)) ? createAnswerKeys(id, asked.public_key) : null;
+
+/**
+ * For the link to keep, before anything that the service says is used.
+ * @param {Kept} kept @param {Asked} asked as the service describes it
+ * @returns the private key; null if the service has altered the request
+ */
+export async function checkKept({ digest, key }, asked) {
+  const point = (await isAsked(asked, digest)) ? fromBase64url(asked.public_key) : null;
+  const secret = await parseKey(key);
+  if (!point || !secret) return null;
+  const pair = {
+    kty: 'EC',
+    crv: CURVE.namedCurve,
+    d: toBase64url(secret),
+    x: toBase64url(point.slice(1, 33)),
+    y: toBase64url(point.slice(33)),
+  };
+  // Fails if the public key is not that of the private key.
+  return crypto.subtle.importKey('jwk', pair, CURVE, false, ['deriveBits']).catch(() => null);
+}
 
 /**
  * @param {Content} content
@@ -123,27 +170,11 @@ export async function sealAnswer(content, { public_key, serviceKey, key }) {
 
 /**
  * For the link to keep, once there is an answer.
- * @param {string} id
+ * @param {string} id @param {CryptoKey} own of `checkKept`
  * @param {{ public_key: string, answer_key: string | null }} request as the service describes it
- * @param {string} key the private key
- * @returns null if the service has altered a public key
+ * @returns null if the public key of the answer is not valid
  */
-export async function openAnswerKeys(id, { public_key, answer_key }, key) {
+export async function openAnswerKeys(id, own, { public_key, answer_key }) {
   const other = await importPoint(answer_key ?? '');
-  const point = fromBase64url(public_key);
-  const secret = await parseKey(key);
-  if (!other || !point || !secret) return null;
-  const pair = {
-    kty: 'EC',
-    crv: CURVE.namedCurve,
-    d: toBase64url(secret),
-    x: toBase64url(point.slice(1, 33)),
-    y: toBase64url(point.slice(33)),
-  };
-  try {
-    const own = await crypto.subtle.importKey('jwk', pair, CURVE, false, ['deriveBits']);
-    return await agree(own, other, [id, public_key, answer_key ?? '']);
-  } catch {
-    return null;
-  }
+  return other && agree(own, other, [id, public_key, answer_key ?? '']);
 }

@@ -13,7 +13,9 @@ import {
   element,
   formatTime,
   showFieldProblem,
+  showProblem,
   switchSection,
+  UNEXPECTED,
   whileBusy,
 } from '/pages/page.js';
 import { createRequest, linksOf } from '/pages/request-keys.js';
@@ -60,12 +62,12 @@ async function create() {
     body: { ...request, expires_in: Number(expiry.value) },
   });
   if (!made.ok) return showFailure(made, BY_PATH);
-  const { id, expires_at, receipt } = made.data;
-  const links = linksOf(location.origin, id, request.digest, receipt, key);
+  const links = linksOf(location.origin, made.data, request.digest, key);
+  if (!links) return showProblem(UNEXPECTED);
   link.value = links.send;
   keep.value = links.keep;
   open.href = links.keep;
-  element('until', HTMLElement).textContent = formatTime(expires_at);
+  element('until', HTMLElement).textContent = formatTime(made.data.expires_at);
   element('code', HTMLElement).hidden = !drawQr(element('qr', HTMLElement), link.value);
   element('share', HTMLElement).hidden = typeof navigator.share !== 'function';
   title.value = '';

@@ -1,6 +1,7 @@
 import type { Database, Sql } from '../../db/pool.ts';
 import { removeBatch } from '../../db/sql.ts';
 import { dateTime, type Infer, nullable, object, oneOf, text } from '../../http/schema.ts';
+import type { RequestTerms } from '../sealing.ts';
 import { count, type NewSecret } from './secrets.ts';
 
 export const kindSchema = oneOf('text', 'file');
@@ -15,26 +16,25 @@ export const requestSchema = object({
   max_bytes: count,
   expires_at: dateTime('Of the request, or of its answer'),
 });
-export type SecretRequest = Omit<Infer<typeof requestSchema>, 'max_bytes'> &
-  Readonly<{
-    digest: string; // in the link to send: the page that answers recognizes the public key by it
-    key_digest: Buffer; // of the key in the link to keep
-    creator: string | null;
-    max_reads: number; // of the answer
-    seconds: number; // how long the request is open, and how long its answer is kept
-  }>;
+type Tag = Readonly<{
+  key_id: string; // the server secret of the tag
+  tag: Buffer | null; // null after a withdrawal
+}>;
+export type SecretRequest = RequestTerms &
+  Tag &
+  Pick<Infer<typeof requestSchema>, 'status' | 'kind' | 'asker'> &
+  Readonly<{ expired: boolean }>;
 
-export const insertRequest = (
-  database: Database,
-  row: Omit<SecretRequest, 'status' | 'asker' | 'answer_key'> & Readonly<{ id: string }>,
-) => database.write((sql) => sql`insert into secrets.requests ${sql(row)}`);
+export const insertRequest = (database: Database, row: RequestTerms & Tag) =>
+  database.write((sql) => sql`insert into secrets.requests ${sql(row)}`);
 
 export async function findRequest(database: Database, id: string) {
   const [row] = await database.read(
     (sql) => sql<SecretRequest[]>`
     select coalesce(ending, case when expires_at <= now() then 'expired' else 'open' end) as status,
-      kind, title, substring(creator from '^user:(.*)') as asker, public_key, answer_key,
-      expires_at, digest, key_digest, creator, max_reads, seconds
+      expires_at <= now() as expired, substring(creator from '^user:(.*)') as asker,
+      id, key_id, tag, creator, kind, title, public_key, digest, key_digest, max_reads, seconds,
+      answer_key, expires_at
     from secrets.requests
     where id = ${id}`,
   );
@@ -46,23 +46,30 @@ export const openSql = (sql: Sql) => sql`ending is null and expires_at > now()`;
 /**
  * Stores the answer if the request is open. The condition decides: of any number of simultaneous
  * answers, one succeeds.
+ * @param answered the request with its answer
  * @returns whether this one did
  */
-export const answerRequest = (database: Database, answer: NewSecret, publicKey: string) =>
+export const answerRequest = (
+  database: Database,
+  answer: NewSecret,
+  { answer_key, expires_at, tag }: SecretRequest,
+) =>
   database.transaction(async (sql) => {
     const { count } = await sql`
-      update secrets.requests set ending = 'answered', answer_key = ${publicKey},
-        expires_at = ${answer.expires_at}
+      update secrets.requests set ending = 'answered', answer_key = ${answer_key},
+        expires_at = ${expires_at}, tag = ${tag}
       where id = ${answer.id} and ${openSql(sql)}`;
     if (count === 1) await sql`insert into secrets.secrets ${sql(answer)}`;
     return count === 1;
   });
 
+export const withdrawnSql = (sql: Sql) => sql`ending = 'withdrawn', expires_at = now(), tag = null`;
+
 /** @param creator as of `deleteSecret` @returns whether the request was open */
 export async function withdrawRequest(database: Database, id: string, creator: string | null) {
   const { count } = await database.write(
     (sql) => sql`
-    update secrets.requests set ending = 'withdrawn', expires_at = now()
+    update secrets.requests set ${withdrawnSql(sql)}
     where id = ${id} and ${openSql(sql)} and (${creator}::text is null or creator = ${creator})`,
   );
   return count === 1;

@@ -50,7 +50,9 @@ export const linkSchema = object({
   passphrase: boolean(),
   ended_at: nullable(dateTime()),
 });
-type Link = Infer<typeof linkSchema> & Pick<StoredSecret, 'key_id' | 'commitment'>;
+type Link = Omit<Infer<typeof linkSchema>, 'expires_at'> &
+  Pick<StoredSecret, 'key_id' | 'commitment' | 'tag' | 'expires_at'> &
+  Readonly<{ blob: Buffer | null }>;
 
 export const readableSql = (sql: Sql) =>
   sql`blob is not null and (expires_at is null or expires_at > now())`;
@@ -202,11 +204,13 @@ export async function findReceipt(database: Database, id: string, creator: strin
   return row ?? null;
 }
 
-export async function findLink(database: Database, id: string) {
+/** @param commitments the content is returned only for one of these, so that a guess is cheap */
+export async function findLink(database: Database, id: string, commitments: readonly Buffer[]) {
   const [row] = await database.read(
     (sql) => sql<Link[]>`
-    select key_id, commitment, ${statusSql(sql)} as status,
-      coalesce(get_byte(blob, 0) = ${LOCKED}, false) as passphrase,
+    select key_id, commitment, tag, ${statusSql(sql)} as status,
+      case when commitment = any (${arrayLiteral(commitments)}::bytea[]) then blob end as blob,
+      coalesce(substring(blob from 1 for 1) = ${Buffer.of(LOCKED)}, false) as passphrase,
       reads::float8 as reads, max_reads, expires_at,
       coalesce(ended_at, case when expires_at <= now() then expires_at end) as ended_at
     from secrets.secrets
@@ -214,6 +218,19 @@ export async function findLink(database: Database, id: string) {
   );
   return row ?? null;
 }
+
+/** The server secrets that the secret or the request with this id needs, or needed. */
+export const findKeyIds = (database: Database, id: string) =>
+  database.read(
+    (sql) => sql<Array<KeyId & { readonly is_needed: boolean }>>`
+    select id, key_id, ${readableSql(sql)} as is_needed
+    from secrets.secrets
+    where id = ${id}
+    union all
+    select id, key_id, expires_at > now()
+    from secrets.requests
+    where id = ${id}`,
+  );
 
 /**
  * Idempotent.

@@ -20,8 +20,8 @@ export async function rememberKey(database: Database, keyId: string) {
 
 /**
  * The server secrets that are configured or were ever used with this database, by key id, and how
- * many readable secrets need each. `missing`: not configured, though secrets need it. `retired`:
- * neither configured nor needed. `unknown`: no server secret is configured at all.
+ * many readable secrets and requests need each. `missing`: not configured, though secrets need it.
+ * `retired`: neither configured nor needed. `unknown`: no server secret is configured at all.
  * @param current null if SERVER_SECRET is not set, which only a command allows
  * @param most counts no more for each key, so that the cost does not grow with their number; null
  * for no limit
@@ -57,8 +57,11 @@ export async function listKeys(
       const [{ secrets }] = await database.list(
         (sql) => sql<[{ secrets: number }]>`
         select count(*)::int4 as secrets from (
-          select id from secrets.secrets where key_id = ${key.key_id} and ${readableSql(sql)}
-          limit ${most}::int8) one`,
+          (select id from secrets.secrets where key_id = ${key.key_id} and ${readableSql(sql)}
+          limit ${most}::int8)
+          union all
+          (select id from secrets.requests where key_id = ${key.key_id} and expires_at > now()
+          limit ${most}::int8)) one`,
       );
       return { ...key, secrets, state: stateOf(key.key_id, secrets) };
     }),

@@ -4,10 +4,12 @@ import { createECDH, randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { deriveKeys, open, seal } from '../../../src/secrets/pages/envelope.js';
 import {
+  checkKept,
   createAnswerKeys,
   createRequest,
   openAnswerKeys,
 } from '../../../src/secrets/pages/request-keys.js';
+import { expireRequest } from '../../support/altered-requests.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
@@ -65,8 +67,14 @@ async function answer(asked: Asked, text: string): Promise<Answer> {
 const stateOf = async ({ id, receipt }: Asked) =>
   (await post(`/request/${id}`, { key: receipt })).json;
 
+/** As the link to keep opens it. */
+async function openKeys(asked: Asked, state: Answer['json']) {
+  const own = (await checkKept(asked, state)) ?? assert.fail('the request was altered');
+  return (await openAnswerKeys(asked.id, own, state)) ?? assert.fail();
+}
+
 async function readAnswer(asked: Asked): Promise<string> {
-  const keys = (await openAnswerKeys(asked.id, await stateOf(asked), asked.key)) ?? assert.fail();
+  const keys = await openKeys(asked, await stateOf(asked));
   const { status, json, text } = await post(`/s/${asked.id}`, { secret: keys.serviceKey });
   assert.equal(status, 200, text);
   const { content } = (await deriveKeys(keys.key, '')) ?? assert.fail();
@@ -156,7 +164,7 @@ test('nothing is stored for an unknown, withdrawn, expired or answered request',
   assert.equal((await asSender('GET', `/api/store/${withdrawn.id}`)).json.status, 'withdrawn');
 
   const expired = await request();
-  await sql`update secrets.requests set expires_at = now() - interval '1 s' where id = ${expired.id}`;
+  await expireRequest(sql, expired.id);
   assert.equal((await answer(expired, 'x')).status, 409);
   assert.deepEqual(await rows(expired.id), { secrets: 0, ending: null });
   assert.equal((await stateOf(expired)).status, 'expired');
@@ -296,6 +304,23 @@ test('a request has a title, a known kind and known members', async () => {
   assert.deepEqual([without.status, without.json.error.code], [401, 'unauthorized']);
 });
 
+test('a title is one line without control characters', async () => {
+  for (const character of [
+    ...'\0\t\n\v\f\r\u001b\u007f\u0085\u009b\u2028\u2029',
+    ...'\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069',
+  ]) {
+    const { request: made } = await createRequest('text', `Password${character}of the shop`);
+    const { status, json } = await asSender('POST', '/api/store/request', made);
+    assert.deepEqual(
+      [status, json.error?.fields],
+      [400, [{ path: '/title', message: 'must be one line without control characters' }]],
+      JSON.stringify(character),
+    );
+  }
+  for (const title of ['Пароль', 'كلمة \u200fالسر', '👩‍👩‍👧', 'a\u00a0b'])
+    assert.equal((await request({}, title)).digest.length, 43);
+});
+
 test('loading a page or the state uses nothing up', async () => {
   const asked = await request();
   await answer(asked, 'still there');
@@ -315,16 +340,12 @@ test('an altered answer does not open, says so, and no read is used', async () =
   await answer(asked, 'x');
   const other = (await createAnswerKeys(asked.id, asked.publicKey)) ?? assert.fail();
   const state = await stateOf(asked);
-  const swapped = await openAnswerKeys(
-    asked.id,
-    { ...state, answer_key: other.public_key },
-    asked.key,
-  );
-  const wrong = await post(`/s/${asked.id}/status`, { secret: swapped?.serviceKey });
+  const swapped = await openKeys(asked, { ...state, answer_key: other.public_key });
+  const wrong = await post(`/s/${asked.id}/status`, { secret: swapped.serviceKey });
   assert.equal(wrong.json.error.code, 'not_found');
   await sql`update secrets.secrets set blob = set_byte(blob, 20, get_byte(blob, 20) # 1)
     where id = ${asked.id}`;
-  const keys = (await openAnswerKeys(asked.id, state, asked.key)) ?? assert.fail();
+  const keys = await openKeys(asked, state);
   const read = await post(`/s/${asked.id}`, { secret: keys.serviceKey });
   assert.deepEqual([read.status, read.json.error.code], [500, 'secret_damaged']);
   assert.match(read.json.error.message, /No read was used/);

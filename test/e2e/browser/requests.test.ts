@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { createRequest } from '../../../src/secrets/pages/request-keys.js';
 import { runCommand } from '../../support/commands.ts';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
 import { until } from '../../support/until.ts';
@@ -89,7 +90,8 @@ async function answerInBrowser({ send }: Links, kind: Kind, bytes: Buffer): Prom
 
 async function answerByCommand({ send }: Links, kind: Kind, bytes: Buffer): Promise<void> {
   const words = kind === 'file' ? ['--file', fileOf(bytes)] : [];
-  const { code, stderr } = await runCommand(['secret', 'answer', send, ...words], {}, bytes);
+  const input = `${send}\n${kind === 'file' ? '' : bytes}`;
+  const { code, stderr } = await runCommand(['secret', 'answer', ...words], {}, input);
   assert.equal(code, 0, stderr);
 }
 
@@ -253,12 +255,38 @@ test('cut, altered and foreign links say so, and nothing is sent', async () => {
   await checkAppearance(asker, 'request-cut');
 });
 
-test('a service that swaps the public key is noticed by the page that answers', async () => {
+test('a service that swaps the public key, or what is asked for, is noticed by both pages', async () => {
+  const heading = 'This request was altered';
+  // With its own digest, as a link to send would have it.
+  const other = async () => {
+    const { request } = await createRequest('text', 'Password of the shop');
+    return { public_key: request.public_key };
+  };
+  for (const change of [await other(), { title: 'Password of the bank' }, { kind: 'file' }]) {
+    const links = await askInBrowser('text');
+    await service.alterRequest(links.send, change);
+    await openPage(answerer, links.send);
+    await untilHeading(answerer, heading);
+    await openPage(asker, links.keep);
+    await untilHeading(asker, heading);
+    assert.equal(await asker.value('link'), '', 'no link to send is shown');
+    assert.equal(await asker.text('title'), '');
+  }
+  await checkAppearance(asker, 'request-altered');
+
+  // While the asker waits, and after an answer has come.
   const links = await askInBrowser('text');
-  const other = await askInBrowser('text');
-  await service.swapKeys(links.send, other.send);
-  await openPage(answerer, links.send);
-  await untilHeading(answerer, 'This request was altered');
+  await openPage(asker, links.keep);
+  await asker.untilVisible('waiting');
+  await service.alterRequest(links.send, await other());
+  await untilHeading(asker, heading);
+  assert.equal(await asker.isVisible('waiting'), false);
+  const answered = await askInBrowser('text');
+  await answerByCommand(answered, 'text', Buffer.from('hunter2'));
+  await service.alterRequest(answered.send, await other());
+  await openPage(asker, answered.keep);
+  await untilHeading(asker, heading);
+  assert.equal(await asker.isVisible('reveal'), false);
 });
 
 test('mistakes are said at their fields, and the forms work by keyboard', async () => {

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach } from 'node:test';
 import type { Sql } from 'postgres';
+import { tagAnew } from '../../support/altered-requests.ts';
 import { createDatabase } from '../../support/database.ts';
 import { keepExpired } from '../../support/expired.ts';
 import { ask, AUTH_TOKEN, variables } from '../../support/gatehouse.ts';
@@ -46,8 +47,8 @@ export interface SecretsService {
   /** The whole database row as text. */
   row(id: string): Promise<unknown>;
   reads(id: string): Promise<unknown>;
-  /** Gives a request the public key of another one, by their links. */
-  swapKeys(link: string, other: string): Promise<unknown>;
+  /** Alters the request of a link, as a service can: its tag is right. */
+  alterRequest(link: string, change: Readonly<Record<string, string>>): Promise<void>;
 }
 
 /** Call at the top level of a test file. The service stops after the file's tests. */
@@ -101,9 +102,11 @@ export async function startService(
     },
     reads: async (id) =>
       (await sql`select reads::int as reads from secrets.secrets where id = ${id}`)[0]?.reads,
-    swapKeys: async (link, other) => sql`
-      update secrets.requests r set public_key = o.public_key
-      from secrets.requests o where r.id = ${idOf(link)} and o.id = ${idOf(other)}`,
+    async alterRequest(link, change) {
+      const id = idOf(link);
+      await sql`update secrets.requests set ${sql(change)} where id = ${id}`;
+      await tagAnew(sql, id);
+    },
     row: async (id) =>
       (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row,
   };

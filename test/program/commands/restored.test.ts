@@ -37,7 +37,10 @@ await insertRequest(shared, {
   key_digest: Buffer.alloc(32),
   max_reads: 1,
   seconds: 3_600,
+  answer_key: null,
   expires_at: new Date(Date.now() + 3_600_000),
+  key_id: '0000000000000000',
+  tag: Buffer.alloc(32),
 });
 await shared.close();
 const webhook = openWebhook({ after }, original.url);
@@ -85,7 +88,8 @@ async function endAll(t: TestContext): Promise<void> {
   const database = openWebhook(t, original.url);
   assert.ok(await revokeToken(database, 'webhook', operator.id));
   await original.sql`
-    update secrets.requests set ending = 'withdrawn', expires_at = now() where id = ${REQUEST}`;
+    update secrets.requests set ending = 'withdrawn', tag = null, expires_at = now()
+    where id = ${REQUEST}`;
   const opened = await secretsClient(live.url.secrets).decrypt(once.id, once.secret);
   assert.equal(opened.json.password, 'for one reader');
   const ended = { session: 401, key: 401, operator: 401, sender: 200 };

@@ -4,10 +4,13 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after, test, type TestContext } from 'node:test';
+import { createRequest } from '../../../src/secrets/pages/request-keys.js';
+import { expireRequest } from '../../support/altered-requests.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
-import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { reply, startRecorder } from '../../support/recorder.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
 const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl, { SHARE_PAGES: 'on' });
@@ -22,8 +25,8 @@ const request = async (...words: readonly string[]) => {
   const [send = '', keep = ''] = stdout.trimEnd().split('\n');
   return { send, keep };
 };
-const answer = (link: string, input: string | Buffer, ...words: readonly string[]) =>
-  runCommand(['secret', 'answer', link, ...words], {}, input);
+const answer = (link: string, input: string, ...words: readonly string[]) =>
+  runCommand(['secret', 'answer', ...words], {}, `${link}\n${input}`);
 const get = (input: string, ...words: readonly string[]) =>
   runCommand(['secret', 'get', ...words], {}, input);
 const idOf = (link: string) => new URL(link).pathname.split('/').at(-1) ?? '';
@@ -33,7 +36,10 @@ const secretsOf = async (link: string) =>
 test('a text is asked for, answered and read once, without a token for the answer', async () => {
   const { send, keep } = await request('Password of the shop', '--expires-in', '1h');
   assert.match(send, new RegExp(`^${base}/answer/[0-9a-f-]{36}#1\\.[A-Za-z0-9_-]{43}$`));
-  assert.match(keep, new RegExp(`^${base}/request/[0-9a-f-]{36}#1\\.[\\w-]{43}\\.[\\w-]{48}$`));
+  assert.match(
+    keep,
+    new RegExp(`^${base}/request/[0-9a-f-]{36}#1(\\.[\\w-]{43}){2}\\.[\\w-]{48}$`),
+  );
   assertRefused(await get(keep), 1, /there is no answer: the request is open/);
   const sent = await answer(send, 'hunter2 "ü" 🔑\n');
   assert.deepEqual([sent.code, sent.stdout], [0, '']);
@@ -129,21 +135,108 @@ test('a link that was cut, altered or is of another version is refused before an
   assert.equal(await secretsOf(send), 0);
 });
 
-test('a swapped key, another title and an altered answer are refused', async () => {
+test('an argument that holds a key is refused, and says how to pass it', async () => {
   const { send, keep } = await request('x');
-  const other = await request('y');
-  await sql`update secrets.requests r set public_key = o.public_key
-    from secrets.requests o where r.id = ${idOf(send)} and o.id = ${idOf(other.send)}`;
-  assertRefused(await answer(send, 'x'), 1, /the service has altered this request/);
-  await sql`update secrets.requests set title = 'z' where id = ${idOf(other.send)}`;
-  assertRefused(await answer(other.send, 'x'), 1, /the service has altered this request/);
-  for (const link of [send, other.send]) assert.equal(await secretsOf(link), 0);
+  const said =
+    /an argument holds a key, which other users of this machine can see\. Pass links and keys on standard input/;
+  const link = `${base}/s/${idOf(send)}#${'A'.repeat(43)}`;
+  for (const words of [
+    ['answer', send],
+    ['get', keep],
+    ['get', link],
+    ['get', link.split('#')[0] ?? '', `#${'A'.repeat(43)}`],
+    ['status', link],
+    ['delete', keep],
+    ['request', `the text for ${send}`],
+    ['token', 'create', `--name=share:${'A'.repeat(43)}`],
+  ])
+    assertRefused(await runCommand(['secret', ...words], own, 'x'), 2, said);
+  const words = ['secret', 'put', 'hunter2'];
+  const refused = await runCommand(words, own);
+  assertRefused(refused, 2, /secret put: takes no argument; keys, .* are read from standard input/);
+  assert.doesNotMatch(refused.stderr, /hunter2/);
+  assert.equal(await secretsOf(send), 0);
+});
 
-  const third = await request('x');
-  assert.equal((await answer(third.send, 'x')).code, 0);
-  await sql`update secrets.requests set answer_key = ${'A'.repeat(87)} where id = ${idOf(third.send)}`;
-  assertRefused(await get(third.keep), 1, /the answer does not open with this link/);
-  assertRefused(await get(keep), 1, /there is no answer/);
+/** A service that says whatever `change` makes of its replies, as its operator could. */
+async function startAltering(t: TestContext, change: (reply: any) => object): Promise<string> {
+  const { url, answer } = await startRecorder(t);
+  answer(async (response, { method, target, headers, body }) => {
+    const { authorization = '' } = headers;
+    const real = await ask(method, `${base}${target}`, {
+      body,
+      headers: { authorization, 'content-type': 'application/json' },
+    });
+    reply(real.status, change(real.json))(response);
+  });
+  return url;
+}
+
+test('a service that alters what was asked for is noticed, and nothing of it is shown', async (t) => {
+  const { request: other } = await createRequest('text', 'another title');
+  const altered = /the service has altered this request: what it returned does not belong to the/;
+  for (const lie of [
+    { title: 'another title' },
+    { kind: 'file' },
+    { public_key: other.public_key },
+    other,
+  ])
+    for (const status of ['open', 'answered', 'withdrawn']) {
+      const there = await startAltering(t, (said) => ({ ...said, ...lie, status }));
+      const { send, keep } = await request('x');
+      const at = (link: string) => link.replace(base, there);
+      if (status === 'answered') assert.equal((await answer(send, 'hunter2')).code, 0);
+      for (const refused of [await answer(at(send), 'hunter2'), await get(at(keep))])
+        assertRefused(refused, 1, altered);
+      if (status !== 'answered') assert.equal(await secretsOf(send), 0);
+      else assert.equal((await get(keep)).stdout, 'hunter2\n');
+    }
+});
+
+test('--wait: a request that is altered meanwhile ends the command', async (t) => {
+  const { request: other } = await createRequest('text', 'x');
+  let replies = 0;
+  const there = await startAltering(t, (said) => {
+    replies += 1;
+    return replies > 2 ? { ...said, public_key: other.public_key } : said;
+  });
+  const words = ['secret', 'request', 'x', '--wait'];
+  const { code, stdout, stderr } = await runCommand(words, { ...own, GATEHOUSE_URL: there });
+  assert.deepEqual([code, stdout], [1, '']);
+  assert.match(stderr, /\ngatehouse: the service has altered this request/);
+});
+
+test('a service that returns another link instead of an id or a key is refused', async (t) => {
+  const evil = `x\nhttps://example.org/answer/00112233-4455-4677-8899-aabbccddeeff#1.${'A'.repeat(43)}`;
+  for (const lie of [{ id: evil }, { receipt: evil }, { secret: evil }]) {
+    const there = await startAltering(t, (said) => ({ ...said, ...lie }));
+    for (const words of [['put'], ...('secret' in lie ? [] : [['request', 'x']])]) {
+      const environment = { ...own, GATEHOUSE_URL: there };
+      const refused = await runCommand(['secret', ...words], environment, 'hunter2');
+      assertRefused(refused, 1, /unexpected reply/);
+    }
+  }
+});
+
+test('an altered answer is refused', async (t) => {
+  const { send, keep } = await request('x');
+  assert.equal((await answer(send, 'x')).code, 0);
+  const there = await startAltering(t, (said) => ({ ...said, answer_key: 'A'.repeat(87) }));
+  const refused = await get(keep.replace(base, there));
+  assertRefused(refused, 1, /the answer does not open with this link/);
+});
+
+test('texts of the service stay on one line', async (t) => {
+  const forged = 'x\nSent. Only the link\u2028of \u202eyours\u0085\u001b[2J';
+  const there = await startAltering(t, (said) => ({ ...said, status: forged }));
+  const { send, keep } = await request('x');
+  for (const refused of [
+    await answer(send.replace(base, there), 'x'),
+    await get(keep.replace(base, there)),
+  ]) {
+    assertRefused(refused, 1, /the request is x Sent\.|it is x Sent\./);
+    assert.doesNotMatch(refused.stderr, /[^\P{C}\n]|[\p{Zl}\p{Zp}]/u);
+  }
 });
 
 test('an answered, withdrawn or expired request takes no answer, and says which', async () => {
@@ -160,7 +253,7 @@ test('an answered, withdrawn or expired request takes no answer, and says which'
   const status = await runCommand(['secret', 'status', idOf(withdrawn.send)], own);
   assert.match(status.stdout, /status +withdrawn/);
   const expired = await request('x');
-  await sql`update secrets.requests set expires_at = now() where id = ${idOf(expired.send)}`;
+  await expireRequest(sql, idOf(expired.send));
   assertRefused(await answer(expired.send, 'x'), 1, /it is expired/);
   assertRefused(await get(expired.keep), 1, /there is no answer: the request is expired/);
 });

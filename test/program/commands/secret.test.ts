@@ -335,7 +335,7 @@ const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
     /reads its link or its key from standard input/,
   ],
   request: [/^Usage: gatehouse secret request TITLE \[OPTION…\]\n/, /^ {2}--wait +\S/m],
-  answer: [/^Usage: gatehouse secret answer LINK \[OPTION…\]\n/, /^ {2}--file PATH +\S/m],
+  answer: [/^Usage: gatehouse secret answer \[OPTION…\]\n/, /^ {2}--file PATH +\S/m],
   status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
   delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
   keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
-import { startGatehouse } from '../../support/gatehouse.ts';
+import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
 const database = await createDatabase();
 const { sql } = database;
-const gatehouse = await startGatehouse({ after }, ['secrets'], database.url);
+const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, { SHARE_PAGES: 'on' });
 const { keep, decrypt } = secretsClient(gatehouse.url.secrets);
 
 const flip = (at: number) => (id: string) =>
@@ -98,6 +98,12 @@ for (const [what, edit] of EDITS) {
       .filter((line) => line.level === 'error' && line.secret_id === id);
     assert.equal(logged.length, 1);
     assert.match(String(logged[0]?.message), /has been altered/);
+    for (const path of [`/s/${id}/status`, `/s/${id}`]) {
+      const link = await ask('POST', `${gatehouse.url.secrets}${path}`, { body: { secret } });
+      assert.deepEqual([link.status, link.json.error.code], [500, 'secret_damaged'], path);
+    }
+    assert.deepEqual([...(await sql`select * from secrets.secrets where id = ${id}`)], [...before]);
+    assert.equal((await sql`select from secrets.throttles`).length, 0, 'no wrong link is counted');
     assert.equal((await decrypt(other.id, other.secret)).status, 200);
   });
 }

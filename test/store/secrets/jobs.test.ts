@@ -118,10 +118,11 @@ test('receipts are removed RECEIPT_RETENTION after the end of their secret', asy
 
 test('housekeeping removes requests after the time for receipts, and no other ones', async () => {
   const request = (title: string, expiry: string, ending: string | null) => sql`
-    insert into secrets.requests (id, kind, title, public_key, digest, key_digest, max_reads,
-      seconds, expires_at, ending, answer_key)
-    values (gen_random_uuid(), 'text', ${title}, '', '', '', 1, 60, now() + ${expiry}::interval,
-      ${ending}, ${ending === 'answered' ? 'x' : null})`;
+    insert into secrets.requests (id, key_id, tag, kind, title, public_key, digest, key_digest,
+      max_reads, seconds, expires_at, ending, answer_key)
+    values (gen_random_uuid(), '', ${ending === 'withdrawn' ? null : Buffer.alloc(32)}, 'text',
+      ${title}, '', '', '', 1, 60, now() + ${expiry}::interval, ${ending},
+      ${ending === 'answered' ? 'x' : null})`;
   await request('open', '1 hour', null);
   await request('expired', '-29 days', null);
   await request('answered', '1 hour', 'answered');

@@ -174,6 +174,18 @@ const NAMES: ReadonlyArray<readonly [given: string, safe: string]> = [
   [`invoice.pdf${'\u3164\u2800'.repeat(30)}.exe`, 'invoice.pdf .exe'],
   [' .\u00a0..x', 'x'],
   ['名前.txt', '名前.txt'],
+  ['-rf', '_-rf'],
+  ['..\u202e-rf', '_-rf'],
+  ['--checkpoint-action=exec=sh x.sh', '_--checkpoint-action=exec=sh x.sh'],
+  [`-${'a'.repeat(300)}.txt`, `_-${'a'.repeat(194)}.txt`],
+  ['CON', '_CON'],
+  ['nul.txt', '_nul.txt'],
+  ['com1 .tar.gz', '_com1 .tar.gz'],
+  ['LPT²', '_LPT²'],
+  ['console.txt', 'console.txt'],
+  ['a.exe. . ', 'a.exe'],
+  ['nul. .', '_nul'],
+  [`${'.'.repeat(100_000)}a${'.'.repeat(100_000)}`, 'a'],
 ];
 for (const [given, safe] of NAMES) {
   test(`a received file named ${JSON.stringify(given.slice(0, 20))} becomes ${safe.slice(0, 20)}`, async () => {

@@ -28,6 +28,14 @@ interface Vector {
 const vectors: Vector[] = JSON.parse(
   readFileSync(new URL('request-v1.json', import.meta.url), 'utf8'),
 );
+type Request = Readonly<{ kind: string; title: string; public_key: string; digest: string }>;
+
+/** The keys of an answer, as the link to keep opens it; null if the request was altered. */
+async function openKeys(id: string, asked: Request, answer_key: string, key: string) {
+  const own = await pages.checkKept({ receipt: '', digest: asked.digest, key }, asked);
+  return own && pages.openAnswerKeys(id, own, { public_key: asked.public_key, answer_key });
+}
+
 const hex = (text: string) => Buffer.from(text, 'hex');
 
 for (const { id, kind, title, public_key, answer_key, ...vector } of vectors) {
@@ -42,7 +50,12 @@ for (const { id, kind, title, public_key, answer_key, ...vector } of vectors) {
     for (const agreed of [
       plainAgreement(id, secret, answer_key, public_key, answer_key),
       plainAgreement(id, ofAnswer, public_key, public_key, answer_key),
-      await pages.openAnswerKeys(id, { public_key, answer_key }, plainKey(secret)),
+      await openKeys(
+        id,
+        { kind, title, public_key, digest: vector.digest },
+        answer_key,
+        plainKey(secret),
+      ),
     ])
       assert.deepEqual(agreed, expected);
     const opened = plainOpen(plainKeys(vector.key, '').content, vector.envelope);
@@ -57,7 +70,7 @@ test('both parties agree on the keys, and so does node:crypto', async () => {
     assert.equal(plainDigest('text', 'ä "title"', request.public_key), request.digest);
     const answer = (await pages.createAnswerKeys(id, request.public_key)) ?? assert.fail();
     const { public_key: answer_key, ...keys } = answer;
-    const opened = await pages.openAnswerKeys(id, { ...request, answer_key }, key);
+    const opened = await openKeys(id, request, answer_key, key);
     assert.deepEqual(opened, keys);
     const secret = Buffer.from(key, 'base64url').subarray(0, 32);
     assert.equal(plainPoint(secret), request.public_key);
@@ -87,7 +100,14 @@ function badPoints(): Record<string, string> {
     empty: Buffer.alloc(0),
   };
   const texts = Object.entries(bytes).map(([name, value]) => [name, value.toString('base64url')]);
-  return { ...Object.fromEntries(texts), 'not Base64url': `${'!'.repeat(87)}` };
+  // 87 characters have two bits more than 65 bytes: the same point with one of them set.
+  const canonical = point.toString('base64url');
+  const last = String.fromCharCode(canonical.charCodeAt(86) + 1);
+  return {
+    ...Object.fromEntries(texts),
+    'not Base64url': `${'!'.repeat(87)}`,
+    'not canonical Base64url': canonical.slice(0, 86) + last,
+  };
 }
 
 for (const [name, point] of Object.entries(badPoints())) {
@@ -95,54 +115,91 @@ for (const [name, point] of Object.entries(badPoints())) {
     const id = randomUUID();
     assert.equal(await pages.createAnswerKeys(id, point), null);
     const { key, request } = await pages.createRequest('text', 'x');
-    const { public_key } = request;
-    const answer = (await pages.createAnswerKeys(id, public_key)) ?? assert.fail();
-    const as = (changed: object) => ({ public_key, answer_key: answer.public_key, ...changed });
-    assert.equal(await pages.openAnswerKeys(id, as({ answer_key: point }), key), null);
-    assert.equal(await pages.openAnswerKeys(id, as({ public_key: point }), key), null);
-    assert.ok(await pages.openAnswerKeys(id, as({}), key));
+    const answer = (await pages.createAnswerKeys(id, request.public_key)) ?? assert.fail();
+    assert.equal(await openKeys(id, request, point, key), null);
+    const changed = { ...request, public_key: point };
+    const digest = await pages.digestOf(changed);
+    assert.equal(await openKeys(id, { ...changed, digest }, answer.public_key, key), null);
+    assert.ok(await openKeys(id, request, answer.public_key, key));
   });
 }
 
-test('another id, key of the answer or key of the request gives other keys or none', async () => {
+test('another id or key of the answer gives other keys', async () => {
   const id = randomUUID();
   const { key, request } = await pages.createRequest('file', 'x');
   const { public_key } = request;
   const answer = (await pages.createAnswerKeys(id, public_key)) ?? assert.fail();
   const other = (await pages.createAnswerKeys(id, public_key)) ?? assert.fail();
-  const open = (at: string, answer_key: string, requestKey: string) =>
-    pages.openAnswerKeys(at, { public_key: requestKey, answer_key }, key);
   for (const wrong of [
-    await open(randomUUID(), answer.public_key, public_key),
-    await open(id, other.public_key, public_key),
-    await open(id, answer.public_key, other.public_key),
+    await openKeys(randomUUID(), request, answer.public_key, key),
+    await openKeys(id, request, other.public_key, key),
   ])
     assert.notEqual(wrong?.serviceKey, answer.serviceKey);
-  assert.equal((await open(id, answer.public_key, public_key))?.serviceKey, answer.serviceKey);
+  const right = await openKeys(id, request, answer.public_key, key);
+  assert.equal(right?.serviceKey, answer.serviceKey);
 });
 
-test('the digest covers the key, the title and the kind', async () => {
-  const { request } = await pages.createRequest('text', 'Password');
+test('each party accepts only the key, the title and the kind of its link', async () => {
+  const { key, request } = await pages.createRequest('text', 'Password/x');
   const other = await pages.createRequest('text', 'Password');
+  const { public_key, digest } = request;
+  const isAccepted = async (asked: object) => {
+    const described = { ...request, ...asked };
+    return [
+      (await pages.checkRequest(randomUUID(), digest, described)) !== null,
+      (await pages.checkKept({ receipt: '', digest, key }, described)) !== null,
+    ];
+  };
   for (const changed of [
-    { ...request, kind: 'file' },
-    { ...request, title: 'password' },
-    { ...request, public_key: other.request.public_key },
+    { kind: 'file' },
+    { title: 'password/x' },
+    { public_key: other.request.public_key },
+    { ...other.request },
+    // The same text is digested.
+    { kind: `text/${public_key}`, public_key: 'Password', title: 'x' },
   ])
-    assert.notEqual(await pages.digestOf(changed), request.digest);
-  assert.equal(await pages.digestOf(request), request.digest);
+    assert.deepEqual(await isAccepted(changed), [false, false], JSON.stringify(changed));
+  assert.deepEqual(await isAccepted({}), [true, true]);
+});
+
+test('a link to keep whose private key is that of another request is refused', async () => {
+  const { request } = await pages.createRequest('text', 'x');
+  const { key } = await pages.createRequest('text', 'x');
+  assert.equal(await pages.checkKept({ receipt: '', digest: request.digest, key }, request), null);
 });
 
 test('links are whole or not accepted, wherever they were cut, and of version 1', async () => {
   const { key, request } = await pages.createRequest('text', 'x');
   const receipt = randomBytes(32).toString('base64url');
   const id = randomUUID();
-  const { send, keep } = pages.linksOf('https://example.org', id, request.digest, receipt, key);
+  const { digest } = request;
+  const { send, keep } =
+    pages.linksOf('https://example.org', { id, receipt }, digest, key) ?? assert.fail();
   const sent = send.split('#')[1] ?? '';
-  assert.equal(pages.digestIn(sent), request.digest);
-  assert.deepEqual(envelopes.splitKeys(keep.split('#')[1] ?? ''), { serviceKey: receipt, key });
+  assert.equal(pages.digestIn(sent), digest);
+  const kept = keep.split('#')[1] ?? '';
+  assert.deepEqual(await pages.keptIn(kept), { receipt, digest, key });
+  for (let length = 0; length < kept.length; length += 1)
+    assert.equal(await pages.keptIn(kept.slice(0, length)), null);
+  for (const wrong of [`2${kept.slice(1)}`, `${kept}A`, `1.${receipt}.${key}`])
+    assert.equal(await pages.keptIn(wrong), null);
   for (let length = 0; length < sent.length; length += 1)
     assert.equal(pages.digestIn(sent.slice(0, length)), null);
-  for (const wrong of [`2${sent.slice(1)}`, `${sent}A`, request.digest])
+  for (const wrong of [`2${sent.slice(1)}`, `${sent}A`, digest])
     assert.equal(pages.digestIn(wrong), null);
+});
+
+test('links are made only of an id and a key, so that a service cannot add another link', async () => {
+  const { key, request } = await pages.createRequest('text', 'x');
+  const receipt = randomBytes(32).toString('base64url');
+  const id = randomUUID();
+  const other = `${id}#1.${receipt}`;
+  for (const made of [
+    { id: `${other}\nhttps://example.org/answer/${id}`, receipt },
+    { id: other, receipt },
+    { id: '../s/x', receipt },
+    { id, receipt: `${receipt}\n${other}` },
+    { id, receipt: receipt.slice(1) },
+  ])
+    assert.equal(pages.linksOf('https://example.org', made, request.digest, key), null);
 });

@@ -1,0 +1,132 @@
+/** Write access to the database must not suffice to change a request, or what its answer inherits. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import {
+  checkRequest,
+  createRequest,
+  sealAnswer,
+} from '../../../src/secrets/pages/request-keys.js';
+import { expireRequest } from '../../support/altered-requests.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+
+const { url, sql } = await createDatabase();
+const gatehouse = await startGatehouse({ after }, ['secrets'], url, { SHARE_PAGES: 'on' });
+const base = gatehouse.url.secrets;
+const post = (path: string, body: unknown) => ask('POST', `${base}${path}`, { body });
+
+async function request() {
+  const { request: made } = await createRequest('text', 'Password of the shop');
+  const { status, json } = await ask('POST', `${base}/api/store/request`, {
+    bearer: AUTH_TOKEN,
+    body: { ...made, expires_in: 3_600 },
+  });
+  assert.equal(status, 201);
+  const id: string = json.id;
+  const receipt: string = json.receipt;
+  return { ...made, id, receipt };
+}
+type Made = Awaited<ReturnType<typeof request>>;
+
+async function answer(made: Made) {
+  const keys = (await checkRequest(made.id, made.digest, made)) ?? assert.fail();
+  const content = { about: { kind: 'text' }, bytes: new TextEncoder().encode('x') } as const;
+  return ask('POST', `${base}/answer/${made.id}`, {
+    body: await sealAnswer(content, keys),
+    headers: { 'x-link-key': made.digest },
+  });
+}
+
+const rows = async (id: string) => [
+  await sql`select r::text from secrets.requests r where id = ${id}`,
+  await sql`select s::text from secrets.secrets s where id = ${id}`,
+];
+
+const ofAnother = (columns: string) =>
+  `(${columns}) = (select ${columns} from secrets.requests where id = $2)`;
+
+const EDITS: Record<string, string> = {
+  'its answer can be read more often': 'max_reads = 1000',
+  'it was put off': "expires_at = expires_at + interval '1 day'",
+  'it was brought to its end': "expires_at = now() - interval '1 day'",
+  'its answer is kept longer': 'seconds = seconds + 1',
+  'its title was changed': "title = 'Password of the bank'",
+  'its kind was changed': "kind = 'file'",
+  'its creator was changed': "creator = 'user:mallory'",
+  'its key id was changed': "key_id = '0000000000000000'",
+  'its tag was cut': 'tag = substring(tag from 1 for 16)',
+  'it seems answered': "ending = 'answered', answer_key = public_key",
+};
+for (const columns of [
+  'public_key',
+  'digest',
+  'key_digest',
+  'tag',
+  'public_key, digest',
+  'public_key, digest, key_digest, tag',
+])
+  EDITS[`it has ${columns} of another one`] = ofAnother(columns);
+
+for (const [what, set] of Object.entries(EDITS)) {
+  test(`altered request: 500, and nothing used up, if ${what}`, async () => {
+    const made = await request();
+    const other = await request();
+    const ids = set.includes('$2') ? [made.id, other.id] : [made.id];
+    await sql.unsafe(`update secrets.requests set ${set} where id = $1`, ids);
+    const before = await rows(made.id);
+    const found = [
+      await post(`/request/${made.id}`, { key: made.digest }),
+      await post(`/request/${made.id}`, { key: made.receipt }),
+      await post(`/request/${made.id}`, { key: other.digest }),
+      await answer(made),
+    ];
+    for (const { status, json } of found)
+      assert.deepEqual(
+        [status, json.error.code, json.error.message],
+        [500, 'secret_damaged', 'The stored request was altered. Contact the operator.'],
+      );
+    assert.deepEqual(await rows(made.id), before);
+    assert.equal((await sql`select from secrets.throttles`).length, 0, 'no wrong link is counted');
+    assert.equal((await post(`/request/${other.id}`, { key: other.digest })).status, 200);
+  });
+}
+
+test('altered requests are logged as errors, and clients cannot flood the log with them', async () => {
+  const lines = () => gatehouse.log().filter(({ level }) => level === 'error');
+  const before = lines().length;
+  const made = await request();
+  await sql`update secrets.requests set title = 'x' where id = ${made.id}`;
+  const sent = await Promise.all(
+    Array.from({ length: 200 }, () => post(`/request/${made.id}`, { key: 'x' })),
+  );
+  assert.ok(sent.every(({ status }) => status === 500));
+  const added = lines().slice(before);
+  assert.ok(added.length >= 1 && added.length < 200, `${added.length} lines`);
+  assert.match(String(added[0]?.message), /^a stored secret or request has been altered/);
+  assert.equal(added[0]?.secret_id, made.id);
+});
+
+test('altered request: a withdrawn, answered or expired one cannot be opened again', async () => {
+  const withdrawn = await request();
+  await ask('DELETE', `${base}/api/store/${withdrawn.id}`, { bearer: AUTH_TOKEN });
+  const answered = await request();
+  assert.equal((await answer(answered)).status, 201);
+  const expired = await request();
+  await expireRequest(sql, expired.id);
+  const states = [];
+  for (const { id, digest } of [withdrawn, answered, expired])
+    states.push((await post(`/request/${id}`, { key: digest })).json.status);
+  assert.deepEqual(states, ['withdrawn', 'answered', 'expired']);
+  const open = sql`ending = null, expires_at = now() + interval '1 hour'`;
+  await assert.rejects(
+    async () => sql`update secrets.requests set ${open} where id = ${withdrawn.id}`,
+    /tag_until_withdrawn/,
+  );
+  await sql`
+    update secrets.requests set ${open}, tag = decode(repeat('00', 32), 'hex')
+    where id = ${withdrawn.id}`;
+  await sql`update secrets.requests set ${open}, answer_key = null where id = ${answered.id}`;
+  await sql`update secrets.requests set ${open} where id = ${expired.id}`;
+  for (const made of [withdrawn, answered, expired])
+    assert.equal((await answer(made)).json.error.code, 'secret_damaged');
+});

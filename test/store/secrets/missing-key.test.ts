@@ -1,0 +1,91 @@
+/**
+ * Links whose server secret this replica lacks: the service says so, and counts no wrong link. A
+ * secret that has ended needs no server secret.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createRequest } from '../../../src/secrets/pages/request-keys.js';
+import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { expireRequest } from '../../support/altered-requests.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+
+const { url, sql } = await createDatabase();
+const start = async (secret: string, previous = '') =>
+  startGatehouse({ after }, ['secrets'], url, {
+    SHARE_PAGES: 'on',
+    SERVER_SECRET: secret,
+    SERVER_SECRET_PREVIOUS: previous,
+  });
+const before = await start(SERVER_SECRET);
+const NEW = 'new-server-secret-0123456789abcdefghijklmn';
+const without = await start(NEW);
+const both = await start(NEW, SERVER_SECRET);
+const base = without.url.secrets;
+const post = (path: string, body: unknown) => ask('POST', `${base}${path}`, { body });
+const make = async (path: string, body: unknown) =>
+  (await ask('POST', `${before.url.secrets}${path}`, { bearer: AUTH_TOKEN, body })).json;
+const request = async () => {
+  const { request: made } = await createRequest('text', 'x');
+  const { id, receipt } = await make('/api/store/request', made);
+  return { id, receipt, digest: made.digest };
+};
+const KEY_ID = createServerKey(SERVER_SECRET).id;
+const counted = async () => (await sql`select from secrets.throttles`).length;
+
+test('a missing server secret: 503 for every key of a link, and no wrong link is counted', async () => {
+  const kept = await make('/api/store/encrypt', { password: 'x', max_reads: 1 });
+  const asked = await request();
+  const attempts = [
+    [`/s/${kept.id}`, { secret: kept.secret }],
+    [`/s/${kept.id}/status`, { secret: kept.secret }],
+    [`/r/${kept.id}`, { key: kept.receipt }],
+    [`/s/${kept.id}/delete`, { key: kept.receipt }],
+    [`/request/${asked.id}`, { key: asked.digest }],
+    [`/request/${asked.id}`, { key: asked.receipt }],
+    [`/r/${asked.id}`, { key: asked.receipt }],
+    [`/s/${asked.id}/delete`, { key: asked.receipt }],
+  ] as const;
+  for (const [path, body] of attempts) {
+    const { status, json } = await post(path, body);
+    assert.deepEqual([status, json.error.code], [503, 'key_unknown'], path);
+  }
+  const logged = without.log().filter(({ key_id, secret_id }) => key_id === KEY_ID && secret_id);
+  assert.deepEqual(new Set(logged.map(({ secret_id }) => secret_id)), new Set([kept.id, asked.id]));
+  for (const line of logged) assert.match(String(line.message), /a server secret is missing/);
+  assert.equal(await counted(), 0);
+  for (const [path, body] of attempts.slice(4, 7))
+    assert.equal((await ask('POST', `${both.url.secrets}${path}`, { body })).status, 200, path);
+});
+
+test('what has ended is not found without its server secret, without an error or a count', async () => {
+  const kept = await make('/api/store/encrypt', { password: 'x' });
+  await ask('DELETE', `${base}/api/store/${kept.id}`, { bearer: AUTH_TOKEN });
+  const asked = await request();
+  await expireRequest(sql, asked.id);
+  const errors = without.log().filter(({ level }) => level === 'error').length;
+  for (const [path, body] of [
+    [`/s/${kept.id}/status`, { secret: kept.secret }],
+    [`/r/${kept.id}`, { key: kept.receipt }],
+    [`/request/${asked.id}`, { key: asked.digest }],
+    [`/r/${asked.id}`, { key: asked.receipt }],
+  ] as const)
+    assert.equal((await post(path, body)).json.error.code, 'not_found', path);
+  assert.equal(without.log().filter(({ level }) => level === 'error').length, errors);
+  assert.equal(await counted(), 0);
+});
+
+test('a wrong key of a secret whose server secret is there counts as before', async () => {
+  const { json } = await ask('POST', `${base}/api/store/encrypt`, {
+    bearer: AUTH_TOKEN,
+    body: { password: 'x' },
+  });
+  for (const [path, body] of [
+    [`/s/${json.id}/status`, { secret: 'A'.repeat(43) }],
+    [`/r/${json.id}`, { key: 'x' }],
+  ] as const)
+    assert.equal((await post(path, body)).json.error.code, 'not_found');
+  const [{ attempts } = {}] =
+    await sql`select sum(attempts)::int as attempts from secrets.throttles`;
+  assert.equal(attempts, 2);
+});
