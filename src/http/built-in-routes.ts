@@ -1,7 +1,8 @@
 import type { Site } from '../runtime/context.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { render, sharedFiles, sitePage } from './pages.ts';
-import { type ErrorCode, ERRORS, Failure } from './errors.ts';
+import { Failure } from './errors.ts';
+import { describe } from './openapi.ts';
 import {
   bindRoutes,
   type DocumentFacts,
@@ -10,9 +11,8 @@ import {
   type Route,
   route,
   routeDefaults,
-  type Wrapping,
 } from './route.ts';
-import { type JsonSchema, list, noInput, object, optional, type Schema, text } from './schema.ts';
+import { object, text } from './schema.ts';
 
 const probe = { ...publicRead, reply: object({ status: text() }) };
 
@@ -132,103 +132,4 @@ function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: Do
       },
     }),
   ].filter(({ pattern }) => !patterns.includes(pattern));
-}
-
-const count: Schema<unknown> = { ...noInput, jsonSchema: { type: 'integer' } };
-const pagination = object({
-  page: count,
-  limit: count,
-  total: count,
-  total_pages: count,
-});
-const links = object({
-  first: text(),
-  last: text(),
-  prev: text(),
-  next: text(),
-});
-const meta = object({ request_id: text() });
-const failure = object({
-  data: { ...noInput, jsonSchema: { nullable: true, enum: [null] } },
-  error: object({
-    code: text(),
-    message: text(),
-    fields: optional(list(object({ path: optional(text()), message: optional(text()) }))),
-  }),
-  _meta: meta,
-});
-
-const json = (schema: object) => ({ content: { 'application/json': { schema } } });
-
-/** The OpenAPI 3.0.3 document, from the rows that also route, authenticate and validate. */
-export function describe(
-  routes: ReadonlyArray<Route<unknown>>,
-  { title, version, wrapping, securitySchemes }: DocumentFacts,
-) {
-  const paths: Record<string, Record<string, object>> = {};
-  for (const route of routes) {
-    const method = route.method.toLowerCase();
-    paths[route.pattern] = { ...paths[route.pattern], [method]: operation(route, wrapping) };
-  }
-  return {
-    openapi: '3.0.3',
-    info: { title, version },
-    paths,
-    components: { securitySchemes, schemas: { Error: failure.jsonSchema } },
-  };
-}
-
-function operation(route: Route<unknown>, wrapping: Wrapping) {
-  const { security, path, query, body, reply, paged } = route;
-  const parameters = [
-    ...parametersIn('path', path.jsonSchema),
-    ...parametersIn('query', query.jsonSchema),
-  ];
-  const anyOf = security.map((name) => ({ [name]: [] }));
-  const success = reply ? json(wrapped(reply, wrapping, paged).jsonSchema) : {};
-  return {
-    summary: route.summary,
-    ...(parameters.length > 0 && { parameters }),
-    ...(body.schema && { requestBody: { required: true, ...json(body.schema) } }),
-    ...(security.length > 0 && { security: anyOf }),
-    responses: {
-      [route.success]: { description: 'Success', ...success },
-      ...errorResponses(route.errors),
-    },
-  };
-}
-
-const parametersIn = (location: 'path' | 'query', { properties = {}, required }: JsonSchema) =>
-  Object.entries(properties).map(([name, schema]) => ({
-    name,
-    in: location,
-    required: required?.includes(name) ?? false,
-    schema,
-  }));
-
-function wrapped(reply: Schema<unknown>, wrapping: Wrapping, paged: Route<unknown>['paged']) {
-  if (wrapping === 'bare') return reply;
-  if (paged === 'never') return object({ data: reply, _meta: meta });
-  const isOptional = paged === 'if asked';
-  return object({
-    data: reply,
-    _meta: object({
-      request_id: text(),
-      pagination: isOptional ? optional(pagination) : pagination,
-    }),
-    _links: isOptional ? optional(links) : links,
-  });
-}
-
-function errorResponses(codes: readonly ErrorCode[]) {
-  const responses: Record<string, object> = {};
-  for (const code of codes) {
-    const [status] = ERRORS[code];
-    const names = codes.filter((one) => ERRORS[one][0] === status).sort();
-    responses[status] = {
-      description: names.join(', '),
-      ...json({ $ref: '#/components/schemas/Error' }),
-    };
-  }
-  return responses;
 }

@@ -6,6 +6,7 @@ import { decodeUtf8 } from '../runtime/text.ts';
 /** What a route accepts as its request body. */
 export interface BodyRule<Body> {
   readonly schema: JsonSchema | null; // null if no body is read
+  readonly formSchema: JsonSchema | null; // of the fields of a form, if one is accepted
   readonly errors: readonly ErrorCode[];
   /** Checks the headers before a byte of the body is read. */
   accepts(headers: IncomingHttpHeaders): Failure | null;
@@ -14,6 +15,7 @@ export interface BodyRule<Body> {
 
 export const noBody: BodyRule<null> = {
   schema: null,
+  formSchema: null,
   errors: [],
   accepts: () => null,
   parse: () => null,
@@ -32,6 +34,7 @@ export function json<Body>(
 ): BodyRule<Body> {
   return {
     schema: schema.jsonSchema,
+    formSchema: null,
     errors: ['invalid_body', 'body_too_large', 'unsupported_media_type'],
     accepts(headers) {
       // A compressed body could expand to any size.

@@ -152,6 +152,9 @@ type RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends Err
   paged: 'always' | 'if asked' | 'never';
   /** What the handler itself may return. The compiler rejects any other code. */
   errors: readonly Code[];
+  /** For the document: headers of a success, and when there is a success without a body. */
+  replyHeaders?: readonly string[];
+  emptyReply?: string;
   failurePage?: FailurePage;
   handle(
     call: Call<Caller, Path, Search, Body>,

@@ -7,7 +7,7 @@ import {
   oneOf,
   optional,
   queryParameters,
-  type Schema,
+  scalar,
   text,
   uuid,
   withoutNul,
@@ -24,7 +24,7 @@ import * as sessions from './sessions.ts';
 import { EVENTS } from './store/audit.ts';
 import * as users from './users.ts';
 import { group, PASSWORD_MAX_UNITS } from './rules.ts';
-import { forwardAuth, verifyParameters } from './verify.ts';
+import { CALLER_HEADERS, forwardAuth, verifyParameters } from './verify.ts';
 
 const sessionBody = json(
   object({ session: text({ description: 'The session token that login returned' }) }),
@@ -33,7 +33,7 @@ const sessionQuery = queryParameters({
   session: text({ description: 'The session token, Base64 encoded' }),
 });
 const oneUser = { pattern: '/api/user/{user_id}', path: object({ user_id: uuid() }) } as const;
-const nil: Schema<null> = { jsonSchema: { nullable: true, enum: [null] }, read: () => null };
+const nil = scalar({ type: 'object', nullable: true, enum: [null] }, 'must be null', () => null);
 
 /** Longer names and passwords than any accepted one get the answer to a wrong one. */
 const password = text({ max: PASSWORD_MAX_UNITS });
@@ -110,6 +110,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     reply: nil,
     errors: ['forbidden'],
     query: verifyParameters(['super_admin'], {}),
+    replyHeaders: CALLER_HEADERS,
     handle: forwardAuth,
   }),
   route({

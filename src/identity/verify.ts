@@ -47,6 +47,19 @@ export function isAdmitted(caller: Caller, { require }: Rule) {
   return groups.length === 0 || groups.some((name) => own.includes(name));
 }
 
+/** For the document. */
+export const CALLER_HEADERS = [
+  'X-Auth-User-Id',
+  'X-Auth-Username',
+  'X-Auth-Email',
+  'X-Auth-Super-Admin',
+  'X-Auth-Groups',
+  'X-Auth-Session-Id',
+  'X-Auth-Key-Id',
+  'X-Auth-Methods',
+  'X-Auth-Time',
+] as const;
+
 /** Forward authentication for a proxy. */
 export async function forwardAuth({ caller, query }: IdentityCall<unknown, Rule>) {
   if (caller.session?.hasTemporaryPassword) return TEMPORARY_PASSWORD;
@@ -59,7 +72,10 @@ export async function forwardAuth({ caller, query }: IdentityCall<unknown, Rule>
  * may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851)
  * and must remove the client's first.
  */
-export function callerHeaders(caller: Caller, { methods, time }: SignIn = UNKNOWN_SIGN_IN) {
+export function callerHeaders(
+  caller: Caller,
+  { methods, time }: SignIn = UNKNOWN_SIGN_IN,
+): Record<(typeof CALLER_HEADERS)[number], string> {
   const { session, key, user } = caller;
   return {
     'X-Auth-User-Id': user?.id ?? '',

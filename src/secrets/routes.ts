@@ -97,6 +97,7 @@ const ROUTES: ReadonlyArray<Route<SecretsService>> = [
     pattern: '/api/store',
     summary:
       'List the secrets as id and encrypted text, all or by page; a Link header points to the next page',
+    replyHeaders: ['Link'],
     query: queryParameters({
       limit: optional(
         decimal({

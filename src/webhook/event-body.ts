@@ -30,6 +30,7 @@ export const jsonBody = json(
 export const eventBody: BodyRule<Buffer> = {
   ...jsonBody,
   schema: genericSchema.jsonSchema,
+  formSchema: { type: 'object', description: 'If the source of the token sends forms' },
   accepts(headers) {
     const asJson = { ...headers, 'content-type': 'application/json' };
     return jsonBody.accepts(isForm(headers) ? asJson : headers);

@@ -42,6 +42,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     route({
       ...webhook,
       summary: 'Accept an event; the reply is sent once it is stored',
+      emptyReply: 'The same, for sources that expect no body',
       guard: sender,
       body: eventBody,
       maxBodyBytes: (caller, { maxSignedBytes }) =>
@@ -60,6 +61,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...get,
     pattern: '/events',
     summary: 'List the events, newest first, in pages; the Link header has the next page',
+    replyHeaders: ['Link'],
     query: queryParameters({
       ...filterMembers,
       after: optional(uuid('The last id of the previous page')),

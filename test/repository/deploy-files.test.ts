@@ -373,7 +373,9 @@ test('the commands for Kubernetes create the Secrets of the manifests, and apply
 
 test('the commands for systemd install this version and create every credential', () => {
   assert.ok(
-    deploying.includes(`npm install --global --prefix /usr/local ./gatehouse-services-${version}.tgz`),
+    deploying.includes(
+      `npm install --global --prefix /usr/local ./gatehouse-services-${version}.tgz`,
+    ),
   );
   assert.ok(
     unitValues(unitOf('identity'), 'ExecStart').every((command) =>

@@ -65,38 +65,42 @@ export const form = <Caller, Path, M extends Members>(
   fields: M,
   action: PageHandler<FormCall<Caller, Path, Values<M>>>,
   showAgain?: PageHandler<FormCall<Caller, Path, Typed> & Readonly<{ repeated: Repeated }>>,
-): Form<Caller, Path> => ({
-  guard,
-  body: {
-    ...json(object(fields)),
-    accepts({ 'content-type': contentType = '' }) {
-      if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
-      return new Failure('unsupported_media_type', {
-        message: 'Send the fields of the form as the page does.',
-      });
+): Form<Caller, Path> => {
+  const schema = object(fields);
+  return {
+    guard,
+    body: {
+      ...json(schema),
+      formSchema: schema.jsonSchema,
+      accepts({ 'content-type': contentType = '' }) {
+        if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
+        return new Failure('unsupported_media_type', {
+          message: 'Send the fields of the form as the page does.',
+        });
+      },
+      // Each field may be given once.
+      parse(raw) {
+        const pairs = [...new URLSearchParams(raw.toString('utf8'))];
+        if (new Map(pairs).size < pairs.length) return invalidBody('has a field twice');
+        return Object.fromEntries(pairs);
+      },
     },
-    // Each field may be given once.
-    parse(raw) {
-      const pairs = [...new URLSearchParams(raw.toString('utf8'))];
-      if (new Map(pairs).size < pairs.length) return invalidBody('has a field twice');
-      return Object.fromEntries(pairs);
+    async handle(call, service) {
+      const { body: typed } = call;
+      // A password that is typed blind is typed twice.
+      const { password, new_password = password, repeated = new_password } = typed;
+      const body =
+        repeated === new_password
+          ? validate(schema, typed, 'invalid_body')
+          : invalid('/repeated', 'must be the same as the new password');
+      const outcome = body instanceof Failure ? body : await action({ ...call, body }, service);
+      if (!showAgain || !(outcome instanceof Failure)) return outcome;
+      // A user without the right does not see the page either.
+      if (outcome.code === 'forbidden') return outcome;
+      const failed = { fields, typed, failure: outcome };
+      const shown = await showAgain({ ...call, repeated: failed }, service);
+      if (shown instanceof Failure) return shown;
+      return new Failure(outcome.code, { ...outcome.details, page: shown });
     },
-  },
-  async handle(call, service) {
-    const { body: typed } = call;
-    // A password that is typed blind is typed twice.
-    const { password, new_password = password, repeated = new_password } = typed;
-    const body =
-      repeated === new_password
-        ? validate(object(fields), typed, 'invalid_body')
-        : invalid('/repeated', 'must be the same as the new password');
-    const outcome = body instanceof Failure ? body : await action({ ...call, body }, service);
-    if (!showAgain || !(outcome instanceof Failure)) return outcome;
-    // A user without the right does not see the page either.
-    if (outcome.code === 'forbidden') return outcome;
-    const failed = { fields, typed, failure: outcome };
-    const shown = await showAgain({ ...call, repeated: failed }, service);
-    if (shown instanceof Failure) return shown;
-    return new Failure(outcome.code, { ...outcome.details, page: shown });
-  },
-});
+  };
+};

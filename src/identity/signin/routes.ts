@@ -23,6 +23,7 @@ import { failurePage } from './pages.ts';
 import { linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
+import { CALLER_HEADERS } from '../verify.ts';
 import { portalVisitor, verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
@@ -166,6 +167,7 @@ const ROWS: readonly PortalRoute[] = [
       'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
     guard: portalVisitor,
     query: verifyQuery,
+    replyHeaders: CALLER_HEADERS,
     handle: verifyOrSignIn,
     errors: [
       'unauthorized',

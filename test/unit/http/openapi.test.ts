@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Route } from '../../../src/http/route.ts';
 import { ERRORS } from '../../../src/http/errors.ts';
-import { describe as describeRoutes } from '../../../src/http/built-in-routes.ts';
+import { describe as describeRoutes } from '../../../src/http/openapi.ts';
 import { routes as identity } from '../../../src/identity/routes.ts';
 import { TABLES } from '../../../scripts/routes.ts';
+import { readDocument } from '../../support/documents.ts';
 import { REQUEST } from '../../support/request-info.ts';
 
 const webhook = TABLES.webhook?.all ?? [];
@@ -36,6 +37,10 @@ function problemsOf(document: unknown): string[] {
   const schemas = Object.keys(object(child(document, 'paths'))).map((path) =>
     path.replace(/\{[^}]*\}/g, '{}').replace(/(.)\/$/, '$1'),
   );
+  const ids = Object.values(object(child(document, 'paths'))).flatMap((item) =>
+    Object.values(object(item)).map((operation) => child(operation, 'operationId')),
+  );
+  if (new Set(ids).size < ids.length) problems.push('an operationId twice');
   for (const [index, schema] of schemas.entries())
     if (schemas.indexOf(schema) < index)
       problems.push(`${schema}: two patterns match the same paths`);
@@ -68,11 +73,10 @@ function operationProblems(
       problems.push(`${at}: a path parameter must be required`);
     if (!isObject(one.schema)) problems.push(`${at}: a parameter without a schema`);
   }
-  if (
-    child(operation, 'requestBody') &&
-    !child(operation, 'requestBody', 'content', 'application/json', 'schema')
-  )
-    problems.push(`${at}: a body without a schema`);
+  for (const one of Object.values(object(child(operation, 'requestBody', 'content'))))
+    if (!isObject(child(one, 'schema'))) problems.push(`${at}: a body without a schema`);
+  if (!child(operation, 'operationId')) problems.push(`${at}: no operationId`);
+  if (!Array.isArray(child(operation, 'security'))) problems.push(`${at}: no security`);
   for (const scheme of array(child(operation, 'security')).flatMap((one) =>
     Object.keys(object(one)),
   )) {
@@ -100,6 +104,8 @@ function checkSchemas(value: unknown, at: string, problems: string[], document: 
     problems.push(`${at}: ${value.$ref} leads nowhere`);
   if (Array.isArray(value.enum) && value.enum.length === 0)
     problems.push(`${at}: an empty enum admits no value`);
+  if (value.nullable === true && typeof value.type !== 'string')
+    problems.push(`${at}: nullable without a type`);
   if (value.type === 'array' && !isObject(value.items))
     problems.push(`${at}: an array without items`);
   for (const name of array(value.required)) {
@@ -135,6 +141,9 @@ const documents: ReadonlyArray<
   ['webhook', webhook, await documentOf(webhook as ReadonlyArray<Route<unknown>>, noService)],
 ];
 
+/** Descriptions of replies that are neither the usual success nor an error. */
+const NO_CODES = new Set(['The next page', 'The same, for sources that expect no body']);
+
 for (const [name, rows, document] of documents) {
   test(`${name}: the document is valid OpenAPI 3.0.3`, () => {
     assert.deepEqual(problemsOf(document), []);
@@ -160,7 +169,7 @@ for (const [name, rows, document] of documents) {
         'responses',
       );
       const listed = Object.entries(object(responses)).flatMap(([status, response]) =>
-        status === String(row.success)
+        status === String(row.success) || NO_CODES.has(String(child(response, 'description')))
           ? []
           : String(child(response, 'description'))
               .split(', ')
@@ -337,4 +346,41 @@ test('the check finds each planted problem', () => {
       problemsOfRows(...rows).includes(problem),
       `${problem}: ${problemsOfRows(...rows).join('; ')}`,
     );
+});
+
+const FORM = 'application/x-www-form-urlencoded';
+const operationOf = (document: unknown, method: string, path: string) =>
+  child(document, 'paths', path, method);
+
+test('a form is described as a form, its next page and its errors as HTML', () => {
+  // With the pages. Another test compares the file with the code.
+  const document: unknown = JSON.parse(readDocument('docs/openapi/identity.json'));
+  const operation = operationOf(document, 'post', '/login');
+  const content = object(child(operation, 'requestBody', 'content'));
+  assert.deepEqual(Object.keys(content), [FORM]);
+  assert.ok(child(content, FORM, 'schema', 'properties', 'username'));
+  assert.ok(child(operation, 'responses', '303', 'headers', 'Location'));
+  for (const [status, response] of Object.entries(object(child(operation, 'responses')))) {
+    if (Number(status) < 400) continue;
+    assert.deepEqual(Object.keys(object(child(response, 'content'))), ['text/html'], status);
+  }
+});
+
+test('an event may be JSON or a form, and is answered with or without a body', () => {
+  const operation = operationOf(documents[2]?.[2], 'post', '/webhook');
+  const content = object(child(operation, 'requestBody', 'content'));
+  assert.deepEqual(Object.keys(content), ['application/json', FORM]);
+  assert.equal(typeof child(operation, 'responses', '204'), 'object');
+});
+
+test('headers that clients need are described', () => {
+  const [identityDocument, secretsDocument, webhookDocument] = documents.map(([, , one]) => one);
+  const headers = (document: unknown, path: string, status: string, method = 'get') =>
+    Object.keys(object(child(operationOf(document, method, path), 'responses', status, 'headers')));
+  assert.deepEqual(headers(webhookDocument, '/events', '200'), ['Link']);
+  assert.deepEqual(headers(secretsDocument, '/api/store', '200'), ['Link']);
+  assert.deepEqual(headers(secretsDocument, '/api/store', '503'), ['Retry-After']);
+  assert.deepEqual(headers(identityDocument, '/api/auth/login', '429', 'post'), ['Retry-After']);
+  assert.deepEqual(headers(identityDocument, '/api/auth/verify', '401'), ['WWW-Authenticate']);
+  assert.equal(headers(identityDocument, '/api/auth/verify', '200').length, 9);
 });
