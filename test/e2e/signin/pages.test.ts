@@ -315,10 +315,12 @@ const STATES: readonly PageState[] = [
     { 'email-problem': ['alert', ''], 'groups-problem': ['alert', ''] },
   ],
   [
-    'user-conflict',
+    'user-session-ended',
     async () => {
       await openAs(administrator, `/account/users/${administrator.id}`);
-      await confirm(`/account/users/${administrator.id}/disable`);
+      const id = '00000000-0000-4000-8000-000000000000';
+      await browser.run(`document.querySelector('[name="session_id"]').value = '${id}'`);
+      await browser.clickOn('form:has([name="session_id"]) button');
       await browser.untilVisible('problem');
     },
     { problem: ['alert', ''] },
