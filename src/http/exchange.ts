@@ -69,6 +69,10 @@ export function startExchange(
     startedAt,
     endsAt: startedAt + answerMs,
     isGone: () => connection.socket.destroyed,
+    whenGone(callback) {
+      connection.socket.once('close', callback);
+      return () => connection.socket.off('close', callback);
+    },
     isFromOwnPage: false,
     path: '',
     query: NO_QUERY,

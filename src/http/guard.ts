@@ -1,10 +1,11 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import https from 'node:https';
-import { Unavailable } from '../runtime/errors.ts';
+import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import type { Job } from '../runtime/jobs.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
 import type { UserSource } from '../runtime/env.ts';
+import { ClientGone } from './body-reader.ts';
 import { Failure } from './errors.ts';
 import type { RequestInfo } from './route.ts';
 
@@ -154,17 +155,78 @@ function userIn(
   return USER_NAME.test(name) && found.some((one) => allowed.includes(one)) ? name : null;
 }
 
-async function askIdentity({ headers: { cookie = '' }, address }: RequestInfo, verify: string) {
+/** A cookie that may be of a session. Those of other programs would only cost a request. */
+const SESSION_COOKIE = /^(?:__(?:Host|Secure)-gatehouse=[\w-]{43}|session=[\w:%+/=-]{40,128})$/;
+/** All of these names are passed on: `verify` counts a cookie that is sent twice as none. */
+const COOKIE_NAME = /^(?:__(?:Host|Secure)-gatehouse|session)=/;
+const MAX_COOKIE = 2_048;
+
+/** @returns the cookies for identity; empty if none can be of a session */
+function sessionCookies({ cookie = '' }: http.IncomingHttpHeaders) {
+  const pairs = cookie.split(';').map((pair) => pair.replace(/^[ \t]+|[ \t]+$/g, ''));
+  const own = pairs.filter((pair) => COOKIE_NAME.test(pair));
+  const text = own.join('; ');
+  return own.some((pair) => SESSION_COOKIE.test(pair)) && text.length <= MAX_COOKIE ? text : '';
+}
+
+/** What identity replies to a visitor without a session, by the address of `verify`. */
+const KEPT_MS = 60_000;
+const refusals = createRecentMap<Readonly<{ reply: Refusal; at: number }>>(16);
+type Refusal = Failure<'unauthorized'> | typeof NOBODY;
+const NOBODY: http.IncomingHttpHeaders = {};
+
+/** Visitors without a session cost identity one request a minute, not one each. */
+async function askIdentity(request: RequestInfo, verify: string) {
+  const cookie = sessionCookies(request.headers);
+  const kept = cookie === '' ? refusals.get(verify) : undefined;
+  if (kept && performance.now() - kept.at < KEPT_MS) return kept.reply;
+  const reply = await askVerify(request, verify, cookie);
+  if (reply instanceof Failure && reply.code === 'too_many_requests') return reply;
+  const isRefusal = reply instanceof Failure || reply === NOBODY;
+  if (cookie === '' && isRefusal) refusals.set(verify, { reply, at: performance.now() });
+  return reply;
+}
+
+/** Requests to identity that one process waits for, and those of one network. */
+const MAX_ASKED = 64;
+const MAX_ASKED_PER_NETWORK = MAX_ASKED / 4;
+const asked: string[] = [];
+
+async function askVerify(info: RequestInfo, verify: string, cookie: string) {
+  const { address, network } = info;
+  const share = asked.filter((one) => one === network);
+  if (asked.length >= MAX_ASKED || share.length >= MAX_ASKED_PER_NETWORK) {
+    throw new Overloaded('too many wait for the sign-in service');
+  }
+  asked.push(network);
   const { request } = verify.startsWith('https') ? https : http;
-  const asked = request(verify, {
+  const question = request(verify, {
     method: 'HEAD',
     headers: { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address },
+    maxHeaderSize: 16_384,
     signal: AbortSignal.timeout(5_000),
   });
-  const [reply]: http.IncomingMessage[] = await once(asked.end(), 'response').catch(() => []);
-  const location = reply?.resume().headers.location;
+  const endWatch = info.whenGone(() => question.destroy());
+  const [reply]: http.IncomingMessage[] = await once(question.end(), 'response')
+    .catch(() => [])
+    .finally(() => {
+      endWatch();
+      asked.splice(asked.indexOf(network), 1);
+    });
+  if (info.isGone()) throw new ClientGone();
+  return judge(reply?.resume());
+}
+
+/** What a reply of `verify` says. */
+function judge({ statusCode, headers }: Partial<http.IncomingMessage> = {}) {
+  const { location, 'retry-after': seconds } = headers ?? {};
   if (location) return new Failure('unauthorized', { headers: { Location: location } });
-  if (reply?.statusCode === 200) return reply.headers;
-  if (reply?.statusCode === 401 || reply?.statusCode === 403) return {};
+  if (statusCode === 200) return headers ?? NOBODY;
+  if (statusCode === 401 || statusCode === 403) return NOBODY;
+  // Too many wrong cookies came from the network of the client.
+  if (statusCode === 429) {
+    const retryAfterSeconds = Math.min(Number(seconds) || 1, 3_600);
+    return new Failure('too_many_requests', { retryAfterSeconds });
+  }
   throw new Unavailable('the address of SIGNIN_VERIFY_URL does not answer as expected');
 }

@@ -21,6 +21,8 @@ export interface RequestInfo {
   readonly endsAt: number;
   /** Whether the client has disconnected. */
   readonly isGone: () => boolean;
+  /** @returns ends the watch */
+  readonly whenGone: (callback: () => void) => () => void;
 
   // Set once the route is found. Guards and handlers only read them.
   /** Whether a browser says that a page of this host sent the request. */

@@ -1,7 +1,8 @@
 /** SIGNIN_VERIFY_URL: the share pages and the inbox accept a session of the identity service. */
 import assert from 'node:assert/strict';
-import { createServer } from 'node:http';
-import { after, test } from 'node:test';
+import { randomBytes } from 'node:crypto';
+import { createServer, request } from 'node:http';
+import { after, test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts';
 import { freePorts } from '../support/ports.ts';
@@ -188,6 +189,101 @@ test('an identity service that is down, slow or wrong opens nothing: 503', async
     const bearer = await options(url.secrets, '', { authorization: `Bearer ${AUTH_TOKEN}` });
     assert.equal(bearer.status, 200, verify);
   }
+});
+
+/** A sign-in service that counts what it is asked, and replies when the test says so. */
+async function startVerify(t: TestContext, status = 401, headers: Record<string, string> = {}) {
+  const held: Array<() => void> = [];
+  const state = { asked: 0, left: 0, isHolding: false };
+  const server = createServer((_request, response) => {
+    state.asked += 1;
+    response.on('close', () => {
+      if (!response.writableFinished) state.left += 1;
+    });
+    const reply = () => response.writeHead(status, headers).end();
+    if (state.isHolding) held.push(reply);
+    else reply();
+  }).listen(0, '127.0.0.1');
+  t.after(() => server.close().closeAllConnections());
+  await until(() => server.listening, 'it listens');
+  const address = server.address();
+  assert.ok(address !== null && typeof address === 'object');
+  const release = () => {
+    state.isHolding = false;
+    for (const reply of held.splice(0)) reply();
+  };
+  return { state, release, verify: `http://127.0.0.1:${address.port}/verify` };
+}
+const guess = () => `__Host-gatehouse=${randomBytes(32).toString('base64url')}`;
+
+test('visitors without a session cookie cost the sign-in service one request', async (t) => {
+  const { state, verify } = await startVerify(t, 401, { location: `${SIGNIN}/login` });
+  const { url } = await pagesWith(verify);
+  const others = ['', 'a=b', 'session=x', '__Host-gatehouse=x', `x${guess()}`];
+  for (const cookie of [...others, ...others]) {
+    const { status, headers } = await options(url.secrets, cookie);
+    assert.deepEqual([status, headers.get('location')], [401, `${SIGNIN}/login`], cookie);
+  }
+  assert.equal(state.asked, 1);
+  for (const cookie of [guess(), guess()]) await options(url.secrets, cookie);
+  assert.equal(state.asked, 3, 'each cookie that may be of a session is checked');
+});
+
+test('beyond 100 wrong cookies, a network gets 429, and nothing is logged as an error', async () => {
+  const { url, log } = await pagesWith(`${VERIFY}?redirect=401`);
+  for (const ask of [() => options(url.secrets, guess()), () => delivery(url.webhook, guess())]) {
+    let answer = await ask();
+    for (let sent = 1; answer.status === 401; sent += 1) {
+      assert.ok(sent < 1_000, 'a thousand wrong cookies were checked');
+      answer = await ask();
+    }
+    assert.deepEqual([answer.status, answer.json.error.code], [429, 'too_many_requests']);
+    assert.ok(Number(answer.headers.get('retry-after')) >= 1);
+  }
+  assert.equal((await options(url.secrets, admin)).status, 200, 'a session is not concerned');
+  assert.deepEqual(
+    log().filter(({ level }) => level === 'error'),
+    [],
+  );
+});
+
+test('one network waits for 16 replies of the sign-in service, the others for theirs', async (t) => {
+  const { state, release, verify } = await startVerify(t);
+  state.isHolding = true;
+  const { url } = await pagesWith(verify, { TRUSTED_PROXIES: '127.0.0.1' });
+  const from = (address: string) =>
+    options(url.secrets, guess(), { ...OWN_PAGE, 'x-forwarded-for': address });
+  const waiting = Array.from({ length: 16 }, () => from('192.0.2.1'));
+  await until(() => state.asked === 16, 'sixteen are asked');
+  const refused = await from('192.0.2.1');
+  assert.deepEqual([refused.status, refused.json.error.code], [503, 'overloaded']);
+  for (let network = 2; network <= 4; network += 1)
+    waiting.push(...Array.from({ length: 16 }, () => from(`192.0.2.${network}`)));
+  await until(() => state.asked === 64, 'sixty-four are asked');
+  assert.equal((await from('192.0.2.5')).status, 503);
+  release();
+  for (const answer of await Promise.all(waiting)) assert.equal(answer.status, 401);
+  assert.equal((await from('192.0.2.1')).status, 401, 'the slots are free again');
+});
+
+test('a visitor who leaves ends the request to the sign-in service, without a log line', async (t) => {
+  const { state, verify } = await startVerify(t);
+  state.isHolding = true;
+  const { url, log } = await pagesWith(verify);
+  const asked = request(`${url.secrets}/api/store/options`, {
+    headers: { cookie: guess(), ...OWN_PAGE },
+  });
+  asked.on('error', () => {});
+  asked.end();
+  await until(() => state.asked === 1, 'it is asked');
+  asked.destroy();
+  await until(() => state.left === 1, 'the request has ended');
+  state.isHolding = false;
+  assert.equal((await options(url.secrets, guess())).status, 401);
+  assert.deepEqual(
+    log().filter(({ level }) => level === 'error'),
+    [],
+  );
 });
 
 test('INBOX_USERS needs a source of users', async () => {

@@ -13,6 +13,7 @@ export const REQUEST: RequestInfo = {
   startedAt: 0,
   endsAt: 3_600_000,
   isGone: () => false,
+  whenGone: () => () => {},
   path: '/',
   query: new URLSearchParams(),
   parameters: {},
