@@ -12,6 +12,7 @@ import {
   type Values,
 } from './html.ts';
 import { publicRead, route } from './route.ts';
+import { parameterNames } from './router.ts';
 import { noInput, object, text } from './schema.ts';
 
 /** By the first bytes, not by the name of the file. */
@@ -178,6 +179,7 @@ export function pageRows(
 
 /** Takes any value of the parameters of a pattern. */
 function parametersOf(pattern: string) {
-  const names = pattern.match(/(?<=\{)[a-z_]+(?=\})/g);
-  return names ? object(Object.fromEntries(names.map((name) => [name, text()]))) : noInput;
+  const names = parameterNames(pattern);
+  const members = Object.fromEntries(names.map((name) => [name, text()]));
+  return names.length > 0 ? object(members) : noInput;
 }

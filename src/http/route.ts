@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type BodyRule, noBody } from './json-body.ts';
 import { type ErrorCode, Failure, type TextReply } from './errors.ts';
-import { createRouter } from './router.ts';
+import { createRouter, parameterNames } from './router.ts';
 import { noInput, queryParameters, type Schema, validate } from './schema.ts';
 
 /** A request, and what is known of its reply. Plain data: no socket. */
@@ -187,14 +187,31 @@ type ReadBody = (isAnonymous: boolean, maxBytes?: number) => Promise<Buffer | Fa
 const MAX_CALLER_AGE_MS = 500;
 const NO_BYTES = Buffer.alloc(0);
 
+/** @throws if a row contradicts itself: such a table does not load */
+function checkRow(
+  {
+    pattern,
+    path,
+    maxBodyBytes,
+  }: Readonly<{ pattern: string; path: Schema<unknown>; maxBodyBytes?: unknown }>,
+  isOpen: boolean,
+) {
+  const named = parameterNames(pattern).join();
+  const described = Object.keys(path.jsonSchema.properties ?? {}).join();
+  if (named !== described)
+    throw new Error(
+      `internal error: the path schema of ${pattern} has the parameters "${described}"`,
+    );
+  if (isOpen && maxBodyBytes)
+    throw new Error(`internal error: ${pattern} reads a large body without a credential`);
+}
+
 export function route<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode = never>(
   row: RouteDefinition<Service, Caller, Path, Search, Body, Data, Code>,
 ): Route<Service> {
   const { guard, body } = row;
   const isOpen = guard.security.length === 0;
-  if (isOpen && row.maxBodyBytes) {
-    throw new Error(`internal error: ${row.pattern} reads a large body without a credential`);
-  }
+  checkRow(row, isOpen);
   const errors = new Set<ErrorCode>([
     ...guard.errors,
     ...body.errors,

@@ -49,31 +49,21 @@ export function hostOf(
 /** One trailing slash does not matter. */
 const splitPath = (path: string) => path.slice(1).replace(/\/$/, '').split('/');
 
+type Row = Readonly<{ method: string; pattern: string }>;
+type Path<R> = Readonly<{ parts: readonly string[]; methods: Map<string, R> }>;
+
 /**
  * A pattern is `/` and segments; `{name}` stands for one segment that is not empty. A static
  * segment wins over a parameter, whatever the order of the routes.
  * @returns finds a route; fails with `no_such_path`, or with `method_not_allowed` and the value of
  * `Allow`
+ * @throws if two routes match the same requests: one of them would never be reached
  */
-export function createRouter<R extends { readonly method: string; readonly pattern: string }>(
-  routes: readonly R[],
-) {
-  const byPattern = new Map<string, { parts: readonly string[]; methods: Map<string, R> }>();
-  for (const route of routes) {
-    const parts = splitPath(route.pattern);
-    const key = parts.join('/');
-    const path = byPattern.get(key) ?? {
-      parts,
-      methods: new Map<string, R>(),
-    };
-    path.methods.set(route.method, route);
-    // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
-    if (route.method === 'GET') path.methods.set('HEAD', route);
-    byPattern.set(key, path);
-  }
-  const paths = [...byPattern.values()].sort((one, other) =>
-    shapeOf(one.parts) < shapeOf(other.parts) ? -1 : 1,
-  );
+export function createRouter<R extends Row>(routes: readonly R[]) {
+  const byShape = new Map<string, Path<R>>();
+  for (const route of routes) addTo(byShape, route);
+  const sorted = [...byShape].sort(([one], [other]) => (one < other ? -1 : 1));
+  const paths = sorted.map(([, path]) => path);
 
   return (method: string, segments: readonly string[]) => {
     const path = paths.find(({ parts }) => isMatch(parts, segments));
@@ -85,7 +75,32 @@ export function createRouter<R extends { readonly method: string; readonly patte
   };
 }
 
+function addTo<R extends Row>(byShape: Map<string, Path<R>>, route: R) {
+  const parts = splitPath(route.pattern);
+  const shape = shapeOf(parts);
+  const { methods, parts: present } = byShape.get(shape) ?? {
+    parts,
+    methods: new Map<string, R>(),
+  };
+  const isRenamed = present.join() !== parts.join();
+  const rival = methods.get(route.method) ?? (isRenamed ? [...methods.values()][0] : undefined);
+  if (rival) {
+    const names = [rival, route].map(({ method, pattern }) => `${method} ${pattern}`);
+    throw new Error(`internal error: ${names.join(' and ')} match the same requests`);
+  }
+  methods.set(route.method, route);
+  // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
+  if (route.method === 'GET') methods.set('HEAD', route);
+  byShape.set(shape, { parts, methods });
+}
+
 const isParameter = (part: string) => part.startsWith('{');
+
+/** The names of the parameters of a pattern. */
+export const parameterNames = (pattern: string): readonly string[] =>
+  splitPath(pattern)
+    .filter(isParameter)
+    .map((part) => part.slice(1, -1));
 
 /** Sorts a static segment before a parameter, for which the last character stands. */
 const shapeOf = (parts: readonly string[]) =>

@@ -12,7 +12,8 @@ import {
 import { Failure } from '../../src/http/errors.ts';
 import { createBodyReader } from '../../src/http/body-reader.ts';
 import { close, createListener, listen } from '../../src/http/server.ts';
-import { object, text } from '../../src/http/schema.ts';
+import { parameterNames } from '../../src/http/router.ts';
+import { object, type Schema, text } from '../../src/http/schema.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/prometheus.ts';
 
@@ -80,7 +81,11 @@ const bare = { ...routeDefaults, summary: 'for a test', reply: null, errors: [] 
 export const get = (
   pattern: string,
   handle: Parameters<typeof route<null, null, unknown, unknown, null, unknown>>[0]['handle'],
-): Route<null> => route({ ...bare, method: 'GET', pattern, guard: anonymous, handle });
+): Route<null> => {
+  const members = Object.fromEntries(parameterNames(pattern).map((name) => [name, text()]));
+  const path: Schema<unknown> = object(members);
+  return route({ ...bare, method: 'GET', pattern, path, guard: anonymous, handle });
+};
 
 /** A route that accepts `{"name": …}` and returns it. */
 export const post = (

@@ -25,3 +25,21 @@ test('a route that asks for no credential cannot read a large body', () => {
     /^Error: internal error: \/large reads a large body without a credential$/,
   );
 });
+
+test('a pattern and its schema name the same parameters', () => {
+  const named = (name: string) =>
+    route({
+      ...routeDefaults,
+      method: 'GET',
+      pattern: '/page/{page_id}',
+      summary: 'for a test',
+      guard: anonymous,
+      path: object({ [name]: text() }),
+      reply: null,
+      handle: async () => ({ data: null }),
+    });
+  assert.equal(named('page_id').pattern, '/page/{page_id}');
+  assert.throws(() => named('id'), {
+    message: 'internal error: the path schema of /page/{page_id} has the parameters "id"',
+  });
+});

@@ -147,3 +147,16 @@ test('an unknown path is not the root, and an escaped slash does not end a segme
     assert.equal(found(...segments), 'no_such_path', JSON.stringify(segments));
   }
 });
+
+test('two routes that match the same requests are rejected, and both are named', () => {
+  for (const [one, other] of [
+    ['GET /a/{x}', 'GET /a/{y}'],
+    ['GET /a/{x}', 'POST /a/{y}'],
+    ['GET /b', 'GET /b/'],
+    ['GET /b', 'GET /b'],
+  ] as const) {
+    const message = `internal error: ${one} and ${other} match the same requests`;
+    assert.throws(() => createRouter(rowsOf(one, 'GET /c', other)), { message });
+  }
+  assert.doesNotThrow(() => createRouter(rowsOf('GET /a/{x}', 'POST /a/{x}', 'GET /{a}/b')));
+});
