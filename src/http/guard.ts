@@ -4,6 +4,7 @@ import https from 'node:https';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import type { Job } from '../runtime/jobs.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
+import { trimBlanks } from '../runtime/text.ts';
 import type { UserSource } from '../runtime/env.ts';
 import { ClientGone } from './body-reader.ts';
 import { Failure } from './errors.ts';
@@ -163,7 +164,7 @@ const MAX_COOKIE = 2_048;
 
 /** @returns the cookies for identity; empty if none can be of a session */
 function sessionCookies({ cookie = '' }: http.IncomingHttpHeaders) {
-  const pairs = cookie.split(';').map((pair) => pair.replace(/^[ \t]+|[ \t]+$/g, ''));
+  const pairs = cookie.split(';').map(trimBlanks);
   const own = pairs.filter((pair) => COOKIE_NAME.test(pair));
   const text = own.join('; ');
   return own.some((pair) => SESSION_COOKIE.test(pair)) && text.length <= MAX_COOKIE ? text : '';

@@ -1,6 +1,7 @@
 import { bearerOf } from '../http/guard.ts';
 import type { Guard, RequestInfo, Route } from '../http/route.ts';
 import { Failure } from '../http/errors.ts';
+import { trimBlanks } from '../runtime/text.ts';
 import { type CallerSession, isUsable, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';
@@ -129,7 +130,7 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
 export const cookiesOf = ({ cookie = '' }: Headers, name: string) =>
   cookie
     .split(';')
-    .map((pair) => pair.replace(/^[ \t]+|[ \t]+$/g, ''))
+    .map(trimBlanks)
     .filter((pair) => pair.startsWith(`${name}=`))
     .map((pair) => pair.slice(name.length + 1));
 

@@ -16,6 +16,12 @@ const LONG_RUN = new RegExp(`(?<!${MARK})${MARK}{31}`, 'u');
  */
 export const isStreamSafe = (text: string) => !LONG_RUN.test(text);
 
+/**
+ * Without the spaces and tabs around it. To replace these at the end would search from each of
+ * those within the text, in the square of their number (CWE-1333).
+ */
+export const trimBlanks = (text: string) => /[^ \t](?:.*[^ \t])?/s.exec(text)?.[0] ?? '';
+
 /** Only the canonical form: lower case, with hyphens (RFC 9562). */
 export const isUuid = (text: string) => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 
