@@ -39,7 +39,10 @@ export const ERRORS = {
   headers_too_large: [431, 'The request headers are too large. Send less than 16 KiB.'],
   internal: [500, 'Internal error. Report the request id to the operator.'],
   service_failed: [500, 'The database is unavailable. No partial change was made. Try again soon.'],
-  secret_damaged: [500, 'The stored secret was altered. No read was used. Contact the operator.'],
+  secret_damaged: [
+    500,
+    'The stored secret or request was altered. No read was used. Contact the operator.',
+  ],
   unavailable: [503, 'The database or the sign-in service is unavailable. Try again soon.'],
   overloaded: [503, 'The service is overloaded. The request was not processed. Try again soon.'],
   key_unknown: [503, 'The key of this secret is missing. No read was used. Contact the operator.'],

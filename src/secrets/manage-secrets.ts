@@ -14,7 +14,7 @@ import {
   withoutNul,
 } from '../http/schema.ts';
 import type { Caller } from './guard.ts';
-import { capabilityOf, rowTagOf, sealWithPassphrase } from './sealing.ts';
+import { capabilityOf, metadataOf, rowTagOf, sealWithPassphrase } from './sealing.ts';
 import { countAttempt, recordEvent, type SecretsService } from './service.ts';
 import type { Limits } from './settings.ts';
 import { withdrawRequest } from './store/requests.ts';
@@ -122,8 +122,7 @@ export function sealRow(
   password: string,
   lock: Readonly<{ kdfParams: string; stretched: Buffer }> | null,
 ): NewSecret {
-  const { id, expires_at, max_reads } = terms;
-  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
+  const metadata = metadataOf(terms);
   const plaintext = Buffer.from(password, 'utf8');
   const sealed = lock
     ? sealWithPassphrase(serverKey, clientKey, metadata, plaintext, lock.kdfParams, lock.stretched)

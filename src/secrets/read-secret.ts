@@ -8,7 +8,13 @@ import { Failure } from '../http/errors.ts';
 import { type Infer, object, text } from '../http/schema.ts';
 import { passphraseSchema } from './manage-secrets.ts';
 import { SCHEMA } from './migrations.ts';
-import { isUnaltered, openWithPassphrase, type PassphraseSealed, unseal } from './sealing.ts';
+import {
+  isUnaltered,
+  metadataOf,
+  openWithPassphrase,
+  type PassphraseSealed,
+  unseal,
+} from './sealing.ts';
 import { limitOf, recordEvent, type SecretsService, serverFailure } from './service.ts';
 import { countFailedRead, findSecret, useUpRead } from './store/secrets.ts';
 
@@ -76,7 +82,7 @@ export async function readSecret(
   if (clientKey?.length !== KEY_BYTES) return failedRead('malformed key', MALFORMED);
   const row = await findSecret(database, id);
   if (!row) return failedRead(ENDED);
-  const { key_id, commitment, expires_at, max_reads, expired } = row;
+  const { key_id, commitment, expired } = row;
   const altered = () => serverFailure(service, 'secret_damaged', row);
   const serverKey = openingKeys.find((key) => key.id === key_id);
   if (!serverKey) {
@@ -88,7 +94,7 @@ export async function readSecret(
   }
   // The end of the request, by the database's clock.
   const until = new Date(row.found_at.getTime() + request.endsAt - performance.now());
-  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
+  const metadata = metadataOf(row);
   if (!isUnaltered(serverKey, metadata, row, row.tag)) return altered();
   if (expired) return failedRead(ENDED);
   const keys = deriveKeys(serverKey, clientKey, id);

@@ -140,7 +140,6 @@ const NO_REQUEST = new Failure('not_found', {
   message:
     'No request belongs to this link, or it ended long ago. Check that you have the whole link.',
 });
-const ALTERED = 'The stored request was altered. Contact the operator.';
 const NOT_OPEN = new Failure('conflict', {
   message: 'This request takes no answer any more: it has one, was withdrawn or has expired.',
 });
@@ -196,8 +195,7 @@ function damageOf(service: SecretsService, request: SecretRequest, route: string
   const isKeyIdEdited = openingKeys.some((key) =>
     equalDigests(sha256(capabilityOf(key, 'receipt', id)), key_digest),
   );
-  if (serverKey || isKeyIdEdited)
-    return serverFailure(service, 'secret_damaged', request, route, ALTERED);
+  if (serverKey || isKeyIdEdited) return serverFailure(service, 'secret_damaged', request, route);
   return request.expired ? NO_REQUEST : serverFailure(service, 'key_unknown', request, route);
 }
 

@@ -68,29 +68,36 @@ export type RequestTerms = Readonly<{
   expires_at: Date;
 }>;
 
+const TAGGED = [
+  'id',
+  'creator',
+  'kind',
+  'title',
+  'public_key',
+  'digest',
+  'key_digest',
+  'max_reads',
+  'seconds',
+  'answer_key',
+  'expires_at',
+] as const;
+
 /**
  * Recognizes an altered request, which its answer would take over. The tag of a secret is made of
  * other bytes: it begins with 0.
  */
-export const requestTagOf = (serverKey: ServerKey, { key_digest, ...terms }: RequestTerms) =>
+export const requestTagOf = (serverKey: ServerKey, terms: RequestTerms) =>
   createHmac('sha256', serverKey.rowKey)
-    .update(
-      JSON.stringify([
-        serverKey.id,
-        terms.id,
-        terms.creator,
-        terms.kind,
-        terms.title,
-        terms.public_key,
-        terms.digest,
-        key_digest.toString('hex'),
-        terms.max_reads,
-        terms.seconds,
-        terms.answer_key,
-        terms.expires_at.getTime(),
-      ]),
-    )
+    .update(JSON.stringify([serverKey.id, ...TAGGED.map((name) => terms[name])]))
     .digest();
+
+type Limited = Readonly<{ id: string; expires_at: Date | null; max_reads: number | null }>;
+
+export const metadataOf = ({ id, expires_at, max_reads: maxReads }: Limited): BoundMetadata => ({
+  id,
+  expiresAt: expires_at?.getTime() ?? null,
+  maxReads,
+});
 
 /** @param tag a row without one counts as altered */
 export const isUnaltered = (

@@ -133,17 +133,15 @@ const ALTERED = 'a stored secret or request has been altered: swapped, truncated
 /**
  * Logged as an error: the operator must act.
  * @param route of a request without a credential, which limits the lines
- * @param message for the caller, if it is about something else than a secret
  */
 export function serverFailure(
   { log }: SecretsService,
   code: 'secret_damaged' | 'key_unknown',
   { id, key_id }: Readonly<{ id: string; key_id: string }>,
   route?: string,
-  message?: string,
 ) {
   const fields = { secret_id: id, key_id, route };
   if (code === 'key_unknown') log.error(KEY_MISSING, fields);
   else log.error(ALTERED, fields);
-  return new Failure(code, message === undefined ? {} : { message });
+  return new Failure(code);
 }

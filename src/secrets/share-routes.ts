@@ -1,4 +1,4 @@
-import { deriveKeys, KEY_BYTES } from '../crypto/envelope.ts';
+import { deriveKeys, KEY_BYTES, type ServerKey } from '../crypto/envelope.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { equalDigests } from '../crypto/token.ts';
 import { json } from '../http/json-body.ts';
@@ -15,7 +15,7 @@ import {
   READ_ERRORS,
   readSecret,
 } from './read-secret.ts';
-import { capabilityOf, isUnaltered } from './sealing.ts';
+import { capabilityOf, isUnaltered, metadataOf } from './sealing.ts';
 import { countAttempt, type SecretsService, serverFailure } from './service.ts';
 import {
   count,
@@ -126,9 +126,6 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
 export type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<{ key: string }>;
 
-/** Why the service cannot tell whether a key is right. */
-type NotTold = Failure<'key_unknown' | 'secret_damaged' | 'not_found'>;
-
 /**
  * Id and key are the credential. Wrong ones are counted before `handle` runs, which limits what
  * it costs. The right one passes, because others in its network must not lock it out (ASVS 6.1.1).
@@ -136,7 +133,10 @@ type NotTold = Failure<'key_unknown' | 'secret_damaged' | 'not_found'>;
  * cannot tell, which does not count
  */
 export function limited<Body, Found, Reply>(
-  find: (call: LinkCall<Body>, service: SecretsService) => Promise<Found | NotTold>,
+  find: (
+    call: LinkCall<Body>,
+    service: SecretsService,
+  ) => Promise<Found | Failure<'key_unknown' | 'secret_damaged' | 'not_found'>>,
   handle: (call: LinkCall<Body>, service: SecretsService, found: Found) => Promise<Reply>,
 ) {
   return async (call: LinkCall<Body>, service: SecretsService) => {
@@ -158,29 +158,20 @@ async function findOwnLink(
   const { database, openingKeys } = service;
   const clientKey = fromBase64url(body.secret);
   if (clientKey?.length !== KEY_BYTES) return null;
-  const known = openingKeys.map((serverKey) => ({
-    serverKey,
-    commitment: deriveKeys(serverKey, clientKey, id).commitment,
-  }));
-  const link = await findLink(
-    database,
-    id,
-    known.map(({ commitment }) => commitment),
-  );
+  const commitmentOf = (key: ServerKey) => deriveKeys(key, clientKey, id).commitment;
+  const link = await findLink(database, id, openingKeys.map(commitmentOf));
   if (!link) return null;
   const { commitment, key_id, blob, tag, ...data } = link;
-  const own = known.find((one) => equalDigests(one.commitment, commitment));
+  const own = openingKeys.find((key) => equalDigests(commitmentOf(key), commitment));
   if (!own) {
     if (openingKeys.some((key) => key.id === key_id)) return null;
     return data.status === 'stored'
       ? serverFailure(service, 'key_unknown', { id, key_id }, route)
       : WRONG_LINK;
   }
-  const { expires_at, max_reads: maxReads } = data;
-  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads };
+  const metadata = metadataOf({ id, ...data });
   const isIntact =
-    own.serverKey.id === key_id &&
-    (blob === null || isUnaltered(own.serverKey, metadata, { commitment, blob }, tag));
+    own.id === key_id && (!blob || isUnaltered(own, metadata, { commitment, blob }, tag));
   return isIntact ? data : serverFailure(service, 'secret_damaged', { id, key_id }, route);
 }
 

@@ -81,10 +81,7 @@ for (const [what, set] of Object.entries(EDITS)) {
       await answer(made),
     ];
     for (const { status, json } of found)
-      assert.deepEqual(
-        [status, json.error.code, json.error.message],
-        [500, 'secret_damaged', 'The stored request was altered. Contact the operator.'],
-      );
+      assert.deepEqual([status, json.error.code], [500, 'secret_damaged']);
     assert.deepEqual(await rows(made.id), before);
     assert.equal((await sql`select from secrets.throttles`).length, 0, 'no wrong link is counted');
     assert.equal((await post(`/request/${other.id}`, { key: other.digest })).status, 200);
