@@ -97,10 +97,13 @@ test('altered requests are logged as errors, and clients cannot flood the log wi
     Array.from({ length: 200 }, () => post(`/request/${made.id}`, { key: 'x' })),
   );
   assert.ok(sent.every(({ status }) => status === 500));
-  const added = lines().slice(before);
-  assert.ok(added.length >= 1 && added.length < 200, `${added.length} lines`);
-  assert.match(String(added[0]?.message), /^a stored secret or request has been altered/);
-  assert.equal(added[0]?.secret_id, made.id);
+  const added = lines().length - before;
+  assert.ok(added < 100, `${added} lines for 200 requests`);
+  // Of the tests before, too: a line of this one may be among those that are only counted.
+  const found = lines().filter(({ secret_id }) => secret_id !== undefined);
+  assert.ok(found.length > 0);
+  for (const { message } of found)
+    assert.match(String(message), /^a stored secret or request has been altered/);
 });
 
 test('altered request: a withdrawn, answered or expired one cannot be opened again', async () => {
