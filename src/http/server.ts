@@ -82,7 +82,10 @@ export function createListener(options: ListenerOptions) {
   // Any other expectation may be ignored (RFC 9110, 10.1.1).
   server.on('checkExpectation', onRequest);
   server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket: Duplex) => {
+    const latest = listener.connections.all.get(socket)?.latest;
     if (code === 'ECONNRESET') socket.destroy();
+    // What follows a complete request does not take its reply away (RFC 9112, 9.6).
+    else if (latest?.req.complete && !latest.writableFinished) endAfter(latest, socket);
     else rejectInput(listener, socket, PARSER_ERRORS[code] ?? 'invalid_request');
   });
   // Not a proxy. Without this listener, Node closes the connection without a reply.
@@ -192,6 +195,12 @@ function inTime({ endsAt }: RequestInfo, response: ServerResponse, work: Promise
     const timer = setTimeout(end, endsAt - performance.now());
     void work.then(resolve, reject).finally(() => clearTimeout(timer));
   });
+}
+
+/** Reads nothing more, and closes the connection after its last reply. */
+function endAfter(latest: ServerResponse, socket: Duplex) {
+  socket.pause();
+  latest.once('finish', () => setTimeout(() => socket.destroy(), LINGER_MS));
 }
 
 /** Replies to input that is not a request: there is no response object. */
