@@ -9,9 +9,9 @@ import { toOneLine } from '../runtime/text.ts';
 import { createBreaker } from './breaker.ts';
 import type { WorkSettings } from './settings.ts';
 import { claimProbes } from './store/probes.ts';
+import { COMMON } from './store/queue.ts';
 import {
   claimWork,
-  COMMON,
   endDelivered,
   endWork,
   LEASE_SECONDS,
@@ -71,6 +71,8 @@ function createWorker(
       ['outcome'],
     ),
     running: new Set<LeasedEvent>(),
+    /** The sender whose turn it is; null for the first one. */
+    nextSender: null as string | null,
     /** Aborts the attempts that a shutdown does not wait for. */
     shutdown: new AbortController(),
     /** Ends the wait before the next claim. */
@@ -118,21 +120,30 @@ async function loop(worker: Worker) {
   while (!worker.isStopping) {
     worker.wake = new AbortController();
     const free = settings.concurrency - running.size;
+    const isWithinRound = worker.nextSender !== null;
     const events = await claim(worker, free).catch((error: unknown) => {
       log.warn('due events could not be claimed', describeError(error));
       return [];
     });
     for (const event of events) void run(worker, event);
-    const mustWait = events.length < free || free === 0;
+    // If one sender had less than its share, or the round ended, others may have more.
+    const isShared = new Set(events.map(({ token_id }) => token_id)).size > 1;
+    const isAll = events.length < free && !isShared && !isWithinRound;
+    const mustWait = events.length === 0 || isAll;
     if (mustWait) await sleep(POLL_MS, undefined, { signal: worker.wake.signal }).catch(() => {});
   }
 }
 
-async function claim({ database, breaker, queue }: Worker, free: number) {
+async function claim(worker: Worker, free: number) {
+  const { database, breaker, queue } = worker;
   if (free === 0) return [];
   const admitted = await breaker.admit();
   if (admitted === 'none') return [];
-  if (admitted === 'all') return claimWork(database, free, queue);
+  if (admitted === 'all') {
+    const events = await claimWork(database, free, queue, worker.nextSender);
+    if (events[0]) worker.nextSender = events[0].next_sender;
+    return events;
+  }
   return claimProbes(database, Math.min(free, admitted.limit), admitted.except, queue);
 }
 

@@ -1,6 +1,7 @@
 import type { Database, Fragment } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
-import { COMMON, headSql, isDueSql, type LeasedEvent, leaseSql } from './work.ts';
+import { COMMON, isDueOfSql } from './queue.ts';
+import { headSql, type LeasedEvent, leaseSql } from './work.ts';
 
 /** How many of a sender's oldest and newest due events are considered, and of its pages. */
 const PROBE_SAMPLE = 20;
@@ -20,16 +21,14 @@ export const claimProbes = (
   queue = COMMON,
 ) =>
   database.claim((sql) => {
-    // With `=`, PostgreSQL could use `work_due` or `pages_due`, which mix all senders.
-    const ofSenderSql = sql`(token_id, due_at) between (t.id, '-infinity') and (t.id, now())`;
     const eventsSql = sql`
       select event_id, token_id, due_at
       from webhook.work
-      where ${isDueSql(sql, queue, 'work')} and order_key is null and ${ofSenderSql}`;
+      where ${isDueOfSql(sql, queue, 'work', sql`t.id`)}`;
     const headsSql = sql`
       select ${headSql(sql)} as event_id, token_id, due_at
       from webhook.pages p
-      where ${isDueSql(sql, queue, 'p')} and ${ofSenderSql}`;
+      where ${isDueOfSql(sql, queue, 'p', sql`t.id`)}`;
     const sampleSql = (rowsSql: Fragment) => sql`
       (select event_id from (${rowsSql} order by token_id, due_at limit ${PROBE_SAMPLE}) x)
       union (

@@ -1,8 +1,9 @@
 import { sharedStatement } from '../../db/share-statement.ts';
 import { arrayLiteral, jsonRows } from '../../db/sql.ts';
-import type { Database, Locks, Sql } from '../../db/pool.ts';
+import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent } from './events.ts';
+import { COMMON, isDueOfSql, MAX_SENDERS, nextSenderSql, sendersSql } from './queue.ts';
 
 // A page is all waiting events with one `order_key`. They are delivered in order.
 
@@ -25,53 +26,57 @@ export type Result = Readonly<{
 }>;
 
 /**
- * Leases due events: new events, retries, and events whose lease has expired. Of a page it leases
- * only the head, which is not due during its lease. It never waits for a lock. An attempt counts
- * from here on, so that it counts even if its process dies. While delivery is paused, nothing is
- * leased. Statements are planned once, usually while the queue is empty. With `=`, that plan may
- * scan a whole index for each row. So joins with the queue use `any (array[…])`.
+ * Leases due events: new events, retries, and events whose lease has expired. Senders take turns,
+ * and each gets an equal share of the limit; of one sender, the oldest are first. Of a page it
+ * leases only the head, which is not due during its lease. It never waits for a lock. An attempt
+ * counts from here on, so that it counts even if its process dies. While delivery is paused,
+ * nothing is leased. Statements are planned once, usually while the queue is empty. With `=`, that
+ * plan may scan a whole index for each row. So joins with the queue use `any (array[…])`.
+ * @param first the sender whose turn it is: `next_sender` of the last claim; null begins a round
+ * @returns fewer than the limit also if a sender has less than its share, or at the end of a round
  */
-export const claimWork = (database: Database, limit: number, queue = COMMON) =>
-  database.claim(
-    (sql) => sql<LeasedEvent[]>`
-    with event as (
+export const claimWork = (
+  database: Database,
+  limit: number,
+  queue = COMMON,
+  first: string | null = null,
+) =>
+  database.claim((sql) => {
+    const isDueOfSender = (table: 'work' | 'p') => isDueOfSql(sql, queue, table, sql`s.token_id`);
+    const ofSenderSql = (rowsSql: Fragment) => sql`
+      select s.token_id, turn, w.*
+      from sender s
+      cross join lateral (
+        ${rowsSql}
+        limit (select events from share)
+        for update skip locked
+      ) w`;
+    const eventsSql = sql`
       select event_id, due_at
       from webhook.work
-      where ${isDueSql(sql, queue, 'work')} and order_key is null
-      order by due_at
-      limit ${limit}
-      for update skip locked
-    ), page as (
+      where ${isDueOfSender('work')}
+      order by token_id, due_at`;
+    const headsSql = sql`
       select w.event_id, p.due_at
       from webhook.pages p
       join webhook.work w on w.event_id = any (array[${headSql(sql)}])
-      where ${isDueSql(sql, queue, 'p')}
-      order by p.due_at
-      limit ${limit}
-      for update of p, w skip locked
+      where ${isDueOfSender('p')}
+      order by p.token_id, p.due_at`;
+    return sql<Array<LeasedEvent & { next_sender: string | null }>>`
+    with recursive ${sendersSql(sql, queue, limit, first ?? COMMON_QUEUE)}, share as (
+      -- Within a round, the rest of the limit is for those at its beginning.
+      select case when ${first === null} then ceil(${limit}::float8 / greatest(count(*), 1))
+        else 1 end::int4 as events
+      from sender
+    ), event as (${ofSenderSql(eventsSql)}), page as (${ofSenderSql(headsSql)}
     ), chosen as (
       select event_id
       from (select * from event union all select * from page) due
-      order by due_at
+      order by row_number() over (partition by token_id order by due_at),
+        turn = ${MAX_SENDERS}, random()
       limit ${limit}
-    ), ${leaseSql(sql)}`,
-  );
-
-/**
- * The events of one target. `revision` is the token's revision when the worker read the target.
- * After the target changes, this worker claims nothing more. Null for the common queue.
- */
-export type Queue = Readonly<{ id: string; revision: number | null }>;
-export const COMMON: Queue = { id: COMMON_QUEUE, revision: null };
-
-/** Whether events of this table, or its pages, are due and may be claimed. */
-export function isDueSql(sql: Sql, { id, revision }: Queue, table: 'work' | 'p') {
-  const dueSql = sql`${sql(table)}.queue = ${id} and ${sql(table)}.due_at <= now()
-    and not exists (select from webhook.pause)`;
-  if (revision === null) return dueSql;
-  return sql`${dueSql}
-    and exists (select from webhook.tokens where id = ${id} and revision = ${revision})`;
-}
+    ), ${leaseSql(sql, nextSenderSql(sql, limit))}`;
+  });
 
 /** The first event that waits in page `p`. */
 export const headSql = (sql: Sql) => sql`(
@@ -88,7 +93,7 @@ const deferPagesSql = (sql: Sql, rows: 'claimed' | 'renewed' | 'released') => sq
   where p.order_key = any (array[r.order_key])`;
 
 /** A new lease: an earlier holder can then no longer complete, release or renew. */
-export const leaseSql = (sql: Sql) => sql`
+export const leaseSql = (sql: Sql, moreSql = sql``) => sql`
   claimed as (
     update webhook.work set lease = gen_random_uuid(), attempts = attempts + 1,
       due_at = now() + make_interval(secs => ${LEASE_SECONDS})
@@ -96,7 +101,7 @@ export const leaseSql = (sql: Sql) => sql`
     returning event_id, lease, attempts, order_key, due_at
   ), leased as (${deferPagesSql(sql, 'claimed')})
   select e.id, e.token_id, c.lease, c.attempts as attempt, e.event, e.source,
-    e.delivery_id, e.received_at, e.headers, e.body
+    e.delivery_id, e.received_at, e.headers, e.body ${moreSql}
   from claimed c
   join webhook.events e on e.id = c.event_id`;
 

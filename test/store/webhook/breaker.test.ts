@@ -17,7 +17,8 @@ import {
   takeProbe,
 } from '../../../src/webhook/store/delivery.ts';
 import { claimProbes } from '../../../src/webhook/store/probes.ts';
-import { claimWork, COMMON } from '../../../src/webhook/store/work.ts';
+import { COMMON } from '../../../src/webhook/store/queue.ts';
+import { claimWork } from '../../../src/webhook/store/work.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded, until } from '../../support/until.ts';
 import { FAILED, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
