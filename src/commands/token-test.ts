@@ -4,6 +4,7 @@ import { Failure } from '../http/errors.ts';
 import { validate } from '../http/schema.ts';
 import { codeOf } from '../runtime/errors.ts';
 import { sentSecret } from '../webhook/accept.ts';
+import { readDeliveryId } from '../webhook/delivery-id.ts';
 import { eventBody, parseContent } from '../webhook/event-body.ts';
 import {
   ALGORITHMS,
@@ -14,13 +15,7 @@ import {
   type Scheme,
   secondsOf,
 } from '../webhook/signatures.ts';
-import {
-  genericSchema,
-  memberAt,
-  readDeliveryId,
-  readEventName,
-  sourceOf,
-} from '../webhook/sources.ts';
+import { genericSchema, memberAt, readEventName, sourceOf } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { UNKNOWN_KEY } from '../webhook/verification.ts';
@@ -109,9 +104,11 @@ function bodyProblems(token: Token, { headers, body }: Captured, print: (line: s
     return [];
   }
   const problems: string[] = [];
-  for (const read of [readEventName, readDeliveryId]) {
-    const value = read(source, headers, content);
-    const what = read === readEventName ? 'event name' : 'delivery id';
+  const found = {
+    'event name': readEventName(source, headers, content),
+    'delivery id': readDeliveryId(source, headers, content, body),
+  };
+  for (const [what, value] of Object.entries(found)) {
     if (!(value instanceof Failure)) print(`${what}: ${value ?? 'none'}`);
     else problems.push(`${what}: ${problemOf(value)}`);
   }

@@ -6,6 +6,7 @@ import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { nullable, text, validate } from '../http/schema.ts';
 import { Overloaded } from '../runtime/errors.ts';
+import { deliveryPlaces, isRepetition, readDeliveryId } from './delivery-id.ts';
 import { jsonBody, parseContent } from './event-body.ts';
 import { checkAgain } from './guard.ts';
 import { isKeepable } from './header-names.ts';
@@ -13,11 +14,8 @@ import { COMMON_QUEUE } from './migrations.ts';
 import { createSelector, type WebhookService } from './service.ts';
 import { namesIn, type Verdicts } from './signatures.ts';
 import {
-  deliveryPlaces,
   genericSchema,
-  isRepetition,
   type JsonObject,
-  readDeliveryId,
   readEventName,
   sourceOf,
   type Source,
@@ -111,7 +109,7 @@ function eventOf(
 ) {
   const { headers, address, requestId } = request;
   const source = sourceOf(caller);
-  const deliveryId = readDeliveryId(source, headers, body);
+  const deliveryId = readDeliveryId(source, headers, body, raw);
   if (deliveryId instanceof Failure) return deliveryId;
   const name = readEventName(source, headers, body);
   if (name instanceof Failure) return name;

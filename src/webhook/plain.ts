@@ -8,17 +8,12 @@ import { createCredentialCheck } from '../http/guard.ts';
 import { withBuiltIns } from '../http/built-in-routes.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
+import { readDeliveryId } from './delivery-id.ts';
 import { EVENT_LIMITS } from './event-body.ts';
 import { bearerOrQuery, TOKEN_NEEDED } from './guard.ts';
 import { api, webhook } from './routes.ts';
 import type { WebhookSettings } from './settings.ts';
-import {
-  genericSchema,
-  inputErrors,
-  readDeliveryId,
-  type ReceiveReply,
-  SOURCES,
-} from './sources.ts';
+import { genericSchema, inputErrors, type ReceiveReply, SOURCES } from './sources.ts';
 
 type PlainService = ReturnType<typeof createPlain>;
 
@@ -102,7 +97,7 @@ async function receivePlain(
   const invalid = (caller === null ? fromAnyone : fromSender).parse(body);
   if (invalid instanceof Failure) return invalid;
   const { headers, requestId } = request;
-  const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
+  const deliveryId = readDeliveryId(SOURCES.generic, headers, {}, body);
   if (deliveryId instanceof Failure) return deliveryId;
   const id = randomUUID();
   const eventMembers = {

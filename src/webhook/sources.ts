@@ -11,7 +11,7 @@ import {
   validate,
   withoutNul,
 } from '../http/schema.ts';
-import { namesIn, type Scheme } from './signatures.ts';
+import type { Scheme } from './signatures.ts';
 
 /** What each variant may answer to an event, besides the errors of its guard and its storage. */
 export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
@@ -27,7 +27,7 @@ export type ReceiveReply = Partial<Infer<typeof replySchema>>;
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** Names of headers, or JSON pointers into the body (RFC 6901). The first that is present counts. */
-type Places = readonly string[];
+export type Places = readonly string[];
 
 /** A kind of sender. */
 export type Source = Readonly<{
@@ -36,6 +36,11 @@ export type Source = Readonly<{
   event: Places;
   /** Unless the scheme signs an id. */
   deliveryId: Places;
+  /**
+   * A member that makes each body of a sender without delivery ids unique: the digest of the body,
+   * which is signed, is then the delivery id.
+   */
+  unique?: string;
   /** Where the body has the time at which it was signed. */
   time?: string | undefined;
   /** Further headers that are kept with an event. */
@@ -67,7 +72,7 @@ export const sourceOf = ({
   custom ? { ...SOURCES.custom, ...custom } : SOURCES[source];
 
 /** @returns the value, which is not validated yet, or undefined */
-function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
+export function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
   const values = places.map((place) =>
     place.startsWith('/') ? memberAt(body, place) : headers[place],
   );
@@ -199,6 +204,7 @@ export const SOURCES = {
     },
     event: ['/event/type'],
     deliveryId: [],
+    unique: '/event/timestamp',
     handshake: (_headers, { type }) => (type === 0 ? {} : null), // PING
     isAnsweredEmpty: true,
   },
@@ -252,39 +258,10 @@ export const genericSchema = object({
   data: object({ page_id: text() }),
 });
 
-/**
- * Whether a body repeats the first one, byte for byte except for the number in `counter`.
- */
-export function isRepetition({ counter }: Source, first: Buffer, body: Buffer) {
-  if (counter === undefined) return first.equals(body);
-  // Not parsed: two long numbers could be read as the same one.
-  const pattern = new RegExp(`("${counter}"\\s*:\\s*)\\d+`);
-  const content = (bytes: Buffer) => bytes.toString('latin1').replace(pattern, '$1');
-  return content(first) === content(body);
-}
-
 /** @returns the name, or a failure that says where it must be */
 export function readEventName({ event }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
   const name = validate(eventName, valueAt(event, headers, body), 'invalid_body');
   if (!(name instanceof Failure)) return name;
   const form = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
   return invalidBody(`must name the event ${describePlaces(event)}, ${form}`);
-}
-
-/** Where a request has its delivery id: where the signed id was read, if there is one. */
-export function deliveryPlaces({ scheme, deliveryId }: Source, headers: IncomingHttpHeaders) {
-  const signed = scheme === null ? undefined : namesIn(scheme, headers).id;
-  return signed === undefined ? deliveryId : [signed];
-}
-
-/** @returns the id that identifies repetitions of a delivery, or null if the sender gave none */
-export function readDeliveryId(source: Source, headers: IncomingHttpHeaders, body: JsonObject) {
-  const places = deliveryPlaces(source, headers);
-  const value = valueAt(places, headers, body);
-  if (value === undefined) return null;
-  if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
-  const name = places.find((place) => headers[place] === value);
-  const message = 'the delivery id must have 1 to 255 visible ASCII characters';
-  const fields = [{ path: name ?? '', message }];
-  return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields });
 }

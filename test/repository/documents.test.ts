@@ -20,6 +20,7 @@ import { ERRORS } from '../../src/http/errors.ts';
 import { Env, formIn, type Parser } from '../../src/runtime/env.ts';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/settings.ts';
+import { type Source, SOURCES as SENDERS } from '../../src/webhook/sources.ts';
 import { describeServices } from '../../scripts/openapi.ts';
 import { BUDGET } from '../../scripts/reading.ts';
 import { TABLES } from '../../scripts/routes.ts';
@@ -237,6 +238,23 @@ for (const [document, routes] of ROUTES) {
     assert.deepEqual(firstCells(rows), namesOf(routes));
   });
 }
+
+test('webhooks.md says of every source what it signs', () => {
+  const inBody = (places: readonly string[]) =>
+    places.length > 0 && places.every((place) => place.startsWith('/'));
+  const yes = (isSigned: boolean) => (isSigned ? 'yes' : 'no');
+  const signed = Object.entries<Source>(SENDERS)
+    .filter(([name]) => name !== 'custom')
+    .map(([name, { scheme, event, deliveryId, time, unique }]) => {
+      const text = scheme?.text ?? '';
+      const isTimed = text.includes('{timestamp}') || time !== undefined;
+      const isIdentified = text.includes('{id}') || inBody(deliveryId) || unique !== undefined;
+      return [name, isTimed, inBody(event), isIdentified].map((value) =>
+        typeof value === 'string' ? value : yes(scheme !== null && value),
+      );
+    });
+  assert.deepEqual(rowsUnder('docs/webhooks.md', 'source | what is signed: time'), signed);
+});
 
 test('the documents list every command, and no other', async () => {
   const documented = PAGES.flatMap((page) => rowsUnder(page, 'command | purpose'));

@@ -129,6 +129,21 @@ test('with a signed header twice, a recorded request is refused or a duplicate',
   assert.equal(await countEvents(), before);
 });
 
+test('discord: a recorded request is no second event, and another event is one', async () => {
+  const { signed, post, token, sample } = await record('discord');
+  const before = await countEvents();
+  for (const headers of [signed, signed, { ...signed, 'x-request-id': 'another' }])
+    assert.equal((await post(headers)).status, 204);
+  assert.equal(await countEvents(), before + 1);
+  const later = { ...Object(sample.body.event), timestamp: '2024-10-18T18:41:21.109605' };
+  for (const event of [later, { type: 'UNTIMED' }, { type: 'UNTIMED' }]) {
+    const body = JSON.stringify({ ...sample.body, event });
+    const headers = signatureOf('discord', SIGNING_SECRETS.discord, body);
+    assert.equal((await ask('POST', base, { bearer: token, body, headers })).status, 204);
+  }
+  assert.equal(await countEvents(), before + 4, 'without a time, equal bodies are two events');
+});
+
 /** JSON that is no time, although some of it would become one as a text. */
 const NOT_TIMES = [
   '{"toString":1}',
