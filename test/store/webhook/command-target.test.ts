@@ -11,6 +11,7 @@ import { errorLine } from '../../../src/webhook/worker.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
 import { bounded, until } from '../../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
 
@@ -247,5 +248,41 @@ test(
     // No control character of the program reaches the log.
     const logged = gatehouse.log().map((line) => String(line.error));
     assert.ok(!/[\p{Cc}\p{Cf}]/u.test(logged.join('')));
+  },
+);
+
+test(
+  'a program can read the environment of the service: with X_FILE, it has no secret',
+  { ...bounded, skip: existsSync('/proc/self/environ') ? false : 'needs /proc' },
+  async (t) => {
+    const secret = 'a secret that was given as a variable 0123456789';
+    for (const isFile of [false, true]) {
+      const { url } = await createDatabase(t);
+      const secretFile = file('secret-of-webhook');
+      rmSync(secretFile, { force: true });
+      writeFileSync(secretFile, secret, { mode: 0o400 });
+      const read = file(`environ-${isFile}`);
+      const script = `cat /proc/$PPID/environ "$SECRET" > ${read}.part; mv ${read}.part ${read}`;
+      const environment = {
+        DATABASE_URL: url,
+        WEBHOOK_PORT: '0',
+        WEBHOOK_TOKEN,
+        SECRET: secretFile,
+        PATH,
+        WEBHOOK_COMMAND: JSON.stringify(['/bin/sh', '-c', script]),
+        ...(isFile ? { WEBHOOK_SECRET_FILE: secretFile } : { WEBHOOK_SECRET: secret }),
+      };
+      const program = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
+      await program.ready('webhook');
+      const { status } = await ask('POST', `${await program.url('webhook')}/webhook`, {
+        bearer: WEBHOOK_TOKEN,
+        body: { event: 'a', data: { page_id: 'p' } },
+      });
+      assert.equal(status, 200);
+      await until(() => existsSync(read), 'the program has run');
+      const parts = readFileSync(read, 'latin1').split('\0');
+      assert.equal(parts.includes(`WEBHOOK_SECRET=${secret}`), !isFile);
+      assert.equal(parts.at(-1), secret, 'the file can be read by the same user');
+    }
   },
 );
