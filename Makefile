@@ -1,4 +1,4 @@
-# With Node, npm and make, a fresh clone is enough for all targets but `e2e` and `image`, which say what they need.
+# With Node, npm and make, a fresh clone is enough for all targets but `e2e`, `bench` and `image`, which say what they need.
 
 IMAGE = gatehouse
 IMAGE_TOOL = docker
@@ -75,10 +75,8 @@ e2e: node_modules/.installed ## run tests that need other programs, and install 
 
 ##@ Measure
 
-# Parts that are programs of their own. The others share one PostgreSQL and the baselines.
-own_parts := growth scaling verify flood drain
-bench: dist/.built ## measure against a minimal server and write docs/benchmarks.md; PART=growth measures one part, ARGS=--against=REF compares with a commit
-	@node --import tsx scripts/bench/$(or $(filter $(own_parts),$(PART)),suite).ts $(filter-out $(own_parts),$(PART)) $(ARGS)
+bench: dist/.built ## compare with a minimal server, under load by wrk: PART=webhook measures one part, ARGS=--against=REF compares with a commit, ARGS=--write updates docs/benchmarks.md
+	@node --import tsx scripts/bench/suite.ts $(PART) $(ARGS)
 
 ##@ Package
 

@@ -46,7 +46,7 @@ export async function prepareSessions(sql: Sql, directory: string): Promise<Repl
   };
 }
 
-export const bearerCheck: LoadCase = {
+const bearerCheck: LoadCase = {
   name: 'bearer check',
   service: 'identity',
   baseline: 'bearer',

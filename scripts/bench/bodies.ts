@@ -126,11 +126,3 @@ export const BODIES = {
   issue: bodyOf('issue opened', ISSUE_OPENED),
   pullRequest: bodyOf('pull request opened', PULL_REQUEST_OPENED),
 };
-
-/** A body that no sender sends: no names, no escapes, and it compresses to nothing. */
-export function stringBody(bytes: number): Body {
-  const withText = (text: string) =>
-    JSON.stringify({ event: 'page.updated', data: { page_id: PAGE_ID, text } });
-  const text = withText('x'.repeat(bytes - withText('').length));
-  return { name: `one string, ${bytes / 1_024} KB`, text };
-}

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ATTACKS, type Attack } from './attacks.ts';
 import { root, THIS } from './builds.ts';
-import type { Comparison, Report } from './compare.ts';
+import type { Comparison, Report, Row } from './compare.ts';
 import { type Bench, openDatabase } from './measure.ts';
 import {
   createClient,
@@ -192,30 +192,36 @@ export async function attackContainer(
 }
 
 export async function containers(bench: Bench): Promise<Report> {
+  const heading = 'memory under attacks';
   if (!canLimitMemory()) {
-    const remark = `containers: not measured, because ${CGROUPS} (cgroups of version 1) cannot be written here`;
-    return { comparisons: [], tables: [], remarks: [remark] };
+    const caveat = `Not measured: ${CGROUPS} (cgroups of version 1) cannot be written here.`;
+    return { comparisons: [], tables: [{ heading, rows: [], caveat }] };
   }
   const comparisons: Comparison[] = [];
-  const remarks: string[] = [];
+  const columns: Row[] = [['attack', ...ATTACKS.map(({ name }) => name)]];
   for (const container of CONTAINERS) {
     const comparedWith = `a container of ${container.mebibytes} MiB with ${container.about}`;
     const { url } = await openDatabase(bench);
     const survivals = await attackContainer(container, url);
-    for (const { attack, peak, killed, isAlive } of survivals) {
-      const end = isAlive ? 'answers afterwards' : 'ENDED';
-      remarks.push(
-        `${comparedWith}, ${attack}: ${peak.toFixed(0)} MiB, ${end}, ${killed} ended by the kernel`,
-      );
-    }
+    columns.push([`${container.mebibytes} MiB with ${container.about}`, ...survivals.map(cellOf)]);
     comparisons.push({
       name: 'attacks survived',
       comparedWith,
-      values: [survivals.filter(({ killed, isAlive }) => killed === 0 && isAlive).length],
+      values: [survivals.filter(isSurvived).length],
       unit: 'attacks',
       min: ATTACKS.length,
       noise: [],
     });
   }
-  return { comparisons, tables: [], remarks };
+  const rows = (columns[0] ?? []).map((_, row) => columns.map((cells) => cells[row] ?? ''));
+  const caveat =
+    'The most memory of all processes, without pages of files and what the kernel takes.';
+  return { comparisons, tables: [{ heading, rows, caveat }] };
+}
+
+const isSurvived = ({ killed, isAlive }: Survival): boolean => killed === 0 && isAlive;
+
+function cellOf(survival: Survival): string {
+  const memory = `${survival.peak.toFixed(0)} MiB`;
+  return isSurvived(survival) ? memory : `${memory}, ENDED BY THE KERNEL`;
 }

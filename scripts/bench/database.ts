@@ -50,11 +50,7 @@ export async function withPostgres(
   run: (server: PostgresServer, directory: string) => Promise<void>,
 ): Promise<void> {
   const directory = makeTemporary(tmpdir(), 'gatehouse-bench');
-  const server = await startPostgres({
-    directory: join(directory, 'state'),
-    durable: true,
-    maxConnections: 300,
-  });
+  const server = await startPostgres({ directory: join(directory, 'state'), durable: true });
   try {
     await run(server, directory);
   } finally {

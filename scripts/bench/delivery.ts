@@ -5,11 +5,10 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BODIES, type Body } from './bodies.ts';
-import { compareCpu, compareRates, compareTotalCpu } from './compare.ts';
-import type { Comparison, ProfileTable, Report } from './compare.ts';
-import { type Bench, type Figures, type Measurement, openTargets, type Target } from './measure.ts';
-import { createClient, median, type Service, spread, startProgram, TOKEN } from './service.ts';
-import { cpuMicros } from './usage.ts';
+import { cellsOf, compare, type Comparison, type Report, type Row } from './compare.ts';
+import { measureInTurn, openTargets, startProcessorTime } from './measure.ts';
+import type { Bench, Measurement, Target } from './measure.ts';
+import { createClient, type Service, startProgram, TOKEN } from './service.ts';
 
 const PAGES = 100;
 const SENDERS = 16;
@@ -45,7 +44,7 @@ async function readReceived(receiver: Service) {
 
 /** @throws if an event is not delivered exactly once */
 async function deliver(
-  { postgres }: Bench,
+  bench: Bench,
   target: Target,
   receiver: Service,
   body: Body,
@@ -54,59 +53,20 @@ async function deliver(
   const { sql, service } = target;
   await sql`insert into webhook.pause (paused_by) values ('bench')`;
   await sendEvents(target, body, events);
-  await sql`checkpoint`;
-  const cpu = () => [cpuMicros(service.processId), cpuMicros(postgres.processId)] as const;
-  const before = cpu();
+  const processor = await startProcessorTime(bench, service);
   await sql`delete from webhook.pause`;
   while ((await sql`select from webhook.work limit 1`).length > 0) await sleep(50);
-  const after = cpu();
+  const cpu = processor(events);
   const { received, seconds } = await readReceived(receiver);
   if (received !== events) throw new Error(`of ${events} events ${received} were delivered`);
-  const perEvent = (index: 0 | 1) =>
-    after[index] === null || before[index] === null
-      ? null
-      : (after[index] - before[index]) / events;
-  return {
-    rate: (received - 1) / seconds,
-    p50: 0,
-    p99: 0,
-    serverCpu: perEvent(0),
-    databaseCpu: perEvent(1),
-    clientCpu: null,
-    memory: null,
-  };
-}
-
-async function measureInTurn(
-  bench: Bench,
-  targets: readonly Target[],
-  receiver: Service,
-  body: Body,
-): Promise<Figures[]> {
-  const events = bench.isQuick ? 1_000 : 4_000;
-  const figures = targets.map(({ name, role }): Figures => ({
-    name,
-    role,
-    measurements: [],
-    requests: 0,
-  }));
-  // The first round warms up.
-  for (let round = 0; round <= bench.rounds; round += 1) {
-    for (let position = 0; position < targets.length; position += 1) {
-      const index = (round + position) % targets.length;
-      const target = targets[index];
-      if (!target) throw new Error('no such target');
-      const measurement = await deliver(bench, target, receiver, body, events);
-      if (round > 0) figures[index]?.measurements.push(measurement);
-    }
-  }
-  return figures;
+  const rate = (received - 1) / seconds;
+  return { rate, p50: null, p99: null, ...cpu, memory: null };
 }
 
 export async function delivery(bench: Bench): Promise<Report> {
   const isAgainst = bench.builds.length > 1;
   const comparisons: Comparison[] = [];
-  const rows: string[][] = [];
+  const rows: Row[] = [];
   const script = new URL('receiver.mjs', import.meta.url).pathname;
   const receiver = await startProgram([script], ['receiver'], {});
   for (const order of ['none', 'page_id']) {
@@ -121,29 +81,23 @@ export async function delivery(bench: Bench): Promise<Report> {
     });
     for (const body of [BODIES.invoice, BODIES.push, BODIES.pullRequest]) {
       const name = `delivery, ${body.name}, ${order === 'none' ? 'unordered' : 'in order of pages'}`;
-      const figures = await measureInTurn(bench, targets, receiver, body);
-      rows.push(...figures.map((one) => rowOf(name, one)));
+      const events = bench.isQuick ? 1_000 : 4_000;
+      const figures = await measureInTurn(bench.rounds, targets, async (target) => {
+        const measurement = await deliver(bench, target, receiver, body, events);
+        return { requests: events, measurement };
+      });
+      rows.push(...figures.map((one) => [name, ...cellsOf(one).slice(0, 4)]));
       if (!isAgainst) continue;
-      comparisons.push(compareRates(name, figures), ...compareTotalCpu(name, figures));
-      comparisons.push(...compareCpu(name, figures));
+      for (const measure of ['rate', 'CPU', 'server CPU', 'PostgreSQL CPU'] as const) {
+        comparisons.push(...compare(name, measure, figures));
+      }
     }
   }
-  return { comparisons, tables: [], profiles: [tableOf(rows)] };
+  const table = {
+    heading: 'delivery to a local target, 10 attempts at a time',
+    rows: [['', 'build', 'events/s', 'server CPU, µs/event', 'PostgreSQL CPU, µs/event'], ...rows],
+    caveat:
+      'The target replies at once, on the same machine. It does not say how fast a target of your own is.',
+  };
+  return { comparisons, tables: [table] };
 }
-
-function rowOf(name: string, { name: subject, measurements }: Figures): string[] {
-  const middle = (pick: (one: Measurement) => number | null) =>
-    median(measurements.map((one) => pick(one) ?? 0)).toFixed(0);
-  const rates = spread(
-    measurements.map(({ rate }) => rate),
-    0,
-  );
-  return [name, subject, rates, middle((one) => one.serverCpu), middle((one) => one.databaseCpu)];
-}
-
-const tableOf = (rows: readonly string[][]): ProfileTable => ({
-  heading: 'delivery to a local target, 10 attempts at a time',
-  rows: [['', 'build', 'events/s', 'server CPU, µs/event', 'PostgreSQL CPU, µs/event'], ...rows],
-  caveat:
-    'The target replies at once, on the same machine. It does not say how fast a target of your own is.',
-});

@@ -1,128 +1,83 @@
-/** The output of a run: on the terminal after each benchmark, and as a document at the end. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+/**
+ * A report as Markdown, for the terminal and for docs/benchmarks.md. There, each part has a block
+ * between two comments, and the text around the blocks is written by hand.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
 import { cpus, release, totalmem, type } from 'node:os';
-import { table } from './blocks.ts';
-import { cellsOf, COLUMNS, noiseOf, type Report, resultOf, targetOf, valuesOf } from './compare.ts';
-import { sectionsOf } from './curves.ts';
+import { join } from 'node:path';
+import { root } from './builds.ts';
+import { noiseOf, type Report, resultOf, type Row, targetOf, valuesOf } from './compare.ts';
 import { generator } from './load.ts';
-import type { Part } from './results.ts';
 
-type Rows = ReadonlyArray<readonly string[]>;
+const COMPARED: Row = [
+  'benchmark',
+  'compared with',
+  'median (min to max)',
+  'the same build against itself',
+  'target',
+  'met?',
+];
 
-export function textOf({ comparisons, tables, profiles = [], remarks = [] }: Report): string {
-  const ratios = comparisons.flatMap((one) => [
-    `${one.name}, compared with ${one.comparedWith}: ${valuesOf(one)}; target ${targetOf(one)}: ${resultOf(one)}`,
-    ...(one.noise.length === 0 ? [] : [`  against itself: ${noiseOf(one)}`]),
+export function markdownOf({ comparisons, tables }: Report): string {
+  const compared = comparisons.map((one): Row => [
+    one.name,
+    one.comparedWith,
+    valuesOf(one),
+    noiseOf(one),
+    targetOf(one),
+    resultOf(one),
   ]);
-  const measured = tables.map(({ heading, figures }) => {
-    return aligned([[heading, ...COLUMNS.slice(1)], ...figures.map(cellsOf)]);
-  });
-  const grids = profiles.map(({ heading, rows }) => [heading, ...aligned(rows)]);
-  const all = [ratios, ...measured, ...grids, remarks].filter((lines) => lines.length > 0);
-  return all.map((lines) => lines.join('\n')).join('\n\n');
+  const sections = tables.flatMap(({ heading, rows, caveat }) => [
+    `### ${capitalized(heading)}`,
+    table(rows),
+    caveat,
+  ]);
+  const first = compared.length === 0 ? '' : table([COMPARED, ...compared]);
+  return [first, ...sections].filter((text) => text !== '').join('\n\n');
 }
 
-function aligned(rows: Rows): string[] {
-  const widthOf = (column: number) => Math.max(...rows.map((row) => row[column]?.length ?? 0));
-  return rows.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widthOf(column)))
-      .join('   ')
-      .trimEnd(),
+const capitalized = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1);
+
+/** The first row is the head. */
+function table(rows: readonly Row[]): string {
+  if (rows.length === 0) return '';
+  const widths = (rows[0] ?? []).map((_, column) =>
+    Math.max(...rows.map((row) => row[column]?.length ?? 0)),
   );
+  const lineOf = (row: Row) =>
+    `| ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join(' | ')} |`;
+  const [head = '', ...lines] = rows.map(lineOf);
+  const rule = `| ${widths.map((width) => '-'.repeat(Math.max(3, width))).join(' | ')} |`;
+  return [head, rule, ...lines].join('\n');
 }
 
 export interface Run {
+  readonly commit: string;
   readonly postgresVersion: string;
   readonly rounds: number;
   readonly seconds: number;
 }
 
-export function conditionsOf({ postgresVersion, rounds, seconds }: Run): string[] {
+/** Figures depend on all of this. */
+export function conditionsOf({ commit, postgresVersion, rounds, seconds }: Run): string {
   const processors = cpus();
   const model = processors[0]?.model.trim() ?? 'unknown processor';
   const memory = `${(totalmem() / 2 ** 30).toFixed(1)} GiB of memory`;
-  return [
-    `${model}, ${processors.length} processors, ${memory}, ${type()} ${release()} ${process.arch}`,
-    `Node ${process.version}, PostgreSQL ${postgresVersion} with durable settings`,
-    `load by ${generator}, on the same machine`,
-    `${rounds} rounds in alternation, ${seconds} s per measurement`,
-    'each figure: median (min to max) of the rounds',
-  ];
+  const machine = `${model}, ${processors.length} processors, ${memory}, ${type()} ${release()}`;
+  const programs = `Node ${process.version}, PostgreSQL ${postgresVersion}, ${generator}`;
+  const pace = `${rounds} rounds in alternation, ${seconds} s per measurement`;
+  const date = new Date().toISOString().slice(0, 10);
+  return `Commit ${commit}, ${date}. ${machine} ${process.arch}; ${programs}; ${pace}.`;
 }
 
-const list = (items: readonly string[]): string => items.map((item) => `- ${item}`).join('\n');
-
-const capitalized = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1);
-
-export function documentOf(parts: readonly Part[]): string {
-  const reports = parts.map(({ report }) => report);
-  const comparisons = reports
-    .flatMap((report) => report.comparisons)
-    .map((one) => {
-      return [
-        one.name,
-        one.comparedWith,
-        valuesOf(one),
-        noiseOf(one),
-        targetOf(one),
-        resultOf(one),
-      ];
-    });
-  const tables = reports
-    .flatMap((report) => report.tables)
-    .map(({ heading, figures, caveat }) => {
-      return `### ${capitalized(heading)}\n\n${table([COLUMNS, ...figures.map(cellsOf)])}\n${caveat}\n`;
-    });
-  const profiles = reports
-    .flatMap((report) => report.profiles ?? [])
-    .map(({ heading, rows, caveat }) => {
-      return `### ${capitalized(heading)}\n\n${table(rows)}\n${caveat}\n`;
-    });
-  const remarks = reports.flatMap((report) => report.remarks ?? []);
-  const runs = parts.map(({ name, command, commit, date }) => [
-    name,
-    `\`${command}\``,
-    date.slice(0, 10),
-    commit,
-  ]);
-  const conditions = [...new Set(parts.flatMap((part) => part.conditions))];
-  return `# Benchmarks
-
-Generated by \`make bench\`. Do not edit.
-
-${list(conditions)}
-
-${table([
-  [
-    'benchmark',
-    'compared with',
-    'median (min to max)',
-    'the same build against itself',
-    'target',
-    'met?',
-  ],
-  ...comparisons,
-])}
-A ratio within the range of the same build against itself is noise. A plus sign marks a commit with
-changes that were not committed.
-
-${table([['part', 'command', 'date', 'commit'], ...runs])}
-${sectionsOf(reports.flatMap(({ curves = [] }) => curves)).join('\n')}
-## Absolute figures
-
-These depend on the machine and on its other load. The sentence below each table states the limits
-of its figures.
-
-${tables.join('\n')}
-${profiles.join('\n')}
-### Others
-
-${list(remarks)}
-
-${EXPLANATION}`;
+/** Replaces the block of a part. */
+export function writePart(name: string, text: string): void {
+  const path = join(root, 'docs/benchmarks.md');
+  const begin = `<!-- begin ${name} -->`;
+  const end = `<!-- end ${name} -->`;
+  const [before, rest] = readFileSync(path, 'utf8').split(begin);
+  const after = rest?.split(end)[1];
+  if (before === undefined || after === undefined)
+    throw new Error(`docs/benchmarks.md has no ${begin} or no ${end}`);
+  writeFileSync(path, `${before}${begin}\n\n${text}\n\n${end}${after}`);
 }
-
-/** How the figures were measured, and why some targets are missed. Written by hand. */
-const EXPLANATION = readFileSync(join(import.meta.dirname, 'explanation.md'), 'utf8');

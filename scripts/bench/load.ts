@@ -1,13 +1,8 @@
-/**
- * Load on one server, by wrk if it is installed and otherwise by replay.mjs. Both check every
- * reply.
- */
+/** Load on one server by wrk. Its script checks every reply. */
 import { execFile, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { Worker } from 'node:worker_threads';
 
 /**
  * Requests that are sent one after the other, in a loop, and the status and text that each reply
@@ -19,7 +14,7 @@ export interface Replay {
   readonly text: string;
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   /** Name of the subject, for error messages. */
   readonly name: string;
   readonly port: number;
@@ -28,7 +23,7 @@ export interface LoadOptions {
   readonly replay: Replay;
 }
 
-export interface LoadResult {
+interface LoadResult {
   readonly requests: number;
   readonly seconds: number;
   /** In milliseconds. */
@@ -65,16 +60,14 @@ export function writeRequests(file: string, templates: readonly RequestTemplate[
   return file;
 }
 
-const printed =
-  process.env.LOAD === 'own' ? '' : spawnSync('wrk', ['-v'], { encoding: 'utf8' }).stdout;
-const wrk = /^wrk (\S+)/.exec(printed ?? '')?.[1];
+const { stdout: version } = spawnSync('wrk', ['-v'], { encoding: 'utf8' });
+const installed = /^wrk \S+/.exec(version ?? '')?.[0];
 
-export const generator =
-  wrk === undefined ? 'replay.mjs in a worker thread' : `wrk ${wrk}, one thread`;
+export const generator = `${installed ?? 'no wrk'} with one thread`;
 
 /** @throws if a reply was wrong or a connection broke: such a result would be worthless */
 export async function load(options: LoadOptions): Promise<LoadResult> {
-  const result = await (wrk === undefined ? runWorker(options) : runWrk(options));
+  const result = await runWrk(options);
   const { requests, wrong, firstWrong, socketErrors } = result;
   const fail = (problem: string) => new Error(`${options.name}: ${problem}`);
   if (wrong > 0) throw fail(`${wrong} of ${requests} replies were wrong, the first: ${firstWrong}`);
@@ -84,6 +77,8 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
 }
 
 async function runWrk({ port, clients, seconds, replay }: LoadOptions): Promise<LoadResult> {
+  if (installed === undefined)
+    throw new Error('wrk is not installed: apt-get install wrk, or brew install wrk');
   const script = join(import.meta.dirname, 'replay.lua');
   const flags = [
     '-t1',
@@ -105,15 +100,4 @@ async function runWrk({ port, clients, seconds, replay }: LoadOptions): Promise<
   const line = stdout.split('\n').find((text) => text.startsWith('{'));
   if (line === undefined) throw new Error(`wrk printed no result: ${stdout}${stderr}`);
   return JSON.parse(line);
-}
-
-async function runWorker(options: LoadOptions): Promise<LoadResult> {
-  const worker = new Worker(join(import.meta.dirname, 'replay.mjs'), { workerData: options });
-  // Both listeners are needed from the start: "exit" may follow "message" at once.
-  const [[result]]: [LoadResult[], unknown] = await Promise.all([
-    once(worker, 'message'),
-    once(worker, 'exit'),
-  ]);
-  if (!result) throw new Error('replay.mjs sent no result');
-  return result;
 }

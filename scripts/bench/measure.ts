@@ -5,15 +5,9 @@ import { connect } from '../postgres.ts';
 import type { Build } from './builds.ts';
 import { createDatabase, dropDatabase, type Server } from './database.ts';
 import { load, type Replay } from './load.ts';
-import {
-  atEnd,
-  type Environment,
-  type Service,
-  type ServiceName,
-  startProgram,
-} from './service.ts';
-import { startServices, TOKEN } from './service.ts';
-import { cpuMicros, memoryMiB, ownCpuMicros } from './usage.ts';
+import { atEnd, startProgram, startServices, TOKEN } from './service.ts';
+import type { Environment, Service, ServiceName } from './service.ts';
+import { cpuMicros, memoryMiB } from './usage.ts';
 
 export interface Bench {
   readonly directory: string;
@@ -53,14 +47,12 @@ export interface Subject extends Target {
 export interface Measurement {
   /** Requests per second. */
   readonly rate: number;
-  /** Latencies in milliseconds. */
-  readonly p50: number;
-  readonly p99: number;
+  /** Latencies in milliseconds. Null if nobody waits. */
+  readonly p50: number | null;
+  readonly p99: number | null;
   /** Processor time per request in microseconds. Null outside Linux. */
   readonly serverCpu: number | null;
   readonly databaseCpu: number | null;
-  /** Of the load generator and of the reader of the log. */
-  readonly clientCpu: number | null;
   /** The highest resident memory seen, in MiB. Null outside Linux. */
   readonly memory: number | null;
 }
@@ -134,31 +126,33 @@ function startBaselines({ databaseUrl, sql, build }: Target, route: string): Pro
   );
 }
 
-type Pace = Pick<Bench, 'postgres' | 'sql' | 'rounds' | 'seconds' | 'warmUp'>;
+interface Measured {
+  readonly requests: number;
+  readonly measurement: Measurement;
+}
 
 /**
- * Measures each subject once per round. The first round is a warm-up. The order rotates every
- * round.
+ * Measures each target once per round. The first round is a warm-up. The order rotates every round.
+ * @param one measures a target
  */
-export async function measureRounds(
-  bench: Pace,
-  clients: number,
-  subjects: readonly Subject[],
+export async function measureInTurn<T extends Target>(
+  rounds: number,
+  targets: readonly T[],
+  one: (target: T, isWarmUp: boolean) => Promise<Measured>,
 ): Promise<Figures[]> {
-  const figures = subjects.map(({ name, role }): Figures => ({
+  const figures = targets.map(({ name, role }): Figures => ({
     name,
     role,
     measurements: [],
     requests: 0,
   }));
-  for (let round = bench.warmUp > 0 ? 0 : 1; round <= bench.rounds; round += 1) {
-    for (let position = 0; position < subjects.length; position += 1) {
-      const index = (round + position) % subjects.length;
-      const subject = subjects[index];
+  for (let round = 0; round <= rounds; round += 1) {
+    for (let position = 0; position < targets.length; position += 1) {
+      const index = (round + position) % targets.length;
+      const target = targets[index];
       const figure = figures[index];
-      if (!subject || !figure) throw new Error('no such subject');
-      const seconds = round === 0 ? bench.warmUp : bench.seconds;
-      const { requests, measurement } = await measure(bench, clients, seconds, subject);
+      if (!target || !figure) throw new Error('no such target');
+      const { requests, measurement } = await one(target, round === 0);
       figure.requests += requests;
       if (round > 0) figure.measurements.push(measurement);
     }
@@ -166,55 +160,50 @@ export async function measureRounds(
   return figures;
 }
 
+export const measureLoad = (
+  bench: Bench,
+  clients: number,
+  subjects: readonly Subject[],
+): Promise<Figures[]> =>
+  measureInTurn(bench.rounds, subjects, (subject, isWarmUp) =>
+    measure(bench, clients, isWarmUp ? bench.warmUp : bench.seconds, subject),
+  );
+
 export async function measure(
-  { postgres, sql }: Pick<Bench, 'postgres' | 'sql'>,
+  bench: Bench,
   clients: number,
   seconds: number,
   { name, service, replay }: Pick<Subject, 'name' | 'service' | 'replay'>,
-): Promise<{ requests: number; measurement: Measurement }> {
-  // No subject pays for what another one has left to be written.
-  await sql`checkpoint`;
-  const cpu = () =>
-    [
-      cpuMicros(service.processId),
-      cpuMicros(postgres.processId),
-      ownCpuMicros(process.pid),
-    ] as const;
+): Promise<Measured> {
+  const processor = await startProcessorTime(bench, service);
   let memory = memoryMiB(service.processId);
   const sample = () => {
     memory = memory === null ? null : Math.max(memory, memoryMiB(service.processId) ?? 0);
   };
   const sampler = setInterval(sample, 100);
-  const before = cpu();
   try {
-    const {
-      requests,
-      p50,
-      p99,
-      seconds: elapsed,
-    } = await load({ name, port: service.port, clients, seconds, replay });
+    const result = await load({ name, port: service.port, clients, seconds, replay });
     sample();
-    const after = cpu();
-    const perRequest = (index: 0 | 1 | 2) =>
-      after[index] === null || before[index] === null
-        ? null
-        : (after[index] - before[index]) / requests;
-    const serverCpu = perRequest(0);
-    const databaseCpu = perRequest(1);
-    const clientCpu = perRequest(2);
-    return {
-      requests,
-      measurement: {
-        rate: requests / elapsed,
-        p50,
-        p99,
-        serverCpu,
-        databaseCpu,
-        clientCpu,
-        memory,
-      },
-    };
+    const { requests, p50, p99 } = result;
+    const rate = requests / result.seconds;
+    return { requests, measurement: { rate, p50, p99, ...processor(requests), memory } };
   } finally {
     clearInterval(sampler);
   }
+}
+
+/** @returns gives the processor time since now, for each of so many requests */
+export async function startProcessorTime({ postgres, sql }: Bench, { processId }: Service) {
+  // No subject pays for what another one has left to be written.
+  await sql`checkpoint`;
+  const server = cpuMicros(processId);
+  const database = cpuMicros(postgres.processId);
+  return (requests: number): Pick<Measurement, 'serverCpu' | 'databaseCpu'> => {
+    const since = (before: number | null, after: number | null) =>
+      after === null || before === null ? null : (after - before) / requests;
+    return {
+      serverCpu: since(server, cpuMicros(processId)),
+      databaseCpu: since(database, cpuMicros(postgres.processId)),
+    };
+  };
 }

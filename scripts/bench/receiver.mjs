@@ -1,4 +1,7 @@
-/** The target of deliveries: replies 200 to each POST, and to a GET with how many there were. */
+/**
+ * The target of deliveries, and node:http alone for the memory of an idle process. Replies 200 to
+ * each POST, and to a GET with how many there were.
+ */
 import { createServer } from 'node:http';
 
 let received = 0;

@@ -1,12 +1,9 @@
-/**
- * Encrypting and decrypting secrets, compared with the same cryptography and one statement; and the
- * list.
- */
+/** Encrypting and decrypting secrets, compared with the same cryptography and one statement. */
 import { join } from 'node:path';
 import type { Report } from './compare.ts';
 import { type RequestTemplate, writeRequests } from './load.ts';
-import { type Bench, measureRounds, openTargets, type Target } from './measure.ts';
-import { CLIENTS, type LoadCase, measureCase, type Variant } from './operation.ts';
+import type { Bench, Target } from './measure.ts';
+import { type LoadCase, measureCase, type Variant } from './operation.ts';
 import { createClient, TOKEN } from './service.ts';
 
 const SECRETS = 2_000;
@@ -77,7 +74,7 @@ const decryptVariant = (name: string, bytes: number, targets: Targets = {}): Var
   },
 });
 
-export const decryptCase: LoadCase = {
+const decryptCase: LoadCase = {
   name: 'decrypt',
   service: 'secrets',
   baseline: 'decrypt',
@@ -102,7 +99,7 @@ const encryptVariant = (name: string, bytes: number, targets: Targets = {}): Var
   },
 });
 
-export const encryptCase: LoadCase = {
+const encryptCase: LoadCase = {
   name: 'encrypt',
   service: 'secrets',
   baseline: 'encrypt',
@@ -118,25 +115,3 @@ export const encryptCase: LoadCase = {
 
 export const decrypt = (bench: Bench): Promise<Report> => measureCase(bench, decryptCase);
 export const encrypt = (bench: Bench): Promise<Report> => measureCase(bench, encryptCase);
-
-export async function list(bench: Bench): Promise<Report> {
-  const targets = await openTargets(bench, { name: 'list', service: 'secrets' });
-  const subjects = [];
-  for (const target of targets) {
-    await storeSecrets(target, 1_024);
-    // Without statistics PostgreSQL may sort the table for each page. Autovacuum gathers them
-    // within a minute.
-    await target.sql`vacuum analyze`;
-    const page = { method: 'GET', path: '/api/store?limit=100', headers };
-    const file = writeRequests(join(bench.directory, 'list'), [page]);
-    subjects.push({ ...target, replay: { file, status: 200, text: '"secret":"' } });
-  }
-  const figures = await measureRounds(
-    { ...bench, rounds: Math.min(3, bench.rounds) },
-    CLIENTS,
-    subjects,
-  );
-  const caveat = 'The list is streamed. It does not say how long a whole table takes.';
-  const heading = `list, a page of 100 secrets of 1 KB, ${CLIENTS} clients`;
-  return { comparisons: [], tables: [{ heading, figures, caveat }] };
-}

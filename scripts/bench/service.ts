@@ -1,19 +1,19 @@
-/** Shared by the benchmarks: a program in its own process, an HTTP client, and statistics. */
+/** Shared by the benchmarks: a program in its own process, and an HTTP client. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { type Build, THIS } from './builds.ts';
 
 /** Not secret, but long enough for every check. */
 export const TOKEN = 'for-measuring-only-0123456789abcdefghij';
-export const PASSWORD = 'for measuring only';
 
 /** The settings that a service requires or would generate. */
-export const SETTINGS = {
+const SETTINGS = {
   SERVER_SECRET: TOKEN,
   AUTH_TOKEN: TOKEN,
-  ADMIN_PASSWORD: PASSWORD,
+  ADMIN_PASSWORD: 'for measuring only',
   WEBHOOK_TOKEN: TOKEN,
 } as const;
 
@@ -49,7 +49,7 @@ export function startServices(
 }
 
 /** The settings of services that listen on free ports. */
-export function settingsOf(names: readonly ServiceName[], databaseUrl: string): Environment {
+function settingsOf(names: readonly ServiceName[], databaseUrl: string): Environment {
   const listeners = Object.fromEntries(
     names.flatMap((name) => {
       const prefix = name.toUpperCase();
@@ -127,58 +127,24 @@ export async function startProgram(
   return { port: found[0] ?? 0, ports: found, processId: child.pid ?? 0, stop };
 }
 
-export interface Reply {
+interface Reply {
   readonly status: number;
   readonly text: string;
-  /** From sending the request to the last byte of the reply. */
-  readonly ms: number;
 }
-
-export type Client = ReturnType<typeof createClient>;
 
 /** One keep-alive connection with one request at a time. */
 export function createClient({ port }: Pick<Service, 'port'>) {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  const send = (
-    method: string,
-    path: string,
-    headers: Environment = {},
-    body?: string,
-  ): Promise<Reply> =>
-    new Promise((resolve, reject) => {
-      const startedAt = performance.now();
-      const sent = httpRequest(
-        { agent, host: '127.0.0.1', port, method, path, headers },
-        (response) => {
-          let text = '';
-          response
-            .setEncoding('utf8')
-            .on('data', (chunk: string) => {
-              text += chunk;
-            })
-            .on('error', reject);
-          response.on('end', () => {
-            resolve({ status: response.statusCode ?? 0, text, ms: performance.now() - startedAt });
-          });
-        },
-      );
+  const send = (method: string, path: string, headers: Environment = {}, body?: string) =>
+    new Promise<Reply>((resolve, reject) => {
+      const options = { agent, host: '127.0.0.1', port, method, path, headers };
+      const sent = httpRequest(options, (response) => {
+        text(response).then(
+          (found) => resolve({ status: response.statusCode ?? 0, text: found }),
+          reject,
+        );
+      });
       sent.on('error', reject).end(body);
     });
   return { send, close: () => agent.destroy() };
-}
-
-export function percentile(values: readonly number[], share: number): number {
-  return (
-    [...values].sort((one, other) => one - other)[Math.floor(values.length * share)] ?? Number.NaN
-  );
-}
-
-export const median = (values: readonly number[]): number => percentile(values, 0.5);
-
-/** `median (min to max)`, or the only value. */
-export function spread(values: readonly number[], digits = 2): string {
-  if (values.length === 0) return '–';
-  const text = (value: number) => value.toFixed(digits);
-  if (values.length === 1) return text(median(values));
-  return `${text(median(values))} (${text(Math.min(...values))} to ${text(Math.max(...values))})`;
 }
