@@ -1,6 +1,6 @@
 /** An unknown query parameter, such as a misspelled filter, never changes what a request does. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import { createECDH, randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import type { Route } from '../../src/http/route.ts';
 import { routes as identity } from '../../src/identity/routes.ts';
@@ -50,6 +50,19 @@ const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook
 });
 const session = await logIn(url.identity);
 
+/** An open request: the guard of an answer asks for the key of one before the query is read. */
+const linkKey = randomBytes(32).toString('base64url');
+const asked = await ask('POST', `${url.secrets}/api/store/request`, {
+  bearer: AUTH_TOKEN,
+  body: {
+    title: 'The password of the printer',
+    kind: 'text',
+    public_key: createECDH('prime256v1').generateKeys('base64url'),
+    digest: linkKey,
+  },
+});
+assert.equal(asked.status, 201, asked.text);
+
 test('every other route rejects unknown parameters', () => {
   const ignoring = [...identity, ...secrets, ...webhook, ...plain]
     .filter((row) => !isRefusing(row))
@@ -57,16 +70,17 @@ test('every other route rejects unknown parameters', () => {
   assert.deepEqual([...new Set(ignoring)].sort(), IGNORED);
 });
 
-for (const [service, rows, bearer] of [
-  ['identity', identity, session],
-  ['secrets', secrets, AUTH_TOKEN],
-  ['webhook', webhook, OPERATOR_TOKEN],
+for (const [service, rows, bearer, id] of [
+  ['identity', identity, session, randomUUID()],
+  ['secrets', secrets, AUTH_TOKEN, asked.json.id],
+  ['webhook', webhook, OPERATOR_TOKEN, randomUUID()],
 ] as const) {
   test(`${service}: 400 names the unknown parameter`, async () => {
     for (const row of rows.filter(isRefusing)) {
-      const target = `${url[service]}${row.pattern.replace(/\{\w+\}/g, randomUUID())}?unknown=1`;
+      const target = `${url[service]}${row.pattern.replace(/\{\w+\}/g, id)}?unknown=1`;
       const { status, json } = await ask(row.method, target, {
         bearer,
+        headers: { 'x-link-key': linkKey },
         ...(row.body.schema ? { body: {} } : {}),
       });
       assert.deepEqual([status, json.error.code], [400, 'invalid_query'], nameOf(row));
