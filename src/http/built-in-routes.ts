@@ -117,6 +117,7 @@ function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: Do
     route({
       ...defaults,
       pattern: '/',
+      replyType: 'text/html',
       async handle({ request }, { site }: AnyService) {
         if (!request.headers.accept?.includes('text/html')) return new Failure('no_such_path');
         return sitePage(site, 'landing', { title, about, links });
@@ -125,6 +126,7 @@ function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: Do
     route({
       ...defaults,
       pattern: '/pages/{file}',
+      replyType: '*/*',
       path: object({ file: text() }),
       async handle({ path }, { site }: AnyService) {
         files ??= sharedFiles(site);

@@ -27,12 +27,13 @@ const failure = object({
 });
 
 const JSON_TYPE = 'application/json';
+const STRING = { type: 'string' };
 const content = (type: string, schema: object) => ({ content: { [type]: { schema } } });
 
 /** The OpenAPI 3.0.3 document, from the rows that also route, authenticate and validate. */
 export function describe(
   routes: ReadonlyArray<Route<unknown>>,
-  { title, version, wrapping, securitySchemes }: DocumentFacts,
+  { title, about, version, wrapping, securitySchemes }: DocumentFacts,
 ) {
   const paths: Record<string, Record<string, object>> = {};
   for (const route of routes) {
@@ -40,12 +41,18 @@ export function describe(
     paths[route.pattern] = { ...paths[route.pattern], [method]: operation(route, wrapping) };
   }
   const tags = [...new Set(routes.map(tagOf))].sort().map((name) => ({ name }));
+  const names = new Set(routes.flatMap(({ security }) => security));
+  const schemes = Object.entries(securitySchemes).filter(([name]) => names.has(name));
   return {
     openapi: '3.0.3',
-    info: { title, version },
+    info: { title, version, description: about },
+    servers: [{ url: '/' }],
     tags,
     paths,
-    components: { securitySchemes, schemas: { Error: failure.jsonSchema } },
+    components: {
+      securitySchemes: Object.fromEntries(schemes),
+      schemas: { Error: failure.jsonSchema },
+    },
   };
 }
 
@@ -89,14 +96,16 @@ const parametersIn = (location: 'path' | 'query', { properties = {}, required }:
   }));
 
 function successes(route: Route<unknown>, wrapping: Wrapping) {
-  const { reply, paged, replyHeaders = [], emptyReply, failurePage, method } = route;
-  const schema = reply && wrapped(reply, wrapping, paged).jsonSchema;
+  const { reply, replyType = JSON_TYPE, paged, replyHeaders = [] } = route;
+  const { emptyReply, failurePage, method } = route;
+  const text = replyType === JSON_TYPE ? { type: 'object' } : STRING;
+  const schema = reply ? wrapped(reply, wrapping, paged).jsonSchema : text;
   const isForm = failurePage !== undefined && method !== 'GET';
   return {
     [route.success]: {
       description: 'Success',
       ...headersNamed(replyHeaders),
-      ...(schema && content(JSON_TYPE, schema)),
+      ...content(replyType, schema),
     },
     ...(emptyReply && { 204: { description: emptyReply } }),
     ...(isForm && { 303: { description: 'The next page', ...headersNamed(['Location']) } }),
@@ -128,12 +137,12 @@ const ERROR_HEADERS: Readonly<Record<number, readonly string[]>> = {
 const headersNamed = (names: readonly string[]) =>
   names.length === 0
     ? {}
-    : { headers: Object.fromEntries(names.map((name) => [name, { schema: { type: 'string' } }])) };
+    : { headers: Object.fromEntries(names.map((name) => [name, { schema: STRING }])) };
 
 /** A page shows its failures to a person. */
 function errorResponses({ errors: codes, failurePage }: Route<unknown>) {
   const shown = failurePage
-    ? content('text/html', { type: 'string' })
+    ? content('text/html', STRING)
     : content(JSON_TYPE, { $ref: '#/components/schemas/Error' });
   const responses: Record<string, object> = {};
   for (const code of codes) {

@@ -161,6 +161,7 @@ export function pageRows(
         ...publicRead,
         pattern,
         summary,
+        replyType: 'text/html',
         path: parametersOf(pattern),
         handle: async () => html,
       });
@@ -169,6 +170,7 @@ export function pageRows(
       ...publicRead,
       pattern: '/pages/{file}',
       summary,
+      replyType: '*/*',
       path: object({ file: text() }),
       errors: ['not_found'],
       handle: async ({ path }) =>

@@ -154,7 +154,8 @@ type RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends Err
   paged: 'always' | 'if asked' | 'never';
   /** What the handler itself may return. The compiler rejects any other code. */
   errors: readonly Code[];
-  /** For the document: headers of a success, and when there is a success without a body. */
+  /** For the document: content type of a text, headers, and what an empty reply says. */
+  replyType?: string;
   replyHeaders?: readonly string[];
   emptyReply?: string;
   failurePage?: FailurePage;

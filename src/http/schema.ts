@@ -61,28 +61,39 @@ type Range = Readonly<{
   description?: string;
 }>;
 
+/** Without flags and `\p{…}`, which the patterns of a JSON Schema do not have (ECMA-262 5.1). */
+export interface Pattern {
+  readonly form: RegExp;
+  readonly problem: string;
+}
+
+type TextRule = Partial<Range & { pattern: Pattern; check: (text: string) => string | null }>;
+
 /**
  * Well-formed text: a lone surrogate has no UTF-8 form, so it could neither be stored nor returned.
  * Lengths are in UTF-16 units, as `maxLength` counts.
- * @param limits `check` returns a further problem, or null
+ * @param rule `check` returns what no pattern can describe: a further problem, or null
  */
 export function text({
   min = 0,
   max,
+  pattern,
   description,
   check = () => null,
-}: Partial<Range & { check: (text: string) => string | null }> = {}): Schema<string> {
+}: TextRule = {}): Schema<string> {
   const problemOf = (input: string) => {
     if (input.length === 0 && min === 1) return 'must not be empty';
     if (input.length < min) return `must have at least ${min} characters`;
     if (max !== undefined && input.length > max) return `must have at most ${max} characters`;
-    return input.isWellFormed() ? check(input) : 'must not contain a lone surrogate';
+    if (!input.isWellFormed()) return 'must not contain a lone surrogate';
+    return pattern?.form.test(input) === false ? pattern.problem : check(input);
   };
   return {
     jsonSchema: {
       type: 'string',
       minLength: min || undefined,
       maxLength: max,
+      pattern: pattern?.form.source,
       description,
     },
     read(input, at, reject) {
@@ -94,17 +105,19 @@ export function text({
 }
 
 /** PostgreSQL's `text` cannot hold U+0000. */
-export const withoutNul = (value: string) =>
-  value.includes('\0') ? 'must not contain the character U+0000' : null;
+export const withoutNul: Pattern = {
+  form: /^[^\u0000]*$/,
+  problem: 'must not contain the character U+0000',
+};
 
 /**
  * For a text that is shown to others: further lines, or a reversed one, could pass for something
  * else (CWE-150, CWE-451).
  */
-export const oneLine = (value: string) =>
-  /[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/u.test(value)
-    ? 'must be one line without control characters'
-    : null;
+export const oneLine: Pattern = {
+  form: /^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*$/,
+  problem: 'must be one line without control characters',
+};
 
 const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
@@ -195,10 +208,13 @@ export const optional = <T>(schema: Schema<T>): Schema<T | undefined> => ({
   missing: { value: undefined },
 });
 
-/** A member that may be missing, and then has this value. */
-export const withDefault = <T>(schema: Schema<T>, value: T): Schema<T> => ({
+/**
+ * A member that may be missing, and then has this value.
+ * @param sent what a client would send for it
+ */
+export const withDefault = <T>(schema: Schema<T>, value: T, sent: unknown = value): Schema<T> => ({
   ...schema,
-  jsonSchema: { ...schema.jsonSchema, default: value },
+  jsonSchema: { ...schema.jsonSchema, default: sent },
   missing: { value },
 });
 

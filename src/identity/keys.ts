@@ -24,7 +24,7 @@ import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { findKeyById, insertKey, type KeyInput, revokeKey } from './store/keys.ts';
 import { createApiKey } from './token.ts';
-import { controlCharError, groups } from './rules.ts';
+import { groups, withoutControls } from './rules.ts';
 
 export const newKeySchema = object(
   {
@@ -33,7 +33,7 @@ export const newKeySchema = object(
     ),
     expires_at: optional(nullable(timestamp('When the key expires; omitted or null: never'))),
     name: withDefault(
-      text({ max: 255, check: controlCharError, description: 'What the key is for' }),
+      text({ max: 255, pattern: withoutControls, description: 'What the key is for' }),
       '',
     ),
     groups: withDefault(groups, []), // only of a key without a user

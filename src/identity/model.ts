@@ -10,6 +10,7 @@ import {
   object,
   oneOf,
   type Schema,
+  scalar,
   text,
   uuid,
 } from '../http/schema.ts';
@@ -83,6 +84,12 @@ export const auditMembers = {
   detail: text(),
 };
 export const auditSchema = object(auditMembers);
+
+export const nil = scalar(
+  { type: 'object', nullable: true, enum: [null] },
+  'must be null',
+  () => null,
+);
 
 /** What is replied to a change that has nothing to show. */
 export const outcomeSchema = <Status extends string>(status: Status) =>

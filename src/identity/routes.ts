@@ -7,7 +7,6 @@ import {
   oneOf,
   optional,
   queryParameters,
-  scalar,
   text,
   uuid,
   withoutNul,
@@ -16,7 +15,7 @@ import type { Site } from '../runtime/context.ts';
 import { bearer, bearerOrCookie, withRightsLost } from './guard.ts';
 import * as keys from './keys.ts';
 import * as login from './login.ts';
-import { auditSchema, keySchema, outcomeSchema, sessionSchema, userSchema } from './model.ts';
+import { auditSchema, keySchema, nil, outcomeSchema, sessionSchema, userSchema } from './model.ts';
 import * as lists from './lists.ts';
 import type { IdentityService } from './service.ts';
 import { STYLE } from './settings.ts';
@@ -24,21 +23,19 @@ import * as sessions from './sessions.ts';
 import { EVENTS } from './store/audit.ts';
 import * as users from './users.ts';
 import { group, PASSWORD_MAX_UNITS } from './rules.ts';
+import { tokenText } from './token.ts';
 import { CALLER_HEADERS, forwardAuth, verifyParameters } from './verify.ts';
 
-const sessionBody = json(
-  object({ session: text({ description: 'The session token that login returned' }) }),
-);
+const sessionBody = json(object({ session: tokenText('The session token that login returned') }));
 const sessionQuery = queryParameters({
-  session: text({ description: 'The session token, Base64 encoded' }),
+  session: tokenText('The session token, Base64 encoded'),
 });
 const oneUser = { pattern: '/api/user/{user_id}', path: object({ user_id: uuid() }) } as const;
-const nil = scalar({ type: 'object', nullable: true, enum: [null] }, 'must be null', () => null);
 
 /** Longer names and passwords than any accepted one get the answer to a wrong one. */
 const password = text({ max: PASSWORD_MAX_UNITS });
 const credentials = object({
-  username: text({ max: 1_024, check: withoutNul }),
+  username: text({ max: 1_024, pattern: withoutNul }),
   password,
   otp: optional(
     text({ max: 64, description: 'The second-factor code, if the user has a second factor' }),

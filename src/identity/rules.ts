@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { type Schema, text, withDefault } from '../http/schema.ts';
+import { type Pattern, type Schema, text, withDefault } from '../http/schema.ts';
 import { splitList } from '../runtime/env.ts';
 import { isStreamSafe } from '../runtime/text.ts';
 import { foldText, MAX_NAME_LENGTH, type User } from './model.ts';
@@ -12,10 +12,13 @@ const INVISIBLE = new RegExp(`[${UNSEEN}]`, 'u');
 const BLANK = new RegExp(`^[\\s${UNSEEN}]+$`, 'u');
 
 /** Line separators and characters that change the direction of a text count as well. */
-export const controlCharError = (value: string) =>
-  /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u.test(value)
-    ? 'must not contain control characters'
-    : null;
+export const withoutControls: Pattern = {
+  form: /^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]*$/,
+  problem: 'must not contain control characters',
+};
+
+const patternError = ({ form, problem }: Pattern, value: string) =>
+  form.test(value) ? null : problem;
 
 const markError = (value: string) =>
   isStreamSafe(value) ? null : 'must have at most 30 combining marks in a row';
@@ -23,7 +26,7 @@ const markError = (value: string) =>
 function nameError(name: string) {
   // Otherwise two names could look the same.
   if (INVISIBLE.test(name)) return 'must not contain invisible characters';
-  const error = controlCharError(name) ?? markError(name);
+  const error = patternError(withoutControls, name) ?? markError(name);
   if (error !== null) return error;
   // NFKC expands some characters; an index entry takes about 2,700 bytes.
   return Buffer.byteLength(foldText(name)) > 1_024 ? 'is too long' : null;
@@ -36,22 +39,26 @@ export const usernameError = (username: string) =>
   username === username.trim() ? nameError(username) : 'must not begin or end with a space';
 
 /** Rejects only what cannot be an address. Whether it works shows when it is used. */
-export const emailError = (email: string) =>
-  /^[^\s@]+@[^\s@]+$/.test(email)
-    ? nameError(email)
-    : 'must be an e-mail address, such as ada@example.org';
+const EMAIL: Pattern = {
+  form: /^[^\s@]+@[^\s@]+$/,
+  problem: 'must be an e-mail address, such as ada@example.org',
+};
 
 /** Invisible characters are allowed, because they join emoji and the letters of some scripts. */
-export const personNameError = (name: string) =>
-  controlCharError(name) ??
-  markError(name) ??
-  (BLANK.test(name) ? 'must be empty or have a visible character' : null);
+const personNameError = (name: string) =>
+  markError(name) ?? (BLANK.test(name) ? 'must be empty or have a visible character' : null);
+
+const personName = text({
+  max: MAX_NAME_LENGTH,
+  pattern: withoutControls,
+  check: personNameError,
+});
 
 export const nameSchemas = {
   username: text({ min: 1, max: MAX_NAME_LENGTH, check: usernameError }),
-  email: text({ min: 3, max: MAX_NAME_LENGTH, check: emailError }),
-  first_name: text({ max: MAX_NAME_LENGTH, check: personNameError }),
-  last_name: text({ max: MAX_NAME_LENGTH, check: personNameError }),
+  email: text({ min: 3, max: MAX_NAME_LENGTH, pattern: EMAIL, check: nameError }),
+  first_name: personName,
+  last_name: personName,
 };
 
 /** A new user may be without a first and a last name. */
@@ -61,21 +68,28 @@ export const newNameSchemas = {
   last_name: withDefault(nameSchemas.last_name, ''),
 };
 
-const GROUP_NAME = /^[a-z0-9._-]{1,64}$/;
-const GROUP_RULE = 'must have 1 to 64 characters of a-z, 0-9, ".", "_" and "-"';
+const NAME_FORM = '[a-z0-9._-]{1,64}';
+const GROUP_NAME: Pattern = {
+  form: new RegExp(`^${NAME_FORM}$`),
+  problem: 'must have 1 to 64 characters of a-z, 0-9, ".", "_" and "-"',
+};
 const MAX_GROUPS = 64;
 
 export const isGroupName = (name: unknown): name is string =>
-  typeof name === 'string' && GROUP_NAME.test(name);
+  typeof name === 'string' && GROUP_NAME.form.test(name);
 
 /** The name of a group, which may have no member. */
-export const group = text({ check: (name) => (isGroupName(name) ? null : GROUP_RULE) });
+export const group = text({ pattern: GROUP_NAME });
+
+/** What a rule of forward authentication requires: one of the kinds, or a group. */
+export const ruleForm = (kinds: readonly string[]) =>
+  new RegExp(`^(${kinds.join('|')}|group:${NAME_FORM})$`);
 
 /** Names of groups, sorted. */
 export const groups: Schema<readonly string[]> = {
   jsonSchema: {
     type: 'array',
-    items: { type: 'string', pattern: GROUP_NAME.source },
+    items: { type: 'string', pattern: GROUP_NAME.form.source },
     maxItems: MAX_GROUPS,
     uniqueItems: true,
   },
@@ -83,7 +97,7 @@ export const groups: Schema<readonly string[]> = {
     if (!Array.isArray(input)) return reject(at, 'must be an array of names');
     const names = input.filter(isGroupName);
     if (names.length < input.length)
-      return reject(at, `must hold names, each of which ${GROUP_RULE}`);
+      return reject(at, `must hold names, each of which ${GROUP_NAME.problem}`);
     if (names.length > MAX_GROUPS) return reject(at, `must hold at most ${MAX_GROUPS} names`);
     if (new Set(names).size < names.length) return reject(at, 'must not hold a name twice');
     return names.sort();
@@ -92,7 +106,7 @@ export const groups: Schema<readonly string[]> = {
 
 /** The same as a text, with commas between the names. */
 export const groupList: Schema<readonly string[]> = {
-  jsonSchema: { type: 'string' },
+  jsonSchema: { type: 'string', description: 'Names of groups, with commas between them' },
   read: (input, at, reject) => groups.read(splitList(String(input)), at, reject),
 };
 

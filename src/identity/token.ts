@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { fromAnyBase64 } from '../crypto/text.ts';
 import { sha256, randomToken } from '../crypto/token.ts';
 import { throttleKey } from '../db/throttle.ts';
+import { type Schema, text } from '../http/schema.ts';
 import { isUuid } from '../runtime/text.ts';
 
 const SESSION_PREFIX = 'session:';
@@ -23,12 +24,18 @@ export function parseSessionToken(credential: string) {
   return token === null ? null : sha256(token).toString('hex');
 }
 
-/**
- * Accepts `session:<uuid>`, its Base64 or Base64url, and `session:` before that encoding.
- * @returns the plain form
- */
+/** `session:<uuid>`, its Base64 (also Base64url), and `session:` before that encoding. */
+const TOKEN_FORM = /^(session:[0-9a-f-]{36}|(session:)?c2Vzc2lvbj[A-Za-z0-9]{49}=?)$/;
+
+/** Any text is read: what it stands for is decided later, and may count as an attempt. */
+export const tokenText = (description: string): Schema<string> => ({
+  ...text(),
+  jsonSchema: { type: 'string', pattern: TOKEN_FORM.source, description },
+});
+
+/** @returns the plain form of a token in one of its forms */
 export function plainToken(credential: string) {
-  if (credential.length > 256) return null;
+  if (!TOKEN_FORM.test(credential)) return null;
   if (isSessionToken(credential)) return credential;
   const encoded = credential.replace(/^session:/, '');
   const decoded = fromAnyBase64(encoded)?.toString('latin1') ?? '';

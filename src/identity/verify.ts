@@ -1,5 +1,5 @@
 import { type Members, queryParameters, type Schema, type Values } from '../http/schema.ts';
-import { isGroupName } from './rules.ts';
+import { ruleForm } from './rules.ts';
 import { type Caller, type IdentityCall, forbidden, TEMPORARY_PASSWORD } from './policy.ts';
 
 /**
@@ -12,12 +12,16 @@ export function verifyParameters<M extends Members>(
   members: M,
 ): Schema<Values<M> & Rule> {
   const others = queryParameters(members);
-  const isKnown = (kind: string) => kinds.includes(kind) || isGroupName(groupIn(kind));
-  const items = { type: 'string', description: `${kinds.join(', ')}, or group:NAME` };
+  const form = ruleForm(kinds);
+  const description = `${kinds.join(', ')}, or group:NAME`;
+  const items = { type: 'string', pattern: form.source, description };
   return {
     jsonSchema: {
       ...others.jsonSchema,
-      properties: { require: { type: 'array', items }, ...others.jsonSchema.properties },
+      properties: {
+        require: { type: 'array', items, uniqueItems: true },
+        ...others.jsonSchema.properties,
+      },
     },
     read(input, at, reject) {
       const query = new URLSearchParams(input instanceof URLSearchParams ? input : '');
@@ -25,8 +29,8 @@ export function verifyParameters<M extends Members>(
       query.delete('require');
       const values = others.read(query, at, reject);
       const isDoubled = new Set(require).size < require.length;
-      if (isDoubled || !require.every(isKnown))
-        return reject('require', `must be ${items.description}`);
+      if (isDoubled || !require.every((kind) => form.test(kind)))
+        return reject('require', `must be ${description}`);
       return values && { ...values, require };
     },
   };

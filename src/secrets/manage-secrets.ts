@@ -28,7 +28,7 @@ export const passphraseSchema = (description: string) =>
     text({
       min: MIN_PASSPHRASE,
       max: 1_024,
-      check: withoutNul,
+      pattern: withoutNul,
       description,
     }),
   );

@@ -188,7 +188,12 @@ export async function createRoutes(limits: Limits, site: Site | null) {
     version: '0.1.0',
     securitySchemes: {
       bearer: { type: 'http', scheme: 'bearer' },
-      ...(site && { link_key: { type: 'apiKey', in: 'header', name: 'X-Link-Key' } }),
+      link_key: {
+        type: 'apiKey',
+        in: 'header',
+        name: 'X-Link-Key',
+        description: 'The key in the link of a request: 32 bytes, in Base64url',
+      },
     },
     about: 'Stores texts encrypted, and returns them to holders of their key.',
   });

@@ -75,6 +75,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/stream',
     summary: 'Stream new events as server-sent events',
     reply: null,
+    replyType: 'text/event-stream',
     handle: inbox.streamEvents,
   }),
   route({

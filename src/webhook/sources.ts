@@ -250,7 +250,7 @@ const eventName = text({
   min: 1,
   max: 1_024,
   description: 'The kind of event',
-  check: withoutNul,
+  pattern: withoutNul,
 });
 /** What the generic source requires, as specified. */
 export const genericSchema = object({

@@ -33,7 +33,7 @@ import { NO_OWN_TARGET, setTarget, type TokenTarget } from './store/targets.ts';
 import { listTokens } from './store/tokens.ts';
 
 const commonMembers = {
-  events: optional(list(text({ min: 1, max: 1_024, check: withoutNul }))),
+  events: optional(list(text({ min: 1, max: 1_024, pattern: withoutNul }))),
   timeout_seconds: optional(integer({ min: 1, max: 3_600 })),
   keep_signature: withDefault(boolean(), false),
 };
@@ -43,8 +43,14 @@ const checkSecret = (secret: string) =>
 
 export const targetSchema = object(
   {
-    url: text({ max: 2_048, check: checkUrl, description: 'The events are sent to it by POST' }),
-    secret: optional(text({ check: checkSecret, description: 'Signs the requests' })),
+    url: text({
+      max: 2_048,
+      check: checkUrl,
+      description: `Gets the events by POST: ${FORWARD_URL}`,
+    }),
+    secret: optional(
+      text({ check: checkSecret, description: `Signs the requests: ${FORWARD_SECRET}` }),
+    ),
     ...commonMembers,
   },
   'rejected',

@@ -34,7 +34,7 @@ import { formValues, render } from './templates.ts';
 const PATH = '/account/users';
 
 /** Empty for all. */
-const anyName = withDefault(text({ max: 255, check: withoutNul }), '');
+const anyName = withDefault(text({ max: 255, pattern: withoutNul }), '');
 export const usersQuery = { ...pageQuery, search: anyName };
 
 /** An administrator may choose one; otherwise it has 120 random bits and can be read aloud. */
@@ -43,7 +43,7 @@ const passwordOf = (chosen: string) => chosen || (createRecoveryCodes()[0] ?? ''
 
 const NEW_USER_FIELDS = {
   ...newNameSchemas,
-  groups: withDefault(groupList, []),
+  groups: withDefault(groupList, [], ''),
   role: withDefault(oneOf('user', 'administrator'), 'user'),
   first: withDefault(oneOf('link', 'password'), 'password'),
   ...firstPassword,
@@ -238,9 +238,15 @@ export const CHANGES = {
 // --- The audit trail
 
 /** A day of a month. 31 February is 3 March. */
-const DAY = /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/;
-const dayError = (day: string) => (DAY.test(day) ? null : 'must be a day, such as 2026-02-28');
-const day = withDefault(text({ check: dayError }), '');
+const day = withDefault(
+  text({
+    pattern: {
+      form: /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/,
+      problem: 'must be a day, such as 2026-02-28',
+    },
+  }),
+  '',
+);
 
 /** Empty for all. Days are those of UTC. */
 export const auditQuery = {

@@ -11,7 +11,7 @@ import {
   withDefault,
 } from '../../http/schema.ts';
 import { invalid } from '../policy.ts';
-import { controlCharError, PASSWORD_MAX_UNITS } from '../rules.ts';
+import { PASSWORD_MAX_UNITS, withoutControls } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import type { Repeated, Typed } from './templates.ts';
 
@@ -24,7 +24,7 @@ export type ReturnInput = Readonly<{ return_to: string }>;
 export const password = text({ max: PASSWORD_MAX_UNITS });
 export const passwordAgain = optional(password);
 export const code = text({ max: 64 });
-export const label = text({ min: 1, max: 64, check: controlCharError });
+export const label = text({ min: 1, max: 64, pattern: withoutControls });
 
 /** What a page may answer with. */
 export const FAILURES = [

@@ -64,7 +64,7 @@ export function done(path: string, notice: string, cookies: readonly string[] = 
 export const SIGN_IN = {
   login: {
     title: 'Sign in',
-    fields: { username: text({ max: 1_024, check: withoutNul }), password, return_to },
+    fields: { username: text({ max: 1_024, pattern: withoutNul }), password, return_to },
   },
   code: { title: 'Second factor', fields: { code, return_to } },
   'new-password': {

@@ -12,7 +12,7 @@ import { json } from '../../http/json-body.ts';
 import { createFrame, pageRows } from '../../http/pages.ts';
 import { type Members, object, queryParameters, type Values, uuid } from '../../http/schema.ts';
 import type { Site } from '../../runtime/context.ts';
-import { outcomeSchema } from '../model.ts';
+import { nil, outcomeSchema } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as administration from './administration.ts';
@@ -41,6 +41,7 @@ const pageRow = (method: 'GET' | 'POST', pattern: string, about: string) =>
     pattern,
     summary: `Sign-in pages: ${about}`,
     failurePage,
+    replyType: 'text/html',
     errors: FAILURES,
   }) as const;
 
@@ -134,13 +135,16 @@ const ROWS: readonly PortalRoute[] = [
     administration.auditQuery,
     administration.showAudit,
   ),
-  page(
-    '/account/audit.csv',
-    'the audit trail as CSV',
-    signedIn,
-    administration.auditQuery,
-    administration.exportAudit,
-  ),
+  {
+    ...page(
+      '/account/audit.csv',
+      'the audit trail as CSV',
+      signedIn,
+      administration.auditQuery,
+      administration.exportAudit,
+    ),
+    replyType: 'text/csv',
+  },
 
   route({
     ...link,
@@ -167,6 +171,7 @@ const ROWS: readonly PortalRoute[] = [
       'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
     guard: portalVisitor,
     query: verifyQuery,
+    reply: nil,
     replyHeaders: CALLER_HEADERS,
     handle: verifyOrSignIn,
     errors: [

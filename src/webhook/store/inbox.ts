@@ -60,7 +60,7 @@ const name = (description: string) =>
     text({
       min: 1,
       max: 1_024,
-      check: withoutNul,
+      pattern: withoutNul,
       description,
     }),
   );

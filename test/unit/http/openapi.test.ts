@@ -373,6 +373,65 @@ test('an event may be JSON or a form, and is answered with or without a body', (
   assert.equal(typeof child(operation, 'responses', '204'), 'object');
 });
 
+test('a success that is a text has its content type', () => {
+  const typesOf = (document: unknown, path: string, method = 'get') =>
+    Object.keys(object(child(operationOf(document, method, path), 'responses', '200', 'content')));
+  const portal = JSON.parse(readDocument('docs/openapi/identity.json'));
+  const [, secretsDocument, webhookDocument] = documents.map(([, , one]) => one);
+  assert.deepEqual(typesOf(portal, '/account'), ['text/html']);
+  assert.deepEqual(typesOf(portal, '/login', 'post'), ['text/html']);
+  assert.deepEqual(typesOf(portal, '/account/audit.csv'), ['text/csv']);
+  assert.deepEqual(typesOf(secretsDocument, '/s/{id}'), ['text/html']);
+  assert.deepEqual(typesOf(webhookDocument, '/events/stream'), ['text/event-stream']);
+});
+
+test('the form of a text that is checked is described', () => {
+  const [identityDocument, secretsDocument] = documents.map(([, , one]) => one);
+  const memberOf = (document: unknown, path: string, ...names: string[]) =>
+    child(
+      operationOf(document, 'post', path),
+      ...['requestBody', 'content', 'application/json', 'schema', 'properties'],
+      ...names,
+    );
+  const isAllowed = (schema: unknown, value: string) =>
+    new RegExp(String(child(schema, 'pattern'))).test(value);
+  const key = Buffer.alloc(32, 0xff).toString('base64url');
+  const point = Buffer.concat([Buffer.of(4), Buffer.alloc(64, 0xff)]).toString('base64url');
+  const session = 'session:123e4567-e89b-42d3-a456-426614174000';
+  for (const [schema, right, wrong] of [
+    [memberOf(secretsDocument, '/answer/{id}', 'secret'), key, `${key.slice(0, -1)}9`],
+    [memberOf(secretsDocument, '/answer/{id}', 'public_key'), point, `C${point.slice(1)}`],
+    [memberOf(secretsDocument, '/api/store/request', 'digest'), key, ''],
+    [memberOf(secretsDocument, '/api/store/request', 'title'), 'a title', 'a\nb'],
+    [memberOf(identityDocument, '/api/auth/logout', 'session'), session, ''],
+    [memberOf(identityDocument, '/api/auth/logout', 'session'), btoa(session), 'session'],
+    [memberOf(identityDocument, '/api/key/', 'groups', 'items'), 'a-group', 'A group'],
+    [memberOf(identityDocument, '/api/user/', 'email'), 'ada@example.org', 'ada'],
+  ] as const) {
+    assert.equal(typeof child(schema, 'pattern'), 'string');
+    assert.deepEqual([isAllowed(schema, right), isAllowed(schema, wrong)], [true, false]);
+  }
+});
+
+test('a default has the type of its member', () => {
+  const fields = child(
+    operationOf(JSON.parse(readDocument('docs/openapi/identity.json')), 'post', '/account/users'),
+    ...['requestBody', 'content', FORM, 'schema', 'properties'],
+  );
+  assert.deepEqual(
+    [child(fields, 'groups', 'type'), child(fields, 'groups', 'default')],
+    ['string', ''],
+  );
+});
+
+test('only security schemes that an operation uses are described', () => {
+  const portal = JSON.parse(readDocument('docs/openapi/identity.json'));
+  const schemes = (document: unknown) =>
+    Object.keys(object(child(document, 'components', 'securitySchemes')));
+  assert.deepEqual(schemes(documents[0]?.[2]), ['bearer', 'api_key', 'cookie']);
+  assert.deepEqual(schemes(portal), ['bearer', 'api_key', 'portal_cookie']);
+});
+
 test('headers that clients need are described', () => {
   const [identityDocument, secretsDocument, webhookDocument] = documents.map(([, , one]) => one);
   const headers = (document: unknown, path: string, status: string, method = 'get') =>

@@ -55,7 +55,7 @@ const WRONG: ReadonlyArray<
   ],
   [
     'text without NUL',
-    text({ check: withoutNul }),
+    text({ pattern: withoutNul }),
     'must not contain the character U+0000',
     ['\0', `${MARK}\0`],
   ],

@@ -10,17 +10,27 @@ import {
   type Session,
   type User,
 } from '../../../src/identity/model.ts';
+import { Failure } from '../../../src/http/errors.ts';
+import { oneLine, type Schema, text, validate } from '../../../src/http/schema.ts';
 import { endedText } from '../../../src/identity/sessions.ts';
 import {
   commonPasswords,
-  controlCharError,
-  emailError,
+  nameSchemas,
   passwordError,
-  personNameError,
   usernameError,
+  withoutControls,
 } from '../../../src/identity/rules.ts';
 import { LONG_RUN, longestRunNormalized } from '../../support/normalized.ts';
 import { headerValue } from '../../../src/identity/verify.ts';
+
+/** @returns a function that says why a text is rejected, or null */
+const errorIn = (schema: Schema<string>) => (value: string) => {
+  const read = validate(schema, value, 'invalid_body');
+  return read instanceof Failure ? read.details.fields?.[0]?.message : null;
+};
+const controlCharError = errorIn(text({ pattern: withoutControls }));
+const emailError = errorIn(nameSchemas.email);
+const personNameError = errorIn(nameSchemas.first_name);
 
 const THEN = new Date('2030-01-01T00:00:00Z');
 
@@ -464,6 +474,20 @@ test('control characters are found wherever they stand', () => {
     assert.equal(controlCharError(value), null, value);
 });
 
+test('the patterns of one line reject exactly the characters of these classes', () => {
+  for (const [{ form }, rejected] of [
+    [withoutControls, /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u],
+    [oneLine, /[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/u],
+  ] as const) {
+    const texts = Array.from({ length: 0x10000 }, (_, code) => String.fromCodePoint(code));
+    const others = [...everything()].slice(0x10000 / 0x400 - 2);
+    const differing = [...texts, ...others].filter(
+      (text) => form.test(text) === rejected.test(text),
+    );
+    assert.deepEqual(differing, []);
+  }
+});
+
 test('a first or last name is empty or visible', () => {
   const blank = [
     ' ',
@@ -541,12 +565,11 @@ test('an e-mail address has something, one @ and something', () => {
     'a@[::1]',
   ])
     assert.equal(emailError(email), null, email);
+  for (const email of ['', '@', 'a', 'a@', '@a'])
+    assert.equal(emailError(email), 'must have at least 3 characters', email);
   for (const email of [
-    '',
-    '@',
-    'a',
-    'a@',
-    '@a',
+    '@ab',
+    'ab@',
     'a@b@c',
     'a b@c',
     'a@b c',
