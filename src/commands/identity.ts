@@ -9,7 +9,7 @@ import {
   UsageError,
 } from './command.ts';
 import { counted, orThrow, requireUuid, restoredCommand } from './database.ts';
-import { type Columns, printRows } from './terminal.ts';
+import { type Columns, printMembers, printRows } from './terminal.ts';
 import {
   ALL,
   findByName,
@@ -27,10 +27,12 @@ import { type ApiKey, type AuditRecord, viewAudit, viewKey } from '../identity/m
 import { endedText } from '../identity/sessions.ts';
 import type * as settings from '../identity/settings.ts';
 import { createLink, hoursOf, makeLink } from '../identity/signin/links.ts';
-import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
+import { COMMAND_LINE, EVENTS } from '../identity/store/audit.ts';
+import { listAudit } from '../identity/store/lists.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
 import { endRestored } from '../identity/store/session-ends.ts';
 import { revokeLink } from '../identity/store/signin/links.ts';
+import { secureAccount } from '../identity/secure.ts';
 import { createUser, newUserSchema } from '../identity/users.ts';
 
 const auditFilter = object({
@@ -55,6 +57,9 @@ const AUDIT_COLUMNS: Columns<AuditRecord> = {
   EVENT: 'event',
   'ABOUT USER': 'user_id',
   BY: (entry) => entry.actor_id ?? entry.key_id ?? entry.via,
+  // Who made a key may be another than the user whose rights it has.
+  KEY: 'key_id',
+  'KEY BY': (entry) => entry.key_id && (entry.key_created_by ?? 'command'),
   IP: 'ip',
   COUNT: 'count',
   DETAIL: 'detail',
@@ -99,6 +104,23 @@ export const COMMANDS: readonly Command[] = [
         const factors = removes ? ', and removes the second factors' : '';
         call.note(`With this link, user "${username}" chooses a new password${factors}.`);
         return printLink(call, link, portal);
+      }),
+  },
+  {
+    name: 'user secure',
+    summary:
+      'After a theft, end sessions, keys, factors and the password of a user, and print a link',
+    positionals: 'USER',
+    options: { json },
+    run: (call) =>
+      onUser(call, async ({ id, username }, database, { portal }) => {
+        const invitation = portal && createLink(portal);
+        const secured = await secureAccount(database, COMMAND_LINE, id, invitation);
+        const data = orThrow(secured);
+        if (call.flag('json')) return printMembers(call, data);
+        call.note(`Secured the account of user "${username}". ${data.message}`);
+        if (portal && data.link) return printLink(call, data.link, portal);
+        return call.note(`To give the user a new one: gatehouse user password ${username}`);
       }),
   },
   {
@@ -164,8 +186,14 @@ export const COMMANDS: readonly Command[] = [
     async run(call) {
       const { event, limit } = readOptions(auditFilter, call);
       const { rows } = await inIdentity(call, async (database) => {
-        const user = await idOf(database, call);
-        return listAudit(database, { page: 1, limit }, { user, event });
+        const listed = await listAudit(
+          database,
+          { page: 1, limit },
+          { user: call.text('user'), event },
+        );
+        // A deleted user has entries, and a name that nobody has is an error.
+        if (listed.total === 0) await idOf(database, call);
+        return listed;
       });
       printRows(call, rows, AUDIT_COLUMNS, viewAudit);
     },

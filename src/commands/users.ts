@@ -30,7 +30,7 @@ import {
   readThrottleSecret,
 } from '../identity/store/audit.ts';
 import { removeFactors } from '../identity/store/signin/factors.ts';
-import { listGroups, listUsers } from '../identity/store/user-lists.ts';
+import { listGroups, listUsers } from '../identity/store/lists.ts';
 import { findAccount, findUser } from '../identity/store/users.ts';
 import {
   changeUser,

@@ -23,7 +23,10 @@ export const ERRORS = {
   ],
   invalid_code: [401, 'The code is wrong, too old, or was used before. Enter a new one.'],
   invalid_passkey: [401, 'The passkey was not accepted. Try again, or sign in another way.'],
-  signin_too_old: [401, 'This requires a more recent sign-in. Sign in again.'],
+  signin_too_old: [
+    401,
+    'Sign in again, with your second factor if you have one. The last sign-in is too old for this.',
+  ],
   forbidden: [403, 'You do not have permission to do this. Ask a super administrator.'],
   cross_site: [403, 'A page of another site sent this request. Send it from a page of this host.'],
   passphrase_needed: [403, 'This secret needs its passphrase as well. No read was used.'],

@@ -12,14 +12,7 @@ import {
   withDefault,
 } from '../http/schema.ts';
 import { viewKey } from './model.ts';
-import {
-  forbidden,
-  type IdentityCall,
-  invalid,
-  may,
-  TEMPORARY_PASSWORD,
-  unknown,
-} from './policy.ts';
+import { forbidden, type IdentityCall, invalid, may, refusalOf, unknown } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { findKeyById, insertKey, type KeyInput, revokeKey } from './store/keys.ts';
@@ -61,8 +54,8 @@ export async function create(
   { database }: IdentityService,
 ) {
   const user_id = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
-  if (!may(caller, 'create a key', user_id)) return forbidden(caller);
-  if (caller.session?.hasTemporaryPassword) return TEMPORARY_PASSWORD;
+  const refused = refusalOf(caller, 'create a key', user_id);
+  if (refused) return refused;
   const key = await createKey(database, actorOf(caller, request), { ...body, user_id });
   return key instanceof Failure ? key : { data: key };
 }

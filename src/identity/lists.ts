@@ -1,22 +1,20 @@
-import { decimal, withDefault } from '../http/schema.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
 import {
-  accountKey,
-  auditMembers,
-  type User,
-  viewAudit,
-  viewKey,
-  viewSession,
-  viewUser,
-} from './model.ts';
+  decimal,
+  oneOf,
+  optional,
+  text,
+  type Values,
+  withDefault,
+  withoutNul,
+} from '../http/schema.ts';
+import { auditMembers, type User, viewAudit, viewKey, viewSession, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
-import { type AuditEvent, type ListedAudit, listAudit } from './store/audit.ts';
+import { EVENTS } from './store/audit.ts';
 import { listKeys } from './store/keys.ts';
 import type { Page, PageOf } from './store/rows.ts';
 import { listSessions } from './store/sessions.ts';
-import { eachUser, listUsers } from './store/user-lists.ts';
-import { findAccount } from './store/users.ts';
+import { eachUser, type ListedAudit, listAudit, listUsers } from './store/lists.ts';
 
 /** The parameters of every paged list. */
 export const page = decimal({ min: 1, max: 1_000_000_000 });
@@ -117,29 +115,27 @@ export async function keys(
   return pageReply(request.path, query, await listKeys(database, query, userId), viewKey);
 }
 
+export const auditQuery = {
+  ...pageQuery,
+  user: optional(
+    text({
+      min: 1,
+      max: 255,
+      pattern: withoutNul,
+      description: 'Id or username: what they did, or what was done to them, also if deleted',
+    }),
+  ),
+  event: optional(oneOf(...EVENTS)),
+};
+
 /** The audit trail, newest first. */
 export async function audit(
-  { caller, query, request }: IdentityCall<unknown, OfUser & { event: AuditEvent | undefined }>,
+  { caller, query, request }: IdentityCall<unknown, Values<typeof auditQuery>>,
   { database }: IdentityService,
 ) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const listed = await listAudit(database, query, query); // the page and the filter
   return pageReply(request.path, query, listed, viewAudit);
-}
-
-type Filters = Readonly<{ user: string; event: AuditEvent | ''; from: string; to: string }>;
-
-/** The entries of a user by name, of an event, and between two days; an empty text for all. */
-export async function findEntries({ database }: IdentityService, filters: Filters, range: Page) {
-  const { user, event, from, to } = filters;
-  const account = user === '' ? null : await findAccount(database, accountKey(user));
-  if (user !== '' && !account) return { rows: [], total: 0 };
-  return listAudit(database, range, {
-    user: account?.id,
-    event: event || undefined,
-    from: from === '' ? undefined : new Date(from),
-    to: to === '' ? undefined : new Date(Date.parse(to) + DAY_SECONDS * 1000),
-  });
 }
 
 /** For a spreadsheet, with the names of users. */

@@ -7,7 +7,7 @@ import { dateTime, object, oneOf, optional, text } from '../http/schema.ts';
 import { describeError } from '../runtime/errors.ts';
 import { type Account, accountKey, isActive, viewSession } from './model.ts';
 import { checkPassword, loginThrottle, needsRehash } from './passwords.ts';
-import { type IdentityCall, invalid, may } from './policy.ts';
+import { forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
@@ -90,6 +90,10 @@ export async function startSession(
     // The account has changed, perhaps only the hash, which a concurrent login may have renewed.
     const checked = await checkPassword(service, request, null, account.username, password);
     if (checked instanceof Failure) return checked;
+    // A user who has become an administrator may need a factor now.
+    if (methods === 'password' && needsFactor(service, checked)) {
+      return new Failure('second_factor_needed');
+    }
     current = checked;
   }
 }
@@ -127,7 +131,7 @@ export async function insertLogin(
   via: LoginProof,
   methods: string,
 ) {
-  const session = createSession(service, request, methods !== 'password');
+  const session = createSession(service, request, methods);
   const actor = actorBy(account, request, via);
   const throttle = await loginThrottle(service, request, accountKey(account.username), account);
   // A link takes the place of the password.
@@ -138,18 +142,15 @@ export async function insertLogin(
 }
 
 /** The issued token counts as known to the network, so that its checks are never limited. */
-function createSession(
-  service: IdentityService,
-  { address, headers, network }: RequestInfo,
-  isProven: boolean,
-) {
+function createSession(service: IdentityService, request: RequestInfo, methods: string) {
   const token = createSessionToken();
+  const { address, headers, network } = request;
   service.acceptCredential(network, sha256(token).toString('hex'));
   return {
     id: randomUUID(),
     token,
     seconds: service.sessionSeconds,
-    isProven,
+    methods,
     ip: address,
     userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
   };
@@ -182,7 +183,7 @@ const WRONG_CURRENT = new Failure('invalid_credentials', {
   message: 'The current password is wrong or has expired.',
 });
 
-export const SAME_PASSWORD = 'must differ from the temporary password';
+export const SAME_PASSWORD = 'must differ from the current password';
 
 type PasswordChange = { current_password: string; new_password: string };
 
@@ -196,11 +197,12 @@ export async function changePassword(
 ) {
   const { user } = caller;
   const { current_password, new_password } = body;
-  if (!user || !may(caller, 'change own password', user.id)) {
-    return new Failure('forbidden', { message: 'Log in: an API key cannot change a password.' });
-  }
+  const refused = refusalOf(caller, 'change own password', user?.id);
+  if (refused) return refused;
+  if (!user) return forbidden(caller);
   // Before the current password is checked, so that a rejected new one counts no failure.
-  const problem = passwordError(new_password, service.passwords, user);
+  const isSame = normalizePassword(new_password) === normalizePassword(current_password);
+  const problem = isSame ? SAME_PASSWORD : passwordError(new_password, service.passwords, user);
   if (problem !== null) return invalid('/new_password', problem);
   for (let check = 1; check <= MAX_CHECKS; check += 1) {
     const account = await checkPassword(service, request, caller, user.username, current_password);
@@ -209,26 +211,15 @@ export async function changePassword(
     }
     // Another user may have this name by now.
     if (account.id !== user.id) return WRONG_CURRENT;
-    const isSame = normalizePassword(new_password) === normalizePassword(current_password);
-    if (account.password_expires_at !== null && isSame) {
-      return invalid('/new_password', SAME_PASSWORD);
-    }
     const hash = await hashOf(new_password, service);
-    // The caller's own session stands for the second factor.
-    const session = createSession(service, request, true);
+    // A copy of the caller's session gets this token.
+    const { token } = createSession(service, request, '');
     const actor = actorOf(caller, request);
     const throttle = await loginThrottle(service, request, accountKey(account.username), account);
-    const changed = await replacePassword(
-      service.database,
-      actor,
-      account,
-      hash,
-      session,
-      throttle,
-    );
+    const changed = await replacePassword(service.database, actor, account, hash, token, throttle);
     if (!changed) continue;
     const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;
-    return { data: { message, status: 'CHANGED' as const, session: session.token } };
+    return { data: { message, status: 'CHANGED' as const, session: token } };
   }
   return WRONG_CURRENT;
 }

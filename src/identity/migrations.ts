@@ -43,6 +43,8 @@ const INITIAL: Migration = {
     `create index users_administrators on identity.users
       (id) where super_admin and enabled and deleted_at is null`,
     'create index users_of_group on identity.users using gin (groups) where deleted_at is null',
+    // The audit trail of deleted users is found by their names.
+    'create index users_named on identity.users (username_key)',
     `create index users_to_erase on identity.users (deleted_at)
       where deleted_at is not null and username <> ''`,
     `create index users_sessions_end on identity.users
@@ -59,11 +61,9 @@ const INITIAL: Migration = {
       logged_out boolean not null default false,
       expires_at timestamptz not null,
       ip text, user_agent text, -- of the login
-      -- Of a session of the sign-in pages: how and when it was proved, and its second token, which
-      -- only opens verify.
-      methods text,
-      authenticated_at timestamptz,
-      domain_digest bytea,
+      methods text not null default 'password', -- how it was proved
+      authenticated_at timestamptz, -- and when, if not when it was created
+      domain_digest bytea, -- of the second token on the sign-in pages, which only opens verify
       last_seen_at timestamptz not null default now(),
       ${STAMPS}
     )`,
@@ -124,6 +124,7 @@ const INITIAL: Migration = {
       removes_factors boolean not null,
       created_by uuid references identity.users (id), -- null for the command line
       is_ended boolean not null default false,
+      openings int4 not null default 0, -- how often it was opened
       expires_at timestamptz not null
     )`,
     'create index users_generated on identity.users (password_set_at) where password_generated',

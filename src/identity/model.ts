@@ -76,6 +76,7 @@ export const auditMembers = {
   via: oneOf('session', 'key', 'password', 'passkey', 'link', 'command', 'nobody'),
   actor_id: nullable(uuid('The user who did it')),
   key_id: nullable(uuid('The key that was used')),
+  key_created_by: nullable(uuid('Who created that key; null for the command line')),
   user_id: nullable(uuid('The user it is about')),
   target_id: nullable(uuid('The session, key or user that changed, if it is one')),
   count: integer({ min: 0, max: 2 ** 31 - 1 }),
@@ -121,9 +122,12 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
 export type Session = RowOf<Infer<typeof sessionSchema>> & Times;
-/** What a check of a session's token reads. `ended`: revoked, logged out or expired. */
+/**
+ * What a check of a session's token reads. `ended`: revoked, logged out or expired; `age`: in
+ * seconds, since the sign-in; `isProven`: with the second factor, if the user has one by now.
+ */
 export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> &
-  Readonly<{ ended: boolean; hasTemporaryPassword: boolean }>;
+  Readonly<{ ended: boolean; hasTemporaryPassword: boolean; age: number; isProven: boolean }>;
 /**
  * `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may
  * not log in.

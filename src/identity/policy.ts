@@ -17,52 +17,97 @@ export type IdentityCall<Path = unknown, Query = unknown, Body = unknown> = Call
   Body
 >;
 
-/** "In person" is with a session, not with a key. */
 type Right = 'super administrator' | 'owner' | 'key without a user';
-type Role = Right | `${Right} in person`;
 
 /**
- * Who may do what; everything else is forbidden. The holder of a session's token may read and
- * revoke that session.
+ * What the credential must prove (ASVS 7.5), from least to most. "Proven" is a session with the
+ * second factor, if its user has one by now. "Recent" is one whose user did that within ten minutes
+ * and has a password of their own.
+ */
+type Proof = 'any credential' | 'key or proven session' | 'proven session' | 'recent sign-in';
+type Rule = readonly [Proof, ...Right[]];
+
+/**
+ * Who may do what; everything else is forbidden. What hands out rights or credentials needs a
+ * recent sign-in. What takes them away does not: it may be urgent. The holder of a session's token
+ * may read and revoke that session.
  */
 const POLICY = {
-  'read oneself': ['owner'],
-  'list every user': ['super administrator', 'key without a user'],
-  'read a user': ['super administrator', 'owner', 'key without a user'],
-  'create a user': ['super administrator'],
-  'change a user': ['super administrator'],
-  'change the names of a user': ['super administrator', 'owner'],
+  'read oneself': ['any credential', 'owner'],
+  'list every user': ['any credential', 'super administrator', 'key without a user'],
+  'read a user': ['any credential', 'super administrator', 'owner', 'key without a user'],
+  'create a user': ['key or proven session', 'super administrator'],
+  'change a user': ['key or proven session', 'super administrator'],
+  'change the names of a user': ['any credential', 'super administrator', 'owner'],
   // With the password of an administrator it made, a key could do what keys may not.
-  'make a super administrator': ['super administrator in person'],
-  'delete a user': ['super administrator'],
-  'set the password of a user': ['super administrator in person'],
-  'change own password': ['owner in person'],
-  'remove factors of a user': ['super administrator in person'],
-  'list sessions of every user': ['super administrator', 'key without a user'],
-  'list sessions of a user': ['super administrator', 'owner', 'key without a user'],
-  'revoke a session by its id': ['super administrator', 'owner', 'key without a user'],
-  'revoke sessions of a user': ['super administrator', 'owner', 'key without a user'],
-  'revoke sessions of every user': ['super administrator', 'key without a user'],
-  'list keys of every user': ['super administrator'],
-  'list keys of a user': ['super administrator', 'owner'],
-  'create a key': ['super administrator in person', 'owner in person'],
-  'revoke a key': ['super administrator', 'owner'],
-  'read the audit trail': ['super administrator'],
-} as const satisfies Record<string, readonly Role[]>;
+  'make a super administrator': ['recent sign-in', 'super administrator'],
+  'delete a user': ['key or proven session', 'super administrator'],
+  'set the password of a user': ['recent sign-in', 'super administrator'],
+  // The current password is asked for, but not the second factor.
+  'change own password': ['proven session', 'owner'],
+  'remove factors of a user': ['recent sign-in', 'super administrator'],
+  'secure the account of a user': ['recent sign-in', 'super administrator'],
+  'list sessions of every user': ['any credential', 'super administrator', 'key without a user'],
+  'list sessions of a user': [
+    'any credential',
+    'super administrator',
+    'owner',
+    'key without a user',
+  ],
+  'revoke a session by its id': [
+    'any credential',
+    'super administrator',
+    'owner',
+    'key without a user',
+  ],
+  'revoke sessions of a user': [
+    'any credential',
+    'super administrator',
+    'owner',
+    'key without a user',
+  ],
+  'revoke sessions of every user': ['any credential', 'super administrator', 'key without a user'],
+  'list keys of every user': ['any credential', 'super administrator'],
+  'list keys of a user': ['any credential', 'super administrator', 'owner'],
+  'create a key': ['recent sign-in', 'super administrator', 'owner'],
+  'revoke a key': ['any credential', 'super administrator', 'owner'],
+  'read the audit trail': ['any credential', 'super administrator'],
+} as const satisfies Record<string, Rule>;
 
 export type Action = keyof typeof POLICY;
 
+type OwnerId = string | null | undefined;
+
 /**
+ * Why the caller may not do this, or null.
  * @param ownerId of the user, session or key; omitted or null if it has no owner or belongs to all
  * users
  */
-export function may({ session, user }: Caller, action: Action, ownerId?: string | null) {
-  const allowed: readonly Role[] = POLICY[action];
-  const has = (right: Right) =>
-    allowed.includes(right) || (session !== null && allowed.includes(`${right} in person`));
-  if (!user) return has('key without a user');
-  return (user.super_admin && has('super administrator')) || (user.id === ownerId && has('owner'));
+export function refusalOf(caller: Caller, action: Action, ownerId?: OwnerId) {
+  const [proof, ...rights]: Rule = POLICY[action];
+  const { user, session } = caller;
+  const has: Readonly<Record<Right, boolean>> = {
+    'super administrator': user?.super_admin ?? false,
+    owner: user !== null && user.id === ownerId,
+    'key without a user': user === null,
+  };
+  if (!rights.some((right) => has[right])) return forbidden(caller);
+  if (proof === 'any credential') return null;
+  if (!session) return proof === 'key or proven session' ? null : forbidden(caller);
+  if (proof !== 'recent sign-in') return session.isProven ? null : SIGNIN_TOO_OLD;
+  if (session.hasTemporaryPassword) return TEMPORARY_PASSWORD;
+  return isRecent(session) ? null : SIGNIN_TOO_OLD;
 }
+
+export const may = (caller: Caller, action: Action, ownerId?: OwnerId) =>
+  refusalOf(caller, action, ownerId) === null;
+
+/** How long after a sign-in sensitive pages open and changes are made, in seconds (ASVS 7.5). */
+const RECENT_SECONDS = 600;
+
+export const isRecent = ({ age, isProven }: CallerSession) => isProven && age <= RECENT_SECONDS;
+
+const SIGNIN_TOO_OLD = new Failure('signin_too_old');
 
 export const forbidden = ({ key }: Caller) =>
   new Failure(

@@ -20,11 +20,11 @@ import * as lists from './lists.ts';
 import type { IdentityService } from './service.ts';
 import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
-import { EVENTS } from './store/audit.ts';
 import * as users from './users.ts';
 import { group, PASSWORD_MAX_UNITS } from './rules.ts';
 import { tokenText } from './token.ts';
 import { CALLER_HEADERS, forwardAuth, verifyParameters } from './verify.ts';
+import { secure, secureRow } from './secure.ts';
 
 const sessionBody = json(object({ session: tokenText('The session token that login returned') }));
 const sessionQuery = queryParameters({
@@ -92,12 +92,17 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   route({
     ...write,
     pattern: '/api/auth/password',
-    summary:
-      'Change your own password; all your sessions end, and the reply has the token of a new one',
+    summary: 'Change your own password; your sessions end, and the reply has a new token',
     body: json(object({ current_password: password, new_password: password }, 'rejected')),
     handle: login.changePassword,
     reply: login.passwordChangeSchema,
-    errors: ['invalid_body', 'invalid_credentials', 'forbidden', 'too_many_requests'],
+    errors: [
+      'invalid_body',
+      'invalid_credentials',
+      'signin_too_old',
+      'forbidden',
+      'too_many_requests',
+    ],
   }),
   route({
     ...read,
@@ -131,7 +136,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     body: json(users.newUserSchema),
     success: 201,
     reply: userSchema,
-    errors: ['invalid_body', 'forbidden', 'conflict'],
+    errors: ['invalid_body', 'signin_too_old', 'forbidden', 'conflict'],
     handle: users.create,
   }),
   route({
@@ -149,7 +154,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     body: json(users.userChangeSchema),
     summary: 'Change a user; without super administrator rights, only your own first and last name',
     reply: users.changedUserSchema,
-    errors: ['forbidden', 'not_found', 'conflict'],
+    errors: ['signin_too_old', 'forbidden', 'not_found', 'conflict'],
     handle: users.change,
   }),
   route({
@@ -157,7 +162,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     ...oneUser,
     reply: outcomeSchema('DELETED'),
     summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
-    errors: ['forbidden', 'not_found', 'conflict'],
+    errors: ['signin_too_old', 'forbidden', 'not_found', 'conflict'],
     handle: users.remove,
   }),
   route({
@@ -167,9 +172,10 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: "Set a user's password; the user's sessions end",
     body: json(object({ password }, 'rejected')),
     reply: outcomeSchema('CHANGED'),
-    errors: ['invalid_body', 'forbidden', 'not_found', 'conflict'],
+    errors: ['invalid_body', 'signin_too_old', 'forbidden', 'not_found', 'conflict'],
     handle: users.setPasswordOf,
   }),
+  route({ ...secureRow, handle: secure }),
   route({
     ...write,
     pattern: '/api/key/',
@@ -177,7 +183,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     success: 201,
     body: json(keys.newKeySchema),
     reply: keySchema,
-    errors: ['invalid_body', 'forbidden', 'not_found'],
+    errors: ['invalid_body', 'signin_too_old', 'forbidden', 'not_found'],
     handle: keys.create,
   }),
   route({
@@ -260,11 +266,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     ...pages,
     pattern: '/api/audit/',
     summary: 'The audit trail, newest first',
-    query: queryParameters({
-      ...lists.pageQuery,
-      user: optional(uuid('Only what this user did, or what was done to them')),
-      event: optional(oneOf(...EVENTS)),
-    }),
+    query: queryParameters(lists.auditQuery),
     reply: list(auditSchema),
     handle: lists.audit,
   }),

@@ -12,7 +12,7 @@ import {
   withDefault,
 } from '../http/schema.ts';
 import { userMembers, viewUser } from './model.ts';
-import { forbidden, type IdentityCall, invalid, may, unknown } from './policy.ts';
+import { forbidden, type IdentityCall, invalid, may, refusalOf, unknown } from './policy.ts';
 import { groups, type Names, nameSchemas, newNameSchemas, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
@@ -52,11 +52,16 @@ export const userChangeSchema = object(
 export const changedUserSchema = object({
   ...userMembers,
   revoked_keys: optional(
-    integer({ min: 0, max: 2 ** 31 - 1, description: 'After the end of administrator rights' }),
+    integer({ min: 0, max: 2 ** 31 - 1, description: 'When administrator rights begin or end' }),
   ),
 });
 
-export type AlsoWrite = (sql: Sql, actor: Actor, userId: string) => Promise<unknown>;
+/** A link with which a user sets a password, and what inserts it and tells when it ends. */
+export type Invitation = Readonly<{
+  link: string;
+  insert(sql: Sql, actor: Actor, userId: string): Promise<Date | 'disabled'>;
+}>;
+export type AlsoWrite = Invitation['insert'];
 type NewUser = Infer<typeof newUserSchema>;
 type UserChange = Infer<typeof userChangeSchema>;
 type OfUser = { user_id: string };
@@ -146,9 +151,11 @@ export const removeUser = async (database: Database, actor: Actor, id: string) =
   (await store.deleteUser(database, actor, id).catch(conflictOf)) ?? unknown('user');
 
 /** @returns a sentence about the revoked keys, after a space; empty if there are none */
-export function revokedKeysText({ revoked_keys: count = 0 }: store.ChangedUser) {
+export function revokedKeysText({ revoked_keys: count = 0, ...user }: store.ChangedUser) {
   if (count === 0) return '';
-  return ` Revoked ${count} key${count === 1 ? '' : 's'} without a user that they had created.`;
+  const isPromoted = user.super_admin && user.deleted_at === null;
+  const which = isPromoted ? '' : ' without a user that they had created';
+  return ` Revoked ${count} key${count === 1 ? '' : 's'}${which}.`;
 }
 
 const LAST_ADMINISTRATOR =
@@ -171,10 +178,9 @@ export async function create(
   service: IdentityService,
   alsoWrite?: AlsoWrite,
 ) {
-  const isAllowed =
-    may(caller, 'create a user') &&
-    (!body.super_admin || may(caller, 'make a super administrator'));
-  if (!isAllowed) return forbidden(caller);
+  const action = body.super_admin ? 'make a super administrator' : 'create a user';
+  const refused = refusalOf(caller, action);
+  if (refused) return refused;
   const actor = actorOf(caller, request);
   const created = await createUser(service.database, actor, body, service, alsoWrite);
   return created instanceof Failure ? created : { data: viewUser(created) };
@@ -198,8 +204,12 @@ export async function change(
     ([name, value]) => value === undefined || OWN_MEMBERS.includes(name),
   );
   const usual = isOwn ? 'change the names of a user' : 'change a user';
-  const action = body.super_admin ? 'make a super administrator' : usual;
-  if (!may(caller, action, path.user_id)) return forbidden(caller);
+  const before = body.enabled ? await store.findUser(database, path.user_id) : null;
+  const wasAdministrator = before?.enabled === false && before.super_admin;
+  // To enable an administrator is to make one.
+  const action = (body.super_admin ?? wasAdministrator) ? 'make a super administrator' : usual;
+  const refused = refusalOf(caller, action, path.user_id);
+  if (refused) return refused;
   const outcome = await changeUser(database, actorOf(caller, request), path.user_id, body);
   if (outcome instanceof Failure) return outcome;
   return { data: { ...viewUser(outcome), revoked_keys: outcome.revoked_keys } };
@@ -209,7 +219,8 @@ export async function remove(
   { caller, path, request }: IdentityCall<OfUser>,
   { database }: IdentityService,
 ) {
-  if (!may(caller, 'delete a user')) return forbidden(caller);
+  const refused = refusalOf(caller, 'delete a user');
+  if (refused) return refused;
   const outcome = await removeUser(database, actorOf(caller, request), path.user_id);
   if (outcome instanceof Failure) return outcome;
   const message = `User deleted. Sessions and keys have ended.${revokedKeysText(outcome)}`;
@@ -226,7 +237,8 @@ export async function setPasswordOf(
   { caller, path, body, request }: IdentityCall<OfUser, unknown, { password: string }>,
   service: IdentityService,
 ) {
-  if (!may(caller, 'set the password of a user')) return forbidden(caller);
+  const refused = refusalOf(caller, 'set the password of a user');
+  if (refused) return refused;
   if (path.user_id === caller.user?.id) return OWN_PASSWORD;
   const actor = actorOf(caller, request);
   const outcome = await setPassword(service.database, actor, path.user_id, body.password, service);

@@ -9,7 +9,8 @@ import { type ApiKey, type Session } from '../model.ts';
 import { nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
-import { listAudit, actorOf } from '../store/audit.ts';
+import { actorOf } from '../store/audit.ts';
+import { listAudit } from '../store/lists.ts';
 import { listKeys } from '../store/keys.ts';
 import { findEarlierSignIn, listSessions } from '../store/sessions.ts';
 import { endOtherSessions } from '../store/signin/sign-ins.ts';
@@ -109,30 +110,29 @@ export const changeOwnPassword = form(
   userForm,
   PASSWORD_FIELDS,
   async (call, service) => {
-    const { methods, at } = call.caller.session;
     const changed = await changePassword(call, service);
     if (changed instanceof Failure) return changed;
-    // This is not a new sign-in, because the second factor was not requested.
-    const { session } = changed.data;
-    const cookies = await createCookies(service, call.request, session, methods, at);
+    const cookies = await createCookies(service, call.request, changed.data.session);
     return done(PATH, 'Your password is changed. Your other sessions have ended.', cookies);
   },
   showAccount,
 );
 
-/** Ends one of the user's sessions, or all others. */
+/** Ends one of the user's sessions, or all others, and perhaps the keys. */
 export const endSessions = form(
   userForm,
-  { session_id: optional(uuid()) },
+  { session_id: optional(uuid()), keys: optional(oneOf('revoke')) },
   async (call, service) => {
     const { caller, request } = call;
-    const { session_id } = call.body;
+    const { session_id, keys } = call.body;
     if (session_id !== undefined) {
       const ended = await revokeById({ ...call, path: { session_id } }, service);
       return ended instanceof Failure ? ended : done(PATH, 'The session has ended.');
     }
     const tokens = await createTokens(service, request);
-    await endOtherSessions(service.database, actorOf(caller, request), caller.session, tokens);
+    const actor = actorOf(caller, request);
+    const withKeys = keys === 'revoke';
+    await endOtherSessions(service.database, actor, caller.session, tokens, withKeys);
     return done(PATH, 'All other sessions have ended.', setCookies(tokens, service.portal));
   },
 );

@@ -12,16 +12,16 @@ import {
 import { Html, NOTHING } from '../../http/html.ts';
 import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
-import { auditCsv, findEntries } from '../lists.ts';
-import { forbidden, invalid, may } from '../policy.ts';
+import { forbidden, invalid, may, refusalOf } from '../policy.ts';
 import { groupList, nameSchemas, newNameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
+import { secure } from '../secure.ts';
 import { revokeAllOfUser, revokeById } from '../sessions.ts';
-import { actorOf, EVENTS } from '../store/audit.ts';
+import { actorOf } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { removeFactors } from '../store/signin/factors.ts';
-import { type ListedUser, searchUsers } from '../store/user-lists.ts';
+import { type ListedUser, searchUsers } from '../store/lists.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
@@ -34,7 +34,7 @@ import { formValues, render } from './templates.ts';
 const PATH = '/account/users';
 
 /** Empty for all. */
-const anyName = withDefault(text({ max: 255, pattern: withoutNul }), '');
+export const anyName = withDefault(text({ max: 255, pattern: withoutNul }), '');
 export const usersQuery = { ...pageQuery, search: anyName };
 
 /** An administrator may choose one; otherwise it has 120 random bits and can be read aloud. */
@@ -159,6 +159,7 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
     actions: [
       user.enabled ? 'user-disable' : 'user-enable',
       user.super_admin ? 'user-demote' : 'user-promote',
+      'user-secure',
       ...(user.second_factor ? ['user-remove-factors'] : []),
       'user-delete',
     ].map((action) => render(action, { id, username })),
@@ -196,14 +197,15 @@ export const CHANGES = {
   edit: change(EDIT_FIELDS, 'The user is changed.', users.change),
   enable: set({ enabled: true }, 'The user is enabled and may sign in.'),
   disable: set({ enabled: false }, 'The user is disabled. All sessions of the user have ended.'),
-  promote: set({ super_admin: true }, 'The user is a super administrator.'),
+  promote: set({ super_admin: true }, 'The user is a super administrator, and signed out.'),
   demote: set({ super_admin: false }, 'The user is not a super administrator any more.'),
   delete: change({}, DELETED, users.remove),
   remove_factors: change(
     {},
     'All second factors are removed.',
     async ({ caller, path: { user_id: id }, request }, service) => {
-      if (!may(caller, 'remove factors of a user')) return forbidden(caller);
+      const refused = refusalOf(caller, 'remove factors of a user');
+      if (refused) return refused;
       const removed = await removeFactors(service.database, actorOf(caller, request), id, 'all');
       if (removed === null) return new Failure('not_found');
       if (removed > 0) service.reportFactor('all', 'removed', id);
@@ -226,6 +228,12 @@ export const CHANGES = {
     const note = remove_factors ? render('link-removes') : NOTHING;
     return shownLink(made.data.link, call.path.user_id, service, note);
   }),
+  secure: change({}, 'The account is secured', async (call, service) => {
+    const secured = await secure(call, service, links.createLink(service.portal));
+    if (secured instanceof Failure || !secured.data.link) return secured;
+    const note = render('note', { message: secured.data.message });
+    return shownLink(secured.data.link, call.path.user_id, service, note);
+  }),
   password: change(firstPassword, 'The password is set', async (call, service) => {
     const password = passwordOf(call.body.password);
     const own = { ...call, body: { password } };
@@ -234,63 +242,3 @@ export const CHANGES = {
     return render('first-password', { password, id: call.path.user_id });
   }),
 };
-
-// --- The audit trail
-
-/** A day of a month. 31 February is 3 March. */
-const day = withDefault(
-  text({
-    pattern: {
-      form: /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/,
-      problem: 'must be a day, such as 2026-02-28',
-    },
-  }),
-  '',
-);
-
-/** Empty for all. Days are those of UTC. */
-export const auditQuery = {
-  ...pageQuery,
-  user: anyName,
-  event: withDefault(oneOf('', ...EVENTS), ''),
-  from: day,
-  to: day,
-};
-type AuditCall = PortalCall<Values<typeof auditQuery>>;
-
-/** The audit trail, newest first. */
-export async function showAudit(call: AuditCall, service: PortalService) {
-  const { caller, query } = call;
-  if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const { page, ...filters } = query;
-  const { rows, total } = await findEntries(service, filters, rangeOf(query));
-  const who = (id: string | null, name: string | null) =>
-    id === null ? '–' : render('audit-user', { id, name: name || 'an erased user' });
-  const entries = rows.map(({ via, ip, detail, ...entry }) =>
-    render('audit-row', {
-      time: when(entry.created_at),
-      event: render(entry.event),
-      by: who(entry.actor_id, entry.actor),
-      via: render(`via-${via}`),
-      user: who(entry.user_id, entry.subject),
-      ip: ip ?? '–',
-      detail,
-    }),
-  );
-  const parameters = String(new URLSearchParams(filters));
-  return accountPage(call, 'Audit trail', 'audit', {
-    ...formValues('filter', auditQuery, {}, filters),
-    total,
-    parameters,
-    rows: entries.length > 0 ? entries : render('no-entry'),
-    pages: pager(`/account/audit?${parameters}&page=`, page, total),
-  });
-}
-
-/** The newest entries. They are held in memory. */
-const EXPORTED = { page: 1, limit: 10_000 };
-
-export async function exportAudit({ caller, query }: AuditCall, service: PortalService) {
-  if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  return auditCsv((await findEntries(service, query, EXPORTED)).rows);
-}

@@ -2,8 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { sha256 } from '../../crypto/token.ts';
 import type { Call, Guard, RequestInfo } from '../../http/route.ts';
 import { Failure } from '../../http/errors.ts';
-import { checkSession, cookieOf, createGuard, idsOf } from '../guard.ts';
-import type { Caller } from '../policy.ts';
+import { checkSession, cookieOf, idsOf } from '../guard.ts';
+import { type Caller, isRecent } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { actorOf } from '../store/audit.ts';
@@ -13,7 +13,7 @@ import {
   findByDomainToken,
   findByHostToken,
   type ProvenSession,
-  recordProof,
+  replaceToken,
   type Tokens,
 } from '../store/signin/sign-ins.ts';
 import type { PageCall } from './templates.ts';
@@ -113,19 +113,10 @@ export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal) {
   return cookies;
 }
 
-/**
- * @param token of the session, which the new cookies replace
- * @param at the time of the proof; if omitted, when the session began
- */
-export async function createCookies(
-  service: PortalService,
-  request: RequestInfo,
-  token: string,
-  methods: string,
-  at: Date | null = null,
-) {
+/** @param token of the session, which the new cookies replace */
+export async function createCookies(service: PortalService, request: RequestInfo, token: string) {
   const tokens = await createTokens(service, request);
-  await service.database.write((sql) => recordProof(sql, tokens, methods, at, token));
+  await service.database.write((sql) => replaceToken(sql, token, tokens));
   return setCookies(tokens, service.portal);
 }
 
@@ -133,9 +124,6 @@ export async function createCookies(
 
 /** A caller whose session says how it was proved. */
 export type ProvenCaller = Caller & Readonly<{ session: ProvenSession | null }>;
-
-/** For the API, where an administrator must have signed in recently. */
-export const provenBearer = createGuard(findByHostToken);
 
 /** A user who signed in here. `token`: of the cookie for the portal's own host. */
 export type SignedInUser = Caller &
@@ -187,15 +175,12 @@ export const recentlySignedIn = signedInGuard({ recent: true });
 export const userForm = signedInGuard({ changes: true });
 export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
-/** How long after a sign-in sensitive pages open and links are made, in seconds (ASVS 7.5). */
-export const RECENT_SECONDS = 600;
-
-/** With a second factor, if the account has one by now: the password alone must not bypass it. */
-const isRecent = ({ age, has_factor, methods }: ProvenSession) =>
-  age <= RECENT_SECONDS && !(has_factor && methods === 'password');
-
 /** Leads back to the page, or to the page of the form. */
-function signInAgain({ path, query }: RequestInfo, { portal }: PortalService, failure?: Failure) {
+export function signInAgain(
+  { path, query }: RequestInfo,
+  { portal }: PortalService,
+  failure?: Failure,
+) {
   const formPath = path.replace(/totp|recovery|passkeys/, 'factors');
   const pagePath = /^\/account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?/.exec(
     formPath,

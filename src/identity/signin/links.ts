@@ -3,13 +3,12 @@ import type { Database } from '../../db/pool.ts';
 import { Failure } from '../../http/errors.ts';
 import type { Call } from '../../http/route.ts';
 import { boolean, dateTime, type Infer, object, text, withDefault } from '../../http/schema.ts';
-import { forbidden, may, unknown } from '../policy.ts';
+import { type Caller, refusalOf, unknown } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
 import { type Actor, actorOf, changing } from '../store/audit.ts';
 import { insertLink, revokeLink } from '../store/signin/links.ts';
 import { OWN_PASSWORD } from '../users.ts';
-import { type ProvenCaller, RECENT_SECONDS } from './browser.ts';
 
 /** Links with which users set a password: invitations and resets. */
 
@@ -52,14 +51,15 @@ export async function makeLink(
   return expires_at === 'disabled' ? DISABLED : { link, expires_at };
 }
 
-type LinkCall<Body> = Call<ProvenCaller, { user_id: string }, unknown, Body>;
+/** A link sets a password, so it needs the same right. */
+type LinkCall<Body> = Call<Caller, { user_id: string }, unknown, Body>;
 
 export async function make(
   { caller, path, body, request }: LinkCall<Infer<typeof linkBody>>,
   { database, portal }: PortalService,
 ) {
-  const failure = whyNot(caller);
-  if (failure) return failure;
+  const refused = refusalOf(caller, 'set the password of a user');
+  if (refused) return refused;
   if (path.user_id === caller.user?.id) return OWN_PASSWORD;
   const actor = actorOf(caller, request);
   const made = await makeLink(database, portal, actor, path.user_id, body.remove_factors);
@@ -70,17 +70,10 @@ export async function revoke(
   { caller, path, request }: LinkCall<unknown>,
   { database }: PortalService,
 ) {
-  const failure = whyNot(caller);
-  if (failure) return failure;
+  const refused = refusalOf(caller, 'set the password of a user');
+  if (refused) return refused;
   const count = await revokeLink(database, actorOf(caller, request), path.user_id);
   if (count === null) return unknown('user');
   const message = count === 1 ? 'Link revoked.' : 'The user has no open link.';
   return { data: { message, status: 'REVOKED' as const } };
-}
-
-/** A link sets a password, so it needs the same right, and a session of someone who is present. */
-function whyNot(caller: ProvenCaller) {
-  const { session } = caller;
-  if (!session || !may(caller, 'set the password of a user')) return forbidden(caller);
-  return session.age <= RECENT_SECONDS ? null : new Failure('signin_too_old');
 }

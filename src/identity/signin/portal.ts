@@ -4,7 +4,7 @@ import { Failure } from '../../http/errors.ts';
 import { NOTHING } from '../../http/html.ts';
 import { oneOf, optional, text, type Values } from '../../http/schema.ts';
 import { cookieOf } from '../guard.ts';
-import { auditPendingLogin, startSession } from '../login.ts';
+import { startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
@@ -74,13 +74,6 @@ function reasonOf(
   return render(again ? 'sign-in-again' : 'sign-in-to', { host: new URL(address).host });
 }
 
-/** For the audit trail. */
-const PENDING_DETAILS = {
-  code: 'second factor needed',
-  'new-password': 'new password needed',
-  enrol: 'first second factor needed',
-};
-
 /** By password. A second factor is asked for on the next page, in place of a session. */
 export const signIn = form(
   portalForm,
@@ -90,14 +83,12 @@ export const signIn = form(
     const user = await checkPassword(service, call.request, null, username, password);
     if (user instanceof Failure) return user;
     const proven = { user, methods: null, link: null };
-    const step = nextStep(service, proven);
-    if (step !== 'none') {
-      await auditPendingLogin(service, user, call.request, PENDING_DETAILS[step]);
-      return beginStep(service, proven, return_to);
+    if (nextStep(service, proven) !== 'none') {
+      return beginStep(call.request, service, proven, return_to);
     }
     const session = await startSession(service, call.request, user, password, 'password');
     if (session instanceof Failure) return session;
-    return continueSignedIn(call, service, session.token, 'password');
+    return continueSignedIn(call, service, session.token);
   },
   async (call) => signInPage('login', call.body.return_to ?? '', call),
 );
@@ -112,7 +103,7 @@ export const showLink = async (call: PageCall) =>
 
 const INCOMPLETE = 'The link is not complete. Copy all of it, up to its last character.';
 const ENDED =
-  'This link cannot be used, or not any more. Each works once, for some days, at the service that made it, and only the newest one does. If you have set your password, sign in. Otherwise ask an administrator for a new link.';
+  'This link cannot be used, or not any more. Each works once, for some days and 20 openings, at the service that made it, and only the newest one does. If you have set your password, sign in. Otherwise ask an administrator for a new link.';
 
 /**
  * This does not use the link: the next step asks for a second factor, or for the new password. A
@@ -141,7 +132,8 @@ export const openLink = form(
     const notice = isOther
       ? render('other-user', { other: signedIn.user.username, username: user.username })
       : NOTHING;
-    return beginStep(service, { user, methods: null, link }, '', notice);
+    const begun = await beginStep(request, service, { user, methods: null, link }, '', notice);
+    return begun instanceof Failure ? new Failure('unauthorized', { message: ENDED }) : begun;
   },
   showLink,
 );

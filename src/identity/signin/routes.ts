@@ -12,15 +12,18 @@ import { json } from '../../http/json-body.ts';
 import { createFrame, pageRows } from '../../http/pages.ts';
 import { type Members, object, queryParameters, type Values, uuid } from '../../http/schema.ts';
 import type { Site } from '../../runtime/context.ts';
+import { bearer } from '../guard.ts';
 import { nil, outcomeSchema } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as administration from './administration.ts';
+import * as audit from './audit-trail.ts';
 import * as factors from './factors.ts';
-import { provenBearer, recentlySignedIn, signedIn } from './browser.ts';
+import { recentlySignedIn, signedIn, signInAgain } from './browser.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
 import { failurePage } from './pages.ts';
-import { linkBody, linkSchema, make, revoke } from './links.ts';
+import { secure, secureRow } from '../secure.ts';
+import { createLink, linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
 import { CALLER_HEADERS } from '../verify.ts';
@@ -61,7 +64,7 @@ const link = {
   ...routeDefaults,
   pattern: '/api/user/{user_id}/link',
   path: userPath,
-  guard: provenBearer,
+  guard: bearer,
 } as const;
 
 type PortalRoute = Route<PortalService>;
@@ -128,20 +131,14 @@ const ROWS: readonly PortalRoute[] = [
       ...form,
     }),
   ),
-  page(
-    '/account/audit',
-    'the audit trail',
-    signedIn,
-    administration.auditQuery,
-    administration.showAudit,
-  ),
+  page('/account/audit', 'the audit trail', signedIn, audit.auditQuery, audit.showAudit),
   {
     ...page(
       '/account/audit.csv',
       'the audit trail as CSV',
       signedIn,
-      administration.auditQuery,
-      administration.exportAudit,
+      audit.auditQuery,
+      audit.exportAudit,
     ),
     replyType: 'text/csv',
   },
@@ -163,6 +160,10 @@ const ROWS: readonly PortalRoute[] = [
     reply: outcomeSchema('REVOKED'),
     errors: ['forbidden', 'not_found', 'signin_too_old'],
     handle: revoke,
+  }),
+  route({
+    ...secureRow,
+    handle: (call, service: PortalService) => secure(call, service, createLink(service.portal)),
   }),
   route({
     ...shared,
@@ -197,6 +198,9 @@ export function portalRoutes(site: Site): readonly PortalRoute[] {
     async answer(request, service, readBody) {
       const outcome = await row.answer(request, service, readBody);
       if (outcome instanceof Failure) {
+        if (row.failurePage && outcome.code === 'signin_too_old') {
+          return signInAgain(request, service);
+        }
         const { page } = outcome.details;
         if (!page) return outcome;
         return new Failure(outcome.code, { ...outcome.details, page: withFrame(page) });

@@ -17,6 +17,7 @@ import {
   countPendingAttempt,
   findPending,
   insertPending,
+  PENDING_DETAILS,
   type PendingSignIn,
   removePending,
 } from '../store/signin/pending.ts';
@@ -37,11 +38,10 @@ import { form, type PageReply, return_to, type ReturnInput } from './forms.ts';
 import { codesPage, continuePage, SIGN_IN, signInPage, withCookies } from './pages.ts';
 import { type PageCall, render, type Repeated } from './templates.ts';
 
-/** A form of the sign-in. */
 type SignInCall = Call<null, unknown, unknown, ReturnInput>;
 
 /** What must follow the password or the link before there is a session. */
-type Step = 'new-password' | 'code' | 'enrol' | 'none';
+type Step = keyof typeof PENDING_DETAILS;
 
 /** What a browser has proved. `methods`: of the sign-in, with its second factor; otherwise null. */
 type Proven = Omit<PendingSignIn, 'token'>;
@@ -57,15 +57,18 @@ export function nextStep(service: PortalService, { user, methods, link }: Proven
   return methods === null && needsFactor(service, user) ? 'enrol' : 'none';
 }
 
-/** Stores a sign-in that waits for its next step in this browser alone. */
+/** Stores a sign-in that waits in this browser alone. @returns ENDED after too many openings */
 export async function beginStep(
+  request: RequestInfo,
   service: PortalService,
   proven: Proven,
   return_to: string,
   notice = NOTHING,
 ) {
+  const actor = actorBy(proven.user, request, proven.link ? 'link' : 'password');
   const pending = { ...proven, token: randomToken() };
-  await insertPending(service.database, pending);
+  const detail = PENDING_DETAILS[nextStep(service, proven)];
+  if (!(await insertPending(service.database, actor, pending, detail))) return ENDED;
   const page = stepPage(service, pending, return_to, notice);
   return withCookies(page, [cookieText(PENDING_COOKIE, pending.token)]);
 }
@@ -261,7 +264,7 @@ async function proceed(call: SignInCall, service: PortalService, proven: Proven,
   if (nextStep(service, proven) === 'none') {
     return createSession(call, service, proven.user, via, proven.methods ?? 'password');
   }
-  return beginStep(service, proven, call.body.return_to);
+  return beginStep(call.request, service, proven, call.body.return_to);
 }
 
 /**
@@ -277,7 +280,7 @@ async function createSession(
   codes?: string[],
 ) {
   const session = await insertLogin(service, call.request, account, via, methods);
-  return session ? continueSignedIn(call, service, session.token, methods, codes) : ENDED;
+  return session ? continueSignedIn(call, service, session.token, codes) : ENDED;
 }
 
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
@@ -285,11 +288,10 @@ export async function continueSignedIn(
   { body: { return_to }, request }: SignInCall,
   service: PortalService,
   token: string,
-  methods: string,
   codes?: string[],
 ) {
   await endCurrentSession(request, service);
-  const cookies = [...(await createCookies(service, request, token, methods)), NO_PENDING];
+  const cookies = [...(await createCookies(service, request, token)), NO_PENDING];
   const address = destination(return_to, service);
   return withCookies(codes ? codesPage(codes, address) : continuePage(address), cookies);
 }

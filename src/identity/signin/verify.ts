@@ -69,7 +69,7 @@ export async function verifyOrSignIn(
   }
   // A passkey alone has verified its user: two factors in one.
   if (session && needsFactor && session.methods === 'password') {
-    const page = session.has_factor ? '/login' : '/account/factors';
+    const page = session.isProven ? '/account/factors' : '/login';
     return signInFirst(request, portal, 'second_factor_needed', {}, page);
   }
   if (!isAdmitted(caller, query)) return forbidden(caller);

@@ -6,7 +6,7 @@ import type { RequestInfo } from '../../http/route.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
-import { countRows, isActiveSql, type Page, rowsOfPage } from './rows.ts';
+import { isActiveSql } from './rows.ts';
 
 export const EVENTS = [
   'login.succeeded',
@@ -21,6 +21,7 @@ export const EVENTS = [
   'user.created',
   'user.changed',
   'user.deleted',
+  'user.secured',
   'key.created',
   'key.revoked',
   'link.created',
@@ -96,7 +97,10 @@ export async function lockAndCheckRights(sql: Sql, { caller }: Actor, target: st
   return targetId === null || users.some(({ id }) => id === targetId);
 }
 
-/** @returns whether the session or key is still valid */
+/**
+ * @returns whether the session or key is still valid. The user may have got the first factor while
+ * the request waited: a session by the password alone, which may be a thief's, is proven no more.
+ */
 async function lockCredential(sql: Sql, { session, key, user }: Caller) {
   const { count } = key
     ? await sql`
@@ -110,6 +114,8 @@ async function lockCredential(sql: Sql, { session, key, user }: Caller) {
       select from identity.sessions x
       where id = ${session?.id ?? null}
         and ${isActiveSql(sql, user?.id ?? null, 0)}
+        and (methods <> 'password' or not ${session?.isProven ?? false}
+          or not (select second_factor from identity.users where id = x.user_id))
       for share`;
   return count > 0;
 }
@@ -231,34 +237,6 @@ export function auditFailedLogin(
       await insertAudit(sql, { event: 'login.throttled', actor: entry.actor, detail }, userId);
     }
     return state;
-  });
-}
-
-/** `user`: whom an entry is about, or who did it; `to`: the first time that is not listed. */
-type AuditFilter = Readonly<{
-  user?: string | undefined;
-  event?: AuditEvent | undefined;
-  from?: Date | undefined;
-  to?: Date | undefined;
-}>;
-
-/** With the names of users, which are empty after they were erased. */
-export type ListedAudit = AuditRecord & Readonly<Record<'actor' | 'subject', string | null>>;
-
-/** Newest first. */
-export function listAudit(database: Database, page: Page, { user, event, from, to }: AuditFilter) {
-  return database.list(async (sql) => {
-    const userSql = user ? sql`(x.user_id = ${user} or x.actor_id = ${user})` : sql`true`;
-    const eventSql = event ? sql`and x.event = ${event}` : sql``;
-    const fromSql = from ? sql`and x.created_at >= ${from}` : sql``;
-    const toSql = to ? sql`and x.created_at < ${to}` : sql``;
-    const whereSql = sql`${userSql} ${eventSql} ${fromSql} ${toSql}`;
-    const entriesSql = sql`
-      a.*, (select username from identity.users where id = a.actor_id) as actor,
-        (select username from identity.users where id = a.user_id) as subject
-      from identity.audit a`;
-    const rows = await rowsOfPage<ListedAudit>(sql, 'audit', whereSql, page, entriesSql, 'a.id');
-    return { rows, total: await countRows(sql, 'audit', whereSql) };
   });
 }
 

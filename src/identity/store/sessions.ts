@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { sha256 } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
@@ -46,14 +47,17 @@ const sessionColumnsSql = (sql: Sql, idleSeconds: number) => sql`
   s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
-/** `isProven`: a second factor was proven, too. A user may get one after the password check. */
+/**
+ * `methods`: how it was proved, such as `password, totp`. With the password alone, there is no
+ * session if the user has got a factor since its check.
+ */
 export type NewSession = Readonly<{
   id: string;
   token: string;
   seconds: number;
   ip: string;
   userAgent: string | null;
-  isProven: boolean;
+  methods: string;
 }>;
 
 /** `updated_at` was read before the factor was checked: the factor may since have been removed. */
@@ -67,17 +71,18 @@ type LoginAccount = Pick<Account, 'id' | 'password_hash' | 'updated_at'>;
  * later time than its value belongs to a login that came after it. `updated_at` is compared in
  * milliseconds, because a `Date` has no more.
  */
-export const insertSessionSql = (sql: Sql, session: NewSession, account: LoginAccount) => sql`
+const insertSessionSql = (sql: Sql, session: NewSession, account: LoginAccount) => sql`
   insert into identity.sessions
-    (id, token_digest, user_id, ip, user_agent, expires_at, created_at, updated_at, last_seen_at)
+    (id, token_digest, user_id, ip, user_agent, methods, expires_at, created_at, updated_at,
+      last_seen_at)
   select ${session.id}, ${sha256(session.token)}, allowed.id, ${session.ip}, ${session.userAgent},
-    at + make_interval(secs => ${session.seconds}), at, at, at
+    ${session.methods}, at + make_interval(secs => ${session.seconds}), at, at, at
   from (
     select u.id, clock_timestamp() as at from identity.users u
     where u.id = ${account.id} and u.enabled and u.deleted_at is null
       and u.password_hash is not distinct from ${account.password_hash}
       and date_trunc('milliseconds', u.updated_at) = ${account.updated_at}
-      and (${session.isProven} or not u.second_factor) for share
+      and (${session.methods} <> 'password' or not u.second_factor) for share
   ) allowed
   returning id, user_id`;
 
@@ -100,6 +105,24 @@ export function insertSession(
   });
 }
 
+/**
+ * A copy of a session, which has just ended with the others of its user, takes its place: with its
+ * end, and how and when it was proved. To replace a credential proves nothing anew.
+ */
+export const insertCopySql = (
+  sql: Sql,
+  id: string | undefined,
+  token: string,
+  domainToken: string | null = null,
+) => sql`
+  insert into identity.sessions
+    (id, token_digest, domain_digest, user_id, ip, user_agent, methods, authenticated_at,
+      expires_at, created_at, updated_at, last_seen_at)
+  select ${randomUUID()}::uuid, ${sha256(token)}, ${domainToken && sha256(domainToken)}, user_id,
+    ip, user_agent, methods, coalesce(authenticated_at, created_at), expires_at, at, at, at
+  from identity.sessions, clock_timestamp() as at
+  where id = ${id ?? null}`;
+
 type SessionRow = Omit<Session, 'user'> & JoinedUser;
 /** A copy would be slow. */
 const sessionOf = (row: SessionRow): Session => Object.assign(row, { user: userOf(row) });
@@ -118,15 +141,21 @@ export const callerColumnsSql = (sql: Sql, idleSeconds: number) => sql`
     when u.password_generated then 'temporary password'
     else 'active'
   end as state,
-  ${undeletedUser(sql)}`;
+  extract(epoch from now() - ${provedAtSql(sql)})::float8 as age,
+  s.methods <> 'password' or not u.second_factor as is_proven, ${undeletedUser(sql)}`;
 
-export type CallerRow = Pick<CallerSession, 'id' | 'last_seen_is_old'> &
-  Readonly<{ state: 'ended' | 'temporary password' | 'active' }> &
+/** When the user of a session `s` signed in. */
+export const provedAtSql = (sql: Sql) => sql`coalesce(s.authenticated_at, s.created_at)`;
+
+export type CallerRow = Pick<CallerSession, 'id' | 'last_seen_is_old' | 'age'> &
+  Readonly<{ state: 'ended' | 'temporary password' | 'active'; is_proven: boolean }> &
   JoinedUser;
 export const callerOf = (row: CallerRow): CallerSession => ({
   id: row.id,
   ended: row.state === 'ended',
   hasTemporaryPassword: row.state === 'temporary password',
+  age: row.age,
+  isProven: row.is_proven,
   last_seen_is_old: row.last_seen_is_old,
   user: userOf(row),
 });

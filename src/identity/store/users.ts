@@ -14,7 +14,7 @@ import {
 import { revokeKeys } from './keys.ts';
 import { firstRow, userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';
-import { insertSessionSql, type NewSession } from './sessions.ts';
+import { insertCopySql } from './sessions.ts';
 
 /** What may be written of a user. A generated password expires. */
 type UserInput = Omit<User, 'id' | `${string}_at`> & PasswordInput;
@@ -50,7 +50,7 @@ export const anyUserExists = async (sql: Sql) =>
   (await sql`select from identity.users limit 1`).count > 0;
 
 /** @param write a statement that writes one user `u` */
-async function writeUser(sql: Sql, entry: AuditEntry, write: Fragment) {
+export async function writeUser(sql: Sql, entry: AuditEntry, write: Fragment) {
   const change = sql`${write} returning ${userColumns(sql)}, u.id as user_id`;
   const [user] = await audited<User>(sql, entry, change);
   if (!user) throw new Error('internal error: no user was written');
@@ -71,8 +71,8 @@ export async function insertUser(sql: Sql, actor: Actor, input: UserInput) {
 }
 
 /**
- * `revoked_keys`: how many keys without a user, which this former administrator had created, were
- * revoked.
+ * `revoked_keys`: after a promotion, how many keys of the user were revoked; after the end of an
+ * administrator's rights, how many keys without a user which they had created.
  */
 export type ChangedUser = User & Readonly<{ revoked_keys?: number; ended_sessions?: EndedCount }>;
 
@@ -91,7 +91,7 @@ export const takeNamedLock = (sql: Sql, name: string) => sql`
  * Like `changing`, for a change that ends the rights of a user who may be an administrator.
  * @throws LastAdministrator
  */
-const endingRights: typeof changing<ChangedUser> = (database, actor, id, work) =>
+const endingRights: typeof changing = (database, actor, id, work) =>
   database.transaction(async (sql) => {
     // Serializes all that ends an administrator's rights.
     await takeNamedLock(sql, 'administrators');
@@ -115,7 +115,8 @@ async function isLastAdministrator(sql: Sql, id: string | null) {
 }
 
 /**
- * Changes members of a user. Disabling ends the sessions.
+ * Changes members of a user. Disabling ends the sessions. So does a promotion, and revokes the
+ * keys: a thief must not become an administrator with what was stolen from a user.
  * @param memberDetail for the audit trail, without the groups
  * @throws Duplicate if the username or the address is taken
  */
@@ -128,48 +129,68 @@ export function changeUser(
 ) {
   const isDisabled = change.enabled === false;
   const isDemoted = change.super_admin === false;
-  const inTransaction = isDisabled || isDemoted ? endingRights : changing<ChangedUser>;
-  return inTransaction(database, actor, id, async (sql) => {
-    if (isDisabled) await endAccess(sql, actor, id);
+  const inTransaction = isDisabled || isDemoted ? endingRights : changing;
+  return inTransaction(database, actor, id, async (sql): Promise<ChangedUser> => {
+    const before = await readRights(sql, id);
+    const isPromoted = change.super_admin === true && !before.super_admin;
+    if (isDisabled) await endAccess(sql, actor, id, 'user disabled');
+    if (isPromoted) await endAccess(sql, actor, id, PROMOTION);
     const revoked = isDemoted && { revoked_keys: await revokeKeysWithoutUser(sql, actor, id) };
+    const ended = isPromoted && { revoked_keys: await revokeKeysOf(sql, actor, id, PROMOTION) };
     const update = sql`
       update identity.users u
       set ${sql(columnsOf(change))}, updated_at = now()
       where u.id = ${id}`;
-    const groups = change.groups ? await readGroupChange(sql, id, change.groups) : '';
+    const groups = change.groups ? groupChange(before.groups, change.groups) : '';
     const detail = [memberDetail, groups].filter(Boolean).join(' ');
     const user = await writeUser(sql, { event: 'user.changed', actor, detail }, update);
-    return { ...user, ...revoked };
+    return { ...user, ...revoked, ...ended };
   });
 }
 
-/** Ends the sessions of a user, and the link with which another could begin. */
-async function endAccess(sql: Sql, actor: Actor, id: string) {
-  await sql`update identity.links set is_ended = true where user_id = ${id}`;
+/** For the audit trail. */
+const PROMOTION = 'promotion';
+
+/**
+ * Ends the sessions of a user, and the link with which another could begin.
+ * @param reason for the audit trail
+ */
+export async function endAccess(sql: Sql, actor: Actor, id: string, reason: string) {
+  await endLink(sql, actor, id, reason);
   return endSessions(sql, actor, id);
 }
 
-/** For the audit trail, under the lock of the user. */
-async function readGroupChange(sql: Sql, id: string, after: readonly string[]) {
-  const [user] = await sql<[Pick<User, 'groups'>]>`
-    select to_json(groups) as groups
+/** Does nothing if no link is open. @param reason for the audit trail */
+export const endLink = (sql: Sql, actor: Actor, id: string, reason: string) =>
+  audited(
+    sql,
+    { event: 'link.revoked', actor, detail: reason },
+    sql`
+    update identity.links
+    set is_ended = true
+    where user_id = ${id}
+      and not is_ended
+      and expires_at > now()
+    returning user_id as id, user_id`,
+  );
+
+/** Under the lock of the user. */
+async function readRights(sql: Sql, id: string) {
+  const [user] = await sql<[Pick<User, 'groups' | 'super_admin'>]>`
+    select super_admin, to_json(groups) as groups
     from identity.users
     where id = ${id}`;
-  return groupChange(user.groups, after);
+  return user;
 }
 
 /** Ends the sessions and revokes the keys. The row stays for the audit trail. */
 export const deleteUser = (database: Database, actor: Actor, id: string) =>
   endingRights(database, actor, id, async (sql) => {
-    await endAccess(sql, actor, id);
-    await revokeKeys(sql, actor, sql`user_id = ${id}`);
+    await endAccess(sql, actor, id, 'user deleted');
+    await revokeKeysOf(sql, actor, id);
     const revoked_keys = await revokeKeysWithoutUser(sql, actor, id);
     // At once, as the hash of the password: a passkey may be registered for another account then.
-    await sql`
-      with codes as (delete from identity.recovery_codes where user_id = ${id}),
-        apps as (delete from identity.totp where user_id = ${id}),
-        keys as (delete from identity.passkeys where user_id = ${id})
-      delete from identity.pending_sign_ins where user_id = ${id}`;
+    await eraseFactors(sql, id);
     const update = sql`
       update identity.users u
       set deleted_at = now(), password_hash = null, second_factor = false,
@@ -178,8 +199,23 @@ export const deleteUser = (database: Database, actor: Actor, id: string) =>
     return { ...(await writeUser(sql, { event: 'user.deleted', actor }, update)), revoked_keys };
   });
 
+/** Erases also what has been proved of them. @returns how many there were */
+export async function eraseFactors(sql: Sql, id: string) {
+  const [erased] = await sql<[{ count: number }]>`
+    with codes as (delete from identity.recovery_codes where user_id = ${id}),
+      pending as (delete from identity.pending_sign_ins where user_id = ${id}),
+      apps as (delete from identity.totp where user_id = ${id} returning user_id),
+      keys as (delete from identity.passkeys where user_id = ${id} returning user_id)
+    select count(*)::int4 as count from (select from apps union all select from keys) factors`;
+  return erased.count;
+}
+
+/** @returns how many */
+export const revokeKeysOf = (sql: Sql, actor: Actor, id: string, reason = '') =>
+  revokeKeys(sql, actor, sql`user_id = ${id}`, reason);
+
 /** Revokes those that an administrator made. @returns how many */
-const revokeKeysWithoutUser = (sql: Sql, actor: Actor, id: string) =>
+export const revokeKeysWithoutUser = (sql: Sql, actor: Actor, id: string) =>
   revokeKeys(sql, actor, sql`user_id is null and created_by = ${id}`, 'without a user', id);
 
 /**
@@ -199,7 +235,7 @@ export const setPasswordHash = (
   );
 
 /**
- * A user's own new password begins a new session (ASVS 7.2.4).
+ * A user's own new password replaces the session (ASVS 7.2.4).
  * @returns null if the password has changed since it was checked
  */
 export const replacePassword = (
@@ -207,7 +243,7 @@ export const replacePassword = (
   actor: Actor,
   { id, password_hash: expectedHash }: Account,
   hash: string,
-  session: NewSession,
+  token: string,
   throttle: LoginThrottle,
 ) =>
   changing(database, actor, id, async (sql) => {
@@ -220,7 +256,7 @@ export const replacePassword = (
     );
     if (!user) return null;
     await clearFailures(sql, throttle);
-    await sql`${insertSessionSql(sql, session, { ...user, password_hash: hash })}`;
+    await sql`${insertCopySql(sql, actor.caller?.session?.id, token)}`;
     return user;
   });
 
@@ -238,7 +274,7 @@ export async function writePassword(
         and password_hash = ${expectedHash}`;
     if (count === 0) return null;
   }
-  const ended_sessions = await endAccess(sql, entry.actor, id);
+  const ended_sessions = await endAccess(sql, entry.actor, id, 'new password');
   const update = sql`
     update identity.users u
     set ${sql(password)}, password_set_at = now(), updated_at = now()

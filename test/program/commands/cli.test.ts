@@ -55,6 +55,7 @@ const COMMANDS = [
   'user unlock',
   'user invite',
   'user link',
+  'user secure',
   'group list',
   'token create',
   'token list',
@@ -148,11 +149,11 @@ const commandMisuses: readonly Misuse[] = [
   ['bogus --help', /there is no command "bogus"/],
   [
     'user',
-    /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock, invite, link\./,
+    /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock, invite, link, secure\./,
   ],
   [
     'user remove',
-    /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock, invite, link\./,
+    /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock, invite, link, secure\./,
   ],
   ['user list --jsno', /Unknown option '--jsno'\./],
   [

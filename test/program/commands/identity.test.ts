@@ -520,13 +520,13 @@ test('audit list takes a kind, a user by name and a number of lines, newest firs
   const table = await run(['audit', 'list', '--user', 'WATCHED']);
   assert.deepEqual([table.code, table.stderr], [0, '']);
   const [head = '', ...lines] = table.stdout.trimEnd().split('\n');
-  assert.match(head, /^TIME +EVENT +ABOUT USER +BY +IP +COUNT +DETAIL$/);
+  assert.match(head, /^TIME +EVENT +ABOUT USER +BY +KEY +KEY BY +IP +COUNT +DETAIL$/);
   assert.deepEqual(
     lines.map((line) => line.split(/ {2,}/).slice(1)),
     [
-      ['user.changed', id, 'command', '–', '1', 'verified=false'],
-      ['user.changed', id, 'command', '–', '1', 'verified=true'],
-      ['user.created', id, 'command', '–', '1'],
+      ['user.changed', id, 'command', '–', '–', '–', '1', 'verified=false'],
+      ['user.changed', id, 'command', '–', '–', '–', '1', 'verified=true'],
+      ['user.created', id, 'command', '–', '–', '–', '1'],
     ],
   );
   const one = await run(['audit', 'list', '--event', 'login.succeeded', '--limit', '1', '--json']);

@@ -1,4 +1,4 @@
-/** `user invite`, `user link` and `group list`. */
+/** `user invite`, `user link`, `user secure` and `group list`. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
@@ -114,4 +114,35 @@ test('group list counts the members of each group, as text and as JSON', async (
   const members = await run(['user', 'list', '--group', 'b_team', '--json']);
   const names = JSON.parse(members.stdout).map((user: { username: string }) => user.username);
   assert.deepEqual(names, ['two']);
+});
+
+test('user secure ends everything and prints a link, also for the only administrator', async () => {
+  const { username: plain } = await add();
+  const { id, username: other } = await add();
+  for (const username of ['admin', plain]) {
+    const secured = await run(['user', 'secure', username]);
+    const [said] = secured.stderr.split('\n');
+    assert.match(
+      String(said),
+      new RegExp(`^Secured the account of user "${username}"\\. \\d+ sessions? ended\\. Keys re`),
+    );
+    await useLink(tokenOf(secured), 'chosen after the theft');
+    assert.ok(await logIn(identity, username, 'chosen after the theft'));
+  }
+  const { stdout, stderr } = await run(['user', 'secure', id, '--json']);
+  const { link, ...data } = JSON.parse(stdout);
+  assert.deepEqual([Object.keys(data), stderr], [['message', 'status', 'expires_at'], '']);
+  assert.equal((await open(link)).status, 200);
+  const entries = await sql`
+    select event, via from identity.audit where user_id = ${id} and via = 'command'
+    order by event`;
+  assert.deepEqual(
+    entries.map(({ event }) => event),
+    ['link.created', 'user.secured'],
+  );
+  const bare = await run(['user', 'secure', other], { DATABASE_URL: databaseUrl });
+  assert.deepEqual([bare.code, bare.stdout], [0, '']);
+  assert.match(bare.stderr, /To give the user a new one: gatehouse user password user-/);
+  assertRefused(await run(['user', 'secure', 'nobody-at-all']), 1, /there is no user with this id/);
+  assertRefused(await run(['user', 'secure']), 2, /USER/);
 });

@@ -180,6 +180,11 @@ const CHANGES: readonly Change[] = [
     ['session'],
     ({ target }) => [`/api/user/${target.id}/password`, { password: 'another passphrase' }],
   ],
+  [
+    'POST /api/user/{user_id}/secure',
+    ['session'],
+    ({ target }) => [`/api/user/${target.id}/secure`],
+  ],
   ['POST /api/key/', ['session'], () => ['/api/key/', {}]],
   ['POST /api/key/', ['session'], () => ['/api/key/', { user_id: null }]],
   ['POST /api/key/', ['session'], ({ target }) => ['/api/key/', { user_id: target.id }]],

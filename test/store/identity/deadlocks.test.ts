@@ -87,13 +87,15 @@ const change =
 const changeOwn: Send = ({ at, address, tokens }) =>
   ask('POST', `${at()}/api/auth/password`, {
     bearer: tokens.at(-1) ?? '',
-    body: { current_password: PASSWORD, new_password: PASSWORD },
+    body: { current_password: PASSWORD, new_password: 'another passphrase' },
     headers: { 'x-forwarded-for': address },
   });
 
 const CHANGES: ReadonlyArray<readonly [what: string, send: Send]> = [
   ['deleting a user', change('DELETE', '')],
   ['disabling a user', change('PATCH', '', { enabled: false })],
+  ['securing the account', change('POST', '/secure')],
+  ['a promotion', change('PATCH', '', { super_admin: true })],
   ['setting a password', change('POST', '/password', { password: PASSWORD })],
   ['a change of the own password', changeOwn],
 ];
@@ -165,12 +167,14 @@ test('a session is revoked only under the lock of its user, by its token and by 
 });
 
 test('administrators change each other, and end the sessions and keys they act with', (t) =>
-  meet(t, [201, 401, 403], async ({ at, bearer, user, tokens }) => {
+  meet(t, [201, 401, 403], async ({ at, bearer, user, name }) => {
     const send = (as: string, method: string, path: string, body?: unknown) => () =>
       ask(method, `${at()}/api/${path}`, { bearer: as, ...(body === undefined ? {} : { body }) });
     await send(bearer, 'PATCH', `user/${user}`, { super_admin: true })();
     const admin = await sessionOf(at(), bearer);
-    const [one = '', two = '', three = '', four = '', five = ''] = tokens;
+    const enter = () => logIn(at(), name, PASSWORD);
+    const tokens = await Promise.all([enter(), enter(), enter(), enter(), enter()]);
+    const [one, two, three, four, five] = tokens;
     const first = (await sessionOf(at(), one)).id;
     const second = (await sessionOf(at(), two)).id;
     const key = async (as: string) => (await send(as, 'POST', 'key/', {})()).json.data;

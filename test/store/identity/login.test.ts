@@ -195,7 +195,7 @@ test(
     await addUser(database, 'user-with-factor');
     assert.equal(
       await overtake(addFactor, () => tryLogin(withCost(4), 'user-with-factor', PASSWORD)),
-      'invalid_credentials',
+      'second_factor_needed',
     );
     assert.equal(await sessionsOf('user-with-factor'), 0);
   },
@@ -336,6 +336,8 @@ test('a password change does not reach another user who has taken over the usern
     id: '',
     ended: false,
     hasTemporaryPassword: false,
+    age: 0,
+    isProven: true,
     last_seen_is_old: false,
     user: caller,
   };

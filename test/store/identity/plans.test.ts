@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { routes } from '../../../src/identity/routes.ts';
-import { searchUsers } from '../../../src/identity/store/user-lists.ts';
+import { searchUsers } from '../../../src/identity/store/lists.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { observe, type Scan } from '../../support/plans.ts';
@@ -178,7 +178,7 @@ const CASES: readonly Case[] = [
   })),
   about('POST /api/auth/password', ({ token }) => ({
     path: '',
-    body: { current_password: PASSWORD, new_password: PASSWORD },
+    body: { current_password: PASSWORD, new_password: 'another passphrase' },
     as: token,
   })),
   about('POST /api/auth/password', ({ token }) => ({
@@ -216,6 +216,7 @@ const CASES: readonly Case[] = [
     path: id,
     body: { password: PASSWORD },
   })),
+  about('POST /api/user/{user_id}/secure', ({ id }) => ({ path: id })),
   about('POST /api/key/', ({ token }) => ({ path: '', body: {}, as: token, status: 201 })),
   ...list('GET /api/key/', 'a page', ''),
   last('GET /api/key/'),

@@ -12,7 +12,7 @@ import { validate } from '../../../src/http/schema.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import type { User } from '../../../src/identity/model.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
-import { eachUser, listUsers } from '../../../src/identity/store/user-lists.ts';
+import { eachUser, listUsers } from '../../../src/identity/store/lists.ts';
 import { createUser, newUserSchema } from '../../../src/identity/users.ts';
 import { createDatabase } from '../../support/database.ts';
 import { addUser, CHEAP, CHEAP_PASSWORDS, openIdentity, PASSWORD } from '../../support/users.ts';

@@ -1,7 +1,7 @@
 /** Who may do what: the whole table, written out for every kind of caller. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Action, type Caller, may } from '../../../src/identity/policy.ts';
+import { type Action, type Caller, may, refusalOf } from '../../../src/identity/policy.ts';
 import type { ApiKey, CallerSession, User } from '../../../src/identity/model.ts';
 
 const OWN = '0190c0de-0000-4000-8000-000000000001';
@@ -23,12 +23,15 @@ const userWith = (flags: Partial<User>): User => ({
   ...flags,
 });
 
-const sessionOf = (user: User): CallerSession => ({
+const sessionOf = (user: User, more: Partial<CallerSession> = {}): CallerSession => ({
   id: '0190c0de-0000-4000-8000-000000000003',
   ended: false,
   hasTemporaryPassword: false,
+  age: 600,
+  isProven: true,
   last_seen_is_old: false,
   user,
+  ...more,
 });
 
 const keyOf = (user: User | null): ApiKey => ({
@@ -49,8 +52,8 @@ const keyOf = (user: User | null): ApiKey => ({
   user,
 });
 
-const bySession = (flags: Partial<User>): Caller => ({
-  session: sessionOf(userWith(flags)),
+const bySession = (flags: Partial<User>, more: Partial<CallerSession> = {}): Caller => ({
+  session: sessionOf(userWith(flags), more),
   key: null,
   user: userWith(flags),
 });
@@ -106,6 +109,7 @@ const TABLE: Readonly<Record<Action, Row>> = {
   'change the names of a user': ['xxxx', 'xxxx', 'x---', 'x---', '----'],
   'make a super administrator': ['xxxx', '----', '----', '----', '----'],
   'delete a user': ['xxxx', 'xxxx', '----', '----', '----'],
+  'secure the account of a user': ['xxxx', '----', '----', '----', '----'],
   'set the password of a user': ['xxxx', '----', '----', '----', '----'],
   'change own password': ['x---', '----', 'x---', '----', '----'],
   'list sessions of every user': ['xxxx', 'xxxx', '----', '----', 'xxxx'],
@@ -161,3 +165,49 @@ test('the rights of a key are those that its user has now, not those of its row'
   const caller = { ...byKey({}), key: keyOf(userWith({ super_admin: true })) };
   assert.equal(may(caller, 'list every user'), false);
 });
+
+/** What each session is missing, and the code with which it is refused. */
+const OLD = { age: 600.5 };
+const ALONE = { isProven: false };
+const TEMPORARY = { hasTemporaryPassword: true };
+const TOO_OLD = 'signin_too_old';
+
+/** For an old session, one by the password alone, and one with a temporary password: `-` for may. */
+const SESSIONS: Readonly<Record<Action, readonly [old: string, alone: string, temporary: string]>> =
+  {
+    'read oneself': ['-', '-', '-'],
+    'list every user': ['-', '-', '-'],
+    'read a user': ['-', '-', '-'],
+    'create a user': ['-', TOO_OLD, '-'],
+    'change a user': ['-', TOO_OLD, '-'],
+    'change the names of a user': ['-', '-', '-'],
+    'make a super administrator': [TOO_OLD, TOO_OLD, 'forbidden'],
+    'delete a user': ['-', TOO_OLD, '-'],
+    'set the password of a user': [TOO_OLD, TOO_OLD, 'forbidden'],
+    'change own password': ['-', TOO_OLD, '-'],
+    'remove factors of a user': [TOO_OLD, TOO_OLD, 'forbidden'],
+    'secure the account of a user': [TOO_OLD, TOO_OLD, 'forbidden'],
+    'list sessions of every user': ['-', '-', '-'],
+    'list sessions of a user': ['-', '-', '-'],
+    'revoke a session by its id': ['-', '-', '-'],
+    'revoke sessions of a user': ['-', '-', '-'],
+    'revoke sessions of every user': ['-', '-', '-'],
+    'list keys of every user': ['-', '-', '-'],
+    'list keys of a user': ['-', '-', '-'],
+    'create a key': [TOO_OLD, TOO_OLD, 'forbidden'],
+    'revoke a key': ['-', '-', '-'],
+    'read the audit trail': ['-', '-', '-'],
+  };
+
+for (const [action] of actions) {
+  test(`what a session must have proved for "${action}"`, () => {
+    const codes = [OLD, ALONE, TEMPORARY].map((more) => {
+      const caller = bySession({ super_admin: true }, more);
+      return refusalOf(caller, action, OWN)?.code ?? '-';
+    });
+    assert.deepEqual(codes, [...SESSIONS[action]]);
+    // Who has no right to it is not told to sign in again.
+    const stranger = bySession({}, { ...OLD, ...ALONE, ...TEMPORARY });
+    assert.equal(refusalOf(stranger, action, OTHERS)?.code, 'forbidden');
+  });
+}

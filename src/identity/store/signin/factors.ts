@@ -2,10 +2,10 @@ import type { SealedSecret } from '../../../crypto/service-secret.ts';
 import { sha256 } from '../../../crypto/token.ts';
 import { arrayLiteral } from '../../../db/sql.ts';
 import type { Database, Fragment, Sql } from '../../../db/pool.ts';
-import { type Actor, audited, changing, insertAudit, RightsLost } from '../audit.ts';
+import { type Actor, audited, changing, insertAudit } from '../audit.ts';
 import { firstRow, hasChanged } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';
-import { recordProof, type Tokens } from './sign-ins.ts';
+import type { Tokens } from './sign-ins.ts';
 
 export type Passkey = Readonly<{
   id: Buffer;
@@ -174,28 +174,12 @@ export const addPasskey = (to: Addition, passkey: NewPasskey) =>
 const hasFactorSql = (sql: Sql, userId: string | null) =>
   sql`(select second_factor from identity.users where id = ${userId})`;
 
-/**
- * Like `changing`. The user may have got the first factor while the request waited: then a session
- * by the password alone, which may be a thief's, must neither remove it nor replace the codes.
- * @throws RightsLost
- */
-const changingFactors: typeof changing = (database, actor, userId, work) =>
-  changing(database, actor, userId, async (sql) => {
-    const { count } = await sql`
-      select from identity.sessions
-      where id = ${actor.caller?.session?.id ?? null}
-        and methods = 'password'
-        and ${hasFactorSql(sql, actor.userId)}`;
-    if (count > 0) throw new RightsLost();
-    return work(sql);
-  });
-
 const addFactor = (
   { database, actor, userId, tokens }: Addition,
   factor: 'totp' | 'passkey',
   insert: (sql: Sql) => Fragment,
 ) =>
-  changingFactors(database, actor, userId, async (sql) => {
+  changing(database, actor, userId, async (sql) => {
     const added = sql`${insert(sql)} on conflict do nothing returning user_id as id, user_id`;
     const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, added);
     if (rows.length === 0) return null;
@@ -206,9 +190,11 @@ const addFactor = (
     if (tokens) {
       await sql`
         update identity.sessions
-        set token_digest = ${sha256(tokens.host)}, updated_at = now()
+        set token_digest = ${sha256(tokens.host)}, domain_digest = ${sha256(tokens.domain)},
+          -- The user has just used a new factor. A passkey alone was sufficient proof.
+          methods = case methods when 'password' then ${`password, ${factor}`} else methods end,
+          updated_at = now()
         where id = ${actor.caller?.session?.id ?? null}`;
-      await recordProof(sql, tokens, `password, ${factor}`, null);
     }
     return applyFactorChange(sql, userId);
   });
@@ -236,10 +222,7 @@ export const removeFactors = (
   userId: string,
   what: 'all' | 'totp' | 'passkey',
   passkey: Buffer | null = null,
-) =>
-  changingFactors(database, actor, userId, (sql) =>
-    removeFactorsOf(sql, actor, userId, what, passkey),
-  );
+) => changing(database, actor, userId, (sql) => removeFactorsOf(sql, actor, userId, what, passkey));
 
 /**
  * In a transaction that has locked the user. An administrator removes all, and the user's sessions
@@ -280,7 +263,7 @@ export const replaceRecoveryCodes = (
   userId: string,
   digests: readonly Buffer[],
 ) =>
-  changingFactors(database, actor, userId, async (sql) => {
+  changing(database, actor, userId, async (sql) => {
     await sql`delete from identity.recovery_codes where user_id = ${userId}`;
     const { count } = await sql`
       insert into identity.recovery_codes (digest, user_id)

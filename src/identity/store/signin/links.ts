@@ -1,7 +1,8 @@
 import { sha256 } from '../../../crypto/token.ts';
 import type { Database, Sql } from '../../../db/pool.ts';
 import { type Actor, audited, changeRows, changing } from '../audit.ts';
-import { type PasswordInput, writePassword } from '../users.ts';
+import { endLink, type PasswordInput, writePassword } from '../users.ts';
+import { hasChanged } from '../rows.ts';
 import { removeFactorsOf } from './factors.ts';
 
 /**
@@ -37,6 +38,19 @@ export async function findLink(database: Database, actor: Actor, digest: Buffer)
   return link ?? null;
 }
 
+/** Each opening stores a sign-in and an audit entry: whoever has the link could fill the disk. */
+const MAX_OPENINGS = 20;
+
+/** @returns whether the link may be opened once more */
+export const countOpening = (sql: Sql, { token_digest: digest }: Link) =>
+  hasChanged(
+    sql`
+    update identity.links
+    set openings = openings + 1
+    where token_digest = ${digest}
+      and openings < ${MAX_OPENINGS}`,
+  );
+
 /**
  * @returns what inserts the link, in a transaction that has locked the user, and tells when the
  * link ends, or why there is none
@@ -44,6 +58,7 @@ export async function findLink(database: Database, actor: Actor, digest: Buffer)
 export const insertLink =
   (token: string, removesFactors: boolean, seconds: number) =>
   async (sql: Sql, actor: Actor, userId: string) => {
+    await endLink(sql, actor, userId, 'newer link');
     await sql`delete from identity.links where user_id = ${userId}`;
     const detail = removesFactors ? 'removes the second factors' : '';
     const insert = sql`

@@ -1,8 +1,9 @@
 import { sha256 } from '../../../crypto/token.ts';
 import type { Database, Sql } from '../../../db/pool.ts';
+import { type Actor, audited } from '../audit.ts';
 import { firstRow, hasChanged } from '../rows.ts';
 import type { Account } from '../../model.ts';
-import type { Link } from './links.ts';
+import { countOpening, type Link } from './links.ts';
 
 /**
  * A sign-in whose password was right, or that a link began in place of a password. `token`: of the
@@ -16,14 +17,38 @@ export type PendingSignIn = Readonly<{
   link: Link | null;
 }>;
 
-export const insertPending = (database: Database, { user, token, methods, link }: PendingSignIn) =>
-  database.write(
-    (sql) => sql`
-    insert into identity.pending_sign_ins
-      (token_digest, user_id, password_digest, methods, link_digest, expires_at)
-    values (${sha256(token)}, ${user.id}, ${sha256(user.password_hash ?? '')}, ${methods},
-      ${link?.token_digest ?? null}, now() + interval '10 minutes')`,
-  );
+/** For the audit trail. */
+export const PENDING_DETAILS = {
+  code: 'second factor needed',
+  'new-password': 'new password needed',
+  enrol: 'first second factor needed',
+  none: '',
+};
+
+/**
+ * With its entry in the audit trail: if the sign-in ends here, nothing else shows that the password
+ * may be stolen (ASVS 6.3.5), or the link.
+ * @returns false if its link was opened too often
+ */
+export const insertPending = (
+  database: Database,
+  actor: Actor,
+  { user, token, methods, link }: PendingSignIn,
+  nextStep: string,
+) =>
+  database.transaction(async (sql) => {
+    const isOpening = link !== null && methods === null;
+    if (isOpening && !(await countOpening(sql, link))) return false;
+    const insert = sql`
+      insert into identity.pending_sign_ins
+        (token_digest, user_id, password_digest, methods, link_digest, expires_at)
+      values (${sha256(token)}, ${user.id}, ${sha256(user.password_hash ?? '')}, ${methods},
+        ${link?.token_digest ?? null}, now() + interval '10 minutes')
+      returning user_id as id, user_id`;
+    const detail = isOpening ? 'link opened' : nextStep;
+    await audited(sql, { event: 'login.pending', actor, detail }, insert);
+    return true;
+  });
 
 const isOpenSql = (sql: Sql, token: string) =>
   sql`token_digest = ${sha256(token)} and expires_at > now()`;

@@ -36,6 +36,7 @@ const MEMBERS = [
   'event',
   'id',
   'ip',
+  'key_created_by',
   'key_id',
   'request_id',
   'target_id',
@@ -50,7 +51,10 @@ test('a line has the same members and values as its row', async () => {
   const [line] = answer.json.data;
   assert.deepEqual(Object.keys(line).sort(), MEMBERS);
   const [row] = await sql`select * from identity.audit where id = ${line.id}`;
-  assert.deepEqual({ ...line, created_at: new Date(line.created_at) }, { ...row });
+  assert.deepEqual(
+    { ...line, created_at: new Date(line.created_at) },
+    { ...row, key_created_by: null },
+  );
   assert.deepEqual(
     [line.event, line.ip, line.user_id, line.actor_id],
     ['login.failed', '192.0.2.99', ada, null],
@@ -143,8 +147,38 @@ test('every event can be asked for, and no other', async () => {
   for (const event of EVENTS) assertSuccess(await read(`?event=${event}`), 'paged');
   for (const event of ['login', 'LOGIN.FAILED', '', "' or 1=1 --", 'toString'])
     assertError(await read(`?event=${encodeURIComponent(event)}`), 400, 'invalid_query', ['event']);
-  assertError(await read('?user=ada'), 400, 'invalid_query', ['user']);
+  for (const user of ['', 'x'.repeat(256), 'a%00b'])
+    assertError(await read(`?user=${user}`), 400, 'invalid_query', ['user']);
   assertError(await read('?page=0&limit=101'), 400, 'invalid_query', ['page', 'limit']);
+});
+
+test('the entries of a user are found by the name, also after the user is deleted', async () => {
+  const id = await addUser(database, 'Leaving');
+  assert.equal((await loginFrom(identity, '192.0.2.97', 'leaving')).status, 401);
+  const count = async (user: string) =>
+    (await read(`?limit=1&user=${encodeURIComponent(user)}`)).json._meta.pagination.total;
+  assert.deepEqual([await count(id), await count('LEAVING')], [2, 2]);
+  await ask('DELETE', `${identity}/api/user/${id}`, { bearer });
+  assert.deepEqual([await count(id), await count('leaving')], [3, 3]);
+  // The name of two users: the trail has both.
+  const next = await addUser(database, 'leaving');
+  assert.deepEqual([await count(next), await count('leaving')], [1, 4]);
+  assert.equal(await count('nobody-here'), 0);
+  await sql`update identity.users set username = '', username_key = '' where id = ${id}`;
+  assert.deepEqual([await count(id), await count('leaving')], [3, 1]);
+});
+
+test('what is done with a key is found with the key and with whoever created it', async () => {
+  const [admin] = await sql`select id from identity.users where username = 'admin'`;
+  const body = { user_id: ada };
+  const { id, key } = (await ask('POST', `${identity}/api/key/`, { bearer, body })).json.data;
+  const change = { bearer: key, body: { last_name: 'Byron' } };
+  assertSuccess(await ask('PATCH', `${identity}/api/user/${ada}`, change));
+  const [line] = (await read('?limit=1&event=user.changed')).json.data;
+  assert.deepEqual(
+    [line.via, line.actor_id, line.key_id, line.key_created_by],
+    ['key', ada, id, admin?.id],
+  );
 });
 
 test('only a super administrator may read it, also with a key', async () => {

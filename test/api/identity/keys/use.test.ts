@@ -223,6 +223,7 @@ async function asProgram({
       200,
       by('DELETE', `/api/session/revoke/all/user?user=${holder.id}`),
     ],
+    'POST /api/user/{user_id}/secure': [403, by('POST', `/api/user/${subject.id}/secure`)],
     'GET /api/test/': [403, by('GET', '/api/test/')],
     'GET /api/audit/': [403, by('GET', '/api/audit/')],
     'DELETE /api/session/revoke/all': [200, by('DELETE', '/api/session/revoke/all')],

@@ -55,12 +55,14 @@ test('each action of the page of a user does what it says, once and again', asyn
 
   assert.match((await change(id, 'promote')).text, /Super administrator</);
   assert.equal((await userRow(id))?.super_admin, true);
+  assert.equal((await show('/account', own.host)).status, 303);
   assert.match((await change(id, 'demote')).said ?? '', /not a super administrator any more/);
   assert.equal((await userRow(id))?.super_admin, false);
 
-  assert.equal((await show('/account', own.host)).status, 200);
+  const again = await signIn(edited.username);
+  assert.equal((await show('/account', again.host)).status, 200);
   assert.match((await change(id, 'end_sessions')).said ?? '', /^All sessions of the user/);
-  assert.equal((await show('/account', own.host)).status, 303);
+  assert.equal((await show('/account', again.host)).status, 303);
 
   const next = await signIn(edited.username);
   const page = await show(`/account/users/${id}`);

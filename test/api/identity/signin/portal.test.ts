@@ -294,7 +294,7 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
   await sql`
     update identity.sessions
     set authenticated_at = now() - interval '1 hour', methods = 'passkey'
-    where methods is not null`;
+    where user_id = ${id} and domain_digest is not null`;
   const sessionOf = async (cookie: string) => {
     const { status, headers } = await visit('/api/auth/verify', { cookie });
     const [row] =

@@ -73,7 +73,7 @@ test('on the page, it cannot be changed to itself; whoever chooses another is si
   for (const password of [PASSWORD, WIDE]) {
     const same = await choose(cookie, password);
     assert.equal(same.status, 400, password);
-    assert.match(same.text, /Must differ from the temporary password/);
+    assert.match(same.text, /Must differ from the current password/);
   }
   const done = await choose(cookie, OWN);
   assert.equal(done.status, 200);
@@ -136,7 +136,7 @@ test('a right password whose second step is left leaves an entry, on the pages a
   const account = await visit('/account', { cookie: host });
   assert.match(
     account.text,
-    /Password right, not yet signed in <span class="hint">second factor needed</,
+    /Sign-in begun, not completed <span class="hint">second factor needed</,
   );
   await enter(await start(username), '000000');
   assert.deepEqual([await events(id, 'login.pending'), await events(id, 'factor.failed')], [3, 1]);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { eachUser } from '../../../../src/identity/store/user-lists.ts';
+import { eachUser } from '../../../../src/identity/store/lists.ts';
 import { startIdentity } from '../../../support/api-users.ts';
 import {
   assertError,

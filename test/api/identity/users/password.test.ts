@@ -69,7 +69,7 @@ test('only the new password works, and only the session of the reply is open', a
   const session = await sessionOf(identity, changed.token);
   const [row] = await sql`select ip, user_agent is not null as has_agent from identity.sessions
       where id = ${session.id}`;
-  assert.deepEqual({ ...row }, { ip: HERE, has_agent: true });
+  assert.deepEqual({ ...row }, { ip: '127.0.0.1', has_agent: true });
   assertError(
     await call(null, 'POST', '/api/auth/login', { username: user.username, password: PASSWORD }),
     401,
@@ -89,7 +89,7 @@ test('a wrong current password is 401, and nothing changes', async () => {
   const user = await enter();
   const second = await logIn(identity, user.username, PASSWORD);
   const before = await hashOf(user);
-  for (const wrong of ['', NEW, PASSWORD.toUpperCase(), before])
+  for (const wrong of ['', 'another phrase', PASSWORD.toUpperCase(), before])
     assertError(await change(user, wrong, NEW), 401, 'invalid_credentials');
   assert.equal(await hashOf(user), before);
   for (const token of [user.token, second]) assert.equal(await isOpen(identity, token), true);

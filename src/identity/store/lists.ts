@@ -1,5 +1,9 @@
-import type { Database } from '../../db/pool.ts';
-import { accountKey, type User } from '../model.ts';
+import type { Database, Sql } from '../../db/pool.ts';
+import { arrayLiteral } from '../../db/sql.ts';
+import { DAY_SECONDS } from '../../runtime/duration.ts';
+import { isUuid } from '../../runtime/text.ts';
+import { accountKey, type AuditRecord, type User } from '../model.ts';
+import type { AuditEvent } from './audit.ts';
 import { countRows, isInGroupSql, type Page, rowsOfPage, userColumns } from './rows.ts';
 
 const LIST_BATCH = 500;
@@ -84,5 +88,52 @@ export function searchUsers(database: Database, search: string, page: Page) {
       sql`username_key`,
     );
     return { rows, total: await countRows(sql, 'users', foundSql) };
+  });
+}
+
+/**
+ * `user`: the id or name of whom an entry is about, or who did it. A name is also that of deleted
+ * users: whoever deletes an account must not hide what was done with it. `from` and `to`: days. An
+ * empty text stands for all.
+ */
+type AuditFilter = Readonly<{
+  user?: string | undefined;
+  event?: AuditEvent | '' | undefined;
+  from?: string;
+  to?: string;
+}>;
+
+/** With the names of users, which are empty after they were erased. */
+export type ListedAudit = AuditRecord & Readonly<Record<'actor' | 'subject', string | null>>;
+
+/** Read before the entries, so that these are found by an index. */
+async function findIds(sql: Sql, user: string) {
+  const id = user.toLowerCase();
+  const users = await sql<Array<{ id: string }>>`
+    select id from identity.users
+    where username_key = ${accountKey(user)} or id = ${isUuid(id) ? id : null}`;
+  return users.map((found) => found.id);
+}
+
+/** Newest first. */
+export function listAudit(database: Database, page: Page, { user, event, from, to }: AuditFilter) {
+  return database.list(async (sql) => {
+    const ids = arrayLiteral(user ? await findIds(sql, user) : []);
+    const userSql = user
+      ? sql`(x.user_id = any (${ids}::text::uuid[]) or x.actor_id = any (${ids}::text::uuid[]))`
+      : sql`true`;
+    const eventSql = event ? sql`and x.event = ${event}` : sql``;
+    const fromSql = from ? sql`and x.created_at >= ${new Date(from)}` : sql``;
+    const end = new Date(Date.parse(to ?? '') + DAY_SECONDS * 1000);
+    const toSql = to ? sql`and x.created_at < ${end}` : sql``;
+    const whereSql = sql`${userSql} ${eventSql} ${fromSql} ${toSql}`;
+    const entriesSql = sql`
+      a.*, k.created_by as key_created_by,
+        (select username from identity.users where id = a.actor_id) as actor,
+        (select username from identity.users where id = a.user_id) as subject
+      from identity.audit a
+      left join identity.api_keys k on k.id = a.key_id`;
+    const rows = await rowsOfPage<ListedAudit>(sql, 'audit', whereSql, page, entriesSql, 'a.id');
+    return { rows, total: await countRows(sql, 'audit', whereSql) };
   });
 }

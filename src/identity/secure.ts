@@ -1,0 +1,62 @@
+import type { Database } from '../db/pool.ts';
+import { Failure } from '../http/errors.ts';
+import { routeDefaults } from '../http/route.ts';
+import { dateTime, object, oneOf, optional, text, uuid } from '../http/schema.ts';
+import { bearer } from './guard.ts';
+import { type IdentityCall, refusalOf, unknown } from './policy.ts';
+import type { IdentityService } from './service.ts';
+import { endedText } from './sessions.ts';
+import { type Actor, actorOf } from './store/audit.ts';
+import { secureUser } from './store/secure.ts';
+import { type Invitation, OWN_PASSWORD } from './users.ts';
+
+/** What is done for an account that may have been stolen. */
+
+const securedSchema = object({
+  message: text(),
+  status: oneOf('SECURED'),
+  link: optional(text()),
+  expires_at: optional(dateTime('Of the link, with which the user sets a password')),
+});
+
+/** With the sign-in pages, the reply has a link. */
+export const secureRow = {
+  ...routeDefaults,
+  method: 'POST',
+  pattern: '/api/user/{user_id}/secure',
+  summary:
+    'After a theft: end the sessions, keys, second factors, link and password of a user at once',
+  guard: bearer,
+  path: object({ user_id: uuid() }),
+  reply: securedSchema,
+  errors: ['signin_too_old', 'forbidden', 'not_found'],
+} as const;
+
+/** @param invitation the link with which the user gets in again, if there can be one */
+export async function secureAccount(
+  database: Database,
+  actor: Actor,
+  id: string,
+  invitation: Invitation | null,
+) {
+  const secured = await secureUser(database, actor, id, invitation?.insert);
+  if (!secured) return unknown('user');
+  const { sessions, keys, factors, linkEnd } = secured;
+  const message = `${endedText(sessions)} ended. Keys revoked: ${keys}. Second factors removed: ${factors}. The password no longer works.`;
+  const expires_at = linkEnd === 'disabled' ? undefined : linkEnd;
+  const link = expires_at && invitation?.link;
+  return { message, status: 'SECURED' as const, link, expires_at };
+}
+
+/** @param invitation as above */
+export async function secure(
+  { caller, path, request }: IdentityCall<{ user_id: string }>,
+  { database }: IdentityService,
+  invitation: Invitation | null = null,
+) {
+  const refused = refusalOf(caller, 'secure the account of a user');
+  if (refused) return refused;
+  if (path.user_id === caller.user?.id) return OWN_PASSWORD;
+  const data = await secureAccount(database, actorOf(caller, request), path.user_id, invitation);
+  return data instanceof Failure ? data : { data };
+}
