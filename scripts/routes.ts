@@ -1,10 +1,10 @@
 /** The routes of each service, from the tables that also route and authenticate. */
-import type { Route } from '../src/http/route.ts';
+import type { Route } from '../src/platform/http/route/route.ts';
 import { createRoutes as createIdentityRoutes } from '../src/identity/routes.ts';
-import { Env } from '../src/runtime/env.ts';
+import { Env } from '../src/platform/runtime/env.ts';
 import { createRoutes as createSecretsRoutes } from '../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
-import { readShared } from '../src/settings.ts';
+import { readShared } from '../src/platform/process/settings.ts';
 
 type Rows = ReadonlyArray<Route<never>>;
 

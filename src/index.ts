@@ -1,16 +1,17 @@
-import {
-  configure,
-  type Gatehouse,
-  SERVICE_NAMES,
-  type ServiceName,
-  startServices,
-} from './serve.ts';
-import type { Output } from './service-runner.ts';
-import { ConfigurationError } from './settings.ts';
+import type { Output } from './platform/process/runner.ts';
+import { ConfigurationError } from './platform/process/settings.ts';
+import { type RunningServices, startServices } from './platform/process/start.ts';
+import { configure, SERVICE_NAMES, type ServiceName } from './serve.ts';
 
 export { ConfigurationError };
-export { StartupError } from './runtime/errors.ts';
-export type { Gatehouse, Output, ServiceName };
+export { StartupError } from './platform/runtime/errors.ts';
+export type { Output, ServiceName };
+
+export type Gatehouse = Omit<RunningServices, 'ports'> &
+  Readonly<{
+    /** The port of each service, and of `metrics` if METRICS_PORT is set. */
+    ports: Readonly<Partial<Record<ServiceName | 'metrics', number>>>;
+  }>;
 
 export type StartOptions = Readonly<{
   services: readonly ServiceName[];

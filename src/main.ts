@@ -1,7 +1,8 @@
 import { type Command, createTerminal, runCommand } from './commands/command.ts';
-import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
-import { configure, SERVICE_NAMES, startServices } from './serve.ts';
-import { ConfigurationError } from './settings.ts';
+import { describeError, StartupError, Unavailable } from './platform/runtime/errors.ts';
+import { startServices } from './platform/process/start.ts';
+import { configure, SERVICE_NAMES } from './serve.ts';
+import { ConfigurationError } from './platform/process/settings.ts';
 
 /**
  * 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and

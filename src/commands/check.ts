@@ -1,16 +1,17 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { inspectDatabase, type SchemaState } from './store/diagnose.ts';
-import { type DatabaseSchema, distributedTables } from '../db/schema.ts';
-import { describeError, StartupError } from '../runtime/errors.ts';
-import { type Configuration, configure, SERVICE_NAMES } from '../serve.ts';
+import { type DatabaseSchema, distributedTables } from '../platform/db/schema.ts';
+import { describeError, StartupError } from '../platform/runtime/errors.ts';
+import { configure, SERVICE_NAMES } from '../serve.ts';
+import type { Configuration } from '../platform/process/start.ts';
 import {
   type ConfiguredService,
   createProcessContext,
   createServiceRunner,
   type Output,
   type Service,
-} from '../service-runner.ts';
+} from '../platform/process/runner.ts';
 import { type Command, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
 import { printRows } from './terminal.ts';

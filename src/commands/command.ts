@@ -1,8 +1,8 @@
 import { parseArgs } from 'node:util';
-import type { Environment } from '../runtime/env.ts';
-import { codeOf } from '../runtime/errors.ts';
-import { toOneLine } from '../runtime/text.ts';
-import type { Output } from '../service-runner.ts';
+import type { Environment } from '../platform/runtime/env.ts';
+import { codeOf } from '../platform/runtime/errors.ts';
+import { toOneLine } from '../platform/runtime/text.ts';
+import type { Output } from '../platform/process/runner.ts';
 
 /** An option as `util.parseArgs` understands it, with a line of help. */
 export interface Option {

@@ -8,15 +8,25 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { isUuid } from '../runtime/text.ts';
-import { type DatabaseSchema, requireCurrent } from '../db/schema.ts';
-import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
-import { Failure } from '../http/errors.ts';
-import { createLog } from '../runtime/log.ts';
-import { noMetrics } from '../runtime/metrics.ts';
-import { Env, type Environment } from '../runtime/env.ts';
+import { isUuid } from '../platform/runtime/text.ts';
+import { type DatabaseSchema, requireCurrent } from '../platform/db/schema.ts';
+import {
+  createDatabase,
+  type Database,
+  type DatabaseAddress,
+  type Sql,
+} from '../platform/db/pool.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { createLog } from '../platform/runtime/log.ts';
+import { noMetrics } from '../platform/runtime/metrics.ts';
+import { Env, type Environment } from '../platform/runtime/env.ts';
 import { SERVICE_NAMES } from '../serve.ts';
-import { ConfigurationError, readService, readShared, type ServiceSettings } from '../settings.ts';
+import {
+  ConfigurationError,
+  readService,
+  readShared,
+  type ServiceSettings,
+} from '../platform/process/settings.ts';
 
 /** Where `make start` and `gatehouse start` keep their values while they run. */
 const DIRECTORY = '.data';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isObject } from '../http/schema.ts';
-import { toOneLine } from '../runtime/text.ts';
-import { anyText, type Env, satisfying } from '../runtime/env.ts';
+import { isObject } from '../platform/http/route/schema.ts';
+import { toOneLine } from '../platform/runtime/text.ts';
+import { anyText, type Env, satisfying } from '../platform/runtime/env.ts';
 import type { JsonObject } from '../webhook/sources.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';

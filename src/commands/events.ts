@@ -1,4 +1,4 @@
-import type { Database } from '../db/pool.ts';
+import type { Database } from '../platform/db/pool.ts';
 import { SOURCE_NAMES } from '../webhook/sources.ts';
 import { tail } from '../webhook/inbox.ts';
 import { idsWithStatus } from '../webhook/store/admin.ts';
@@ -23,7 +23,7 @@ import {
   toJson,
 } from './terminal.ts';
 import { inWebhook } from './webhook-database.ts';
-import { toOneLine } from '../runtime/text.ts';
+import { toOneLine } from '../platform/runtime/text.ts';
 
 const BATCH = 1_000;
 const FROM_LIST = ' from gatehouse event list';

@@ -19,9 +19,9 @@ import {
   readOptions,
   USER_COMMANDS,
 } from './users.ts';
-import { isUuid } from '../runtime/text.ts';
-import type { Database } from '../db/pool.ts';
-import { decimal, object, oneOf, optional, withDefault } from '../http/schema.ts';
+import { isUuid } from '../platform/runtime/text.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { decimal, object, oneOf, optional, withDefault } from '../platform/http/route/schema.ts';
 import { createKey, newKeySchema } from '../identity/keys.ts';
 import { type ApiKey, type AuditRecord, viewAudit, viewKey } from '../identity/model.ts';
 import { endedText } from '../identity/sessions.ts';

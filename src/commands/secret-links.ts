@@ -18,9 +18,9 @@ import {
 } from './command.ts';
 import { readClientVariables } from './database.ts';
 import type { LineReader } from './terminal.ts';
-import { isUuid } from '../runtime/text.ts';
+import { isUuid } from '../platform/runtime/text.ts';
 import { readClient } from '../secrets/settings.ts';
-import { ConfigurationError } from '../settings.ts';
+import { ConfigurationError } from '../platform/process/settings.ts';
 
 const PATH = /\/(s|request)\/[0-9a-f-]{36}\/?$/i;
 const MISTAKE =

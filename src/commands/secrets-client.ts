@@ -2,9 +2,9 @@ import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
-import { isThisHost } from '../db/url.ts';
-import { isObject } from '../http/schema.ts';
-import { codeOf } from '../runtime/errors.ts';
+import { isThisHost } from '../platform/db/url.ts';
+import { isObject } from '../platform/http/route/schema.ts';
+import { codeOf } from '../platform/runtime/errors.ts';
 // The code of the pages, as in browsers. The service itself does not use it.
 import { type Content, envelopeLength, joinKeys, safeName } from '../secrets/pages/envelope.js';
 import {

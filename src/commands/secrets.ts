@@ -12,8 +12,8 @@ import { counted, databaseOf, requireUuid, restoredCommand } from './database.ts
 import { type LineReader, readDuration, printMembers, printRows, withLines } from './terminal.ts';
 import { tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/sealing.ts';
-import { insertToken } from '../db/tokens.ts';
-import { isObject } from '../http/schema.ts';
+import { insertToken } from '../platform/db/tokens.ts';
+import { isObject } from '../platform/http/route/schema.ts';
 import { SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store/server-keys.ts';

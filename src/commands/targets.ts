@@ -1,4 +1,4 @@
-import { validate } from '../http/schema.ts';
+import { validate } from '../platform/http/route/schema.ts';
 import {
   COMMAND_FORM,
   type OwnTarget,

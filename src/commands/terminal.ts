@@ -10,9 +10,9 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { codeOf } from '../runtime/errors.ts';
-import { DAY_SECONDS, parseDurationMs } from '../runtime/duration.ts';
-import { toOneLine } from '../runtime/text.ts';
+import { codeOf } from '../platform/runtime/errors.ts';
+import { DAY_SECONDS, parseDurationMs } from '../platform/runtime/duration.ts';
+import { toOneLine } from '../platform/runtime/text.ts';
 import { escapeUnsafe } from './text-log.ts';
 
 /** @returns the seconds that the option of this name gives, or undefined without the option */

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
-import { unsealServiceSecret } from '../crypto/service-secret.ts';
-import { Failure } from '../http/errors.ts';
-import { validate } from '../http/schema.ts';
-import { codeOf } from '../runtime/errors.ts';
+import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { validate } from '../platform/http/route/schema.ts';
+import { codeOf } from '../platform/runtime/errors.ts';
 import { sentSecret } from '../webhook/accept.ts';
 import { readDeliveryId } from '../webhook/delivery-id.ts';
 import { eventBody, parseContent } from '../webhook/event-body.ts';

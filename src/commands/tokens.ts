@@ -10,10 +10,10 @@ import {
   UsageError,
 } from './command.ts';
 import { type InService, requireUuid } from './database.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { readDuration } from './terminal.ts';
-import { randomToken, sha256 } from '../crypto/token.ts';
-import { type NewToken, replaceToken, revokeToken } from '../db/tokens.ts';
+import { randomToken, sha256 } from '../platform/crypto/token.ts';
+import { type NewToken, replaceToken, revokeToken } from '../platform/db/tokens.ts';
 
 /** What differs between the tokens of two services. */
 type TokenGroup = Readonly<{

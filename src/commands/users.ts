@@ -10,25 +10,25 @@ import {
 } from './command.ts';
 import { counted, databaseOf, orThrow } from './database.ts';
 import { type Columns, printMembers, printRows, readInput } from './terminal.ts';
-import { isUuid } from '../runtime/text.ts';
-import { splitList } from '../runtime/env.ts';
-import { randomToken } from '../crypto/token.ts';
-import type { Database } from '../db/pool.ts';
-import { networkOf } from '../http/address.ts';
-import type { Failure } from '../http/errors.ts';
-import { object, optional, type Schema, validate } from '../http/schema.ts';
+import { isUuid } from '../platform/runtime/text.ts';
+import { splitList } from '../platform/runtime/env.ts';
+import { randomToken } from '../platform/crypto/token.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { networkOf } from '../platform/http/wire/address.ts';
+import type { Failure } from '../platform/http/route/errors.ts';
+import { object, optional, type Schema, validate } from '../platform/http/route/schema.ts';
 import { codeLimit } from '../identity/factors/codes.ts';
 import { loginLimits } from '../identity/passwords.ts';
 import { accountKey, type User, viewUser } from '../identity/model.ts';
 import { SCHEMA } from '../identity/migrations.ts';
 import { group } from '../identity/rules.ts';
 import * as settings from '../identity/settings.ts';
+import { COMMAND_LINE } from '../identity/store/audit.ts';
 import {
   clearLimits,
-  COMMAND_LINE,
   failedLoginAddresses,
   readThrottleSecret,
-} from '../identity/store/audit.ts';
+} from '../identity/store/failures.ts';
 import { removeFactors } from '../identity/store/signin/factors.ts';
 import { listGroups, listUsers } from '../identity/store/lists.ts';
 import { findAccount, findUser } from '../identity/store/users.ts';

@@ -1,4 +1,4 @@
-import { ConfigurationError } from '../settings.ts';
+import { ConfigurationError } from '../platform/process/settings.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
 import * as settings from '../webhook/settings.ts';

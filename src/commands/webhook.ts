@@ -1,6 +1,6 @@
-import { sealSecret, staleKeys, unsealServiceSecret } from '../crypto/service-secret.ts';
-import type { Database } from '../db/pool.ts';
-import type { NewToken } from '../db/tokens.ts';
+import { sealSecret, staleKeys, unsealServiceSecret } from '../platform/crypto/service-secret.ts';
+import type { Database } from '../platform/db/pool.ts';
+import type { NewToken } from '../platform/db/tokens.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
 import { SOURCE_NAMES, sourceOf, SOURCES } from '../webhook/sources.ts';
@@ -28,7 +28,7 @@ import {
 } from './command.ts';
 import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts';
 import { counted, requireUuid, restoredCommand } from './database.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { prepare, readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
 import { printRows, readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';

@@ -1,7 +1,7 @@
-import { bearerOf } from '../http/guard.ts';
-import type { Guard, RequestInfo, Route } from '../http/route.ts';
-import { Failure } from '../http/errors.ts';
-import { trimBlanks } from '../runtime/text.ts';
+import { bearerOf } from '../platform/http/credentials/guess-limit.ts';
+import type { Guard, RequestInfo, Route } from '../platform/http/route/route.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { trimBlanks } from '../platform/runtime/text.ts';
 import { type CallerSession, isUsable, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';

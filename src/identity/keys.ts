@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import type { Database } from '../db/pool.ts';
-import { Failure } from '../http/errors.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { Failure } from '../platform/http/route/errors.ts';
 import {
   type Infer,
   nullable,
@@ -10,7 +10,7 @@ import {
   timestamp,
   uuid,
   withDefault,
-} from '../http/schema.ts';
+} from '../platform/http/route/schema.ts';
 import { viewKey } from './model.ts';
 import { forbidden, type IdentityCall, invalid, may, refusalOf, unknown } from './policy.ts';
 import type { IdentityService } from './service.ts';

@@ -6,7 +6,7 @@ import {
   type Values,
   withDefault,
   withoutNul,
-} from '../http/schema.ts';
+} from '../platform/http/route/schema.ts';
 import { auditMembers, type User, viewAudit, viewKey, viewSession, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, may } from './policy.ts';
 import type { IdentityService } from './service.ts';

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { normalizePassword } from '../crypto/scrypt.ts';
-import { sha256 } from '../crypto/token.ts';
-import type { Call, RequestInfo } from '../http/route.ts';
-import { Failure } from '../http/errors.ts';
-import { dateTime, object, oneOf, optional, text } from '../http/schema.ts';
-import { describeError } from '../runtime/errors.ts';
+import { normalizePassword } from '../platform/crypto/scrypt.ts';
+import { sha256 } from '../platform/crypto/token.ts';
+import type { Call, RequestInfo } from '../platform/http/route/route.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { dateTime, object, oneOf, optional, text } from '../platform/http/route/schema.ts';
+import { describeError } from '../platform/runtime/errors.ts';
 import { type Account, accountKey, isActive, viewSession } from './model.ts';
 import { checkPassword, loginThrottle, needsRehash } from './passwords.ts';
 import { forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';

@@ -1,5 +1,5 @@
-import type { DatabaseSchema, Migration } from '../db/schema.ts';
-import { throttlesTable } from '../db/throttle.ts';
+import type { DatabaseSchema, Migration } from '../platform/db/schema.ts';
+import { throttlesTable } from '../platform/db/throttle.ts';
 
 /** In the text of an array, PostgreSQL quotes `null`, and names with other characters. */
 const GROUP = '("null"|[a-z0-9._-]{1,64})';

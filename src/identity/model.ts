@@ -13,8 +13,8 @@ import {
   scalar,
   text,
   uuid,
-} from '../http/schema.ts';
-import { isStreamSafe } from '../runtime/text.ts';
+} from '../platform/http/route/schema.ts';
+import { isStreamSafe } from '../platform/runtime/text.ts';
 
 /**
  * What replies hold of users, sessions, keys and the audit trail; the types of their rows; and what

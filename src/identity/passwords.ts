@@ -6,23 +6,18 @@ import {
   type ScryptCost,
   stretch,
   unpadded,
-} from '../crypto/scrypt.ts';
-import { equalDigests } from '../crypto/token.ts';
-import { readThrottle, throttleKey } from '../db/throttle.ts';
-import { Failure } from '../http/errors.ts';
-import type { RequestInfo } from '../http/route.ts';
-import { Overloaded } from '../runtime/errors.ts';
+} from '../platform/crypto/scrypt.ts';
+import { equalDigests } from '../platform/crypto/token.ts';
+import { readThrottle, throttleKey } from '../platform/db/throttle.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import type { RequestInfo } from '../platform/http/route/route.ts';
+import { Overloaded } from '../platform/runtime/errors.ts';
 import { type Account, accountKey, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';
 import { SCHEMA } from './migrations.ts';
 import type { IdentityService } from './service.ts';
-import {
-  actorOf,
-  type AuditEntry,
-  auditFailedLogin,
-  type LoginThrottle,
-  rowsOfThrottle,
-} from './store/audit.ts';
+import { actorOf, type AuditEntry } from './store/audit.ts';
+import { auditFailedLogin, type LoginThrottle, rowsOfThrottle } from './store/failures.ts';
 import { findAccount } from './store/users.ts';
 
 const HOUR_SECONDS = 3_600;

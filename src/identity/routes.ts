@@ -1,6 +1,6 @@
-import { json } from '../http/json-body.ts';
-import { anonymous, type Route, route, routeDefaults } from '../http/route.ts';
-import { withBuiltIns } from '../http/built-in-routes.ts';
+import { json } from '../platform/http/route/json-body.ts';
+import { anonymous, type Route, route, routeDefaults } from '../platform/http/route/route.ts';
+import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import {
   list,
   object,
@@ -10,8 +10,8 @@ import {
   text,
   uuid,
   withoutNul,
-} from '../http/schema.ts';
-import type { Site } from '../runtime/context.ts';
+} from '../platform/http/route/schema.ts';
+import type { Site } from '../platform/runtime/context.ts';
 import { bearer, bearerOrCookie, withRightsLost } from './guard.ts';
 import * as keys from './keys.ts';
 import * as login from './login.ts';

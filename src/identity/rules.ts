@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { type Pattern, type Schema, text, withDefault } from '../http/schema.ts';
-import { splitList } from '../runtime/env.ts';
-import { isStreamSafe } from '../runtime/text.ts';
+import { type Pattern, type Schema, text, withDefault } from '../platform/http/route/schema.ts';
+import { splitList } from '../platform/runtime/env.ts';
+import { isStreamSafe } from '../platform/runtime/text.ts';
 import { foldText, MAX_NAME_LENGTH, type User } from './model.ts';
 
 /** What names, addresses and new passwords may be. Pure functions, used by the settings as well. */

@@ -1,14 +1,15 @@
-import { createReadiness } from '../db/schema.ts';
-import type { Database } from '../db/pool.ts';
-import type { RequestInfo } from '../http/route.ts';
-import type { Failure } from '../http/errors.ts';
-import { createCredentialCheck, createLastSeen } from '../http/guard.ts';
-import type { ServiceContext } from '../runtime/context.ts';
-import { createLimiter } from '../runtime/limiter.ts';
+import { createReadiness } from '../platform/db/schema.ts';
+import type { Database } from '../platform/db/pool.ts';
+import type { RequestInfo } from '../platform/http/route/route.ts';
+import type { Failure } from '../platform/http/route/errors.ts';
+import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';
+import { createLastSeen } from '../platform/http/credentials/last-seen.ts';
+import type { ServiceContext } from '../platform/runtime/context.ts';
+import { createLimiter } from '../platform/runtime/limiter.ts';
 import type { Account } from './model.ts';
 import { SCHEMA } from './migrations.ts';
 import type { IdentitySettings, Portal } from './settings.ts';
-import { readThrottleSecret } from './store/audit.ts';
+import { readThrottleSecret } from './store/failures.ts';
 
 const MAX_DELAYED = 512;
 

@@ -1,5 +1,5 @@
-import { Failure } from '../http/errors.ts';
-import type { RequestInfo } from '../http/route.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import type { RequestInfo } from '../platform/http/route/route.ts';
 import { viewSession } from './model.ts';
 import { forbidden, type IdentityCall, may, unknown } from './policy.ts';
 import type { IdentityService } from './service.ts';

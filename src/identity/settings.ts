@@ -1,6 +1,6 @@
-import { readCost } from '../crypto/scrypt.ts';
-import { nullable, object, text } from '../http/schema.ts';
-import type { DatabaseAddress } from '../db/url.ts';
+import { readCost } from '../platform/crypto/scrypt.ts';
+import { nullable, object, text } from '../platform/http/route/schema.ts';
+import type { DatabaseAddress } from '../platform/db/url.ts';
 import {
   anyText,
   type Env,
@@ -12,9 +12,9 @@ import {
   toggle,
   wholeNumber,
   zeroOr,
-} from '../runtime/env.ts';
+} from '../platform/runtime/env.ts';
 import { nameSchemas, passwordError } from './rules.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
 export const PORT = 3000;
 /**

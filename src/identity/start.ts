@@ -1,7 +1,7 @@
-import { randomToken } from '../crypto/token.ts';
-import { createDatabase } from '../db/pool.ts';
-import { bindRoutes } from '../http/route.ts';
-import type { ServiceContext } from '../runtime/context.ts';
+import { randomToken } from '../platform/crypto/token.ts';
+import { createDatabase } from '../platform/db/pool.ts';
+import { bindRoutes } from '../platform/http/route/route.ts';
+import type { ServiceContext } from '../platform/runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
 import { createIdentity, type IdentityService } from './service.ts';

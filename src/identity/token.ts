@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { fromAnyBase64 } from '../crypto/text.ts';
-import { sha256, randomToken } from '../crypto/token.ts';
-import { throttleKey } from '../db/throttle.ts';
-import { type Schema, text } from '../http/schema.ts';
-import { isUuid } from '../runtime/text.ts';
+import { fromAnyBase64 } from '../platform/crypto/text.ts';
+import { sha256, randomToken } from '../platform/crypto/token.ts';
+import { throttleKey } from '../platform/db/throttle.ts';
+import { type Schema, text } from '../platform/http/route/schema.ts';
+import { isUuid } from '../platform/runtime/text.ts';
 
 const SESSION_PREFIX = 'session:';
 export const KEY_PREFIX = 'key:';

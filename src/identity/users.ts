@@ -1,7 +1,7 @@
 import { hashPassword } from './passwords.ts';
-import { Duplicate } from '../db/errors.ts';
-import type { Database, Sql } from '../db/pool.ts';
-import { Failure } from '../http/errors.ts';
+import { Duplicate } from '../platform/db/errors.ts';
+import type { Database, Sql } from '../platform/db/pool.ts';
+import { Failure } from '../platform/http/route/errors.ts';
 import {
   boolean,
   type Infer,
@@ -10,7 +10,7 @@ import {
   optional,
   text,
   withDefault,
-} from '../http/schema.ts';
+} from '../platform/http/route/schema.ts';
 import { userMembers, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, invalid, may, refusalOf, unknown } from './policy.ts';
 import { groups, type Names, nameSchemas, newNameSchemas, passwordError } from './rules.ts';

@@ -1,4 +1,9 @@
-import { type Members, queryParameters, type Schema, type Values } from '../http/schema.ts';
+import {
+  type Members,
+  queryParameters,
+  type Schema,
+  type Values,
+} from '../platform/http/route/schema.ts';
 import { ruleForm } from './rules.ts';
 import { type Caller, type IdentityCall, forbidden, TEMPORARY_PASSWORD } from './policy.ts';
 

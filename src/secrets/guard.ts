@@ -1,7 +1,8 @@
-import { sha256, equalDigests } from '../crypto/token.ts';
-import { bearerOf, findUser } from '../http/guard.ts';
-import type { Guard, RequestInfo } from '../http/route.ts';
-import { Failure } from '../http/errors.ts';
+import { sha256, equalDigests } from '../platform/crypto/token.ts';
+import { bearerOf } from '../platform/http/credentials/guess-limit.ts';
+import { findUser } from '../platform/http/credentials/trusted-user.ts';
+import type { Guard, RequestInfo } from '../platform/http/route/route.ts';
+import { Failure } from '../platform/http/route/errors.ts';
 import type { SecretsService } from './service.ts';
 import { findToken, PREFIX } from './store/tokens.ts';
 

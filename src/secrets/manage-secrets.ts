@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { createClientKey, seal, type ServerKey } from '../crypto/envelope.ts';
-import { createKdfParams, stretch } from '../crypto/scrypt.ts';
-import { Failure } from '../http/errors.ts';
-import type { Call, RequestInfo } from '../http/route.ts';
+import { createClientKey, seal, type ServerKey } from '../platform/crypto/envelope.ts';
+import { createKdfParams, stretch } from '../platform/crypto/scrypt.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import type { Call, RequestInfo } from '../platform/http/route/route.ts';
 import {
   type Infer,
   integer,
@@ -12,7 +12,7 @@ import {
   text,
   uuid,
   withoutNul,
-} from '../http/schema.ts';
+} from '../platform/http/route/schema.ts';
 import type { Caller } from './guard.ts';
 import { capabilityOf, metadataOf, rowTagOf, sealWithPassphrase } from './sealing.ts';
 import { countAttempt, recordEvent, type SecretsService } from './service.ts';

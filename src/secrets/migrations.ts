@@ -1,5 +1,5 @@
-import type { DatabaseSchema, Migration } from '../db/schema.ts';
-import { throttlesTable } from '../db/throttle.ts';
+import type { DatabaseSchema, Migration } from '../platform/db/schema.ts';
+import { throttlesTable } from '../platform/db/throttle.ts';
 
 const INITIAL: Migration = {
   name: 'initial schema',

@@ -1,11 +1,16 @@
-import { type BoundMetadata, deriveKeys, KEY_BYTES, type ServerKey } from '../crypto/envelope.ts';
-import { stretch } from '../crypto/scrypt.ts';
-import { fromBase64url } from '../crypto/text.ts';
-import { equalDigests } from '../crypto/token.ts';
-import { giveBackAttempts, takeAttempt } from '../db/throttle.ts';
-import type { RequestInfo } from '../http/route.ts';
-import { Failure } from '../http/errors.ts';
-import { type Infer, object, text } from '../http/schema.ts';
+import {
+  type BoundMetadata,
+  deriveKeys,
+  KEY_BYTES,
+  type ServerKey,
+} from '../platform/crypto/envelope.ts';
+import { stretch } from '../platform/crypto/scrypt.ts';
+import { fromBase64url } from '../platform/crypto/text.ts';
+import { equalDigests } from '../platform/crypto/token.ts';
+import { giveBackAttempts, takeAttempt } from '../platform/db/throttle.ts';
+import type { RequestInfo } from '../platform/http/route/route.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { type Infer, object, text } from '../platform/http/route/schema.ts';
 import { passphraseSchema } from './manage-secrets.ts';
 import { SCHEMA } from './migrations.ts';
 import {

@@ -1,7 +1,7 @@
 import { ECDH, randomUUID } from 'node:crypto';
-import { equalDigests, sha256 } from '../crypto/token.ts';
-import { Failure } from '../http/errors.ts';
-import { json } from '../http/json-body.ts';
+import { equalDigests, sha256 } from '../platform/crypto/token.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { json } from '../platform/http/route/json-body.ts';
 import {
   type Call,
   type Guard,
@@ -9,9 +9,17 @@ import {
   type Route,
   route,
   routeDefaults,
-} from '../http/route.ts';
-import { dateTime, type Infer, object, oneLine, text, uuid, validate } from '../http/schema.ts';
-import type { Site } from '../runtime/context.ts';
+} from '../platform/http/route/route.ts';
+import {
+  dateTime,
+  type Infer,
+  object,
+  oneLine,
+  text,
+  uuid,
+  validate,
+} from '../platform/http/route/schema.ts';
+import type { Site } from '../platform/runtime/context.ts';
 import { allow, type Caller } from './guard.ts';
 import {
   idMember,

@@ -1,8 +1,8 @@
-import type { Database } from '../db/pool.ts';
-import { Failure } from '../http/errors.ts';
-import { json } from '../http/json-body.ts';
-import { type Route, route, routeDefaults } from '../http/route.ts';
-import { withBuiltIns } from '../http/built-in-routes.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { json } from '../platform/http/route/json-body.ts';
+import { type Route, route, routeDefaults } from '../platform/http/route/route.ts';
+import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import {
   boolean,
   dateTime,
@@ -17,8 +17,8 @@ import {
   queryParameters,
   text,
   uuid,
-} from '../http/schema.ts';
-import type { Site } from '../runtime/context.ts';
+} from '../platform/http/route/schema.ts';
+import type { Site } from '../platform/runtime/context.ts';
 import { allow, ownOnly } from './guard.ts';
 import {
   deleteAndReport,

@@ -12,8 +12,8 @@ import {
   type ServerKey,
   TEXT,
   unsealVersion,
-} from '../crypto/envelope.ts';
-import { equalDigests } from '../crypto/token.ts';
+} from '../platform/crypto/envelope.ts';
+import { equalDigests } from '../platform/crypto/token.ts';
 
 /**
  * Version 2 of the envelope also needs a passphrase. Its key is derived as in version 1. In place

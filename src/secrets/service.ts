@@ -1,15 +1,15 @@
 import { createServerKey } from './sealing.ts';
-import type { ServerKey } from '../crypto/envelope.ts';
-import { sha256 } from '../crypto/token.ts';
-import { createReadiness } from '../db/schema.ts';
-import type { Database } from '../db/pool.ts';
-import { type Limit, takeAttempt, throttleKey } from '../db/throttle.ts';
-import { Failure } from '../http/errors.ts';
-import type { RequestInfo } from '../http/route.ts';
-import { createCredentialCheck } from '../http/guard.ts';
-import type { ServiceContext } from '../runtime/context.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
-import { createLimiter, type Limiter } from '../runtime/limiter.ts';
+import type { ServerKey } from '../platform/crypto/envelope.ts';
+import { sha256 } from '../platform/crypto/token.ts';
+import { createReadiness } from '../platform/db/schema.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { type Limit, takeAttempt, throttleKey } from '../platform/db/throttle.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import type { RequestInfo } from '../platform/http/route/route.ts';
+import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';
+import type { ServiceContext } from '../platform/runtime/context.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
+import { createLimiter, type Limiter } from '../platform/runtime/limiter.ts';
 import { SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
 

@@ -1,5 +1,5 @@
-import { readCost } from '../crypto/scrypt.ts';
-import type { DatabaseAddress } from '../db/url.ts';
+import { readCost } from '../platform/crypto/scrypt.ts';
+import type { DatabaseAddress } from '../platform/db/url.ts';
 import {
   type Env,
   matching,
@@ -11,8 +11,8 @@ import {
   toggle,
   wholeNumber,
   zeroOr,
-} from '../runtime/env.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
+} from '../platform/runtime/env.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
 export const PORT = 8080;
 export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;

@@ -1,12 +1,18 @@
-import { deriveKeys, KEY_BYTES, type ServerKey } from '../crypto/envelope.ts';
-import { fromBase64url } from '../crypto/text.ts';
-import { equalDigests } from '../crypto/token.ts';
-import { json } from '../http/json-body.ts';
-import { anonymous, type Call, type Route, route, routeDefaults } from '../http/route.ts';
-import { Failure } from '../http/errors.ts';
-import { pageRows } from '../http/pages.ts';
-import { dateTime, nullable, object, text } from '../http/schema.ts';
-import type { Site } from '../runtime/context.ts';
+import { deriveKeys, KEY_BYTES, type ServerKey } from '../platform/crypto/envelope.ts';
+import { fromBase64url } from '../platform/crypto/text.ts';
+import { equalDigests } from '../platform/crypto/token.ts';
+import { json } from '../platform/http/route/json-body.ts';
+import {
+  anonymous,
+  type Call,
+  type Route,
+  route,
+  routeDefaults,
+} from '../platform/http/route/route.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { pageRows } from '../platform/http/site/pages.ts';
+import { dateTime, nullable, object, text } from '../platform/http/route/schema.ts';
+import type { Site } from '../platform/runtime/context.ts';
 import { deletedSchema, deleteAndReport, idMember } from './manage-secrets.ts';
 import {
   clientKeySchema,

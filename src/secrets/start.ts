@@ -1,9 +1,9 @@
-import { createDatabase } from '../db/pool.ts';
-import { removeForgotten } from '../db/throttle.ts';
-import { bindRoutes } from '../http/route.ts';
-import type { ServiceContext } from '../runtime/context.ts';
-import { describeError } from '../runtime/errors.ts';
-import { BATCH_ROWS, removalJob } from '../runtime/jobs.ts';
+import { createDatabase } from '../platform/db/pool.ts';
+import { removeForgotten } from '../platform/db/throttle.ts';
+import { bindRoutes } from '../platform/http/route/route.ts';
+import type { ServiceContext } from '../platform/runtime/context.ts';
+import { describeError } from '../platform/runtime/errors.ts';
+import { BATCH_ROWS, removalJob } from '../platform/runtime/jobs.ts';
 import { createRoutes } from './routes.ts';
 import { SCHEMA } from './migrations.ts';
 import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { sealSecret } from '../crypto/service-secret.ts';
-import { sha256 } from '../crypto/token.ts';
-import type { Database } from '../db/pool.ts';
-import { Failure } from '../http/errors.ts';
-import { nullable, text, validate } from '../http/schema.ts';
-import { Overloaded } from '../runtime/errors.ts';
+import { sealSecret } from '../platform/crypto/service-secret.ts';
+import { sha256 } from '../platform/crypto/token.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { nullable, text, validate } from '../platform/http/route/schema.ts';
+import { Overloaded } from '../platform/runtime/errors.ts';
 import { deliveryPlaces, isRepetition, readDeliveryId } from './delivery-id.ts';
 import { jsonBody, parseContent } from './event-body.ts';
 import { checkAgain } from './guard.ts';

@@ -1,6 +1,6 @@
-import type { Database } from '../db/pool.ts';
-import { describeError } from '../runtime/errors.ts';
-import type { Log } from '../runtime/log.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { describeError } from '../platform/runtime/errors.ts';
+import type { Log } from '../platform/runtime/log.ts';
 import { addFailures, clearFailures, findFailing, takeProbe } from './store/delivery.ts';
 
 /** How old the state of the target may be. */

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { sha256 } from '../crypto/token.ts';
-import { Failure } from '../http/errors.ts';
+import { sha256 } from '../platform/crypto/token.ts';
+import { Failure } from '../platform/http/route/errors.ts';
 import { namesIn } from './signatures.ts';
 import { type JsonObject, memberAt, type Source, valueAt } from './sources.ts';
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { unsealServiceSecret } from '../crypto/service-secret.ts';
-import { describeError } from '../runtime/errors.ts';
+import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
+import { describeError } from '../platform/runtime/errors.ts';
 import type { WebhookService } from './service.ts';
 import { ownTarget } from './settings.ts';
 import { findSecrets } from './store/signing-secrets.ts';

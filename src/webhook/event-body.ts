@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { Failure } from '../http/errors.ts';
-import { type BodyRule, invalidBody, json } from '../http/json-body.ts';
-import { isObject, scalar } from '../http/schema.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { type BodyRule, invalidBody, json } from '../platform/http/route/json-body.ts';
+import { isObject, scalar } from '../platform/http/route/schema.ts';
 import { genericSchema, type JsonObject, type Source } from './sources.ts';
 
 const isForm = (headers: IncomingHttpHeaders) =>

@@ -1,7 +1,8 @@
-import { sha256 } from '../crypto/token.ts';
-import { bearerOf, findUser } from '../http/guard.ts';
-import type { Call, Guard, RequestInfo, Route } from '../http/route.ts';
-import { type ErrorCode, Failure } from '../http/errors.ts';
+import { sha256 } from '../platform/crypto/token.ts';
+import { bearerOf } from '../platform/http/credentials/guess-limit.ts';
+import { findUser } from '../platform/http/credentials/trusted-user.ts';
+import type { Call, Guard, RequestInfo, Route } from '../platform/http/route/route.ts';
+import { type ErrorCode, Failure } from '../platform/http/route/errors.ts';
 import type { WebhookService } from './service.ts';
 import { findTokenCaller, type KnownToken, type Role } from './store/tokens.ts';
 

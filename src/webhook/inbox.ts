@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Failure } from '../http/errors.ts';
-import { invalidBody } from '../http/json-body.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { invalidBody } from '../platform/http/route/json-body.ts';
 import {
   boolean,
   dateTime,
@@ -14,9 +14,9 @@ import {
   text,
   uuid,
   withDefault,
-} from '../http/schema.ts';
-import type { Database } from '../db/pool.ts';
-import { Overloaded } from '../runtime/errors.ts';
+} from '../platform/http/route/schema.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { Overloaded } from '../platform/runtime/errors.ts';
 import { operator, type OperatorCall } from './guard.ts';
 import { formatPause } from './schedule.ts';
 import type { WebhookService } from './service.ts';

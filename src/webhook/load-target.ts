@@ -1,6 +1,6 @@
 import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
-import { codeOf, StartupError } from '../runtime/errors.ts';
+import { codeOf, StartupError } from '../platform/runtime/errors.ts';
 import type { DeliverySettings, TargetSettings } from './settings.ts';
 
 /**

@@ -1,4 +1,4 @@
-import type { DatabaseSchema, Migration } from '../db/schema.ts';
+import type { DatabaseSchema, Migration } from '../platform/db/schema.ts';
 
 /** The queue of events that go to the target of the process. */
 export const COMMON_QUEUE = '00000000-0000-0000-0000-000000000000';

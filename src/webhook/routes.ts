@@ -1,7 +1,7 @@
-import { json } from '../http/json-body.ts';
-import { type Route, route, routeDefaults } from '../http/route.ts';
-import { withBuiltIns } from '../http/built-in-routes.ts';
-import { pageRows } from '../http/pages.ts';
+import { json } from '../platform/http/route/json-body.ts';
+import { type Route, route, routeDefaults } from '../platform/http/route/route.ts';
+import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
+import { pageRows } from '../platform/http/site/pages.ts';
 import {
   decimal,
   list,
@@ -11,8 +11,8 @@ import {
   queryParameters,
   uuid,
   withDefault,
-} from '../http/schema.ts';
-import type { Site } from '../runtime/context.ts';
+} from '../platform/http/route/schema.ts';
+import type { Site } from '../platform/runtime/context.ts';
 import { operator, sender, withRefusalsCounted } from './guard.ts';
 import * as inbox from './inbox.ts';
 import { receive } from './accept.ts';

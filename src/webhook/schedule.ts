@@ -1,5 +1,5 @@
-import { DAY_SECONDS, parseDurationMs, UNITS_MS } from '../runtime/duration.ts';
-import { type Env, Expected } from '../runtime/env.ts';
+import { DAY_SECONDS, parseDurationMs, UNITS_MS } from '../platform/runtime/duration.ts';
+import { type Env, Expected } from '../platform/runtime/env.ts';
 
 /** The largest first. */
 const UNITS = ['d', 'h', 'm', 's', 'ms'] as const;

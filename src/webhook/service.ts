@@ -1,10 +1,11 @@
-import { deriveServerKey, type ServerKey } from '../crypto/envelope.ts';
-import { createReadiness } from '../db/schema.ts';
-import type { Database } from '../db/pool.ts';
-import { createCredentialCheck, createLastSeen } from '../http/guard.ts';
-import type { ServiceContext } from '../runtime/context.ts';
-import type { Metrics } from '../runtime/metrics.ts';
-import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
+import { deriveServerKey, type ServerKey } from '../platform/crypto/envelope.ts';
+import { createReadiness } from '../platform/db/schema.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';
+import { createLastSeen } from '../platform/http/credentials/last-seen.ts';
+import type { ServiceContext } from '../platform/runtime/context.ts';
+import type { Metrics } from '../platform/runtime/metrics.ts';
+import { createRateLimit, createRecentMap } from '../platform/runtime/rate-limit.ts';
 import { countByStatus, readBars } from './store/inbox.ts';
 import { type Refusal, UNKNOWN_TOKEN } from './store/refusals.ts';
 import type { KnownToken } from './store/tokens.ts';

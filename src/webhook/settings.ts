@@ -1,6 +1,6 @@
 import { isAbsolute } from 'node:path';
-import { sha256 } from '../crypto/token.ts';
-import type { DatabaseAddress } from '../db/url.ts';
+import { sha256 } from '../platform/crypto/token.ts';
+import type { DatabaseAddress } from '../platform/db/url.ts';
 import {
   anyText,
   type Env,
@@ -13,10 +13,10 @@ import {
   type SettingsInput,
   toggle,
   wholeNumber,
-} from '../runtime/env.ts';
+} from '../platform/runtime/env.ts';
 import { readSchedule } from './schedule.ts';
 import { standardKey } from './signatures.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
 export const PORT = 8000;
 export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;

@@ -1,6 +1,6 @@
 import { createHmac, createPublicKey, timingSafeEqual, verify } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { fromAnyBase64 } from '../crypto/text.ts';
+import { fromAnyBase64 } from '../platform/crypto/text.ts';
 
 /** The algorithms, and how many bytes their signatures have. */
 const SIGNATURE_BYTES = {

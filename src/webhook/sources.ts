@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { Failure } from '../http/errors.ts';
-import { invalidBody } from '../http/json-body.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import { invalidBody } from '../platform/http/route/json-body.ts';
 import {
   type Infer,
   object,
@@ -10,7 +10,7 @@ import {
   uuid,
   validate,
   withoutNul,
-} from '../http/schema.ts';
+} from '../platform/http/route/schema.ts';
 import type { Scheme } from './signatures.ts';
 
 /** What each variant may answer to an event, besides the errors of its guard and its storage. */

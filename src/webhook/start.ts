@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { staleKeys } from '../crypto/service-secret.ts';
-import { sha256, randomToken } from '../crypto/token.ts';
-import { createDatabase } from '../db/pool.ts';
-import { insertToken } from '../db/tokens.ts';
-import { bindRoutes } from '../http/route.ts';
-import type { ServiceContext } from '../runtime/context.ts';
-import { removalJob } from '../runtime/jobs.ts';
+import { staleKeys } from '../platform/crypto/service-secret.ts';
+import { sha256, randomToken } from '../platform/crypto/token.ts';
+import { createDatabase } from '../platform/db/pool.ts';
+import { insertToken } from '../platform/db/tokens.ts';
+import { bindRoutes } from '../platform/http/route/route.ts';
+import type { ServiceContext } from '../platform/runtime/context.ts';
+import { removalJob } from '../platform/runtime/jobs.ts';
 import { SCHEMA } from './migrations.ts';
 import { startDispatcher } from './dispatcher.ts';
 import { startPlain } from './plain.ts';

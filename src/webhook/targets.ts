@@ -1,6 +1,6 @@
-import { sealSecret } from '../crypto/service-secret.ts';
-import { invalidBody } from '../http/json-body.ts';
-import { Failure } from '../http/errors.ts';
+import { sealSecret } from '../platform/crypto/service-secret.ts';
+import { invalidBody } from '../platform/http/route/json-body.ts';
+import { Failure } from '../platform/http/route/errors.ts';
 import {
   boolean,
   dateTime,
@@ -15,7 +15,7 @@ import {
   uuid,
   withDefault,
   withoutNul,
-} from '../http/schema.ts';
+} from '../platform/http/route/schema.ts';
 import type { OperatorCall } from './guard.ts';
 import type { WebhookService } from './service.ts';
 import {

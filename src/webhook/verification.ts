@@ -1,6 +1,6 @@
-import { unsealServiceSecret } from '../crypto/service-secret.ts';
-import { Failure } from '../http/errors.ts';
-import type { Call } from '../http/route.ts';
+import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
+import { Failure } from '../platform/http/route/errors.ts';
+import type { Call } from '../platform/http/route/route.ts';
 import type { WebhookService } from './service.ts';
 import { checkSignature, isInWindow, type Scheme, secondsOf, type Verdicts } from './signatures.ts';
 import { type JsonObject, memberAt, type Source } from './sources.ts';

@@ -1,11 +1,11 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database } from '../db/pool.ts';
-import { DAY_SECONDS } from '../runtime/duration.ts';
-import { describeError } from '../runtime/errors.ts';
-import type { Log } from '../runtime/log.ts';
-import type { Metrics } from '../runtime/metrics.ts';
-import { toOneLine } from '../runtime/text.ts';
+import type { Database } from '../platform/db/pool.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
+import { describeError } from '../platform/runtime/errors.ts';
+import type { Log } from '../platform/runtime/log.ts';
+import type { Metrics } from '../platform/runtime/metrics.ts';
+import { toOneLine } from '../platform/runtime/text.ts';
 import { createBreaker } from './breaker.ts';
 import type { WorkSettings } from './settings.ts';
 import { claimProbes } from './store/probes.ts';

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import type { Route } from '../../src/http/route.ts';
+import type { Route } from '../../src/platform/http/route/route.ts';
 import { createPlainRoutes } from '../../src/webhook/plain.ts';
 import { TABLES } from '../../scripts/routes.ts';
 import { createDatabase } from '../support/database.ts';

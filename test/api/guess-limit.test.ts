@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { revokeToken } from '../../src/db/tokens.ts';
+import { revokeToken } from '../../src/platform/db/tokens.ts';
 import { createToken, rotateToken } from '../support/tokens.ts';
 import { stopClock } from '../support/clock.ts';
 import { createDatabase } from '../support/database.ts';

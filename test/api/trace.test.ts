@@ -3,7 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { Failure } from '../../src/http/errors.ts';
+import { Failure } from '../../src/platform/http/route/errors.ts';
 import { get, post, startListener } from '../support/listener.ts';
 import { ask } from '../support/gatehouse.ts';
 import { until } from '../support/until.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createECDH, randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import type { Route } from '../../src/http/route.ts';
+import type { Route } from '../../src/platform/http/route/route.ts';
 import { routes as identity } from '../../src/identity/routes.ts';
 import { createRoutes } from '../../src/secrets/routes.ts';
 import { createPlainRoutes } from '../../src/webhook/plain.ts';

@@ -122,7 +122,7 @@ async function checkSharePages(url: string, id: string): Promise<void> {
     ['/', 'make.html'],
     [`/s/${id}`, 'reveal.html'],
     ['/pages/make.js', 'make.js'],
-    ['/pages/style.css', '../../http/pages/style.css'],
+    ['/pages/style.css', '../../platform/http/site/pages/style.css'],
   ]) {
     const source = readFileSync(join(root, 'src/secrets/pages', name ?? ''), 'utf8').replaceAll(
       '{{site}}',

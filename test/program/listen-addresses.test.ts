@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
-import { ConfigurationError } from '../../src/settings.ts';
+import { ConfigurationError } from '../../src/platform/process/settings.ts';
 import { startGatehouse } from '../support/gatehouse.ts';
 import { freePorts } from '../support/ports.ts';
 import { readConfig, SERVICES } from '../support/settings.ts';

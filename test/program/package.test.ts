@@ -142,7 +142,7 @@ test('the package holds the program, its types, the documents and files for depl
     'dist/index.js.map',
     'dist/start/start-package.js',
     'dist/identity/common-passwords.txt',
-    'dist/http/pages/style.css',
+    'dist/platform/http/site/pages/style.css',
     'docs/embedding.md',
     'deploy/systemd/gatehouse@.service',
     'README.md',

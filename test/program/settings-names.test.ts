@@ -1,7 +1,7 @@
 /** Unknown, removed and foreign variables. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ConfigurationError } from '../../src/settings.ts';
+import { ConfigurationError } from '../../src/platform/process/settings.ts';
 import { runCommand } from '../support/commands.ts';
 import { variables } from '../support/gatehouse.ts';
 import { buildProgram, runProgram } from '../support/process.ts';

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
-import { Env } from '../../src/runtime/env.ts';
-import { ConfigurationError, readHashes } from '../../src/settings.ts';
+import { Env } from '../../src/platform/runtime/env.ts';
+import { ConfigurationError, readHashes } from '../../src/platform/process/settings.ts';
 import { type Config, readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
 
 const LONG = 'a-long-random-text-0123456789-abcdefgh';

@@ -1,8 +1,8 @@
 /** The alert rules and the dashboard against the metrics that the program has. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Route } from '../../src/http/route.ts';
-import { ERRORS } from '../../src/http/errors.ts';
+import type { Route } from '../../src/platform/http/route/route.ts';
+import { ERRORS } from '../../src/platform/http/route/errors.ts';
 import { createRoutes as createIdentityRoutes } from '../../src/identity/routes.ts';
 import { createRoutes as createSecretsRoutes } from '../../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';

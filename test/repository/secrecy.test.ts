@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Sql } from 'postgres';
-import type { Route } from '../../src/http/route.ts';
+import type { Route } from '../../src/platform/http/route/route.ts';
 import { routes as identity } from '../../src/identity/routes.ts';
 import { createRoutes } from '../../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';

@@ -4,9 +4,9 @@
  */
 import { connect } from '../../scripts/postgres.ts';
 import type { Sql } from 'postgres';
-import { sharedStatement } from '../../src/db/share-statement.ts';
-import { arrayLiteral } from '../../src/db/sql.ts';
-import type { Database, Locks } from '../../src/db/pool.ts';
+import { sharedStatement } from '../../src/platform/db/share-statement.ts';
+import { arrayLiteral } from '../../src/platform/db/sql.ts';
+import type { Database, Locks } from '../../src/platform/db/pool.ts';
 import { untilSql } from './connections.ts';
 
 export interface Thing {

@@ -8,8 +8,8 @@ import { COMMANDS as IDENTITY } from '../../src/commands/identity.ts';
 import { COMMANDS as PROGRAM } from '../../src/commands/program.ts';
 import { COMMANDS as SECRETS } from '../../src/commands/secrets.ts';
 import { COMMANDS as WEBHOOK } from '../../src/commands/webhook.ts';
-import { StartupError, Unavailable } from '../../src/runtime/errors.ts';
-import { ConfigurationError } from '../../src/settings.ts';
+import { StartupError, Unavailable } from '../../src/platform/runtime/errors.ts';
+import { ConfigurationError } from '../../src/platform/process/settings.ts';
 import type { Finished } from './process.ts';
 
 const COMMANDS = [...PROGRAM, ...IDENTITY, ...SECRETS, ...WEBHOOK, ...EVENTS];

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import type { Sql } from 'postgres';
 import { readConfig } from './settings.ts';
-import { createDatabase, type Database, type DatabaseAddress } from '../../src/db/pool.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { noMetrics } from '../../src/runtime/metrics.ts';
+import { createDatabase, type Database, type DatabaseAddress } from '../../src/platform/db/pool.ts';
+import { createLog } from '../../src/platform/runtime/log.ts';
+import { noMetrics } from '../../src/platform/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
 import { pause } from './until.ts';
 

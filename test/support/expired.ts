@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
-import { createClientKey, seal } from '../../src/crypto/envelope.ts';
+import { createClientKey, seal } from '../../src/platform/crypto/envelope.ts';
 import { createServerKey, rowTagOf } from '../../src/secrets/sealing.ts';
 import { SERVER_SECRET } from './gatehouse.ts';
 

@@ -3,7 +3,8 @@ import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
-import { configure, type ServiceName, startServices } from '../../src/serve.ts';
+import { startServices } from '../../src/platform/process/start.ts';
+import { configure, type ServiceName } from '../../src/serve.ts';
 import { createLines } from './lines.ts';
 
 export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';

@@ -1,8 +1,8 @@
 /** Runs the background jobs of the secrets service at once, like another replica. */
 import assert from 'node:assert/strict';
 import { readConfig } from './settings.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/prometheus.ts';
+import { createLog } from '../../src/platform/runtime/log.ts';
+import { createMetrics } from '../../src/platform/runtime/prometheus.ts';
 import { start } from '../../src/secrets/start.ts';
 import { variables } from './gatehouse.ts';
 import { quiet } from './service-context.ts';

@@ -1,6 +1,6 @@
 /** The real listener on a free port, with a route table that belongs to the test. */
 import { BlockList } from 'node:net';
-import { json } from '../../src/http/json-body.ts';
+import { json } from '../../src/platform/http/route/json-body.ts';
 import {
   anonymous,
   bindRoutes,
@@ -8,14 +8,14 @@ import {
   type Route,
   route,
   routeDefaults,
-} from '../../src/http/route.ts';
-import { Failure } from '../../src/http/errors.ts';
-import { createBodyReader } from '../../src/http/body-reader.ts';
-import { close, createListener, listen } from '../../src/http/server.ts';
-import { parameterNames } from '../../src/http/router.ts';
-import { object, type Schema, text } from '../../src/http/schema.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/prometheus.ts';
+} from '../../src/platform/http/route/route.ts';
+import { Failure } from '../../src/platform/http/route/errors.ts';
+import { createBodyReader } from '../../src/platform/http/wire/body-reader.ts';
+import { close, createListener, listen } from '../../src/platform/http/wire/server.ts';
+import { parameterNames } from '../../src/platform/http/route/router.ts';
+import { object, type Schema, text } from '../../src/platform/http/route/schema.ts';
+import { createLog } from '../../src/platform/runtime/log.ts';
+import { createMetrics } from '../../src/platform/runtime/prometheus.ts';
 
 export interface TestListener {
   readonly url: string;

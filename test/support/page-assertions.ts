@@ -1,4 +1,4 @@
-import { createFrame } from '../../src/http/pages.ts';
+import { createFrame } from '../../src/platform/http/site/pages.ts';
 import { SITE } from './service-context.ts';
 
 /** What every answer that is a page, or a part of one, carries. */

@@ -1,4 +1,4 @@
-import type { RequestInfo } from '../../src/http/route.ts';
+import type { RequestInfo } from '../../src/platform/http/route/route.ts';
 
 /** A request for calling a handler directly. */
 export const REQUEST: RequestInfo = {

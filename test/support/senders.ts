@@ -10,11 +10,11 @@ import {
   randomUUID,
   sign,
 } from 'node:crypto';
-import { sealSecret } from '../../src/crypto/service-secret.ts';
+import { sealSecret } from '../../src/platform/crypto/service-secret.ts';
 import { readConfig } from './settings.ts';
-import { createDatabase, type Database } from '../../src/db/pool.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { noMetrics } from '../../src/runtime/metrics.ts';
+import { createDatabase, type Database } from '../../src/platform/db/pool.ts';
+import { createLog } from '../../src/platform/runtime/log.ts';
+import { noMetrics } from '../../src/platform/runtime/metrics.ts';
 import { createSigningKey } from '../../src/webhook/service.ts';
 import { SOURCE_NAMES, type SourceName } from '../../src/webhook/sources.ts';
 import { createToken } from './tokens.ts';

@@ -1,9 +1,9 @@
 /** What the process would give to a service, for tests that call a service's own functions. */
 import { PassThrough } from 'node:stream';
-import { createLimiter } from '../../src/runtime/limiter.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { noMetrics } from '../../src/runtime/metrics.ts';
-import type { ServiceContext, Site } from '../../src/runtime/context.ts';
+import { createLimiter } from '../../src/platform/runtime/limiter.ts';
+import { createLog } from '../../src/platform/runtime/log.ts';
+import { noMetrics } from '../../src/platform/runtime/metrics.ts';
+import type { ServiceContext, Site } from '../../src/platform/runtime/context.ts';
 
 export const SITE: Site = {
   SITE_NAME: 'Gatehouse',

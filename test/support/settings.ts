@@ -5,7 +5,12 @@
 import * as identity from '../../src/identity/settings.ts';
 import * as secrets from '../../src/secrets/settings.ts';
 import { loadReaders, type ServiceName } from '../../src/serve.ts';
-import { type ReadService, readSettings, settingsReader, variablesOf } from '../../src/settings.ts';
+import {
+  type ReadService,
+  readSettings,
+  settingsReader,
+  variablesOf,
+} from '../../src/platform/process/settings.ts';
 import * as webhook from '../../src/webhook/settings.ts';
 
 export const SERVICES = [

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { randomToken, sha256 } from '../../src/crypto/token.ts';
-import type { SealedSecret } from '../../src/crypto/service-secret.ts';
-import type { Database } from '../../src/db/pool.ts';
-import { insertToken, replaceToken } from '../../src/db/tokens.ts';
+import { randomToken, sha256 } from '../../src/platform/crypto/token.ts';
+import type { SealedSecret } from '../../src/platform/crypto/service-secret.ts';
+import type { Database } from '../../src/platform/db/pool.ts';
+import { insertToken, replaceToken } from '../../src/platform/db/tokens.ts';
 import { PREFIX } from '../../src/secrets/store/tokens.ts';
 import { insertToken as insertWebhookToken } from '../../src/webhook/store/admin.ts';
 import type { Token } from '../../src/webhook/store/tokens.ts';

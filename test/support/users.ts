@@ -1,13 +1,13 @@
 /** Users made the way the command makes them, and the exact form of what identity says. */
 import assert from 'node:assert/strict';
 import { readConfig } from './settings.ts';
-import { createDatabase, type Database } from '../../src/db/pool.ts';
-import { Failure } from '../../src/http/errors.ts';
-import { validate } from '../../src/http/schema.ts';
+import { createDatabase, type Database } from '../../src/platform/db/pool.ts';
+import { Failure } from '../../src/platform/http/route/errors.ts';
+import { validate } from '../../src/platform/http/route/schema.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { createUser, newUserSchema } from '../../src/identity/users.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { noMetrics } from '../../src/runtime/metrics.ts';
+import { createLog } from '../../src/platform/runtime/log.ts';
+import { noMetrics } from '../../src/platform/runtime/metrics.ts';
 import { type Answer, ask } from './gatehouse.ts';
 
 /** Of every user that `addUser` makes, unless told otherwise. */

@@ -4,11 +4,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
-import { sha256 } from '../../src/crypto/token.ts';
-import { migrate } from '../../src/db/schema.ts';
-import type { Database } from '../../src/db/pool.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { type Metrics, noMetrics } from '../../src/runtime/metrics.ts';
+import { sha256 } from '../../src/platform/crypto/token.ts';
+import { migrate } from '../../src/platform/db/schema.ts';
+import type { Database } from '../../src/platform/db/pool.ts';
+import { createLog } from '../../src/platform/runtime/log.ts';
+import { type Metrics, noMetrics } from '../../src/platform/runtime/metrics.ts';
 import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
 import { accept } from '../../src/webhook/accept.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';

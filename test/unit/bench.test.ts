@@ -4,8 +4,8 @@ import { test } from 'node:test';
 import { BODIES } from '../../scripts/bench/bodies.ts';
 import { compare, noiseOf, resultOf } from '../../scripts/bench/compare.ts';
 import type { Figures, Role } from '../../scripts/bench/measure.ts';
-import { Failure } from '../../src/http/errors.ts';
-import { json } from '../../src/http/json-body.ts';
+import { Failure } from '../../src/platform/http/route/errors.ts';
+import { json } from '../../src/platform/http/route/json-body.ts';
 import { EVENT_LIMITS } from '../../src/webhook/event-body.ts';
 import { genericSchema } from '../../src/webhook/sources.ts';
 

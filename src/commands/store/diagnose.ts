@@ -1,5 +1,5 @@
-import { type DatabaseSchema, versionOf } from '../../db/schema.ts';
-import type { Database, Sql } from '../../db/pool.ts';
+import { type DatabaseSchema, versionOf } from '../../platform/db/schema.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
 
 export type SchemaState = Awaited<ReturnType<typeof schemaOf>>;
 

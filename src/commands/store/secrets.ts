@@ -1,4 +1,4 @@
-import type { Database, Sql } from '../../db/pool.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
 import { openSql, withdrawnSql } from '../../secrets/store/requests.ts';
 import { noContentSql, readableSql } from '../../secrets/store/secrets.ts';
 

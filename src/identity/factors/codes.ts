@@ -1,10 +1,19 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { deriveServerKey } from '../../crypto/envelope.ts';
-import { sealSecret, staleKeys, unsealServiceSecret } from '../../crypto/service-secret.ts';
-import { sha256, equalDigests } from '../../crypto/token.ts';
-import { giveBackAttempts, type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
-import { Failure } from '../../http/errors.ts';
-import { DAY_SECONDS } from '../../runtime/duration.ts';
+import { deriveServerKey } from '../../platform/crypto/envelope.ts';
+import {
+  sealSecret,
+  staleKeys,
+  unsealServiceSecret,
+} from '../../platform/crypto/service-secret.ts';
+import { sha256, equalDigests } from '../../platform/crypto/token.ts';
+import {
+  giveBackAttempts,
+  type Limit,
+  takeAttempt,
+  throttleKey,
+} from '../../platform/db/throttle.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
 import { actorOf, auditEvent } from '../store/audit.ts';

@@ -1,8 +1,8 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { fromBase64url, uuidToBytes } from '../../crypto/text.ts';
-import { equalDigests } from '../../crypto/token.ts';
-import { Failure } from '../../http/errors.ts';
-import type { RequestInfo } from '../../http/route.ts';
+import { fromBase64url, uuidToBytes } from '../../platform/crypto/text.ts';
+import { equalDigests } from '../../platform/crypto/token.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import type { RequestInfo } from '../../platform/http/route/route.ts';
 import {
   boolean,
   object,
@@ -11,7 +11,7 @@ import {
   scalar,
   type Schema,
   validate,
-} from '../../http/schema.ts';
+} from '../../platform/http/route/schema.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf, auditEvent } from '../store/audit.ts';

@@ -1,7 +1,7 @@
 import { createPublicKey, type KeyObject, verify } from 'node:crypto';
-import { sha256 } from '../../crypto/token.ts';
-import { isObject } from '../../http/schema.ts';
-import { decodeUtf8 } from '../../runtime/text.ts';
+import { sha256 } from '../../platform/crypto/token.ts';
+import { isObject } from '../../platform/http/route/schema.ts';
+import { decodeUtf8 } from '../../platform/runtime/text.ts';
 
 /**
  * What a registration or sign-in must match (WebAuthn Level 3, 7.1 and 7.2). `host`: the portal's,

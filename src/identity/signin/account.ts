@@ -1,7 +1,14 @@
-import { Failure } from '../../http/errors.ts';
-import { decimal, oneOf, optional, uuid, type Values, withDefault } from '../../http/schema.ts';
-import { NOTHING } from '../../http/html.ts';
-import { DAY_SECONDS } from '../../runtime/duration.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import {
+  decimal,
+  oneOf,
+  optional,
+  uuid,
+  type Values,
+  withDefault,
+} from '../../platform/http/route/schema.ts';
+import { NOTHING } from '../../platform/http/site/html.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
 import { changePassword } from '../login.ts';

@@ -1,4 +1,4 @@
-import { Failure } from '../../http/errors.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
 import {
   type Members,
   oneOf,
@@ -8,8 +8,8 @@ import {
   type Values,
   withDefault,
   withoutNul,
-} from '../../http/schema.ts';
-import { Html, NOTHING } from '../../http/html.ts';
+} from '../../platform/http/route/schema.ts';
+import { Html, NOTHING } from '../../platform/http/site/html.ts';
 import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
 import { forbidden, invalid, may, refusalOf } from '../policy.ts';

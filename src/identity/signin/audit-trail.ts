@@ -1,4 +1,4 @@
-import { oneOf, text, type Values, withDefault } from '../../http/schema.ts';
+import { oneOf, text, type Values, withDefault } from '../../platform/http/route/schema.ts';
 import { auditCsv } from '../lists.ts';
 import { forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { sha256 } from '../../crypto/token.ts';
-import type { Call, Guard, RequestInfo } from '../../http/route.ts';
-import { Failure } from '../../http/errors.ts';
+import { sha256 } from '../../platform/crypto/token.ts';
+import type { Call, Guard, RequestInfo } from '../../platform/http/route/route.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
 import { checkSession, cookieOf, idsOf } from '../guard.ts';
 import { type Caller, isRecent } from '../policy.ts';
 import type { PortalService } from '../service.ts';

@@ -1,10 +1,10 @@
 import { createHmac } from 'node:crypto';
-import { sealSecret } from '../../crypto/service-secret.ts';
-import { uuidToBytes } from '../../crypto/text.ts';
-import { randomToken } from '../../crypto/token.ts';
-import { Failure } from '../../http/errors.ts';
-import { text, withDefault } from '../../http/schema.ts';
-import { NOTHING } from '../../http/html.ts';
+import { sealSecret } from '../../platform/crypto/service-secret.ts';
+import { uuidToBytes } from '../../platform/crypto/text.ts';
+import { randomToken } from '../../platform/crypto/token.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import { text, withDefault } from '../../platform/http/route/schema.ts';
+import { NOTHING } from '../../platform/http/site/html.ts';
 import {
   base32,
   createRecoveryCodes,
@@ -41,7 +41,7 @@ import { formValues, type PageCall, render } from './templates.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
-  await import(new URL('../../http/pages/qr.js', import.meta.url).href);
+  await import(new URL('../../platform/http/site/pages/qr.js', import.meta.url).href);
 
 const PATH = '/account/factors';
 

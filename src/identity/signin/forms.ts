@@ -1,6 +1,6 @@
-import type { Call, Guard } from '../../http/route.ts';
-import { Failure, type TextReply } from '../../http/errors.ts';
-import { type BodyRule, invalidBody, json } from '../../http/json-body.ts';
+import type { Call, Guard } from '../../platform/http/route/route.ts';
+import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
+import { type BodyRule, invalidBody, json } from '../../platform/http/route/json-body.ts';
 import {
   type Members,
   object,
@@ -9,7 +9,7 @@ import {
   validate,
   type Values,
   withDefault,
-} from '../../http/schema.ts';
+} from '../../platform/http/route/schema.ts';
 import { invalid } from '../policy.ts';
 import { PASSWORD_MAX_UNITS, withoutControls } from '../rules.ts';
 import type { PortalService } from '../service.ts';

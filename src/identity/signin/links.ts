@@ -1,8 +1,15 @@
-import { randomToken } from '../../crypto/token.ts';
-import type { Database } from '../../db/pool.ts';
-import { Failure } from '../../http/errors.ts';
-import type { Call } from '../../http/route.ts';
-import { boolean, dateTime, type Infer, object, text, withDefault } from '../../http/schema.ts';
+import { randomToken } from '../../platform/crypto/token.ts';
+import type { Database } from '../../platform/db/pool.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import type { Call } from '../../platform/http/route/route.ts';
+import {
+  boolean,
+  dateTime,
+  type Infer,
+  object,
+  text,
+  withDefault,
+} from '../../platform/http/route/schema.ts';
 import { type Caller, refusalOf, unknown } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';

@@ -1,6 +1,12 @@
-import type { Failure, TextReply } from '../../http/errors.ts';
-import { HTML, type Html, NOTHING, pageHeaders, type Values } from '../../http/html.ts';
-import { text, withoutNul } from '../../http/schema.ts';
+import type { Failure, TextReply } from '../../platform/http/route/errors.ts';
+import {
+  HTML,
+  type Html,
+  NOTHING,
+  pageHeaders,
+  type Values,
+} from '../../platform/http/site/html.ts';
+import { text, withoutNul } from '../../platform/http/route/schema.ts';
 import { cookieOf } from '../guard.ts';
 import { cookieText, isOpened, type PortalCall } from './browser.ts';
 import { code, password, passwordAgain, return_to } from './forms.ts';

@@ -1,8 +1,8 @@
-import { randomToken, sha256 } from '../../crypto/token.ts';
-import type { Call, RequestInfo } from '../../http/route.ts';
-import { Failure } from '../../http/errors.ts';
-import { NOTHING } from '../../http/html.ts';
-import { oneOf, optional, text, type Values } from '../../http/schema.ts';
+import { randomToken, sha256 } from '../../platform/crypto/token.ts';
+import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import { NOTHING } from '../../platform/http/site/html.ts';
+import { oneOf, optional, text, type Values } from '../../platform/http/route/schema.ts';
 import { cookieOf } from '../guard.ts';
 import { startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';

@@ -5,13 +5,19 @@ import {
   type Route,
   route,
   routeDefaults,
-} from '../../http/route.ts';
-import { Failure, type TextReply } from '../../http/errors.ts';
-import { HTML } from '../../http/html.ts';
-import { json } from '../../http/json-body.ts';
-import { createFrame, pageRows } from '../../http/pages.ts';
-import { type Members, object, queryParameters, type Values, uuid } from '../../http/schema.ts';
-import type { Site } from '../../runtime/context.ts';
+} from '../../platform/http/route/route.ts';
+import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
+import { HTML } from '../../platform/http/site/html.ts';
+import { json } from '../../platform/http/route/json-body.ts';
+import { createFrame, pageRows } from '../../platform/http/site/pages.ts';
+import {
+  type Members,
+  object,
+  queryParameters,
+  type Values,
+  uuid,
+} from '../../platform/http/route/schema.ts';
+import type { Site } from '../../platform/runtime/context.ts';
 import { bearer } from '../guard.ts';
 import { nil, outcomeSchema } from '../model.ts';
 import type { PortalService } from '../service.ts';

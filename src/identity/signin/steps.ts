@@ -1,8 +1,8 @@
-import { equalDigests, randomToken, sha256 } from '../../crypto/token.ts';
-import type { Call, RequestInfo } from '../../http/route.ts';
-import { Failure } from '../../http/errors.ts';
-import { NOTHING } from '../../http/html.ts';
-import { text } from '../../http/schema.ts';
+import { equalDigests, randomToken, sha256 } from '../../platform/crypto/token.ts';
+import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import { NOTHING } from '../../platform/http/site/html.ts';
+import { text } from '../../platform/http/route/schema.ts';
 import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';

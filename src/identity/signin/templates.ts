@@ -1,7 +1,7 @@
-import { ERRORS, type Failure } from '../../http/errors.ts';
-import { NOTHING, readTemplates, type Values } from '../../http/html.ts';
-import type { RequestInfo } from '../../http/route.ts';
-import type { Members } from '../../http/schema.ts';
+import { ERRORS, type Failure } from '../../platform/http/route/errors.ts';
+import { NOTHING, readTemplates, type Values } from '../../platform/http/site/html.ts';
+import type { RequestInfo } from '../../platform/http/route/route.ts';
+import type { Members } from '../../platform/http/route/schema.ts';
 
 export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
 

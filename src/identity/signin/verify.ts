@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Call, Guard, RequestInfo } from '../../http/route.ts';
-import { Failure } from '../../http/errors.ts';
-import { decimal, type Infer, oneOf, optional } from '../../http/schema.ts';
+import type { Call, Guard, RequestInfo } from '../../platform/http/route/route.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
+import { decimal, type Infer, oneOf, optional } from '../../platform/http/route/schema.ts';
 import { cookiesOf, createGuard, ownCredential } from '../guard.ts';
 import { forbidden, TEMPORARY_PASSWORD } from '../policy.ts';
 import type { PortalService } from '../service.ts';
@@ -15,7 +15,7 @@ import {
   type ProvenCaller,
   returnAddress,
 } from './browser.ts';
-import { DAY_SECONDS } from '../../runtime/duration.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 
 export const verifyQuery = verifyParameters(['super_admin', 'second_factor'], {
   max_age: optional(

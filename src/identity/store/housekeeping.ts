@@ -1,7 +1,7 @@
-import { arrayLiteral, removeBatch } from '../../db/sql.ts';
-import type { Database } from '../../db/pool.ts';
-import { removeForgotten } from '../../db/throttle.ts';
-import { BATCH_ROWS, removalJob } from '../../runtime/jobs.ts';
+import { arrayLiteral, removeBatch } from '../../platform/db/sql.ts';
+import type { Database } from '../../platform/db/pool.ts';
+import { removeForgotten } from '../../platform/db/throttle.ts';
+import { BATCH_ROWS, removalJob } from '../../platform/runtime/jobs.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { IdentityService } from '../service.ts';
 import { countRows, isExpiredSql } from './rows.ts';

@@ -1,6 +1,6 @@
-import { sha256 } from '../../crypto/token.ts';
-import { arrayLiteral } from '../../db/sql.ts';
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import { sha256 } from '../../platform/crypto/token.ts';
+import { arrayLiteral } from '../../platform/db/sql.ts';
+import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import { type ApiKey, groupChange } from '../model.ts';
 import { maskedKey } from '../token.ts';
 import { type Actor, audited, changeRows, changing } from './audit.ts';

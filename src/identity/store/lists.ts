@@ -1,7 +1,7 @@
-import type { Database, Sql } from '../../db/pool.ts';
-import { arrayLiteral } from '../../db/sql.ts';
-import { DAY_SECONDS } from '../../runtime/duration.ts';
-import { isUuid } from '../../runtime/text.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
+import { arrayLiteral } from '../../platform/db/sql.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
+import { isUuid } from '../../platform/runtime/text.ts';
 import { accountKey, type AuditRecord, type User } from '../model.ts';
 import type { AuditEvent } from './audit.ts';
 import { countRows, isInGroupSql, type Page, rowsOfPage, userColumns } from './rows.ts';

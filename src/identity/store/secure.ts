@@ -1,4 +1,4 @@
-import type { Database } from '../../db/pool.ts';
+import type { Database } from '../../platform/db/pool.ts';
 import type { Invitation } from '../users.ts';
 import { type Actor, changing, insertAudit } from './audit.ts';
 import {

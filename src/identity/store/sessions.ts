@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { sha256 } from '../../crypto/token.ts';
-import type { Database, Sql } from '../../db/pool.ts';
+import { sha256 } from '../../platform/crypto/token.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { audited, type AuditEntry, clearFailures, type LoginThrottle } from './audit.ts';
+import { audited, type AuditEntry } from './audit.ts';
+import { clearFailures, type LoginThrottle } from './failures.ts';
 import {
   countRows,
   finderByDigest,

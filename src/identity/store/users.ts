@@ -1,16 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { arrayLiteral } from '../../db/sql.ts';
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import { arrayLiteral } from '../../platform/db/sql.ts';
+import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import { type Account, accountKey, groupChange, type User } from '../model.ts';
-import {
-  type Actor,
-  audited,
-  type AuditEntry,
-  changing,
-  clearFailures,
-  lockAndCheckRights,
-  type LoginThrottle,
-} from './audit.ts';
+import { type Actor, audited, type AuditEntry, changing, lockAndCheckRights } from './audit.ts';
+import { clearFailures, type LoginThrottle } from './failures.ts';
 import { revokeKeys } from './keys.ts';
 import { firstRow, userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';

@@ -1,6 +1,13 @@
-import type { Database, Sql } from '../../db/pool.ts';
-import { removeBatch } from '../../db/sql.ts';
-import { dateTime, type Infer, nullable, object, oneOf, text } from '../../http/schema.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
+import { removeBatch } from '../../platform/db/sql.ts';
+import {
+  dateTime,
+  type Infer,
+  nullable,
+  object,
+  oneOf,
+  text,
+} from '../../platform/http/route/schema.ts';
 import type { RequestTerms } from '../sealing.ts';
 import { count, type NewSecret } from './secrets.ts';
 

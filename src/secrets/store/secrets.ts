@@ -1,7 +1,7 @@
 import { LOCKED } from '../sealing.ts';
-import { sharedStatement } from '../../db/share-statement.ts';
-import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../db/sql.ts';
-import type { Database, Locks, Sql } from '../../db/pool.ts';
+import { sharedStatement } from '../../platform/db/share-statement.ts';
+import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../platform/db/sql.ts';
+import type { Database, Locks, Sql } from '../../platform/db/pool.ts';
 import {
   boolean,
   dateTime,
@@ -11,7 +11,7 @@ import {
   object,
   oneOf,
   uuid,
-} from '../../http/schema.ts';
+} from '../../platform/http/route/schema.ts';
 
 type KeyId = Readonly<{
   id: string;

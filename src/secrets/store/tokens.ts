@@ -1,4 +1,4 @@
-import type { Database } from '../../db/pool.ts';
+import type { Database } from '../../platform/db/pool.ts';
 
 /** How named tokens begin: no other token needs the database. */
 export const PREFIX = 'share:';

@@ -1,6 +1,6 @@
-import type { SealedSecret } from '../../crypto/service-secret.ts';
-import type { Database, Sql } from '../../db/pool.ts';
-import type { NewToken } from '../../db/tokens.ts';
+import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
+import type { NewToken } from '../../platform/db/tokens.ts';
 import { isStoredSql } from './inbox.ts';
 import { insertSecret } from './signing-secrets.ts';
 import type { Token } from './tokens.ts';

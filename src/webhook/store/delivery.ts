@@ -1,4 +1,4 @@
-import type { Database } from '../../db/pool.ts';
+import type { Database } from '../../platform/db/pool.ts';
 
 /** A target fails from this many failures in a row on, */
 const OPEN_FAILURES = 10;

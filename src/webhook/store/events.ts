@@ -1,7 +1,7 @@
-import { sharedStatement } from '../../db/share-statement.ts';
-import { arrayLiteral, hexBytes } from '../../db/sql.ts';
-import type { Database, Locks } from '../../db/pool.ts';
-import { decodeUtf8 } from '../../runtime/text.ts';
+import { sharedStatement } from '../../platform/db/share-statement.ts';
+import { arrayLiteral, hexBytes } from '../../platform/db/sql.ts';
+import type { Database, Locks } from '../../platform/db/pool.ts';
+import { decodeUtf8 } from '../../platform/runtime/text.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { SourceName } from '../sources.ts';
 

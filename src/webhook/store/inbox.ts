@@ -1,4 +1,4 @@
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import {
   dateTime,
   type Infer,
@@ -12,7 +12,7 @@ import {
   uuid,
   type Values,
   withoutNul,
-} from '../../http/schema.ts';
+} from '../../platform/http/route/schema.ts';
 import { type NewEvent, type Status, STATUSES } from './events.ts';
 
 export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });

@@ -1,4 +1,4 @@
-import type { Database, Fragment } from '../../db/pool.ts';
+import type { Database, Fragment } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import { COMMON, isDueOfSql } from './queue.ts';
 import { headSql, type LeasedEvent, leaseSql } from './work.ts';

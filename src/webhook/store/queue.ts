@@ -1,4 +1,4 @@
-import type { Fragment, Sql } from '../../db/pool.ts';
+import type { Fragment, Sql } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 
 /**

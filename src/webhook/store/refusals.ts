@@ -1,6 +1,14 @@
-import { jsonRows } from '../../db/sql.ts';
-import type { Database } from '../../db/pool.ts';
-import { dateTime, type Infer, integer, nullable, object, text, uuid } from '../../http/schema.ts';
+import { jsonRows } from '../../platform/db/sql.ts';
+import type { Database } from '../../platform/db/pool.ts';
+import {
+  dateTime,
+  type Infer,
+  integer,
+  nullable,
+  object,
+  text,
+  uuid,
+} from '../../platform/http/route/schema.ts';
 
 /** Stands for an unknown or missing token. */
 export const UNKNOWN_TOKEN = '00000000-0000-0000-0000-000000000000';

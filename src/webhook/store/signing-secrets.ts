@@ -1,6 +1,10 @@
-import { type SealedSecret, sealSecret, unsealServiceSecret } from '../../crypto/service-secret.ts';
-import { sha256 } from '../../crypto/token.ts';
-import type { Database, Sql } from '../../db/pool.ts';
+import {
+  type SealedSecret,
+  sealSecret,
+  unsealServiceSecret,
+} from '../../platform/crypto/service-secret.ts';
+import { sha256 } from '../../platform/crypto/token.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
 import type { SigningKeys } from '../service.ts';
 
 /**

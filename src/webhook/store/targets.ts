@@ -1,5 +1,5 @@
-import type { SealedSecret } from '../../crypto/service-secret.ts';
-import type { Database } from '../../db/pool.ts';
+import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
+import type { Database } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { OwnTarget } from '../settings.ts';
 import { insertSql } from './signing-secrets.ts';

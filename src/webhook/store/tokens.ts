@@ -1,7 +1,7 @@
-import type { SealedSecret } from '../../crypto/service-secret.ts';
-import { sharedStatement } from '../../db/share-statement.ts';
-import { arrayLiteral } from '../../db/sql.ts';
-import type { Database, Sql } from '../../db/pool.ts';
+import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
+import { sharedStatement } from '../../platform/db/share-statement.ts';
+import { arrayLiteral } from '../../platform/db/sql.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
 import type { OwnTarget } from '../settings.ts';
 import type { CustomSource, SourceName } from '../sources.ts';
 

@@ -1,6 +1,6 @@
-import { sharedStatement } from '../../db/share-statement.ts';
-import { arrayLiteral, jsonRows } from '../../db/sql.ts';
-import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
+import { sharedStatement } from '../../platform/db/share-statement.ts';
+import { arrayLiteral, jsonRows } from '../../platform/db/sql.ts';
+import type { Database, Fragment, Locks, Sql } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent } from './events.ts';
 import { COMMON, isDueOfSql, MAX_SENDERS, nextSenderSql, sendersSql } from './queue.ts';

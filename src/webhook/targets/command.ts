@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { codeOf } from '../../runtime/errors.ts';
+import { codeOf } from '../../platform/runtime/errors.ts';
 import type { DeliveryTarget } from '../worker.ts';
 import type { Command } from '../settings.ts';
 

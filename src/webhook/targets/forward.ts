@@ -5,7 +5,7 @@ import https from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { urlToHttpOptions } from 'node:url';
-import { codeOf, describeError, Unavailable } from '../../runtime/errors.ts';
+import { codeOf, describeError, Unavailable } from '../../platform/runtime/errors.ts';
 import type { ForwardSettings } from '../settings.ts';
 import { standardKey } from '../signatures.ts';
 import { isKeepable } from '../header-names.ts';

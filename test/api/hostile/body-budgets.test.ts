@@ -1,9 +1,9 @@
 /** Unfinished bodies of one network, or without a credential, leave room for the others. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { json } from '../../../src/http/json-body.ts';
-import { route, routeDefaults } from '../../../src/http/route.ts';
-import { object, text } from '../../../src/http/schema.ts';
+import { json } from '../../../src/platform/http/route/json-body.ts';
+import { route, routeDefaults } from '../../../src/platform/http/route/route.ts';
+import { object, text } from '../../../src/platform/http/route/schema.ts';
 import { bearerGuard, post, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
 import { until } from '../../support/until.ts';

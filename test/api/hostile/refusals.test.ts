@@ -1,7 +1,7 @@
 /** Replies that are sent before the body is read, and what all replies have in common. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { Unavailable } from '../../../src/runtime/errors.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { bearerGuard, get, MAX_BODY_BYTES, post, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawAnswer } from '../../support/socket.ts';
 import { until } from '../../support/until.ts';

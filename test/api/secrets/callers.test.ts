@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { createSecretToken } from '../../support/tokens.ts';
-import { ConfigurationError } from '../../../src/settings.ts';
+import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { openConnections } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, test, type TestContext } from 'node:test';
-import { ConfigurationError } from '../../../src/settings.ts';
+import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { readConfig } from '../../support/settings.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, startGatehouse, variables } from '../../support/gatehouse.ts';

@@ -19,7 +19,7 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, {
 const base = gatehouse.url.secrets;
 const source = new URL('../../../src/secrets/pages/', import.meta.url);
 /** The files that all pages share. */
-const shared = new URL('../../../src/http/pages/', import.meta.url);
+const shared = new URL('../../../src/platform/http/site/pages/', import.meta.url);
 const read = (name: string) =>
   framed(
     name,

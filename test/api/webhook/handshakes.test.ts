@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
-import { sealSecret, unsealServiceSecret } from '../../../src/crypto/service-secret.ts';
+import { sealSecret, unsealServiceSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { createToken } from '../../support/tokens.ts';
 import {

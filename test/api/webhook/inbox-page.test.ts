@@ -12,7 +12,7 @@ const inbox = await openInbox({ after }, { INBOX_PAGE: 'on', LOG_LEVEL: 'debug' 
 const base = inbox.url;
 const source = new URL('../../../src/webhook/pages/', import.meta.url);
 /** The files that all pages share. */
-const shared = new URL('../../../src/http/pages/', import.meta.url);
+const shared = new URL('../../../src/platform/http/site/pages/', import.meta.url);
 const read = (name: string) =>
   framed(
     name,

@@ -16,7 +16,7 @@ import {
 } from '../../support/senders.ts';
 import { connectTo } from '../../support/socket.ts';
 import { createToken } from '../../support/tokens.ts';
-import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import type { CustomSource } from '../../../src/webhook/sources.ts';
 

@@ -13,7 +13,7 @@ import {
   signatureOf,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
-import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 

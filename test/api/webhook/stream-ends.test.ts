@@ -1,7 +1,7 @@
 /** GET /events/stream ends soon after its token stops being an operator's, even without events. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { revokeToken } from '../../../src/db/tokens.ts';
+import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { createToken, rotateToken } from '../../support/tokens.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { openWebhook } from '../../support/senders.ts';

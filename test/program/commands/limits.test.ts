@@ -67,8 +67,9 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   const before = [...(await known())];
   // As `factors/codes.ts` counts wrong codes.
   const { codeLimit } = await import('../../../src/identity/factors/codes.ts');
-  const { auditEvent, readThrottleSecret } = await import('../../../src/identity/store/audit.ts');
-  const { takeAttempt } = await import('../../../src/db/throttle.ts');
+  const { auditEvent } = await import('../../../src/identity/store/audit.ts');
+  const { readThrottleSecret } = await import('../../../src/identity/store/failures.ts');
+  const { takeAttempt } = await import('../../../src/platform/db/throttle.ts');
   const limit = codeLimit(await readThrottleSecret(database), id);
   for (let count = 0; count < 20; count += 1)
     assert.equal(await takeAttempt(database, 'identity', limit), 0);

@@ -1,7 +1,7 @@
 /** A restore brings back what had ended since the backup. `restored` ends it again. */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
-import { revokeToken } from '../../../src/db/tokens.ts';
+import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { insertRequest } from '../../../src/secrets/store/requests.ts';
 import { createSecretToken, createToken } from '../../support/tokens.ts';
 import { runCommand } from '../../support/commands.ts';

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Unavailable } from '../../../src/runtime/errors.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';

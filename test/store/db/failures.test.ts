@@ -6,8 +6,8 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
-import type { Database } from '../../../src/db/pool.ts';
-import { Unavailable } from '../../../src/runtime/errors.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import {
   ask,

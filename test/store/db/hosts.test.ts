@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
-import { Unavailable } from '../../../src/runtime/errors.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
-import type { Database } from '../../../src/db/pool.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
 import {
   createReadiness,
   isCurrent,
@@ -13,9 +13,9 @@ import {
   requireCurrent,
   type Migration,
   type DatabaseSchema,
-} from '../../../src/db/schema.ts';
-import { Unavailable } from '../../../src/runtime/errors.ts';
-import { createLog } from '../../../src/runtime/log.ts';
+} from '../../../src/platform/db/schema.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
+import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { bounded } from '../../support/until.ts';

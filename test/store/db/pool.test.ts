@@ -4,11 +4,11 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
 import type { Sql } from 'postgres';
-import { Duplicate } from '../../../src/db/errors.ts';
-import { createDatabase as createLanes, type Database } from '../../../src/db/pool.ts';
-import { createLog } from '../../../src/runtime/log.ts';
-import { noMetrics } from '../../../src/runtime/metrics.ts';
-import { Overloaded, Unavailable } from '../../../src/runtime/errors.ts';
+import { Duplicate } from '../../../src/platform/db/errors.ts';
+import { createDatabase as createLanes, type Database } from '../../../src/platform/db/pool.ts';
+import { createLog } from '../../../src/platform/runtime/log.ts';
+import { noMetrics } from '../../../src/platform/runtime/metrics.ts';
+import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { addressOf, ask, PURPOSES, openConnections, untilSql } from '../../support/connections.ts';
 

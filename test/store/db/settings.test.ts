@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
-import { Unavailable } from '../../../src/runtime/errors.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, openConnections, PURPOSES } from '../../support/connections.ts';
 import { variables } from '../../support/gatehouse.ts';

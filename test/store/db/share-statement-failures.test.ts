@@ -4,11 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { sharedStatement } from '../../../src/db/share-statement.ts';
-import { arrayLiteral } from '../../../src/db/sql.ts';
-import { Rejected } from '../../../src/db/errors.ts';
-import type { Database } from '../../../src/db/pool.ts';
-import { Overloaded, Unavailable } from '../../../src/runtime/errors.ts';
+import { sharedStatement } from '../../../src/platform/db/share-statement.ts';
+import { arrayLiteral } from '../../../src/platform/db/sql.ts';
+import { Rejected } from '../../../src/platform/db/errors.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
+import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startKillablePostgres } from '../../support/killable-postgres.ts';
 import { stopClock } from '../../support/clock.ts';

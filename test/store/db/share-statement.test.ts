@@ -1,10 +1,10 @@
 /** Callers that share a statement: who goes with whom, in which order, and what each is told. */
 import assert from 'node:assert/strict';
 import { before, test, type TestContext } from 'node:test';
-import { sharedStatement } from '../../../src/db/share-statement.ts';
-import { Duplicate, Rejected } from '../../../src/db/errors.ts';
-import type { Database } from '../../../src/db/pool.ts';
-import { Overloaded, Unavailable } from '../../../src/runtime/errors.ts';
+import { sharedStatement } from '../../../src/platform/db/share-statement.ts';
+import { Duplicate, Rejected } from '../../../src/platform/db/errors.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
+import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import {

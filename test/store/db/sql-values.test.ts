@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomInt } from 'node:crypto';
 import { after, test } from 'node:test';
-import { alignToKeys, arrayLiteral, hexBytes, jsonRows } from '../../../src/db/sql.ts';
+import { alignToKeys, arrayLiteral, hexBytes, jsonRows } from '../../../src/platform/db/sql.ts';
 import { createDatabase } from '../../support/database.ts';
 
 const { sql } = await createDatabase({ after });

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { giveBackAttempts, takeAttempt } from '../../../src/db/throttle.ts';
+import { giveBackAttempts, takeAttempt } from '../../../src/platform/db/throttle.ts';
 import {
   countAttempt,
   type Limit,
@@ -14,9 +14,9 @@ import {
   type ThrottleRow,
   throttleState,
   type ThrottleState,
-} from '../../../src/db/throttle.ts';
-import { removeForgotten } from '../../../src/db/throttle.ts';
-import { clearFailures } from '../../../src/identity/store/audit.ts';
+} from '../../../src/platform/db/throttle.ts';
+import { removeForgotten } from '../../../src/platform/db/throttle.ts';
+import { clearFailures } from '../../../src/identity/store/failures.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 

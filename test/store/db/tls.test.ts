@@ -14,10 +14,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
-import { createDatabase } from '../../../src/db/pool.ts';
-import { Unavailable } from '../../../src/runtime/errors.ts';
-import { createLog } from '../../../src/runtime/log.ts';
-import { noMetrics } from '../../../src/runtime/metrics.ts';
+import { createDatabase } from '../../../src/platform/db/pool.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
+import { createLog } from '../../../src/platform/runtime/log.ts';
+import { noMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { addressOf, ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
 
 /**

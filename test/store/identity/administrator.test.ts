@@ -7,7 +7,7 @@ import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { StartupError } from '../../../src/runtime/errors.ts';
+import { StartupError } from '../../../src/platform/runtime/errors.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import {
   ADMIN_PASSWORD,

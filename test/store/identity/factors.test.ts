@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
-import { sealSecret } from '../../../src/crypto/service-secret.ts';
-import { migrate } from '../../../src/db/schema.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
+import { migrate } from '../../../src/platform/db/schema.ts';
 import { createTotpKey } from '../../../src/identity/factors/codes.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';

@@ -4,13 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
-import { migrate } from '../../../src/db/schema.ts';
+import { migrate } from '../../../src/platform/db/schema.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import { createIdentity } from '../../../src/identity/service.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { createJobs, writeLastSeen } from '../../../src/identity/store/housekeeping.ts';
 import { removeUser } from '../../../src/identity/users.ts';
-import { createMetrics } from '../../../src/runtime/prometheus.ts';
+import { createMetrics } from '../../../src/platform/runtime/prometheus.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
 import { addUser, CHEAP, openIdentity } from '../../support/users.ts';

@@ -1,7 +1,7 @@
 /** Work that only one replica may do at a time. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import type { Database, Sql } from '../../../src/db/pool.ts';
+import type { Database, Sql } from '../../../src/platform/db/pool.ts';
 import { takeNamedLock } from '../../../src/identity/store/users.ts';
 import { openConnections } from '../../support/connections.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { migrate } from '../../../src/db/schema.ts';
-import { Duplicate } from '../../../src/db/errors.ts';
+import { migrate } from '../../../src/platform/db/schema.ts';
+import { Duplicate } from '../../../src/platform/db/errors.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import type { Account, User } from '../../../src/identity/model.ts';
 import { createIdentity } from '../../../src/identity/service.ts';

@@ -5,10 +5,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { verifyPassword } from '../../../src/identity/passwords.ts';
-import { DEFAULT_COST } from '../../../src/crypto/scrypt.ts';
-import { migrate } from '../../../src/db/schema.ts';
-import { Failure } from '../../../src/http/errors.ts';
-import { validate } from '../../../src/http/schema.ts';
+import { DEFAULT_COST } from '../../../src/platform/crypto/scrypt.ts';
+import { migrate } from '../../../src/platform/db/schema.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import { validate } from '../../../src/platform/http/route/schema.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import type { User } from '../../../src/identity/model.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';

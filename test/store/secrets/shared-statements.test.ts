@@ -14,7 +14,7 @@ import { secretsClient } from '../../support/secrets.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { exchangeAtOnce, headOf, type RawAnswer } from '../../support/socket.ts';
 import { turn } from '../../support/batch-table.ts';
-import type { Database } from '../../../src/db/pool.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
 import { insertSecret, timeIn, useUpRead } from '../../../src/secrets/store/secrets.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();

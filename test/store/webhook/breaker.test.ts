@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
-import { createLog } from '../../../src/runtime/log.ts';
+import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createBreaker } from '../../../src/webhook/breaker.ts';
 import {
   addFailures,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createRateLimit } from '../../../src/runtime/rate-limit.ts';
+import { createRateLimit } from '../../../src/platform/runtime/rate-limit.ts';
 import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../support/database.ts';
 import {

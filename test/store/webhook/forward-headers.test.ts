@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
-import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import type { CustomSource } from '../../../src/webhook/sources.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';

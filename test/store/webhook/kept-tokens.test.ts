@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
-import { revokeToken } from '../../../src/db/tokens.ts';
+import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { createToken, rotateToken } from '../../support/tokens.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 import { createDatabase } from '../../support/database.ts';

@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
-import type { Database } from '../../../src/db/pool.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
 import { SCHEMA } from '../../../src/webhook/migrations.ts';
 import { redeliver, removeEnded } from '../../../src/webhook/store/events.ts';
 import { claimWork, endWork } from '../../../src/webhook/store/work.ts';

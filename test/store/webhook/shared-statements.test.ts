@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
-import type { Database, Sql } from '../../../src/db/pool.ts';
+import type { Database, Sql } from '../../../src/platform/db/pool.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { createDatabase } from '../../support/database.ts';

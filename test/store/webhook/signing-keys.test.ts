@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { sealSecret } from '../../../src/crypto/service-secret.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 import { runCommand } from '../../support/commands.ts';

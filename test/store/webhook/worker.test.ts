@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Metrics, noMetrics } from '../../../src/runtime/metrics.ts';
+import { type Metrics, noMetrics } from '../../../src/platform/runtime/metrics.ts';
 import {
   claimWork,
   endWork,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
 import { test } from 'node:test';
-import { createLineWriter, createLog } from '../../../src/runtime/log.ts';
+import { createLineWriter, createLog } from '../../../src/platform/runtime/log.ts';
 import { formatLine } from '../../../src/commands/text-log.ts';
 
 const line = (value: object) =>

@@ -10,7 +10,7 @@ import {
   seal,
   type Sealed,
   type ServerKey,
-} from '../../../src/crypto/envelope.ts';
+} from '../../../src/platform/crypto/envelope.ts';
 import { createServerKey, unseal } from '../../../src/secrets/sealing.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';

@@ -8,7 +8,7 @@ import {
   seal,
   type Sealed,
   type ServerKey,
-} from '../../../src/crypto/envelope.ts';
+} from '../../../src/platform/crypto/envelope.ts';
 import {
   createServerKey,
   type PassphraseSealed,
@@ -16,7 +16,7 @@ import {
   openWithPassphrase,
   unseal,
 } from '../../../src/secrets/sealing.ts';
-import { createKdfParams } from '../../../src/crypto/scrypt.ts';
+import { createKdfParams } from '../../../src/platform/crypto/scrypt.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);

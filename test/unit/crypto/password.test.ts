@@ -6,7 +6,11 @@ import {
   needsRehash,
   verifyPassword,
 } from '../../../src/identity/passwords.ts';
-import { DEFAULT_COST, isAffordable, type ScryptCost } from '../../../src/crypto/scrypt.ts';
+import {
+  DEFAULT_COST,
+  isAffordable,
+  type ScryptCost,
+} from '../../../src/platform/crypto/scrypt.ts';
 
 /** Next to nothing: what is tested here does not depend on the cost. */
 const CHEAP: ScryptCost = { logN: 1, r: 1, p: 1 };

@@ -7,7 +7,7 @@ import {
   seal,
   type Sealed,
   type ServerKey,
-} from '../../../src/crypto/envelope.ts';
+} from '../../../src/platform/crypto/envelope.ts';
 import {
   createServerKey,
   isUnaltered,

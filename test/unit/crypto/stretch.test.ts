@@ -8,7 +8,7 @@ import {
   isAffordable,
   type ScryptCost,
   stretch,
-} from '../../../src/crypto/scrypt.ts';
+} from '../../../src/platform/crypto/scrypt.ts';
 import { LONG_RUN, longestRunNormalized } from '../../support/normalized.ts';
 
 /** Next to nothing: what is tested here does not depend on the cost. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fromAnyBase64 } from '../../../src/crypto/text.ts';
+import { fromAnyBase64 } from '../../../src/platform/crypto/text.ts';
 import { edited, encodings, seeded } from '../../support/random.ts';
 
 test('every Base64 that parses is one of the encodings of its bytes', () => {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { fromAnyBase64, fromBase64url, uuidToBytes } from '../../../src/crypto/text.ts';
-import { isUuid } from '../../../src/runtime/text.ts';
+import { fromAnyBase64, fromBase64url, uuidToBytes } from '../../../src/platform/crypto/text.ts';
+import { isUuid } from '../../../src/platform/runtime/text.ts';
 
 const SIX_BITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 const hex = (bytes: Buffer | null) => bytes?.toString('hex') ?? null;

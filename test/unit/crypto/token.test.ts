@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { sha256, randomToken, equalDigests } from '../../../src/crypto/token.ts';
+import { sha256, randomToken, equalDigests } from '../../../src/platform/crypto/token.ts';
 
 test('a token is 256 random bits in Base64url', () => {
   const tokens = Array.from({ length: 1_000 }, randomToken);

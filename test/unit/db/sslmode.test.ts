@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { Unavailable } from '../../../src/runtime/errors.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { ask, openConnections } from '../../support/connections.ts';
 import { listenOnTcp } from '../../support/socket.ts';
 

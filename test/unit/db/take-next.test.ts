@@ -1,7 +1,7 @@
 /** Which calls share the next statement. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { takeNext } from '../../../src/db/share-statement.ts';
+import { takeNext } from '../../../src/platform/db/share-statement.ts';
 
 interface Item {
   readonly name: string;

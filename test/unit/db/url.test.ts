@@ -5,8 +5,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { parseUrl } from '../../../src/db/url.ts';
-import { Expected } from '../../../src/runtime/env.ts';
+import { parseUrl } from '../../../src/platform/db/url.ts';
+import { Expected } from '../../../src/platform/runtime/env.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
 

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { test } from 'node:test';
-import { Expected } from '../../../src/runtime/env.ts';
+import { Expected } from '../../../src/platform/runtime/env.ts';
 import {
   clientAddress,
   networkOf,
   parseNetworks,
   canonicalAddress,
-} from '../../../src/http/address.ts';
+} from '../../../src/platform/http/wire/address.ts';
 
 // Addresses are of the ranges for documentation: RFC 5737 and RFC 3849.
 function networks(text: string): BlockList {

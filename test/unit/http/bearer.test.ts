@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bearerOf } from '../../../src/http/guard.ts';
+import { bearerOf } from '../../../src/platform/http/credentials/guess-limit.ts';
 
 /** RFC 6750, 2.1. Anything that two readers could read differently is no credential. */
 const FORMS: ReadonlyArray<[header: string | undefined, credential: string | null]> = [

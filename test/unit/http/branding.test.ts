@@ -4,9 +4,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { createFrame, parseLogo, sharedFiles, textColorOn } from '../../../src/http/pages.ts';
+import {
+  createFrame,
+  parseLogo,
+  sharedFiles,
+  textColorOn,
+} from '../../../src/platform/http/site/pages.ts';
 import { configure } from '../../../src/serve.ts';
-import { ConfigurationError } from '../../../src/settings.ts';
+import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { SITE } from '../../support/service-context.ts';
 
 const place = mkdtempSync(join(tmpdir(), 'gatehouse-site-'));

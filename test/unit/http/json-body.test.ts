@@ -1,9 +1,21 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { test } from 'node:test';
-import { invalidBody, json, noBody, problemOf } from '../../../src/http/json-body.ts';
-import { Failure } from '../../../src/http/errors.ts';
-import { list, object, optional, pointer, type Schema, text } from '../../../src/http/schema.ts';
+import {
+  invalidBody,
+  json,
+  noBody,
+  problemOf,
+} from '../../../src/platform/http/route/json-body.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import {
+  list,
+  object,
+  optional,
+  pointer,
+  type Schema,
+  text,
+} from '../../../src/platform/http/route/schema.ts';
 import { seeded } from '../../support/random.ts';
 
 const schema = object({ name: text() });

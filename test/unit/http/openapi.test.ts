@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Route } from '../../../src/http/route.ts';
-import { ERRORS } from '../../../src/http/errors.ts';
-import { describe as describeRoutes } from '../../../src/http/openapi.ts';
+import type { Route } from '../../../src/platform/http/route/route.ts';
+import { ERRORS } from '../../../src/platform/http/route/errors.ts';
+import { describe as describeRoutes } from '../../../src/platform/http/site/openapi.ts';
 import { routes as identity } from '../../../src/identity/routes.ts';
 import { TABLES } from '../../../scripts/routes.ts';
 import { readDocument } from '../../support/documents.ts';

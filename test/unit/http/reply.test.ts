@@ -3,8 +3,13 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { type ErrorCode, ERRORS, Failure } from '../../../src/http/errors.ts';
-import { renderFailure, renderRaw, renderSuccess, writeReply } from '../../../src/http/reply.ts';
+import { type ErrorCode, ERRORS, Failure } from '../../../src/platform/http/route/errors.ts';
+import {
+  renderFailure,
+  renderRaw,
+  renderSuccess,
+  writeReply,
+} from '../../../src/platform/http/wire/reply.ts';
 
 const COMMON = {
   'Content-Type': 'application/json; charset=utf-8',

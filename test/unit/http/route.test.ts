@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { json } from '../../../src/http/json-body.ts';
-import { anonymous, type Guard, route, routeDefaults } from '../../../src/http/route.ts';
-import { object, text } from '../../../src/http/schema.ts';
+import { json } from '../../../src/platform/http/route/json-body.ts';
+import {
+  anonymous,
+  type Guard,
+  route,
+  routeDefaults,
+} from '../../../src/platform/http/route/route.ts';
+import { object, text } from '../../../src/platform/http/route/schema.ts';
 import { bearerGuard } from '../../support/listener.ts';
 
 const large = (guard: Guard<null, null>) =>

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Failure } from '../../../src/http/errors.ts';
-import { createRouter } from '../../../src/http/router.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import { createRouter } from '../../../src/platform/http/route/router.ts';
 
 interface Row {
   readonly method: string;

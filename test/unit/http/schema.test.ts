@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Failure } from '../../../src/http/errors.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
 import {
   boolean,
   dateTime,
@@ -20,7 +20,7 @@ import {
   uuid,
   withoutNul,
   oneOf,
-} from '../../../src/http/schema.ts';
+} from '../../../src/platform/http/route/schema.ts';
 
 const MARK = 'marked-value';
 const ID = '123e4567-e89b-42d3-a456-426614174000';

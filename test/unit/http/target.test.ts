@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseTarget } from '../../../src/http/router.ts';
+import { parseTarget } from '../../../src/platform/http/route/router.ts';
 
 const REFUSED = [
   ['', 'nothing'],

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pageQuery, pageReply } from '../../../src/identity/lists.ts';
-import { Failure } from '../../../src/http/errors.ts';
-import { queryParameters, validate } from '../../../src/http/schema.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import { queryParameters, validate } from '../../../src/platform/http/route/schema.ts';
 
 const USER = '0190c0de-0000-4000-8000-000000000001';
 

@@ -10,8 +10,8 @@ import {
   type Session,
   type User,
 } from '../../../src/identity/model.ts';
-import { Failure } from '../../../src/http/errors.ts';
-import { oneLine, type Schema, text, validate } from '../../../src/http/schema.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import { oneLine, type Schema, text, validate } from '../../../src/platform/http/route/schema.ts';
 import { endedText } from '../../../src/identity/sessions.ts';
 import {
   commonPasswords,

@@ -1,11 +1,11 @@
 /** Background work in loops that stop between two batches and survive a batch that fails. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Unavailable } from '../../../src/runtime/errors.ts';
-import { BATCH_ROWS, removalJob, startJobs } from '../../../src/runtime/jobs.ts';
-import { createLog } from '../../../src/runtime/log.ts';
-import { noMetrics } from '../../../src/runtime/metrics.ts';
-import { createMetrics } from '../../../src/runtime/prometheus.ts';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
+import { BATCH_ROWS, removalJob, startJobs } from '../../../src/platform/runtime/jobs.ts';
+import { createLog } from '../../../src/platform/runtime/log.ts';
+import { noMetrics } from '../../../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../../../src/platform/runtime/prometheus.ts';
 import { until } from '../../support/until.ts';
 
 /** An interval in seconds. The first run starts after a random part of it. */

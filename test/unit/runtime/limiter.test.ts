@@ -1,8 +1,8 @@
 /** Slots, queues, priority, and queues by key. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Overloaded } from '../../../src/runtime/errors.ts';
-import { createLimiter } from '../../../src/runtime/limiter.ts';
+import { Overloaded } from '../../../src/platform/runtime/errors.ts';
+import { createLimiter } from '../../../src/platform/runtime/limiter.ts';
 import { createKeyedQueue } from '../../../src/secrets/service.ts';
 
 /** Lets everything happen that is due. */

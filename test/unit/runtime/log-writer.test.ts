@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
 import { test, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { createLineWriter } from '../../../src/runtime/log.ts';
+import { createLineWriter } from '../../../src/platform/runtime/log.ts';
 import { migrateAll } from '../../../src/commands/program.ts';
 import { configure } from '../../../src/serve.ts';
 import { createDatabase } from '../../support/database.ts';

@@ -1,8 +1,8 @@
 /** One JSON object per line, whatever its values. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createLog, LOG_LEVELS, type LogLevel } from '../../../src/runtime/log.ts';
-import { describeError, Overloaded, Unavailable } from '../../../src/runtime/errors.ts';
+import { createLog, LOG_LEVELS, type LogLevel } from '../../../src/platform/runtime/log.ts';
+import { describeError, Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { bounded, until } from '../../support/until.ts';
 
 const NAMES = ['debug', 'info', 'warn', 'error'] as const;

@@ -1,7 +1,7 @@
 /** The Prometheus text format, version 0.0.4, parsed by its own rules. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createMetrics } from '../../../src/runtime/prometheus.ts';
+import { createMetrics } from '../../../src/platform/runtime/prometheus.ts';
 
 interface Sample {
   readonly name: string;

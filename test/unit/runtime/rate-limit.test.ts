@@ -1,7 +1,7 @@
 /** Bounded memory of keys. The token bucket itself is tested with the rate of webhook tokens. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createRateLimit, createRecentMap } from '../../../src/runtime/rate-limit.ts';
+import { createRateLimit, createRecentMap } from '../../../src/platform/runtime/rate-limit.ts';
 
 test('recent map: keeps the entries that were set last, and forgets those before them', () => {
   const map = createRecentMap<number>(100);

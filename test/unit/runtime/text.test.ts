@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { trimBlanks } from '../../../src/runtime/text.ts';
+import { trimBlanks } from '../../../src/platform/runtime/text.ts';
 
 test('spaces and tabs around a text are removed, and no other character is', () => {
   for (const [text, trimmed] of [

@@ -23,7 +23,7 @@ interface Qr {
   qrCode(text: string): boolean[][] | null;
 }
 const { correctionOf, alignment, withCheck, codewords, qrCode }: Qr = await import(
-  new URL('../../../src/http/pages/qr.js', import.meta.url).href
+  new URL('../../../src/platform/http/site/pages/qr.js', import.meta.url).href
 );
 
 const drawn = (text: string): boolean[][] =>

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { deriveKeys, paddedLength, seal } from '../../../src/crypto/envelope.ts';
+import { deriveKeys, paddedLength, seal } from '../../../src/platform/crypto/envelope.ts';
 import { createServerKey, unseal } from '../../../src/secrets/sealing.ts';
 import {
   plainOpen,

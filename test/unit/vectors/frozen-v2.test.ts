@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { deriveKeys } from '../../../src/crypto/envelope.ts';
+import { deriveKeys } from '../../../src/platform/crypto/envelope.ts';
 import {
   createServerKey,
   isUnaltered,
@@ -14,7 +14,7 @@ import {
   openWithPassphrase,
   unseal,
 } from '../../../src/secrets/sealing.ts';
-import { stretch } from '../../../src/crypto/scrypt.ts';
+import { stretch } from '../../../src/platform/crypto/scrypt.ts';
 import { plainOpen, plainOpenLocked, plainRowTag, plainUnlock } from './plain-envelope.ts';
 
 interface FrozenRow {

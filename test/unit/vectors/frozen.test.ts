@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { deriveKeys } from '../../../src/crypto/envelope.ts';
+import { deriveKeys } from '../../../src/platform/crypto/envelope.ts';
 import { createServerKey, unseal } from '../../../src/secrets/sealing.ts';
 import { needsRehash, verifyPassword } from '../../../src/identity/passwords.ts';
 import { plainOpen } from './plain-envelope.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { deriveKeys, seal } from '../../../src/crypto/envelope.ts';
+import { deriveKeys, seal } from '../../../src/platform/crypto/envelope.ts';
 import {
   createServerKey,
   isUnaltered,
@@ -10,7 +10,7 @@ import {
   openWithPassphrase,
   unseal,
 } from '../../../src/secrets/sealing.ts';
-import { createKdfParams, stretch } from '../../../src/crypto/scrypt.ts';
+import { createKdfParams, stretch } from '../../../src/platform/crypto/scrypt.ts';
 import {
   plainLockedTerms,
   plainOpenLocked,

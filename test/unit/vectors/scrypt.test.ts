@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes, scryptSync } from 'node:crypto';
 import { test } from 'node:test';
 import { hashPassword, verifyPassword } from '../../../src/identity/passwords.ts';
-import { isAffordable, type ScryptCost } from '../../../src/crypto/scrypt.ts';
+import { isAffordable, type ScryptCost } from '../../../src/platform/crypto/scrypt.ts';
 
 /**
  * scrypt by an independent call: parameters written out, more memory allowed than any of them

@@ -5,7 +5,7 @@ import {
   unsealServiceSecret,
   type SealedSecret,
   sealSecret,
-} from '../../../src/crypto/service-secret.ts';
+} from '../../../src/platform/crypto/service-secret.ts';
 import { createServerKey } from '../../../src/secrets/sealing.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';

@@ -1,7 +1,7 @@
-import type { SealedSecret } from '../../../crypto/service-secret.ts';
-import { sha256 } from '../../../crypto/token.ts';
-import { arrayLiteral } from '../../../db/sql.ts';
-import type { Database, Fragment, Sql } from '../../../db/pool.ts';
+import type { SealedSecret } from '../../../platform/crypto/service-secret.ts';
+import { sha256 } from '../../../platform/crypto/token.ts';
+import { arrayLiteral } from '../../../platform/db/sql.ts';
+import type { Database, Fragment, Sql } from '../../../platform/db/pool.ts';
 import { type Actor, audited, changing, insertAudit } from '../audit.ts';
 import { firstRow, hasChanged } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';

@@ -1,5 +1,5 @@
-import { sha256 } from '../../../crypto/token.ts';
-import type { Database, Sql } from '../../../db/pool.ts';
+import { sha256 } from '../../../platform/crypto/token.ts';
+import type { Database, Sql } from '../../../platform/db/pool.ts';
 import { type Actor, audited, changeRows, changing } from '../audit.ts';
 import { endLink, type PasswordInput, writePassword } from '../users.ts';
 import { hasChanged } from '../rows.ts';

@@ -1,5 +1,5 @@
-import { sha256 } from '../../../crypto/token.ts';
-import type { Database, Sql } from '../../../db/pool.ts';
+import { sha256 } from '../../../platform/crypto/token.ts';
+import type { Database, Sql } from '../../../platform/db/pool.ts';
 import { type Actor, audited } from '../audit.ts';
 import { firstRow, hasChanged } from '../rows.ts';
 import type { Account } from '../../model.ts';

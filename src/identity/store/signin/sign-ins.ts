@@ -1,5 +1,5 @@
-import { sha256 } from '../../../crypto/token.ts';
-import type { Database, Sql } from '../../../db/pool.ts';
+import { sha256 } from '../../../platform/crypto/token.ts';
+import type { Database, Sql } from '../../../platform/db/pool.ts';
 import type { CallerSession } from '../../model.ts';
 import { type Actor, changing } from '../audit.ts';
 import { endSessions } from '../session-ends.ts';

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { Failure } from '../../../../src/http/errors.ts';
+import { Failure } from '../../../../src/platform/http/route/errors.ts';
 import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { setPassword } from '../../../../src/identity/users.ts';
 import { ask } from '../../../support/gatehouse.ts';

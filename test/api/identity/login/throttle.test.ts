@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { Failure } from '../../../../src/http/errors.ts';
+import { Failure } from '../../../../src/platform/http/route/errors.ts';
 import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { changeUser, removeUser } from '../../../../src/identity/users.ts';
 import { createDatabase, createEmptyDatabase } from '../../../support/database.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { hashPassword, verifyPassword } from '../../../../src/identity/passwords.ts';
-import { type ScryptCost } from '../../../../src/crypto/scrypt.ts';
+import { type ScryptCost } from '../../../../src/platform/crypto/scrypt.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { type Answer, startGatehouse } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, loginFrom, newAddress } from '../../../support/logins.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import test from 'node:test';
-import { sha256 } from '../../../../src/crypto/token.ts';
+import { sha256 } from '../../../../src/platform/crypto/token.ts';
 import { createChallenge, isChallengeFor } from '../../../../src/identity/factors/passkeys.ts';
 import {
   base32,

@@ -1,5 +1,5 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
-import { Expected, splitList } from '../runtime/env.ts';
+import { Expected, splitList } from '../../runtime/env.ts';
 
 /** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1`  @throws Expected */
 export function parseNetworks(text: string) {

@@ -1,4 +1,4 @@
-import { isUuid } from '../runtime/text.ts';
+import { isUuid } from '../../runtime/text.ts';
 import { type ErrorCode, Failure, type FieldError } from './errors.ts';
 
 /** A JSON Schema, as in OpenAPI 3.0.3, with the keywords that are read again here. */

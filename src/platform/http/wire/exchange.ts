@@ -1,17 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { BlockList } from 'node:net';
-import { describeError, Overloaded, Unavailable } from '../runtime/errors.ts';
-import type { Log } from '../runtime/log.ts';
-import type { Metrics } from '../runtime/metrics.ts';
+import { describeError, Overloaded, Unavailable } from '../../runtime/errors.ts';
+import type { Log } from '../../runtime/log.ts';
+import type { Metrics } from '../../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
 import type { BodyReader } from './body-reader.ts';
-import { PROBES } from './built-in-routes.ts';
 import type { Connection } from './connections.ts';
-import { Failure } from './errors.ts';
+import { Failure } from '../route/errors.ts';
 import { renderAllow, renderSuccess } from './reply.ts';
-import type { RequestInfo, ResponseStyle, RouteMatcher } from './route.ts';
-import { hostOf, parseTarget } from './router.ts';
+import type { RequestInfo, ResponseStyle, RouteMatcher } from '../route/route.ts';
+import { hostOf, parseTarget } from '../route/router.ts';
 
 export type ListenerOptions = Readonly<{
   name: string;
@@ -173,6 +172,9 @@ export function failureFor(
   log.error('internal error', fields);
   return new Failure('internal');
 }
+
+/** Balancers and container platforms ask every few seconds. */
+const PROBES: ReadonlySet<string> = new Set(['GET /livez', 'GET /readyz']);
 
 /** Counts and logs the requests of one listener. */
 export function createRequestLog({ name, logProbes, log, metrics }: ListenerOptions) {

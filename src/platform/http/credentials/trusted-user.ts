@@ -1,117 +1,13 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import https from 'node:https';
-import { Overloaded, Unavailable } from '../runtime/errors.ts';
-import type { Job } from '../runtime/jobs.ts';
-import { createRateLimit, createRecentMap } from '../runtime/rate-limit.ts';
-import { trimBlanks } from '../runtime/text.ts';
-import type { UserSource } from '../runtime/env.ts';
-import { ClientGone } from './body-reader.ts';
-import { Failure } from './errors.ts';
-import type { RequestInfo } from './route.ts';
-
-/**
- * The credential of `Authorization: Bearer …` (RFC 6750, 2.1), or null. The scheme is
- * case-insensitive.
- */
-export const bearerOf = (authorization: string | undefined) =>
-  /^bearer +([^\s]+) *$/i.exec(authorization ?? '')?.[1] ?? null;
-
-/** How many wrong credentials one network may send at once, and then in each second. */
-const BURST = 100;
-const PER_SECOND = 1;
-/** How many accepted credentials are remembered at least. */
-const MAX_ACCEPTED = 10_000;
-
-/** A credential that a request carries, and how to check it. */
-export interface Credential<Found> {
-  /** Counted and logged with a refusal. */
-  readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature';
-  /** Null if the credential is malformed. */
-  readonly digest: string | null;
-  /** For the reply to a credential that is not accepted. */
-  readonly message: string;
-  /** @returns null for a wrong credential */
-  find(digest: string): Promise<Found | null>;
-  /** A credential that has ended, or is for something else, is refused but was not guessed. */
-  isAllowed?(found: Found): boolean;
-}
-
-/**
- * Checks credentials, and limits the wrong ones of each network, in this process (ASVS 2.4.1,
- * 6.3.1). Beyond the limit a credential is rejected before it is compared or looked up. A
- * credential that was accepted from this network is still checked: an attacker behind a proxy or
- * NAT must not lock out its other clients.
- * @returns `checkCredential` finds what the credential stands for, or fails with 401 or 429;
- * `acceptCredential` is for one that was just issued to a network
- */
-export function createCredentialCheck() {
-  const wrong = createRateLimit(BURST, PER_SECOND);
-  const accepted = createRecentMap<true>(MAX_ACCEPTED);
-  return {
-    async checkCredential<Found>(
-      network: string,
-      { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
-    ): Promise<Found | Failure<'unauthorized'> | Failure<'too_many_requests'>> {
-      const key = `${network} ${digest}`;
-      const isKnown = accepted.get(key) ?? false;
-      const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
-      if (retryAfterSeconds > 0) {
-        return new Failure('too_many_requests', {
-          message:
-            'Too many wrong credentials came from your network. This one was not checked. Try again after Retry-After.',
-          retryAfterSeconds,
-          credential: 'unchecked',
-        });
-      }
-      // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network
-      // without wrong ones: after a restart, any number of right credentials may come at once. A
-      // check that fails does not count.
-      const isCounted = !isKnown && !wrong.isFull(network);
-      if (isCounted) wrong.add(network, -1);
-      let isWrong = false;
-      try {
-        const found = digest === null ? null : await find(digest);
-        isWrong = found === null;
-        if (found !== null) {
-          accepted.set(key, true);
-          if (isAllowed(found)) return found;
-        }
-        return new Failure('unauthorized', { message, credential: kind });
-      } finally {
-        if (isWrong !== isCounted) wrong.add(network, isWrong ? -1 : 1);
-      }
-    },
-    acceptCredential(network: string, digest: string) {
-      accepted.set(`${network} ${digest}`, true);
-    },
-  };
-}
-
-/** Beyond this number, the use is recorded with the next request. */
-const MAX_PENDING = 10_000;
-
-/** Which credentials are in use. A job writes it, outside of requests. */
-export function createLastSeen() {
-  const pending = new Set<string>();
-  return {
-    mark({ id, last_seen_is_old }: Readonly<{ id: string; last_seen_is_old: boolean }>) {
-      if (last_seen_is_old && pending.size < MAX_PENDING) pending.add(id);
-    },
-    job(name: string, write: (ids: readonly string[]) => Promise<unknown>): Job {
-      return {
-        name,
-        everySeconds: 5,
-        async batch() {
-          const ids = [...pending];
-          pending.clear();
-          // If this fails, the next use is recorded.
-          if (ids.length > 0) await write(ids);
-        },
-      };
-    },
-  };
-}
+import type { UserSource } from '../../runtime/env.ts';
+import { Overloaded, Unavailable } from '../../runtime/errors.ts';
+import { createRecentMap } from '../../runtime/rate-limit.ts';
+import { trimBlanks } from '../../runtime/text.ts';
+import { Failure } from '../route/errors.ts';
+import type { RequestInfo } from '../route/route.ts';
+import { ClientGone } from '../wire/body-reader.ts';
 
 /**
  * Without a comma, which would join a second header that the client may have sent. A name that

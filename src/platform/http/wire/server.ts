@@ -6,10 +6,10 @@ import {
   setMaxIdleHTTPParsers,
 } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { codeOf, StartupError, Unavailable } from '../runtime/errors.ts';
+import { codeOf, StartupError, Unavailable } from '../../runtime/errors.ts';
 import { ClientGone } from './body-reader.ts';
 import { createConnections, isFree } from './connections.ts';
-import { type ErrorCode, Failure } from './errors.ts';
+import { type ErrorCode, Failure } from '../route/errors.ts';
 import {
   createAnswer,
   createRequestLog,
@@ -18,7 +18,7 @@ import {
   startExchange,
 } from './exchange.ts';
 import { renderFailure, renderRaw, type RenderedReply, writeReply } from './reply.ts';
-import type { RequestInfo } from './route.ts';
+import type { RequestInfo } from '../route/route.ts';
 
 /** Node's defaults let a silent client hold a connection for minutes. */
 const SERVER_OPTIONS = {

@@ -2,24 +2,24 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database } from './db/pool.ts';
+import type { Database } from '../db/pool.ts';
 import {
   type DatabaseSchema,
   distributedTables,
   isCurrent,
   migrate,
   requireCurrent,
-} from './db/schema.ts';
-import { createBodyReader } from './http/body-reader.ts';
-import { sitePage } from './http/pages.ts';
-import type { ResponseStyle, RouteMatcher } from './http/route.ts';
-import { close, createListener, listen } from './http/server.ts';
-import type { ServiceContext } from './runtime/context.ts';
-import { codeOf, describeError, StartupError, Unavailable } from './runtime/errors.ts';
-import { type Job, startJobs } from './runtime/jobs.ts';
-import { createLimiter } from './runtime/limiter.ts';
-import { createLineWriter, createLog, type Log } from './runtime/log.ts';
-import { type Metrics, noMetrics } from './runtime/metrics.ts';
+} from '../db/schema.ts';
+import { createBodyReader } from '../http/wire/body-reader.ts';
+import { sitePage } from '../http/site/pages.ts';
+import type { ResponseStyle, RouteMatcher } from '../http/route/route.ts';
+import { close, createListener, listen } from '../http/wire/server.ts';
+import type { ServiceContext } from '../runtime/context.ts';
+import { codeOf, describeError, StartupError, Unavailable } from '../runtime/errors.ts';
+import { type Job, startJobs } from '../runtime/jobs.ts';
+import { createLimiter } from '../runtime/limiter.ts';
+import { createLineWriter, createLog, type Log } from '../runtime/log.ts';
+import { type Metrics, noMetrics } from '../runtime/metrics.ts';
 import type { Shared } from './settings.ts';
 
 /** What a service's `start` returns. */
@@ -70,7 +70,7 @@ export type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
 export async function createProcessContext(shared: Shared, output: Output) {
   const lines = createLineWriter(output.stdout, output.format);
   const log = createLog(shared.LOG_LEVEL, lines.write);
-  const prometheus = shared.METRICS_PORT === null ? null : await import('./runtime/prometheus.ts');
+  const prometheus = shared.METRICS_PORT === null ? null : await import('../runtime/prometheus.ts');
   const metrics = prometheus?.createMetrics() ?? noMetrics;
   const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
   metrics.gauge(

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import type { Site } from '../runtime/context.ts';
-import { Expected } from '../runtime/env.ts';
-import { Failure, type TextReply } from './errors.ts';
+import type { Site } from '../../runtime/context.ts';
+import { Expected } from '../../runtime/env.ts';
+import { Failure, type TextReply } from '../route/errors.ts';
 import {
   escapeHtml,
   HTML,
@@ -11,9 +11,9 @@ import {
   readTemplates,
   type Values,
 } from './html.ts';
-import { publicRead, route } from './route.ts';
-import { parameterNames } from './router.ts';
-import { noInput, object, text } from './schema.ts';
+import { publicRead, route } from '../route/route.ts';
+import { parameterNames } from '../route/router.ts';
+import { noInput, object, text } from '../route/schema.ts';
 
 /** By the first bytes, not by the name of the file. */
 const IMAGES = [

@@ -1,6 +1,14 @@
-import { ERRORS } from './errors.ts';
-import type { DocumentFacts, Route, Wrapping } from './route.ts';
-import { type JsonSchema, list, noInput, object, optional, type Schema, text } from './schema.ts';
+import { ERRORS } from '../route/errors.ts';
+import type { DocumentFacts, Route, Wrapping } from '../route/route.ts';
+import {
+  type JsonSchema,
+  list,
+  noInput,
+  object,
+  optional,
+  type Schema,
+  text,
+} from '../route/schema.ts';
 
 const count: Schema<unknown> = { ...noInput, jsonSchema: { type: 'integer' } };
 const pagination = object({

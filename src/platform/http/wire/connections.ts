@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { Metrics } from '../runtime/metrics.ts';
+import type { Metrics } from '../../runtime/metrics.ts';
 import { canonicalAddress, isTrusted, networkOf } from './address.ts';
 import { waitForEvent } from './reply.ts';
 

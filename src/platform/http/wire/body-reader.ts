@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { Failure } from './errors.ts';
+import { Failure } from '../route/errors.ts';
 
 /** The client disconnected before its body was complete, so no reply is sent. */
 export class ClientGone extends Error {}

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type ErrorCode, Failure } from './errors.ts';
 import { type JsonSchema, pointer, type Schema, validate } from './schema.ts';
-import { decodeUtf8 } from '../runtime/text.ts';
+import { decodeUtf8 } from '../../runtime/text.ts';
 
 /** What a route accepts as its request body. */
 export interface BodyRule<Body> {

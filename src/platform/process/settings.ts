@@ -8,10 +8,10 @@ import {
   parseUrl,
   placeholderDatabase,
   readLimits,
-} from './db/url.ts';
-import { parseNetworks } from './http/address.ts';
-import { parseLogo } from './http/pages.ts';
-import type { ResponseStyle } from './http/route.ts';
+} from '../db/url.ts';
+import { parseNetworks } from '../http/wire/address.ts';
+import { parseLogo } from '../http/site/pages.ts';
+import type { ResponseStyle } from '../http/route/route.ts';
 import {
   anyText,
   Env,
@@ -24,9 +24,9 @@ import {
   type SettingsInput,
   toggle,
   wholeNumber,
-} from './runtime/env.ts';
-import { Unavailable } from './runtime/errors.ts';
-import { LOG_LEVELS } from './runtime/log.ts';
+} from '../runtime/env.ts';
+import { Unavailable } from '../runtime/errors.ts';
+import { LOG_LEVELS } from '../runtime/log.ts';
 import { checkNames, foreignVariables, type ServiceNames } from './variable-names.ts';
 
 /** What `<service>/settings.ts` exports. */

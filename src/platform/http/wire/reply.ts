@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Reply, Wrapping } from './route.ts';
-import { type ErrorCode, ERRORS, type Failure, type TextReply } from './errors.ts';
+import type { Reply, Wrapping } from '../route/route.ts';
+import { type ErrorCode, ERRORS, type Failure, type TextReply } from '../route/errors.ts';
 
 /**
  * ASVS 3.4, 4.1.1 and 14.3.2: in every reply. The copy comes last, because V8 is slow to add

@@ -1,4 +1,4 @@
-import type { Environment } from './runtime/env.ts';
+import type { Environment } from '../runtime/env.ts';
 
 /** A service, and what is known of the names of its variables. */
 export type ServiceNames = Readonly<{

@@ -1,0 +1,100 @@
+import { createRateLimit, createRecentMap } from '../../runtime/rate-limit.ts';
+import { Failure } from '../route/errors.ts';
+
+/**
+ * The credential of `Authorization: Bearer …` (RFC 6750, 2.1), or null. The scheme is
+ * case-insensitive.
+ */
+export const bearerOf = (authorization: string | undefined) =>
+  /^bearer +([^\s]+) *$/i.exec(authorization ?? '')?.[1] ?? null;
+
+/** How many wrong credentials one network may send at once, and then in each second. */
+const BURST = 100;
+const PER_SECOND = 1;
+/** How many accepted credentials are remembered at least. */
+const MAX_ACCEPTED = 10_000;
+
+/** A credential that a request carries, and how to check it. */
+export interface Credential<Found> {
+  /** Counted and logged with a refusal. */
+  readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature';
+  /** Null if the credential is malformed. */
+  readonly digest: string | null;
+  /** For the reply to a credential that is not accepted. */
+  readonly message: string;
+  /** @returns null for a wrong credential */
+  find(digest: string): Promise<Found | null>;
+  /** A credential that has ended, or is for something else, is refused but was not guessed. */
+  isAllowed?(found: Found): boolean;
+}
+
+/**
+ * Checks credentials, and limits the wrong ones of each network, in this process (ASVS 2.4.1,
+ * 6.3.1). Beyond the limit a credential is rejected before it is compared or looked up. A
+ * credential that was accepted from this network is still checked: an attacker behind a proxy or
+ * NAT must not lock out its other clients.
+ * @returns `checkCredential` finds what the credential stands for, or fails with 401 or 429;
+ * `acceptCredential` is for one that was just issued to a network
+ */
+export function createCredentialCheck() {
+  const wrong = createRateLimit(BURST, PER_SECOND);
+  const accepted = createRecentMap<true>(MAX_ACCEPTED);
+
+  /**
+   * Counts a guess in advance, so that simultaneous ones stay within the limit. Not for a network
+   * without wrong ones: after a restart, any number of right credentials may come at once.
+   */
+  function beginAttempt(network: string, isKnown: boolean) {
+    const isCounted = !isKnown && !wrong.isFull(network);
+    if (isCounted) wrong.add(network, -1);
+    return {
+      /** The credential is wrong. */
+      count() {
+        if (!isCounted) wrong.add(network, -1);
+      },
+      /** The credential is right, or could not be checked. */
+      forgive() {
+        if (isCounted) wrong.add(network, 1);
+      },
+    };
+  }
+
+  return {
+    async checkCredential<Found>(
+      network: string,
+      { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
+    ): Promise<Found | Failure<'unauthorized'> | Failure<'too_many_requests'>> {
+      const key = `${network} ${digest}`;
+      const isKnown = accepted.get(key) ?? false;
+      const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
+      if (retryAfterSeconds > 0) return unchecked(retryAfterSeconds);
+      const attempt = beginAttempt(network, isKnown);
+      let found: Found | null = null;
+      try {
+        if (digest !== null) found = await find(digest);
+      } catch (error) {
+        attempt.forgive();
+        throw error;
+      }
+      const refused = new Failure('unauthorized', { message, credential: kind });
+      if (found === null) {
+        attempt.count();
+        return refused;
+      }
+      attempt.forgive();
+      accepted.set(key, true);
+      return isAllowed(found) ? found : refused;
+    },
+    acceptCredential(network: string, digest: string) {
+      accepted.set(`${network} ${digest}`, true);
+    },
+  };
+}
+
+const unchecked = (retryAfterSeconds: number) =>
+  new Failure('too_many_requests', {
+    message:
+      'Too many wrong credentials came from your network. This one was not checked. Try again after Retry-After.',
+    retryAfterSeconds,
+    credential: 'unchecked',
+  });
