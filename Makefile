@@ -7,6 +7,7 @@ FILES =
 FILE =
 NODES =
 SERVICE =
+SINCE =
 NAME =
 PART =
 ARGS =
@@ -55,6 +56,7 @@ test-node: node_modules/.installed ## run the tests with the newest Node 20, 22 
 	@node --import tsx scripts/node-versions.ts $(NODES) -- $(FILES)
 
 check: typecheck test ## check the types and run every test; required before a merge
+	@node --import tsx scripts/ceilings.ts
 
 typecheck: node_modules/.installed ## check the types of sources, tests and scripts
 	@npm run --silent typecheck
@@ -65,8 +67,8 @@ format: ## format all code with Prettier, a pinned version from the npm registry
 format-check: ## check that all code is formatted
 	@$(prettier) --check --log-level warn $(formatted)
 
-audit: node_modules/.installed ## list what a security reviewer reads; for one service: make audit SERVICE=secrets
-	@node --import tsx scripts/audit.ts $(SERVICE)
+audit: node_modules/.installed ## list what a security reviewer reads; for one service: SERVICE=secrets; only changes: SINCE=commit
+	@node --import tsx scripts/audit.ts "$(SINCE)" $(SERVICE)
 
 ##@ End-to-end
 

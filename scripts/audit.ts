@@ -1,22 +1,27 @@
 /**
  * `make audit`, or `make audit SERVICE=secrets`: what a reviewer of one service needs. The files in
  * reading order with their tokens, the environment variables, the routes, the SQL statements, and
- * every import from outside the project.
+ * every import from outside the project. `make audit SINCE=COMMIT`: only what has changed since.
  */
 import { createHash } from 'node:crypto';
 import { SERVICES } from '../src/serve.ts';
-import { variablesOf } from '../src/settings.ts';
+import { variablesOf } from '../src/platform/process/settings.ts';
+import { changesSince } from './audit-changes.ts';
 import {
-  BUDGET,
-  GOALS,
+  CEILINGS,
   densityOf,
   filesOf,
   importsOf,
   linesOf,
   MAX_DENSITY,
-  readingSizes,
+  type Part,
+  PART_NAMES,
+  readDependency,
+  readScripts,
   readTree,
   serviceNames,
+  sizesOf,
+  sumTokens,
 } from './reading.ts';
 import { listRoutes } from './routes.ts';
 import { countTokens } from './tokens.ts';
@@ -28,26 +33,33 @@ function print(line = ''): void {
   process.stdout.write(`${line}\n`);
 }
 
-const LABELS: Readonly<Record<string, string>> = {
-  core: 'core',
-  signin: 'sign-in pages and second factors, which a service loads only with SIGNIN_PAGES=on',
+const LABELS: Readonly<Record<Part, string>> = {
+  platform: 'platform, read once for all services',
+  secrets: 'serve secrets, on top of the platform',
+  identity: 'serve identity, on top of the platform',
+  webhook: 'serve webhook, on top of the platform',
+  signin: 'sign-in pages and second factors, which identity loads only with SIGNIN_PAGES=on',
   commands: 'commands',
-  all: 'all of src/',
 };
 
 function printSizes(): void {
-  print('Tokens to read, the ceiling, and the goal. Comments do not count.');
-  const ceilings: Readonly<Record<string, number>> = BUDGET;
-  const goals: Readonly<Record<string, number>> = GOALS;
-  for (const [scope, tokens] of Object.entries(readingSizes(tree))) {
-    const ceiling = ceilings[scope];
-    const limit = ceiling === undefined ? '' : `of ${ceiling}, goal ${goals[scope]}`;
-    const label = LABELS[scope] ?? `serve ${scope}, the core included`;
-    print(`${String(tokens).padStart(7)} ${limit.padEnd(23)} ${label}`);
+  print(
+    'Tokens to read: of TypeScript, its ceiling, and of scripts for browsers. Comments do not count.',
+  );
+  const scripts = sizesOf(readScripts());
+  for (const [part, tokens] of sizesOf(tree)) {
+    const numbers = [tokens, CEILINGS[part], scripts.get(part) ?? 0];
+    print(`${columns(numbers)}  ${LABELS[part]}`);
   }
-  const density = densityOf(tree).toFixed(1).padStart(7);
-  print(`${density} ${`of ${MAX_DENSITY}, goal 8`.padEnd(23)} for each line of code`);
+  const driver = readDependency();
+  print(
+    `${columns([sumTokens(driver, [...driver.keys()])])}${' '.repeat(16)}  postgres, the one dependency`,
+  );
+  print(`${densityOf(tree).toFixed(1)} of ${MAX_DENSITY} tokens for each line of code`);
 }
+
+const columns = (numbers: readonly number[]): string =>
+  numbers.map((number) => String(number).padStart(8)).join('');
 
 function printFiles(title: string, files: readonly string[]): void {
   print(`\n${title}`);
@@ -120,8 +132,10 @@ function printOutside(files: readonly string[]): void {
 }
 
 async function printService(name: string): Promise<void> {
-  const core = filesOf(tree, 'core');
-  const own = filesOf(tree, name);
+  const part = PART_NAMES.find((one) => one === name);
+  if (part === undefined) throw new Error(`${name} is no part`);
+  const platform = filesOf(tree, 'platform');
+  const own = filesOf(tree, part);
   const optional = filesOf(tree, 'signin').filter((file) => file.startsWith(`src/${name}/`));
   print(`\n=== serve ${name}`);
   printFiles(`Files of ${name}, with their tokens`, own);
@@ -129,8 +143,8 @@ async function printService(name: string): Promise<void> {
   printPages(name);
   await printVariables(name);
   printRoutes(name);
-  printStatements([...own, ...optional, ...core]);
-  printOutside([...core, ...own, ...optional]);
+  printStatements([...own, ...optional, ...platform]);
+  printOutside([...platform, ...own, ...optional]);
 }
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -140,14 +154,33 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(1);
 });
 
-const wanted = process.argv.slice(2);
+/** @param commit of an earlier review: only what has changed since is listed */
+function printChanges(commit: string, services: readonly string[]): void {
+  const parts = new Set<string>(['platform', 'signin', 'commands', ...services]);
+  print(`Files that changed since ${commit}, with their tokens and the declarations to read`);
+  for (const { file, from, names, text } of changesSince(commit)) {
+    const part = PART_NAMES.find((one) => filesOf(new Map([[file, text ?? '']]), one).length > 0);
+    if (part !== undefined && !parts.has(part)) continue;
+    const tokens = text === null ? 'removed' : String(countTokens(text));
+    const origin = from === file ? '' : ` (was ${from})`;
+    print(`${tokens.padStart(8)}  ${file}${origin}`);
+    for (const name of names) print(`${' '.repeat(10)}${name}`);
+  }
+}
+
+const [since = '', ...wanted] = process.argv.slice(2);
 const unknown = wanted.find((name) => !names.includes(name));
 if (unknown !== undefined) {
   const known = names.join(', ');
   process.stderr.write(`there is no service "${unknown}"; the services are ${known}\n`);
   process.exit(2);
 }
-printSizes();
-printFiles('Core: read with every service', filesOf(tree, 'core'));
-printPages('http');
-for (const name of wanted.length > 0 ? wanted : names) await printService(name);
+const services = wanted.length > 0 ? wanted : names;
+if (since === '') {
+  printSizes();
+  printFiles('Platform: read once for all services', filesOf(tree, 'platform'));
+  printPages('platform');
+  for (const name of services) await printService(name);
+} else {
+  printChanges(since, services);
+}
