@@ -2,6 +2,7 @@
  * What hostile clients without a credential send to use up memory. Each attack holds its
  * connections until it ends.
  */
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -37,6 +38,15 @@ async function hold(port: number, text: string, sockets: Socket[]): Promise<void
   await sleep(1_000);
 }
 
+/** Opens connections, then sends a request on all of them at once. */
+async function burst(port: number, text: string, sockets: Socket[]): Promise<void> {
+  for (let number = 0; number < CONNECTIONS; number += 1) await open(port, number, sockets);
+  for (const socket of sockets) {
+    if (socket.writable) socket.write(text);
+  }
+  await sleep(SECONDS * 1_000);
+}
+
 /** Sends requests on each connection, one after the other, and reads the replies or does not. */
 async function flood(
   port: number,
@@ -61,9 +71,9 @@ async function flood(
   isOver = true;
 }
 
-const post = (path: string, body: string, length = body.length) => {
+const post = (path: string, body: string, length = body.length, headers = '') => {
   const head = `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n`;
-  return `${head}Content-Length: ${length}\r\n\r\n${body}`;
+  return `${head}${headers}Content-Length: ${length}\r\n\r\n${body}`;
 };
 const get = (path: string, headers = '') => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n${headers}`;
 const wrongPassword = (number: number) =>
@@ -71,6 +81,10 @@ const wrongPassword = (number: number) =>
     '/api/auth/login',
     JSON.stringify({ username: `nobody-${number}`, password: 'wrong for measuring' }),
   );
+
+const LARGE_BODY = `{"key":"${'A'.repeat(60_000)}"}`;
+const ANSWER = `/answer/${randomUUID()}`;
+const WRONG_KEY = `X-Link-Key: ${'A'.repeat(43)}\r\n`;
 
 export const ATTACKS: readonly Attack[] = [
   {
@@ -82,6 +96,21 @@ export const ATTACKS: readonly Attack[] = [
     name: '1,000 bodies of 64 KiB without their last byte',
     run: ({ webhook }, sockets) =>
       hold(webhook, post('/webhook', ' '.repeat(65_535), 65_536), sockets),
+  },
+  {
+    name: '1,000 complete bodies of 60 KB with a wrong token',
+    run: ({ webhook }, sockets) =>
+      burst(webhook, post('/webhook?token=wrong', LARGE_BODY), sockets),
+  },
+  {
+    name: '1,000 complete answers of 60 KB with a wrong key',
+    run: ({ secrets }, sockets) =>
+      burst(secrets, post(ANSWER, LARGE_BODY, LARGE_BODY.length, WRONG_KEY), sockets),
+  },
+  {
+    name: '1,000 answers of 1.5 MB with a wrong key, of which 60 KB arrive',
+    run: ({ secrets }, sockets) =>
+      burst(secrets, post(ANSWER, LARGE_BODY, 1_500_000, WRONG_KEY), sockets),
   },
   {
     name: '1,000 heads of 15 KiB without their end',

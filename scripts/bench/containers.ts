@@ -170,7 +170,7 @@ export async function attackContainer(
   databaseUrl: string,
 ): Promise<readonly Survival[]> {
   const group = createGroup(mebibytes);
-  const environment = { ...imageEnvironment(), ...settings };
+  const environment = { ...imageEnvironment(), SHARE_PAGES: 'on', ...settings };
   const survivals: Survival[] = [];
   try {
     const start = () => startServices(SERVICES, databaseUrl, environment, THIS, group);

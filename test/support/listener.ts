@@ -51,7 +51,7 @@ export async function startListener(
     routes: bindRoutes(routes, null),
     style: { wrapping: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: MAX_BODY_BYTES,
-    readBody: createBodyReader(),
+    bodies: createBodyReader(),
     trustedProxies,
     answerMs,
     logProbes: true,

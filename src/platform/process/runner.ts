@@ -91,7 +91,7 @@ export async function createProcessContext(shared: Shared, output: Output) {
     metrics,
     hashing,
     stopping: new AbortController(),
-    readBody: createBodyReader(),
+    bodies: createBodyReader(),
   };
 }
 
@@ -100,7 +100,7 @@ export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
 /** Loads the modules of one service of the process, and then starts and stops it. */
 export async function createServiceRunner(configured: ConfiguredService, context: ProcessContext) {
   const { name, host, logFields } = configured;
-  const { shared, metrics, readBody } = context;
+  const { shared, metrics, bodies } = context;
   const stopping = context.stopping.signal;
   const log = context.log.with({ service: name, ...logFields });
   const background: Work[] = [];
@@ -112,7 +112,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
     ...configured,
     log,
     metrics,
-    readBody,
+    bodies,
     stopping,
     routes,
     maxBodyBytes: shared.MAX_BODY_BYTES,

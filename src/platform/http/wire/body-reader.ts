@@ -9,6 +9,10 @@ const MAX_BODIES = 1_024;
 /** Bytes of all bodies. A route that accepts larger bodies raises it to two of them. */
 const MAX_BYTES = 16 * 1024 * 1024;
 const MAX_ANONYMOUS_BYTES = MAX_BYTES / 2;
+/** Bytes that arrive before the credential of their request is checked. */
+const MAX_UNCHECKED_BYTES = MAX_BYTES / 2;
+/** A body of this size may arrive as a whole during that check. */
+const SMALL_BODY = 8 * 1024;
 /** What one network may have of either. */
 const SHARE = 1 / 4;
 /** A body that is not complete after the grace must have arrived at this rate. */
@@ -16,6 +20,7 @@ const GRACE_SECONDS = 2;
 const MIN_BYTES_PER_SECOND = 1_024;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
+const NOTHING_HELD: HeldBody = { failure: null, release() {} };
 const ALL_TAKEN = new Failure('overloaded', {
   message: 'Too many request bodies are being received. Nothing was stored. Try again soon.',
 });
@@ -26,23 +31,51 @@ const SHARE_TAKEN = new Failure('overloaded', {
 const TOO_SLOW = `The request body must arrive with at least ${MIN_BYTES_PER_SECOND} bytes per second. Send it again.`;
 
 export type BodyReader = ReturnType<typeof createBodyReader>;
+/** Memory of a request that is counted until it is released. */
+export type HeldBody = Readonly<{ failure: Failure | null; release: () => void }>;
 type BodyTerms = Readonly<{ limit: number; network: string; isAnonymous: boolean }>;
 
 /**
  * Bounds the memory of unfinished bodies in a process. Clients without a credential have a budget
- * of their own, so that they cannot use up that of the others.
- * @returns a function that reads a body of up to `limit` bytes; throws `ClientGone`
+ * of their own, so that they cannot use up that of the others. Likewise bodies whose request waits
+ * for its turn or for the check of its credential.
  */
 export function createBodyReader() {
   const admitAnonymous = createBudget(MAX_ANONYMOUS_BYTES);
   const admitCaller = createBudget(MAX_BYTES);
+  const admitUnchecked = createBudget(MAX_UNCHECKED_BYTES, Infinity);
 
-  /** @param begin is called once the body is accepted, before a byte of it is read */
-  return async (
+  /**
+   * Node reads up to 64 KiB together with a head, and then more. Counts what has arrived, and stops
+   * the socket until the body is read.
+   * @param request of which only the head was handled
+   */
+  async function hold(request: IncomingMessage, network: string): Promise<HeldBody> {
+    // By then, Node has parsed what came with the head.
+    await null;
+    const length = Number(request.headers['content-length']);
+    const isSmall = length <= SMALL_BODY;
+    const isMoreToCome = !isSmall && !request.complete;
+    if (isMoreToCome) request.socket.pause();
+    const bytes = isSmall ? length : request.readableLength;
+    if (bytes === 0) return NOTHING_HELD;
+    const memory = admitUnchecked(network, bytes);
+    if (memory instanceof Failure) return { failure: memory, release() {} };
+    const failure = memory.reserve(bytes);
+    // Drops it.
+    if (failure) request.resume();
+    return { failure, release: memory.release };
+  }
+
+  /**
+   * Reads a body of up to `limit` bytes; throws `ClientGone`.
+   * @param begin is called once the body is accepted, before a byte of it is read
+   */
+  async function read(
     request: IncomingMessage,
     { limit, network, isAnonymous }: BodyTerms,
     begin: () => void,
-  ) => {
+  ) {
     const length = Number(request.headers['content-length']);
     if (length > limit) return tooLarge(limit);
     // A client that left while its credential was checked causes no further event.
@@ -58,7 +91,9 @@ export function createBodyReader() {
     if (memory instanceof Failure) return memory;
     begin();
     return receive(request, limit, memory.reserve).finally(memory.release);
-  };
+  }
+
+  return { hold, read };
 }
 
 /** How many bodies there are, and the bytes of their buffers. */
@@ -68,17 +103,18 @@ interface Usage {
 }
 
 /** @returns admits a body, and then reserves its memory until it is released */
-function createBudget(size: number) {
+function createBudget(size: number, maxBodies = MAX_BODIES) {
   const total: Usage = { bodies: 0, bytes: 0 };
   const shares = new Map<string, Usage>();
   let maxBytes = size;
   return (network: string, limit: number) => {
     const share = shares.get(network) ?? { bodies: 0, bytes: 0 };
-    if (total.bodies >= MAX_BODIES) return ALL_TAKEN;
-    if (share.bodies >= MAX_BODIES * SHARE) return SHARE_TAKEN;
+    if (total.bodies >= maxBodies) return ALL_TAKEN;
+    if (share.bodies >= maxBodies * SHARE) return SHARE_TAKEN;
     maxBytes = Math.max(maxBytes, 2 * limit);
     shares.set(network, share);
     let reserved = 0;
+    let isReleased = false;
     const add = (bodies: number, bytes: number) => {
       reserved += bytes;
       for (const usage of [total, share]) {
@@ -96,6 +132,8 @@ function createBudget(size: number) {
         return null;
       },
       release() {
+        if (isReleased) return;
+        isReleased = true;
         add(-1, -reserved);
         if (share.bodies === 0) shares.delete(network);
       },

@@ -5,7 +5,7 @@ import { describeError, Overloaded, Unavailable } from '../../runtime/errors.ts'
 import type { Log } from '../../runtime/log.ts';
 import type { Metrics } from '../../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
-import type { BodyReader } from './body-reader.ts';
+import type { BodyReader, HeldBody } from './body-reader.ts';
 import type { Connection } from './connections.ts';
 import { Failure } from '../route/errors.ts';
 import { renderAllow, renderSuccess } from './reply.ts';
@@ -20,7 +20,7 @@ export type ListenerOptions = Readonly<{
   style: ResponseStyle;
   maxBodyBytes: number;
   /** One for all listeners of a process. */
-  readBody: BodyReader;
+  bodies: BodyReader;
   trustedProxies: BlockList;
   logProbes: boolean; // at level info; otherwise at debug, because they are frequent
   log: Log;
@@ -88,11 +88,19 @@ export function createAnswer({
   routes,
   style,
   maxBodyBytes,
-  readBody,
+  bodies,
   failurePage,
 }: ListenerOptions) {
-  /** @param sendContinue is called before a byte of the body is read */
-  return async (info: RequestInfo, request: IncomingMessage, sendContinue: () => void) => {
+  /**
+   * @param held what has arrived of the body
+   * @param sendContinue is called before a byte of the body is read
+   */
+  return async (
+    info: RequestInfo,
+    request: IncomingMessage,
+    held: HeldBody,
+    sendContinue: () => void,
+  ) => {
     const { method, headers } = info;
     const target = parseTarget(request.url ?? '');
     if (!target) return new Failure('invalid_target');
@@ -123,12 +131,14 @@ export function createAnswer({
     const page = pageOf(headers, [host, ...forwarded]);
     if (route.method !== 'GET' && page === 'foreign') return new Failure('cross_site');
     info.isFromOwnPage = page === 'own';
+    if (held.failure) return held.failure;
 
     const { network } = info;
     const outcome = await route.answer(info, (isAnonymous, maxBytes) => {
       const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
       const limit = maxBytes ?? most;
-      return readBody(request, { limit, network, isAnonymous }, sendContinue);
+      held.release();
+      return bodies.read(request, { limit, network, isAnonymous }, sendContinue);
     });
     if (outcome instanceof Failure) return outcome;
     if ('ids' in outcome) info.callerIds = { ...info.callerIds, ...outcome.ids };

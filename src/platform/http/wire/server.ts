@@ -140,7 +140,7 @@ async function handle(
   response: ServerResponse,
   sendContinue = () => {},
 ) {
-  const { connections, requestLog } = listener;
+  const { connections, requestLog, bodies } = listener;
   const connection = connections.all.get(request.socket);
   if (!connection) {
     response.destroy();
@@ -164,10 +164,11 @@ async function handle(
       connections.sending.add(connection),
     );
   };
+  const held = await bodies.hold(request, info.network);
   try {
     // Node gives a pipelined response no socket until the earlier replies are sent.
     if (response.socket === null && !(await connections.turn(connection, response))) return;
-    await inTime(info, response, listener.answer(info, request, sendContinue).then(send));
+    await inTime(info, response, listener.answer(info, request, held, sendContinue).then(send));
   } catch (error) {
     if (error instanceof ClientGone) return;
     const failure = failureFor(error, info, listener);
@@ -175,6 +176,7 @@ async function handle(
     if (response.headersSent) response.destroy();
     else await send(failure);
   } finally {
+    held.release();
     listener.inFlight -= 1;
     connections.finish(connection);
     // A reply that was started before the shutdown has no `Connection: close`.
