@@ -41,6 +41,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   },
   image: { summary: 'both container images, built with buildah; needs root' },
   nginx: { summary: 'the configurations of deploy/nginx and deploy/caddy on the real programs' },
+  openapi: { summary: '/openapi.json with two linters and a generated client' },
   pgbouncer: { summary: 'the services behind PgBouncer, in every pool mode' },
   senders: { summary: "signatures made by the senders' own libraries" },
   signin: {

@@ -10,7 +10,6 @@ const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const SECRET = 'only for the description of the interface';
 /** Nothing listens at this address: the descriptions need no database. */
 const DATABASE_URL = 'postgres://nobody@127.0.0.1:1/none';
-const PAGES = { SIGNIN_PAGES: 'on', SHARE_PAGES: 'on', INBOX_PAGE: 'on' };
 const LISTENERS = Object.fromEntries(
   SERVICES.map((name) => name.toUpperCase()).flatMap((name) => [
     [`${name}_HOST`, '127.0.0.1'],
@@ -19,11 +18,13 @@ const LISTENERS = Object.fromEntries(
 );
 
 /** @returns the name of each service and its description, as the text of a file */
-export async function describeServices() {
+export async function describeServices(pages: 'on' | 'off' = 'on') {
   const gatehouse = await start({
     services: SERVICES,
     settings: {
-      ...PAGES,
+      SIGNIN_PAGES: pages,
+      SHARE_PAGES: pages,
+      INBOX_PAGE: pages,
       ...LISTENERS,
       DATABASE_URL,
       SERVER_SECRET: SECRET,
