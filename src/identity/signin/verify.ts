@@ -60,8 +60,9 @@ export async function verifyOrSignIn(
   const { session } = caller;
   const { require, max_age: maxAge } = query;
   const needsFactor = require.includes('second_factor');
-  // A passkey also opens an account whose password is temporary.
-  if (session?.hasTemporaryPassword && session.methods === 'password') return TEMPORARY_PASSWORD;
+  // While the password is temporary, only a passkey alone passes. A login over the API with that
+  // password and a code does not (ASVS 6.4.1).
+  if (session?.hasTemporaryPassword && session.methods !== 'passkey') return TEMPORARY_PASSWORD;
   // The holder of an API key cannot sign in again.
   if (!session && (maxAge !== undefined || needsFactor)) return forbidden(caller);
   if (session && session.age > (maxAge ?? Infinity)) {

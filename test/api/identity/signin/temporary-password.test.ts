@@ -1,6 +1,7 @@
 /** A password that was generated or set by an administrator: it may be known to others. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { factorsOf, PENDING } from '../../../support/factors.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
@@ -10,7 +11,7 @@ import { PASSWORD } from '../../../support/users.ts';
 const portal = await startPortal({ after });
 const { identity, sql, admin, call, add, visit, signIn } = portal;
 const plain = await startIdentity({ after });
-const { events, enrol, start, enter } = factorsOf(portal);
+const { events, enrol, start, enter, forgetSteps, stepNow } = factorsOf(portal);
 const OWN = 'a-password-of-my-own';
 /** The same password once it is normalized (NFKC): its first character in full width. */
 const WIDE = String.fromCharCode(PASSWORD.charCodeAt(0) + 0xfee0) + PASSWORD.slice(1);
@@ -65,6 +66,22 @@ for (const [name, base, own] of [
     assert.equal((await ask('POST', `${base}/api/key/`, { bearer, body: {} })).status, 201);
   });
 }
+
+test('a login with it and a code does not pass verify', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  await makeTemporary(sql, id);
+  await forgetSteps(id);
+  const { json } = await ask('POST', `${identity}/api/auth/login`, {
+    body: { username, password: PASSWORD, otp: totpCode(secret, await stepNow()) },
+  });
+  const bearer = String(json.data.session);
+  for (const query of ['', '?require=second_factor']) {
+    const refused = await call(bearer, 'GET', `/api/auth/verify${query}`);
+    assert.equal(refused.status, 403, query);
+    assert.match(refused.json.error.message, /temporary/);
+  }
+});
 
 test('on the page, it cannot be changed to itself; whoever chooses another is signed in', async () => {
   const { username, id } = await add();
