@@ -116,7 +116,7 @@ export const COMMANDS: readonly Command[] = [
       onUser(call, async ({ id, username }, database, { portal }) => {
         const invitation = portal && createLink(portal);
         const secured = await secureAccount(database, COMMAND_LINE, id, invitation);
-        const data = orThrow(secured);
+        const { data } = orThrow(secured);
         if (call.flag('json')) return printMembers(call, data);
         call.note(`Secured the account of user "${username}". ${data.message}`);
         if (portal && data.link) return printLink(call, data.link, portal);

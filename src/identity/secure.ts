@@ -32,7 +32,10 @@ export const secureRow = {
   errors: ['signin_too_old', 'forbidden', 'not_found'],
 } as const;
 
-/** @param invitation the link with which the user gets in again, if there can be one */
+/**
+ * @param invitation the link with which the user gets in again, if there can be one
+ * @returns the reply, and how many second factors were removed
+ */
 export async function secureAccount(
   database: Database,
   actor: Actor,
@@ -45,18 +48,21 @@ export async function secureAccount(
   const message = `${endedText(sessions)} ended. Keys revoked: ${keys}. Second factors removed: ${factors}. The password no longer works.`;
   const expires_at = linkEnd === 'disabled' ? undefined : linkEnd;
   const link = expires_at && invitation?.link;
-  return { message, status: 'SECURED' as const, link, expires_at };
+  return { factors, data: { message, status: 'SECURED' as const, link, expires_at } };
 }
 
 /** @param invitation as above */
 export async function secure(
   { caller, path, request }: IdentityCall<{ user_id: string }>,
-  { database }: IdentityService,
+  service: IdentityService,
   invitation: Invitation | null = null,
 ) {
   const refused = refusalOf(caller, 'secure the account of a user');
   if (refused) return refused;
-  if (path.user_id === caller.user?.id) return OWN_PASSWORD;
-  const data = await secureAccount(database, actorOf(caller, request), path.user_id, invitation);
-  return data instanceof Failure ? data : { data };
+  const { user_id: id } = path;
+  if (id === caller.user?.id) return OWN_PASSWORD;
+  const secured = await secureAccount(service.database, actorOf(caller, request), id, invitation);
+  if (secured instanceof Failure) return secured;
+  if (secured.factors > 0) service.reportFactor('all', 'removed', id);
+  return { data: secured.data };
 }

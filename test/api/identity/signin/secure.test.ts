@@ -77,6 +77,14 @@ test('a secured account is out of the hands of whoever used it, and its user get
   assert.ok(await logIn(identity, user.username, NEW));
 });
 
+test('the second factors that are removed with it are counted', async () => {
+  const { id, username } = await add();
+  await enrol(username);
+  assert.equal((await secure(id, admin.token, replica.url.identity)).status, 200);
+  const metrics = (await ask('GET', `${replica.url.metrics}/metrics`)).text;
+  assert.match(metrics, /^gatehouse_factor_events_total\{factor="all",event="removed"\} 1$/m);
+});
+
 test('keys without a user that a secured administrator had made are revoked, too', async () => {
   const chief = await enter({ super_admin: true });
   const { json } = await call(chief.token, 'POST', '/api/key/', { user_id: null });
