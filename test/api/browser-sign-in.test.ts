@@ -94,6 +94,16 @@ test('without a session, the reply names the sign-in page', async () => {
   }
 });
 
+test('a long cookie of another program does not sign a user out', async () => {
+  const others = `session=${'x'.repeat(4_000)}; other=${'y'.repeat(4_000)}`;
+  for (const cookie of [`${others}; ${grace}`, `${grace}; ${others}`]) {
+    const { status, json } = await options(pages.secrets, cookie);
+    assert.deepEqual([status, json.caller], [200, { role: 'sender', user: 'grace' }]);
+  }
+  const twice = `${grace}; ${grace}${'x'.repeat(4_000)}`;
+  assert.equal((await options(pages.secrets, twice)).status, 401);
+});
+
 test('a request that no page of this host sent is not signed in by a cookie', async () => {
   for (const headers of [
     {},

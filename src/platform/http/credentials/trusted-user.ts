@@ -57,11 +57,14 @@ const SESSION_COOKIE = /^(?:__(?:Host|Secure)-gatehouse=[\w-]{43}|session=[\w:%+
 /** All of these names are passed on: `verify` counts a cookie that is sent twice as none. */
 const COOKIE_NAME = /^(?:__(?:Host|Secure)-gatehouse|session)=/;
 const MAX_COOKIE = 2_048;
+/** Longer than any cookie of a session: what is cut, of another program, is never taken for one. */
+const MAX_PAIR = 160;
 
 /** @returns the cookies for identity; empty if none can be of a session */
 function sessionCookies({ cookie = '' }: http.IncomingHttpHeaders) {
   const pairs = cookie.split(';').map(trimBlanks);
-  const own = pairs.filter((pair) => COOKIE_NAME.test(pair));
+  const named = pairs.filter((pair) => COOKIE_NAME.test(pair));
+  const own = named.map((pair) => pair.slice(0, MAX_PAIR));
   const text = own.join('; ');
   return own.some((pair) => SESSION_COOKIE.test(pair)) && text.length <= MAX_COOKIE ? text : '';
 }
