@@ -217,6 +217,13 @@ test('OPTIONS returns Allow for an existing path only', async () => {
   assert.equal((await exchange(url, ['OPTIONS /none HTTP/1.1', HOST])).status, 404);
 });
 
+test('OPTIONS * returns the methods of the server', async () => {
+  const { status, headers, body } = await exchange(url, ['OPTIONS * HTTP/1.1', HOST]);
+  const allowed = 'DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT';
+  assert.deepEqual([status, headers.get('allow'), body], [204, allowed, '']);
+  assert.equal((await exchange(url, ['OPTIONS * HTTP/1.1'])).status, 400, 'without Host');
+});
+
 const KEPT = ['a', 'A.b_c-9', 'x'.repeat(128)];
 const REPLACED = ['', 'x'.repeat(129), 'a b', 'a/b', '<script>', 'ä', 'a,b', '{"a":1}', '%41'];
 

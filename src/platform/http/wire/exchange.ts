@@ -83,6 +83,8 @@ export function startExchange(
 /** For routes without a credential. A login with a password of 4,096 ASCII characters fits. */
 const MAX_ANONYMOUS_BODY = 8 * 1024;
 
+const ALL_METHODS = 'DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT';
+
 /** @returns what a request gets; throws what a handler throws */
 export function createAnswer({
   routes,
@@ -102,6 +104,10 @@ export function createAnswer({
     sendContinue: () => void,
   ) => {
     const { method, headers } = info;
+    // Asks what the server supports (RFC 9110, 9.3.7).
+    if (method === 'OPTIONS' && request.url === '*' && hostOf(request, null) !== null) {
+      return renderAllow({ Allow: ALL_METHODS });
+    }
     const target = parseTarget(request.url ?? '');
     if (!target) return new Failure('invalid_target');
     const { authority, path, query, segments } = target;
