@@ -135,6 +135,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'Create a user',
     body: json(users.newUserSchema),
     success: 201,
+    replyHeaders: ['Location'],
     reply: userSchema,
     errors: ['invalid_body', 'signin_too_old', 'forbidden', 'conflict'],
     handle: users.create,

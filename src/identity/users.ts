@@ -183,7 +183,8 @@ export async function create(
   if (refused) return refused;
   const actor = actorOf(caller, request);
   const created = await createUser(service.database, actor, body, service, alsoWrite);
-  return created instanceof Failure ? created : { data: viewUser(created) };
+  if (created instanceof Failure) return created;
+  return { data: viewUser(created), headers: { Location: `/api/user/${created.id}` } };
 }
 
 export async function showUser(

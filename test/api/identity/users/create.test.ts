@@ -44,7 +44,9 @@ test('a user needs only a name and an address, and has no rights and no password
     deleted_at: null,
   };
   assert.deepEqual(rest, expected);
-  const shown = await call(admin.token, 'GET', `/api/user/${id}`);
+  const address = answer.headers.get('location') ?? '';
+  assert.equal(address, `/api/user/${id}`);
+  const shown = await call(admin.token, 'GET', address);
   assertSuccess(shown);
   assert.deepEqual(shown.json.data, answer.json.data);
   const [row] = await sql`select password_hash from identity.users where id = ${id}`;
