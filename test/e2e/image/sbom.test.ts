@@ -28,7 +28,7 @@ test('the SBOM lists the one package with its digest, and is the same each time'
   );
   assert.deepEqual(
     [metadata.component.name, metadata.component.type, metadata.timestamp],
-    ['gatehouse', 'application', undefined],
+    ['gatehouse-services', 'application', undefined],
   );
   const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages[
     'node_modules/postgres'
