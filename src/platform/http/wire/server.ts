@@ -164,10 +164,11 @@ async function handle(
       connections.sending.add(connection),
     );
   };
-  const held = await bodies.hold(request, info.network);
+  const holding = bodies.hold(request, info.network);
   try {
     // Node gives a pipelined response no socket until the earlier replies are sent.
     if (response.socket === null && !(await connections.turn(connection, response))) return;
+    const held = await holding;
     await inTime(info, response, listener.answer(info, request, held, sendContinue).then(send));
   } catch (error) {
     if (error instanceof ClientGone) return;
@@ -176,7 +177,7 @@ async function handle(
     if (response.headersSent) response.destroy();
     else await send(failure);
   } finally {
-    held.release();
+    (await holding).release();
     listener.inFlight -= 1;
     connections.finish(connection);
     // A reply that was started before the shutdown has no `Connection: close`.
