@@ -1,5 +1,5 @@
 /** What has changed in src/ since the commit of a review. */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './reading.ts';
@@ -16,6 +16,13 @@ export interface ChangedFile {
 
 /** Also the version of the one dependency. */
 const PATHS = ['src', 'package-lock.json'];
+
+/** Whether git knows a commit by this name. */
+export function isCommit(name: string, repository = root): boolean {
+  const options = ['rev-parse', '--verify', '--quiet', '--end-of-options'];
+  const { status } = spawnSync('git', [...options, `${name}^{commit}`], { cwd: repository });
+  return status === 0;
+}
 
 /**
  * Compares the working tree with a commit.

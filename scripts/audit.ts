@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { SERVICES } from '../src/serve.ts';
 import { variablesOf } from '../src/platform/process/settings.ts';
-import { changesSince } from './audit-changes.ts';
+import { changesSince, isCommit } from './audit-changes.ts';
 import {
   CEILINGS,
   densityOf,
@@ -173,6 +173,10 @@ const unknown = wanted.find((name) => !names.includes(name));
 if (unknown !== undefined) {
   const known = names.join(', ');
   process.stderr.write(`there is no service "${unknown}"; the services are ${known}\n`);
+  process.exit(2);
+}
+if (since !== '' && !isCommit(since)) {
+  process.stderr.write(`git knows no commit "${since}" here; see: git log\n`);
   process.exit(2);
 }
 const services = wanted.length > 0 ? wanted : names;

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { changesSince } from '../../scripts/audit-changes.ts';
+import { changesSince, isCommit } from '../../scripts/audit-changes.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { ask, startGatehouse } from '../support/gatehouse.ts';
 import { PORTAL } from '../support/portal.ts';
@@ -102,4 +102,19 @@ test('the changes since a review are the changed declarations, moved and removed
     second[1] ?? '',
   );
   assert.equal(changes().find(([file]) => file === 'src/kept.ts')?.[2], 'one,two');
+});
+
+test('the changes since a commit that git does not know are refused in one line', async () => {
+  assert.equal(isCommit('HEAD'), true);
+  for (const name of ['nonsense', 'HEAD:README.md', '--stat']) {
+    assert.equal(isCommit(name), false, name);
+  }
+  const audit = run(process.execPath, ['--import', 'tsx', 'scripts/audit.ts', 'nonsense'], {
+    cwd: root,
+  });
+  await assert.rejects(audit, {
+    code: 2,
+    stdout: '',
+    stderr: 'git knows no commit "nonsense" here; see: git log\n',
+  });
 });
