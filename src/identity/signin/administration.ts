@@ -143,6 +143,7 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
   ]);
   const { username, email, first_name, last_name } = user;
   const groups = user.groups.join(', ');
+  const isOwn = caller.user?.id === id;
   const stored = { username, email, first_name, last_name, groups };
   return accountPage(call, username, 'user', {
     ...shownOf(user),
@@ -151,6 +152,8 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
     ...formValues('password', firstPassword, call),
     length: service.passwords.minLength,
     hours: links.hoursOf(service.portal),
+    // Nobody sets their own password without the current one.
+    own: isOwn ? render('hidden') : NOTHING,
     no_factor: user.second_factor ? NOTHING : render('hidden'),
     query: encodeURIComponent(username),
     sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
@@ -159,7 +162,7 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
     actions: [
       user.enabled ? 'user-disable' : 'user-enable',
       user.super_admin ? 'user-demote' : 'user-promote',
-      'user-secure',
+      ...(isOwn ? [] : ['user-secure']),
       ...(user.second_factor ? ['user-remove-factors'] : []),
       'user-delete',
     ].map((action) => render(action, { id, username })),

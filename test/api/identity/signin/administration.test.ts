@@ -118,6 +118,15 @@ test('a form with an invalid field keeps what was typed and says why beside the 
   assert.doesNotMatch(short.text, /value="short"/);
 });
 
+test('the page of an own account offers nothing that another administrator must do', async () => {
+  const { id, username } = await add({ super_admin: true });
+  const own = await signIn(username);
+  const SHOWN = /<section class="card" >\s*<h2>(?:Reset link|Password)<|\/secure"/g;
+  const path = `/account/users/${id}`;
+  assert.equal((await show(path)).text.match(SHOWN)?.length, 3);
+  assert.equal((await show(path, own.host)).text.match(SHOWN), null);
+});
+
 test('the factors of a user who does not exist are not called removed', async () => {
   const page = await post(`/account/users/${randomUUID()}/remove_factors`, {});
   assert.equal(page.status, 404);
