@@ -95,6 +95,8 @@ export function tooSmall(browser: Browser): Promise<string[]> {
 const VIEWPORTS = {
   desktop: { width: 1_280, height: 900, deviceScaleFactor: 1, mobile: false },
   phone: { width: 320, height: 640, deviceScaleFactor: 2, mobile: true },
+  'large phone': { width: 360, height: 740, deviceScaleFactor: 2, mobile: true },
+  tablet: { width: 768, height: 1_024, deviceScaleFactor: 2, mobile: true },
 } as const;
 export type Viewport = keyof typeof VIEWPORTS;
 export type ColorScheme = 'light' | 'dark';

@@ -434,6 +434,10 @@ for (const state of STATES) {
     await openState(browser, state);
     assert.deepEqual(await unnamed(), []);
     await checkAppearance(browser, `signin-${name}`);
+    for (const viewport of ['large phone', 'tablet'] as const) {
+      await setViewport(browser, viewport);
+      assert.deepEqual(await overflowing(browser), [], `${viewport}: nothing overflows`);
+    }
     await setViewport(browser, 'desktop');
     await enlargeText(browser);
     assert.deepEqual(await overflowing(browser), [], 'nothing overflows at 200 %');
