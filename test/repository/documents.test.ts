@@ -260,7 +260,7 @@ test('webhooks.md says of every source what it signs', () => {
         typeof value === 'string' ? value : yes(scheme !== null && value),
       );
     });
-  assert.deepEqual(rowsUnder('docs/webhooks.md', 'source | what is signed: time'), signed);
+  assert.deepEqual(rowsUnder('docs/webhooks.md', 'source | time is signed'), signed);
 });
 
 test('the documents list every command, and no other', async () => {
