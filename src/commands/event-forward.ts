@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isObject } from '../platform/http/route/schema.ts';
 import { toOneLine } from '../platform/runtime/text.ts';
-import { anyText, type Env, satisfying } from '../platform/runtime/env.ts';
+import { isHttpUrl, readClient } from '../webhook/settings.ts';
 import type { JsonObject } from '../webhook/sources.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
@@ -25,7 +25,7 @@ class NotReached extends Error {}
  * those already sent are left out.
  */
 export async function forwardEvents(url: string, terminal: Terminal) {
-  if (!isHttp(url)) throw new UsageError('--forward must be an http or https URL');
+  if (!isHttpUrl(url)) throw new UsageError('--forward must be an http or https URL');
   const service = readService(terminal);
   const seen = new Set<string>();
   // Null before the first poll; 0 if the inbox was empty, so that every event is new.
@@ -62,19 +62,8 @@ export async function forwardEvents(url: string, terminal: Terminal) {
   }
 }
 
-const isHttp = (url: string) => URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
-const address = satisfying(
-  isHttp,
-  'the address of the webhook service, such as https://hooks.example.org',
-);
-
-export const readForwardVariables = (env: Env) => ({
-  url: env.get('GATEHOUSE_WEBHOOK_URL', 'http://localhost:8000', address),
-  token: env.get('OPERATOR_TOKEN', null, anyText),
-});
-
 function readService(terminal: Terminal) {
-  const { url, token } = readClientVariables(terminal, readForwardVariables);
+  const { url, token } = readClientVariables(terminal, readClient);
   if (token === null)
     throw new OperationFailed(
       'OPERATOR_TOKEN or OPERATOR_TOKEN_FILE must be set; make a token with: gatehouse token create --role operator',

@@ -63,10 +63,25 @@ export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pausesMs'>;
 
+export const isHttpUrl = (text: string) =>
+  URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
+const baseAddress = satisfying(
+  isHttpUrl,
+  'the address of the webhook service, such as https://hooks.example.org',
+);
+
+/** What a command needs that reads the events of the service. */
+export const readClient = (env: Env) => ({
+  url: env.get('GATEHOUSE_WEBHOOK_URL', 'http://localhost:8000', baseAddress),
+  token: env.get('OPERATOR_TOKEN', null, anyText),
+});
+
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
 export function read(env: Env, input: SettingsInput<DatabaseAddress>) {
   const { requireDatabase, purpose, foreign, userSource } = input;
+  // For a command, whose variables are known here as well: programs do not get them.
+  readClient(env);
   const variant = env.get('WEBHOOK_VARIANT', 'extended', oneOf(['extended', 'plain']));
   const isPlain = variant === 'plain' && purpose === 'serve';
   const token = env.secret('WEBHOOK_TOKEN', queryToken);

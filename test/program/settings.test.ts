@@ -518,3 +518,14 @@ test('the earlier values of a secret are a list without empty entries', () => {
     `AUTH_TOKEN_PREVIOUS must be ${form}.`,
   ]);
 });
+
+test('programs that the service runs get no variable of Gatehouse, also none of a command', () => {
+  const given = {
+    OPERATOR_TOKEN: LONG,
+    GATEHOUSE_WEBHOOK_URL: 'https://hooks.example.org',
+    GATEHOUSE_URL: 'https://secrets.example.org',
+    HOME: '/',
+  };
+  const { webhook } = read(given, ['webhook']);
+  assert.deepEqual(webhook?.delivery.environment, { HOME: '/' });
+});
