@@ -3,7 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach } from 'node:test';
@@ -349,5 +349,6 @@ export async function saveScreenshot(browser: Browser, name: string): Promise<vo
     screenshots = mkdtempSync(join(tmpdir(), 'gatehouse-pages-'));
     process.stdout.write(`screenshots: ${screenshots}\n`);
   }
+  mkdirSync(screenshots, { recursive: true });
   writeFileSync(join(screenshots, `${name}.png`), await browser.screenshot());
 }
