@@ -33,7 +33,7 @@ export async function start({
   settings,
   output = process,
 }: StartOptions): Promise<Gatehouse> {
-  const isKnown = services.every((name) => SERVICE_NAMES.includes(name));
+  const isKnown = Array.isArray(services) && services.every((name) => SERVICE_NAMES.includes(name));
   if (!isKnown || services.length === 0) {
     throw new ConfigurationError([`services must be a list of ${SERVICE_NAMES.join(', ')}.`]);
   }

@@ -113,7 +113,7 @@ test('an instance can be stopped before it is ready, and one after the other can
 test('all wrong settings are reported together, and the environment is not read', async (t) => {
   process.env.AUTH_TOKEN = AUTH_TOKEN;
   t.after(() => delete process.env.AUTH_TOKEN);
-  const problems = async (services: readonly string[], settings: StartOptions['settings']) => {
+  const problems = async (services: unknown, settings: StartOptions['settings']) => {
     // As a program without types may call it.
     const called: Promise<Gatehouse> = Reflect.apply(start, undefined, [{ services, settings }]);
     const error = await called.then(
@@ -135,7 +135,7 @@ test('all wrong settings are reported together, and the environment is not read'
       found.some((problem) => problem.includes(name)),
       name,
     );
-  for (const services of [[], ['letterbox'], ['identity', 'letterbox']]) {
+  for (const services of [[], ['letterbox'], ['identity', 'letterbox'], 'identity', undefined]) {
     assert.deepEqual(await problems(services, others), [
       'services must be a list of identity, secrets, webhook.',
     ]);
