@@ -1,53 +1,68 @@
 /**
- * `node --import tsx scripts/openapi.ts`: writes docs/openapi/*.json, what each service answers at
- * `/openapi.json` with its pages and with default settings.
+ * `node --import tsx scripts/openapi.ts`: writes `openapi/*.json` of each service, which it serves
+ * at `/openapi.json`. The limits of secrets are the widest that an operator may set.
  */
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { start } from '../src/index.ts';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { FACTS as IDENTITY } from '../src/identity/routes.ts';
+import { FACTS as SECRETS } from '../src/secrets/routes.ts';
+import { createPlainRoutes } from '../src/webhook/plain.ts';
+import { FACTS as WEBHOOK } from '../src/webhook/routes.ts';
+import { describe, type DocumentFacts } from './openapi-document.ts';
+import { root } from './reading.ts';
+import { TABLES } from './routes.ts';
 
-const SERVICES = ['identity', 'secrets', 'webhook'] as const;
-const SECRET = 'only for the description of the interface';
-/** Nothing listens at this address: the descriptions need no database. */
-const DATABASE_URL = 'postgres://nobody@127.0.0.1:1/none';
-const LISTENERS = Object.fromEntries(
-  SERVICES.map((name) => name.toUpperCase()).flatMap((name) => [
-    [`${name}_HOST`, '127.0.0.1'],
-    [`${name}_PORT`, '0'],
-  ]),
-);
+const bearer = { type: 'http', scheme: 'bearer' };
 
-/** @returns the name of each service and its description, as the text of a file */
-export async function describeServices(pages: 'on' | 'off' = 'on') {
-  const gatehouse = await start({
-    services: SERVICES,
-    settings: {
-      SIGNIN_PAGES: pages,
-      SHARE_PAGES: pages,
-      INBOX_PAGE: pages,
-      ...LISTENERS,
-      DATABASE_URL,
-      SERVER_SECRET: SECRET,
-      AUTH_TOKEN: SECRET.replaceAll(' ', '-'),
-      LOG_LEVEL: 'silent',
+const DOCUMENTS: Readonly<Record<'identity' | 'secrets' | 'webhook', DocumentFacts>> = {
+  identity: {
+    ...IDENTITY,
+    version: '0.0.1',
+    securitySchemes: {
+      bearer: { ...bearer, bearerFormat: 'session:<base64-encoded token>' },
+      api_key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
+      cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
+      portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
     },
+  },
+  secrets: {
+    ...SECRETS,
+    version: '0.1.0',
+    securitySchemes: {
+      bearer,
+      link_key: {
+        type: 'apiKey',
+        in: 'header',
+        name: 'X-Link-Key',
+        description: 'The key in the link of a request: 32 bytes, in Base64url',
+      },
+    },
+  },
+  webhook: {
+    ...WEBHOOK,
+    version: '0.1.0',
+    securitySchemes: { token: { type: 'apiKey', in: 'query', name: 'token' }, bearer },
+  },
+};
+
+const textOf = (document: object): string => `${JSON.stringify(document, null, 1)}\n`;
+
+/** @returns each file, relative to the project, and its text */
+export function descriptions(): ReadonlyArray<readonly [file: string, text: string]> {
+  const documents = Object.entries(DOCUMENTS).flatMap(([name, facts]) => {
+    const { all = [], withoutPages = [] } = TABLES[name] ?? {};
+    return [
+      [`src/${name}/openapi/with-pages.json`, textOf(describe(all, facts))],
+      [`src/${name}/openapi/without-pages.json`, textOf(describe(withoutPages, facts))],
+    ] as const;
   });
-  // Rejects at the stop, because the services never get ready.
-  const stopped = gatehouse.ready.catch(() => {});
-  const descriptions = SERVICES.map(async (name) => {
-    const reply = await fetch(`http://127.0.0.1:${gatehouse.ports[name]}/openapi.json`);
-    return [name, `${JSON.stringify(await reply.json(), null, 1)}\n`] as const;
-  });
-  try {
-    return await Promise.all(descriptions);
-  } finally {
-    await gatehouse.stop();
-    await stopped;
-  }
+  const plain = textOf(describe(createPlainRoutes(), DOCUMENTS.webhook));
+  return [...documents, ['src/webhook/openapi/plain.json', plain]];
 }
 
 if (process.argv[1] === import.meta.filename) {
-  const folder = join(import.meta.dirname, '../docs/openapi');
-  for (const [name, text] of await describeServices())
-    writeFileSync(join(folder, `${name}.json`), text);
+  for (const [file, text] of descriptions()) {
+    mkdirSync(dirname(join(root, file)), { recursive: true });
+    writeFileSync(join(root, file), text);
+  }
 }

@@ -8,12 +8,13 @@ import { readShared } from '../src/platform/process/settings.ts';
 
 type Rows = ReadonlyArray<Route<never>>;
 
-/** They decide how pages look and how much fits into a secret, but not which routes there are. */
 const site = readShared(new Env({}));
+const DAY_SECONDS = 86_400;
+/** The widest that an operator may set. */
 const limits = {
-  expires_in: { default: 60, max: 60 },
-  max_reads: { default: 1, max: 1 },
-  password: { max_bytes: 64_512 },
+  expires_in: { default: 7 * DAY_SECONDS, max: 366 * DAY_SECONDS },
+  max_reads: { default: null, max: 1_000 },
+  password: { max_bytes: 2_097_152 - 1_024 },
 };
 
 /** With and without the pages that a variable turns on. */

@@ -273,26 +273,21 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   }),
 ];
 
-const API = {
+export const FACTS = {
+  ...STYLE,
   title: 'Gatehouse identity',
   about: 'Signs users in, and manages their sessions and API keys.',
-  version: '0.0.1',
-  ...STYLE,
-  securitySchemes: {
-    bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'session:<base64-encoded token>' },
-    api_key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
-    cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
-    portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
-  },
 } as const;
-
-export const routes = withBuiltIns(rows.map(withRightsLost), API);
 
 /** @param site null without the sign-in pages */
 export async function createRoutes(site: Site | null) {
-  if (!site) return routes;
+  if (!site) {
+    const file = new URL('openapi/without-pages.json', import.meta.url);
+    return withBuiltIns(rows.map(withRightsLost), FACTS, file);
+  }
   const { portalRoutes } = await import('./signin/routes.ts');
   const portal = portalRoutes(site);
   const others = rows.filter(({ pattern }) => !portal.some((row) => row.pattern === pattern));
-  return withBuiltIns([...others, ...portal].map(withRightsLost), API);
+  const file = new URL('openapi/with-pages.json', import.meta.url);
+  return withBuiltIns([...others, ...portal].map(withRightsLost), FACTS, file);
 }

@@ -180,21 +180,15 @@ async function* listAll(database: Database, count: number) {
   }
 }
 
+export const FACTS = {
+  ...STYLE,
+  title: 'Gatehouse secrets',
+  about: 'Stores texts encrypted, and returns them to holders of their key.',
+} as const;
+
 export async function createRoutes(limits: Limits, site: Site | null) {
   const pages = site ? (await import('./request-routes.ts')).pageRoutes(limits, site) : [];
-  return withBuiltIns([encryptRoute(limits), ...ROUTES, ...pages], {
-    ...STYLE,
-    title: 'Gatehouse secrets',
-    version: '0.1.0',
-    securitySchemes: {
-      bearer: { type: 'http', scheme: 'bearer' },
-      link_key: {
-        type: 'apiKey',
-        in: 'header',
-        name: 'X-Link-Key',
-        description: 'The key in the link of a request: 32 bytes, in Base64url',
-      },
-    },
-    about: 'Stores texts encrypted, and returns them to holders of their key.',
-  });
+  const name = site ? 'with-pages' : 'without-pages';
+  const file = new URL(`openapi/${name}.json`, import.meta.url);
+  return withBuiltIns([encryptRoute(limits), ...ROUTES, ...pages], FACTS, file);
 }

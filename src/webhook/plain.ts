@@ -11,7 +11,7 @@ import { Overloaded, Unavailable } from '../platform/runtime/errors.ts';
 import { readDeliveryId } from './delivery-id.ts';
 import { EVENT_LIMITS } from './event-body.ts';
 import { bearerOrQuery, TOKEN_NEEDED } from './guard.ts';
-import { api, webhook } from './routes.ts';
+import { FACTS, webhook } from './routes.ts';
 import type { WebhookSettings } from './settings.ts';
 import { genericSchema, inputErrors, type ReceiveReply, SOURCES } from './sources.ts';
 
@@ -39,7 +39,8 @@ export const createPlainRoutes = () =>
         handle: receivePlain,
       }),
     ],
-    api,
+    FACTS,
+    new URL('openapi/plain.json', import.meta.url),
   );
 
 const createPlain = ({ token, appName }: WebhookSettings, context: ServiceContext) => ({

@@ -196,18 +196,15 @@ function pageRoutes(site: Site) {
   );
 }
 
-/** What describes the service in its OpenAPI document. */
-export const api = {
-  about: 'Receives webhooks, stores them, and delivers them to your program.',
-  title: 'Gatehouse webhook',
-  version: '0.1.0',
+export const FACTS = {
   ...STYLE,
-  securitySchemes: {
-    token: { type: 'apiKey', in: 'query', name: 'token' },
-    bearer: { type: 'http', scheme: 'bearer' },
-  },
+  title: 'Gatehouse webhook',
+  about: 'Receives webhooks, stores them, and delivers them to your program.',
 } as const;
 
 /** @param site null without INBOX_PAGE */
-export const createRoutes = (site: Site | null) =>
-  withBuiltIns([...extended, ...(site ? pageRoutes(site) : [])], api);
+export function createRoutes(site: Site | null) {
+  const name = site ? 'with-pages' : 'without-pages';
+  const file = new URL(`openapi/${name}.json`, import.meta.url);
+  return withBuiltIns([...extended, ...(site ? pageRoutes(site) : [])], FACTS, file);
+}

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createECDH, randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import type { Route } from '../../src/platform/http/route/route.ts';
-import { routes as identity } from '../../src/identity/routes.ts';
+import { createRoutes as createIdentityRoutes } from '../../src/identity/routes.ts';
 import { createRoutes } from '../../src/secrets/routes.ts';
 import { createPlainRoutes } from '../../src/webhook/plain.ts';
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
@@ -11,6 +11,8 @@ import { createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
 import { SITE } from '../support/service-context.ts';
+
+const identity = await createIdentityRoutes(null);
 
 const secrets = await createRoutes(
   {

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Sql } from 'postgres';
 import type { Route } from '../../src/platform/http/route/route.ts';
-import { routes as identity } from '../../src/identity/routes.ts';
+import { createRoutes as createIdentityRoutes } from '../../src/identity/routes.ts';
 import { createRoutes } from '../../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
 import { createDatabase } from '../support/database.ts';
@@ -22,6 +22,8 @@ import {
   WEBHOOK_TOKEN,
 } from '../support/gatehouse.ts';
 import { SITE } from '../support/service-context.ts';
+
+const identity = await createIdentityRoutes(null);
 
 const webhook = await createWebhookRoutes(SITE);
 const secrets = await createRoutes(

@@ -7,10 +7,12 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ISql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
-import { routes } from '../../../src/identity/routes.ts';
+import { createRoutes } from '../../../src/identity/routes.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { startIdentity } from '../../support/api-users.ts';
 import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../support/users.ts';
+
+const routes = await createRoutes(null);
 
 const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const other = connect(databaseUrl);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { routes } from '../../../src/identity/routes.ts';
+import { createRoutes } from '../../../src/identity/routes.ts';
 import { searchUsers } from '../../../src/identity/store/lists.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
@@ -12,6 +12,8 @@ import { observe, type Scan } from '../../support/plans.ts';
 import { rounds } from '../../support/rounds.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 import { addUser, openIdentity, PASSWORD, sessionOf } from '../../support/users.ts';
+
+const routes = await createRoutes(null);
 
 const file = await createDatabase();
 const { sql } = file;

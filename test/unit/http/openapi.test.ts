@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Route } from '../../../src/platform/http/route/route.ts';
 import { ERRORS } from '../../../src/platform/http/route/errors.ts';
-import { describe as describeRoutes } from '../../../src/platform/http/site/openapi.ts';
-import { routes as identity } from '../../../src/identity/routes.ts';
+import { describe as describeRoutes } from '../../../scripts/openapi-document.ts';
+import { createRoutes as createIdentityRoutes } from '../../../src/identity/routes.ts';
 import { TABLES } from '../../../scripts/routes.ts';
 import { readDocument } from '../../support/documents.ts';
 import { REQUEST } from '../../support/request-info.ts';
+
+const identity = await createIdentityRoutes(null);
 
 const webhook = TABLES.webhook?.all ?? [];
 const secrets = TABLES.secrets?.all ?? [];
@@ -354,7 +356,7 @@ const operationOf = (document: unknown, method: string, path: string) =>
 
 test('a form is described as a form, its next page and its errors as HTML', () => {
   // With the pages. Another test compares the file with the code.
-  const document: unknown = JSON.parse(readDocument('docs/openapi/identity.json'));
+  const document: unknown = JSON.parse(readDocument('src/identity/openapi/with-pages.json'));
   const operation = operationOf(document, 'post', '/login');
   const content = object(child(operation, 'requestBody', 'content'));
   assert.deepEqual(Object.keys(content), [FORM]);
@@ -376,7 +378,7 @@ test('an event may be JSON or a form, and is answered with or without a body', (
 test('a success that is a text has its content type', () => {
   const typesOf = (document: unknown, path: string, method = 'get') =>
     Object.keys(object(child(operationOf(document, method, path), 'responses', '200', 'content')));
-  const portal = JSON.parse(readDocument('docs/openapi/identity.json'));
+  const portal = JSON.parse(readDocument('src/identity/openapi/with-pages.json'));
   const [, secretsDocument, webhookDocument] = documents.map(([, , one]) => one);
   assert.deepEqual(typesOf(portal, '/account'), ['text/html']);
   assert.deepEqual(typesOf(portal, '/login', 'post'), ['text/html']);
@@ -415,7 +417,11 @@ test('the form of a text that is checked is described', () => {
 
 test('a default has the type of its member', () => {
   const fields = child(
-    operationOf(JSON.parse(readDocument('docs/openapi/identity.json')), 'post', '/account/users'),
+    operationOf(
+      JSON.parse(readDocument('src/identity/openapi/with-pages.json')),
+      'post',
+      '/account/users',
+    ),
     ...['requestBody', 'content', FORM, 'schema', 'properties'],
   );
   assert.deepEqual(
@@ -425,7 +431,7 @@ test('a default has the type of its member', () => {
 });
 
 test('only security schemes that an operation uses are described', () => {
-  const portal = JSON.parse(readDocument('docs/openapi/identity.json'));
+  const portal = JSON.parse(readDocument('src/identity/openapi/with-pages.json'));
   const schemes = (document: unknown) =>
     Object.keys(object(child(document, 'components', 'securitySchemes')));
   assert.deepEqual(schemes(documents[0]?.[2]), ['bearer', 'api_key', 'cookie']);

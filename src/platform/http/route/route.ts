@@ -280,11 +280,5 @@ export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, servi
 
 export type RouteMatcher = ReturnType<typeof bindRoutes>;
 
-/**
- * What the OpenAPI document says about a service, besides its routes. The version is that of the
- * interface.
- */
-export interface DocumentFacts
-  extends ResponseStyle, Readonly<Record<'title' | 'about' | 'version', string>> {
-  readonly securitySchemes: Readonly<Record<string, object>>;
-}
+/** What a service says of itself to a person, and how it replies. */
+export interface ServiceFacts extends ResponseStyle, Readonly<Record<'title' | 'about', string>> {}

@@ -1,6 +1,6 @@
 import type { Site } from '../../runtime/context.ts';
 import { Failure } from '../route/errors.ts';
-import { type DocumentFacts, publicRead, type Route, route } from '../route/route.ts';
+import { publicRead, type Route, route, type ServiceFacts } from '../route/route.ts';
 import { object, text } from '../route/schema.ts';
 import { render, sharedFiles, sitePage } from './pages.ts';
 
@@ -14,10 +14,7 @@ const LINKS = [
 type WithSite = Readonly<{ site: Site }>;
 
 /** For browsers, unless the service has pages of its own there. */
-export function landingRoutes(
-  rows: ReadonlyArray<Route<unknown>>,
-  { title, about }: DocumentFacts,
-) {
+export function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: ServiceFacts) {
   const patterns = [...rows.map(({ pattern }) => pattern), '/openapi.json'];
   const links = LINKS.filter(({ path }) => patterns.includes(path)).map((link) =>
     render('landing-link', link),

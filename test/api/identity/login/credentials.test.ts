@@ -4,10 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { routes } from '../../../../src/identity/routes.ts';
+import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { assertError, bearerEndpoints, isOpen, sessionOf } from '../../../support/users.ts';
+
+const routes = await createRoutes(null);
 
 const { url: databaseUrl } = await createDatabase();
 const identity = (

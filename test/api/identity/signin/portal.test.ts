@@ -2,11 +2,13 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { reachable, readTree } from '../../../../scripts/reading.ts';
-import { routes } from '../../../../src/identity/routes.ts';
+import { createRoutes } from '../../../../src/identity/routes.ts';
 import { logIn } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/api-users.ts';
 import { cookieFrom, ORIGIN, signInFor, startPortal, valueOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
+
+const routes = await createRoutes(null);
 
 const { identity, sql, admin, call, add, key, visit, signIn } = await startPortal({ after });
 const count = async (event: string) =>

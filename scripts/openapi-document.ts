@@ -1,5 +1,6 @@
-import { ERRORS } from '../route/errors.ts';
-import type { DocumentFacts, Route, Wrapping } from '../route/route.ts';
+/** The OpenAPI document of a service, from the rows that also route, authenticate and validate. */
+import { ERRORS } from '../src/platform/http/route/errors.ts';
+import type { Route, ServiceFacts, Wrapping } from '../src/platform/http/route/route.ts';
 import {
   type JsonSchema,
   list,
@@ -8,7 +9,7 @@ import {
   optional,
   type Schema,
   text,
-} from '../route/schema.ts';
+} from '../src/platform/http/route/schema.ts';
 
 const count: Schema<unknown> = { ...noInput, jsonSchema: { type: 'integer' } };
 const pagination = object({
@@ -38,7 +39,11 @@ const JSON_TYPE = 'application/json';
 const STRING = { type: 'string' };
 const content = (type: string, schema: object) => ({ content: { [type]: { schema } } });
 
-/** The OpenAPI 3.0.3 document, from the rows that also route, authenticate and validate. */
+/** What the document says besides the routes. The version is that of the interface. */
+export type DocumentFacts = ServiceFacts &
+  Readonly<{ version: string; securitySchemes: Readonly<Record<string, object>> }>;
+
+/** @returns an OpenAPI 3.0.3 document */
 export function describe(
   routes: ReadonlyArray<Route<unknown>>,
   { title, about, version, wrapping, securitySchemes }: DocumentFacts,
