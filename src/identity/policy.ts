@@ -29,8 +29,8 @@ type Rule = readonly [Proof, ...Right[]];
 
 /**
  * Who may do what; everything else is forbidden. What hands out rights or credentials needs a
- * recent sign-in. What takes them away does not: it may be urgent. The holder of a session's token
- * may read and revoke that session.
+ * recent sign-in. What ends sessions and keys does not: it may be urgent. The holder of a session's
+ * token may read and revoke that session.
  */
 const POLICY = {
   'read oneself': ['any credential', 'owner'],

@@ -175,6 +175,12 @@ const texts: ReadonlyArray<
     ['INFO', 'trace', '3'],
     'one of debug, info, warn, error, silent',
   ],
+  [
+    'SIGNIN_VERIFY_URL',
+    ['http://identity:3000/api/auth/verify?redirect=401', 'https://[::1]/verify'],
+    ['identity:3000/verify', 'http://host:99999/verify', 'http://u@host/verify', 'http://host'],
+    'the http or https address of the verify endpoint',
+  ],
   ['WEBHOOK_VARIANT', ['extended', 'plain'], ['Plain', 'none'], 'one of extended, plain'],
   [
     'TRUSTED_PROXIES',

@@ -21,6 +21,7 @@ import {
   matching,
   oneOf,
   type Purpose,
+  satisfying,
   type SettingsInput,
   toggle,
   wholeNumber,
@@ -71,8 +72,8 @@ const headerName = matching(/^[A-Za-z0-9-]{1,64}$/, 'the name of a header');
 const line = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
 const link = matching(/^[^=]+=https?:\/\/\S+$/, 'a name, = and an http or https address');
 const color = matching(/^#[0-9a-f]{6}$/i, 'a color such as #0a7d4b');
-const verifyAddress = matching(
-  /^https?:\/\/[^\s/?#@]+\/\S+$/,
+const verifyAddress = satisfying(
+  (text) => /^https?:\/\/[^\s/?#@]+\/\S+$/.test(text) && URL.canParse(text),
   'the http or https address of the verify endpoint',
 );
 
