@@ -30,7 +30,7 @@ export type StartOptions = Readonly<{
  */
 export async function start({
   services,
-  settings,
+  settings = {},
   output = process,
 }: StartOptions): Promise<Gatehouse> {
   const isKnown = Array.isArray(services) && services.every((name) => SERVICE_NAMES.includes(name));

@@ -113,7 +113,7 @@ test('an instance can be stopped before it is ready, and one after the other can
 test('all wrong settings are reported together, and the environment is not read', async (t) => {
   process.env.AUTH_TOKEN = AUTH_TOKEN;
   t.after(() => delete process.env.AUTH_TOKEN);
-  const problems = async (services: unknown, settings: StartOptions['settings']) => {
+  const problems = async (services: unknown, settings?: StartOptions['settings']) => {
     // As a program without types may call it.
     const called: Promise<Gatehouse> = Reflect.apply(start, undefined, [{ services, settings }]);
     const error = await called.then(
@@ -128,6 +128,7 @@ test('all wrong settings are reported together, and the environment is not read'
     AUTH_TOKEN: _,
     ...others
   } = variables('postgres://gatehouse@127.0.0.1:1/x');
+  assert.equal((await problems(['secrets'])).length, 3, 'without any setting');
   const found = await problems(['secrets'], { ...others, SECRET_TTL: 'x' });
   assert.equal(found.length, 3);
   for (const name of ['DATABASE_URL', 'AUTH_TOKEN', 'SECRET_TTL'])

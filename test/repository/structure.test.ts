@@ -41,39 +41,19 @@ const source = readTree();
  * What a layer may import besides itself, types included: a type that is needed from above is in
  * the wrong place.
  */
+const PARTS_OF_PLATFORM = ['http', 'crypto', 'db', 'runtime', 'node'];
+const SERVICES = ['identity', 'secrets', 'webhook'];
 const LAYERS: Readonly<Record<string, readonly string[]>> = {
   runtime: ['node'],
   http: ['runtime', 'node'],
   crypto: ['runtime', 'node'],
   db: ['runtime', 'node', 'postgres'],
-  process: ['http', 'crypto', 'db', 'runtime', 'node'],
-  identity: ['http', 'crypto', 'db', 'runtime', 'node'],
-  secrets: ['http', 'crypto', 'db', 'runtime', 'node'],
-  webhook: ['http', 'crypto', 'db', 'runtime', 'node'],
-  commands: [
-    'top',
-    'process',
-    'identity',
-    'secrets',
-    'webhook',
-    'http',
-    'crypto',
-    'db',
-    'runtime',
-    'node',
-  ],
-  top: [
-    'commands',
-    'process',
-    'identity',
-    'secrets',
-    'webhook',
-    'http',
-    'crypto',
-    'db',
-    'runtime',
-    'node',
-  ],
+  process: PARTS_OF_PLATFORM,
+  identity: PARTS_OF_PLATFORM,
+  secrets: PARTS_OF_PLATFORM,
+  webhook: PARTS_OF_PLATFORM,
+  commands: ['top', 'process', ...SERVICES, ...PARTS_OF_PLATFORM],
+  top: ['commands', 'process', ...SERVICES, ...PARTS_OF_PLATFORM],
 };
 
 /** `src/platform/http/wire/reply.ts` → http, `src/secrets/start.ts` → secrets, `src/cli.ts` → top. */
