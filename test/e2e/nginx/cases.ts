@@ -394,7 +394,7 @@ function addRevocationTests({ setup, passes, rejects, user }: Access): void {
     await rejects(401, { headers: bearer(token) });
   });
 
-  test('demoting or disabling a user takes effect on the next request', async () => {
+  test('promoting, demoting or disabling a user takes effect on the next request', async () => {
     const { id, username, password } = await setup.addUser('demoted');
     const change = async (body: unknown) => {
       assert.equal(
@@ -402,9 +402,11 @@ function addRevocationTests({ setup, passes, rejects, user }: Access): void {
         200,
       );
     };
+    const before = await logIn(url, username, password);
+    await change({ super_admin: true });
+    await rejects(401, { path: '/admin', headers: bearer(before) });
     const token = await logIn(url, username, password);
     const credentials = [token, (await setup.addKey(token, {})).key].map(bearer);
-    await change({ super_admin: true });
     for (const headers of credentials) await passes({ path: '/admin', headers });
     await change({ super_admin: false });
     for (const headers of credentials) await rejects(403, { path: '/admin', headers });
