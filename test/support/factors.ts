@@ -7,6 +7,9 @@ import { PASSWORD } from './users.ts';
 
 export const HOST = new URL(ORIGIN).hostname;
 export const PENDING = '__Host-gatehouse-pending';
+/** Where a passkey signs in alone, and where it is the second factor. */
+export const ALONE = '/login/passkey';
+export const SECOND = '/login/code/passkey';
 export const ADDRESS = 'https://app.example.org/x';
 
 function fromBase32(text: string): Buffer {
@@ -141,8 +144,8 @@ function passkeysOf({ visit }: Portal) {
         ...handle,
       });
     },
-    send: (credential: string, cookie: string) =>
-      visit('/login/passkey', { fields: { credential, return_to: '' }, cookie }),
+    send: (credential: string, cookie: string, path = ALONE) =>
+      visit(path, { fields: { credential, return_to: '' }, cookie }),
     newBrowser: async () => cookieFrom(await visit('/login'), '__Host-gatehouse-browser'),
   };
 }

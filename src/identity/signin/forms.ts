@@ -24,6 +24,8 @@ export type ReturnInput = Readonly<{ return_to: string }>;
 export const password = text({ max: PASSWORD_MAX_UNITS });
 export const passwordAgain = optional(password);
 export const code = text({ max: 64 });
+/** What the browser returns for a passkey. */
+export const PASSKEY_FIELDS = { credential: text({ max: 8_192 }), return_to };
 export const label = text({ min: 1, max: 64, pattern: withoutControls });
 
 /** What a page may answer with. */

@@ -91,12 +91,9 @@ export function signInPage(
   values: Values = {},
 ) {
   const { title, fields } = SIGN_IN[template];
-  const use = template === 'code' ? 'Use a passkey or security key' : 'Use a passkey';
-  const passkey = render('passkey', { return_to, use });
   const main = render(template, {
     notice: NOTHING,
     return_to,
-    passkey,
     ...values,
     ...formValues(template, fields, call),
   });

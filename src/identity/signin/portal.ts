@@ -3,6 +3,7 @@ import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
 import { oneOf, optional, text, type Values } from '../../platform/http/route/schema.ts';
+import { authenticate, createOptions } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';
 import { startSession } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
@@ -17,16 +18,14 @@ import {
   findByCookie,
   cookieText,
   isElsewhere,
-  isOpened,
-  NO_PENDING,
   portalForm,
   returnAddress,
   signedInUserOf,
   tokenDigest,
 } from './browser.ts';
-import { form, return_to } from './forms.ts';
+import { form, PASSKEY_FIELDS, return_to, type ReturnInput } from './forms.ts';
 import { continuePage, page, SIGN_IN, signInPage, withCookies } from './pages.ts';
-import { beginStep, continueSignedIn, nextStep } from './steps.ts';
+import { beginStep, continueSignedIn, createSession, nextStep } from './steps.ts';
 import { formValues, type PageCall, render } from './templates.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
@@ -42,12 +41,10 @@ export async function showLogin(
   if (again === undefined && (await isSignedIn(request, service))) {
     return continuePage(destination(return_to, service));
   }
-  // A passkey on this page signs in alone, perhaps as another user.
-  const cookies = isOpened(request.headers) ? [NO_PENDING] : [];
-  if (cookieOf(request.headers, BROWSER_COOKIE) === null)
-    cookies.push(cookieText(BROWSER_COOKIE, randomToken()));
   const notice = reasonOf(request, service, return_to, again);
-  return withCookies(signInPage('login', return_to, { request }, { notice }), cookies);
+  const page = signInPage('login', return_to, { request }, { notice });
+  if (cookieOf(request.headers, BROWSER_COOKIE) !== null) return page;
+  return withCookies(page, [cookieText(BROWSER_COOKIE, randomToken())]);
 }
 
 /** By the cookie of the domain, too, if there is one. */
@@ -90,8 +87,33 @@ export const signIn = form(
     if (session instanceof Failure) return session;
     return continueSignedIn(call, service, session.token);
   },
-  async (call) => signInPage('login', call.body.return_to ?? '', call),
+  showLoginAgain,
 );
+
+async function showLoginAgain(call: PageCall & Readonly<{ body: Partial<ReturnInput> }>) {
+  return signInPage('login', call.body.return_to ?? '', call);
+}
+
+/** By passkey alone, whatever sign-in waits in this browser for its next step. */
+export const signInWithPasskey = form(
+  portalForm,
+  PASSKEY_FIELDS,
+  async (call, service) => {
+    const { body, request } = call;
+    const user = await authenticate(service, request, null, browserOf(request), body.credential);
+    if (!user) return new Failure('invalid_passkey');
+    return createSession(call, service, user, 'passkey', 'passkey');
+  },
+  showLoginAgain,
+);
+
+const browserOf = ({ headers }: RequestInfo) => cookieOf(headers, BROWSER_COOKIE) ?? '';
+
+/** Options for `navigator.credentials.get`, without a password. */
+export const passkeyOptions = async (
+  { request }: Readonly<{ request: RequestInfo }>,
+  service: PortalService,
+) => ({ data: await createOptions(service, 'sign in', browserOf(request), null) });
 
 // --- With a link, which takes the place of a password
 

@@ -66,6 +66,17 @@ const page = <Caller, M extends Members>(
 const post = <Caller>(pattern: string, about: string, form: Form<Caller, unknown>) =>
   route({ ...pageRow('POST', pattern, about), ...form });
 
+/** What a script of a page passes on to `navigator.credentials`. */
+const options = <Caller>(
+  pattern: string,
+  about: string,
+  guard: Guard<PortalService, Caller>,
+  handle: (
+    call: Call<Caller, unknown, unknown, null>,
+    service: PortalService,
+  ) => Promise<{ data: unknown }>,
+) => route({ ...shared, pattern, summary: `Sign-in pages: ${about}`, guard, handle });
+
 const link = {
   ...routeDefaults,
   pattern: '/api/user/{user_id}/link',
@@ -81,14 +92,15 @@ const ROWS: readonly PortalRoute[] = [
   post('/login/code', 'a code of the second factor', steps.enterCode),
   post('/login/password', 'choose a password at the first sign-in', steps.choosePassword),
   post('/login/enrol', 'set up the second factor that is required', steps.enrol),
-  post('/login/passkey', 'sign in with a passkey', steps.signInWithPasskey),
-  route({
-    ...shared,
-    pattern: '/login/passkey',
-    summary: 'Sign-in pages: options for a passkey',
-    guard: anonymous,
-    handle: steps.passkeyOptions,
-  }),
+  options('/login/passkey', 'options for a passkey', anonymous, portal.passkeyOptions),
+  post('/login/passkey', 'sign in with a passkey', portal.signInWithPasskey),
+  options(
+    '/login/code/passkey',
+    'options for a passkey as the second factor',
+    anonymous,
+    steps.secondFactorOptions,
+  ),
+  post('/login/code/passkey', 'a passkey as the second factor', steps.enterPasskey),
   page('/link', 'the form for a link that sets a password', anonymous, {}, portal.showLink),
   post('/link', 'open a link that sets a password', portal.openLink),
   page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
@@ -109,13 +121,12 @@ const ROWS: readonly PortalRoute[] = [
   post('/account/totp', 'confirm an authenticator app', factors.finishTotp),
   post('/account/recovery', 'new recovery codes', factors.newCodes),
   post('/account/factors/remove', 'remove a second factor', factors.removeFactor),
-  route({
-    ...shared,
-    pattern: '/account/passkeys',
-    summary: 'Sign-in pages: options for a new passkey',
-    guard: recentlySignedIn,
-    handle: factors.passkeyOptions,
-  }),
+  options(
+    '/account/passkeys',
+    'options for a new passkey',
+    recentlySignedIn,
+    factors.passkeyOptions,
+  ),
   post('/account/passkeys', 'add a passkey', factors.addPasskey),
 
   page('/account/keys', 'your API keys', recentlySignedIn, account.pageQuery, account.showKeys),

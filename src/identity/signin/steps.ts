@@ -2,7 +2,6 @@ import { equalDigests, randomToken, sha256 } from '../../platform/crypto/token.t
 import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
-import { text } from '../../platform/http/route/schema.ts';
 import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';
@@ -24,7 +23,6 @@ import {
 import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
 import {
-  BROWSER_COOKIE,
   cookieText,
   createCookies,
   destination,
@@ -34,7 +32,7 @@ import {
   portalForm,
 } from './browser.ts';
 import { confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
-import { form, type PageReply, return_to, type ReturnInput } from './forms.ts';
+import { form, type PageReply, PASSKEY_FIELDS, type ReturnInput } from './forms.ts';
 import { codesPage, continuePage, SIGN_IN, signInPage, withCookies } from './pages.ts';
 import { type PageCall, render, type Repeated } from './templates.ts';
 
@@ -211,42 +209,30 @@ export const enrol = form(
   showStep,
 );
 
-/** By passkey: after the password as the second factor, otherwise alone. */
-export const signInWithPasskey = form(
+/** A passkey or security key as the second factor. */
+export const enterPasskey = form(
   portalForm,
-  { credential: text({ max: 8_192 }), return_to },
-  async (call, service) => {
-    const { body, request } = call;
-    const signIn = async (pending: PendingSignIn | null) => {
-      const known = pending?.user ?? null;
-      const binding = bindingOf(request);
-      const user = await authenticate(service, request, known, binding, body.credential);
+  PASSKEY_FIELDS,
+  (call, service) =>
+    inStep('code', call, service, async (pending) => {
+      const { body, request } = call;
+      const { user: known, token } = pending;
+      const user = await authenticate(service, request, known, token, body.credential);
       if (!user) return new Failure('invalid_passkey');
-      if (!pending) return createSession(call, service, user, 'passkey', 'passkey');
-      const methods = 'password, passkey';
-      return continueAfterFactor(call, service, { ...pending, user, methods });
-    };
-    if (cookieOf(request.headers, PENDING_COOKIE) !== null) {
-      return inStep('code', call, service, signIn);
-    }
-    return signIn(null);
-  },
+      return continueAfterFactor(call, service, { ...pending, user, methods: 'password, passkey' });
+    }),
   showStep,
 );
 
-const bindingOf = ({ headers }: RequestInfo) =>
-  cookieOf(headers, PENDING_COOKIE) ?? cookieOf(headers, BROWSER_COOKIE) ?? '';
-
-/** Options for `navigator.credentials.get`. */
-export async function passkeyOptions(
+/** Options for `navigator.credentials.get`, after the password. */
+export async function secondFactorOptions(
   { request }: Pick<SignInCall, 'request'>,
   service: PortalService,
 ) {
-  const token = cookieOf(request.headers, PENDING_COOKIE);
-  const pending = token === null ? null : await findPending(service.database, token);
-  const purpose = token === null ? 'sign in' : 'second factor';
+  const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
+  const pending = await findPending(service.database, token);
   const userId = pending?.user_id ?? null;
-  return { data: await createOptions(service, purpose, bindingOf(request), userId) };
+  return { data: await createOptions(service, 'second factor', token, userId) };
 }
 
 /** A pending sign-in that has been used has ended. */
@@ -271,7 +257,7 @@ async function proceed(call: SignInCall, service: PortalService, proven: Proven,
  * An account that has changed since its check gets no session.
  * @param codes new recovery codes, to be shown before the browser continues
  */
-async function createSession(
+export async function createSession(
   call: SignInCall,
   service: PortalService,
   account: Account,

@@ -29,8 +29,9 @@ const field = form?.querySelector('input[name="credential"]');
 /** Only one request to the authenticator may run. @type {AbortController | null} */
 let running = null;
 
-/** @param {string} path @returns {Promise<Options | null>} null for a redirect or a failure */
-async function load(path) {
+/** @returns {Promise<Options | null>} null for a redirect or a failure */
+async function loadOptions() {
+  const path = form?.getAttribute('action') ?? '';
   const response = await fetch(path, { cache: 'no-store', redirect: 'manual' });
   return response.ok ? (await response.json()).data : null;
 }
@@ -51,7 +52,7 @@ const SECOND_STEP = /** @type {const} */ ({
 
 /** @param {AbortSignal} signal @param {boolean} isPasskey */
 async function create(signal, isPasskey) {
-  const options = await load('/account/passkeys');
+  const options = await loadOptions();
   if (!options) {
     // The sign-in has ended, or is too old to add a passkey: the page leads to another one.
     location.reload();
@@ -89,7 +90,7 @@ async function create(signal, isPasskey) {
 
 /** @param {AbortSignal} signal @param {CredentialMediationRequirement} mediation */
 async function get(signal, mediation) {
-  const options = await load('/login/passkey');
+  const options = await loadOptions();
   if (!options) return null;
   const credential = await navigator.credentials.get({
     signal,

@@ -10,7 +10,7 @@ import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { CHANGES } from '../../../../src/identity/signin/administration.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
-import { factorsOf, PENDING, secretOn, setupOn } from '../../../support/factors.ts';
+import { ALONE, factorsOf, PENDING, SECOND, secretOn, setupOn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
@@ -299,7 +299,7 @@ test('a passkey that is removed during its sign-in opens nothing', async () => {
   const passkey = createPasskey();
   await register(host, passkey);
   const browser = await newBrowser();
-  const credential = answer(passkey, (await options('/login/passkey', browser)).challenge, id);
+  const credential = answer(passkey, (await options(ALONE, browser)).challenge, id);
   const page = await meanwhile(
     (locking) => locking`select from identity.users where id = ${id} for update`,
     () => send(credential, browser),
@@ -346,12 +346,12 @@ test('a pending sign-in ends after five wrong passkeys', async () => {
   const passkey = createPasskey();
   await register(host, passkey);
   const pending = await start(username);
-  const { challenge } = await options('/login/passkey', pending);
+  const { challenge } = await options(SECOND, pending);
   for (let tries = 1; tries <= 6; tries += 1) {
-    await send(answer(createPasskey(undefined, passkey.id), challenge, id), pending);
+    await send(answer(createPasskey(undefined, passkey.id), challenge, id), pending, SECOND);
   }
   assert.equal(await events(id, 'factor.failed'), 5);
-  assert.equal((await send(answer(passkey, challenge, id), pending)).status, 401);
+  assert.equal((await send(answer(passkey, challenge, id), pending, SECOND)).status, 401);
 });
 
 test('a challenge without a cookie belongs to no browser', async () => {
@@ -359,23 +359,28 @@ test('a challenge without a cookie belongs to no browser', async () => {
   const { host } = await signIn(username);
   const passkey = createPasskey();
   await register(host, passkey);
-  const { challenge } = await options('/login/passkey', 'other=1');
+  const { challenge } = await options(ALONE, 'other=1');
   assert.equal((await send(answer(passkey, challenge, id), 'other=1')).status, 401);
 });
 
-test('the sign-in page ends the pending sign-in of another person', async () => {
+test('a passkey on the sign-in page signs its own user in, whatever sign-in waits in the browser', async () => {
   const one = await add();
   const other = await add();
-  await enrol(one.username);
-  const { host } = await signIn(other.username);
+  await register((await signIn(one.username)).host);
   const passkey = createPasskey();
-  await register(host, passkey);
-  const pending = await start(one.username);
-  const page = await visit('/login', { cookie: pending });
+  await register((await signIn(other.username)).host, passkey);
+  const browser = `${await newBrowser()}; ${await start(one.username)}`;
+  const { challenge, ids } = await options(ALONE, browser);
+  assert.deepEqual(ids, [], 'nothing about who began to sign in');
+  const wrong = await send(answer(createPasskey(), challenge, other.id), browser);
+  assert.equal(wrong.status, 401);
+  assert.match(wrong.text, /id="username"/, 'the sign-in page again');
+  const page = await send(answer(passkey, challenge, other.id), browser);
+  const account = await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') });
+  assert.ok(account.text.includes(other.username));
   assert.ok(
-    page.cookies.some(
-      (cookie) => cookie.startsWith(`${PENDING}=;`) && cookie.endsWith('Max-Age=0'),
-    ),
+    page.cookies.some((text) => text.startsWith(`${PENDING}=;`)),
+    'and ends the other',
   );
 });
 

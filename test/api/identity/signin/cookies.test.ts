@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { factorsOf, PENDING } from '../../../support/factors.ts';
+import { ALONE, factorsOf, PENDING, SECOND } from '../../../support/factors.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
@@ -46,11 +46,11 @@ test('a challenge that is bound to a planted cookie is not accepted', async () =
   const passkey = createPasskey();
   await register((await signIn(username)).host, passkey);
   const chosen = '__Host-gatehouse-browser=chosen-by-the-attacker';
-  const { challenge } = await options('/login/passkey', chosen);
+  const { challenge } = await options(ALONE, chosen);
   const response = answer(passkey, challenge, id, { counter: 5 });
   assert.equal((await send(response, `\xa0${chosen}`)).status, 401);
   const browser = await newBrowser();
-  const own = await options('/login/passkey', browser);
+  const own = await options(ALONE, browser);
   const right = answer(passkey, own.challenge, id, { counter: 6 });
   assert.equal((await send(right, browser)).status, 200);
 });
@@ -164,34 +164,42 @@ const OPENED: ReadonlyArray<Readonly<Record<string, string>>> = [
   { 'sec-fetch-dest': 'document' },
 ];
 
-test('only a page that a person opens ends a pending sign-in, or takes the notice', async () => {
+test('a pending sign-in outlives the sign-in page, by whatever site it was opened', async () => {
   const { username } = await add();
-  await enrol(username);
+  const { codes } = await enrol(username);
   const pending = await start(username);
+  const opened = ['cross-site', 'same-site', 'same-origin', 'none'].map((site) => ({
+    'sec-fetch-site': site,
+    'sec-fetch-mode': 'navigate',
+    'sec-fetch-dest': 'document',
+  }));
+  for (const headers of [...HIDDEN_LOADS, ...OPENED, ...opened]) {
+    for (const path of ['/login', '/login?again=on']) {
+      const page = await visit(path, { cookie: pending, headers });
+      assert.ok(!page.cookies.some((text) => text.startsWith(PENDING)), JSON.stringify(headers));
+    }
+  }
+  assert.equal((await enter(pending, String(codes[0]))).status, 200);
+});
+
+test('only a page that a person opens takes the notice', async () => {
   const { host } = await signIn((await add()).username);
   const renamed = await visit('/account/name', {
     fields: { first_name: 'Ada', last_name: 'Byron' },
     cookie: host,
   });
   const notice = cookieFrom(renamed, '__Host-gatehouse-notice');
-  const removedBy = async (path: string, cookie: string, headers: Record<string, string>) => {
-    const page = await visit(path, { cookie, headers });
+  const removedBy = async (headers: Record<string, string>) => {
+    const page = await visit('/account', { cookie: `${host}; ${notice}`, headers });
     assert.equal(page.status, 200);
     const removed = page.cookies.filter((text) => text.endsWith('Max-Age=0'));
     return removed.map((text) => text.split('=')[0]);
   };
   for (const headers of HIDDEN_LOADS) {
-    const removed = [
-      ...(await removedBy('/login', pending, headers)),
-      ...(await removedBy('/account', `${host}; ${notice}`, headers)),
-    ];
-    assert.deepEqual(removed, [], JSON.stringify(headers));
+    assert.deepEqual(await removedBy(headers), [], JSON.stringify(headers));
   }
   for (const headers of OPENED) {
-    assert.deepEqual(await removedBy('/login', pending, headers), [PENDING]);
-    assert.deepEqual(await removedBy('/account', `${host}; ${notice}`, headers), [
-      '__Host-gatehouse-notice',
-    ]);
+    assert.deepEqual(await removedBy(headers), ['__Host-gatehouse-notice']);
   }
 });
 
@@ -202,7 +210,7 @@ test('no page removes a cookie when it is loaded as a picture', async () => {
   const cookie = `${host}; ${domain}; ${others}; __Host-gatehouse-notice=WA`;
   const pages = ['/login', '/login?again=on', '/link', '/logout', '/account', '/nowhere'];
   const inner = ['factors', 'keys', 'users', 'audit', 'audit.csv', 'passkeys'];
-  for (const path of [...pages, ...inner.map((name) => `/account/${name}`), '/login/passkey']) {
+  for (const path of [...pages, ...inner.map((name) => `/account/${name}`), ALONE, SECOND]) {
     const page = await visit(path, { cookie, headers: { 'sec-fetch-dest': 'image' } });
     assert.deepEqual(page.cookies, [], path);
   }

@@ -5,7 +5,15 @@ import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
-import { codesOn, factorsOf, PENDING, secretOn, setupOn } from '../../../support/factors.ts';
+import {
+  ALONE,
+  codesOn,
+  factorsOf,
+  PENDING,
+  SECOND,
+  secretOn,
+  setupOn,
+} from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
@@ -272,7 +280,7 @@ test('a passkey signs in alone if it has verified its user, and after the passwo
   );
 
   const browser = await newBrowser();
-  const { challenge, ids } = await options('/login/passkey', browser);
+  const { challenge, ids } = await options(ALONE, browser);
   assert.deepEqual(ids, [], 'nobody learns who has a passkey');
   const credential = answer(passkey, challenge, id, { counter: 2 });
   const alone = await send(credential, browser);
@@ -282,17 +290,18 @@ test('a passkey signs in alone if it has verified its user, and after the passwo
   assert.deepEqual([verified.status, verified.headers.get('x-auth-methods')], [200, 'passkey']);
   assert.equal((await send(credential, browser)).status, 401, 'a challenge is used once');
 
-  const unverified = answer(passkey, (await options('/login/passkey', browser)).challenge, id, {
+  const unverified = answer(passkey, (await options(ALONE, browser)).challenge, id, {
     counter: 3,
     flags: 1,
   });
   assert.equal((await send(unverified, browser)).status, 401);
   const pending = await start(username);
-  const second = await options('/login/passkey', pending);
+  const second = await options(SECOND, pending);
   assert.deepEqual(second.ids, [passkey.id.toString('base64url')]);
   const both = await send(
     answer(passkey, second.challenge, null, { counter: 4, flags: 1 }),
     pending,
+    SECOND,
   );
   const methods = await visit('/api/auth/verify', {
     cookie: cookieFrom(both, '__Secure-gatehouse'),
@@ -309,7 +318,7 @@ test('options for a passkey leave the row of the pending sign-in as it is', asyn
   ];
   const before = await versions();
   assert.equal(before.length, 1);
-  for (let times = 0; times < 3; times += 1) await options('/login/passkey', pending);
+  for (let times = 0; times < 3; times += 1) await options(SECOND, pending);
   assert.deepEqual(await versions(), before);
 });
 
@@ -322,13 +331,13 @@ test("a second factor is the account's own passkey, whatever user the response n
   await register((await signIn(other.username)).host, stranger);
   const pending = await start(owner.username);
   for (const named of [other.id, owner.id, null]) {
-    const { challenge } = await options('/login/passkey', pending);
-    const page = await send(answer(stranger, challenge, named), pending);
+    const { challenge } = await options(SECOND, pending);
+    const page = await send(answer(stranger, challenge, named), pending, SECOND);
     assert.equal(page.status, 401);
     assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
   }
-  const { challenge } = await options('/login/passkey', pending);
-  assert.equal((await send(answer(own, challenge, null), pending)).status, 200);
+  const { challenge } = await options(SECOND, pending);
+  assert.equal((await send(answer(own, challenge, null), pending, SECOND)).status, 200);
 });
 
 test('a passkey is rejected for another browser, purpose, user, counter, site, or once removed', async () => {
@@ -344,9 +353,9 @@ test('a passkey is rejected for another browser, purpose, user, counter, site, o
   assert.match(taken.text, /was not accepted/);
   await register(otherHost, stranger);
   const browser = await newBrowser();
-  const fresh = async (cookie = browser) => (await options('/login/passkey', cookie)).challenge;
-  const refused = async (credential: string, cookie = browser) =>
-    assert.equal((await send(credential, cookie)).status, 401);
+  const fresh = async (cookie = browser, path = ALONE) => (await options(path, cookie)).challenge;
+  const refused = async (credential: string, cookie = browser, path = ALONE) =>
+    assert.equal((await send(credential, cookie, path)).status, 401);
 
   await refused(answer(passkey, await fresh(await newBrowser()), owner.id, { counter: 9 }));
   await refused(
@@ -355,9 +364,14 @@ test('a passkey is rejected for another browser, purpose, user, counter, site, o
     }),
   );
   const pending = await start(owner.username);
-  await refused(answer(passkey, await fresh(pending), owner.id, { counter: 9 }));
-  await refused(answer(passkey, await fresh(), owner.id, { counter: 9 }), pending);
-  await refused(answer(stranger, await fresh(pending), other.id, { counter: 9 }), pending);
+  const both = `${browser}; ${pending}`;
+  await refused(answer(passkey, await fresh(both, SECOND), owner.id, { counter: 9 }), both);
+  await refused(answer(passkey, await fresh(both), owner.id, { counter: 9 }), both, SECOND);
+  await refused(
+    answer(stranger, await fresh(both, SECOND), other.id, { counter: 9 }),
+    both,
+    SECOND,
+  );
   await refused(answer(passkey, await fresh(), other.id, { counter: 9 }));
   await refused(answer(passkey, await fresh(), null, { counter: 9 }));
   for (const counter of [5, 4, 0])
@@ -399,7 +413,7 @@ test('the counter of a passkey has 32 bits without a sign, and must grow', async
     [0, 401],
   ] as const) {
     const browser = await newBrowser();
-    const { challenge } = await options('/login/passkey', browser);
+    const { challenge } = await options(ALONE, browser);
     const page = await send(answer(passkey, challenge, id, { counter }), browser);
     assert.equal(page.status, status, `counter ${counter}`);
   }

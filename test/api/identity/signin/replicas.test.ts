@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { factorsOf } from '../../../support/factors.ts';
+import { ALONE, factorsOf } from '../../../support/factors.ts';
 import { startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 
@@ -55,12 +55,9 @@ test('the response of a passkey is accepted by one of two replicas', async () =>
   for (let round = 1; round <= ROUNDS; round += 1) {
     const browser = await newBrowser();
     // Synchronized passkeys always send 0: only the challenge tells the two apart.
-    const credential = here.answer(
-      passkey,
-      (await options('/login/passkey', browser)).challenge,
-      id,
-      { counter: 0 },
-    );
+    const credential = here.answer(passkey, (await options(ALONE, browser)).challenge, id, {
+      counter: 0,
+    });
     assert.deepEqual(
       await statuses([here.send(credential, browser), there.send(credential, browser)]),
       [200, 401],

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startIdentity } from '../../../support/api-users.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { factorsOf, PENDING } from '../../../support/factors.ts';
+import { ALONE, factorsOf, PENDING } from '../../../support/factors.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, PORTAL, startPortal } from '../../../support/portal.ts';
 import { assertError, PASSWORD } from '../../../support/users.ts';
@@ -56,7 +56,7 @@ test('a secured account is out of the hands of whoever used it, and its user get
   assert.equal((await visit('/account', { cookie })).status, 303);
   await assert.rejects(logIn(identity, user.username, PASSWORD));
   const browser = await newBrowser();
-  const { challenge } = await options('/login/passkey', browser);
+  const { challenge } = await options(ALONE, browser);
   assert.equal((await send(answer(passkey, challenge, user.id), browser)).status, 401);
   const late = { fields: { code: '000000', return_to: '' }, cookie: pending };
   assert.match((await visit('/login/code', late)).text, /This sign-in has ended/);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { factorsOf } from '../../../support/factors.ts';
+import { ALONE, factorsOf, SECOND } from '../../../support/factors.ts';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
 
 const portal = await startPortal({ after });
@@ -25,15 +25,15 @@ async function addKey(flags: number, rk?: boolean) {
     page: page.text,
     async alone(around: object) {
       const browser = await newBrowser();
-      const { challenge, ids } = await options('/login/passkey', browser);
+      const { challenge, ids } = await options(ALONE, browser);
       assert.deepEqual(ids, [], 'without a password, no ids');
       return (await send(answer(key, challenge, id, around), browser)).status;
     },
     async afterPassword(around: object) {
       const pending = await start(username);
-      const { challenge, ids } = await options('/login/passkey', pending);
+      const { challenge, ids } = await options(SECOND, pending);
       assert.deepEqual(ids, [key.id.toString('base64url')], 'a key without a list needs its id');
-      return (await send(answer(key, challenge, null, around), pending)).status;
+      return (await send(answer(key, challenge, null, around), pending, SECOND)).status;
     },
   };
 }

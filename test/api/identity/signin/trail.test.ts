@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { codesOn, factorsOf, PENDING, setupOn } from '../../../support/factors.ts';
+import { ALONE, codesOn, factorsOf, PENDING, SECOND, setupOn } from '../../../support/factors.ts';
 import { ask } from '../../../support/gatehouse.ts';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
@@ -53,12 +53,12 @@ test('a login by passkey, alone or after the password', async () => {
   const passkey = createPasskey();
   await factors.register((await signIn(username)).host, passkey);
   const browser = await factors.newBrowser();
-  const alone = await factors.options('/login/passkey', browser);
+  const alone = await factors.options(ALONE, browser);
   await factors.send(factors.answer(passkey, alone.challenge, id), browser);
   assert.deepEqual(await latestLogin(id), ['passkey', 'passkey']);
   const pending = await factors.start(username);
-  const second = await factors.options('/login/passkey', pending);
-  await factors.send(factors.answer(passkey, second.challenge, id), pending);
+  const second = await factors.options(SECOND, pending);
+  await factors.send(factors.answer(passkey, second.challenge, id), pending, SECOND);
   assert.deepEqual(await latestLogin(id), ['password', 'password, passkey']);
 });
 
