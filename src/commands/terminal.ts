@@ -13,7 +13,7 @@ import {
 import { codeOf } from '../platform/runtime/errors.ts';
 import { DAY_SECONDS, parseDurationMs } from '../platform/runtime/duration.ts';
 import { toOneLine } from '../platform/runtime/text.ts';
-import { escapeUnsafe } from './text-log.ts';
+import { escapeUnsafe } from '../platform/runtime/text.ts';
 
 /** @returns the seconds that the option of this name gives, or undefined without the option */
 export function readDuration({ text }: Arguments, name: string) {

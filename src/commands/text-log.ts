@@ -1,11 +1,4 @@
-/** Characters that could move the cursor, redraw the screen or reverse a text (CWE-150). */
-const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
-
-/** Writes what could control a terminal as `\u…`, which in JSON means the same. */
-export const escapeUnsafe = (text: string) =>
-  text.replace(UNSAFE, (found) =>
-    found.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
-  );
+import { escapeUnsafe } from '../platform/runtime/text.ts';
 
 /** As it is if it is one plain word, otherwise quoted. */
 const shown = (value: unknown): string => {

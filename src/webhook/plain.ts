@@ -8,6 +8,7 @@ import { createCredentialCheck } from '../platform/http/credentials/guess-limit.
 import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import type { ServiceContext } from '../platform/runtime/context.ts';
 import { Overloaded, Unavailable } from '../platform/runtime/errors.ts';
+import { escapeUnsafe } from '../platform/runtime/text.ts';
 import { readDeliveryId } from './delivery-id.ts';
 import { EVENT_LIMITS } from './event-body.ts';
 import { bearerOrQuery, TOKEN_NEEDED } from './guard.ts';
@@ -110,8 +111,8 @@ async function receivePlain(
     delivery_id: deliveryId,
   };
   // The sender's own text: parsing and printing it again would change long numbers. It is valid
-  // JSON, so a line break can only be between two tokens.
-  const text = body.toString('utf8').replace(/[\r\n]+/g, ' ');
+  // JSON, so a line break or a tab can only be between two tokens.
+  const text = escapeUnsafe(body.toString('utf8').replace(/[\r\n\t]+/g, ' '));
   await print(stdout, `${JSON.stringify(eventMembers).slice(0, -1)},"body":${text}}\n`);
   const data: ReceiveReply = { id, status: 'accepted' };
   return { data };

@@ -1,4 +1,5 @@
 import type { Writable } from 'node:stream';
+import { escapeUnsafe } from './text.ts';
 
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -26,14 +27,11 @@ export function createLog(
   common: Fields = {},
 ): Log {
   const at = (name: LogLevel): Write => {
-    const fixed = JSON.stringify({ level: name, ...common }).slice(1, -1);
     if (LOG_LEVELS.indexOf(name) < LOG_LEVELS.indexOf(level)) return () => {};
-    // Joined as text: V8 takes microseconds to copy the members of an object.
-    return (message, own = {}) => {
-      const start = `{"time":"${new Date().toISOString()}",${fixed}`;
-      const members = JSON.stringify(own).slice(1);
-      const comma = members === '}' ? '' : ',';
-      write(`${start},"message":${JSON.stringify(message)}${comma}${members}\n`);
+    return (message, own) => {
+      const time = new Date().toISOString();
+      const line = JSON.stringify({ time, level: name, ...common, message, ...own });
+      write(`${escapeUnsafe(line)}\n`);
     };
   };
   return {

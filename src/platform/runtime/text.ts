@@ -1,10 +1,16 @@
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 
-/**
- * For a text from elsewhere, which could move the cursor or forge a line (CWE-150).
- * @returns one line: each run of control and invisible formatting characters is a space
- */
-export const toOneLine = (text: string) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ');
+/** Characters that could move the cursor, redraw the screen or reverse a text (CWE-117, CWE-150). */
+const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu;
+
+/** @returns one line: each run of control and invisible formatting characters is a space */
+export const toOneLine = (text: string) => text.replace(UNSAFE, ' ');
+
+/** Writes what could control a terminal as `\u…`, which in JSON means the same. */
+export const escapeUnsafe = (text: string) =>
+  text.replace(UNSAFE, (found) =>
+    found.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
+  );
 
 /** The halfwidth sound marks of kana are no marks, but NFKC makes marks of them. */
 const MARK = String.raw`[\p{M}\uff9e\uff9f]`;

@@ -41,7 +41,7 @@ test('an event becomes one JSON line with its body, and the reply is 200 with it
 
 test('a body with several lines becomes one line', async () => {
   const before = guarded.stdout().length;
-  const body = '{\n  "event": "x",\r\n  "data": { "page_id": "a\\nb\u2028" }\n}\n';
+  const body = '{\n  "event": "x",\r\n\t"data": { "page_id": "a\\nb\u2028\u009b31m\u202e" }\n}\n';
   const { json } = await post(body);
   const lines = guarded
     .stdout()
@@ -50,6 +50,7 @@ test('a body with several lines becomes one line', async () => {
     .filter((line) => line.includes(json.id));
   assert.equal(lines.length, 1);
   assert.deepEqual(JSON.parse(lines[0] ?? '').body, JSON.parse(body));
+  assert.doesNotMatch(lines[0] ?? '', /[\p{Cc}\p{Cf}\p{Zl}]/u, 'nothing that a terminal obeys');
 });
 
 test('the line has the body unchanged, even numbers that a double cannot hold', async () => {
