@@ -81,7 +81,7 @@ export async function checkSession<Session extends CallerSession>(
 ) {
   const session = await service.checkCredential(network, {
     kind: 'session',
-    digest,
+    key: digest,
     message,
     find: (valid) => find(service, valid),
     // No guess: a browser may send a cookie long after its session has ended.
@@ -95,7 +95,7 @@ export async function checkSession<Session extends CallerSession>(
 async function checkKey(value: string, network: string, service: IdentityService) {
   const key = await service.checkCredential(network, {
     kind: 'key',
-    digest: parseApiKey(value),
+    key: parseApiKey(value),
     message,
     find: (digest) => findKeyByDigest(service, digest),
     isAllowed: isUsable,

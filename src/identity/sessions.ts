@@ -32,7 +32,7 @@ export async function findSession(
 ) {
   const found = await service.checkCredential(network, {
     kind: 'session',
-    digest: parseSessionToken(encoded),
+    key: parseSessionToken(encoded),
     message: 'No session has this token.',
     find: (digest) => findSessionByToken(service, digest),
   });

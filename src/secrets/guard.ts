@@ -57,7 +57,7 @@ function checkToken(token: string, { network }: RequestInfo, service: SecretsSer
   const sent = sha256(token);
   return service.checkCredential(network, {
     kind: 'token',
-    digest: sent.toString('hex'),
+    key: sent.toString('hex'),
     message,
     async find(): Promise<Caller | null> {
       const found = service.tokens.find(({ digest }) => equalDigests(digest, sent));

@@ -29,7 +29,7 @@ async function checkToken(
 ) {
   const caller = await checkCredential(network, {
     kind: 'token',
-    digest: sent.toString('hex'),
+    key: sent.toString('hex'),
     message: TOKEN_NEEDED[role],
     find: () => findTokenCaller(database, sent),
     isAllowed: (found) => found.is_active && found.role === role,

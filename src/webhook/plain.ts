@@ -64,7 +64,7 @@ const plainToken: Guard<PlainService, true | null> = {
     const sent = sha256(token);
     return checkCredential(request.network, {
       kind: 'token',
-      digest: sent.toString('hex'),
+      key: sent.toString('hex'),
       message: TOKEN_NEEDED.sender,
       find: async () => (equalDigests(sent, tokenDigest) ? true : null),
     });

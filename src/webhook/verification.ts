@@ -36,7 +36,7 @@ export async function verifyWithinLimit(
   let outcome: ReturnType<typeof verifySignature> | null = null;
   const found = await service.checkCredential(request.network, {
     kind: 'signature',
-    digest: `signature by ${caller.id}`,
+    key: `signature by ${caller.id}`,
     message: SIGNATURE_MESSAGES['wrong signature'],
     async find() {
       outcome = verifySignature(scheme, call, service, verdicts);

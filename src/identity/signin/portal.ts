@@ -141,7 +141,7 @@ export const openLink = form(
     const digest = tokenDigest(token);
     const link = await service.checkCredential(request.network, {
       kind: 'link',
-      digest,
+      key: digest,
       message: digest === null ? INCOMPLETE : ENDED,
       find: () => findLink(database, actorOf(null, request), sha256(token)),
       isAllowed: ({ is_open }) => is_open,

@@ -18,12 +18,12 @@ const MAX_ACCEPTED = 10_000;
 export interface Credential<Found> {
   /** Counted and logged with a refusal. */
   readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature';
-  /** Null if the credential is malformed. */
-  readonly digest: string | null;
+  /** Identifies it, such as by its digest. Null if the credential is malformed. */
+  readonly key: string | null;
   /** For the reply to a credential that is not accepted. */
   readonly message: string;
   /** @returns null for a wrong credential */
-  find(digest: string): Promise<Found | null>;
+  find(key: string): Promise<Found | null>;
   /** A credential that has ended, or is for something else, is refused but was not guessed. */
   isAllowed?(found: Found): boolean;
 }
@@ -62,16 +62,16 @@ export function createCredentialCheck() {
   return {
     async checkCredential<Found>(
       network: string,
-      { kind, digest, message, find, isAllowed = () => true }: Credential<Found>,
+      { kind, key, message, find, isAllowed = () => true }: Credential<Found>,
     ): Promise<Found | Failure<'unauthorized'> | Failure<'too_many_requests'>> {
-      const key = `${network} ${digest}`;
-      const isKnown = accepted.get(key) ?? false;
+      const acceptedKey = `${network} ${key}`;
+      const isKnown = accepted.get(acceptedKey) ?? false;
       const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
       if (retryAfterSeconds > 0) return unchecked(retryAfterSeconds);
       const attempt = beginAttempt(network, isKnown);
       let found: Found | null = null;
       try {
-        if (digest !== null) found = await find(digest);
+        if (key !== null) found = await find(key);
       } catch (error) {
         attempt.forgive();
         throw error;
@@ -82,11 +82,11 @@ export function createCredentialCheck() {
         return refused;
       }
       attempt.forgive();
-      accepted.set(key, true);
+      accepted.set(acceptedKey, true);
       return isAllowed(found) ? found : refused;
     },
-    acceptCredential(network: string, digest: string) {
-      accepted.set(`${network} ${digest}`, true);
+    acceptCredential(network: string, key: string) {
+      accepted.set(`${network} ${key}`, true);
     },
   };
 }
