@@ -1,11 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import { Failure } from '../platform/http/route/errors.ts';
-import { validate } from '../platform/http/route/schema.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
 import { sentSecret } from '../webhook/accept.ts';
-import { readDeliveryId } from '../webhook/delivery-id.ts';
-import { eventBody, parseContent } from '../webhook/event-body.ts';
+import { eventBody, readContent } from '../webhook/event-body.ts';
 import {
   ALGORITHMS,
   ENCODINGS,
@@ -13,9 +11,8 @@ import {
   namesIn,
   readSigned,
   type Scheme,
-  secondsOf,
 } from '../webhook/signatures.ts';
-import { genericSchema, memberAt, readEventName, sourceOf } from '../webhook/sources.ts';
+import { sourceOf } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { UNKNOWN_KEY } from '../webhook/verification.ts';
@@ -91,27 +88,20 @@ function problemsOf(token: Token, captured: Captured, print: (line: string) => v
 
 function bodyProblems(token: Token, { headers, body }: Captured, print: (line: string) => void) {
   const source = sourceOf(token);
-  const content = parseContent(source, headers, body);
+  const content = readContent(source, headers, body);
   if (content instanceof Failure) return [bodyProblem(content)];
-  const isGeneric = token.source === 'generic';
-  const valid = isGeneric ? validate(genericSchema, content, 'invalid_body') : content;
-  if (valid instanceof Failure) return [bodyProblem(valid)];
-  const { time } = source;
-  if (time !== undefined && secondsOf(memberAt(content, time)) === null)
-    return [`body: ${time} must be the signed time`];
-  if (source.handshake?.(headers, content)) {
+  if (content.signedAt === null) return [`body: ${source.time} must be the signed time`];
+  if (content.handshake) {
     print('It is a handshake, which is answered and not stored.');
     return [];
   }
   const problems: string[] = [];
-  const found = {
-    'event name': readEventName(source, headers, content),
-    'delivery id': readDeliveryId(source, headers, content, body),
-  };
+  const found = { 'event name': content.name, 'delivery id': content.deliveryId };
   for (const [what, value] of Object.entries(found)) {
     if (!(value instanceof Failure)) print(`${what}: ${value ?? 'none'}`);
     else problems.push(`${what}: ${problemOf(value)}`);
   }
+  if (content.pageId instanceof Failure) problems.push(bodyProblem(content.pageId));
   return problems;
 }
 

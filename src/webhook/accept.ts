@@ -4,135 +4,105 @@ import { sealSecret } from '../platform/crypto/service-secret.ts';
 import { sha256 } from '../platform/crypto/token.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { Failure } from '../platform/http/route/errors.ts';
-import { nullable, text, validate } from '../platform/http/route/schema.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
-import { deliveryPlaces, isRepetition, readDeliveryId } from './delivery-id.ts';
-import { jsonBody, parseContent } from './event-body.ts';
-import { checkAgain } from './guard.ts';
+import { deliveryPlaces, isRepetition } from './delivery-id.ts';
+import { jsonBody, readContent } from './event-body.ts';
+import { isSelected } from './event-names.ts';
+import { lookUpSender } from './guard.ts';
 import { isKeepable } from './header-names.ts';
 import { COMMON_QUEUE } from './migrations.ts';
-import { createSelector, type WebhookService } from './service.ts';
-import { namesIn, type Verdicts } from './signatures.ts';
-import {
-  genericSchema,
-  type JsonObject,
-  readEventName,
-  sourceOf,
-  type Source,
-  SOURCES,
-} from './sources.ts';
+import type { Sender, WebhookService } from './service.ts';
+import { isInWindow, namesIn, type Verdicts } from './signatures.ts';
+import { type Source, SOURCES } from './sources.ts';
 import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
 import { insertPending } from './store/signing-secrets.ts';
-import type { KnownToken } from './store/tokens.ts';
-import {
-  checkSignedTime,
-  keyUnknown,
-  type ReceiveCall,
-  verifyWithinLimit,
-} from './verification.ts';
+import { type ReceiveCall, TOO_OLD, UNKNOWN_KEY, verifySignature } from './verification.ts';
 
-/** Accepts an event, or replies to a handshake. An event is committed before the reply. */
+/**
+ * Accepts an event, or replies to a handshake. An event is committed before the reply. The caller
+ * may be cached: the insert checks the token. Any other reply is for a token looked up for it.
+ */
 export async function receive(call: ReceiveCall, service: WebhookService) {
   const waitSeconds = service.limitRate(call.caller.id);
   const verdicts: Verdicts = new Map();
   let current = call;
-  for (;;) {
+  for (let isLookedUp = false; ; isLookedUp = true) {
     const decision =
-      waitSeconds > 0
-        ? rateExceeded(waitSeconds)
-        : await verifyAndDecide(current, service, verdicts);
-    const reply = await answerOrStore(current, decision, service);
-    if (reply !== null) return reply;
-    const caller = await checkAgain(call.request, service);
+      waitSeconds > 0 ? rateExceeded(waitSeconds) : decide(current, service, verdicts);
+    if (decision.kind === 'event') {
+      const reply = await storeEvent(decision.event, current.caller, service);
+      if (reply !== 'rejected') return reply;
+    } else if (isLookedUp) {
+      return answer(decision, current, service);
+    }
+    const caller = await lookUpSender(call.request, service);
     if (caller instanceof Failure) return caller;
     current = { ...call, caller };
   }
 }
 
-/**
- * @returns null if the token must be looked up first: the insert rejected it, or the token is
- * cached and the reply needs no insert
- */
-async function answerOrStore(
-  { caller }: ReceiveCall,
-  decision: Awaited<ReturnType<typeof verifyAndDecide>>,
+type Decision = ReturnType<typeof decide>;
+
+/** Changes what a request without an event changes, and replies to it. */
+function answer(
+  decision: Exclude<Decision, { kind: 'event' }>,
+  { caller, request }: ReceiveCall,
   service: WebhookService,
 ) {
-  if (decision.kind === 'event') return storeEvent(decision.event, service);
-  if (caller.isCached) return null;
   if (decision.kind === 'reply') return decision.reply;
-  return keepPending(caller, decision.secret, service);
+  if (decision.kind === 'signing secret') return keepPending(caller, decision.secret, service);
+  if (decision.kind === 'key unknown') return keyUnknown(caller, service);
+  // Counts as a guess of the network.
+  return service.checkCredential<never>(request.network, {
+    kind: 'signature',
+    key: `signature by ${caller.id}`,
+    message: decision.message,
+    find: async () => null,
+  });
 }
 
 const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
 
-/** Nothing of a signed body is parsed before its signature holds, except for a signing secret. */
-async function verifyAndDecide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) {
-  const source = sourceOf(call.caller);
-  const secret = source.sendsSecret ? sentSecret(call.body) : null;
-  if (secret !== null) return { kind: 'signing secret', secret } as const;
-  const { scheme } = source;
-  const secretId =
-    scheme === null ? null : await verifyWithinLimit(scheme, call, service, verdicts);
-  return secretId instanceof Failure ? replyWith(secretId) : decide(call, secretId, service);
-}
-
 /**
- * Not async: an async function would keep the parsed body in memory while the event waits for its
- * commit.
- * @param secretId of the signing secret that verified the signature; null if there is none
- * @returns the event to store, or the reply. Changes nothing.
+ * Decides without changing anything. Nothing of a signed body is parsed before its signature holds,
+ * except for a signing secret. Not async: an async function would keep the parsed body in memory
+ * while the event waits for its commit.
  */
-function decide(call: ReceiveCall, secretId: string | null, service: WebhookService) {
-  const { caller } = call;
-  const { headers } = call.request;
-  const source = sourceOf(caller);
-  const body = parseContent(source, headers, call.body);
-  if (body instanceof Failure) return replyWith(body);
-  const isGeneric = caller.source === 'generic';
-  const valid = isGeneric ? validate(genericSchema, body, 'invalid_body') : body;
-  if (valid instanceof Failure) return replyWith(valid);
-  const tooOld = checkSignedTime(source, body);
-  if (tooOld) return replyWith(tooOld);
-  const handshake = source.handshake?.(headers, body);
-  if (handshake) return replyWith({ data: source.isAnsweredEmpty ? undefined : handshake });
+function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) {
+  const { caller, request, body: raw } = call;
+  const { headers } = request;
+  const { format } = caller;
+  const secret = format.sendsSecret ? sentSecret(raw) : null;
+  if (secret !== null) return { kind: 'signing secret', secret } as const;
+  const signed = verifySignature(call, service, verdicts);
+  if (signed.kind !== 'valid') return signed;
 
-  const event = eventOf(call, body, secretId, service);
-  return event instanceof Failure ? replyWith(event) : ({ kind: 'event', event } as const);
-}
+  const content = readContent(format, headers, raw);
+  if (content instanceof Failure) return replyWith(content);
+  const { signedAt, handshake, deliveryId, name, pageId } = content;
+  const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000);
+  if (isOld) return { kind: 'refused', message: TOO_OLD } as const;
+  if (handshake) return replyWith({ data: format.isAnsweredEmpty ? undefined : handshake });
+  if (deliveryId instanceof Failure) return replyWith(deliveryId);
+  if (name instanceof Failure) return replyWith(name);
+  if (pageId instanceof Failure) return replyWith(pageId);
 
-function eventOf(
-  { request, caller, body: raw }: ReceiveCall,
-  body: JsonObject,
-  secretId: string | null,
-  service: WebhookService,
-) {
-  const { headers, address, requestId } = request;
-  const source = sourceOf(caller);
-  const deliveryId = readDeliveryId(source, headers, body, raw);
-  if (deliveryId instanceof Failure) return deliveryId;
-  const name = readEventName(source, headers, body);
-  if (name instanceof Failure) return name;
-  const given: unknown = Object(body.data).page_id;
-  const page = typeof given === 'string' ? given : null;
-  const pageId = validate(pageIdSchema, page, 'invalid_body', '/data/page_id');
-  if (pageId instanceof Failure) return pageId;
   const status = statusOf(name, caller, service);
   const isOrdered = service.delivery.isOrdered && status === 'waiting' && pageId !== null;
-  return {
+  const event: NewEvent = {
     id: uuidV7(),
     token_id: caller.id,
     token_digest: caller.digest,
-    secret_id: secretId,
+    secret_id: signed.secretId,
     source: caller.source,
     delivery_id: deliveryId,
     event: name,
     // With the id of this request, by which the event can be found in the log.
     headers: {
-      ...keptHeaders(source, headers, caller.keep_signature),
-      'x-request-id': requestId,
+      ...keptHeaders(format, headers, caller.keep_signature),
+      'x-request-id': request.requestId,
     },
-    ip: address,
+    ip: request.address,
     body: raw,
     revision: caller.revision,
     status,
@@ -140,11 +110,9 @@ function eventOf(
     // text of any length.
     order_key: isOrdered ? sha256(`${caller.id} ${pageId}`).toString('base64url') : null,
     queue: caller.target ? caller.id : COMMON_QUEUE,
-  } satisfies NewEvent;
+  };
+  return { kind: 'event', event } as const;
 }
-
-/** Rejects lone surrogates, whose pages could not be told apart by their digest. */
-const pageIdSchema = nullable(text());
 
 /** Time-ordered (RFC 9562, version 7), so new rows go to the end of an index. Not secret. */
 function uuidV7() {
@@ -179,7 +147,7 @@ export function sentSecret(raw: Buffer) {
  * Anyone with the token could send a secret. An operator must confirm it, and the active one stays
  * until then.
  */
-async function keepPending(caller: KnownToken, secret: string, service: WebhookService) {
+async function keepPending(caller: Sender, secret: string, service: WebhookService) {
   const [signingKey] = service.signingKeys;
   if (!signingKey) return keyUnknown(caller, service);
   await insertPending(service.database, caller.id, sealSecret(signingKey, secret));
@@ -188,6 +156,14 @@ async function keepPending(caller: KnownToken, secret: string, service: WebhookS
     { token_id: caller.id },
   );
   return { data: { status: 'pending' as const } };
+}
+
+function keyUnknown({ id }: Sender, { log }: WebhookService) {
+  log.error(UNKNOWN_KEY, { token_id: id });
+  return new Failure('key_unknown', {
+    message:
+      "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.",
+  });
 }
 
 /** None of these is a credential. */
@@ -212,19 +188,14 @@ function keptHeaders(source: Source, headers: IncomingHttpHeaders, isSignatureKe
  * Without a target, an event is only stored. With one, it waits for delivery if its name is
  * selected.
  */
-function statusOf(
-  name: string,
-  { target }: KnownToken,
-  { commonTarget, delivery }: WebhookService,
-) {
+function statusOf(name: string, { target }: Sender, { commonTarget, delivery }: WebhookService) {
   if (!target && !commonTarget) return 'stored';
-  const isWanted = createSelector(target?.events ?? delivery.events);
-  return isWanted(name) ? 'waiting' : 'skipped';
+  return isSelected(target?.events ?? delivery.events, name) ? 'waiting' : 'skipped';
 }
 
 const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
 
-async function storeEvent(event: NewEvent, service: WebhookService) {
+async function storeEvent(event: NewEvent, { format }: Sender, service: WebhookService) {
   const bytes = event.body.length;
   if (service.uncommittedBytes + bytes > MAX_UNCOMMITTED_BYTES)
     throw new Overloaded('too many events wait for their commit');
@@ -232,7 +203,7 @@ async function storeEvent(event: NewEvent, service: WebhookService) {
   const result = await accept(service.database, event).finally(() => {
     service.uncommittedBytes -= bytes;
   });
-  if (result.status === 'rejected') return null;
+  if (result.status === 'rejected') return result.status;
   if (result.status === 'conflict') {
     service.log.warn('delivery id reused with another body', {
       request_id: event.headers['x-request-id'],
@@ -252,8 +223,7 @@ async function storeEvent(event: NewEvent, service: WebhookService) {
     delivery_id: event.delivery_id ?? undefined,
     outcome: result.status,
   };
-  const source: Source = SOURCES[event.source];
-  return { data: source.isAnsweredEmpty ? undefined : result, ids };
+  return { data: format.isAnsweredEmpty ? undefined : result, ids };
 }
 
 /**

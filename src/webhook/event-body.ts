@@ -1,8 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../platform/http/route/errors.ts';
 import { type BodyRule, invalidBody, json } from '../platform/http/route/json-body.ts';
-import { isObject, scalar } from '../platform/http/route/schema.ts';
-import { genericSchema, type JsonObject, type Source } from './sources.ts';
+import { isObject, nullable, scalar, text, validate } from '../platform/http/route/schema.ts';
+import { readDeliveryId } from './delivery-id.ts';
+import { secondsOf } from './signatures.ts';
+import { genericSchema, type JsonObject, memberAt, readEventName, type Source } from './sources.ts';
 
 const isForm = (headers: IncomingHttpHeaders) =>
   /^\s*application\/x-www-form-urlencoded\s*(;|$)/i.test(headers['content-type'] ?? '');
@@ -41,7 +43,7 @@ export const eventBody: BodyRule<Buffer> = {
 const MAX_FIELDS = 1_000;
 
 /** @returns the members of a body, by its content type */
-export function parseContent({ takesForms }: Source, headers: IncomingHttpHeaders, raw: Buffer) {
+function parseContent({ takesForms }: Source, headers: IncomingHttpHeaders, raw: Buffer) {
   if (!isForm(headers)) return jsonBody.parse(raw);
   if (takesForms) return parseForm(raw);
   return new Failure('unsupported_media_type', {
@@ -60,4 +62,29 @@ function parseForm(raw: Buffer) {
   const fields = new URLSearchParams(text);
   const payload = fields.get('payload');
   return payload === null ? Object.fromEntries(fields) : jsonBody.parse(Buffer.from(payload));
+}
+
+/** Rejects lone surrogates, whose pages could not be told apart by their digest. */
+const pageIdSchema = nullable(text());
+
+/**
+ * What a request says. Each member that is invalid is a failure of its own.
+ * @returns `signedAt`: null if malformed, undefined if the body has no signed time; `handshake`:
+ * the reply, if the request is one
+ */
+export function readContent(source: Source, headers: IncomingHttpHeaders, raw: Buffer) {
+  const body = parseContent(source, headers, raw);
+  if (body instanceof Failure) return body;
+  const invalid = source.schema && validate(source.schema, body, 'invalid_body');
+  if (invalid instanceof Failure) return invalid;
+  const { time, handshake } = source;
+  const given = memberAt(body, '/data/page_id');
+  const page = typeof given === 'string' ? given : null;
+  return {
+    signedAt: time === undefined ? undefined : secondsOf(memberAt(body, time)),
+    handshake: handshake?.(headers, body),
+    deliveryId: readDeliveryId(source, headers, body, raw),
+    name: readEventName(source, headers, body),
+    pageId: validate(pageIdSchema, page, 'invalid_body', '/data/page_id'),
+  };
 }

@@ -3,8 +3,9 @@ import { bearerOf } from '../platform/http/credentials/guess-limit.ts';
 import { findUser } from '../platform/http/credentials/trusted-user.ts';
 import type { Call, Guard, RequestInfo, Route } from '../platform/http/route/route.ts';
 import { type ErrorCode, Failure } from '../platform/http/route/errors.ts';
-import type { WebhookService } from './service.ts';
-import { findTokenCaller, type KnownToken, type Role } from './store/tokens.ts';
+import type { Sender, WebhookService } from './service.ts';
+import { sourceOf } from './sources.ts';
+import { findTokenCaller, type Role } from './store/tokens.ts';
 
 /** The bearer token takes precedence. A query with two tokens has none. */
 export function bearerOrQuery({ headers, query }: RequestInfo) {
@@ -69,37 +70,37 @@ export const operator: Guard<WebhookService, Operator> = {
 /** How long the token of a sender is cached. */
 const CACHE_MS = 5_000;
 
-/** By network too, so that each network that sends a right token is known to the limit of guesses. */
+/** Of a cached sender. By network too, so that the limit of guesses learns of each network. */
 const keyOf = ({ network }: RequestInfo, digest: Buffer) => `${network} ${digest.toString('hex')}`;
 
-/** As bearer or, as specified, in the query. */
-export const sender = {
+/** @param maxAgeMs how long ago the token may have been looked up */
+async function findSender(request: RequestInfo, service: WebhookService, maxAgeMs: number) {
+  const token = bearerOrQuery(request);
+  if (token === null) return new Failure('unauthorized', { message: TOKEN_NEEDED.sender });
+  const digest = sha256(token);
+  const key = keyOf(request, digest);
+  const cached = service.senders.get(key);
+  if (cached && performance.now() - cached.foundAt < maxAgeMs) return cached.caller;
+  const found = await checkToken('sender', digest, request, service);
+  if (found instanceof Failure) {
+    if (cached) service.senders.set(key, null);
+    return found;
+  }
+  const caller = { ...found, digest, format: sourceOf(found) };
+  service.senders.set(key, { caller, foundAt: performance.now() });
+  return caller;
+}
+
+export const lookUpSender = (request: RequestInfo, service: WebhookService) =>
+  findSender(request, service, 0);
+
+/** As bearer or, as specified, in the query. The token may be cached: see `receive`. */
+export const sender: Guard<WebhookService, Sender> = {
   security: ['token', 'bearer'],
   errors,
-  async check(request, service) {
-    const token = bearerOrQuery(request);
-    if (token === null) return new Failure('unauthorized', { message: TOKEN_NEEDED.sender });
-    const digest = sha256(token);
-    const key = keyOf(request, digest);
-    const cached = service.senders.get(key);
-    if (cached && cached.until > performance.now()) return cached.caller;
-    const caller = await checkToken('sender', digest, request, service);
-    if (caller instanceof Failure) return caller;
-    const until = performance.now() + CACHE_MS;
-    service.senders.set(key, { caller: { ...caller, digest, isCached: true }, until });
-    return { ...caller, digest, isCached: false };
-  },
+  check: (request, service) => findSender(request, service, CACHE_MS),
   idsOf: ({ id }) => ({ token_id: id }),
-} satisfies Guard<WebhookService, KnownToken>;
-
-/** The key of the token that a request carries. */
-const sentKey = (request: RequestInfo) => keyOf(request, sha256(bearerOrQuery(request) ?? ''));
-
-/** Looks the token up, even if it is cached. */
-export function checkAgain(request: RequestInfo, service: WebhookService) {
-  service.senders.set(sentKey(request), null);
-  return sender.check(request, service);
-}
+};
 
 /** Replies that are given before the handler runs. */
 const EARLY = new Set<ErrorCode>([
@@ -119,9 +120,10 @@ export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookSe
   async answer(request, service, readBody) {
     const outcome = await row.answer(request, service, readBody);
     if (!(outcome instanceof Failure)) return outcome;
-    const caller = EARLY.has(outcome.code) ? await checkAgain(request, service) : null;
+    const caller = EARLY.has(outcome.code) ? await lookUpSender(request, service) : null;
     const failure = caller instanceof Failure ? caller : outcome;
-    const known = service.senders.get(sentKey(request))?.caller;
+    const sent = sha256(bearerOrQuery(request) ?? '');
+    const known = service.senders.get(keyOf(request, sent))?.caller;
     service.refusals.add(known, failure.code);
     return failure;
   },

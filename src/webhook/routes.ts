@@ -19,7 +19,7 @@ import { receive } from './accept.ts';
 import { eventBody } from './event-body.ts';
 import type { WebhookService } from './service.ts';
 import { STYLE } from './settings.ts';
-import { inputErrors, replySchema, sourceOf } from './sources.ts';
+import { inputErrors, replySchema } from './sources.ts';
 import { filterMembers, summarySchema } from './store/inbox.ts';
 import { listRefusals, refusedSchema } from './store/refusals.ts';
 import * as targets from './targets.ts';
@@ -45,8 +45,8 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
       emptyReply: 'The same, for sources that expect no body',
       guard: sender,
       body: eventBody,
-      maxBodyBytes: (caller, { maxSignedBytes }) =>
-        sourceOf(caller).scheme ? maxSignedBytes : undefined,
+      maxBodyBytes: ({ format }, { maxSignedBytes }) =>
+        format.scheme ? maxSignedBytes : undefined,
       errors: [
         ...inputErrors,
         'unsupported_media_type',

@@ -7,8 +7,9 @@ import type { ServiceContext } from '../platform/runtime/context.ts';
 import type { Metrics } from '../platform/runtime/metrics.ts';
 import { createRateLimit, createRecentMap } from '../platform/runtime/rate-limit.ts';
 import { countByStatus, readBars } from './store/inbox.ts';
+import type { Source } from './sources.ts';
 import { type Refusal, UNKNOWN_TOKEN } from './store/refusals.ts';
-import type { KnownToken } from './store/tokens.ts';
+import type { TokenCaller } from './store/tokens.ts';
 import { SCHEMA } from './migrations.ts';
 import type { WebhookSettings } from './settings.ts';
 
@@ -17,6 +18,9 @@ export const createSigningKey = (secret: string) =>
   deriveServerKey(secret, 'gatehouse/webhook/v1/');
 /** The first seals, all of them open. */
 export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
+
+/** Who sends events: a token, with its digest and what its source says. */
+export type Sender = TokenCaller & Readonly<{ digest: Buffer; format: Source }>;
 
 /** What the handlers of the extended variant work with. */
 export type WebhookService = ReturnType<typeof createWebhook>;
@@ -35,8 +39,8 @@ export function createWebhook(
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
     ...createCredentialCheck(),
-    /** The cache, by network and digest. Null: looked up again at the next request. */
-    senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
+    /** The cache of the guard, by network and digest. Null: its token has ended. */
+    senders: createRecentMap<Readonly<{ caller: Sender; foundAt: number }> | null>(1_000),
     /** Tells a worker that events of its queue are due. Does nothing while there is none. */
     notifyWorker: (_queue?: string) => {},
     limitRate: createRateLimit(rate, rate).take,
@@ -70,7 +74,7 @@ function createRefusals(metrics: Metrics) {
   );
   const counted = new Map<string, Refusal>();
   return {
-    add(sender: KnownToken | undefined, reason: string) {
+    add(sender: Sender | undefined, reason: string) {
       count([sender?.source ?? 'unknown', reason]);
       const token_id = sender?.id ?? UNKNOWN_TOKEN;
       const key = `${token_id} ${reason}`;
@@ -84,28 +88,6 @@ function createRefusals(metrics: Metrics) {
       return all;
     },
   };
-}
-
-/** @param patterns event names in which `*` stands for any characters; none selects every event */
-export const createSelector = (patterns: readonly string[]) => (event: string) =>
-  patterns.length === 0 || patterns.some((pattern) => matches(pattern, event));
-
-/**
- * Searches piece by piece: a regular expression could take exponential time for a crafted event
- * name.
- */
-function matches(pattern: string, event: string) {
-  const [first = '', ...pieces] = pattern.split('*');
-  const last = pieces.pop();
-  if (last === undefined) return event === pattern;
-  if (!event.startsWith(first)) return false;
-  let end = first.length;
-  for (const piece of pieces) {
-    const found = event.indexOf(piece, end);
-    if (found < 0) return false;
-    end = found + piece.length;
-  }
-  return event.endsWith(last) && event.length - last.length >= end;
 }
 
 /** A count is used for this time, */

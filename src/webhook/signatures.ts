@@ -148,7 +148,9 @@ export function secondsOf(value: unknown) {
 
 /** A signed time may differ by this much. An older request is treated as a replay. */
 export const WINDOW_SECONDS = 300;
-export const isInWindow = (at: number, now: number) => Math.abs(now - at) <= WINDOW_SECONDS;
+/** @param at null for a malformed time */
+export const isInWindow = (at: number | null, now: number) =>
+  at !== null && Math.abs(now - at) <= WINDOW_SECONDS;
 
 /** Whether a secret made a signature of the request, by the id of the secret. */
 export type Verdicts = Map<string, boolean>;

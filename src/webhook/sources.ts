@@ -6,6 +6,7 @@ import {
   object,
   oneOf,
   optional,
+  type Schema,
   text,
   uuid,
   validate,
@@ -33,6 +34,8 @@ export type Places = readonly string[];
 export type Source = Readonly<{
   /** How its requests are signed. Null: not signed. */
   scheme: Scheme | null;
+  /** What its bodies must have besides. */
+  schema?: Schema<unknown>;
   event: Places;
   /** Unless the scheme signs an id. */
   deliveryId: Places;
@@ -98,6 +101,19 @@ const describePlaces = (places: Places) =>
     )
     .join(' or ');
 
+/** What PostgreSQL and an index can hold. */
+const eventName = text({
+  min: 1,
+  max: 1_024,
+  description: 'The kind of event',
+  pattern: withoutNul,
+});
+/** What the generic source requires, as specified. */
+export const genericSchema = object({
+  event: eventName,
+  data: object({ page_id: text() }),
+});
+
 /** `v1` with a secret, `v1a` with a public key. */
 const STANDARD: Scheme = {
   header: 'webhook-signature',
@@ -114,6 +130,7 @@ const STANDARD: Scheme = {
 export const SOURCES = {
   generic: {
     scheme: null,
+    schema: genericSchema,
     event: ['/event'],
     deliveryId: ['webhook-id', 'idempotency-key'],
     kept: ['webhook-timestamp', 'svix-id', 'svix-timestamp'],
@@ -244,19 +261,6 @@ export const SOURCES = {
 export type SourceName = keyof typeof SOURCES;
 const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, name);
 export const SOURCE_NAMES = Object.keys(SOURCES).filter(isSource);
-
-/** What PostgreSQL and an index can hold. */
-const eventName = text({
-  min: 1,
-  max: 1_024,
-  description: 'The kind of event',
-  pattern: withoutNul,
-});
-/** What the generic source requires, as specified. */
-export const genericSchema = object({
-  event: eventName,
-  data: object({ page_id: text() }),
-});
 
 /** @returns the name, or a failure that says where it must be */
 export function readEventName({ event }: Source, headers: IncomingHttpHeaders, body: JsonObject) {

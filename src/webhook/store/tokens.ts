@@ -36,12 +36,6 @@ export interface TokenCaller extends Pick<
   readonly revision: number;
 }
 
-/**
- * `isCached`: looked up some seconds ago, so only a statement that checks the token may accept
- * anything.
- */
-export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isCached: boolean }>;
-
 /** @returns the caller of the token with this digest, active or not */
 export const findTokenCaller = sharedStatement(
   async (database: Database, presented: readonly Buffer[]) => {

@@ -87,6 +87,13 @@ test('the verdict on headers and body is that of the service', async () => {
     401,
   );
   assert.match(untimed.stderr, /^body: \/webhookTimestamp/m);
+
+  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const unpaired = '{"data":{"page_id":"\\ud800"}}';
+  const signed = signatureOf('github', SIGNING_SECRETS.github, unpaired);
+  const push = { body: unpaired, headers: { ...signed, 'x-github-event': 'push' } };
+  const { stderr } = await compare(github, push, 400);
+  assert.match(stderr, /^body: \/data\/page_id: /m);
 });
 
 test('the token of an operator sends no events', async () => {

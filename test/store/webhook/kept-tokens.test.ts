@@ -163,6 +163,16 @@ for (const [status, request] of [
   });
 }
 
+test('a token is looked up before a handshake is answered', async () => {
+  const { id, token } = await addToken(database, 'github', 'a secret');
+  const [replica] = replicas;
+  const send = sendSigned(token, 'a secret');
+  assert.equal(await send(replica, 'push'), 200);
+  assert.equal(await send(replica, 'ping'), 200);
+  await revokeToken(database, 'webhook', id);
+  assert.equal(await send(replica, 'ping'), 401);
+});
+
 test("an operator's token is cached for no sender", async () => {
   const { token } = await createToken(
     database,
