@@ -69,9 +69,10 @@ export const newNameSchemas = {
 };
 
 const NAME_FORM = '[a-z0-9._-]{1,64}';
+const NAME_CHARACTERS = '1 to 64 characters of a-z, 0-9, ".", "_" and "-"';
 const GROUP_NAME: Pattern = {
   form: new RegExp(`^${NAME_FORM}$`),
-  problem: 'must have 1 to 64 characters of a-z, 0-9, ".", "_" and "-"',
+  problem: `must have ${NAME_CHARACTERS}`,
 };
 const MAX_GROUPS = 64;
 
@@ -96,10 +97,9 @@ export const groups: Schema<readonly string[]> = {
   read(input, at, reject) {
     if (!Array.isArray(input)) return reject(at, 'must be an array of names');
     const names = input.filter(isGroupName);
-    if (names.length < input.length)
-      return reject(at, `must hold names, each of which ${GROUP_NAME.problem}`);
-    if (names.length > MAX_GROUPS) return reject(at, `must hold at most ${MAX_GROUPS} names`);
-    if (new Set(names).size < names.length) return reject(at, 'must not hold a name twice');
+    if (names.length < input.length) return reject(at, `must be names of ${NAME_CHARACTERS}`);
+    if (names.length > MAX_GROUPS) return reject(at, `must be at most ${MAX_GROUPS} names`);
+    if (new Set(names).size < names.length) return reject(at, 'must not have a name twice');
     return names.sort();
   },
 };

@@ -45,7 +45,7 @@ export async function secureAccount(
   const secured = await secureUser(database, actor, id, invitation?.insert);
   if (!secured) return unknown('user');
   const { sessions, keys, factors, linkEnd } = secured;
-  const message = `${endedText(sessions)} ended. Keys revoked: ${keys}. Second factors removed: ${factors}. The password no longer works.`;
+  const message = `${endedText(sessions)} ended. Keys revoked: ${keys}. Second factors removed: ${factors}. The account has no password now.`;
   const expires_at = linkEnd === 'disabled' ? undefined : linkEnd;
   const link = expires_at && invitation?.link;
   return { factors, data: { message, status: 'SECURED' as const, link, expires_at } };

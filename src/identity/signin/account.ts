@@ -19,6 +19,7 @@ import { revokeById } from '../sessions.ts';
 import { actorOf } from '../store/audit.ts';
 import { listAudit } from '../store/lists.ts';
 import { listKeys } from '../store/keys.ts';
+import type { PageOf } from '../store/rows.ts';
 import { findEarlierSignIn, listSessions } from '../store/sessions.ts';
 import { endOtherSessions } from '../store/signin/sign-ins.ts';
 import * as users from '../users.ts';
@@ -159,17 +160,17 @@ export async function showKeys(
   { database }: PortalService,
 ) {
   const range = rangeOf(call.query);
-  const { rows, total } = await listKeys(database, range, call.caller.user.id);
+  const listed = await listKeys(database, range, call.caller.user.id);
   return accountPage(call, 'API keys', 'keys', {
-    keys: keyItems(rows, '/account/keys/revoke'),
-    pages: pager('/account/keys?page=', range.page, total),
+    keys: keyItems(listed, '/account/keys/revoke'),
+    pages: pager('/account/keys?page=', range.page, listed.total),
     ...formValues('key', KEY_FIELDS, call, { days: '90' }),
   });
 }
 
 /** @param action where the form of each goes that revokes it */
-export function keyItems(rows: readonly ApiKey[], action: string) {
-  if (rows.length === 0) return render('no-key');
+export function keyItems({ rows, total }: PageOf<ApiKey>, action: string) {
+  if (total === 0) return render('no-key');
   return rows.map((key) => {
     // Not a key whose user is disabled: it works again when the user is enabled.
     const hasEnded = key.revoked || key.expired;

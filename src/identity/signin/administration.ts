@@ -67,7 +67,7 @@ export async function showUsers(
     total,
     hours: links.hoursOf(portal),
     pages: pager(`${PATH}?search=${encodeURIComponent(search)}&page=`, range.page, total),
-    rows: rows.length > 0 ? rows.map(userRow) : render('no-user'),
+    rows: total > 0 ? rows.map(userRow) : render('no-user'),
   });
 }
 
@@ -158,7 +158,7 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
     query: encodeURIComponent(username),
     sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
     session_count: sessions.total,
-    keys: keyItems(ownKeys.rows, `${PATH}/${id}/revoke_key`),
+    keys: keyItems(ownKeys, `${PATH}/${id}/revoke_key`),
     actions: [
       user.enabled ? 'user-disable' : 'user-enable',
       user.super_admin ? 'user-demote' : 'user-promote',

@@ -1,4 +1,4 @@
-import { oneOf, text, type Values, withDefault } from '../../platform/http/route/schema.ts';
+import { scalar, text, type Values, withDefault } from '../../platform/http/route/schema.ts';
 import { auditCsv } from '../lists.ts';
 import { forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';
@@ -21,11 +21,18 @@ const day = withDefault(
   '',
 );
 
+const CHOICES = ['', ...EVENTS] as const;
+const event = scalar(
+  { type: 'string', enum: CHOICES },
+  'must be the name of an event, such as login.failed',
+  (input) => CHOICES.find((name) => name === input),
+);
+
 /** Empty for all. Days are those of UTC. */
 export const auditQuery = {
   ...pageQuery,
   user: anyName,
-  event: withDefault(oneOf('', ...EVENTS), ''),
+  event: withDefault(event, ''),
   from: day,
   to: day,
 };
@@ -55,7 +62,7 @@ export async function showAudit(call: AuditCall, service: PortalService) {
     ...formValues('filter', auditQuery, {}, filters),
     total,
     parameters,
-    rows: entries.length > 0 ? entries : render('no-entry'),
+    rows: total > 0 ? entries : render('no-entry'),
     pages: pager(`/account/audit?${parameters}&page=`, page, total),
   });
 }

@@ -138,8 +138,9 @@ export const PAGE_ROWS = 20;
 
 /** @param path with the other parameters of the list, and `page=` at its end */
 export function pager(path: string, number: number, total: number) {
-  const last = Math.ceil(total / PAGE_ROWS);
-  if (last <= 1) return NOTHING;
+  const last = Math.max(1, Math.ceil(total / PAGE_ROWS));
+  if (number > last) return render('no-page', { page: number, last, address: `${path}${last}` });
+  if (last === 1) return NOTHING;
   const linkTo = (name: string, to: number) =>
     to < 1 || to > last ? NOTHING : render(name, { address: `${path}${to}` });
   return render('pages', {

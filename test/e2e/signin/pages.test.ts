@@ -195,7 +195,7 @@ const STATES: readonly PageState[] = [
     'factors-none',
     () => openAs(plain, '/account/factors'),
     {
-      name: ['textbox', 'Name of the passkey or security key, such as the device'],
+      name: ['textbox', 'Name of the passkey or security key, for example the device'],
     },
   ],
   [
@@ -262,7 +262,10 @@ const STATES: readonly PageState[] = [
       await confirm('/account/keys/revoke');
       await browser.until('/Revoked/.test(document.body.innerText)');
     },
-    { name: ['textbox', 'Name of the key, such as the program'], days: ['combobox', 'Expires'] },
+    {
+      name: ['textbox', 'Name, for example the program that uses the key'],
+      days: ['combobox', 'Expires'],
+    },
   ],
   [
     'users',

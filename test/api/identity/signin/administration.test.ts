@@ -132,6 +132,23 @@ test('the factors of a user who does not exist are not called removed', async ()
   assert.equal(page.status, 404);
 });
 
+test('an unknown event or page of the audit trail gets a sentence that says what to choose', async () => {
+  const unknown = await show('/account/audit?event=nonsense');
+  assert.equal(unknown.status, 400);
+  assert.match(unknown.text, />Event must be the name of an event, such as login\.failed\.</);
+  const all = await show('/account/audit?event=');
+  assert.equal(all.status, 200);
+  for (const path of ['audit?event=login.failed&', 'users?search=nobody-at-all&', 'keys?']) {
+    const { text } = await show(`/account/${path}page=99`);
+    assert.match(
+      text,
+      /There is no page 99\. <a href="[^"]*page=1"[^>]*>Go to page 1, the last one</,
+    );
+  }
+  const { text } = await show('/account/audit?page=99');
+  assert.doesNotMatch(text, /No entry matches/, 'there are entries, on other pages');
+});
+
 const ACTIONS = [
   'edit',
   'enable',

@@ -365,7 +365,7 @@ test('the pages invite a user with groups, and make reset links', async () => {
   const refused = await send('', { ...person, first: 'link', password: NEW });
   assert.match(refused.text, /Must be empty: with an invitation link, the user chooses/);
   const wrong = await send('', { ...person, groups: 'Ops', first: 'link' });
-  assert.match(wrong.text, /Must hold names, each of which must have 1 to 64 characters/);
+  assert.match(wrong.text, /Must be names of 1 to 64 characters of a-z/);
   const invited = await send('', { ...person, first: 'link' });
   assert.equal(invited.status, 200, invited.text);
   const [, first = ''] = /<pre [^>]*>([^<]+)<\/pre>/.exec(invited.text) ?? [];
