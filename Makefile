@@ -16,7 +16,7 @@ prettier := npm exec --yes prettier@3.10.1 --
 # The layout of HTML and style sheets is by hand: a rule of the style sheet is one line.
 formatted := 'src/**/*.{ts,js}' 'test/**/*.{ts,mjs}' 'scripts/**/*.{ts,mjs}'
 
-.PHONY: help start dev dump load clean clean-data test test-fast test-node check typecheck format format-check audit e2e bench build image sbom
+.PHONY: help start dev dump load clean clean-data test test-fast test-node check typecheck format format-check audit schema e2e bench build image sbom
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^##@ /{ printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ format-check: ## check that all code is formatted
 
 audit: node_modules/.installed ## list what a security reviewer reads; for one service: SERVICE=secrets; only changes: SINCE=commit
 	@node --import tsx scripts/audit.ts "$(SINCE)" $(SERVICE)
+
+schema: node_modules/.installed ## write docs/schema.sql, the schemas after all steps
+	@node --import tsx scripts/schema.ts
 
 ##@ End-to-end
 

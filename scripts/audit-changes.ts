@@ -50,12 +50,13 @@ function changedFile(part: string, repository: string): ChangedFile {
       return Array.from({ length }, (_, at) => Number(start) + at);
     },
   );
-  const isCode = /\.(ts|js)$/.test(file);
+  const isCode = /\.(ts|js|sql)$/.test(file);
   return { file, from, names: isCode ? declarationsAt(text, lines) : [], text };
 }
 
+/** Of TypeScript, or of SQL, such as `identity.users`. */
 const DECLARATION =
-  /^(?:export )?(?:default )?(?:async )?(?:function\*?|const|let|class|interface|type) ([\w$]+)/;
+  /^(?:(?:export )?(?:default )?(?:async )?(?:function\*?|const|let|class|interface|type)|create (?:unique )?(?:table|index|view)) ([\w$.]+)/;
 
 /** @returns the names of the declarations at the top level that hold these lines, from 1 */
 function declarationsAt(text: string, lines: readonly number[]): readonly string[] {
@@ -71,7 +72,7 @@ function declarationsAt(text: string, lines: readonly number[]): readonly string
       pending = [];
     }
     if (!changed.has(at + 1) || line.trim() === '') continue;
-    if (/^(\/\*\*| \*|\/\/)/.test(line)) pending.push(at);
+    if (/^(\/\*\*| \*|\/\/|--)/.test(line)) pending.push(at);
     else names.push(current);
   }
   return [...new Set(names)];

@@ -22,9 +22,9 @@ import {
   serviceNames,
   sizesOf,
   sumTokens,
+  tokensOf,
 } from './reading.ts';
 import { listRoutes } from './routes.ts';
-import { countTokens } from './tokens.ts';
 
 const tree = readTree();
 const names = serviceNames(tree);
@@ -44,7 +44,7 @@ const LABELS: Readonly<Record<Part, string>> = {
 
 function printSizes(): void {
   print(
-    'Tokens to read: of TypeScript, its ceiling, and of scripts for browsers. Comments do not count.',
+    'Tokens to read: of TypeScript and SQL, their ceiling, and of scripts for browsers. Comments do not count.',
   );
   const scripts = sizesOf(readScripts());
   for (const [part, tokens] of sizesOf(tree)) {
@@ -64,7 +64,7 @@ const columns = (numbers: readonly number[]): string =>
 function printFiles(title: string, files: readonly string[]): void {
   print(`\n${title}`);
   for (const file of files) {
-    print(`${String(countTokens(tree.get(file) ?? '')).padStart(7)}  ${file}`);
+    print(`${String(tokensOf(file, tree.get(file) ?? '')).padStart(7)}  ${file}`);
   }
 }
 
@@ -161,7 +161,7 @@ function printChanges(commit: string, services: readonly string[]): void {
   for (const { file, from, names, text } of changesSince(commit)) {
     const part = PART_NAMES.find((one) => filesOf(new Map([[file, text ?? '']]), one).length > 0);
     if (part !== undefined && !parts.has(part)) continue;
-    const tokens = text === null ? 'removed' : String(countTokens(text));
+    const tokens = text === null ? 'removed' : String(tokensOf(file, text));
     const origin = from === file ? '' : ` (was ${from})`;
     print(`${tokens.padStart(8)}  ${file}${origin}`);
     for (const name of names) print(`${' '.repeat(10)}${name}`);

@@ -23,7 +23,7 @@ import { dirname, join } from 'node:path';
 import { arrayLiteral } from '../src/platform/db/sql.ts';
 import { createDatabase, type Database, type Sql } from '../src/platform/db/pool.ts';
 import { readLimits, parseUrl } from '../src/platform/db/url.ts';
-import { migrate, type Migration } from '../src/platform/db/schema.ts';
+import { migrate } from '../src/platform/db/schema.ts';
 import { SCHEMA as IDENTITY } from '../src/identity/migrations.ts';
 import { Unavailable } from '../src/platform/runtime/errors.ts';
 import { createLog } from '../src/platform/runtime/log.ts';
@@ -48,9 +48,7 @@ interface Table {
   readonly columns: readonly Column[];
 }
 
-const STEPS: ReadonlyMap<string, readonly Migration[]> = new Map(
-  [IDENTITY, SECRETS, WEBHOOK].map(({ name, steps }) => [name, steps]),
-);
+const SCHEMAS = [IDENTITY, SECRETS, WEBHOOK];
 const MAX_ROWS = 500; // at once
 const MAX_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
@@ -117,9 +115,9 @@ export async function load(url: string, file: string): Promise<number> {
         `The database has a schema "${existing}" already. Load into a new database.`,
       );
     try {
-      for (const name of names) {
-        const known = (STEPS.get(name) ?? []).slice(0, steps[name]?.length);
-        await migrate(database, { name, steps: known });
+      for (const schema of SCHEMAS) {
+        const applied = steps[schema.name];
+        if (applied) await migrate(database, { ...schema, steps: applied });
       }
       return await database.maintain((_sql, transaction) =>
         transaction((sql) => insertAll(sql, names, values)),
@@ -139,7 +137,7 @@ function readSteps(given: unknown, file: string): Steps {
   const steps: Record<string, readonly string[]> = {};
   for (const [schema, names] of Object.entries(isRecord(given) ? given : {})) {
     const found = Array.isArray(names) ? names.map(String) : [];
-    const known = STEPS.get(schema)?.map(({ name }) => name);
+    const known = SCHEMAS.find(({ name }) => name === schema)?.steps;
     const unknown = found.find((name, index) => known?.[index] !== name);
     if (!known || unknown !== undefined)
       throw new SetupError(
@@ -228,8 +226,9 @@ function parsed(text: string): unknown {
 }
 
 async function appliedSteps(sql: Sql): Promise<Steps> {
+  const names = SCHEMAS.map(({ name }) => name);
   const found = await sql<Array<{ schema: string }>>`
-    select schema from unnest(${arrayLiteral([...STEPS.keys()])}::text::text[]) as schema
+    select schema from unnest(${arrayLiteral(names)}::text::text[]) as schema
     where to_regclass(schema || '.migrations') is not null order by 1`;
   const steps: Record<string, readonly string[]> = {};
   for (const { schema } of found) {

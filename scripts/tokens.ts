@@ -54,6 +54,10 @@ export function countTokens(text: string): number {
   return tokens.filter((token, at) => !isTrailingComma(token, tokens[at + 1])).length;
 }
 
+/** As the text of a statement in TypeScript: a comment counts nothing. */
+export const countSqlTokens = (text: string): number =>
+  text.replace(SQL_COMMENT, '').match(SQL_WORD)?.length ?? 0;
+
 const isTrailingComma = (token: Token, next: Token | undefined): boolean =>
   token.kind === 'mark' && token.text === ',' && /^[)\]}]$/.test(next?.text ?? '');
 

@@ -68,6 +68,7 @@ test('the changes since a review are the changed declarations, moved and removed
   write('kept.ts', "import 'node:fs';", ...first, ...second);
   write('moved.ts', ...first, ...second);
   write('removed.ts', ...first);
+  write('001.sql', 'create table a.b (', '  c text', ');', '-- Why.', 'create index d on a.b (c);');
   git('add', '.');
   git('commit', '--quiet', '--message', 'reviewed');
   const reviewed = git('rev-parse', 'HEAD');
@@ -83,9 +84,11 @@ test('the changes since a review are the changed declarations, moved and removed
   write('kept.ts', "import 'node:os';", 'export function one() {', '  return 11;', '}', ...second);
   renameSync(join(folder, 'src/moved.ts'), join(folder, 'src/elsewhere.ts'));
   rmSync(join(folder, 'src/removed.ts'));
+  write('001.sql', 'create table a.b (', '  c int4', ');', '-- How.', 'create index d on a.b (c);');
   write('added.ts', ...second);
   git('add', '.');
   assert.deepEqual(changes(), [
+    ['src/001.sql', 'src/001.sql', 'a.b,d', true],
     ['src/added.ts', 'src/added.ts', 'two', true],
     ['src/elsewhere.ts', 'src/moved.ts', '', true],
     ['src/kept.ts', 'src/kept.ts', 'the head of the file,one', true],

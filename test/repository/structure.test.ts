@@ -233,6 +233,15 @@ const RULES: readonly Rule[] = [
     planted: ['src/identity/login.ts', 'sql`select 1`'],
   },
   {
+    rule: 'files of SQL are the steps of a schema',
+    check: (tree) =>
+      [...tree.keys()].filter(
+        (file) =>
+          file.endsWith('.sql') && !/^src\/[a-z]+\/migrations\/\d{3}-[a-z-]+\.sql$/.test(file),
+      ),
+    planted: ['src/identity/store/planted.sql', 'select 1;'],
+  },
+  {
     rule: 'lists of values are one parameter',
     check: (tree) => elsewhere(tree, /\bin \$\{sql\(/, []),
     planted: ['src/platform/db/planted.ts', 'sql`select 1 where id in ${sql(ids)}`'],
@@ -411,6 +420,7 @@ for (const [text, tokens] of COUNTED) {
 
 test('tokens: how a file is laid out or loaded makes no difference', () => {
   const tree = new Map([
+    ['src/webhook/migrations/001-a.sql', "-- why\ncreate table a (\n  b text -- 'c\n);\n"],
     ['src/cli.ts', "const b = import('./b.ts');\n"],
     ['src/b.ts', 'export const b = [\n  1,\n  2,\n];\n'],
     ['src/secrets/start.ts', "import type { A } from './a.ts';\n"],
@@ -419,6 +429,7 @@ test('tokens: how a file is laid out or loaded makes no difference', () => {
   ]);
   assert.equal(sizesOf(tree).get('secrets'), 8 + 6 + 2);
   assert.equal(sizesOf(tree).get('platform'), 8 + 10);
+  assert.equal(sizesOf(tree).get('webhook'), 8);
 });
 
 test('the webhook service loads only the delivery target in use', () => {

@@ -18,7 +18,7 @@ async function schemaOf(sql: Sql, { name: schema, steps }: DatabaseSchema) {
     /** Names of the steps that were applied, in order. */
     applied: rows.map(({ name }) => name),
     /** Names of the steps that `migrate` would apply. */
-    pending: steps.slice(rows.length).map(({ name }) => name),
+    pending: steps.slice(rows.length),
   };
 }
 

@@ -1,20 +1,19 @@
+import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codeOf, describeError, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import { LOCK_NOT_AVAILABLE } from './errors.ts';
 import type { Database, Sql } from './pool.ts';
 
-/**
- * One step of a schema, numbered from 1 by its position in the list. A released step never changes.
- */
-export interface Migration {
-  readonly name: string;
-  readonly statements: readonly string[]; // constants of the program
-}
-
 export interface DatabaseSchema {
   readonly name: string;
-  readonly steps: readonly Migration[];
+  /** Where the files of the steps are. */
+  readonly folder: URL;
+  /**
+   * The names of the files, without `.sql`. The first one is step 1. A released step never changes;
+   * a change is a new step at the end, which only adds.
+   */
+  readonly steps: readonly string[];
   /** The table that Citus may distribute, as `distributedTables` describes it. */
   readonly distributable?: string;
 }
@@ -100,19 +99,20 @@ const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
  * first inserts its number, so the slower replica gets a unique violation and continues.
  * @returns how many steps this process applied
  */
-export async function migrate(database: Database, { name: schema, steps }: DatabaseSchema) {
+export async function migrate(database: Database, schema: DatabaseSchema) {
   return database.maintain(async (sql, transaction) => {
-    await createLedger(sql, schema);
+    await createLedger(sql, schema.name);
     let applied = 0;
     for (;;) {
-      const version = await versionOf(sql, schema);
-      const next = steps[version];
-      if (!next) return applied;
+      const version = await versionOf(sql, schema.name);
+      const step = schema.steps[version];
+      if (step === undefined) return applied;
       try {
-        await transaction((inner) => apply(inner, schema, version + 1, next));
+        await transaction((inner) => apply(inner, schema, version + 1, step));
         applied += 1;
       } catch (error) {
-        if ((await versionOf(sql, schema)) > version) continue; // another replica was faster
+        // Another replica was faster.
+        if ((await versionOf(sql, schema.name)) > version) continue;
         if (codeOf(error) !== LOCK_NOT_AVAILABLE) throw error;
         await sleep(LOCK_RETRY_MS);
       }
@@ -157,8 +157,9 @@ async function createLedger(sql: Sql, schema: string) {
  * While a step waits for a lock, later statements on the table wait behind it: so it waits briefly
  * and repeats.
  */
-async function apply(sql: Sql, schema: string, version: number, { name, statements }: Migration) {
+async function apply(sql: Sql, { name, folder }: DatabaseSchema, version: number, step: string) {
+  const statements = await readFile(new URL(`${step}.sql`, folder), 'utf8');
   await sql`set local lock_timeout = '2s'`;
-  await sql`insert into ${sql(schema)}.migrations (version, name) values (${version}, ${name})`;
-  for (const statement of statements) await sql.unsafe(statement);
+  await sql`insert into ${sql(name)}.migrations (version, name) values (${version}, ${step})`;
+  await sql.unsafe(statements);
 }

@@ -106,16 +106,6 @@ export async function giveBackAttempts(db: Database, schema: string, keys: reado
   );
 }
 
-/** The statements that create the table. */
-export const throttlesTable = (schema: string): readonly string[] => [
-  `create table ${schema}.throttles (
-    key bytea primary key, attempts integer not null,
-    window_ends_at timestamptz not null, blocked_until timestamptz,
-    was_blocked boolean not null default false, -- when the latest attempt was counted
-    known_until timestamptz)`,
-  `create index throttles_forgotten on ${schema}.throttles (greatest(window_ends_at, known_until))`,
-];
-
 /** Removes rows that no longer count. @returns how many; at most `max` */
 export const removeForgotten = (db: Database, schema: string, max: number) =>
   removeBatch(db, `${schema}.throttles`, 'key', (sql) => {

@@ -5,7 +5,7 @@
  * index, as CONTRIBUTING.md requires of migrations.
  */
 import assert from 'node:assert/strict';
-import { appendFileSync, cpSync, symlinkSync } from 'node:fs';
+import { appendFileSync, cpSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { withConnection } from '../../../scripts/postgres.ts';
@@ -23,12 +23,13 @@ function buildNewer(directory: string): string {
     symlinkSync(join(program, name), join(directory, name));
   for (const service of SERVICES) {
     const table = `${service}.${TABLES[service]}`;
-    const statements = [
-      `alter table ${table} add column newer text`,
-      `create table ${service}.newer (id uuid primary key)`,
-      `create index newer_column on ${table} (newer) where newer is not null`,
-    ];
-    const step = `\nSCHEMA.steps.push({ name: 'newer', statements: ${JSON.stringify(statements)} });\n`;
+    writeFileSync(
+      join(directory, `dist/${service}/migrations/newer.sql`),
+      `alter table ${table} add column newer text;
+      create table ${service}.newer (id uuid primary key);
+      create index newer_column on ${table} (newer) where newer is not null;`,
+    );
+    const step = "\nSCHEMA.steps.push('newer');\n";
     appendFileSync(join(directory, `dist/${service}/migrations.js`), step);
   }
   return directory;

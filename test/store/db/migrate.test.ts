@@ -3,7 +3,11 @@
  * all.
  */
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test, type TestContext } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { connect } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import {
@@ -11,7 +15,6 @@ import {
   isCurrent,
   migrate,
   requireCurrent,
-  type Migration,
   type DatabaseSchema,
 } from '../../../src/platform/db/schema.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
@@ -20,32 +23,37 @@ import { createDatabase, type TestDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { bounded } from '../../support/until.ts';
 
+const folder = mkdtempSync(join(tmpdir(), 'gatehouse-steps-'));
+after(() => rmSync(folder, { recursive: true }));
+
+/** @returns the name of the step */
+function writeStep(name: string, ...statements: readonly string[]): string {
+  writeFileSync(join(folder, `${name}.sql`), statements.map((text) => `${text};\n`).join(''));
+  return name;
+}
+
 /** Each step leaves a row behind, so that one which ran twice would be seen. */
-const STEPS: readonly Migration[] = [
-  {
-    name: 'first',
-    statements: [
-      'create table house.locks (name text primary key, taken_at timestamptz not null)',
-      'create table house.traces (step integer)',
-      'insert into house.traces values (1)',
-    ],
-  },
-  {
-    name: 'second',
-    statements: [
-      'insert into house.traces values (2)',
-      'alter table house.traces add column note text',
-    ],
-  },
-  { name: 'third', statements: ['insert into house.traces values (3)'] },
+const STEPS = [
+  writeStep(
+    'first',
+    'create table house.locks (name text primary key, taken_at timestamptz not null)',
+    'create table house.traces (step integer)',
+    'insert into house.traces values (1)',
+  ),
+  writeStep(
+    'second',
+    'insert into house.traces values (2)',
+    'alter table house.traces add column note text',
+  ),
+  writeStep('third', 'insert into house.traces values (3)'),
 ];
-const house = (steps: readonly Migration[]): DatabaseSchema => ({
+const house = (steps: readonly string[]): DatabaseSchema => ({
   name: 'house',
+  folder: pathToFileURL(`${folder}/`),
   steps,
 });
 const HOUSE = house(STEPS);
-const migrateTo = (database: Database, steps: readonly Migration[]) =>
-  migrate(database, house(steps));
+const migrateTo = (database: Database, steps: readonly string[]) => migrate(database, house(steps));
 
 const open = (t: TestContext, { url }: TestDatabase) => openConnections(t, url, 'house');
 const traces = async ({ sql }: TestDatabase) =>
@@ -158,15 +166,13 @@ for (const [what, statement] of failing) {
     // What a sequence gives out is not taken back when a transaction rolls back: it counts the
     // tries.
     await file.sql`create sequence tries`;
-    const broken = {
-      name: 'broken',
-      statements: [
-        `select nextval('tries')`,
-        'create table house.half (n integer)',
-        'insert into house.traces values (4)',
-        statement,
-      ],
-    };
+    const broken = writeStep(
+      'broken',
+      `select nextval('tries')`,
+      'create table house.half (n integer)',
+      'insert into house.traces values (4)',
+      statement,
+    );
     let outcome: unknown;
     const attempt = migrateTo(database, [...STEPS.slice(0, 1), broken]).then(
       () => {
@@ -213,7 +219,7 @@ test('a schema is current with all steps or more, not with fewer or none', async
   );
   await migrateTo(database, STEPS);
   assert.deepEqual(await judge(), [true, true]);
-  await migrateTo(database, [...STEPS, { name: 'of a newer program', statements: [] }]);
+  await migrateTo(database, [...STEPS, writeStep('newer', 'select 1')]);
   assert.deepEqual(await judge(), [true, true], 'a newer program was here');
   await requireCurrent(database, HOUSE);
 });

@@ -1,0 +1,439 @@
+-- The schemas after all steps, as the catalogs of PostgreSQL have them. Written by: make schema
+
+create table identity.api_keys (
+  id uuid not null,
+  key_digest bytea not null,
+  key_prefix text not null,
+  name text not null,
+  groups text[] default '{}'::text[] not null,
+  user_id uuid,
+  created_by uuid,
+  revoked boolean default false not null,
+  expires_at timestamp with time zone,
+  last_used_at timestamp with time zone,
+  created_at timestamp with time zone default now() not null,
+  updated_at timestamp with time zone default now() not null,
+  deleted_at timestamp with time zone,
+  constraint api_keys_created_by_fkey FOREIGN KEY (created_by) REFERENCES identity.users(id),
+  constraint api_keys_groups_check CHECK (((cardinality(groups) <= 64) AND ((groups)::text ~ '^\{(("null"|[a-z0-9._-]{1,64})(,("null"|[a-z0-9._-]{1,64}))*)?\}$'::text))),
+  constraint api_keys_key_digest_key UNIQUE (key_digest),
+  constraint api_keys_pkey PRIMARY KEY (id),
+  constraint api_keys_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
+);
+CREATE INDEX api_keys_newest ON identity.api_keys USING btree (created_at DESC, id DESC) WHERE (deleted_at IS NULL);
+CREATE INDEX api_keys_newest_of_user ON identity.api_keys USING btree (user_id, created_at DESC, id DESC) WHERE (deleted_at IS NULL);
+CREATE INDEX api_keys_without_user ON identity.api_keys USING btree (created_by) WHERE (user_id IS NULL);
+
+create table identity.audit (
+  id uuid not null,
+  created_at timestamp with time zone default now() not null,
+  event text not null,
+  via text not null,
+  actor_id uuid,
+  key_id uuid,
+  user_id uuid,
+  target_id uuid,
+  count integer not null,
+  ip text,
+  request_id text,
+  detail text not null,
+  constraint audit_pkey PRIMARY KEY (id)
+);
+CREATE INDEX audit_newest ON identity.audit USING btree (created_at DESC, id DESC);
+CREATE INDEX audit_newest_of_actor ON identity.audit USING btree (actor_id, created_at DESC, id DESC);
+CREATE INDEX audit_newest_of_event ON identity.audit USING btree (event, created_at DESC, id DESC);
+CREATE INDEX audit_newest_of_user ON identity.audit USING btree (user_id, created_at DESC, id DESC);
+
+create table identity.global_revocation (
+  only_row boolean default true not null,
+  sessions_end_at timestamp with time zone,
+  constraint global_revocation_only_row_check CHECK (only_row),
+  constraint global_revocation_pkey PRIMARY KEY (only_row)
+);
+
+create table identity.links (
+  user_id uuid not null,
+  token_digest bytea not null,
+  removes_factors boolean not null,
+  created_by uuid,
+  is_ended boolean default false not null,
+  openings integer default 0 not null,
+  expires_at timestamp with time zone not null,
+  constraint links_created_by_fkey FOREIGN KEY (created_by) REFERENCES identity.users(id),
+  constraint links_pkey PRIMARY KEY (user_id),
+  constraint links_token_digest_key UNIQUE (token_digest),
+  constraint links_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
+);
+
+create table identity.locks (
+  name text not null,
+  taken_at timestamp with time zone not null,
+  constraint locks_pkey PRIMARY KEY (name)
+);
+
+create table identity.migrations (
+  version integer not null,
+  name text not null,
+  applied_at timestamp with time zone default now() not null,
+  constraint migrations_pkey PRIMARY KEY (version)
+);
+
+create table identity.passkeys (
+  id bytea not null,
+  user_id uuid not null,
+  name text not null,
+  spki bytea not null,
+  counter bigint not null,
+  is_backup_eligible boolean not null,
+  signs_in_alone boolean not null,
+  created_at timestamp with time zone default now() not null,
+  last_used_at timestamp with time zone,
+  constraint passkeys_pkey PRIMARY KEY (id),
+  constraint passkeys_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
+);
+CREATE INDEX passkeys_of_user ON identity.passkeys USING btree (user_id, created_at);
+
+create table identity.pending_sign_ins (
+  token_digest bytea not null,
+  user_id uuid not null,
+  password_digest bytea not null,
+  methods text,
+  link_digest bytea,
+  attempts integer default 0 not null,
+  expires_at timestamp with time zone not null,
+  constraint pending_sign_ins_pkey PRIMARY KEY (token_digest)
+);
+CREATE INDEX pending_sign_ins_expiry ON identity.pending_sign_ins USING btree (expires_at);
+CREATE INDEX pending_sign_ins_of_user ON identity.pending_sign_ins USING btree (user_id);
+
+create table identity.recovery_codes (
+  user_id uuid not null,
+  digest bytea not null,
+  constraint recovery_codes_pkey PRIMARY KEY (user_id, digest)
+);
+
+create table identity.sessions (
+  id uuid not null,
+  token_digest bytea not null,
+  user_id uuid not null,
+  revoked boolean default false not null,
+  logged_out boolean default false not null,
+  expires_at timestamp with time zone not null,
+  ip text,
+  user_agent text,
+  methods text default 'password'::text not null,
+  authenticated_at timestamp with time zone,
+  domain_digest bytea,
+  last_seen_at timestamp with time zone default now() not null,
+  created_at timestamp with time zone default now() not null,
+  updated_at timestamp with time zone default now() not null,
+  deleted_at timestamp with time zone,
+  constraint sessions_pkey PRIMARY KEY (id),
+  constraint sessions_token_digest_key UNIQUE (token_digest),
+  constraint sessions_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
+);
+CREATE INDEX sessions_ended ON identity.sessions USING btree (updated_at) WHERE (revoked OR logged_out);
+CREATE INDEX sessions_expiry ON identity.sessions USING btree (expires_at) INCLUDE (deleted_at);
+CREATE INDEX sessions_newest ON identity.sessions USING btree (created_at DESC, id DESC) INCLUDE (user_id, expires_at, revoked, logged_out) WHERE (deleted_at IS NULL);
+CREATE INDEX sessions_newest_of_user ON identity.sessions USING btree (user_id, created_at DESC, id DESC) INCLUDE (expires_at, revoked, logged_out) WHERE (deleted_at IS NULL);
+CREATE UNIQUE INDEX sessions_of_domain ON identity.sessions USING btree (domain_digest) WHERE (domain_digest IS NOT NULL);
+CREATE INDEX sessions_open ON identity.sessions USING btree (expires_at, created_at) WHERE ((NOT revoked) AND (NOT logged_out) AND (deleted_at IS NULL));
+
+create table identity.throttle_secret (
+  secret bytea not null,
+  constraint throttle_secret_pkey PRIMARY KEY (secret)
+);
+
+create table identity.throttles (
+  key bytea not null,
+  attempts integer not null,
+  window_ends_at timestamp with time zone not null,
+  blocked_until timestamp with time zone,
+  was_blocked boolean default false not null,
+  known_until timestamp with time zone,
+  constraint throttles_pkey PRIMARY KEY (key)
+);
+CREATE INDEX throttles_forgotten ON identity.throttles USING btree (GREATEST(window_ends_at, known_until));
+
+create table identity.totp (
+  user_id uuid not null,
+  key_id text not null,
+  client_key bytea not null,
+  commitment bytea not null,
+  blob bytea not null,
+  last_step bigint not null,
+  constraint totp_pkey PRIMARY KEY (user_id),
+  constraint totp_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
+);
+
+create table identity.used_challenges (
+  digest bytea not null,
+  expires_at timestamp with time zone not null,
+  constraint used_challenges_pkey PRIMARY KEY (digest)
+);
+CREATE INDEX used_challenges_expiry ON identity.used_challenges USING btree (expires_at);
+
+create table identity.users (
+  id uuid not null,
+  username text not null,
+  username_key text not null,
+  email text not null,
+  email_key text not null,
+  first_name text not null,
+  last_name text not null,
+  password_hash text,
+  password_generated boolean default false not null,
+  password_set_at timestamp with time zone default now() not null,
+  enabled boolean not null,
+  verified boolean not null,
+  super_admin boolean not null,
+  second_factor boolean default false not null,
+  groups text[] default '{}'::text[] not null,
+  sessions_end_at timestamp with time zone,
+  created_at timestamp with time zone default now() not null,
+  updated_at timestamp with time zone default now() not null,
+  deleted_at timestamp with time zone,
+  constraint users_groups_check CHECK (((cardinality(groups) <= 64) AND ((groups)::text ~ '^\{(("null"|[a-z0-9._-]{1,64})(,("null"|[a-z0-9._-]{1,64}))*)?\}$'::text))),
+  constraint users_pkey PRIMARY KEY (id)
+);
+CREATE INDEX users_administrators ON identity.users USING btree (id) WHERE (super_admin AND enabled AND (deleted_at IS NULL));
+CREATE UNIQUE INDEX users_email_key ON identity.users USING btree (email_key) WHERE (deleted_at IS NULL);
+CREATE INDEX users_generated ON identity.users USING btree (password_set_at) WHERE password_generated;
+CREATE INDEX users_named ON identity.users USING btree (username_key);
+CREATE INDEX users_of_group ON identity.users USING gin (groups) WHERE (deleted_at IS NULL);
+CREATE INDEX users_oldest ON identity.users USING btree (created_at, id) WHERE (deleted_at IS NULL);
+CREATE INDEX users_sessions_end ON identity.users USING btree (id, sessions_end_at) WHERE (sessions_end_at IS NOT NULL);
+CREATE INDEX users_to_erase ON identity.users USING btree (deleted_at) WHERE ((deleted_at IS NOT NULL) AND (username <> ''::text));
+CREATE UNIQUE INDEX users_username_key ON identity.users USING btree (username_key) WHERE (deleted_at IS NULL);
+
+create table secrets.migrations (
+  version integer not null,
+  name text not null,
+  applied_at timestamp with time zone default now() not null,
+  constraint migrations_pkey PRIMARY KEY (version)
+);
+
+create table secrets.requests (
+  id uuid not null,
+  key_id text not null,
+  tag bytea,
+  creator text,
+  kind text not null,
+  title text not null,
+  public_key text not null,
+  digest text not null,
+  key_digest bytea not null,
+  max_reads integer not null,
+  seconds integer not null,
+  answer_key text,
+  created_at timestamp with time zone default now() not null,
+  expires_at timestamp with time zone not null,
+  ending text,
+  constraint key_with_answer CHECK (((answer_key IS NULL) = (ending IS DISTINCT FROM 'answered'::text))),
+  constraint requests_pkey PRIMARY KEY (id),
+  constraint tag_until_withdrawn CHECK (((tag IS NULL) = (NOT (ending IS DISTINCT FROM 'withdrawn'::text))))
+);
+CREATE INDEX requests_expiry ON secrets.requests USING btree (expires_at);
+CREATE INDEX requests_key ON secrets.requests USING btree (key_id, expires_at);
+
+create table secrets.secrets (
+  id uuid not null,
+  creator text,
+  key_id text not null,
+  commitment bytea not null,
+  blob bytea,
+  tag bytea,
+  created_at timestamp with time zone default now() not null,
+  expires_at timestamp with time zone,
+  max_reads integer,
+  reads bigint default 0 not null,
+  last_read_at timestamp with time zone,
+  failed_reads bigint default 0 not null,
+  ending text,
+  ended_at timestamp with time zone,
+  constraint content_until_end CHECK ((((blob IS NULL) = (ending IS NOT NULL)) AND ((tag IS NULL) = (blob IS NULL)))),
+  constraint secrets_pkey PRIMARY KEY (id)
+);
+CREATE INDEX secrets_ended ON secrets.secrets USING btree (ended_at) WHERE (blob IS NULL);
+CREATE INDEX secrets_expiry ON secrets.secrets USING btree (expires_at) WHERE (blob IS NOT NULL);
+CREATE INDEX secrets_key ON secrets.secrets USING btree (key_id, expires_at) WHERE (blob IS NOT NULL);
+
+create table secrets.server_keys (
+  key_id text not null,
+  first_used_at timestamp with time zone default now() not null,
+  constraint server_keys_pkey PRIMARY KEY (key_id)
+);
+
+create table secrets.throttles (
+  key bytea not null,
+  attempts integer not null,
+  window_ends_at timestamp with time zone not null,
+  blocked_until timestamp with time zone,
+  was_blocked boolean default false not null,
+  known_until timestamp with time zone,
+  constraint throttles_pkey PRIMARY KEY (key)
+);
+CREATE INDEX throttles_forgotten ON secrets.throttles USING btree (GREATEST(window_ends_at, known_until));
+
+create table secrets.tokens (
+  id uuid not null,
+  name text not null,
+  role text not null,
+  digest bytea not null,
+  previous_digest bytea,
+  previous_until timestamp with time zone,
+  created_at timestamp with time zone default now() not null,
+  revoked_at timestamp with time zone,
+  constraint tokens_digest_key UNIQUE (digest),
+  constraint tokens_pkey PRIMARY KEY (id),
+  constraint tokens_previous_digest_key UNIQUE (previous_digest)
+);
+
+create table webhook.events (
+  id uuid not null,
+  token_id uuid not null,
+  source text default 'generic'::text not null,
+  delivery_id text,
+  event text not null,
+  headers jsonb default '{}'::jsonb not null,
+  ip text,
+  body bytea not null,
+  received_at timestamp with time zone default now() not null,
+  constraint events_pkey PRIMARY KEY (id)
+);
+CREATE UNIQUE INDEX events_delivery ON webhook.events USING btree (token_id, delivery_id) WHERE (delivery_id IS NOT NULL);
+CREATE INDEX events_newest ON webhook.events USING btree (received_at DESC, id DESC);
+
+create table webhook.failing_targets (
+  target text not null,
+  failures integer not null,
+  token_id uuid,
+  failing_since timestamp with time zone default now() not null,
+  probe_at timestamp with time zone default now() not null,
+  constraint failing_targets_pkey PRIMARY KEY (target)
+) with (fillfactor=70);
+
+create table webhook.failures (
+  id uuid default gen_random_uuid() not null,
+  event_id uuid not null,
+  run integer default 1 not null,
+  attempt integer not null,
+  failed_at timestamp with time zone default now() not null,
+  error text,
+  duration_ms integer,
+  answer_status integer,
+  answer text,
+  constraint failures_pkey PRIMARY KEY (id)
+);
+CREATE INDEX failures_event ON webhook.failures USING btree (event_id, failed_at);
+
+create table webhook.migrations (
+  version integer not null,
+  name text not null,
+  applied_at timestamp with time zone default now() not null,
+  constraint migrations_pkey PRIMARY KEY (version)
+);
+
+create table webhook.outcomes (
+  event_id uuid not null,
+  status text not null,
+  run integer default 1 not null,
+  attempts integer not null,
+  duration_ms integer,
+  answer_status integer,
+  answer text,
+  received_at timestamp with time zone default now() not null,
+  ended_at timestamp with time zone default now() not null,
+  constraint outcomes_pkey PRIMARY KEY (event_id),
+  constraint outcomes_status CHECK ((status = ANY (ARRAY['done'::text, 'dead'::text, 'skipped'::text])))
+);
+CREATE INDEX outcomes_dead ON webhook.outcomes USING btree (received_at DESC, event_id DESC) WHERE (status = 'dead'::text);
+CREATE INDEX outcomes_ended ON webhook.outcomes USING btree (status, ended_at);
+
+create table webhook.page_tails (
+  order_key text not null,
+  tail bigint not null,
+  constraint page_tails_pkey PRIMARY KEY (order_key)
+) with (fillfactor=70);
+
+create table webhook.pages (
+  order_key text not null,
+  token_id uuid not null,
+  head bigint default 1 not null,
+  due_at timestamp with time zone default now() not null,
+  queue uuid default '00000000-0000-0000-0000-000000000000'::uuid not null,
+  constraint pages_pkey PRIMARY KEY (order_key)
+) with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX pages_due ON webhook.pages USING btree (queue, due_at);
+CREATE INDEX pages_sender ON webhook.pages USING btree (queue, token_id, due_at);
+
+create table webhook.pause (
+  id boolean default true not null,
+  paused_at timestamp with time zone default now() not null,
+  paused_by text,
+  constraint pause_id_check CHECK (id),
+  constraint pause_pkey PRIMARY KEY (id)
+);
+
+create table webhook.refusals (
+  token_id uuid not null,
+  reason text not null,
+  hour timestamp with time zone not null,
+  count bigint not null,
+  last_at timestamp with time zone default now() not null,
+  constraint refusals_pkey PRIMARY KEY (hour, token_id, reason)
+) with (fillfactor=70);
+
+create table webhook.signing_secrets (
+  id uuid not null,
+  token_id uuid not null,
+  key_id text not null,
+  client_key bytea not null,
+  commitment bytea not null,
+  blob bytea not null,
+  purpose text not null,
+  expires_at timestamp with time zone,
+  created_at timestamp with time zone default now() not null,
+  constraint signing_secrets_pkey PRIMARY KEY (id),
+  constraint signing_secrets_token_id_fkey FOREIGN KEY (token_id) REFERENCES webhook.tokens(id)
+);
+CREATE UNIQUE INDEX signing_secrets_single ON webhook.signing_secrets USING btree (token_id, purpose) WHERE (purpose <> 'verify'::text);
+CREATE INDEX signing_secrets_token ON webhook.signing_secrets USING btree (token_id);
+
+create table webhook.tokens (
+  id uuid not null,
+  name text not null,
+  role text default 'sender'::text not null,
+  source text default 'generic'::text not null,
+  digest bytea not null,
+  previous_digest bytea,
+  previous_until timestamp with time zone,
+  custom jsonb,
+  target jsonb,
+  keep_signature boolean default false not null,
+  revision integer default 0 not null,
+  created_at timestamp with time zone default now() not null,
+  last_used_at timestamp with time zone,
+  revoked_at timestamp with time zone,
+  constraint tokens_custom CHECK (((source = 'custom'::text) = (custom IS NOT NULL))),
+  constraint tokens_pkey PRIMARY KEY (id)
+);
+CREATE UNIQUE INDEX tokens_digest ON webhook.tokens USING btree (digest);
+CREATE UNIQUE INDEX tokens_previous ON webhook.tokens USING btree (previous_digest) WHERE (previous_digest IS NOT NULL);
+
+create table webhook.work (
+  event_id uuid not null,
+  token_id uuid not null,
+  received_at timestamp with time zone not null,
+  order_key text,
+  seq bigint,
+  run integer default 1 not null,
+  attempts integer default 0 not null,
+  due_at timestamp with time zone default now() not null,
+  lease uuid,
+  queue uuid default '00000000-0000-0000-0000-000000000000'::uuid not null,
+  constraint work_pkey PRIMARY KEY (event_id)
+) with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX work_due ON webhook.work USING btree (queue, due_at) WHERE (order_key IS NULL);
+CREATE INDEX work_order ON webhook.work USING btree (order_key, seq) WHERE (order_key IS NOT NULL);
+CREATE INDEX work_sender ON webhook.work USING btree (queue, token_id, due_at) WHERE (order_key IS NULL);
