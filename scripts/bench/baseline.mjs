@@ -67,7 +67,7 @@ async function store(body) {
   return { id, status: 'accepted' };
 }
 
-// The same cryptography as in src/platform/crypto/envelope.ts, with constant keys.
+// The same cryptography as in src/platform/crypto/seal.ts, with constant keys.
 const KEY_ID = Buffer.alloc(8, 1);
 const SALT = Buffer.alloc(32, 2);
 const ROW_KEY = Buffer.alloc(32, 3);
@@ -88,7 +88,7 @@ function associatedData(id, expiresAt, maxReads, version) {
   return Buffer.concat([Buffer.of(version), KEY_ID, uuidBytes(id), limits]);
 }
 
-// Padmé above 256 bytes, as src/platform/crypto/envelope.ts.
+// Padmé above 256 bytes, as src/platform/crypto/seal.ts.
 function paddedLength(length) {
   if (length <= 256) return 256;
   const exponent = Math.floor(Math.log2(length));

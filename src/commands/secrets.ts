@@ -11,7 +11,7 @@ import {
 import { counted, databaseOf, requireUuid, restoredCommand } from './database.ts';
 import { type LineReader, readDuration, printMembers, printRows, withLines } from './terminal.ts';
 import { tokenCommands } from './tokens.ts';
-import { createServerKey } from '../secrets/sealing.ts';
+import { createServerKey } from '../secrets/envelope.ts';
 import { insertToken } from '../platform/db/tokens.ts';
 import { isObject } from '../platform/http/route/schema.ts';
 import { SCHEMA } from '../secrets/migrations.ts';

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { createClientKey, seal, type ServerKey } from '../platform/crypto/envelope.ts';
 import { createKdfParams, stretch } from '../platform/crypto/scrypt.ts';
+import { createClientKey } from '../platform/crypto/seal.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import type { Call, RequestInfo } from '../platform/http/route/route.ts';
 import {
@@ -13,12 +13,12 @@ import {
   uuid,
   withoutNul,
 } from '../platform/http/route/schema.ts';
+import { capabilityOf, type Lock, sealText } from './envelope.ts';
 import type { Caller } from './guard.ts';
-import { capabilityOf, metadataOf, rowTagOf, sealWithPassphrase } from './sealing.ts';
 import { countAttempt, recordEvent, type SecretsService } from './service.ts';
 import type { Limits } from './settings.ts';
 import { withdrawRequest } from './store/requests.ts';
-import { deleteSecret, insertSecret, timeIn, type NewSecret } from './store/secrets.ts';
+import { deleteSecret, insertSecret, timeIn } from './store/secrets.ts';
 
 /** Shorter ones could be guessed even within the limits of the throttle. */
 export const MIN_PASSPHRASE = 4;
@@ -68,18 +68,14 @@ type EncryptCall = Call<Caller, unknown, unknown, Infer<ReturnType<typeof encryp
 
 /** Encrypts a text under the server's key and a new client key, which this reply alone contains. */
 export async function encrypt({ body, caller, request }: EncryptCall, service: SecretsService) {
-  const { database, hashing, limits, passphraseCost, serverKey, sharePages } = service;
+  const { database, limits, serverKey, sharePages } = service;
   const {
     passphrase,
     max_reads = limits.max_reads.default,
     expires_in = limits.expires_in.default,
   } = body;
-  const kdfParams = createKdfParams(passphraseCost);
   // Before the time is read, because the hash may wait for a slot.
-  const lock =
-    passphrase === undefined
-      ? null
-      : { kdfParams, stretched: await hashing.run(() => stretch(passphrase, kdfParams)) };
+  const lock = passphrase === undefined ? null : await createLock(passphrase, service);
   const expires_at = expires_in === null ? null : await timeIn(database, expires_in);
 
   const id = randomUUID();
@@ -90,7 +86,8 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
     max_reads,
     creator: caller.creator,
   };
-  const row = sealRow(serverKey, clientKey, terms, body.password, lock);
+  const envelope = sealText(serverKey, clientKey, terms, Buffer.from(body.password), lock);
+  const row = { ...terms, ...envelope };
   await insertSecret(database, row);
   recordEvent(service, 'stored', row, request);
   const receipt = sharePages ? capabilityOf(serverKey, 'receipt', id) : undefined;
@@ -114,25 +111,12 @@ export const limitVisitor = async (
   service: SecretsService,
 ) => (role === 'anyone' ? countAttempt(service, 'anyone', network) : null);
 
-/** @param lock the passphrase, after `stretch` with these parameters */
-export function sealRow(
-  serverKey: ServerKey,
-  clientKey: Buffer,
-  terms: Pick<NewSecret, 'id' | 'expires_at' | 'max_reads' | 'creator'>,
-  password: string,
-  lock: Readonly<{ kdfParams: string; stretched: Buffer }> | null,
-): NewSecret {
-  const metadata = metadataOf(terms);
-  const plaintext = Buffer.from(password, 'utf8');
-  const sealed = lock
-    ? sealWithPassphrase(serverKey, clientKey, metadata, plaintext, lock.kdfParams, lock.stretched)
-    : seal(serverKey, clientKey, metadata, plaintext);
-  return {
-    ...terms,
-    key_id: serverKey.id,
-    ...sealed,
-    tag: rowTagOf(serverKey, metadata, sealed),
-  };
+async function createLock(
+  passphrase: string,
+  { hashing, passphraseCost }: SecretsService,
+): Promise<Lock> {
+  const kdfParams = createKdfParams(passphraseCost);
+  return { kdfParams, stretched: await hashing.run(() => stretch(passphrase, kdfParams)) };
 }
 
 export const idMember = { id: uuid('The id that encrypt returned') };

@@ -1,27 +1,16 @@
-import {
-  type BoundMetadata,
-  deriveKeys,
-  KEY_BYTES,
-  type ServerKey,
-} from '../platform/crypto/envelope.ts';
 import { stretch } from '../platform/crypto/scrypt.ts';
+import { deriveKeys, KEY_BYTES } from '../platform/crypto/seal.ts';
 import { fromBase64url } from '../platform/crypto/text.ts';
 import { equalDigests } from '../platform/crypto/token.ts';
 import { giveBackAttempts, takeAttempt } from '../platform/db/throttle.ts';
 import type { RequestInfo } from '../platform/http/route/route.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { type Infer, object, text } from '../platform/http/route/schema.ts';
+import { isUnaltered, type LockedText, openEnvelope, type ServerKey } from './envelope.ts';
 import { passphraseSchema } from './manage-secrets.ts';
 import { SCHEMA } from './migrations.ts';
-import {
-  isUnaltered,
-  metadataOf,
-  openWithPassphrase,
-  type PassphraseSealed,
-  unseal,
-} from './sealing.ts';
 import { limitOf, recordEvent, type SecretsService, serverFailure } from './service.ts';
-import { countFailedRead, findSecret, useUpRead } from './store/secrets.ts';
+import { countFailedRead, findSecret, type StoredSecret, useUpRead } from './store/secrets.ts';
 
 export const clientKeySchema = text({
   min: 1,
@@ -59,9 +48,30 @@ const TOO_LATE = new Failure('unavailable', {
 });
 
 /**
+ * What a row holds for a client key. An altered row is reported before its expiry is believed, and
+ * its expiry before a wrong key.
+ */
+export function judge(
+  row: StoredSecret & Readonly<{ expired: boolean }>,
+  keys: readonly ServerKey[],
+  clientKey: Buffer,
+) {
+  const { id, key_id, commitment, expired } = row;
+  const serverKey = keys.find((key) => key.id === key_id);
+  if (!serverKey) {
+    const isKeyIdEdited = keys.some((key) =>
+      equalDigests(commitment, deriveKeys(key, clientKey, id).commitment),
+    );
+    if (isKeyIdEdited) return { kind: 'altered' } as const;
+    return { kind: expired ? 'ended' : 'key unknown' } as const;
+  }
+  if (!isUnaltered(serverKey, row)) return { kind: 'altered' } as const;
+  return expired ? ({ kind: 'ended' } as const) : openEnvelope(serverKey, clientKey, row);
+}
+
+/**
  * The order matters:
- * 1. The text is decrypted in memory: a damaged row or a wrong passphrase costs no read. An
- *    altered row is reported before its expiry is believed, and its expiry before a wrong key.
+ * 1. The text is decrypted in memory: a damaged row or a wrong passphrase costs no read.
  * 2. One statement uses up the read and updates the receipt: a read that cannot be recorded does
  *    not happen, nor one whose reader has left or would get no reply in time.
  * 3. The text is returned only after that commit: a crash may lose a read but never returns one
@@ -87,28 +97,23 @@ export async function readSecret(
   if (clientKey?.length !== KEY_BYTES) return failedRead('malformed key', MALFORMED);
   const row = await findSecret(database, id);
   if (!row) return failedRead(ENDED);
-  const { key_id, commitment, expired } = row;
-  const altered = () => serverFailure(service, 'secret_damaged', row);
-  const serverKey = openingKeys.find((key) => key.id === key_id);
-  if (!serverKey) {
-    const isKeyIdEdited = openingKeys.some((key) =>
-      equalDigests(commitment, deriveKeys(key, clientKey, id).commitment),
-    );
-    if (isKeyIdEdited) return altered();
-    return expired ? failedRead(ENDED) : serverFailure(service, 'key_unknown', row);
-  }
   // The end of the request, by the database's clock.
   const until = new Date(row.found_at.getTime() + request.endsAt - performance.now());
-  const metadata = metadataOf(row);
-  if (!isUnaltered(serverKey, metadata, row, row.tag)) return altered();
-  if (expired) return failedRead(ENDED);
-  const keys = deriveKeys(serverKey, clientKey, id);
-  if (!equalDigests(commitment, keys.commitment)) return failedRead('wrong key');
-  const content = unseal(serverKey, keys, metadata, row);
-  if (!content) return altered();
-  const plaintext = Buffer.isBuffer(content)
-    ? content
-    : await unlock(service, serverKey, clientKey, metadata, content, passphrase, request);
+  const judged = judge(row, openingKeys, clientKey);
+  switch (judged.kind) {
+    case 'altered':
+      return serverFailure(service, 'secret_damaged', row);
+    case 'key unknown':
+      return serverFailure(service, 'key_unknown', row);
+    case 'ended':
+      return failedRead(ENDED);
+    case 'wrong key':
+      return failedRead('wrong key');
+    case 'text':
+    case 'locked':
+  }
+  const plaintext =
+    judged.kind === 'text' ? judged.text : await unlock(service, request, id, judged, passphrase);
   if (plaintext instanceof Failure)
     return plaintext.code === 'wrong_passphrase'
       ? failedRead('wrong passphrase', plaintext)
@@ -116,7 +121,7 @@ export async function readSecret(
   // The statement that uses up a read gets as much time as everything before it.
   const { isGone, startedAt, endsAt } = request;
   const isLate = () => isGone() || performance.now() > (startedAt + endsAt) / 2;
-  const used = await useUpRead(database, { id, commitment, isLate, until });
+  const used = await useUpRead(database, { id, commitment: row.commitment, isLate, until });
   if (!used) return isLate() ? TOO_LATE : failedRead(ENDED);
   recordEvent(service, 'read', row, request);
   return { data: { password: plaintext.toString('utf8') }, used };
@@ -125,19 +130,15 @@ export async function readSecret(
 /**
  * Counts an attempt under each limit before it is made, and gives it back unless the passphrase was
  * wrong. So any number of simultaneous attempts stays within the limits.
- * @param clientKey whose commitment was checked
  */
 async function unlock(
   { database, hashing, tryInTurn }: SecretsService,
-  serverKey: ServerKey,
-  clientKey: Buffer,
-  metadata: BoundMetadata,
-  content: PassphraseSealed,
-  passphrase: string | undefined,
   { network }: RequestInfo,
+  id: string,
+  { serverKey, kdfParams, open }: LockedText,
+  passphrase: string | undefined,
 ) {
   if (passphrase === undefined) return new Failure('passphrase_needed');
-  const { id } = metadata;
   // By the key of the row: during a rotation, replicas with different current keys share the
   // counts.
   const limits = [limitOf(serverKey, 'network', id, network), limitOf(serverKey, 'secret', id)];
@@ -150,8 +151,7 @@ async function unlock(
         if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
         taken.push(limit.key);
       }
-      const stretched = await hashing.run(() => stretch(passphrase, content.kdfParams));
-      const plaintext = openWithPassphrase(serverKey, clientKey, metadata, content, stretched);
+      const plaintext = open(await hashing.run(() => stretch(passphrase, kdfParams)));
       isWrong = plaintext === null;
       return plaintext ?? new Failure('wrong_passphrase');
     } finally {

@@ -1,5 +1,5 @@
 import { ECDH, randomUUID } from 'node:crypto';
-import { equalDigests, sha256 } from '../platform/crypto/token.ts';
+import { sha256 } from '../platform/crypto/token.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { json } from '../platform/http/route/json-body.ts';
 import {
@@ -20,26 +20,15 @@ import {
   validate,
 } from '../platform/http/route/schema.ts';
 import type { Site } from '../platform/runtime/context.ts';
+import { capabilityOf, sealText } from './envelope.ts';
 import { allow, type Caller } from './guard.ts';
-import {
-  idMember,
-  lifetimeMembers,
-  limitVisitor,
-  passwordSchema,
-  sealRow,
-} from './manage-secrets.ts';
-import { capabilityOf, requestTagOf } from './sealing.ts';
+import { idMember, lifetimeMembers, limitVisitor, passwordSchema } from './manage-secrets.ts';
+import { kindSchema, requestSchema } from './replies.ts';
+import { judgeRequest, requestTagOf } from './request-tag.ts';
 import { countAttempt, recordEvent, type SecretsService, serverFailure } from './service.ts';
 import type { Limits } from './settings.ts';
 import { byLink, keyBody, limited, type LinkCall, shareRoutes } from './share-routes.ts';
-import {
-  answerRequest,
-  findRequest,
-  insertRequest,
-  kindSchema,
-  requestSchema,
-  type SecretRequest,
-} from './store/requests.ts';
+import { answerRequest, findRequest, insertRequest, type SecretRequest } from './store/requests.ts';
 import { timeIn } from './store/secrets.ts';
 
 /** @param form ends with a character whose two spare bits are zero: each value has one encoding */
@@ -175,36 +164,26 @@ async function ask({ body, caller, request }: NewRequestCall, service: SecretsSe
   return { data: { id, expires_at, receipt } };
 }
 
-/** By the digest in the link to send, or by the receipt's key in the link to keep. */
+/** @returns null for an unknown request or a wrong key */
 async function findByKey(service: SecretsService, id: string, key: string, { route }: RequestInfo) {
   const found = await findRequest(service.database, id);
   if (!found) return null;
-  const damage = damageOf(service, found, route);
-  if (damage) return damage;
-  const isSent = equalDigests(Buffer.from(key), Buffer.from(found.digest));
-  return isSent || equalDigests(sha256(key), found.key_digest) ? found : null;
+  switch (judgeRequest(found, service.openingKeys, key)) {
+    case 'right':
+      return found;
+    case 'wrong key':
+      return null;
+    case 'ended':
+      return NO_REQUEST;
+    case 'altered':
+      return serverFailure(service, 'secret_damaged', found, route);
+    case 'key unknown':
+      return serverFailure(service, 'key_unknown', found, route);
+  }
 }
 
 const findByBody = ({ path, body, request }: LinkCall<{ key: string }>, service: SecretsService) =>
   findByKey(service, path.id, body.key, request);
-
-/**
- * An altered request is reported whichever key is sent, and before its expiry is believed. After a
- * withdrawal there is nothing to take over any more.
- */
-function damageOf(service: SecretsService, request: SecretRequest, route: string) {
-  const { openingKeys } = service;
-  const { id, key_id, key_digest, tag } = request;
-  if (request.status === 'withdrawn') return null;
-  const serverKey = openingKeys.find((key) => key.id === key_id);
-  const isIntact = serverKey && tag !== null && equalDigests(tag, requestTagOf(serverKey, request));
-  if (isIntact) return null;
-  const isKeyIdEdited = openingKeys.some((key) =>
-    equalDigests(sha256(capabilityOf(key, 'receipt', id)), key_digest),
-  );
-  if (serverKey || isKeyIdEdited) return serverFailure(service, 'secret_damaged', request, route);
-  return request.expired ? NO_REQUEST : serverFailure(service, 'key_unknown', request, route);
-}
 
 async function describe(_call: unknown, { limits }: SecretsService, found: SecretRequest | null) {
   if (!found) return NO_REQUEST;
@@ -223,7 +202,8 @@ async function answer({ caller, body, request }: AnswerCall, service: SecretsSer
   const expires_at = await timeIn(database, seconds);
   const terms = { id, expires_at, max_reads, creator };
   const clientKey = Buffer.from(body.secret, 'base64url');
-  const row = sealRow(serverKey, clientKey, terms, body.password, null);
+  const envelope = sealText(serverKey, clientKey, terms, Buffer.from(body.password), null);
+  const row = { ...terms, ...envelope };
   const answered = { ...caller, answer_key: body.public_key, expires_at };
   // Under the same key as before, from which the key of the receipt is derived.
   const tagKey = openingKeys.find((key) => key.id === caller.key_id) ?? serverKey;

@@ -30,9 +30,10 @@ import {
   MIN_PASSPHRASE,
 } from './manage-secrets.ts';
 import { decryptRequestSchema, READ_ERRORS, readSecret } from './read-secret.ts';
+import { receiptSchema } from './replies.ts';
 import type { SecretsService } from './service.ts';
 import { type Limits, STYLE } from './settings.ts';
-import { findReceipt, listSecrets, receiptSchema } from './store/secrets.ts';
+import { findReceipt, listSecrets } from './store/secrets.ts';
 
 const anyone = { ...routeDefaults, guard: allow('anyone') };
 const bySender = {

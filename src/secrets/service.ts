@@ -1,5 +1,3 @@
-import { createServerKey } from './sealing.ts';
-import type { ServerKey } from '../platform/crypto/envelope.ts';
 import { sha256 } from '../platform/crypto/token.ts';
 import { createReadiness } from '../platform/db/schema.ts';
 import type { Database } from '../platform/db/pool.ts';
@@ -10,6 +8,7 @@ import { createCredentialCheck } from '../platform/http/credentials/guess-limit.
 import type { ServiceContext } from '../platform/runtime/context.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { createLimiter, type Limiter } from '../platform/runtime/limiter.ts';
+import { createServerKey, type ServerKey } from './envelope.ts';
 import { SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
 

@@ -1,4 +1,4 @@
-import { deriveKeys, KEY_BYTES, type ServerKey } from '../platform/crypto/envelope.ts';
+import { deriveKeys, KEY_BYTES } from '../platform/crypto/seal.ts';
 import { fromBase64url } from '../platform/crypto/text.ts';
 import { equalDigests } from '../platform/crypto/token.ts';
 import { json } from '../platform/http/route/json-body.ts';
@@ -13,6 +13,7 @@ import { Failure } from '../platform/http/route/errors.ts';
 import { pageRows } from '../platform/http/site/pages.ts';
 import { dateTime, nullable, object, text } from '../platform/http/route/schema.ts';
 import type { Site } from '../platform/runtime/context.ts';
+import { capabilityOf, isUnaltered, type ServerKey } from './envelope.ts';
 import { deletedSchema, deleteAndReport, idMember } from './manage-secrets.ts';
 import {
   clientKeySchema,
@@ -21,16 +22,9 @@ import {
   READ_ERRORS,
   readSecret,
 } from './read-secret.ts';
-import { capabilityOf, isUnaltered, metadataOf } from './sealing.ts';
+import { count, linkSchema, receiptSchema } from './replies.ts';
 import { countAttempt, type SecretsService, serverFailure } from './service.ts';
-import {
-  count,
-  findKeyIds,
-  findLink,
-  findReceipt,
-  linkSchema,
-  receiptSchema,
-} from './store/secrets.ts';
+import { findKeyIds, findLink, findReceipt } from './store/secrets.ts';
 
 /** Loading a page reveals nothing, so mail scanners and link previews cannot use up a secret. */
 const PAGES = [
@@ -175,9 +169,7 @@ async function findOwnLink(
       ? serverFailure(service, 'key_unknown', { id, key_id }, route)
       : WRONG_LINK;
   }
-  const metadata = metadataOf({ id, ...data });
-  const isIntact =
-    own.id === key_id && (!blob || isUnaltered(own, metadata, { commitment, blob }, tag));
+  const isIntact = own.id === key_id && (!blob || isUnaltered(own, { ...link, id, blob }));
   return isIntact ? data : serverFailure(service, 'secret_damaged', { id, key_id }, route);
 }
 

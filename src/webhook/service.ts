@@ -1,4 +1,4 @@
-import { deriveServerKey, type ServerKey } from '../platform/crypto/envelope.ts';
+import { deriveServerKey, type ServerKey } from '../platform/crypto/seal.ts';
 import { createReadiness } from '../platform/db/schema.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';

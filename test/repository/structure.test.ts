@@ -149,7 +149,7 @@ const RULES: readonly Rule[] = [
   {
     rule: 'imports point downward',
     check: upwardImports,
-    planted: ['src/platform/http/planted.ts', "import { seal } from '../crypto/envelope.ts';"],
+    planted: ['src/platform/http/planted.ts', "import { seal } from '../crypto/seal.ts';"],
   },
   {
     rule: 'type imports point downward',

@@ -1,6 +1,7 @@
 /** Requests as someone would alter them who has the database, and the server secret as well. */
 import type { Sql } from 'postgres';
-import { createServerKey, requestTagOf, type RequestTerms } from '../../src/secrets/sealing.ts';
+import { createServerKey } from '../../src/secrets/envelope.ts';
+import { requestTagOf, type RequestTerms } from '../../src/secrets/request-tag.ts';
 import { SERVER_SECRET } from './gatehouse.ts';
 
 /** Makes the tag of a request anew, so that the service takes its row for unaltered. */

@@ -4,8 +4,9 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
-import { createClientKey, seal } from '../../src/platform/crypto/envelope.ts';
-import { createServerKey, rowTagOf } from '../../src/secrets/sealing.ts';
+import { createClientKey } from '../../src/platform/crypto/seal.ts';
+import { createServerKey } from '../../src/secrets/envelope.ts';
+import { seal } from './envelope.ts';
 import { SERVER_SECRET } from './gatehouse.ts';
 
 interface Kept {
@@ -27,7 +28,7 @@ export async function keepUntil(
   await sql`
     insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
     values (${metadata.id}, ${serverKey.id}, ${sealed.commitment}, ${sealed.blob},
-      ${rowTagOf(serverKey, metadata, sealed)}, ${new Date(expiresAt)})`;
+      ${sealed.tag}, ${new Date(expiresAt)})`;
   return { id: metadata.id, secret: clientKey.toString('base64url') };
 }
 

@@ -1,5 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { deriveServerKey } from '../../platform/crypto/envelope.ts';
+import { deriveServerKey } from '../../platform/crypto/seal.ts';
 import {
   sealSecret,
   staleKeys,

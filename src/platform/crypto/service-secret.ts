@@ -2,13 +2,13 @@ import { randomUUID } from 'node:crypto';
 import {
   createClientKey,
   deriveKeys,
+  headerOf,
   KEY_BYTES,
   seal,
   type Sealed,
   type ServerKey,
-  TEXT,
-  unsealVersion,
-} from './envelope.ts';
+  unseal,
+} from './seal.ts';
 
 /**
  * A secret that a service itself must read, as stored: sealed, not hashed. Its client key is stored
@@ -21,6 +21,10 @@ export type SealedSecret = Sealed &
     client_key: Buffer;
   }>;
 
+/** As of a secret to share that has no limits, for which the zeros stand. */
+const contextOf = (key: ServerKey, id: string) =>
+  Buffer.concat([headerOf(1, key, id), Buffer.alloc(12)]);
+
 /** @param id of the row that holds the secret: in another row, it does not open */
 export function sealSecret(
   key: ServerKey,
@@ -28,13 +32,8 @@ export function sealSecret(
   id: string = randomUUID(),
 ): SealedSecret {
   const client_key = createClientKey();
-  const metadata = { id, expiresAt: null, maxReads: null };
-  return {
-    id,
-    key_id: key.id,
-    client_key,
-    ...seal(key, client_key, metadata, Buffer.from(secret, 'utf8')),
-  };
+  const sealed = seal(deriveKeys(key, client_key, id), contextOf(key, id), Buffer.from(secret));
+  return { id, key_id: key.id, client_key, ...sealed };
 }
 
 /** @returns null if the secret is sealed under none of these keys or was altered */
@@ -42,8 +41,7 @@ export function unsealServiceSecret(keys: readonly ServerKey[], sealed: SealedSe
   const { id, client_key } = sealed;
   const key = keys.find((one) => one.id === sealed.key_id);
   if (!key || client_key.length !== KEY_BYTES) return null;
-  const metadata = { id, expiresAt: null, maxReads: null };
-  const text = unsealVersion(TEXT, key, deriveKeys(key, client_key, id), metadata, sealed);
+  const text = unseal(deriveKeys(key, client_key, id), contextOf(key, id), sealed);
   return text && text.toString('utf8');
 }
 

@@ -1,38 +1,15 @@
 import type { Database, Sql } from '../../platform/db/pool.ts';
 import { removeBatch } from '../../platform/db/sql.ts';
-import {
-  dateTime,
-  type Infer,
-  nullable,
-  object,
-  oneOf,
-  text,
-} from '../../platform/http/route/schema.ts';
-import type { RequestTerms } from '../sealing.ts';
-import { count, type NewSecret } from './secrets.ts';
+import type { RequestState } from '../replies.ts';
+import type { RequestTag, RequestTerms } from '../request-tag.ts';
+import type { NewSecret } from './secrets.ts';
 
-export const kindSchema = oneOf('text', 'file');
-/** What both parties may know. */
-export const requestSchema = object({
-  status: oneOf('open', 'answered', 'expired', 'withdrawn'),
-  kind: kindSchema,
-  title: text(),
-  asker: nullable(text({ description: 'The user who asks, if one has signed in' })),
-  public_key: text(),
-  answer_key: nullable(text({ description: 'The public key of the answer' })),
-  max_bytes: count,
-  expires_at: dateTime('Of the request, or of its answer'),
-});
-type Tag = Readonly<{
-  key_id: string; // the server secret of the tag
-  tag: Buffer | null; // null after a withdrawal
-}>;
 export type SecretRequest = RequestTerms &
-  Tag &
-  Pick<Infer<typeof requestSchema>, 'status' | 'kind' | 'asker'> &
+  RequestTag &
+  Pick<RequestState, 'status' | 'kind' | 'asker'> &
   Readonly<{ expired: boolean }>;
 
-export const insertRequest = (database: Database, row: RequestTerms & Tag) =>
+export const insertRequest = (database: Database, row: RequestTerms & RequestTag) =>
   database.write((sql) => sql`insert into secrets.requests ${sql(row)}`);
 
 export async function findRequest(database: Database, id: string) {

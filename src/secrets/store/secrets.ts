@@ -1,57 +1,16 @@
-import { LOCKED } from '../sealing.ts';
 import { sharedStatement } from '../../platform/db/share-statement.ts';
 import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../platform/db/sql.ts';
 import type { Database, Locks, Sql } from '../../platform/db/pool.ts';
-import {
-  boolean,
-  dateTime,
-  type Infer,
-  integer,
-  nullable,
-  object,
-  oneOf,
-  uuid,
-} from '../../platform/http/route/schema.ts';
+import { type Envelope, LOCKED, type Terms } from '../envelope.ts';
+import type { LinkState, Receipt } from '../replies.ts';
 
 type KeyId = Readonly<{
   id: string;
   key_id: string; // the server secret it was encrypted under
 }>;
-export type StoredSecret = KeyId &
-  Readonly<{
-    commitment: Buffer;
-    blob: Buffer;
-    tag: Buffer | null; // null only in a row that was altered
-    expires_at: Date | null;
-    max_reads: number | null;
-  }>;
-
-export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
-const state = {
-  status: oneOf('stored', 'read', 'expired', 'deleted'),
-  reads: count,
-  max_reads: nullable(count),
-  expires_at: nullable(dateTime()),
-};
-export const receiptSchema = object({
-  id: uuid(),
-  ...state,
-  // The last two: of a request for a secret, which has no answer.
-  status: oneOf('stored', 'read', 'expired', 'deleted', 'requested', 'withdrawn'),
-  created_at: dateTime(),
-  last_read_at: nullable(dateTime()),
-  failed_reads: count,
-});
-export type Receipt = Infer<typeof receiptSchema>;
-
-/** What the holder of a link may know, even after the end of the secret. */
-export const linkSchema = object({
-  ...state,
-  passphrase: boolean(),
-  ended_at: nullable(dateTime()),
-});
-type Link = Omit<Infer<typeof linkSchema>, 'expires_at'> &
-  Pick<StoredSecret, 'key_id' | 'commitment' | 'tag' | 'expires_at'> &
+export type StoredSecret = Terms & Envelope;
+type Link = Omit<LinkState, 'expires_at'> &
+  Omit<StoredSecret, 'id' | 'blob'> &
   Readonly<{ blob: Buffer | null }>;
 
 export const readableSql = (sql: Sql) =>

@@ -1,6 +1,6 @@
-import type { ServerKey } from '../../platform/crypto/envelope.ts';
 import type { Database } from '../../platform/db/pool.ts';
 import { arrayLiteral } from '../../platform/db/sql.ts';
+import type { ServerKey } from '../envelope.ts';
 import { readableSql } from './secrets.ts';
 
 /**

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { createServerKey, rowTagOf } from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase } from '../../support/database.ts';
 import {
   type Answer,
@@ -11,6 +11,7 @@ import {
   SERVER_SECRET,
   startGatehouse,
 } from '../../support/gatehouse.ts';
+import { rowTagOf } from '../../support/envelope.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 

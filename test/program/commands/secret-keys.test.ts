@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
-import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createRequest } from '../../../src/secrets/pages/request-keys.js';
-import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { expireRequest } from '../../support/altered-requests.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';

@@ -7,7 +7,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase } from '../../support/database.ts';
 import {
   type Answer,

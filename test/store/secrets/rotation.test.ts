@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';

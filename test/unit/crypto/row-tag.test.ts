@@ -1,36 +1,32 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
+import { createClientKey, type Sealed } from '../../../src/platform/crypto/seal.ts';
+import { createServerKey, type ServerKey } from '../../../src/secrets/envelope.ts';
 import {
-  type BoundMetadata,
-  createClientKey,
-  seal,
-  type Sealed,
-  type ServerKey,
-} from '../../../src/platform/crypto/envelope.ts';
-import {
-  createServerKey,
   isUnaltered,
+  type Metadata,
   rowTagOf,
+  seal,
   sealWithPassphrase,
-} from '../../../src/secrets/sealing.ts';
+} from '../../support/envelope.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);
 const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
 const clientKey = createClientKey();
-const metadata: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const metadata: Metadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
 const text = Buffer.from('correct horse battery staple');
 
 /** A whole row, as it lies in the database. */
 interface Row {
   readonly serverKey: ServerKey;
-  readonly metadata: BoundMetadata;
+  readonly metadata: Metadata;
   readonly sealed: Sealed;
   readonly tag: Buffer | null;
 }
 
-function rowOf(sealed: Sealed, of: BoundMetadata = metadata): Row {
+function rowOf(sealed: Sealed, of: Metadata = metadata): Row {
   return { serverKey, metadata: of, sealed, tag: rowTagOf(serverKey, of, sealed) };
 }
 
@@ -47,7 +43,7 @@ function* everyBitFlipped(bytes: Buffer): Generator<[bit: number, flipped: Buffe
 }
 
 test('a row is unaltered as written, with any limits, length and version', () => {
-  const all: readonly BoundMetadata[] = [
+  const all: readonly Metadata[] = [
     metadata,
     { ...metadata, expiresAt: null },
     { ...metadata, maxReads: null },

@@ -6,15 +6,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { deriveKeys } from '../../../src/platform/crypto/envelope.ts';
-import {
-  createServerKey,
-  isUnaltered,
-  rowTagOf,
-  openWithPassphrase,
-  unseal,
-} from '../../../src/secrets/sealing.ts';
+import { deriveKeys } from '../../../src/platform/crypto/seal.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { stretch } from '../../../src/platform/crypto/scrypt.ts';
+import { isUnaltered, open, rowTagOf } from '../../support/envelope.ts';
 import { plainOpen, plainOpenLocked, plainRowTag, plainUnlock } from './plain-envelope.ts';
 
 interface FrozenRow {
@@ -75,7 +70,7 @@ frozen.boxes.forEach((row, index) => {
 
   test(`frozen row ${index + 1}, of version ${row.version}, opens${passphrase === null ? '' : ' with its passphrase and no other'}`, async () => {
     assert.deepEqual(deriveKeys(serverKey, clientKey, row.id).commitment, sealed.commitment);
-    const opened = unseal(serverKey, deriveKeys(serverKey, clientKey, row.id), row, sealed);
+    const opened = open(serverKey, clientKey, row, sealed);
     if (passphrase === null) {
       assert.ok(Buffer.isBuffer(opened));
       assert.equal(opened.toString('utf8'), row.text);
@@ -85,7 +80,7 @@ frozen.boxes.forEach((row, index) => {
     assert.ok(opened && !Buffer.isBuffer(opened));
     assert.equal(opened.kdfParams, row.stretching);
     const unlockedWith = async (typed: string) =>
-      openWithPassphrase(serverKey, clientKey, row, opened, await stretch(typed, opened.kdfParams));
+      opened.open(await stretch(typed, opened.kdfParams));
     assert.equal((await unlockedWith(passphrase))?.toString('utf8'), row.text);
     assert.equal(await unlockedWith(`${passphrase}!`), null);
     assert.equal(

@@ -1,16 +1,9 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { deriveKeys, seal } from '../../../src/platform/crypto/envelope.ts';
-import {
-  createServerKey,
-  isUnaltered,
-  rowTagOf,
-  sealWithPassphrase,
-  openWithPassphrase,
-  unseal,
-} from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createKdfParams, stretch } from '../../../src/platform/crypto/scrypt.ts';
+import { isUnaltered, open, rowTagOf, seal, sealWithPassphrase } from '../../support/envelope.ts';
 import {
   plainLockedTerms,
   plainOpenLocked,
@@ -83,28 +76,16 @@ test('the box opens what the second implementation locks', () => {
   for (const { metadata, length } of ALL) {
     const terms = termsOf(metadata);
     const text = randomBytes(length);
-    const opened = unseal(
+    const opened = open(
       SERVER_KEY,
-      deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
+      terms.clientKey,
       terms,
       plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED),
     );
     assert.ok(opened !== null && !Buffer.isBuffer(opened), 'it is locked');
     assert.equal(opened.kdfParams, STRETCHING);
-    assert.ok(
-      openWithPassphrase(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED)?.equals(text),
-      `${length} bytes`,
-    );
-    assert.equal(
-      openWithPassphrase(
-        SERVER_KEY,
-        terms.clientKey,
-        terms,
-        opened,
-        plainStretch('another', STRETCHING),
-      ),
-      null,
-    );
+    assert.ok(opened.open(STRETCHED)?.equals(text), `${length} bytes`);
+    assert.equal(opened.open(plainStretch('another', STRETCHING)), null);
   }
 });
 
@@ -165,30 +146,21 @@ const DISHONEST: Readonly<Record<string, Buffer>> = {
 };
 
 test('the table below is about what it names: an honest content opens', () => {
-  const opened = unseal(
+  const opened = open(
     SERVER_KEY,
-    deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
+    terms.clientKey,
     terms,
     sealedAs2(Buffer.concat([head, inside.commitment, inside.blob])),
   );
   assert.ok(opened !== null && !Buffer.isBuffer(opened));
-  assert.equal(
-    openWithPassphrase(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED)?.toString(),
-    'text',
-  );
+  assert.equal(opened.open(STRETCHED)?.toString(), 'text');
 });
 
 for (const [name, content] of Object.entries(DISHONEST)) {
   test(`a box of version 2 that was sealed with ${name} opens nothing`, () => {
-    const opened = unseal(
-      SERVER_KEY,
-      deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
-      terms,
-      sealedAs2(content),
-    );
+    const opened = open(SERVER_KEY, terms.clientKey, terms, sealedAs2(content));
     assert.ok(!Buffer.isBuffer(opened), 'it is no text');
-    if (opened && opened.kdfParams === STRETCHING)
-      assert.equal(openWithPassphrase(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
+    if (opened && opened.kdfParams === STRETCHING) assert.equal(opened.open(STRETCHED), null);
   });
 }
 
@@ -201,12 +173,12 @@ test('locks do not nest: an envelope of version 2 inside one is no text', () => 
     STRETCHING,
     STRETCHED,
   );
-  const opened = unseal(
+  const opened = open(
     SERVER_KEY,
-    deriveKeys(SERVER_KEY, terms.clientKey, terms.id),
+    terms.clientKey,
     terms,
     sealedAs2(Buffer.concat([head, nested.commitment, nested.blob])),
   );
   assert.ok(opened !== null && !Buffer.isBuffer(opened));
-  assert.equal(openWithPassphrase(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
+  assert.equal(opened.open(STRETCHED), null);
 });

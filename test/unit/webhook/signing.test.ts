@@ -1,14 +1,16 @@
 /** Signing secrets at rest: only the WEBHOOK_SECRET that sealed them opens them. */
 import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import {
   unsealServiceSecret,
   type SealedSecret,
   sealSecret,
 } from '../../../src/platform/crypto/service-secret.ts';
-import { createServerKey } from '../../../src/secrets/sealing.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { plainPad, plainSeal } from '../vectors/plain-envelope.ts';
 
 const key = createSigningKey(WEBHOOK_SECRET);
 const SECRET = SIGNING_SECRETS.notion;
@@ -21,6 +23,20 @@ test('a sealed secret is opened again, whatever characters it has', () => {
     SECRET,
     'after a restart',
   );
+});
+
+test('a secret is stored as one to share without limits', () => {
+  const serverKey = createServerKey(WEBHOOK_SECRET);
+  const terms = {
+    serverSecret: WEBHOOK_SECRET,
+    clientKey: randomBytes(32),
+    id: randomUUID(),
+    expiresAt: null,
+    maxReads: null,
+  };
+  const sealed = plainSeal(terms, randomBytes(12), plainPad(Buffer.from(SECRET)));
+  const row = { id: terms.id, key_id: serverKey.id, client_key: terms.clientKey, ...sealed };
+  assert.equal(unsealServiceSecret([serverKey], row), SECRET);
 });
 
 test('no stored column contains the secret, and sealing it twice gives different values', () => {
