@@ -46,7 +46,7 @@ async function send(token: string, signatures: readonly string[]) {
   return { status, verified };
 }
 
-test('at most two signatures of a request are verified with a public key', async () => {
+test('at most two signatures of a request are verified with each public key', async () => {
   const { token } = await addToken(database, 'standard', KEY);
   const many = new Array<string>(8).fill(WRONG);
   for (const state of ['looked up', 'cached', 'cached'])
@@ -57,11 +57,20 @@ test('at most two signatures of a request are verified with a public key', async
   assert.deepEqual(await send(token, []), { status: 401, verified: 0 });
 });
 
-test('with two active keys, one signature is verified with each', async () => {
+test('with two active keys, each of two signatures is verified with each', async () => {
   const { id, token } = await addToken(database, 'standard', KEY);
   const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), OTHER_KEY);
   await rotateSecret(database, id, 3_600, sealed);
-  assert.equal((await send(token, [right])).status, 200);
-  const wrong = await send(token, [WRONG, WRONG]);
-  assert.deepEqual(wrong, { status: 401, verified: 2 });
+  const other = signatureOf('standard', OTHER_KEY, body, {
+    id: sample.deliveryId,
+    at: signed['webhook-timestamp'] ?? '',
+  });
+  const signatures = [right, other['webhook-signature'] ?? ''];
+  for (const one of signatures) {
+    assert.equal((await send(token, [one])).status, 200);
+    assert.equal((await send(token, [WRONG, one])).status, 200, 'the sender signs with two keys');
+    assert.equal((await send(token, [one, WRONG])).status, 200);
+  }
+  const many = new Array<string>(8).fill(WRONG);
+  assert.deepEqual(await send(token, many), { status: 401, verified: 4 });
 });
