@@ -2,7 +2,8 @@ import type { Database } from '../platform/db/pool.ts';
 import { SOURCE_NAMES } from '../webhook/sources.ts';
 import { tail } from '../webhook/inbox.ts';
 import { idsWithStatus } from '../webhook/store/admin.ts';
-import { redeliver, STATUSES } from '../webhook/store/events.ts';
+import { STATUSES } from '../webhook/model.ts';
+import { redeliver } from '../webhook/store/events.ts';
 import {
   type Attempt,
   type EventFilter,

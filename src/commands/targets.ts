@@ -1,16 +1,13 @@
 import { validate } from '../platform/http/route/schema.ts';
+import type { Target } from '../webhook/model.ts';
+import { COMMAND_FORM, type WebhookSettings } from '../webhook/settings.ts';
+import { setTarget } from '../webhook/store/targets.ts';
+import { describeTarget } from '../webhook/target.ts';
 import {
-  COMMAND_FORM,
-  type OwnTarget,
-  ownTarget,
-  type WebhookSettings,
-} from '../webhook/settings.ts';
-import { NO_OWN_TARGET, setTarget } from '../webhook/store/targets.ts';
-import {
-  type NewTarget,
   NO_TOKEN,
   prepareTarget,
   programSchema,
+  type TargetInput,
   targetSchema,
 } from '../webhook/targets.ts';
 import {
@@ -61,16 +58,13 @@ export async function readTarget(call: Invocation) {
 }
 
 /** @returns what `setTarget` stores */
-export async function prepare(target: NewTarget, settings: WebhookSettings) {
+export async function prepare(target: TargetInput, settings: WebhookSettings) {
   const signingKeys = keysOf(settings);
   return orThrow(await prepareTarget(target, { ...settings, signingKeys }));
 }
 
 /** What a list shows. */
-export function targetText(own: OwnTarget | null) {
-  if (!own) return 'default';
-  return ownTarget(own, null, false).name;
-}
+export const targetText = (own: Target | null) => (own ? describeTarget(own).name : 'default');
 
 export const TARGET_COMMAND: Command = {
   name: 'token target',
@@ -83,7 +77,7 @@ export const TARGET_COMMAND: Command = {
     if ((target === null) !== call.flag('default'))
       throw new UsageError('give --forward, --command or --default');
     const isKnown = await inWebhook(call, async (database, settings) => {
-      const prepared = target ? await prepare(target, settings) : NO_OWN_TARGET;
+      const prepared = target && (await prepare(target, settings));
       return setTarget(database, id, prepared);
     });
     if (!isKnown) throw new OperationFailed(NO_TOKEN);

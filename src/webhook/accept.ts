@@ -11,10 +11,11 @@ import { isSelected } from './event-names.ts';
 import { lookUpSender } from './guard.ts';
 import { isKeepable } from './header-names.ts';
 import { COMMON_QUEUE } from './migrations.ts';
+import type { NewEvent } from './model.ts';
 import type { Sender, WebhookService } from './service.ts';
 import { isInWindow, namesIn, type Verdicts } from './signatures.ts';
 import { type Source, SOURCES } from './sources.ts';
-import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
+import { findRepeated, insertEvent, redeliver } from './store/events.ts';
 import { insertPending } from './store/signing-secrets.ts';
 import { type ReceiveCall, TOO_OLD, UNKNOWN_KEY, verifySignature } from './verification.ts';
 

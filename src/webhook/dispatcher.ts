@@ -1,13 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import { describeError } from '../platform/runtime/errors.ts';
+import type { Log } from '../platform/runtime/log.ts';
+import type { Deliverer, Target } from './model.ts';
 import type { WebhookService } from './service.ts';
-import { ownTarget } from './settings.ts';
+import { COMMON, type Queue } from './store/queue.ts';
 import { findSecrets } from './store/signing-secrets.ts';
 import { listTargets } from './store/targets.ts';
-import { loadTarget } from './load-target.ts';
+import { describeTarget, loadTarget } from './target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
-import { type DeliveryTarget, startWorker } from './worker.ts';
+import { startWorker } from './worker.ts';
 
 /** How often targets that were set or changed are looked for. */
 const REFRESH_MS = 1_000;
@@ -17,14 +19,12 @@ const REFRESH_MS = 1_000;
  * holds up no other.
  * @param common the target of the process, if there is one
  */
-export function startDispatcher(service: WebhookService, common: DeliveryTarget | undefined) {
-  const { database, log, metrics, delivery, commonTarget } = service;
+export function startDispatcher(service: WebhookService, common: Deliverer | undefined) {
+  const { database, log, metrics, commonTarget } = service;
   const workers = new Map<string, ReturnType<typeof startWorker>>(); // by queue
   const stopping = new Set<Promise<void>>();
-  if (commonTarget && common) {
-    const worker = startWorker(database, common, delivery, log, metrics, commonTarget.key);
-    workers.set(worker.queue.id, worker);
-  }
+  if (commonTarget && common)
+    workers.set(COMMON.id, startFor(commonTarget, common, COMMON, log, service));
   metrics.gauge(
     'gatehouse_delivery_circuit_open',
     'Targets of deliveries that fail, so that they are only probed.',
@@ -76,26 +76,31 @@ export function startDispatcher(service: WebhookService, common: DeliveryTarget 
 
 type TargetRow = Awaited<ReturnType<typeof listTargets>>[number];
 
-async function startOwn({ id, revision, target: own }: TargetRow, service: WebhookService) {
-  const { database, log, metrics, signingKeys, delivery } = service;
+async function startOwn({ id, revision, target }: TargetRow, service: WebhookService) {
+  const { database, log, signingKeys, delivery } = service;
   const [sealed] = await database.read((sql) => findSecrets(sql, id, 'sign'));
   const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
-  const canSign = !own.is_signed || secret !== null;
-  const target = ownTarget(own, secret, delivery.allowPrivate);
-  const seconds = own.timeout_seconds;
-  return startWorker(
-    database,
-    canSign ? (await loadTarget(target, delivery)).create() : CANNOT_SIGN,
-    { ...delivery, timeoutMs: seconds === null ? delivery.timeoutMs : seconds * 1_000 },
-    log.with({ target: target.name }),
-    metrics,
-    target.key,
-    { id, revision },
-  );
+  const canSign = !target.is_signed || secret !== null;
+  const deliverer = canSign ? (await loadTarget(target, secret, delivery)).create() : CANNOT_SIGN;
+  const ownLog = log.with({ target: describeTarget(target).name });
+  return startFor(target, deliverer, { id, revision }, ownLog, service);
 }
 
 /** If the secret of a target cannot be opened, nothing is sent: it would be unsigned. */
-const CANNOT_SIGN: DeliveryTarget = {
+const CANNOT_SIGN: Deliverer = {
   deliver: async () => ({ error: UNKNOWN_KEY }),
   close: async () => {},
 };
+
+function startFor(
+  target: Target,
+  deliverer: Deliverer,
+  queue: Queue,
+  log: Log,
+  { database, metrics, delivery }: WebhookService,
+) {
+  const { key } = describeTarget(target);
+  const { timeout_seconds: seconds } = target;
+  const timeoutMs = seconds === null ? delivery.timeoutMs : seconds * 1_000;
+  return startWorker(database, deliverer, { ...delivery, timeoutMs }, log, metrics, key, queue);
+}

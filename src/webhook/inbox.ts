@@ -23,6 +23,7 @@ import type { WebhookService } from './service.ts';
 import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
 import { redeliver } from './store/events.ts';
 import { listTargets } from './store/targets.ts';
+import { describeTarget } from './target.ts';
 import {
   attemptSchema,
   type EventFilter,
@@ -146,11 +147,12 @@ export async function showDelivery(
   { caller }: OperatorCall,
   { database, commonTarget, delivery }: WebhookService,
 ) {
-  const failing = commonTarget && (await findFailing(database, commonTarget.key));
+  const target = commonTarget && describeTarget(commonTarget);
+  const failing = target && (await findFailing(database, target.key));
   const { paused_at = null, paused_by = null } = (await findPause(database)) ?? {};
   return {
     data: {
-      target: commonTarget?.name ?? null,
+      target: target?.name ?? null,
       own_targets: (await listTargets(database)).length,
       schedule: delivery.pausesMs.map(formatPause),
       paused_at,

@@ -1,5 +1,4 @@
 import { isAbsolute } from 'node:path';
-import { sha256 } from '../platform/crypto/token.ts';
 import type { DatabaseAddress } from '../platform/db/url.ts';
 import {
   anyText,
@@ -14,6 +13,7 @@ import {
   toggle,
   wholeNumber,
 } from '../platform/runtime/env.ts';
+import type { Command, Target } from './model.ts';
 import { readSchedule } from './schedule.ts';
 import { standardKey } from './signatures.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
@@ -38,27 +38,6 @@ const queryToken = matching(
   'at most 512 characters of A-Z a-z 0-9 . _ ~ -',
 );
 
-/** A program and its arguments. */
-export type Command = readonly [string, ...string[]];
-/**
- * The target of one token. A command comes from the command line alone. Without `events` or
- * `timeout_seconds`, those of the process apply. `is_signed`: whether a signing secret of
- * its own signs the requests.
- */
-export type OwnTarget = Readonly<{
-  events: readonly string[] | null;
-  timeout_seconds: number | null;
-  is_signed: boolean;
-}> &
-  Readonly<{ url: string; command?: never } | { command: Command; url?: never }>;
-
-/** `secret` signs the requests by Standard Webhooks; null for no signature. */
-export type ForwardSettings = {
-  readonly url: URL;
-  readonly secret: string | null;
-  readonly allowPrivate: boolean;
-};
-export type TargetSettings = NonNullable<ReturnType<typeof readTarget>>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pausesMs'>;
@@ -90,20 +69,13 @@ export function read(env: Env, input: SettingsInput<DatabaseAddress>) {
       'WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.',
     );
   }
-  const allowPrivate = env.get('WEBHOOK_FORWARD_ALLOW_PRIVATE', false, toggle);
   return {
     token,
     /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
     secrets: env.secrets('WEBHOOK_SECRET'),
     appName: env.get('APP_NAME', 'gatehouse-webhook', anyText),
-    /** For all tokens without a target of their own. Null: their events stay stored. */
-    commonTarget: readTarget(env, isPlain, allowPrivate),
-    delivery: {
-      ...readDelivery(env),
-      allowPrivate,
-      /** For commands and handlers. Without Gatehouse's own variables, which hold its secrets. */
-      environment: foreign,
-    },
+    ...readTarget(env, isPlain),
+    delivery: readDelivery(env, foreign),
     /** Requests per second for each token, in this process. */
     rate: env.get('WEBHOOK_RATE', 20_000, wholeNumber(1, 1_000_000)),
     /** For an event from a signed source. Undefined: MAX_BODY_BYTES. */
@@ -123,7 +95,8 @@ export function read(env: Env, input: SettingsInput<DatabaseAddress>) {
 
 const retention = wholeNumber(7 * DAY_SECONDS, 3_660 * DAY_SECONDS);
 
-const readDelivery = (env: Env) => ({
+/** @param foreign the variables that are not Gatehouse's own, which hold its secrets */
+const readDelivery = (env: Env, foreign: NodeJS.ProcessEnv) => ({
   /** Event names in which `*` stands for any characters; none selects every event. */
   events: env.get('WEBHOOK_EVENTS', [], list()),
   isOrdered: env.get('WEBHOOK_ORDER', 'none', oneOf(['none', 'page_id'])) === 'page_id',
@@ -131,12 +104,18 @@ const readDelivery = (env: Env) => ({
   timeoutMs: env.get('WEBHOOK_TIMEOUT', 30, wholeNumber(1, 3_600)) * 1000,
   /** Before the second attempt, the third, and so on. After the last one the event is dead. */
   pausesMs: readSchedule(env),
+  allowPrivate: env.get('WEBHOOK_FORWARD_ALLOW_PRIVATE', false, toggle),
+  environment: foreign, // for commands and handlers
 });
 
-/** At most one target, so that it is clear which one processed an event. */
-function readTarget(env: Env, isPlain: boolean, allowPrivate: boolean) {
+/**
+ * At most one target, so that it is clear which one processed an event.
+ * @returns the target of all tokens without one of their own, null if their events stay stored; and
+ * what signs the requests to it
+ */
+function readTarget(env: Env, isPlain: boolean) {
   const url = env.get('WEBHOOK_FORWARD_URL', null, satisfying(isForwardUrl, FORWARD_URL));
-  const secret = env.get('WEBHOOK_FORWARD_SECRET', null, forwardSecret);
+  const secret = env.get('WEBHOOK_FORWARD_SECRET', null, signingSecret);
   const command = env.get('WEBHOOK_COMMAND', null, (text) => {
     const words = parseCommand(text);
     if (words) return words;
@@ -153,44 +132,20 @@ function readTarget(env: Env, isPlain: boolean, allowPrivate: boolean) {
       'requires WEBHOOK_VARIANT=extended: the plain variant stores no events.',
     );
   }
-  if (url !== null) return forwardTarget(url, secret, allowPrivate);
-  if (command !== null) return commandTarget(command);
-  return module === null ? null : { ...identify('handler', module, module), module };
+  const asProcess = { events: null, timeout_seconds: null, is_signed: secret !== null };
+  let commonTarget: Target | null = null;
+  if (url !== null) commonTarget = { url, ...asProcess };
+  else if (command !== null) commonTarget = { command, ...asProcess };
+  else if (module !== null) commonTarget = { module, ...asProcess };
+  return { commonTarget, forwardSecret: secret };
 }
 
-const forwardSecret = satisfying((text) => standardKey(text) !== null, FORWARD_SECRET);
-
-/**
- * `key`: under which the state of the target is kept. Another target, in a later setting, begins
- * without failures.
- * @param label without the path and the query of a URL, and the arguments of a program, which may
- * hold a credential
- */
-const identify = <Kind extends string>(kind: Kind, id: string, label: string) => ({
-  kind,
-  key: sha256(`${kind} ${id}`).toString('base64url'),
-  name: `${kind} ${label}`,
-});
-
-function forwardTarget(address: string, secret: string | null, allowPrivate: boolean) {
-  const url = new URL(address);
-  return { ...identify('forward', url.href, url.origin), url, secret, allowPrivate };
-}
-
-const commandTarget = (command: Command) => ({
-  ...identify('command', command.join('\0'), command[0]),
-  command,
-});
-
-/** @param secret null for none, and for a description without it */
-export function ownTarget(own: OwnTarget, secret: string | null, allowPrivate: boolean) {
-  return own.command ? commandTarget(own.command) : forwardTarget(own.url, secret, allowPrivate);
-}
+const signingSecret = satisfying((text) => standardKey(text) !== null, FORWARD_SECRET);
 
 export function isForwardUrl(text: string) {
-  const url = URL.canParse(text) ? new URL(text) : null;
-  const isHttp = url !== null && /^https?:$/.test(url.protocol);
-  return isHttp && url.username === '' && url.hash === '';
+  if (!isHttpUrl(text)) return false;
+  const { username, hash } = new URL(text);
+  return username === '' && hash === '';
 }
 
 /** @returns the program and its arguments, or undefined */

@@ -7,25 +7,26 @@ import { bindRoutes } from '../platform/http/route/route.ts';
 import type { ServiceContext } from '../platform/runtime/context.ts';
 import { removalJob } from '../platform/runtime/jobs.ts';
 import { SCHEMA } from './migrations.ts';
+import type { Status } from './model.ts';
 import { startDispatcher } from './dispatcher.ts';
 import { startPlain } from './plain.ts';
 import { createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
-import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
+import { type Backlog, readBacklog, removeEnded } from './store/events.ts';
 import { addRefusals, removeRefusals } from './store/refusals.ts';
 import { countByKey } from './store/signing-secrets.ts';
 import { anyTokenExists, findTokenCaller, lockTable, markTokensUsed } from './store/tokens.ts';
 import { removeIdlePages } from './store/work.ts';
-import { loadTarget } from './load-target.ts';
+import { loadTarget } from './target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
 
 export async function start(settings: WebhookSettings, context: ServiceContext) {
   if (!settings.database) return startPlain(settings, context);
   const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
   const service = createWebhook(settings, database, context);
-  const loaded =
-    settings.commonTarget && (await loadTarget(settings.commonTarget, settings.delivery));
+  const { commonTarget, forwardSecret, delivery } = settings;
+  const loaded = commonTarget && (await loadTarget(commonTarget, forwardSecret, delivery));
   return {
     routes: bindRoutes(createRoutes(settings.inboxPage ? context.site : null), service),
     storage: { database, schema: SCHEMA },

@@ -23,14 +23,14 @@ import {
   FORWARD_SECRET,
   FORWARD_URL,
   isForwardUrl,
-  ownTarget,
   parseCommand,
 } from './settings.ts';
 import { standardKey } from './signatures.ts';
 import { listFailing } from './store/delivery.ts';
 import { textOrNull, wholeNumber } from './store/inbox.ts';
-import { NO_OWN_TARGET, setTarget, type TokenTarget } from './store/targets.ts';
+import { setTarget } from './store/targets.ts';
 import { listTokens } from './store/tokens.ts';
+import { describeTarget } from './target.ts';
 
 const commonMembers = {
   events: optional(list(text({ min: 1, max: 1_024, pattern: withoutNul }))),
@@ -65,7 +65,7 @@ export const programSchema = object(
   },
   'rejected',
 );
-export type NewTarget =
+export type TargetInput =
   Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
 
 export const NO_TOKEN = 'There is no active token of a sender with this id.';
@@ -75,7 +75,7 @@ export const NO_TOKEN = 'There is no active token of a sender with this id.';
  * @returns what `setTarget` stores; a failure if the target could not be used
  */
 export async function prepareTarget(
-  given: NewTarget,
+  given: TargetInput,
   { delivery, signingKeys: [key] }: Pick<WebhookService, 'delivery' | 'signingKeys'>,
 ) {
   const { events = null, timeout_seconds = null, secret, keep_signature, ...destination } = given;
@@ -124,7 +124,7 @@ export async function listSenders(_call: unknown, { database }: WebhookService) 
     data: senders.map((token) => {
       const { id, name, source, target: own, keep_signature, last_used_at } = token;
       const { refused, last_refusal, last_refused_at } = token;
-      const described = own && ownTarget(own, null, false);
+      const described = own && describeTarget(own);
       const state = failing.find(({ target }) => target === described?.key);
       return {
         id,
@@ -155,16 +155,16 @@ export async function putTarget(
 }
 
 export const removeTarget = (call: OperatorCall<{ id: string }>, service: WebhookService) =>
-  storeTarget(call, NO_OWN_TARGET, service);
+  storeTarget(call, null, service);
 
 async function storeTarget(
   { path: { id }, caller }: OperatorCall<{ id: string }, unknown>,
-  given: TokenTarget,
+  given: Parameters<typeof setTarget>[2],
   { database, notifyWorker, log }: WebhookService,
 ) {
   const isKnown = await setTarget(database, id, given);
   if (!isKnown) return new Failure('not_found', { message: NO_TOKEN });
-  log.warn(given.target ? 'target set' : 'target removed', { token_id: id, by: caller.id });
+  log.warn(given ? 'target set' : 'target removed', { token_id: id, by: caller.id });
   notifyWorker();
   return { data: { id } };
 }

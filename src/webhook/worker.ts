@@ -7,6 +7,7 @@ import type { Log } from '../platform/runtime/log.ts';
 import type { Metrics } from '../platform/runtime/metrics.ts';
 import { toOneLine } from '../platform/runtime/text.ts';
 import { createBreaker } from './breaker.ts';
+import type { Deliverer, LeasedEvent, Result } from './model.ts';
 import type { WorkSettings } from './settings.ts';
 import { claimProbes } from './store/probes.ts';
 import { COMMON } from './store/queue.ts';
@@ -15,10 +16,8 @@ import {
   endDelivered,
   endWork,
   LEASE_SECONDS,
-  type LeasedEvent,
   releaseWork,
   renewLeases,
-  type Result,
 } from './store/work.ts';
 
 /** A lease survives one failed renewal. After two in a row, the third may come too late. */
@@ -36,22 +35,12 @@ const ABORT_MS = 2_000;
  */
 const JITTER = 0.2;
 
-/** How an attempt ended, and for how many seconds the target asked to wait. */
-export type DeliveryResult = Result & { readonly retryAfter?: number | null };
-
-/** Where events are delivered. */
-export interface DeliveryTarget {
-  /** Ends soon after `signal` aborts, which it does at the time limit and at a shutdown. */
-  deliver(event: LeasedEvent, signal: AbortSignal): Promise<DeliveryResult>;
-  close(): Promise<void>;
-}
-
 type Worker = ReturnType<typeof createWorker>;
 
 /** @param targetKey identifies the target in `failing_targets`, which outlives the process */
 function createWorker(
   database: Database,
-  target: DeliveryTarget,
+  deliverer: Deliverer,
   settings: WorkSettings,
   log: Log,
   metrics: Metrics,
@@ -60,7 +49,7 @@ function createWorker(
 ) {
   return {
     database,
-    target,
+    deliverer,
     settings,
     log,
     queue,
@@ -89,7 +78,7 @@ function createWorker(
  */
 export function startWorker(...parts: Parameters<typeof createWorker>) {
   const worker = createWorker(...parts);
-  const { database, target, log, queue, running, shutdown } = worker;
+  const { database, deliverer, log, queue, running, shutdown } = worker;
   setMaxListeners(0, shutdown.signal);
   const renewal = setInterval(() => {
     if (running.size === 0) return;
@@ -110,7 +99,7 @@ export function startWorker(...parts: Parameters<typeof createWorker>) {
       while (running.size > 0) await sleep(10);
       clearTimeout(timer);
       clearInterval(renewal);
-      await target.close();
+      await deliverer.close();
     },
   };
 }
@@ -166,7 +155,7 @@ async function run(worker: Worker, event: LeasedEvent) {
 }
 
 async function attempt(worker: Worker, event: LeasedEvent) {
-  const { database, target, settings, breaker, shutdown } = worker;
+  const { database, deliverer, settings, breaker, shutdown } = worker;
   // The claim ended too late: the event is due again at once, and this was no attempt.
   if (shutdown.signal.aborted) return releaseWork(database, event, null, 0);
   if (event.attempt > settings.pausesMs.length + 1) {
@@ -178,7 +167,7 @@ async function attempt(worker: Worker, event: LeasedEvent) {
     return endWork(database, [{ ...event, result, unused: 1 }], 'dead');
   }
   const startedAt = performance.now();
-  const delivery = await deliverInTime(target, event, settings.timeoutMs, shutdown.signal);
+  const delivery = await deliverInTime(deliverer, event, settings.timeoutMs, shutdown.signal);
   const isDelivered = delivery.error === null;
   const isInterrupted = !isDelivered && shutdown.signal.aborted;
   if (isInterrupted) return releaseWork(database, event, null, 0);
@@ -192,12 +181,7 @@ async function attempt(worker: Worker, event: LeasedEvent) {
  * Stores and logs the end of an attempt: delivered, to be retried, or moved to dead letters.
  * @param startedAt by `performance.now()`
  */
-async function conclude(
-  worker: Worker,
-  event: LeasedEvent,
-  delivery: DeliveryResult,
-  startedAt: number,
-) {
+async function conclude(worker: Worker, event: LeasedEvent, delivery: Result, startedAt: number) {
   const { database, settings, log } = worker;
   const duration_ms = Math.round(performance.now() - startedAt);
   const result = {
@@ -231,11 +215,11 @@ async function conclude(
 
 /** Delivers an event within a time limit. @param shutdown ends the attempt, too */
 async function deliverInTime(
-  target: DeliveryTarget,
+  deliverer: Deliverer,
   event: LeasedEvent,
   timeoutMs: number,
   shutdown: AbortSignal,
-): Promise<DeliveryResult> {
+): Promise<Result> {
   // Not AbortSignal.timeout or .any: a signal that nothing refers to may be collected together
   // with its time limit.
   const limit = new AbortController();
@@ -243,11 +227,11 @@ async function deliverInTime(
   const timer = setTimeout(abort, timeoutMs);
   shutdown.addEventListener('abort', abort);
   const timedOut = { error: `no result within ${timeoutMs / 1_000} s` };
-  const abandoned = new Promise<DeliveryResult>((resolve) => {
+  const abandoned = new Promise<Result>((resolve) => {
     limit.signal.addEventListener('abort', () => setTimeout(resolve, ABORT_MS, timedOut));
   });
   try {
-    const result = await Promise.race([target.deliver(event, limit.signal), abandoned]);
+    const result = await Promise.race([deliverer.deliver(event, limit.signal), abandoned]);
     return result.error !== null && limit.signal.aborted ? timedOut : result;
   } catch (error) {
     return { error: `internal error: ${describeError(error).error}` };

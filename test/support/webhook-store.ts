@@ -12,10 +12,8 @@ import { type Metrics, noMetrics } from '../../src/platform/runtime/metrics.ts';
 import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
 import { accept } from '../../src/webhook/accept.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
-import type { NewEvent } from '../../src/webhook/store/events.ts';
-import type { LeasedEvent } from '../../src/webhook/store/work.ts';
+import type { Deliverer, LeasedEvent, NewEvent, Result } from '../../src/webhook/model.ts';
 import { createToken } from './tokens.ts';
-import type { DeliveryResult, DeliveryTarget } from '../../src/webhook/worker.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
 import { openConnections } from './connections.ts';
@@ -36,7 +34,7 @@ export interface State {
 }
 
 /** Delivers an event. Null is a success. */
-type Deliver = (event: LeasedEvent, signal: AbortSignal) => Promise<DeliveryResult | null>;
+type Deliver = (event: LeasedEvent, signal: AbortSignal) => Promise<Result | null>;
 
 export interface WorkQueue {
   readonly databaseUrl: string;
@@ -129,7 +127,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
         url,
         SCHEMA.name,
       );
-      const target: DeliveryTarget = {
+      const target: Deliverer = {
         deliver: async (event, signal) => (await deliver(event, signal)) ?? { error: null },
         close: async () => {},
       };
@@ -182,14 +180,14 @@ export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({
   ...more,
 });
 
-export const FAILED: DeliveryResult = { error: 'failed by the test', retryAfter: null };
+export const FAILED: Result = { error: 'failed by the test', retryAfter: null };
 
 /**
  * One delivery with a time limit, which the worker sets otherwise.
  * @returns the error, or null on success
  */
 export async function deliverOnce(
-  { deliver }: DeliveryTarget,
+  { deliver }: Deliverer,
   event: LeasedEvent,
   timeoutMs = 20_000,
 ): Promise<string | null> {

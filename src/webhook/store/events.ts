@@ -3,32 +3,7 @@ import { arrayLiteral, hexBytes } from '../../platform/db/sql.ts';
 import type { Database, Locks } from '../../platform/db/pool.ts';
 import { decodeUtf8 } from '../../platform/runtime/text.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
-import type { SourceName } from '../sources.ts';
-
-export const STATUSES = ['stored', 'waiting', 'done', 'dead', 'skipped'] as const;
-export type Status = (typeof STATUSES)[number];
-
-export type NewEvent = Readonly<{
-  id: string;
-  token_id: string;
-  /** The digest of the token that the sender presented. */
-  token_digest: Buffer;
-  /** The signing secret that verified its signature; null for a source without signatures. */
-  secret_id: string | null;
-  source: SourceName;
-  delivery_id: string | null;
-  event: string;
-  headers: Readonly<Record<string, string>>;
-  ip: string;
-  body: Buffer;
-  /** `waiting` is delivered, `stored` is only kept, `skipped` is not selected by WEBHOOK_EVENTS. */
-  status: 'waiting' | 'stored' | 'skipped';
-  /** Waiting events with the same key are delivered in order. */
-  order_key: string | null;
-  /** The token's revision by which the status and the queue were decided. */
-  revision: number;
-  queue: string;
-}>;
+import type { NewEvent, Status } from '../model.ts';
 
 /**
  * Stores events and their work in one statement. The unique index decides which are repetitions: of

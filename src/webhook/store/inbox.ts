@@ -13,7 +13,7 @@ import {
   type Values,
   withoutNul,
 } from '../../platform/http/route/schema.ts';
-import { type NewEvent, type Status, STATUSES } from './events.ts';
+import { type NewEvent, type Status, STATUSES } from '../model.ts';
 
 export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 export const textOrNull = nullable(text());

@@ -1,7 +1,8 @@
 import type { Database, Fragment } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
+import type { LeasedEvent } from '../model.ts';
 import { COMMON, isDueOfSql } from './queue.ts';
-import { headSql, type LeasedEvent, leaseSql } from './work.ts';
+import { headSql, leaseSql } from './work.ts';
 
 /** How many of a sender's oldest and newest due events are considered, and of its pages. */
 const PROBE_SAMPLE = 20;

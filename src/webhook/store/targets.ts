@@ -1,28 +1,22 @@
 import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
 import type { Database } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
-import type { OwnTarget } from '../settings.ts';
+import type { Target } from '../model.ts';
 import { insertSql } from './signing-secrets.ts';
-
-/** `target`: null for that of the process. `secret`: signs the requests to it; null for none. */
-export type TokenTarget = Readonly<{
-  target: OwnTarget | null;
-  keepSignature: boolean;
-  secret: SealedSecret | null;
-}>;
-export const NO_OWN_TARGET: TokenTarget = { target: null, keepSignature: false, secret: null };
 
 /**
  * Sets the target of a sender's token and of its waiting events. Events being stored are waited
  * for, and others wait for this: each is in the queue of its target.
+ * @param given null for the target of the process; `secret` signs the requests, null for none
  * @returns whether there is an active token of a sender with this id
  */
 export const setTarget = (
   database: Database,
   id: string,
-  { target, keepSignature, secret }: TokenTarget,
+  given: Readonly<{ target: Target; keepSignature: boolean; secret: SealedSecret | null }> | null,
 ) =>
   database.transaction(async (sql) => {
+    const { target = null, keepSignature = false, secret = null } = given ?? {};
     await sql`lock table webhook.work in share row exclusive mode`;
     const { count } = await sql`
       update webhook.tokens set revision = revision + 1, keep_signature = ${keepSignature},
@@ -44,7 +38,7 @@ export const setTarget = (
 /** The tokens with a target of their own, revoked ones included: their events still wait. */
 export const listTargets = (database: Database) =>
   database.read(
-    (sql) => sql<Array<{ id: string; revision: number; target: OwnTarget }>>`
+    (sql) => sql<Array<{ id: string; revision: number; target: Target }>>`
     select id, revision, target
     from webhook.tokens
     where target is not null

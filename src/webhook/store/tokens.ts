@@ -2,7 +2,7 @@ import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
 import { sharedStatement } from '../../platform/db/share-statement.ts';
 import { arrayLiteral } from '../../platform/db/sql.ts';
 import type { Database, Sql } from '../../platform/db/pool.ts';
-import type { OwnTarget } from '../settings.ts';
+import type { Target } from '../model.ts';
 import type { CustomSource, SourceName } from '../sources.ts';
 
 export type Role = 'sender' | 'operator';
@@ -18,7 +18,7 @@ export type Token = Readonly<{
   created_at: Date;
   last_used_at: Date | null;
   revoked_at: Date | null;
-  target: OwnTarget | null;
+  target: Target | null;
   keep_signature: boolean;
   refused: number; // requests in the last 24 hours
   last_refusal: string | null; // an error code, of the last seven days

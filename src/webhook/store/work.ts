@@ -2,28 +2,11 @@ import { sharedStatement } from '../../platform/db/share-statement.ts';
 import { arrayLiteral, jsonRows } from '../../platform/db/sql.ts';
 import type { Database, Fragment, Locks, Sql } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
-import type { NewEvent } from './events.ts';
+import type { LeasedEvent, Result } from '../model.ts';
 import { COMMON, isDueOfSql, MAX_SENDERS, nextSenderSql, sendersSql } from './queue.ts';
-
-// A page is all waiting events with one `order_key`. They are delivered in order.
 
 /** How long a silent worker keeps its events. */
 export const LEASE_SECONDS = 30;
-
-/** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
-export type LeasedEvent = Pick<
-  NewEvent,
-  'id' | 'token_id' | 'event' | 'source' | 'delivery_id' | 'headers' | 'body'
-> &
-  Readonly<{ received_at: Date; lease: string; attempt: number }>;
-
-/** How an attempt ended. */
-export type Result = Readonly<{
-  error: string | null; // null on success
-  duration_ms?: number;
-  answer_status?: number | undefined; // of the target's reply, or the exit code of the program
-  answer?: string | undefined; // the beginning of the reply, or the end of the output
-}>;
 
 /**
  * Leases due events: new events, retries, and events whose lease has expired. Senders take turns,

@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { codeOf } from '../../platform/runtime/errors.ts';
-import type { DeliveryTarget } from '../worker.ts';
-import type { Command } from '../settings.ts';
+import type { Command, Deliverer } from '../model.ts';
 
 /** The end of the output is kept, for the error message. */
 const KEPT_BYTES = 900;
@@ -18,7 +17,7 @@ const OUTPUT_MS = 1_000;
 export const createCommandTarget = (
   [program, ...words]: Command,
   environment: NodeJS.ProcessEnv,
-): DeliveryTarget => ({
+): Deliverer => ({
   deliver(event, signal) {
     const env = {
       ...environment,

@@ -6,11 +6,9 @@ import { BlockList, isIP, type LookupFunction } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { urlToHttpOptions } from 'node:url';
 import { codeOf, describeError, Unavailable } from '../../platform/runtime/errors.ts';
-import type { ForwardSettings } from '../settings.ts';
+import type { Deliverer, LeasedEvent, Result } from '../model.ts';
 import { standardKey } from '../signatures.ts';
 import { isKeepable } from '../header-names.ts';
-import type { LeasedEvent } from '../store/work.ts';
-import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 
 /**
  * The special-purpose networks of IANA (RFC 6890), multicast, site-local addresses, and
@@ -137,11 +135,16 @@ export const PRIVATE_TARGET =
 /**
  * POSTs the raw body. Any 2xx is success. Redirects are not followed. Of the reply's body, the
  * beginning is kept.
+ * @param given `secret` signs the requests by Standard Webhooks; null for no signature
  */
 export function createForwardTarget(
-  { url, secret, allowPrivate }: ForwardSettings,
+  {
+    url,
+    secret,
+    allowPrivate,
+  }: Readonly<{ url: URL; secret: string | null; allowPrivate: boolean }>,
   concurrency: number,
-): DeliveryTarget {
+): Deliverer {
   const { Agent, request } = url.protocol === 'https:' ? https : http;
   const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
   const fixed = {
@@ -175,7 +178,7 @@ const MAX_BYTES = 16_384;
 const BODY_MS = 1_000;
 
 /** @returns once the reply has ended, or enough of it is read */
-function send(request: ClientRequest, body: Buffer): Promise<DeliveryResult> {
+function send(request: ClientRequest, body: Buffer): Promise<Result> {
   return new Promise((resolve, reject) => {
     let isAnswered = false;
     request.once('response', (response) => {
@@ -254,7 +257,7 @@ export function forwardHeaders(
   return { ...own, 'webhook-signature': `v1,${mac}` };
 }
 
-function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): DeliveryResult {
+function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): Result {
   const answered = { answer_status: statusCode, answer: body.toString('utf8') };
   if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
   const redirect = statusCode >= 300 && statusCode < 400 ? '; redirects are not followed' : '';

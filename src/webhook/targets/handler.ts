@@ -1,7 +1,6 @@
 import { pathToFileURL } from 'node:url';
 import { Worker as Thread } from 'node:worker_threads';
-import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
-import type { LeasedEvent } from '../store/work.ts';
+import type { Deliverer, LeasedEvent, Result } from '../model.ts';
 
 /** How long `close` waits: a thread that is blocked in a system call ends only after it. */
 const CLOSE_MS = 2_000;
@@ -10,10 +9,7 @@ const CLOSE_MS = 2_000;
  * Calls the default export of a module with each event, in threads that are reused. A handler that
  * throws fails its own event. One that hangs, even in a loop, or exits, ends its own thread.
  */
-export function createHandlerTarget(
-  module: string,
-  environment: NodeJS.ProcessEnv,
-): DeliveryTarget {
+export function createHandlerTarget(module: string, environment: NodeJS.ProcessEnv): Deliverer {
   const idle = new Set<Thread>();
   const all = new Set<Thread>();
   const start = () => {
@@ -51,7 +47,7 @@ export function createHandlerTarget(
   };
 }
 
-function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise<DeliveryResult> {
+function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise<Result> {
   return new Promise((resolve) => {
     const settle = (error: string | null) => {
       signal.removeEventListener('abort', onAbort);

@@ -5,12 +5,12 @@
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { LeasedEvent } from '../../../src/webhook/model.ts';
 import { redeliver } from '../../../src/webhook/store/events.ts';
 import {
   claimWork,
   endWork,
   LEASE_SECONDS,
-  type LeasedEvent,
   releaseWork,
   removeIdlePages,
   renewLeases,

@@ -1,28 +1,52 @@
 import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
+import { sha256 } from '../platform/crypto/token.ts';
 import { codeOf, StartupError } from '../platform/runtime/errors.ts';
-import type { DeliverySettings, TargetSettings } from './settings.ts';
+import type { Target } from './model.ts';
+import type { DeliverySettings } from './settings.ts';
+
+/**
+ * @returns `key`, under which the state of the target is kept: another target, in a later setting,
+ * begins without failures; `name`, without the path and the query of a URL, and the arguments of a
+ * program, which may hold a credential
+ */
+export function describeTarget(target: Target) {
+  if ('url' in target) {
+    const { href, origin } = new URL(target.url);
+    return describe('forward', href, origin);
+  }
+  if ('module' in target) return describe('handler', target.module, target.module);
+  return describe('command', target.command.join('\0'), target.command[0]);
+}
+
+const describe = (kind: string, id: string, label: string) => ({
+  key: sha256(`${kind} ${id}`).toString('base64url'),
+  name: `${kind} ${label}`,
+});
 
 /**
  * Loads the module of a kind of target.
+ * @param secret signs the requests to a URL; null for none
  * @returns `check` throws StartupError if every attempt would fail
  */
 export async function loadTarget(
-  target: TargetSettings,
-  { concurrency, environment }: DeliverySettings,
+  target: Target,
+  secret: string | null,
+  { concurrency, environment, allowPrivate }: DeliverySettings,
 ) {
-  if (target.kind === 'forward') {
+  if ('url' in target) {
     const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } =
       await import('./targets/forward.ts');
+    const url = new URL(target.url);
     return {
       check() {
-        if (!target.allowPrivate && hasPrivateAddress(target.url))
+        if (!allowPrivate && hasPrivateAddress(url))
           throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
       },
-      create: () => createForwardTarget(target, concurrency),
+      create: () => createForwardTarget({ url, secret, allowPrivate }, concurrency),
     };
   }
-  if (target.kind === 'handler') {
+  if ('module' in target) {
     const { createHandlerTarget } = await import('./targets/handler.ts');
     return {
       check: () =>
