@@ -43,7 +43,6 @@ const PAGES = [
   },
   { pattern: '/answer/{id}', summary: 'Share pages: answer a request', name: 'answer.html' },
 ];
-const DIRECTORY = new URL('pages/', import.meta.url);
 const SCRIPTS = [
   'make.js',
   'reveal.js',
@@ -77,7 +76,13 @@ const key = text({
 export const keyBody = json(object({ key }), 'required');
 
 export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> => [
-  ...pageRows(site, DIRECTORY, PAGES, SCRIPTS, 'Share pages: scripts, style sheets, logo'),
+  ...pageRows(
+    site,
+    new URL('pages/', import.meta.url),
+    PAGES,
+    SCRIPTS,
+    'Share pages: scripts, style sheets, logo',
+  ),
   route({
     ...byLink,
     pattern: '/s/{id}',

@@ -41,7 +41,7 @@ import { formValues, type PageCall, render } from './templates.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
-  await import(new URL('../../platform/http/site/pages/qr.js', import.meta.url).href);
+  await import(import.meta.resolve('../../platform/http/site/pages/qr.js'));
 
 const PATH = '/account/factors';
 

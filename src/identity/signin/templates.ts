@@ -3,7 +3,7 @@ import { NOTHING, readTemplates, type Values } from '../../platform/http/site/ht
 import type { RequestInfo } from '../../platform/http/route/route.ts';
 import type { Members } from '../../platform/http/route/schema.ts';
 
-export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
+export const render = readTemplates(import.meta.url, 'pages/pages.html');
 
 /** What went wrong and how long to wait, for the user. */
 function errorMessage({ code, details }: Failure) {

@@ -10,7 +10,7 @@ import {
   readLimits,
 } from '../db/url.ts';
 import { parseNetworks } from '../http/wire/address.ts';
-import { parseLogo } from '../http/site/pages.ts';
+import { readLogo } from '../http/site/pages.ts';
 import type { ResponseStyle } from '../http/route/route.ts';
 import {
   anyText,
@@ -119,7 +119,7 @@ export function readShared(env: Env) {
     SITE_FOOTER: env.get('SITE_FOOTER', null, line),
     SITE_LINKS: env.get('SITE_LINKS', [], list(link)),
     SITE_COLOR: env.get('SITE_COLOR', null, color),
-    SITE_LOGO_FILE: env.get('SITE_LOGO_FILE', null, parseLogo),
+    SITE_LOGO_FILE: env.get('SITE_LOGO_FILE', null, readLogo),
   } as const;
   if (shared.TRUSTED_USER_HEADER !== null && shared.TRUSTED_PROXIES.rules.length === 0)
     env.problem('TRUSTED_USER_HEADER', 'requires TRUSTED_PROXIES: no other sender is believed.');

@@ -4,12 +4,13 @@ import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
 /** How pages look, by the names of the variables. */
-export type Site = Readonly<
-  Record<'SITE_FOOTER' | 'SITE_COLOR' | 'SITE_LOGO_FILE', string | null> & {
-    SITE_NAME: string;
-    SITE_LINKS: readonly string[];
-  }
->;
+export type Site = Readonly<{
+  SITE_NAME: string;
+  SITE_FOOTER: string | null;
+  SITE_LINKS: readonly string[];
+  SITE_COLOR: string | null;
+  SITE_LOGO_FILE: Readonly<{ text: Buffer; contentType: string }> | null;
+}>;
 
 /** What the process provides to each service. */
 export type ServiceContext = Readonly<{

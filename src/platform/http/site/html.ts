@@ -32,25 +32,29 @@ export const escapeHtml = (text: string) =>
   text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 
 /**
- * The templates of a file. Each begins with `<!-- template: name -->`. `{{value}}` stands for a
- * value, in an element or between double quotes.
+ * The templates of a file, which is read at the first use. Each begins with a comment such as
+ * `<!-- template: name -->`. `{{value}}` stands for a value, in an element or in double quotes.
+ * @param base the URL of the module that names the file
  * @returns fills one of them; a missing value is a mistake of the program
  */
-export function readTemplates(file: URL) {
-  const templates = new Map<string, string>();
-  for (const part of readFileSync(file, 'utf8')
-    .split(/^<!-- template: /m)
-    .slice(1)) {
-    const [name = '', text = ''] = part.split(/ -->\n(.*)/s);
-    templates.set(name, text.trim());
-  }
+export function readTemplates(base: string, file: string) {
+  let templates: ReadonlyMap<string, string> | null = null;
   return (name: string, values: Values = {}) => {
+    templates ??= splitTemplates(readFileSync(new URL(file, base), 'utf8'));
     const template = templates.get(name);
     if (template === undefined) throw new Error(`internal error: there is no template ${name}`);
-    return new Html(
-      template.replace(/\{\{([\w.-]+)\}\}/g, (_, key: string) => textOf(key, values[key])),
-    );
+    const fill = (_: string, key: string) => textOf(key, values[key]);
+    return new Html(template.replace(/\{\{([\w.-]+)\}\}/g, fill));
   };
+}
+
+function splitTemplates(text: string) {
+  const templates = new Map<string, string>();
+  for (const part of text.split(/^<!-- template: /m).slice(1)) {
+    const [name = '', template = ''] = part.split(/ -->\n(.*)/s);
+    templates.set(name, template.trim());
+  }
+  return templates;
 }
 
 function textOf(key: string, value: Value | undefined) {

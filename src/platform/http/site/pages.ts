@@ -12,7 +12,6 @@ import {
   type Values,
 } from './html.ts';
 import { publicRead, route } from '../route/route.ts';
-import { parameterNames } from '../route/router.ts';
 import { noInput, object, text } from '../route/schema.ts';
 
 /** By the first bytes, not by the name of the file. */
@@ -34,13 +33,16 @@ const LOGO_HEADERS = {
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
 };
 
-/** The path of a logo. @throws Expected */
-export function parseLogo(path: string) {
-  if (imageType(readLogo(path))) return path;
+/** A picture of the operator, from its path. @throws Expected */
+export function readLogo(path: string) {
+  const bytes = readPicture(path);
+  const head = bytes.toString('latin1', 0, 256);
+  const contentType = IMAGES.find(([, start]) => start.test(head))?.[0];
+  if (contentType && bytes.length <= MAX_LOGO_BYTES) return { text: bytes, contentType };
   throw new Expected('the path of a PNG, JPEG, WebP or SVG picture of at most 100 KiB');
 }
 
-function readLogo(path: string) {
+function readPicture(path: string) {
   try {
     return readFileSync(path);
   } catch {
@@ -48,31 +50,27 @@ function readLogo(path: string) {
   }
 }
 
-function imageType(bytes: Buffer) {
-  if (bytes.length > MAX_LOGO_BYTES) return undefined;
-  const head = bytes.toString('latin1', 0, 256);
-  return IMAGES.find(([, start]) => start.test(head))?.[0];
-}
-
-const SHARED = new URL('pages/', import.meta.url);
 const OWN_COLOR = '#4f46e5';
 
-/** The files that every page loads, by name. They are read once. */
-export function sharedFiles({ SITE_LOGO_FILE: path, SITE_COLOR: color }: Site) {
+/** The files that every page loads, by name. */
+export function sharedFiles({ SITE_LOGO_FILE: given, SITE_COLOR: color }: Site) {
   const css =
     color === null ? '' : `:root { --accent: ${color}; --on-accent: ${textColorOn(color)}; }\n`;
-  const logo = path === null ? ownLogo(color ?? OWN_COLOR) : readFileSync(path);
-  const contentType = imageType(logo) ?? 'application/octet-stream';
+  const logo = given ?? ownLogo(color ?? OWN_COLOR);
   return new Map<string, TextReply<string | Uint8Array>>([
-    ['logo', { text: logo, contentType, headers: LOGO_HEADERS }],
+    ['logo', { ...logo, headers: LOGO_HEADERS }],
     ['site.css', { text: css, contentType: 'text/css; charset=utf-8', headers: PAGE_HEADERS }],
-    ['style.css', readPageFile(SHARED, 'style.css')],
-    ['page.js', readPageFile(SHARED, 'page.js')],
+    ['style.css', readPageFile(sharedFolder(), 'style.css')],
+    ['page.js', readPageFile(sharedFolder(), 'page.js')],
   ]);
 }
 
-const ownLogo = (color: string) =>
-  Buffer.from(readFileSync(new URL('logo.svg', SHARED), 'utf8').replace(OWN_COLOR, color));
+const sharedFolder = () => new URL('pages/', import.meta.url);
+
+function ownLogo(color: string) {
+  const svg = readFileSync(new URL('logo.svg', sharedFolder()), 'utf8');
+  return { text: Buffer.from(svg.replace(OWN_COLOR, color)), contentType: 'image/svg+xml' };
+}
 
 /**
  * On any color, one of black and white has a contrast of at least 4.58 (WCAG 2.2, 1.4.3 requires
@@ -86,7 +84,7 @@ export function textColorOn(color: string) {
   return luminance > Math.sqrt(1.05 * 0.05) - 0.05 ? '#000' : '#fff';
 }
 
-export const render = readTemplates(new URL('frame.html', SHARED));
+export const render = readTemplates(import.meta.url, 'pages/frame.html');
 
 /**
  * @returns puts the frame of the site around a page: what its head holds, then perhaps a `<nav>`,
@@ -135,6 +133,8 @@ function readPageFile(directory: URL, name: string): TextReply {
   };
 }
 
+const anyId = object({ id: text() });
+
 /**
  * The routes of pages, of their scripts in the same directory, and of the files that all pages
  * share.
@@ -151,7 +151,7 @@ export function pageRows(
   const name = escapeHtml(site.SITE_NAME);
   const files = sharedFiles(site);
   for (const script of scripts) {
-    files.set(script, readPageFile(script === 'qr.js' ? SHARED : directory, script));
+    files.set(script, readPageFile(script === 'qr.js' ? sharedFolder() : directory, script));
   }
   return [
     ...pages.map(({ pattern, summary, name: fileName }) => {
@@ -162,7 +162,7 @@ export function pageRows(
         pattern,
         summary,
         replyType: 'text/html',
-        path: parametersOf(pattern),
+        path: pattern.endsWith('/{id}') ? anyId : noInput,
         handle: async () => html,
       });
     }),
@@ -177,11 +177,4 @@ export function pageRows(
         files.get(path.file) ?? new Failure('not_found', { message: 'No such file.' }),
     }),
   ];
-}
-
-/** Takes any value of the parameters of a pattern. */
-function parametersOf(pattern: string) {
-  const names = parameterNames(pattern);
-  const members = Object.fromEntries(names.map((name) => [name, text()]));
-  return names.length > 0 ? object(members) : noInput;
 }
