@@ -1,0 +1,298 @@
+/**
+ * Who may call each row of identity's API, and about whom. This table is the policy that the
+ * documents promise; the service has one of its own.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { hashPassword } from '../../../src/identity/passwords.ts';
+import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
+import { sha256 } from '../../../src/platform/crypto/token.ts';
+import {
+  assertRefused,
+  bearer,
+  CODES,
+  linesOf,
+  nameOf,
+  send,
+  type Sent,
+  start,
+  VARIANTS,
+} from '../../support/contract.ts';
+import { ask, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ORIGIN } from '../../support/portal.ts';
+import { CHEAP, PASSWORD, sessionOf } from '../../support/users.ts';
+
+/** These take no credential. What they answer is tested with what they do. */
+const OPEN = [
+  'GET /',
+  'GET /livez',
+  'GET /openapi.json',
+  'GET /pages/{file}',
+  'GET /readyz',
+  'POST /api/auth/login',
+  'POST /api/auth/logout',
+  'POST /api/auth/session',
+];
+
+/**
+ * `recent`: signed in less than ten minutes ago. `temporary`: with a password that must be changed.
+ * `key`: the API key of a user. 401 to a session is `signin_too_old`.
+ */
+const CALLERS = [
+  'user',
+  'user, temporary',
+  'admin',
+  'admin, not recent',
+  'admin, temporary',
+  'key of user',
+  'key of admin',
+  'key of nobody',
+] as const;
+type Caller = (typeof CALLERS)[number];
+
+/**
+ * For each caller, in their order. `self`: about the caller; `other`: about another user; `all`:
+ * about everyone or nobody; `unknown`:
+ * about one who does not exist; after a plus, with what the body asks for.
+ */
+const POLICY = linesOf(`
+  GET    /api/auth/verify                  self               200 403 200 200 403 200 200 200
+  POST   /api/auth/password                self               200 200 200 200 200 403 403 403
+  GET    /api/user/                        all                200 200 200 200 200 200 200 200
+  POST   /api/user/                        all                403 403 201 201 201 403 201 403
+  POST   /api/user/                        all+administrator  403 403 201 401 403 403 403 403
+  GET    /api/user/{user_id}               self               200 200 200 200 200 200 200 ---
+  GET    /api/user/{user_id}               other              403 403 200 200 200 403 200 200
+  GET    /api/user/{user_id}               unknown            403 403 404 404 404 403 404 404
+  PATCH  /api/user/{user_id}               self+name          200 200 200 200 200 200 200 ---
+  PATCH  /api/user/{user_id}               other+name         403 403 200 200 200 403 200 403
+  PATCH  /api/user/{user_id}               self+flag          403 403 200 200 200 403 200 ---
+  PATCH  /api/user/{user_id}               other+flag         403 403 200 200 200 403 200 403
+  PATCH  /api/user/{user_id}               unknown+flag       403 403 404 404 404 403 404 403
+  PATCH  /api/user/{user_id}               self+administrator 403 403 200 401 403 403 403 ---
+  PATCH  /api/user/{user_id}               other+administrator 403 403 200 401 403 403 403 403
+  DELETE /api/user/{user_id}               self               403 403 200 200 200 403 200 ---
+  DELETE /api/user/{user_id}               other              403 403 200 200 200 403 200 403
+  DELETE /api/user/{user_id}               unknown            403 403 404 404 404 403 404 403
+  POST   /api/user/{user_id}/password      self               403 403 403 401 403 403 403 ---
+  POST   /api/user/{user_id}/password      other              403 403 200 401 403 403 403 403
+  POST   /api/user/{user_id}/password      unknown            403 403 404 401 403 403 403 403
+  POST   /api/user/{user_id}/secure        self               403 403 403 401 403 403 403 ---
+  POST   /api/user/{user_id}/secure        other              403 403 200 401 403 403 403 403
+  POST   /api/user/{user_id}/secure        unknown            403 403 404 401 403 403 403 403
+  POST   /api/user/{user_id}/link          self               403 403 403 401 403 403 403 ---
+  POST   /api/user/{user_id}/link          other              403 403 201 401 403 403 403 403
+  POST   /api/user/{user_id}/link          unknown            403 403 404 401 403 403 403 403
+  DELETE /api/user/{user_id}/link          self               403 403 200 401 403 403 403 ---
+  DELETE /api/user/{user_id}/link          other              403 403 200 401 403 403 403 403
+  DELETE /api/user/{user_id}/link          unknown            403 403 404 401 403 403 403 403
+  POST   /api/key/                         self               201 403 201 401 403 403 403 ---
+  POST   /api/key/                         other              403 403 201 401 403 403 403 403
+  POST   /api/key/                         unknown            403 403 404 401 403 403 403 403
+  POST   /api/key/                         all                403 403 201 401 403 403 403 403
+  GET    /api/key/                         all                200 200 200 200 200 200 200 403
+  GET    /api/key/                         self               200 200 200 200 200 200 200 ---
+  GET    /api/key/                         other              403 403 200 200 200 403 200 403
+  DELETE /api/key/{key_id}/revoke          self               200 200 200 200 200 200 200 ---
+  DELETE /api/key/{key_id}/revoke          other              403 403 200 200 200 403 200 403
+  DELETE /api/key/{key_id}/revoke          unknown            404 404 404 404 404 404 404 404
+  GET    /api/session/                     all                200 200 200 200 200 200 200 200
+  GET    /api/session/                     self               200 200 200 200 200 200 200 ---
+  GET    /api/session/                     other              403 403 200 200 200 403 200 200
+  GET    /api/session/info                 other              200 200 200 200 200 200 200 200
+  DELETE /api/session/revoke               other              200 200 200 200 200 200 200 200
+  DELETE /api/session/{session_id}/revoke  self               200 200 200 200 200 200 200 ---
+  DELETE /api/session/{session_id}/revoke  other              403 403 200 200 200 403 200 200
+  DELETE /api/session/{session_id}/revoke  unknown            404 404 404 404 404 404 404 404
+  DELETE /api/session/revoke/all           all                403 403 200 200 200 403 200 200
+  DELETE /api/session/revoke/all/user      self               200 200 200 200 200 200 200 ---
+  DELETE /api/session/revoke/all/user      other              403 403 200 200 200 403 200 200
+  DELETE /api/session/revoke/all/user      unknown            403 403 404 404 404 403 404 404
+  GET    /api/test/                        self               200 200 200 200 200 200 200 403
+  GET    /api/audit/                       all                403 403 200 200 200 403 200 403
+`);
+
+const running = await Promise.all(
+  VARIANTS.filter(({ service }) => service === 'identity').map(async (variant) => {
+    const { url, database } = await start({ after }, variant);
+    assert.ok(database);
+    return { ...variant, url, sql: database.sql };
+  }),
+);
+type Running = (typeof running)[number];
+
+let names = 0;
+function newName() {
+  names += 1;
+  return `user-${names}`;
+}
+const password_hash = await hashPassword(PASSWORD, CHEAP.cost);
+
+/** A user with a session and a key. */
+async function enter({ sql }: Running, isAdministrator = false) {
+  const username = newName();
+  const email = `${username}@example.org`;
+  const ids = { user_id: randomUUID(), session_id: randomUUID(), key_id: randomUUID() };
+  const session = createSessionToken();
+  const key = createApiKey();
+  await sql`
+    with made as (
+      insert into identity.users (id, username, username_key, email, email_key, first_name,
+        last_name, password_hash, enabled, verified, super_admin)
+      values (${ids.user_id}, ${username}, ${username}, ${email}, ${email}, '', '',
+        ${password_hash}, true, true, ${isAdministrator})
+      returning id
+    ), session as (
+      insert into identity.sessions (id, token_digest, user_id, expires_at)
+      select ${ids.session_id}, ${sha256(session)}, id, now() + interval '1 day' from made
+    )
+    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id)
+    select ${ids.key_id}, ${sha256(key)}, ${key.slice(0, 12)}, '', id from made`;
+  return { ...ids, session, key };
+}
+type Person = Awaited<ReturnType<typeof enter>>;
+
+/** @returns the credential of the caller, and who it is */
+async function callerOf(at: Running, caller: Caller): Promise<Person & { credential: string }> {
+  const person = await enter(at, caller.includes('admin'));
+  const { user_id, key_id, session, key } = person;
+  if (caller.endsWith('temporary'))
+    await at.sql`update identity.users set password_generated = true, password_set_at = now()
+      where id = ${user_id}`;
+  if (caller.endsWith('not recent'))
+    await at.sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
+      where user_id = ${user_id}`;
+  if (caller === 'key of nobody')
+    await at.sql`update identity.api_keys set user_id = null where id = ${key_id}`;
+  return { ...person, credential: caller.startsWith('key') ? key : session };
+}
+
+/** Whom a line of the table is about. */
+async function subjectOf(at: Running, about: string, self: Person): Promise<Person> {
+  if (about.startsWith('other')) return enter(at);
+  if (!about.startsWith('unknown')) return self;
+  return { ...self, user_id: randomUUID(), key_id: randomUUID(), session_id: randomUUID() };
+}
+
+/** What a line of the table asks for. */
+function requestOf(name: string, about: string, { user_id, session, ...ids }: Person): Sent {
+  const [subject, wish = ''] = about.split('+');
+  const path = { user_id, ...ids };
+  const wishes: Readonly<Record<string, object>> = {
+    name: { first_name: 'Ada' },
+    flag: { verified: true },
+    administrator: { super_admin: true },
+  };
+  const username = newName();
+  const bodies: Readonly<Record<string, object>> = {
+    'POST /api/auth/password': { current_password: PASSWORD, new_password: 'another passphrase' },
+    'POST /api/user/': { username, email: `${username}@example.org`, ...wishes[wish] },
+    'PATCH /api/user/{user_id}': { ...wishes[wish] },
+    'POST /api/user/{user_id}/password': { password: 'another passphrase' },
+    'POST /api/user/{user_id}/link': {},
+    'POST /api/key/': { user_id: subject === 'all' ? null : user_id },
+  };
+  const isFiltered = subject !== 'all' && /^GET \/api\/(key|session)\/$|\/all\/user$/.test(name);
+  const byToken = /\/session\/(info|revoke)$/.test(name) ? `session=${session}` : '';
+  const query = isFiltered ? `user=${user_id}` : byToken;
+  return { path, query, ...(bodies[name] ? { body: bodies[name] } : {}) };
+}
+
+/** Credentials that no row takes, by what they are. */
+async function deadCredentials(at: Running): Promise<Readonly<Record<string, Sent['headers']>>> {
+  const { sql } = at;
+  const expired = await enter(at);
+  const revoked = await enter(at);
+  const out = await enter(at);
+  const disabled = await enter(at);
+  const deleted = await enter(at);
+  const active = await enter(at);
+  await sql`update identity.sessions set expires_at = now() where user_id = ${expired.user_id}`;
+  await sql`update identity.sessions set revoked = true where user_id = ${revoked.user_id}`;
+  await ask('POST', `${at.url}/api/auth/logout`, { body: { session: out.session } });
+  await sql`update identity.users set enabled = false where id = ${disabled.user_id}`;
+  await sql`update identity.users set deleted_at = now() where id = ${deleted.user_id}`;
+  await sql`update identity.api_keys set revoked = true where user_id = ${revoked.user_id}`;
+  await sql`update identity.api_keys set expires_at = now() where user_id = ${expired.user_id}`;
+  return {
+    none: {},
+    empty: { authorization: 'Bearer ' },
+    'without a scheme': { authorization: active.session },
+    'of another scheme': { authorization: `Basic ${active.session}` },
+    'two tokens': { authorization: `Bearer ${active.session} ${active.session}` },
+    'a right one behind a wrong one': { ...bearer('session:x'), 'x-api-key': active.key },
+    'a malformed session': bearer('session:nonsense'),
+    'a malformed key': bearer('key:nonsense'),
+    'an unknown session': bearer(createSessionToken()),
+    'an unknown key': bearer(createApiKey()),
+    'an expired session': bearer(expired.session),
+    'a revoked session': bearer(revoked.session),
+    'a session that was logged out': bearer(out.session),
+    'the session of a disabled user': bearer(disabled.session),
+    'the session of a deleted user': bearer(deleted.session),
+    'an expired key': bearer(expired.key),
+    'a revoked key': { 'x-api-key': revoked.key },
+    'the key of a disabled user': bearer(disabled.key),
+    'the key of a deleted user': bearer(deleted.key),
+    'the id of a session': bearer(active.session_id),
+    "a session's token as X-API-Key": { 'x-api-key': active.session },
+    'the token of secrets': bearer(AUTH_TOKEN),
+    'the token of webhook': bearer(WEBHOOK_TOKEN),
+    'a cookie of the pages': { cookie: `__Host-gatehouse=${'A'.repeat(43)}` },
+  };
+}
+
+for (const at of running) {
+  const { name: variant, rows, url, sql } = at;
+  const api = rows.filter((row) => !row.failurePage && !/^\/(login|account)/.test(row.pattern));
+  const lines = POLICY.filter(({ name }) => api.some((row) => nameOf(row) === name));
+
+  test(`${variant}: each row of the API is in the table, or takes no credential`, () => {
+    const known = [...new Set(lines.map(({ name }) => name)), ...OPEN].sort();
+    assert.deepEqual(api.map(nameOf).sort(), known);
+  });
+
+  test(`${variant}: what each caller gets`, async () => {
+    const { host } = new URL(ORIGIN);
+    for (const { name, about, cells } of lines) {
+      const row = api.find((one) => nameOf(one) === name);
+      assert.ok(row);
+      for (const [index, caller] of CALLERS.entries()) {
+        const expected = Number(cells[index]);
+        // It has no self.
+        if (Number.isNaN(expected)) continue;
+        const { credential, ...self } = await callerOf(at, caller);
+        const subject = await subjectOf(at, about, self);
+        const { body, ...sent } = requestOf(name, about, subject);
+        const headers = { ...bearer(credential), host };
+        const request = { ...sent, headers, ...(body === undefined ? {} : { body }) };
+        const answer = await send(url, row, request);
+        const what = `${caller} about ${about}`;
+        assert.equal(answer.status, expected, `${name}: ${what}: ${answer.text}`);
+        if (expected >= 400)
+          assertRefused(answer, row, [expected, CODES[expected] ?? 'signin_too_old'], [], what);
+      }
+    }
+    // "Revoke all" above would have ended them.
+    assert.ok((await sql`select from identity.sessions where not revoked`).length > 0);
+  });
+
+  test(`${variant}: any other credential is 401, and changes nothing`, async () => {
+    const dead = await deadCredentials(at);
+    const subject = await enter(at);
+    for (const { name, about } of lines) {
+      const row = api.find((one) => nameOf(one) === name);
+      assert.ok(row);
+      for (const [what, headers = {}] of Object.entries(dead)) {
+        const answer = await send(url, row, { ...requestOf(name, about, subject), headers });
+        assertRefused(answer, row, [401, 'unauthorized'], [], what);
+      }
+      // It learns nothing of what is wrong with the rest.
+      const wrong = { path: { user_id: 'x', key_id: 'x', session_id: 'x' }, query: 'x=1' };
+      const answer = await send(url, row, { ...wrong, ...(row.body.schema ? { body: '{' } : {}) });
+      assertRefused(answer, row, [401, 'unauthorized'], [], 'wrong in all parts');
+    }
+    assert.equal((await sessionOf(url, subject.session)).id, subject.session_id);
+  });
+}

@@ -1,0 +1,195 @@
+/**
+ * Who may open each sign-in page and send each form. This table is the policy that the documents
+ * promise; the service has one of its own.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createKey } from '../../../src/identity/keys.ts';
+import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import {
+  assertRefused,
+  bearer,
+  linesOf,
+  nameOf,
+  type Row,
+  send,
+  start,
+  VARIANTS,
+} from '../../support/contract.ts';
+import { type Answer, logIn } from '../../support/gatehouse.ts';
+import { cookieFrom, ORIGIN, visitorOf } from '../../support/portal.ts';
+import { addUser, openIdentity, PASSWORD } from '../../support/users.ts';
+
+/**
+ * `nobody`: without a cookie. `old`: who signed in eleven minutes ago. `sign`: is sent to the
+ * sign-in page. `done`: is sent on, with a notice. The forms are about another user, and have the
+ * fields that they need.
+ */
+const CALLERS = ['nobody', 'user', 'user, old', 'admin', 'admin, old'] as const;
+type Caller = (typeof CALLERS)[number];
+const PAGES = linesOf(`
+                                                 about   nobody user old  admin old
+  GET  /login                                    all     200    200  200  200   200
+  POST /login                                    all     401    401  401  401   401
+  POST /login/code                               all     401    401  401  401   401
+  POST /login/password                           all     401    401  401  401   401
+  POST /login/enrol                              all     401    401  401  401   401
+  POST /login/passkey                            all     401    401  401  401   401
+  GET  /login/passkey                            all     200    200  200  200   200
+  POST /login/code/passkey                       all     401    401  401  401   401
+  GET  /login/code/passkey                       all     200    200  200  200   200
+  GET  /link                                     all     200    200  200  200   200
+  POST /link                                     all     401    401  401  401   401
+  GET  /logout                                   all     sign   200  200  200   200
+  POST /logout                                   all     done   done done done  done
+  GET  /account                                  all     sign   200  200  200   200
+  POST /account/name                             self    sign   done done done  done
+  POST /account/password                         self    sign   done done done  done
+  POST /account/sessions/end                     self    sign   done done done  done
+  GET  /account/factors                          all     sign   200  sign 200   sign
+  POST /account/totp/start                       self    sign   200  sign 200   sign
+  POST /account/totp                             self    sign   401  sign 401   sign
+  POST /account/recovery                         self    sign   409  sign 409   sign
+  POST /account/factors/remove                   self    sign   done sign done  sign
+  GET  /account/passkeys                         self    sign   200  sign 200   sign
+  POST /account/passkeys                         self    sign   401  sign 401   sign
+  GET  /account/keys                             all     sign   200  sign 200   sign
+  POST /account/keys                             self    sign   200  sign 200   sign
+  POST /account/keys/revoke                      other   sign   403  403  done  done
+  GET  /account/users                            all     sign   403  403  200   200
+  POST /account/users                            all     sign   403  sign 200   sign
+  GET  /account/users/{user_id}                  other   sign   403  403  200   200
+  POST /account/users/{user_id}/edit             other   sign   403  sign done  sign
+  POST /account/users/{user_id}/enable           other   sign   403  sign done  sign
+  POST /account/users/{user_id}/disable          other   sign   403  sign done  sign
+  POST /account/users/{user_id}/promote          other   sign   403  sign done  sign
+  POST /account/users/{user_id}/demote           other   sign   403  sign done  sign
+  POST /account/users/{user_id}/delete           other   sign   403  sign done  sign
+  POST /account/users/{user_id}/remove_factors   other   sign   403  sign done  sign
+  POST /account/users/{user_id}/end_session      other   sign   403  sign done  sign
+  POST /account/users/{user_id}/end_sessions     other   sign   403  sign done  sign
+  POST /account/users/{user_id}/revoke_key       other   sign   403  sign done  sign
+  POST /account/users/{user_id}/link             other   sign   403  sign 200   sign
+  POST /account/users/{user_id}/secure           other   sign   403  sign 200   sign
+  POST /account/users/{user_id}/password         other   sign   403  sign 200   sign
+  GET  /account/audit                            all     sign   403  403  200   200
+  GET  /account/audit.csv                        all     sign   403  403  200   200
+`);
+
+const variant = VARIANTS.find(({ name }) => name === 'identity with pages');
+assert.ok(variant);
+const { url, database } = await start({ after }, variant);
+assert.ok(database);
+const { sql } = database;
+const store = openIdentity({ after }, database.url);
+const visit = visitorOf(url);
+const rows = variant.rows.filter(({ pattern }) => /^\/(login|link|logout|account)/.test(pattern));
+
+let names = 0;
+async function enter(isAdministrator: boolean) {
+  names += 1;
+  const username = `visitor-${names}`;
+  const user_id = await addUser(store, username, { super_admin: isAdministrator });
+  const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
+  return { username, user_id, cookie: cookieFrom(page, '__Host-gatehouse') };
+}
+
+async function cookieOf(caller: Caller): Promise<string> {
+  if (caller === 'nobody') return '';
+  const { user_id, cookie } = await enter(caller.startsWith('admin'));
+  if (caller.endsWith('old'))
+    await sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
+      where user_id = ${user_id}`;
+  return cookie;
+}
+
+type Fields = Readonly<Record<string, string>>;
+
+/** Another user, with a session and a key. */
+async function subject(): Promise<Fields & { user_id: string }> {
+  const { user_id } = await enter(false);
+  const made = await createKey(store, COMMAND_LINE, { name: '', user_id, groups: [] });
+  assert.ok(!(made instanceof Failure));
+  const [session] = await sql`select id from identity.sessions where user_id = ${user_id}`;
+  return { user_id, key_id: made.id, session_id: session?.id };
+}
+
+function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
+  if (method !== 'POST') return undefined;
+  names += 1;
+  const username = `made-${names}`;
+  const email = `${username}@example.org`;
+  const password = 'another passphrase';
+  return {
+    ...{ username, email, first_name: 'Ada', last_name: 'Lovelace', groups: '' },
+    ...(/users\/\{user_id\}\/password|login/.test(pattern) ? { password } : {}),
+    ...{ current_password: PASSWORD, new_password: password, return_to: '', role: 'user' },
+    ...{ code: '123456', setup: 'a setup', credential: '{}', token: 'x'.repeat(43) },
+    ...{ name: 'a name', days: '30' },
+    ...ids,
+  };
+}
+
+/** A status, or where the browser is sent. */
+function outcomeOf({ status, headers }: Answer): string {
+  if (status !== 303) return String(status);
+  return headers.get('location')?.startsWith('/login?again=on&') ? 'sign' : 'done';
+}
+
+test('each page and form is in the table', () => {
+  assert.deepEqual(rows.map(nameOf).sort(), PAGES.map(({ name }) => name).sort());
+});
+
+test('what each caller gets', async () => {
+  for (const { name, about, cells } of PAGES) {
+    const row = rows.find((one) => nameOf(one) === name);
+    assert.ok(row);
+    for (const [index, caller] of CALLERS.entries()) {
+      const path = about === 'other' ? await subject() : {};
+      const body = fieldsOf(row, path);
+      const headers = { host: new URL(ORIGIN).host, cookie: await cookieOf(caller) };
+      const answer = await send(url, row, { path, headers, ...(body ? { body } : {}) });
+      assert.equal(outcomeOf(answer), cells[index], `${name} by ${caller}: ${answer.text}`);
+    }
+  }
+});
+
+test('a form that another page, or no page, has sent is refused', async () => {
+  const cookie = await cookieOf('admin');
+  for (const row of rows.filter(({ method }) => method === 'POST')) {
+    const origins = [
+      { origin: 'https://app.example.org', code: 'cross_site' },
+      { origin: 'null', code: 'cross_site' },
+      { origin: '', code: 'forbidden' },
+    ];
+    for (const { origin, code } of origins) {
+      const headers = { cookie, 'sec-fetch-site': 'none', origin };
+      const answer = await send(url, row, { headers });
+      assertRefused(answer, row, [403, code], [], origin);
+    }
+  }
+});
+
+test('no other credential opens a page', async () => {
+  const { username, user_id, cookie } = await enter(true);
+  const token = await logIn(url, username, PASSWORD);
+  const host = new URL(ORIGIN).host;
+  const value = cookie.replace(/^.*=/, '');
+  const dead: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+    'a session of the API': bearer(token),
+    'a session of the API as the cookie': { cookie: `__Host-gatehouse=${token}` },
+    'the cookie without its prefix': { cookie: `gatehouse=${value}; session=${token}` },
+    'the cookie of the domain': { cookie: `__Secure-gatehouse=${value}` },
+    'an unknown cookie': { cookie: `__Host-gatehouse=${'A'.repeat(43)}` },
+    'the cookie twice': { cookie: `${cookie}; ${cookie}` },
+  };
+  for (const { name } of PAGES.filter(({ cells: [nobody] }) => nobody === 'sign')) {
+    const row = rows.find((one) => nameOf(one) === name);
+    assert.ok(row);
+    for (const [what, headers] of Object.entries(dead)) {
+      const answer = await send(url, row, { path: { user_id }, headers: { host, ...headers } });
+      assert.equal(outcomeOf(answer), 'sign', `${name}: ${what}`);
+    }
+  }
+});

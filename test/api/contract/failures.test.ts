@@ -1,0 +1,79 @@
+/** What each row answers without its database, and after too many wrong credentials. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
+import {
+  assertRefused,
+  bearer,
+  nameOf,
+  type Row,
+  send,
+  start,
+  VARIANTS,
+} from '../../support/contract.ts';
+import { startGatehouse } from '../../support/gatehouse.ts';
+
+const NOWHERE = 'postgres://nobody:nothing@127.0.0.1:1/nowhere';
+const TOKEN = 'A'.repeat(43);
+const COOKIE = ['__Host-gatehouse', '__Host-gatehouse-pending', '__Secure-gatehouse']
+  .map((name) => `${name}=${TOKEN}`)
+  .join('; ');
+
+/** Identity must answer 500, the others 503. */
+const UNAVAILABLE = {
+  identity: [500, 'service_failed'],
+  secrets: [503, 'unavailable'],
+  webhook: [503, 'unavailable'],
+} as const;
+
+const stored = VARIANTS.filter(({ environment }) => environment.WEBHOOK_VARIANT !== 'plain');
+const cut = await Promise.all(
+  stored.map(async (variant) => {
+    const { service, environment } = variant;
+    const { url } = await startGatehouse({ after }, [service], NOWHERE, environment, 'listening');
+    return { ...variant, url: url[service] };
+  }),
+);
+const running = await Promise.all(
+  VARIANTS.map(async (variant) => ({ ...variant, ...(await start({ after }, variant)) })),
+);
+
+for (const { name, service, rows, url } of cut) {
+  test(`${name}: a row that needs the database says that it is missing`, async () => {
+    const refusal = UNAVAILABLE[service];
+    const credential = service === 'identity' ? createSessionToken() : `share:${TOKEN}`;
+    for (const row of rows) {
+      const isOfPage = row.failurePage !== undefined;
+      const headers = { ...(isOfPage ? {} : bearer(credential)), cookie: COOKIE };
+      const answer = await send(url, row, { headers: { ...headers, 'x-link-key': TOKEN } });
+      // Some pages need nothing that is stored.
+      if (row.errors.includes(refusal[1]) && !(isOfPage && answer.status < 500))
+        assertRefused(answer, row, refusal, [], 'without a database');
+      else assert.ok(answer.status < 500, `${nameOf(row)}: ${answer.text}`);
+    }
+  });
+}
+
+const isLink = ({ security, method, pattern }: Row) =>
+  (method === 'POST' && /^\/(s|r|request)\//.test(pattern)) || security.includes('link_key');
+
+/** More than a network may send at once, or of the keys of links in ten minutes. */
+const MOST = 150;
+
+for (const { name, service, rows, url } of running) {
+  test(`${name}: after too many wrong credentials of a network, each row is 429`, async () => {
+    const wrong = service === 'identity' ? createApiKey() : TOKEN;
+    const headers = { ...bearer(wrong), 'x-forwarded-for': '192.0.2.1', 'x-link-key': TOKEN };
+    const guarded = rows.filter(
+      (row) => isLink(row) || (row.security.length > 0 && !row.security.includes('portal_cookie')),
+    );
+    assert.ok(guarded.length > 0);
+    for (const row of guarded) {
+      let answer = await send(url, row, { headers });
+      // The first row uses up the attempts. Each second gives one more.
+      for (let count = 0; count < MOST && answer.status !== 429; count += 1)
+        answer = await send(url, row, { headers });
+      assertRefused(answer, row, [429, 'too_many_requests'], [], 'wrong again');
+    }
+  });
+}

@@ -1,0 +1,82 @@
+/** Under which methods and spellings of its path each row of each variant answers. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import {
+  assertRefused,
+  nameOf,
+  pathOf,
+  type Row,
+  send,
+  start,
+  VARIANTS,
+} from '../../support/contract.ts';
+import { type Answer, ask } from '../../support/gatehouse.ts';
+
+const METHODS = ['DELETE', 'GET', 'HEAD', 'PATCH', 'POST', 'PUT'];
+/** Headers that differ from reply to reply, or tell how the body is sent. */
+const OWN = /^(date|x-request-id|set-cookie|content-length|transfer-encoding)$/;
+
+const running = await Promise.all(
+  VARIANTS.map(async (variant) => ({ ...variant, ...(await start({ after }, variant)) })),
+);
+const patternsOf = (rows: readonly Row[]) => [...new Set(rows.map(({ pattern }) => pattern))];
+const ALL = patternsOf(VARIANTS.flatMap(({ rows }) => rows));
+const codeOf = ({ json }: Answer) => json?.error?.code;
+
+for (const { name, rows, url } of running) {
+  test(`${name}: each path allows the methods of its rows, and names them`, async () => {
+    for (const pattern of patternsOf(rows)) {
+      const own = rows.filter((row) => row.pattern === pattern).map(({ method }) => method);
+      const allowed = own.includes('GET') ? [...own, 'HEAD'] : own;
+      const allow = [...allowed, 'OPTIONS'].sort().join(', ');
+      for (const method of ['OPTIONS', ...METHODS].filter((one) => !allowed.includes(one))) {
+        const answer = await ask(method, url + pathOf(pattern));
+        const status = method === 'OPTIONS' ? 204 : 405;
+        const code = method === 'OPTIONS' || method === 'HEAD' ? undefined : 'method_not_allowed';
+        assert.deepEqual(
+          [answer.status, answer.headers.get('allow'), codeOf(answer)],
+          [status, allow, code],
+          `${method} ${pattern}`,
+        );
+      }
+    }
+  });
+
+  test(`${name}: a trailing slash makes no difference`, async () => {
+    for (const row of rows) {
+      const { pattern: given } = row;
+      const pattern = given.endsWith('/') ? given.slice(0, -1) : `${given}/`;
+      const one = await send(url, row);
+      const other = await send(url, { ...row, pattern });
+      assert.deepEqual([other.status, codeOf(other)], [one.status, codeOf(one)], nameOf(row));
+    }
+  });
+
+  test(`${name}: HEAD gets the status and the headers of GET, without a body`, async () => {
+    for (const row of rows.filter(({ method }) => method === 'GET')) {
+      const get = await send(url, row);
+      const head = await send(url, { ...row, method: 'HEAD' });
+      const kept = ({ headers }: Answer) => [...headers].filter(([one]) => !OWN.test(one));
+      assert.deepEqual([head.status, head.text], [get.status, ''], nameOf(row));
+      assert.deepEqual(kept(head), kept(get), nameOf(row));
+    }
+  });
+
+  test(`${name}: paths of other variants and services do not exist`, async () => {
+    const forms = rows.map(({ pattern }) => pattern.replace(/\{\w+\}/g, '[^/]+'));
+    const own = new RegExp(`^(${forms.join('|')})/?$`);
+    for (const path of ALL.map((one) => pathOf(one)).filter((one) => !own.test(one))) {
+      const answer = await ask('GET', url + path);
+      assert.deepEqual([answer.status, codeOf(answer)], [404, 'no_such_path'], path);
+    }
+  });
+
+  test(`${name}: a page of another site changes nothing`, async () => {
+    for (const row of rows.filter(({ method }) => method !== 'GET')) {
+      for (const headers of [{ 'sec-fetch-site': 'cross-site' }, { origin: 'https://evil.test' }]) {
+        const answer = await send(url, row, { headers: { ...headers } });
+        assertRefused(answer, row, [403, 'cross_site'], [], JSON.stringify(headers));
+      }
+    }
+  });
+}
