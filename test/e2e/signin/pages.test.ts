@@ -452,6 +452,50 @@ for (const state of STATES) {
   });
 }
 
+/** What does not fit where it stands, on the page that is shown. */
+const misfits = (): Promise<string[]> =>
+  browser.run(`
+  const found = [];
+  const text = document.createElement('canvas').getContext('2d');
+  for (const select of document.querySelectorAll('select')) {
+    text.font = getComputedStyle(select).font;
+    const widths = [...select.options].map((option) => text.measureText(option.text).width);
+    // The padding, and the arrow.
+    if (Math.max(...widths) > select.clientWidth - 44) found.push('choices of ' + select.name);
+  }
+  for (const box of document.querySelectorAll('pre')) {
+    const { lineHeight, paddingTop } = getComputedStyle(box);
+    const lines = (box.clientHeight - 2 * parseFloat(paddingTop)) / parseFloat(lineHeight);
+    if (Math.round(lines) > box.textContent.split('\\n').length) found.push('broken lines');
+  }
+  for (const card of document.querySelectorAll('.card.flush'))
+    if (card.scrollWidth > card.clientWidth) found.push('a table');
+  for (const confirm of document.querySelectorAll('p + details.confirm')) {
+    const { bottom } = confirm.previousElementSibling.getBoundingClientRect();
+    if (confirm.getBoundingClientRect().top - bottom < 12) found.push('a button without a gap');
+  }
+  const labels = [...document.querySelectorAll('.row label')];
+  const tops = new Set(labels.map((label) => label.getBoundingClientRect().top));
+  if (innerWidth > 1000 && tops.size > 1) found.push('labels of one row');
+  return found;`);
+
+test('choices, codes, long names, labels and buttons fit where they stand', async () => {
+  await setup.addUser('long-name'.repeat(25), 'long@example.org');
+  for (const viewport of ['desktop', 'large phone', 'phone'] as const) {
+    await setViewport(browser, viewport);
+    for (const path of ['audit?event=user.created', 'users', 'keys', 'factors']) {
+      await openAs(path === 'factors' ? guarded : administrator, `/account/${path}`);
+      await browser.run('for (const one of document.querySelectorAll(".card")) one.open = true');
+      assert.deepEqual(await misfits(), [], `${path}, ${viewport}`);
+    }
+    await openAs(guarded, '/account/factors');
+    await confirm('/account/recovery');
+    await setup.untilTitle('Recovery codes');
+    assert.deepEqual(await misfits(), [], `recovery codes, ${viewport}`);
+  }
+  await setViewport(browser, 'desktop');
+});
+
 test('the keyboard alone signs in with password and code, and the focus is visible', async () => {
   await browser.open(`${APP}/keyboard?x=1`);
   await browser.until('document.activeElement.id === "username"');

@@ -153,7 +153,7 @@ test('a right password whose second step is left leaves an entry, on the pages a
   const account = await visit('/account', { cookie: host });
   assert.match(
     account.text,
-    /Sign-in begun, not completed <span class="hint">second factor needed</,
+    /Sign-in not completed <span class="hint">second factor needed</,
   );
   await enter(await start(username), '000000');
   assert.deepEqual([await events(id, 'login.pending'), await events(id, 'factor.failed')], [3, 1]);
