@@ -7,7 +7,6 @@ import {
   type Values,
   withDefault,
 } from '../../platform/http/route/schema.ts';
-import { NOTHING } from '../../platform/http/site/html.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
@@ -35,7 +34,7 @@ import {
 } from './browser.ts';
 import { form, label, password, passwordAgain } from './forms.ts';
 import { accountPage, done, page, PAGE_ROWS, pager, programOf, when } from './pages.ts';
-import { formValues, render } from './templates.ts';
+import { formValues, render, renderIf } from './templates.ts';
 
 const PATH = '/account';
 
@@ -70,7 +69,7 @@ export async function showAccount(call: PortalCall, service: PortalService) {
     total,
     events: events.map(({ event, detail, ip, created_at: time }) =>
       render('event', {
-        is_new: event !== 'login.succeeded' && isNew(time) ? render('new') : NOTHING,
+        is_new: renderIf(event !== 'login.succeeded' && isNew(time), 'new'),
         what: render(event),
         detail,
         time: when(time),

@@ -29,7 +29,7 @@ import { type PortalCall, recentUserForm, type SignedInUser } from './browser.ts
 import { form, password } from './forms.ts';
 import * as links from './links.ts';
 import { accountPage, done, page, pager, when } from './pages.ts';
-import { formValues, render } from './templates.ts';
+import { formValues, render, renderIf } from './templates.ts';
 
 const PATH = '/account/users';
 
@@ -153,8 +153,8 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
     length: service.passwords.minLength,
     hours: links.hoursOf(service.portal),
     // Nobody sets their own password without the current one.
-    own: isOwn ? render('hidden') : NOTHING,
-    no_factor: user.second_factor ? NOTHING : render('hidden'),
+    own: renderIf(isOwn, 'hidden'),
+    no_factor: renderIf(!user.second_factor, 'hidden'),
     query: encodeURIComponent(username),
     sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
     session_count: sessions.total,
@@ -228,7 +228,7 @@ export const CHANGES = {
     const remove_factors = call.body.factors === 'remove';
     const made = await links.make({ ...call, body: { remove_factors } }, service);
     if (made instanceof Failure) return made;
-    const note = remove_factors ? render('link-removes') : NOTHING;
+    const note = renderIf(remove_factors, 'link-removes');
     return shownLink(made.data.link, call.path.user_id, service, note);
   }),
   secure: change({}, 'The account is secured', async (call, service) => {

@@ -4,7 +4,6 @@ import { uuidToBytes } from '../../platform/crypto/text.ts';
 import { randomToken } from '../../platform/crypto/token.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { text, withDefault } from '../../platform/http/route/schema.ts';
-import { NOTHING } from '../../platform/http/site/html.ts';
 import {
   base32,
   createRecoveryCodes,
@@ -36,8 +35,8 @@ import {
   type SignedInUser,
 } from './browser.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
-import { accountPage, codesPage, done, page, when, withCookies } from './pages.ts';
-import { formValues, type PageCall, render } from './templates.ts';
+import { accountPage, codesPage, done, formPage, when, withCookies } from './pages.ts';
+import { formValues, type PageCall, render, renderIf } from './templates.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
@@ -73,7 +72,7 @@ export async function showFactors(call: PortalCall<Partial<ReturnInput>>, servic
     return_to,
     passkeys: items.length > 0 ? items : render('no-passkey'),
     codes,
-    renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
+    renew: renderIf(totp !== null || passkeys.length > 0, 'renew'),
   });
 }
 
@@ -125,16 +124,10 @@ export function offerTotp(
   const setup = call.repeated?.typed.setup ?? randomToken();
   const secret = enrolmentSecret(service, person, setup);
   const uri = totpUri(secret, service.portal.host, person.user.username);
-  const main = render('enrol', {
-    ...(qrPicture(uri) ?? { size: 8, path: '' }),
-    key: base32(secret).replace(/.{4}(?=.)/g, '$& '),
-    ...formValues('enrol', TOTP_FIELDS, call),
-    action,
-    setup,
-    return_to,
-    uri,
-  });
-  return page('Set up an authenticator app', main, call);
+  const { size, path } = qrPicture(uri) ?? { size: 8, path: '' };
+  const key = base32(secret).replace(/.{4}(?=.)/g, '$& ');
+  const values = { size, path, key, action, setup, return_to, uri };
+  return formPage('Set up an authenticator app', 'enrol', TOTP_FIELDS, call, values);
 }
 
 /** Each start shows another key, and a form that is shown again its own. */

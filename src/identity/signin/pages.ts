@@ -6,11 +6,18 @@ import {
   pageHeaders,
   type Values,
 } from '../../platform/http/site/html.ts';
-import { text, withoutNul } from '../../platform/http/route/schema.ts';
+import { type Members, text, withoutNul } from '../../platform/http/route/schema.ts';
 import { cookieOf } from '../guard.ts';
 import { cookieText, isOpened, type PortalCall } from './browser.ts';
-import { code, password, passwordAgain, return_to } from './forms.ts';
-import { formValues, type PageCall, render, renderAlert, shownFields } from './templates.ts';
+import { password, return_to } from './forms.ts';
+import {
+  formValues,
+  type PageCall,
+  render,
+  renderAlert,
+  renderIf,
+  shownFields,
+} from './templates.ts';
 
 /**
  * For a page whose forms work without scripts. With `no-referrer`, browsers would send them with
@@ -34,7 +41,7 @@ export function page(
   // Otherwise the form has it.
   const isFormHidden = repeated && shownFields(repeated.fields).length === 0;
   if (isFormHidden) above.push(renderAlert(repeated.failure));
-  const again = repeated ? render('again') : NOTHING;
+  const again = renderIf(repeated !== undefined, 'again');
   const { text } = render('page', { title, again, head, nav, above, main });
   const shown = { text, contentType: HTML, headers: FORM_HEADERS };
   const isRead = notice !== null && isOpened(request?.headers ?? {});
@@ -52,7 +59,7 @@ export const withCookies = (page: TextReply, cookies: readonly string[]): TextRe
 /** A page with the way to the others. @param template of its main part */
 export function accountPage(call: PortalCall, title: string, template: string, values: Values) {
   const { user } = call.caller;
-  const administration = user.super_admin ? render('administration') : NOTHING;
+  const administration = renderIf(user.super_admin, 'administration');
   const nav = render('nav', { username: user.username, administration });
   return page(title, render(template, values), { ...call, nav });
 }
@@ -66,39 +73,24 @@ export function done(path: string, notice: string, cookies: readonly string[] = 
   return { text: '', contentType: HTML, headers: { Location: path, 'Set-Cookie': all } };
 }
 
-/** The forms of the sign-in. `code`: of an app, or a recovery code in the same field. */
-export const SIGN_IN = {
-  login: {
-    title: 'Sign in',
-    fields: { username: text({ max: 1_024, pattern: withoutNul }), password, return_to },
-  },
-  code: { title: 'Second factor', fields: { code, return_to } },
-  'new-password': {
-    title: 'Choose a password',
-    fields: { password, repeated: passwordAgain, return_to },
-  },
-};
-
-/**
- * A page of the sign-in.
- * @param values `notice`: above the form; `reason`: what it is for; `length`: of the shortest
- * password
- */
-export function signInPage(
-  template: keyof typeof SIGN_IN,
-  return_to: string,
+/** A page of the sign-in with one form, which has the name of its template. */
+export const formPage = (
+  title: string,
+  name: string,
+  fields: Members,
   call: PageCall,
   values: Values = {},
-) {
-  const { title, fields } = SIGN_IN[template];
-  const main = render(template, {
-    notice: NOTHING,
-    return_to,
-    ...values,
-    ...formValues(template, fields, call),
-  });
-  return page(title, main, call);
-}
+) => page(title, render(name, { ...values, ...formValues(name, fields, call) }), call);
+
+export const LOGIN_FIELDS = {
+  username: text({ max: 1_024, pattern: withoutNul }),
+  password,
+  return_to,
+};
+
+/** The first page of the sign-in. */
+export const loginPage = (return_to: string, call: PageCall, notice = NOTHING) =>
+  formPage('Sign in', 'login', LOGIN_FIELDS, call, { return_to, notice });
 
 /**
  * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after

@@ -24,9 +24,9 @@ import {
   tokenDigest,
 } from './browser.ts';
 import { form, PASSKEY_FIELDS, return_to, type ReturnInput } from './forms.ts';
-import { continuePage, page, SIGN_IN, signInPage, withCookies } from './pages.ts';
-import { beginStep, continueSignedIn, createSession, nextStep } from './steps.ts';
-import { formValues, type PageCall, render } from './templates.ts';
+import { continuePage, formPage, LOGIN_FIELDS, loginPage, withCookies } from './pages.ts';
+import { beginStep, continueSignedIn, finishSignIn, nextStep } from './steps.ts';
+import { type PageCall, render } from './templates.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
 
@@ -42,7 +42,7 @@ export async function showLogin(
     return continuePage(destination(return_to, service));
   }
   const notice = reasonOf(request, service, return_to, again);
-  const page = signInPage('login', return_to, { request }, { notice });
+  const page = loginPage(return_to, { request }, notice);
   if (cookieOf(request.headers, BROWSER_COOKIE) !== null) return page;
   return withCookies(page, [cookieText(BROWSER_COOKIE, randomToken())]);
 }
@@ -74,7 +74,7 @@ function reasonOf(
 /** By password. A second factor is asked for on the next page, in place of a session. */
 export const signIn = form(
   portalForm,
-  SIGN_IN.login.fields,
+  LOGIN_FIELDS,
   async (call, service) => {
     const { username, password, return_to } = call.body;
     const user = await checkPassword(service, call.request, null, username, password);
@@ -91,7 +91,7 @@ export const signIn = form(
 );
 
 async function showLoginAgain(call: PageCall & Readonly<{ body: Partial<ReturnInput> }>) {
-  return signInPage('login', call.body.return_to ?? '', call);
+  return loginPage(call.body.return_to ?? '', call);
 }
 
 /** By passkey alone, whatever sign-in waits in this browser for its next step. */
@@ -102,7 +102,7 @@ export const signInWithPasskey = form(
     const { body, request } = call;
     const user = await authenticate(service, request, null, browserOf(request), body.credential);
     if (!user) return new Failure('invalid_passkey');
-    return createSession(call, service, user, 'passkey', 'passkey');
+    return finishSignIn(call, service, user, 'passkey', 'passkey');
   },
   showLoginAgain,
 );
@@ -121,7 +121,7 @@ const LINK_FIELDS = { token: text({ max: 2_048 }) };
 
 /** Loading it changes nothing. A script takes the token from the address, and sends the form. */
 export const showLink = async (call: PageCall) =>
-  page('Open your link', render('link', formValues('link', LINK_FIELDS, call)), call);
+  formPage('Open your link', 'link', LINK_FIELDS, call);
 
 const INCOMPLETE = 'The link is not complete. Copy all of it, up to its last character.';
 const ENDED =

@@ -32,9 +32,18 @@ import {
   portalForm,
 } from './browser.ts';
 import { confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
-import { form, type PageReply, PASSKEY_FIELDS, type ReturnInput } from './forms.ts';
-import { codesPage, continuePage, SIGN_IN, signInPage, withCookies } from './pages.ts';
-import { type PageCall, render, type Repeated } from './templates.ts';
+import {
+  code,
+  form,
+  type PageReply,
+  PASSKEY_FIELDS,
+  password,
+  passwordAgain,
+  return_to,
+  type ReturnInput,
+} from './forms.ts';
+import { codesPage, continuePage, formPage, loginPage, withCookies } from './pages.ts';
+import { type PageCall, render, renderIf, type Repeated } from './templates.ts';
 
 type SignInCall = Call<null, unknown, unknown, ReturnInput>;
 
@@ -71,6 +80,9 @@ export async function beginStep(
   return withCookies(page, [cookieText(PENDING_COOKIE, pending.token)]);
 }
 
+const CODE_FIELDS = { code, return_to };
+const PASSWORD_FIELDS = { password, repeated: passwordAgain, return_to };
+
 /** The page of the next step. */
 function stepPage(
   service: PortalService,
@@ -80,16 +92,17 @@ function stepPage(
   call: PageCall = {},
 ) {
   const step = nextStep(service, pending);
-  if (step === 'code' || step === 'new-password') {
-    const { link } = pending;
-    const { username } = pending.user;
-    const factors = link?.removes_factors ? render('link-removes') : NOTHING;
-    const temporary = step === 'new-password' ? render('temporary') : NOTHING;
-    const reason = link ? render('link-of', { username, factors }) : temporary;
-    const length = service.passwords.minLength;
-    return signInPage(step, return_to, call, { username, notice, reason, length });
-  }
-  return offerTotp(service, pending, '/login/enrol', return_to, call);
+  if (step === 'enrol') return offerTotp(service, pending, '/login/enrol', return_to, call);
+  const { user, link } = pending;
+  const { username } = user;
+  const factors = renderIf(link?.removes_factors, 'link-removes');
+  const temporary = renderIf(step === 'new-password', 'temporary');
+  const reason = link ? render('link-of', { username, factors }) : temporary;
+  const length = service.passwords.minLength;
+  const values = { return_to, notice, reason, username, length };
+  return step === 'code'
+    ? formPage('Second factor', 'code', CODE_FIELDS, call, values)
+    : formPage('Choose a password', 'new-password', PASSWORD_FIELDS, call, values);
 }
 
 /**
@@ -120,17 +133,6 @@ const ENDED = new Failure('invalid_session', {
   message: 'This sign-in has ended. Enter your password again, or open your link again.',
 });
 
-/** The work of a step's form, for the sign-in that waits for this step. */
-async function inStep(
-  step: Step,
-  { request }: SignInCall,
-  service: PortalService,
-  work: (pending: PendingSignIn) => Promise<PageReply>,
-) {
-  const pending = await pendingSignIn(countPendingAttempt, request, service);
-  return pending && nextStep(service, pending) === step ? work(pending) : ENDED;
-}
-
 /** After a failure, the page of the step, or without a pending sign-in the first form. */
 async function showStep(
   call: Call<null, unknown, unknown, Partial<ReturnInput>> & Readonly<{ repeated: Repeated }>,
@@ -141,71 +143,30 @@ async function showStep(
   const isOver = repeated.failure === ENDED;
   const pending = isOver ? null : await pendingSignIn(findPending, request, service);
   if (pending) return stepPage(service, pending, return_to, NOTHING, call);
-  const page = signInPage('login', return_to, { repeated: { ...repeated, fields: {} } });
+  const page = loginPage(return_to, { repeated: { ...repeated, fields: {} } });
   return withCookies(page, [NO_PENDING]);
 }
+
+/** What the form of a step does, for the sign-in that waits for this step. */
+const inStep =
+  <StepCall extends SignInCall>(
+    step: Step,
+    work: (call: StepCall, service: PortalService, pending: PendingSignIn) => Promise<PageReply>,
+  ) =>
+  async (call: StepCall, service: PortalService) => {
+    const pending = await pendingSignIn(countPendingAttempt, call.request, service);
+    return pending && nextStep(service, pending) === step ? work(call, service, pending) : ENDED;
+  };
 
 /** A typed code of the second factor. */
 export const enterCode = form(
   portalForm,
-  SIGN_IN.code.fields,
-  (call, service) =>
-    inStep('code', call, service, async (pending) => {
-      const methods = await checkCode(service, call.request, pending.user, call.body.code);
-      if (methods instanceof Failure) return methods;
-      return continueAfterFactor(call, service, { ...pending, methods });
-    }),
-  showStep,
-);
-
-/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1), or none. */
-export const choosePassword = form(
-  portalForm,
-  SIGN_IN['new-password'].fields,
-  (call, service) =>
-    inStep('new-password', call, service, async (pending) => {
-      const { password } = call.body;
-      const { database } = service;
-      const { user: before, methods, token, link } = pending;
-      const { id, password_hash: hash } = before;
-      const isSame =
-        hash !== null &&
-        before.password_expires_at !== null &&
-        (await service.hashing.run(() => verifyPassword(password, hash)));
-      if (isSame) return invalid('/password', SAME_PASSWORD);
-      const columns = await hashNewPassword(password, service, before);
-      if (columns instanceof Failure) return columns;
-      const via = link ? 'link' : 'password';
-      const actor = actorBy(before, call.request, via);
-      const changed = link
-        ? await applyLink(database, actor, link, columns)
-        : await setPasswordHash(database, actor, id, columns, hash);
-      // The link has ended, or the password has changed since.
-      if (!changed) return ENDED;
-      if (link?.removes_factors) service.reportFactor('all', 'removed', id);
-      await removePending(database, token);
-      const user = await findUser(database, id);
-      // Another change since then may have set another password.
-      if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
-      return proceed(call, service, { user, methods, link: null }, via);
-    }),
-  showStep,
-);
-
-/** The first code of an app, if a second factor is required and the user has none. */
-export const enrol = form(
-  portalForm,
-  TOTP_FIELDS,
-  (call, service) =>
-    inStep('enrol', call, service, async (pending) => {
-      const { user } = pending;
-      const actor = actorBy(user, call.request);
-      const added = await confirmTotp(service, actor, null, pending, call.body);
-      if (added instanceof Failure) return added;
-      // Adding the app has ended the pending sign-in and changed the account.
-      const account = { ...user, updated_at: added.changedAt };
-      return createSession(call, service, account, 'password', 'password, totp', added.codes);
-    }),
+  CODE_FIELDS,
+  inStep('code', async (call, service, pending) => {
+    const methods = await checkCode(service, call.request, pending.user, call.body.code);
+    if (methods instanceof Failure) return methods;
+    return continueAfterFactor(call, service, { ...pending, methods });
+  }),
   showStep,
 );
 
@@ -213,14 +174,61 @@ export const enrol = form(
 export const enterPasskey = form(
   portalForm,
   PASSKEY_FIELDS,
-  (call, service) =>
-    inStep('code', call, service, async (pending) => {
-      const { body, request } = call;
-      const { user: known, token } = pending;
-      const user = await authenticate(service, request, known, token, body.credential);
-      if (!user) return new Failure('invalid_passkey');
-      return continueAfterFactor(call, service, { ...pending, user, methods: 'password, passkey' });
-    }),
+  inStep('code', async (call, service, pending) => {
+    const { user: known, token } = pending;
+    const user = await authenticate(service, call.request, known, token, call.body.credential);
+    if (!user) return new Failure('invalid_passkey');
+    return continueAfterFactor(call, service, { ...pending, user, methods: 'password, passkey' });
+  }),
+  showStep,
+);
+
+/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1), or none. */
+export const choosePassword = form(
+  portalForm,
+  PASSWORD_FIELDS,
+  inStep('new-password', async (call, service, pending) => {
+    const { password } = call.body;
+    const { database } = service;
+    const { user: before, methods, token, link } = pending;
+    const { id, password_hash: hash } = before;
+    const isSame =
+      hash !== null &&
+      before.password_expires_at !== null &&
+      (await service.hashing.run(() => verifyPassword(password, hash)));
+    if (isSame) return invalid('/password', SAME_PASSWORD);
+    const columns = await hashNewPassword(password, service, before);
+    if (columns instanceof Failure) return columns;
+    const via = link ? 'link' : 'password';
+    const actor = actorBy(before, call.request, via);
+    const changed = link
+      ? await applyLink(database, actor, link, columns)
+      : await setPasswordHash(database, actor, id, columns, hash);
+    // The link has ended, or the password has changed since.
+    if (!changed) return ENDED;
+    if (link?.removes_factors) service.reportFactor('all', 'removed', id);
+    await removePending(database, token);
+    const user = await findUser(database, id);
+    // Another change since then may have set another password.
+    if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
+    return proceed(call, service, { user, methods, link: null }, via);
+  }),
+  showStep,
+);
+
+/** The first code of an app, if a second factor is required and the user has none. */
+export const enrol = form(
+  portalForm,
+  TOTP_FIELDS,
+  inStep('enrol', async (call, service, pending) => {
+    const { user } = pending;
+    const actor = actorBy(user, call.request);
+    const added = await confirmTotp(service, actor, null, pending, call.body);
+    if (added instanceof Failure) return added;
+    // Adding the app has ended the pending sign-in and changed the account.
+    const account = { ...user, updated_at: added.changedAt };
+    return finishSignIn(call, service, account, 'password', 'password, totp', added.codes);
+  }),
   showStep,
 );
 
@@ -248,7 +256,7 @@ async function continueAfterFactor(
 /** A temporary password is changed before there is a session. */
 async function proceed(call: SignInCall, service: PortalService, proven: Proven, via: LoginProof) {
   if (nextStep(service, proven) === 'none') {
-    return createSession(call, service, proven.user, via, proven.methods ?? 'password');
+    return finishSignIn(call, service, proven.user, via, proven.methods ?? 'password');
   }
   return beginStep(call.request, service, proven, call.body.return_to);
 }
@@ -257,7 +265,7 @@ async function proceed(call: SignInCall, service: PortalService, proven: Proven,
  * An account that has changed since its check gets no session.
  * @param codes new recovery codes, to be shown before the browser continues
  */
-export async function createSession(
+export async function finishSignIn(
   call: SignInCall,
   service: PortalService,
   account: Account,

@@ -39,7 +39,8 @@ const SECRET = /password|^(repeated|code)$/;
 export const shownFields = (fields: Members) =>
   Object.keys(fields).filter((name) => !HIDDEN.has(name));
 
-const renderIf = (isShown: boolean, template: string) => (isShown ? render(template) : NOTHING);
+export const renderIf = (isShown: boolean | undefined, template: string) =>
+  isShown ? render(template) : NOTHING;
 
 /**
  * What the template of a page needs for a form, for the first time and again. A field `role` of the
