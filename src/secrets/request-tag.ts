@@ -47,8 +47,8 @@ export const requestTagOf = (serverKey: ServerKey, terms: RequestTerms) =>
 type Judged = RequestTerms & RequestTag & Readonly<{ status: string; expired: boolean }>;
 
 /**
- * What the holder of a key may learn of a request. A row is judged only for a key of it: nobody else
- * learns that it is damaged. An altered row is reported before its expiry is believed.
+ * What the holder of a key may learn of a request. A row is judged only for a key of it, so nobody
+ * else learns that it is damaged. An altered row is reported before its expiry is believed.
  * @param keys of the server
  * @param sent the digest in the link to send, or the key in the link to keep
  */

@@ -104,43 +104,49 @@ const SEARCHED_DEPTH = 2;
  * @param json may be invalid; what is found is then of no use
  */
 export function problemOf(json: string, limits: JsonLimits) {
-  const namesAt: Array<Set<string>> = []; // of the open objects, by depth
+  const names: Array<Set<string>> = []; // of the open objects, by depth
+  const path: string[] = []; // the last name, by depth
   let depth = 0;
   let parts = 0;
   let start = 0; // of the last string
   let end = 0;
-  let name = '';
-  let owner = ''; // the name of the member that an object at the depth of two belongs to
-  for (let index = 0; index < json.length; index += 1) {
-    const mark = json[index];
-    if (mark === '"') {
-      start = index;
-      end = endOfString(json, index);
-      index = end - 1;
-    } else if (mark === '{' || mark === '[') {
-      depth += 1;
-      if (depth > limits.depth) return invalidBody(`has more than ${limits.depth} levels`);
-      if (depth <= SEARCHED_DEPTH) {
-        namesAt[depth] = new Set();
-        owner = name;
+  for (let at = 0; at < json.length; at += 1) {
+    switch (json[at]) {
+      case '"':
+        start = at;
+        end = endOfString(json, start);
+        at = end - 1;
+        break;
+      case '{':
+      case '[':
+        depth += 1;
+        if (depth > limits.depth) return invalidBody(`has more than ${limits.depth} levels`);
+        if (depth <= SEARCHED_DEPTH) names[depth] = new Set();
+        break;
+      case '}':
+      case ']':
+        depth -= 1;
+        break;
+      case ',':
+        break;
+      case ':': {
+        if (depth > SEARCHED_DEPTH) continue;
+        const written = json.slice(start, end);
+        // Decoded, because "a" and "\u0061" are one name.
+        const name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1);
+        // Once: invalid JSON may repeat the colon after a long name.
+        end = start;
+        if (names[depth]?.has(name)) {
+          const owner = path.slice(1, depth).reduce(pointer, '');
+          // The name is the client's own text, so it is cut short.
+          return invalidBody('must be given only once', pointer(owner, name.slice(0, 64)));
+        }
+        names[depth]?.add(name);
+        path[depth] = name;
+        continue;
       }
-    } else if (mark === '}' || mark === ']') {
-      depth -= 1;
-    } else if (mark === ':' && depth <= SEARCHED_DEPTH) {
-      const written = json.slice(start, end);
-      // Decoded, because "a" and "\u0061" are one name.
-      name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1);
-      // Once: invalid JSON may repeat the colon after a long name.
-      end = start;
-      if (namesAt[depth]?.has(name)) {
-        const at = depth === 1 ? '' : pointer('', owner);
-        // The name is the client's own text, so it is cut short.
-        return invalidBody('must be given only once', pointer(at, name.slice(0, 64)));
-      }
-      namesAt[depth]?.add(name);
-      continue;
-    } else if (mark !== ',') {
-      continue;
+      default:
+        continue;
     }
     parts += 1;
     if (parts > limits.parts)

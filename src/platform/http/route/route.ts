@@ -189,79 +189,59 @@ const MAX_CALLER_AGE_MS = 500;
 const NO_BYTES = Buffer.alloc(0);
 
 /** @throws if a row contradicts itself: such a table does not load */
-function checkRow(
-  {
-    pattern,
-    path,
-    maxBodyBytes,
-  }: Readonly<{ pattern: string; path: Schema<unknown>; maxBodyBytes?: unknown }>,
-  isOpen: boolean,
-) {
-  const named = parameterNames(pattern).join();
-  const described = Object.keys(path.jsonSchema.properties ?? {}).join();
-  if (named !== described)
-    throw new Error(
-      `internal error: the path schema of ${pattern} has the parameters "${described}"`,
-    );
-  if (isOpen && maxBodyBytes)
-    throw new Error(`internal error: ${pattern} reads a large body without a credential`);
-}
-
 export function route<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode = never>(
   row: RouteDefinition<Service, Caller, Path, Search, Body, Data, Code>,
 ): Route<Service> {
-  const { guard, body } = row;
+  const { guard, body, pattern } = row;
   const isOpen = guard.security.length === 0;
-  checkRow(row, isOpen);
-  const errors = new Set<ErrorCode>([
-    ...guard.errors,
-    ...body.errors,
-    ...row.errors,
-    'internal',
-    'overloaded',
-  ]);
-  if (row.method !== 'GET') errors.add('cross_site');
-  if (row.path !== noInput) errors.add('invalid_path');
-  if (row.query !== noInput) errors.add('invalid_query');
+  const described = Object.keys(row.path.jsonSchema.properties ?? {}).join();
+  if (parameterNames(pattern).join() !== described)
+    throw new Error(
+      `internal error: the path schema of ${pattern} has the parameters "${described}"`,
+    );
+  if (isOpen && row.maxBodyBytes)
+    throw new Error(`internal error: ${pattern} reads a large body without a credential`);
+  const errors: ErrorCode[] = [...guard.errors, ...body.errors, ...row.errors];
+  errors.push('internal', 'overloaded');
+  if (row.method !== 'GET') errors.push('cross_site');
+  if (row.path !== noInput) errors.push('invalid_path');
+  if (row.query !== noInput) errors.push('invalid_query');
+
+  async function bodyOf(
+    caller: Caller,
+    request: RequestInfo,
+    service: Service,
+    readBody: ReadBody,
+  ) {
+    const refused = body.accepts(request.headers) ?? (await row.limit?.(caller, request, service));
+    if (refused) return refused;
+    if (!body.schema) return NO_BYTES;
+    const isAnonymous = guard.isAnonymous?.(caller) ?? isOpen;
+    return readBody(isAnonymous, row.maxBodyBytes?.(caller, service));
+  }
+
   return {
     ...row,
     security: guard.security,
-    errors: [...errors],
+    errors: [...new Set(errors)],
     async answer(request, service, readBody) {
-      let caller = await guard.check(request, service);
+      const first = await guard.check(request, service);
+      if (first instanceof Failure) return first;
+      request.callerIds = guard.idsOf?.(first);
+      const checkedAt = performance.now();
+      const raw = await bodyOf(first, request, service, readBody);
+      if (raw instanceof Failure) return raw;
+      // A slow body gives the caller's rights time to end.
+      const isOld = performance.now() - checkedAt > MAX_CALLER_AGE_MS;
+      const caller = isOld ? await guard.check(request, service) : first;
       if (caller instanceof Failure) return caller;
-      request.callerIds = guard.idsOf?.(caller);
-      const unacceptable = body.accepts(request.headers);
-      if (unacceptable) return unacceptable;
-      const refused = await row.limit?.(caller, request, service);
-      if (refused) return refused;
-      let bytes: Buffer | Failure = NO_BYTES;
-      if (body.schema) {
-        const checkedAt = performance.now();
-        const isAnonymous = guard.isAnonymous?.(caller) ?? isOpen;
-        bytes = await readBody(isAnonymous, row.maxBodyBytes?.(caller, service));
-        if (bytes instanceof Failure) return bytes;
-        // A slow body gives the caller's rights time to end.
-        const isSlow = performance.now() - checkedAt > MAX_CALLER_AGE_MS;
-        if (isSlow) caller = await guard.check(request, service);
-        if (caller instanceof Failure) return caller;
-      }
       const path = validate(row.path, request.parameters, 'invalid_path');
       if (path instanceof Failure) return path;
       const query = validate(row.query, request.query, 'invalid_query');
       if (query instanceof Failure) return query;
-      const parsed = body.parse(bytes);
+      const parsed = body.parse(raw);
       if (parsed instanceof Failure) return parsed;
-      return row.handle(
-        {
-          request,
-          caller,
-          path,
-          query,
-          body: parsed,
-        },
-        service,
-      );
+      return row.handle({ request, caller, path, query, body: parsed }, service);
     },
   };
 }

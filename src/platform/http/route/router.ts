@@ -1,18 +1,19 @@
 import type { IncomingMessage } from 'node:http';
 import { Failure } from './errors.ts';
 
+/** Origin, path and query. Every server must accept the absolute form (RFC 9112, 3.2.2). */
+const TARGET = /^(?:https?:\/\/([^/?#]+))?(\/(?!\/)[^?]*)?(?:\?(.*))?$/is;
+
 /**
  * Splits a request target. `new URL('//host/x', base)` would read a host where there is only a
  * path.
- * @returns `authority` of the absolute form, which every server must accept (RFC 9112, 3.2.2), or
- * null; in place of all, null if the path does not start with exactly one `/`, or the target holds
- * a malformed percent escape
+ * @returns `authority` of the absolute form, or null; in place of all, null if the path does not
+ * start with exactly one `/`, or the target holds a malformed percent escape
  */
-export function parseTarget(given: string) {
-  const [, authority = null, rest = given] = /^https?:\/\/([^/?#]+)(.*)$/is.exec(given) ?? [];
-  const target = authority !== null && !rest.startsWith('/') ? `/${rest}` : rest;
-  const [, path, query = ''] = /^(\/(?!\/)[^?]*)\??(.*)$/s.exec(target) ?? [];
-  if (path === undefined) return null;
+export function parseTarget(target: string) {
+  const [, authority = null, given = null, query = ''] = TARGET.exec(target) ?? [];
+  const path = given ?? (authority && '/');
+  if (path === null) return null;
   try {
     decodeURIComponent(query); // URLSearchParams accepts malformed escapes
     return {
@@ -50,7 +51,17 @@ export function hostOf(
 const splitPath = (path: string) => path.slice(1).replace(/\/$/, '').split('/');
 
 type Row = Readonly<{ method: string; pattern: string }>;
-type Path<R> = Readonly<{ parts: readonly string[]; methods: Map<string, R> }>;
+
+/** Where the segments of a path lead, one level for each. */
+interface Level<R> {
+  readonly next: Map<string, Level<R>>;
+  readonly methods: Map<string, R>;
+  parts: readonly string[]; // of the pattern that ends here
+}
+/** Leads to what follows a parameter. */
+const PARAMETER = '{}';
+
+const createLevel = <R>(): Level<R> => ({ next: new Map(), methods: new Map(), parts: [] });
 
 /**
  * A pattern is `/` and segments; `{name}` stands for one segment that is not empty. A static
@@ -60,38 +71,48 @@ type Path<R> = Readonly<{ parts: readonly string[]; methods: Map<string, R> }>;
  * @throws if two routes match the same requests: one of them would never be reached
  */
 export function createRouter<R extends Row>(routes: readonly R[]) {
-  const byShape = new Map<string, Path<R>>();
-  for (const route of routes) addTo(byShape, route);
-  const sorted = [...byShape].sort(([one], [other]) => (one < other ? -1 : 1));
-  const paths = sorted.map(([, path]) => path);
+  const root = createLevel<R>();
+  for (const route of routes) addTo(root, route);
 
   return (method: string, segments: readonly string[]) => {
-    const path = paths.find(({ parts }) => isMatch(parts, segments));
-    if (!path) return new Failure('no_such_path');
-    const route = path.methods.get(method);
-    if (route) return { route, parameters: parametersOf(path.parts, segments) };
-    const allowed = [...path.methods.keys(), 'OPTIONS'].sort().join(', ');
+    const level = find(root, segments);
+    if (!level) return new Failure('no_such_path');
+    const route = level.methods.get(method);
+    if (route) return { route, parameters: parametersOf(level.parts, segments) };
+    const allowed = [...level.methods.keys(), 'OPTIONS'].sort().join(', ');
     return new Failure('method_not_allowed', { headers: { Allow: allowed } });
   };
 }
 
-function addTo<R extends Row>(byShape: Map<string, Path<R>>, route: R) {
+function addTo<R extends Row>(root: Level<R>, route: R) {
   const parts = splitPath(route.pattern);
-  const shape = shapeOf(parts);
-  const { methods, parts: present } = byShape.get(shape) ?? {
-    parts,
-    methods: new Map<string, R>(),
-  };
-  const isRenamed = present.join() !== parts.join();
-  const rival = methods.get(route.method) ?? (isRenamed ? [...methods.values()][0] : undefined);
+  let level = root;
+  for (const part of parts) {
+    const key = isParameter(part) ? PARAMETER : part;
+    const next = level.next.get(key) ?? createLevel<R>();
+    level.next.set(key, next);
+    level = next;
+  }
+  const isRenamed = level.parts.join() !== parts.join();
+  const rival = [...level.methods.values()].find((row) => isRenamed || row.method === route.method);
   if (rival) {
     const names = [rival, route].map(({ method, pattern }) => `${method} ${pattern}`);
     throw new Error(`internal error: ${names.join(' and ')} match the same requests`);
   }
-  methods.set(route.method, route);
+  level.parts = parts;
+  level.methods.set(route.method, route);
   // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
-  if (route.method === 'GET') methods.set('HEAD', route);
-  byShape.set(shape, { parts, methods });
+  if (route.method === 'GET') level.methods.set('HEAD', route);
+}
+
+function find<R>(level: Level<R>, segments: readonly string[], at = 0): Level<R> | null {
+  const segment = segments[at];
+  if (segment === undefined) return level.methods.size > 0 ? level : null;
+  const named = level.next.get(segment);
+  const found = named ? find(named, segments, at + 1) : null;
+  if (found || segment === '') return found;
+  const any = level.next.get(PARAMETER);
+  return any ? find(any, segments, at + 1) : null;
 }
 
 const isParameter = (part: string) => part.startsWith('{');
@@ -102,22 +123,10 @@ export const parameterNames = (pattern: string): readonly string[] =>
     .filter(isParameter)
     .map((part) => part.slice(1, -1));
 
-/** Sorts a static segment before a parameter, for which the last character stands. */
-const shapeOf = (parts: readonly string[]) =>
-  parts.map((part) => (isParameter(part) ? '\uffff' : part)).join('/');
-
-function isMatch(parts: readonly string[], segments: readonly string[]) {
-  if (parts.length !== segments.length) return false;
-  return parts.every((part, at) =>
-    isParameter(part) ? segments[at] !== '' : part === segments[at],
-  );
-}
-
 /** Not by assignment: a parameter named `__proto__` would change the prototype. */
-function parametersOf(parts: readonly string[], segments: readonly string[]) {
-  const parameters = new Map<string, string>();
-  for (const [at, part] of parts.entries()) {
-    if (isParameter(part)) parameters.set(part.slice(1, -1), segments[at] ?? '');
-  }
-  return Object.fromEntries(parameters);
-}
+const parametersOf = (parts: readonly string[], segments: readonly string[]) =>
+  Object.fromEntries(
+    parts.flatMap((part, at) =>
+      isParameter(part) ? [[part.slice(1, -1), segments[at] ?? ''] as const] : [],
+    ),
+  );
