@@ -35,7 +35,7 @@ export async function findUser(
   const named = isFromProxy ? userIn(headers, name, groups, allowed) : null;
   if (named !== null || SIGNIN_VERIFY_URL === null) return named;
   const reply = await askIdentity(request, SIGNIN_VERIFY_URL);
-  if (reply instanceof Failure) return reply;
+  if (reply === null || reply instanceof Failure) return reply;
   return userIn(reply, 'X-Auth-Username', 'X-Auth-Groups', allowed);
 }
 
@@ -64,26 +64,23 @@ const MAX_PAIR = 160;
 function sessionCookies({ cookie = '' }: http.IncomingHttpHeaders) {
   const pairs = cookie.split(';').map(trimBlanks);
   const named = pairs.filter((pair) => COOKIE_NAME.test(pair));
-  const own = named.map((pair) => pair.slice(0, MAX_PAIR));
-  const text = own.join('; ');
-  return own.some((pair) => SESSION_COOKIE.test(pair)) && text.length <= MAX_COOKIE ? text : '';
+  const text = named.map((pair) => pair.slice(0, MAX_PAIR)).join('; ');
+  return named.some((pair) => SESSION_COOKIE.test(pair)) && text.length <= MAX_COOKIE ? text : '';
 }
 
 /** What identity replies to a visitor without a session, by the address of `verify`. */
 const KEPT_MS = 60_000;
-const refusals = createRecentMap<Readonly<{ reply: Refusal; at: number }>>(16);
-type Refusal = Failure<'unauthorized'> | typeof NOBODY;
-const NOBODY: http.IncomingHttpHeaders = {};
+const refusals = createRecentMap<Readonly<{ reply: Failure | null; at: number }>>(16);
 
 /** Visitors without a session cost identity one request a minute, not one each. */
 async function askIdentity(request: RequestInfo, verify: string) {
   const cookie = sessionCookies(request.headers);
-  const kept = cookie === '' ? refusals.get(verify) : undefined;
+  if (cookie !== '') return askVerify(request, verify, cookie);
+  const kept = refusals.get(verify);
   if (kept && performance.now() - kept.at < KEPT_MS) return kept.reply;
   const reply = await askVerify(request, verify, cookie);
-  if (reply instanceof Failure && reply.code === 'too_many_requests') return reply;
-  const isRefusal = reply instanceof Failure || reply === NOBODY;
-  if (cookie === '' && isRefusal) refusals.set(verify, { reply, at: performance.now() });
+  const isRefusal = reply === null || (reply instanceof Failure && reply.code === 'unauthorized');
+  if (isRefusal) refusals.set(verify, { reply, at: performance.now() });
   return reply;
 }
 
@@ -117,12 +114,12 @@ async function askVerify(info: RequestInfo, verify: string, cookie: string) {
   return judge(reply?.resume());
 }
 
-/** What a reply of `verify` says. */
-function judge({ statusCode, headers }: Partial<http.IncomingMessage> = {}) {
-  const { location, 'retry-after': seconds } = headers ?? {};
+/** @returns the headers that name the user; null if there is none */
+function judge({ statusCode, headers = {} }: Partial<http.IncomingMessage> = {}) {
+  const { location, 'retry-after': seconds } = headers;
   if (location) return new Failure('unauthorized', { headers: { Location: location } });
-  if (statusCode === 200) return headers ?? NOBODY;
-  if (statusCode === 401 || statusCode === 403) return NOBODY;
+  if (statusCode === 200) return headers;
+  if (statusCode === 401 || statusCode === 403) return null;
   // Too many wrong cookies came from the network of the client.
   if (statusCode === 429) {
     const retryAfterSeconds = Math.min(Number(seconds) || 1, 3_600);

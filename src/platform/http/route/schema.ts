@@ -15,8 +15,9 @@ export interface JsonSchema {
  */
 export interface Schema<T> {
   readonly jsonSchema: JsonSchema;
-  /** Set if the member may be missing: `value` then takes its place. */
-  readonly missing?: { readonly value: T };
+  /** Whether a member may be missing. `fallback` then takes its place. */
+  readonly isOptional?: boolean;
+  readonly fallback?: T;
   /**
    * Reads an unknown value. `reject` gets every problem with its path, but never the value, which
    * may be a secret. The result counts only if there is no problem.
@@ -205,7 +206,7 @@ export const list = <T>(schema: Schema<T>): Schema<T[]> => ({
 /** A member that may be missing, and is then undefined. */
 export const optional = <T>(schema: Schema<T>): Schema<T | undefined> => ({
   ...schema,
-  missing: { value: undefined },
+  isOptional: true,
 });
 
 /**
@@ -215,7 +216,8 @@ export const optional = <T>(schema: Schema<T>): Schema<T | undefined> => ({
 export const withDefault = <T>(schema: Schema<T>, value: T, sent: unknown = value): Schema<T> => ({
   ...schema,
   jsonSchema: { ...schema.jsonSchema, default: sent },
-  missing: { value },
+  isOptional: true,
+  fallback: value,
 });
 
 /** The type that a schema reads. */
@@ -238,7 +240,7 @@ export function object<M extends Members>(
   kind: 'member' | 'parameter' = 'member',
 ): Schema<Values<M>> {
   const schemas = Object.entries(members);
-  const required = schemas.filter(([, schema]) => !schema.missing).map(([name]) => name);
+  const required = schemas.filter(([, schema]) => !schema.isOptional).map(([name]) => name);
   const pathOf = (at: string, name: string) => (kind === 'parameter' ? name : pointer(at, name));
   return {
     jsonSchema: {
@@ -254,11 +256,10 @@ export function object<M extends Members>(
         // The name is the client's own text, so it is cut short.
         reject(pathOf(at, name.slice(0, 64)), `is not a known ${kind}`);
       }
-      const values = schemas.map(([name, { missing, read }]) => {
+      const values = schemas.map(([name, { isOptional, fallback, read }]) => {
         const given = Object.hasOwn(input, name) ? input[name] : undefined;
         if (given !== undefined) return [name, read(given, pathOf(at, name), reject)];
-        if (missing) return [name, missing.value];
-        return [name, reject(pathOf(at, name), 'is required')];
+        return [name, isOptional ? fallback : reject(pathOf(at, name), 'is required')];
       });
       // Each member was read by the schema of its name.
       return Object.fromEntries(values) as Values<M>;
