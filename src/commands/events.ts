@@ -4,13 +4,8 @@ import { tail } from '../webhook/inbox.ts';
 import { idsWithStatus } from '../webhook/store/admin.ts';
 import { STATUSES } from '../webhook/model.ts';
 import { redeliver } from '../webhook/store/events.ts';
-import {
-  type Attempt,
-  type EventFilter,
-  type EventSummary,
-  findEvent,
-  listEvents,
-} from '../webhook/store/inbox.ts';
+import type { Attempt, EventFilter, EventSummary } from '../webhook/schemas.ts';
+import { findEvent, listEvents } from '../webhook/store/inbox.ts';
 import { pauseDelivery, resumeDelivery } from '../webhook/store/delivery.ts';
 import { choice, type Command, json, OperationFailed, option, UsageError } from './command.ts';
 import { counted, requireUuid } from './database.ts';

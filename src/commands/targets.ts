@@ -3,13 +3,8 @@ import type { Target } from '../webhook/model.ts';
 import { COMMAND_FORM, type WebhookSettings } from '../webhook/settings.ts';
 import { setTarget } from '../webhook/store/targets.ts';
 import { describeTarget } from '../webhook/target.ts';
-import {
-  NO_TOKEN,
-  prepareTarget,
-  programSchema,
-  type TargetInput,
-  targetSchema,
-} from '../webhook/targets.ts';
+import { programSchema, type TargetInput, targetSchema } from '../webhook/schemas.ts';
+import { NO_TOKEN, prepareTarget } from '../webhook/targets.ts';
 import {
   type Command,
   flag,

@@ -3,7 +3,7 @@ import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
 import { sentSecret } from '../webhook/accept.ts';
-import { eventBody, readContent } from '../webhook/event-body.ts';
+import { eventBody, readContent } from '../webhook/content.ts';
 import {
   ALGORITHMS,
   ENCODINGS,

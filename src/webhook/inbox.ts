@@ -1,61 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Failure } from '../platform/http/route/errors.ts';
 import { invalidBody } from '../platform/http/route/json-body.ts';
-import {
-  boolean,
-  dateTime,
-  type Infer,
-  integer,
-  list,
-  nullable,
-  object,
-  oneOf,
-  optional,
-  text,
-  uuid,
-  withDefault,
-} from '../platform/http/route/schema.ts';
+import type { Infer } from '../platform/http/route/schema.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
 import { operator, type OperatorCall } from './guard.ts';
 import { formatPause } from './schedule.ts';
+import type { bulkSchema, EventFilter, EventSummary } from './schemas.ts';
 import type { WebhookService } from './service.ts';
 import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
 import { redeliver } from './store/events.ts';
 import { listTargets } from './store/targets.ts';
 import { describeTarget } from './target.ts';
-import {
-  attemptSchema,
-  type EventFilter,
-  type EventSummary,
-  filterMembers,
-  findEvent,
-  listEvents,
-  recentEvents,
-  summarySchema,
-  textOrNull,
-  wholeNumber,
-} from './store/inbox.ts';
-
-export const bulkSchema = object(
-  {
-    ids: optional(list(uuid())),
-    filter: optional(object(filterMembers, 'rejected')),
-    after: optional(uuid('With "filter": the "next" of the last reply')),
-    dry_run: withDefault(boolean(), false),
-  },
-  'rejected',
-);
-
-export const detailsSchema = object({
-  event: summarySchema,
-  token_id: uuid(),
-  ip: textOrNull,
-  headers: object({}),
-  body: text({ description: 'As received' }),
-  attempts: list(attemptSchema),
-});
-export const redeliverySchema = object({ id: uuid(), status: oneOf('waiting') });
+import { findEvent, listEvents, recentEvents } from './store/inbox.ts';
 
 const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
 
@@ -103,12 +60,6 @@ export async function redeliverEvent(
 /** How many events of a filter one request redelivers, or counts, at most. */
 const BATCH = 500;
 
-export const bulkReplySchema = object({
-  matched: wholeNumber,
-  redelivered: wholeNumber,
-  next: nullable(uuid('The "after" of the next request; null if this was the last')),
-});
-
 /**
  * Redelivers, or only counts, the events with these ids or the events that match a filter, in
  * batches.
@@ -127,20 +78,6 @@ export async function redeliverMany(
   if (redelivered > 0) notifyWorker();
   return { data: { matched: wanted.length, redelivered, next: found?.next ?? null } };
 }
-
-export const deliverySchema = object({
-  target: nullable(
-    text({ description: 'Kind and origin, program or module; null without a target' }),
-  ),
-  own_targets: integer({ min: 0, max: 1e9, description: 'Tokens with a target of their own' }),
-  schedule: list(text({ description: 'A pause before another attempt, as 30s or 2h' })),
-  paused_at: nullable(dateTime()),
-  paused_by: textOrNull,
-  failures: wholeNumber,
-  failing_since: nullable(dateTime()),
-  next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
-  user: nullable(text({ description: 'Who asks, without a token' })),
-});
 
 /** Where events go, when failed attempts are repeated, and what holds deliveries back. */
 export async function showDelivery(
@@ -183,19 +120,6 @@ export async function resume(call: OperatorCall, service: WebhookService) {
   service.notifyWorker();
   return showDelivery(call, service);
 }
-
-const bars = list(object({ from: dateTime(), received: wholeNumber, dead: wholeNumber }));
-export const countsSchema = object({
-  counts: object({
-    stored: wholeNumber,
-    waiting: wholeNumber,
-    done: wholeNumber,
-    dead: wholeNumber,
-    skipped: wholeNumber,
-  }),
-  minutes: bars,
-  hours: bars,
-});
 
 const POLL_MS = 1_000;
 /**

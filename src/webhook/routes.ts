@@ -16,12 +16,12 @@ import type { Site } from '../platform/runtime/context.ts';
 import { operator, sender, withRefusalsCounted } from './guard.ts';
 import * as inbox from './inbox.ts';
 import { receive } from './accept.ts';
-import { eventBody } from './event-body.ts';
+import { eventBody } from './content.ts';
 import type { WebhookService } from './service.ts';
+import * as schemas from './schemas.ts';
 import { STYLE } from './settings.ts';
 import { inputErrors, replySchema } from './sources.ts';
-import { filterMembers, summarySchema } from './store/inbox.ts';
-import { listRefusals, refusedSchema } from './store/refusals.ts';
+import { listRefusals } from './store/refusals.ts';
 import * as targets from './targets.ts';
 
 /** The guard reads the token. Senders may add parameters of their own. */
@@ -63,11 +63,11 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     summary: 'List the events, newest first, in pages; the Link header has the next page',
     replyHeaders: ['Link'],
     query: queryParameters({
-      ...filterMembers,
+      ...schemas.filterMembers,
       after: optional(uuid('The last id of the previous page')),
       limit: withDefault(decimal({ min: 1, max: 100 }), 20),
     }),
-    reply: list(summarySchema),
+    reply: list(schemas.summarySchema),
     handle: inbox.listPage,
   }),
   route({
@@ -83,21 +83,21 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/delivery',
     summary:
       'Show the target, the retry schedule, and whether delivery is paused or the target fails',
-    reply: inbox.deliverySchema,
+    reply: schemas.deliverySchema,
     handle: inbox.showDelivery,
   }),
   route({
     ...get,
     pattern: '/events/refused',
     summary: 'List refused requests of the last 24 hours, by token and reason',
-    reply: list(refusedSchema),
+    reply: list(schemas.refusedSchema),
     handle: async (_call, { database }) => ({ data: await listRefusals(database) }),
   }),
   route({
     ...get,
     pattern: '/tokens',
     summary: 'List the active sender tokens with their targets and refused requests',
-    reply: list(targets.senderSchema),
+    reply: list(schemas.senderSchema),
     handle: targets.listSenders,
   }),
   route({
@@ -106,7 +106,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/tokens/{id}/target',
     summary: 'Deliver the events of a token, waiting events included, to a URL of its own',
     path: idSchema,
-    body: json(targets.targetSchema),
+    body: json(schemas.targetSchema),
     reply: idSchema,
     errors: ['invalid_body', 'not_found'],
     handle: targets.putTarget,
@@ -125,7 +125,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...get,
     pattern: '/events/counts',
     summary: 'Count the events by status, and over the last hour and day',
-    reply: inbox.countsSchema,
+    reply: schemas.countsSchema,
     handle: async (_call, { countEvents }) => ({ data: await countEvents() }),
   }),
   route({
@@ -133,8 +133,8 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/redeliver',
     summary:
       'Deliver events again: by id, or up to 500 that a filter matches; dry_run only counts them',
-    body: json(inbox.bulkSchema),
-    reply: inbox.bulkReplySchema,
+    body: json(schemas.bulkSchema),
+    reply: schemas.bulkReplySchema,
     errors: ['conflict', 'invalid_body'],
     handle: inbox.redeliverMany,
   }),
@@ -142,14 +142,14 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     ...post,
     pattern: '/events/pause',
     summary: 'Begin no further attempt, on any replica, until delivery is resumed',
-    reply: inbox.deliverySchema,
+    reply: schemas.deliverySchema,
     handle: inbox.pause,
   }),
   route({
     ...post,
     pattern: '/events/resume',
     summary: 'Resume paused delivery',
-    reply: inbox.deliverySchema,
+    reply: schemas.deliverySchema,
     handle: inbox.resume,
   }),
   route({
@@ -157,7 +157,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/{id}',
     summary: 'Show an event with its body, headers and attempts',
     path: idSchema,
-    reply: inbox.detailsSchema,
+    reply: schemas.detailsSchema,
     errors: ['not_found'],
     handle: inbox.showEvent,
   }),
@@ -166,7 +166,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/{id}/redeliver',
     summary: 'Deliver an event again, whatever its status',
     path: idSchema,
-    reply: inbox.redeliverySchema,
+    reply: schemas.redeliverySchema,
     errors: ['conflict', 'not_found'],
     handle: inbox.redeliverEvent,
   }),

@@ -1,6 +1,4 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { Failure } from '../platform/http/route/errors.ts';
-import { invalidBody } from '../platform/http/route/json-body.ts';
 import {
   type Infer,
   object,
@@ -9,7 +7,6 @@ import {
   type Schema,
   text,
   uuid,
-  validate,
   withoutNul,
 } from '../platform/http/route/schema.ts';
 import type { Scheme } from './signatures.ts';
@@ -74,35 +71,8 @@ export const sourceOf = ({
 }: Readonly<{ source: SourceName; custom: CustomSource | null }>): Source =>
   custom ? { ...SOURCES.custom, ...custom } : SOURCES[source];
 
-/** @returns the value, which is not validated yet, or undefined */
-export function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
-  const values = places.map((place) =>
-    place.startsWith('/') ? memberAt(body, place) : headers[place],
-  );
-  return values.find((value) => value !== undefined);
-}
-
-/** @param pointer a JSON pointer (RFC 6901) */
-export function memberAt(body: unknown, pointer: string) {
-  let value = body;
-  for (const part of pointer.split('/').slice(1)) {
-    const name = part.replaceAll('~1', '/').replaceAll('~0', '~');
-    const parent: JsonObject = Object(typeof value === 'object' ? value : null);
-    value = Object.hasOwn(parent, name) ? parent[name] : undefined;
-  }
-  return value;
-}
-
-/** For an error message. */
-const describePlaces = (places: Places) =>
-  places
-    .map((place) =>
-      place.startsWith('/') ? `in the body as "${place.slice(1)}"` : `in the header ${place}`,
-    )
-    .join(' or ');
-
 /** What PostgreSQL and an index can hold. */
-const eventName = text({
+export const eventName = text({
   min: 1,
   max: 1_024,
   description: 'The kind of event',
@@ -261,11 +231,3 @@ export const SOURCES = {
 export type SourceName = keyof typeof SOURCES;
 const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, name);
 export const SOURCE_NAMES = Object.keys(SOURCES).filter(isSource);
-
-/** @returns the name, or a failure that says where it must be */
-export function readEventName({ event }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
-  const name = validate(eventName, valueAt(event, headers, body), 'invalid_body');
-  if (!(name instanceof Failure)) return name;
-  const form = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
-  return invalidBody(`must name the event ${describePlaces(event)}, ${form}`);
-}

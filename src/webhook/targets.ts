@@ -1,72 +1,14 @@
 import { sealSecret } from '../platform/crypto/service-secret.ts';
 import { invalidBody } from '../platform/http/route/json-body.ts';
 import { Failure } from '../platform/http/route/errors.ts';
-import {
-  boolean,
-  dateTime,
-  type Infer,
-  integer,
-  list,
-  nullable,
-  object,
-  optional,
-  scalar,
-  text,
-  uuid,
-  withDefault,
-  withoutNul,
-} from '../platform/http/route/schema.ts';
+import type { Infer } from '../platform/http/route/schema.ts';
 import type { OperatorCall } from './guard.ts';
+import type { TargetInput, targetSchema } from './schemas.ts';
 import type { WebhookService } from './service.ts';
-import {
-  COMMAND_FORM,
-  FORWARD_SECRET,
-  FORWARD_URL,
-  isForwardUrl,
-  parseCommand,
-} from './settings.ts';
-import { standardKey } from './signatures.ts';
 import { listFailing } from './store/delivery.ts';
-import { textOrNull, wholeNumber } from './store/inbox.ts';
 import { setTarget } from './store/targets.ts';
 import { listTokens } from './store/tokens.ts';
 import { describeTarget } from './target.ts';
-
-const commonMembers = {
-  events: optional(list(text({ min: 1, max: 1_024, pattern: withoutNul }))),
-  timeout_seconds: optional(integer({ min: 1, max: 3_600 })),
-  keep_signature: withDefault(boolean(), false),
-};
-const checkUrl = (url: string) => (isForwardUrl(url) ? null : `must be ${FORWARD_URL}`);
-const checkSecret = (secret: string) =>
-  standardKey(secret) ? null : `must have ${FORWARD_SECRET}`;
-
-export const targetSchema = object(
-  {
-    url: text({
-      max: 2_048,
-      check: checkUrl,
-      description: `Gets the events by POST: ${FORWARD_URL}`,
-    }),
-    secret: optional(
-      text({ check: checkSecret, description: `Signs the requests: ${FORWARD_SECRET}` }),
-    ),
-    ...commonMembers,
-  },
-  'rejected',
-);
-/** Only the command line sets a program: an HTTP operator must not run one on the server. */
-export const programSchema = object(
-  {
-    command: scalar({}, `must be ${COMMAND_FORM}`, (input) =>
-      typeof input === 'string' ? parseCommand(input) : undefined,
-    ),
-    ...commonMembers,
-  },
-  'rejected',
-);
-export type TargetInput =
-  Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
 
 export const NO_TOKEN = 'There is no active token of a sender with this id.';
 
@@ -97,23 +39,6 @@ export async function prepareTarget(
     secret: sealed,
   };
 }
-
-export const senderSchema = object({
-  id: uuid(),
-  name: text(),
-  source: text(),
-  target: nullable(text({ description: 'Kind and origin or program; null: that of the process' })),
-  events: nullable(list(text())),
-  timeout_seconds: nullable(wholeNumber),
-  is_signed: boolean(),
-  keep_signature: boolean(),
-  failures: wholeNumber,
-  next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
-  last_used_at: nullable(dateTime()),
-  refused: wholeNumber,
-  last_refusal: textOrNull,
-  last_refused_at: nullable(dateTime()),
-});
 
 /** The active tokens of senders, with their targets. */
 export async function listSenders(_call: unknown, { database }: WebhookService) {

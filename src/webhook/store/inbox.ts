@@ -1,36 +1,6 @@
 import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
-import {
-  dateTime,
-  type Infer,
-  integer,
-  nullable,
-  object,
-  oneOf,
-  optional,
-  text,
-  timestamp,
-  uuid,
-  type Values,
-  withoutNul,
-} from '../../platform/http/route/schema.ts';
-import { type NewEvent, type Status, STATUSES } from '../model.ts';
-
-export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
-export const textOrNull = nullable(text());
-/** An event without its body. `token` is the name of the sender's token. */
-export const summarySchema = object({
-  id: uuid(),
-  event: text(),
-  source: text(),
-  delivery_id: textOrNull,
-  token: textOrNull,
-  received_at: dateTime(),
-  status: oneOf(...STATUSES),
-  attempts: wholeNumber,
-  last_error: textOrNull,
-  next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
-});
-export type EventSummary = Infer<typeof summarySchema>;
+import type { NewEvent, Status } from '../model.ts';
+import type { Attempt, EventFilter, EventSummary } from '../schemas.ts';
 
 /** Whether an event `e` has neither ended nor waits. */
 export const isStoredSql = (sql: Sql) => sql`
@@ -54,28 +24,6 @@ const summariesSql = (sql: Sql) => sql`
   left join webhook.outcomes o on o.event_id = e.id
   left join webhook.work w on w.event_id = e.id
   left join webhook.tokens t on t.id = e.token_id`;
-
-const name = (description: string) =>
-  optional(
-    text({
-      min: 1,
-      max: 1_024,
-      pattern: withoutNul,
-      description,
-    }),
-  );
-/** What a list of events can select. */
-export const filterMembers = {
-  status: optional(oneOf(...STATUSES)),
-  event: name('The event name; * stands for any characters'),
-  source: name("The source of the event's token"),
-  text: name('A text in the body, as it was sent'),
-  delivery_id: name("The sender's id of the delivery"),
-  since: optional(timestamp('Only events received at this time or later')),
-  until: optional(timestamp('Only events received at this time or earlier')),
-};
-/** `after` is the last id of the previous page. */
-export type EventFilter = Partial<Values<typeof filterMembers> & { after: string | undefined }>;
 
 /**
  * How many events a list looks at, at most: a filter that matches nothing must not read the whole
@@ -169,21 +117,6 @@ export function recentEvents(database: Database, seconds: number) {
     ) recent order by received_at, id`,
   );
 }
-
-/**
- * An attempt that has ended. `run` is 1, and one more for each redelivery; `error` is null for a
- * success.
- */
-export const attemptSchema = object({
-  run: wholeNumber,
-  attempt: wholeNumber,
-  ended_at: dateTime(),
-  duration_ms: nullable(wholeNumber),
-  error: textOrNull,
-  answer_status: nullable(integer({ min: 0, max: 999 })),
-  answer: textOrNull,
-});
-export type Attempt = Infer<typeof attemptSchema>;
 
 type Received = Pick<NewEvent, 'token_id' | 'headers' | 'body'> & Readonly<{ ip: string | null }>;
 

@@ -1,14 +1,6 @@
 import { jsonRows } from '../../platform/db/sql.ts';
 import type { Database } from '../../platform/db/pool.ts';
-import {
-  dateTime,
-  type Infer,
-  integer,
-  nullable,
-  object,
-  text,
-  uuid,
-} from '../../platform/http/route/schema.ts';
+import type { Refused } from '../schemas.ts';
 
 /** Stands for an unknown or missing token. */
 export const UNKNOWN_TOKEN = '00000000-0000-0000-0000-000000000000';
@@ -27,18 +19,10 @@ export const addRefusals = (database: Database, refusals: readonly Refusal[]) =>
     set count = r.count + excluded.count, last_at = excluded.last_at`,
   );
 
-export const refusedSchema = object({
-  token_id: nullable(uuid('Null for unknown tokens')),
-  name: nullable(text({ description: 'Of the token' })),
-  reason: text({ description: 'An error code' }),
-  count: integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
-  last_at: dateTime(),
-});
-
 /** Over the last 24 hours, the latest first. */
 export const listRefusals = (database: Database) =>
   database.list(
-    (sql) => sql<Array<Infer<typeof refusedSchema>>>`
+    (sql) => sql<Refused[]>`
     select nullif(r.token_id, ${UNKNOWN_TOKEN}) as token_id, t.name, r.reason,
       sum(r.count)::float8 as count, max(r.last_at) as last_at
     from webhook.refusals r

@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { sha256 } from '../platform/crypto/token.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { type BodyRule, invalidBody, json } from '../platform/http/route/json-body.ts';
 import { isObject, nullable, scalar, text, validate } from '../platform/http/route/schema.ts';
-import { readDeliveryId } from './delivery-id.ts';
-import { secondsOf } from './signatures.ts';
-import { genericSchema, type JsonObject, memberAt, readEventName, type Source } from './sources.ts';
+import { namesIn, secondsOf } from './signatures.ts';
+import { eventName, genericSchema, type JsonObject, type Places, type Source } from './sources.ts';
 
 const isForm = (headers: IncomingHttpHeaders) =>
   /^\s*application\/x-www-form-urlencoded\s*(;|$)/i.test(headers['content-type'] ?? '');
@@ -62,6 +62,81 @@ function parseForm(raw: Buffer) {
   const fields = new URLSearchParams(text);
   const payload = fields.get('payload');
   return payload === null ? Object.fromEntries(fields) : jsonBody.parse(Buffer.from(payload));
+}
+
+/** @returns the value, which is not validated yet, or undefined */
+function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
+  const values = places.map((place) =>
+    place.startsWith('/') ? memberAt(body, place) : headers[place],
+  );
+  return values.find((value) => value !== undefined);
+}
+
+/** @param pointer a JSON pointer (RFC 6901) */
+function memberAt(body: unknown, pointer: string) {
+  let value = body;
+  for (const part of pointer.split('/').slice(1)) {
+    const name = part.replaceAll('~1', '/').replaceAll('~0', '~');
+    const parent: JsonObject = Object(typeof value === 'object' ? value : null);
+    value = Object.hasOwn(parent, name) ? parent[name] : undefined;
+  }
+  return value;
+}
+
+/** For an error message. */
+const describePlaces = (places: Places) =>
+  places
+    .map((place) =>
+      place.startsWith('/') ? `in the body as "${place.slice(1)}"` : `in the header ${place}`,
+    )
+    .join(' or ');
+
+/** Where a request has its delivery id: where the signed id was read, if there is one. */
+export function deliveryPlaces({ scheme, deliveryId }: Source, headers: IncomingHttpHeaders) {
+  const signed = scheme === null ? undefined : namesIn(scheme, headers).id;
+  return signed === undefined ? deliveryId : [signed];
+}
+
+/**
+ * @param raw of which `body` is the content
+ * @returns the id that identifies repetitions of a delivery, or null if the sender gave none
+ */
+export function readDeliveryId(
+  source: Source,
+  headers: IncomingHttpHeaders,
+  body: JsonObject,
+  raw: Buffer,
+) {
+  const { unique } = source;
+  if (unique !== undefined && typeof memberAt(body, unique) === 'string')
+    return `sha256:${sha256(raw).toString('hex')}`;
+  const places = deliveryPlaces(source, headers);
+  const value = valueAt(places, headers, body);
+  if (value === undefined) return null;
+  if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
+  const name = places.find((place) => headers[place] === value);
+  const message = 'the delivery id must have 1 to 255 visible ASCII characters';
+  const fields = [{ path: name ?? '', message }];
+  return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields });
+}
+
+/**
+ * Whether a body repeats the first one, byte for byte except for the number in `counter`.
+ */
+export function isRepetition({ counter }: Source, first: Buffer, body: Buffer) {
+  if (counter === undefined) return first.equals(body);
+  // Not parsed: two long numbers could be read as the same one.
+  const pattern = new RegExp(`("${counter}"\\s*:\\s*)\\d+`);
+  const content = (bytes: Buffer) => bytes.toString('latin1').replace(pattern, '$1');
+  return content(first) === content(body);
+}
+
+/** @returns the name, or a failure that says where it must be */
+function readEventName({ event }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
+  const name = validate(eventName, valueAt(event, headers, body), 'invalid_body');
+  if (!(name instanceof Failure)) return name;
+  const form = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
+  return invalidBody(`must name the event ${describePlaces(event)}, ${form}`);
 }
 
 /** Rejects lone surrogates, whose pages could not be told apart by their digest. */

@@ -1,0 +1,198 @@
+/** What operators send, and what they get. */
+import {
+  boolean,
+  dateTime,
+  type Infer,
+  integer,
+  list,
+  nullable,
+  object,
+  oneOf,
+  optional,
+  scalar,
+  text,
+  timestamp,
+  uuid,
+  type Values,
+  withDefault,
+  withoutNul,
+} from '../platform/http/route/schema.ts';
+import { STATUSES } from './model.ts';
+import {
+  COMMAND_FORM,
+  FORWARD_SECRET,
+  FORWARD_URL,
+  isForwardUrl,
+  parseCommand,
+} from './settings.ts';
+import { standardKey } from './signatures.ts';
+
+export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+export const textOrNull = nullable(text());
+/** An event without its body. `token` is the name of the sender's token. */
+export const summarySchema = object({
+  id: uuid(),
+  event: text(),
+  source: text(),
+  delivery_id: textOrNull,
+  token: textOrNull,
+  received_at: dateTime(),
+  status: oneOf(...STATUSES),
+  attempts: wholeNumber,
+  last_error: textOrNull,
+  next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
+});
+export type EventSummary = Infer<typeof summarySchema>;
+
+const name = (description: string) =>
+  optional(
+    text({
+      min: 1,
+      max: 1_024,
+      pattern: withoutNul,
+      description,
+    }),
+  );
+/** What a list of events can select. */
+export const filterMembers = {
+  status: optional(oneOf(...STATUSES)),
+  event: name('The event name; * stands for any characters'),
+  source: name("The source of the event's token"),
+  text: name('A text in the body, as it was sent'),
+  delivery_id: name("The sender's id of the delivery"),
+  since: optional(timestamp('Only events received at this time or later')),
+  until: optional(timestamp('Only events received at this time or earlier')),
+};
+/** `after` is the last id of the previous page. */
+export type EventFilter = Partial<Values<typeof filterMembers> & { after: string | undefined }>;
+
+/**
+ * An attempt that has ended. `run` is 1, and one more for each redelivery; `error` is null for a
+ * success.
+ */
+export const attemptSchema = object({
+  run: wholeNumber,
+  attempt: wholeNumber,
+  ended_at: dateTime(),
+  duration_ms: nullable(wholeNumber),
+  error: textOrNull,
+  answer_status: nullable(integer({ min: 0, max: 999 })),
+  answer: textOrNull,
+});
+export type Attempt = Infer<typeof attemptSchema>;
+
+export const bulkSchema = object(
+  {
+    ids: optional(list(uuid())),
+    filter: optional(object(filterMembers, 'rejected')),
+    after: optional(uuid('With "filter": the "next" of the last reply')),
+    dry_run: withDefault(boolean(), false),
+  },
+  'rejected',
+);
+
+export const detailsSchema = object({
+  event: summarySchema,
+  token_id: uuid(),
+  ip: textOrNull,
+  headers: object({}),
+  body: text({ description: 'As received' }),
+  attempts: list(attemptSchema),
+});
+export const redeliverySchema = object({ id: uuid(), status: oneOf('waiting') });
+
+export const bulkReplySchema = object({
+  matched: wholeNumber,
+  redelivered: wholeNumber,
+  next: nullable(uuid('The "after" of the next request; null if this was the last')),
+});
+
+export const deliverySchema = object({
+  target: nullable(
+    text({ description: 'Kind and origin, program or module; null without a target' }),
+  ),
+  own_targets: integer({ min: 0, max: 1e9, description: 'Tokens with a target of their own' }),
+  schedule: list(text({ description: 'A pause before another attempt, as 30s or 2h' })),
+  paused_at: nullable(dateTime()),
+  paused_by: textOrNull,
+  failures: wholeNumber,
+  failing_since: nullable(dateTime()),
+  next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
+  user: nullable(text({ description: 'Who asks, without a token' })),
+});
+
+const bars = list(object({ from: dateTime(), received: wholeNumber, dead: wholeNumber }));
+export const countsSchema = object({
+  counts: object({
+    stored: wholeNumber,
+    waiting: wholeNumber,
+    done: wholeNumber,
+    dead: wholeNumber,
+    skipped: wholeNumber,
+  }),
+  minutes: bars,
+  hours: bars,
+});
+
+export const refusedSchema = object({
+  token_id: nullable(uuid('Null for unknown tokens')),
+  name: nullable(text({ description: 'Of the token' })),
+  reason: text({ description: 'An error code' }),
+  count: integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+  last_at: dateTime(),
+});
+
+export type Refused = Infer<typeof refusedSchema>;
+
+const commonMembers = {
+  events: optional(list(text({ min: 1, max: 1_024, pattern: withoutNul }))),
+  timeout_seconds: optional(integer({ min: 1, max: 3_600 })),
+  keep_signature: withDefault(boolean(), false),
+};
+const checkUrl = (url: string) => (isForwardUrl(url) ? null : `must be ${FORWARD_URL}`);
+const checkSecret = (secret: string) =>
+  standardKey(secret) ? null : `must have ${FORWARD_SECRET}`;
+
+export const targetSchema = object(
+  {
+    url: text({
+      max: 2_048,
+      check: checkUrl,
+      description: `Gets the events by POST: ${FORWARD_URL}`,
+    }),
+    secret: optional(
+      text({ check: checkSecret, description: `Signs the requests: ${FORWARD_SECRET}` }),
+    ),
+    ...commonMembers,
+  },
+  'rejected',
+);
+/** Only the command line sets a program: an HTTP operator must not run one on the server. */
+export const programSchema = object(
+  {
+    command: scalar({}, `must be ${COMMAND_FORM}`, (input) =>
+      typeof input === 'string' ? parseCommand(input) : undefined,
+    ),
+    ...commonMembers,
+  },
+  'rejected',
+);
+export type TargetInput =
+  Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
+
+export const senderSchema = object({
+  id: uuid(),
+  name: text(),
+  source: text(),
+  target: nullable(text({ description: 'Kind and origin or program; null: that of the process' })),
+  events: nullable(list(text())),
+  timeout_seconds: nullable(wholeNumber),
+  is_signed: boolean(),
+  keep_signature: boolean(),
+  failures: wholeNumber,
+  next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
+  last_used_at: nullable(dateTime()),
+  refused: wholeNumber,
+  last_refusal: textOrNull,
+  last_refused_at: nullable(dateTime()),
+});
