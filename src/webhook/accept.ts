@@ -236,15 +236,15 @@ export async function accept(database: Database, event: NewEvent) {
   // repetition.
   for (;;) {
     const inserted = await insertEvent(database, event);
-    if (inserted === 'rejected') return { status: 'rejected' } as const;
+    if (inserted === 'rejected') return { status: inserted } as const;
     if (inserted === 'new') return { id: event.id, status: 'accepted' } as const;
     const first = await findRepeated(database, event);
     if (!first) continue;
-    const { id, other_body: other } = first;
-    const isSame = other === null || isRepetition(SOURCES[event.source], other, event.body);
+    const { id, body, is_dead } = first;
+    const isSame = isRepetition(SOURCES[event.source], body, event.body);
     if (!isSame) return { status: 'conflict' } as const;
     // Without a target, it stays dead: no worker would claim it.
-    const isDeliveredAgain = first.is_dead && event.status !== 'stored';
+    const isDeliveredAgain = is_dead && event.status !== 'stored';
     if (isDeliveredAgain && (await redeliver(database, [id])) === 0) continue;
     return { id, status: 'duplicate' } as const;
   }

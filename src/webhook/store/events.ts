@@ -6,10 +6,16 @@ import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent, Status } from '../model.ts';
 
 /**
- * Stores events and their work in one statement. The unique index decides which are repetitions: of
- * two copies in flight, a query in advance would find neither. The same statement checks the token,
- * and the signing secret of a signature, which the caller may have looked up seconds ago: nothing
- * is stored once the end of one is committed.
+ * Stores events and their work in one statement, in five steps:
+ *
+ * 1. Check the token, and the signing secret of a signature, which the caller may have looked up
+ *    seconds ago: nothing is stored once the end of one is committed.
+ * 2. Store the events. The unique index decides which are repetitions: of two copies in flight, a
+ *    query in advance would find neither.
+ * 3. Number those of a page: raise its tail, under a lock until the commit.
+ * 4. Queue them: as work, with a new row for a page that had none. Those that are not selected end.
+ * 5. Report what became of each.
+ *
  * @returns for each its outcome: `rejected` if its token or signing secret is not active, or the
  * target of the token has changed
  */
@@ -37,7 +43,7 @@ export const insertEvent = sharedStatement(
       (sql) => sql<Array<{ id: string; outcome: 'new' | 'repeated' }>>`
         with sent as materialized (
           select convert_to(${bodies}, 'UTF8') as bodies
-        ), given as (
+        ), given as ( -- 1
           select g.*
           from json_to_recordset(${rows}::text::json) as g (
             id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
@@ -50,7 +56,7 @@ export const insertEvent = sharedStatement(
             select from webhook.signing_secrets s
             where s.id = secret_id and s.token_id = t.id and purpose = 'verify'
               and (expires_at is null or expires_at > now()))
-        ), event as (
+        ), event as ( -- 2
           -- Each gets a later received_at, for lists. The same order in all replicas avoids
           -- deadlocks. It is made of rows without their bodies.
           insert into webhook.events
@@ -60,11 +66,14 @@ export const insertEvent = sharedStatement(
           from sent, (select * from given order by token_id, delivery_id, n) as sorted
           on conflict (token_id, delivery_id) where delivery_id is not null do nothing
           returning id, received_at
-        ), tail as (
+        ), stored as (
+          select *
+          from given
+          join event using (id)
+        ), tail as ( -- 3
           insert into webhook.page_tails (order_key, tail)
           select order_key, count(*)
-          from event
-          join given using (id)
+          from stored
           where order_key is not null
           group by order_key
           order by order_key
@@ -73,11 +82,10 @@ export const insertEvent = sharedStatement(
         ), numbered as (
           select id, token_id, received_at, order_key, queue,
             tail + 1 - row_number() over (partition by order_key order by n desc) as seq
-          from event
-          join given using (id)
+          from stored
           left join tail using (order_key)
           where status = 'waiting'
-        ), page as (
+        ), page as ( -- 4
           -- The two rows of a page begin and end together.
           insert into webhook.pages (order_key, token_id, queue)
           select order_key, token_id, queue
@@ -90,10 +98,10 @@ export const insertEvent = sharedStatement(
         ), outcome as (
           insert into webhook.outcomes (event_id, status, attempts)
           select id, 'skipped', 0
-          from event
-          join given using (id)
+          from stored
           where status = 'skipped'
         )
+        -- 5
         select id, case when event.received_at is null then 'repeated' else 'new' end as outcome
         from given
         left join event using (id)`,
@@ -109,11 +117,11 @@ export const insertEvent = sharedStatement(
   },
 );
 
-/** The event that has the same token and delivery id. Its body is returned if it is another one. */
-export async function findRepeated(database: Database, { token_id, delivery_id, body }: NewEvent) {
+/** The event that has the same token and delivery id. */
+export async function findRepeated(database: Database, { token_id, delivery_id }: NewEvent) {
   const [first] = await database.read(
-    (sql) => sql<Array<{ id: string; other_body: Buffer | null; is_dead: boolean }>>`
-    select id, nullif(body, ${body}) as other_body,
+    (sql) => sql<Array<{ id: string; body: Buffer; is_dead: boolean }>>`
+    select id, body,
       exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
     from webhook.events
     where token_id = ${token_id} and delivery_id = ${delivery_id}`,

@@ -163,15 +163,13 @@ const MAX_COUNT = 10_000;
  */
 export async function countByStatus(database: Database) {
   const [counts] = await database.search((sql) => {
-    const endedSql = (status: Status) => sql`(select count(*)::int4 from (
-      select from webhook.outcomes
-      where status = ${status}
-      limit ${MAX_COUNT + 1}) one)`;
+    const countSql = (rowsSql: Fragment) => sql`(
+      select count(*)::int4
+      from (select from ${rowsSql} limit ${MAX_COUNT + 1}) one)`;
+    const endedSql = (status: Status) => countSql(sql`webhook.outcomes where status = ${status}`);
     return sql<[Record<Status, number>]>`
       select ${endedSql('done')} as done, ${endedSql('dead')} as dead,
-        ${endedSql('skipped')} as skipped, (select count(*)::int4 from (
-          select from webhook.work
-          limit ${MAX_COUNT + 1}) one) as waiting,
+        ${endedSql('skipped')} as skipped, ${countSql(sql`webhook.work`)} as waiting,
         (select count(*)::int4 from (
           select id
           from webhook.events
