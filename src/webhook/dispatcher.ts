@@ -99,8 +99,9 @@ function startFor(
   log: Log,
   { database, metrics, delivery }: WebhookService,
 ) {
-  const { key } = describeTarget(target);
+  const { key: targetKey } = describeTarget(target);
   const { timeout_seconds: seconds } = target;
   const timeoutMs = seconds === null ? delivery.timeoutMs : seconds * 1_000;
-  return startWorker(database, deliverer, { ...delivery, timeoutMs }, log, metrics, key, queue);
+  const settings = { ...delivery, timeoutMs };
+  return startWorker({ database, deliverer, settings, log, metrics, targetKey, queue });
 }

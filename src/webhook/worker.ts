@@ -10,7 +10,7 @@ import { createBreaker } from './breaker.ts';
 import type { Deliverer, LeasedEvent, Result } from './model.ts';
 import type { WorkSettings } from './settings.ts';
 import { claimProbes } from './store/probes.ts';
-import { COMMON } from './store/queue.ts';
+import type { Queue } from './store/queue.ts';
 import {
   claimWork,
   endDelivered,
@@ -35,40 +35,35 @@ const ABORT_MS = 2_000;
  */
 const JITTER = 0.2;
 
+type Parts = Readonly<{
+  database: Database;
+  deliverer: Deliverer;
+  settings: WorkSettings;
+  log: Log;
+  metrics: Metrics;
+  /** Identifies the target in `failing_targets`, which outlives the process. */
+  targetKey: string;
+  queue: Queue;
+}>;
 type Worker = ReturnType<typeof createWorker>;
 
-/** @param targetKey identifies the target in `failing_targets`, which outlives the process */
-function createWorker(
-  database: Database,
-  deliverer: Deliverer,
-  settings: WorkSettings,
-  log: Log,
-  metrics: Metrics,
-  targetKey: string,
-  queue = COMMON,
-) {
-  return {
-    database,
-    deliverer,
-    settings,
-    log,
-    queue,
-    breaker: createBreaker(database, targetKey, queue.id, log),
-    countAttempt: metrics.counter(
-      'gatehouse_delivery_attempts_total',
-      'Attempts to deliver a webhook event, by outcome.',
-      ['outcome'],
-    ),
-    running: new Set<LeasedEvent>(),
-    /** The sender whose turn it is; null for the first one. */
-    nextSender: null as string | null,
-    /** Aborts the attempts that a shutdown does not wait for. */
-    shutdown: new AbortController(),
-    /** Ends the wait before the next claim. */
-    wake: new AbortController(),
-    isStopping: false,
-  };
-}
+const createWorker = (parts: Parts) => ({
+  ...parts,
+  breaker: createBreaker(parts.database, parts.targetKey, parts.queue.id, parts.log),
+  countAttempt: parts.metrics.counter(
+    'gatehouse_delivery_attempts_total',
+    'Attempts to deliver a webhook event, by outcome.',
+    ['outcome'],
+  ),
+  running: new Set<LeasedEvent>(),
+  /** The sender whose turn it is; null for the first one. */
+  nextSender: null as string | null,
+  /** Aborts the attempts that a shutdown does not wait for. */
+  shutdown: new AbortController(),
+  /** Ends the wait before the next claim. */
+  wake: new AbortController(),
+  isStopping: false,
+});
 
 /**
  * Delivers events at least once, each under a lease. Only the holder of the lease can end or
@@ -76,9 +71,10 @@ function createWorker(
  * @returns `notify` ends the wait before the next claim. `stop` claims nothing more, lets attempts
  * finish for a while, and releases the rest.
  */
-export function startWorker(...parts: Parameters<typeof createWorker>) {
-  const worker = createWorker(...parts);
-  const { database, deliverer, log, queue, running, shutdown } = worker;
+export function startWorker(parts: Parts) {
+  const { database, deliverer, log, queue } = parts;
+  const worker = createWorker(parts);
+  const { running, shutdown } = worker;
   setMaxListeners(0, shutdown.signal);
   const renewal = setInterval(() => {
     if (running.size === 0) return;
@@ -156,49 +152,44 @@ async function run(worker: Worker, event: LeasedEvent) {
 
 async function attempt(worker: Worker, event: LeasedEvent) {
   const { database, deliverer, settings, breaker, shutdown } = worker;
+  const { signal } = shutdown;
   // The claim ended too late: the event is due again at once, and this was no attempt.
-  if (shutdown.signal.aborted) return releaseWork(database, event, null, 0);
-  if (event.attempt > settings.pausesMs.length + 1) {
-    const result = {
-      error:
-        'no attempt left: the last one ended with its process, or the retry schedule was shortened',
-    };
-    // This was no attempt either.
-    return endWork(database, [{ ...event, result, unused: 1 }], 'dead');
-  }
+  if (signal.aborted) return releaseWork(database, event, null, 0);
+  // This was no attempt either.
+  if (event.attempt > settings.pausesMs.length + 1)
+    return endWork(database, [{ ...event, result: { error: NONE_LEFT }, unused: 1 }], 'dead');
   const startedAt = performance.now();
-  const delivery = await deliverInTime(deliverer, event, settings.timeoutMs, shutdown.signal);
-  const isDelivered = delivery.error === null;
-  const isInterrupted = !isDelivered && shutdown.signal.aborted;
-  if (isInterrupted) return releaseWork(database, event, null, 0);
-  worker.countAttempt([isDelivered ? 'done' : 'failed']);
-  const isRejected = !isDelivered && REJECTED.has(delivery.answer_status ?? 0);
-  if (!isRejected) breaker.record(isDelivered, event.token_id);
-  return conclude(worker, event, delivery, startedAt);
-}
-
-/**
- * Stores and logs the end of an attempt: delivered, to be retried, or moved to dead letters.
- * @param startedAt by `performance.now()`
- */
-async function conclude(worker: Worker, event: LeasedEvent, delivery: Result, startedAt: number) {
-  const { database, settings, log } = worker;
+  const delivery = await deliverInTime(deliverer, event, settings.timeoutMs, signal);
   const duration_ms = Math.round(performance.now() - startedAt);
-  const result = {
+  const { error, answer, answer_status = 0 } = delivery;
+  if (error !== null && signal.aborted) return releaseWork(database, event, null, 0);
+  worker.countAttempt([error === null ? 'done' : 'failed']);
+  const isRejected = error !== null && REJECTED.has(answer_status);
+  if (!isRejected) breaker.record(error === null, event.token_id);
+  return conclude(worker, event, {
     ...delivery,
-    error: delivery.error && errorLine(delivery.error),
+    error: error && errorLine(error),
     duration_ms,
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
-    answer: delivery.answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
-  };
+    answer: answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
+  });
+}
+
+const NONE_LEFT =
+  'no attempt left: the last one ended with its process, or the retry schedule was shortened';
+
+/** Stores and logs the end of an attempt: delivered, to be retried, or moved to dead letters. */
+async function conclude(worker: Worker, event: LeasedEvent, result: Result) {
+  const { database, settings, log } = worker;
+  const { error, duration_ms, retryAfter } = result;
   const facts = {
     event_id: event.id,
     request_id: event.headers['x-request-id'],
     attempt: event.attempt,
     duration_ms,
-    error: result.error ?? undefined,
+    error: error ?? undefined,
   };
-  if (delivery.error === null) {
+  if (error === null) {
     log.info('event delivered', facts);
     return endDelivered(database, { ...event, result });
   }
@@ -208,7 +199,7 @@ async function conclude(worker: Worker, event: LeasedEvent, delivery: Result, st
     return endWork(database, [{ ...event, result }], 'dead');
   }
   log.warn('delivery failed; retrying', facts);
-  const delayMs = delayOf(pauseMs, delivery.retryAfter);
+  const delayMs = delayOf(pauseMs, retryAfter);
   await releaseWork(database, event, result, delayMs / 1_000);
   if (delayMs < POLL_MS) setTimeout(() => worker.wake.abort(), delayMs).unref();
 }

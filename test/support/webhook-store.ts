@@ -14,6 +14,7 @@ import { accept } from '../../src/webhook/accept.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
 import type { Deliverer, LeasedEvent, NewEvent, Result } from '../../src/webhook/model.ts';
 import { createToken } from './tokens.ts';
+import { COMMON } from '../../src/webhook/store/queue.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
 import { openConnections } from './connections.ts';
@@ -127,21 +128,22 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
         url,
         SCHEMA.name,
       );
-      const target: Deliverer = {
+      const deliverer: Deliverer = {
         deliver: async (event, signal) => (await deliver(event, signal)) ?? { error: null },
         close: async () => {},
       };
       const all = { ...SETTINGS, ...settings };
       const { maxAttempts, ...others } = all;
       const pausesMs = new Array<number>(maxAttempts - 1).fill(1);
-      const worker = startWorker(
-        own,
-        target,
-        { pausesMs, ...others },
-        createLog('info', log),
+      const worker = startWorker({
+        database: own,
+        deliverer,
+        settings: { pausesMs, ...others },
+        log: createLog('info', log),
         metrics,
-        'test',
-      );
+        targetKey: 'test',
+        queue: COMMON,
+      });
       let stopping: Promise<void> | undefined;
       const stop = (graceMs?: number) => {
         stopping ??= worker.stop(graceMs);
