@@ -56,28 +56,34 @@ export async function throttleState(sql: Sql, schema: string, limits: readonly T
 export const readThrottle = (db: Database, schema: string, limits: readonly ThrottleRow[]) =>
   db.read((sql) => throttleState(sql, schema, limits));
 
-/** One upsert, so that no concurrent attempt is lost. */
-export function countAttempt(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit) {
-  const isLiveSql = sql`t.window_ends_at > now()`;
-  const countSql = sql`(case when ${isLiveSql} then t.attempts else 0 end + 1)`;
-  // A fixed window ends once, and blocks until then. Each further failure in a row begins another
-  // window and another delay.
-  const isWindow = mode === 'window';
-  const endSql = isWindow
-    ? sql`case when ${isLiveSql} then t.window_ends_at else excluded.window_ends_at end`
-    : sql`excluded.window_ends_at`;
-  // The exponent is bounded because 2 ^ 1024 is an error.
-  const blockedUntilSql = isWindow
-    ? sql`t.window_ends_at`
-    : sql`now() + make_interval(
-        secs => least(900, 15 * 2 ^ least(${countSql} - ${attempts}::int4, 10)))`;
-  return sql`
-    insert into ${sql(schema)}.throttles as t (key, attempts, window_ends_at)
-    values (${key}, 1, now() + make_interval(secs => ${seconds}::int4))
-    on conflict (key) do update set attempts = ${countSql}, window_ends_at = ${endSql},
-      blocked_until = case when ${countSql} >= ${attempts}::int4 then ${blockedUntilSql} end,
-      was_blocked = coalesce(t.blocked_until > now(), false)`;
-}
+/**
+ * One upsert, so that no concurrent attempt is lost. A fixed window ends once, and blocks until
+ * then. Each further failure in a row begins another window and another delay, whose exponent is
+ * bounded because 2 ^ 1024 is an error.
+ */
+export const countAttempt = (
+  sql: Sql,
+  schema: string,
+  { key, mode, attempts, seconds }: Limit,
+) => sql`
+  insert into ${sql(schema)}.throttles as t (key, attempts, window_ends_at)
+  values (${key}, 1, now() + make_interval(secs => ${seconds}::int4))
+  on conflict (key) do update
+  set (attempts, window_ends_at, blocked_until, was_blocked) = (
+    select counted,
+      case when is_fixed then t.window_ends_at else excluded.window_ends_at end,
+      case
+        when counted < ${attempts}::int4 then null
+        when is_fixed then t.window_ends_at
+        else now() + make_interval(
+          secs => least(900, 15 * 2 ^ least(counted - ${attempts}::int4, 10)))
+      end,
+      coalesce(t.blocked_until > now(), false)
+    from (
+      select case when t.window_ends_at > now() then t.attempts else 0 end + 1 as counted,
+        t.window_ends_at > now() and ${mode === 'window'} as is_fixed
+    ) as state
+  )`;
 
 /**
  * Counts an attempt before it is made, if there is one left.
