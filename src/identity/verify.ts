@@ -110,5 +110,7 @@ const UNKNOWN_SIGN_IN: SignIn = { methods: '', time: '' };
  */
 export const headerValue = (name: string) =>
   name.replace(/[^\w .@+!#$&'*/=?^`{|}~-]/gu, (character) =>
-    Buffer.from(character).toString('hex').toUpperCase().replace(/../g, '%$&'),
+    Array.from(Buffer.from(character), percentEncoded).join(''),
   );
+
+const percentEncoded = (byte: number) => `%${byte.toString(16).padStart(2, '0').toUpperCase()}`;
