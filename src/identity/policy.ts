@@ -29,7 +29,8 @@ type Rule = readonly [Proof, ...Right[]];
 
 /**
  * Who may do what; everything else is forbidden. What hands out rights or credentials needs a
- * recent sign-in. What ends sessions and keys does not: it may be urgent. The holder of a session's
+ * recent sign-in. What ends sessions and keys does not: it may be urgent. Nor do groups, which a
+ * program with a key may manage. The holder of a session's
  * token may read and revoke that session.
  */
 const POLICY = {

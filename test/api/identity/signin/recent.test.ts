@@ -99,8 +99,11 @@ const actionsAt = (at: Identity): Readonly<Record<string, readonly [Statuses, Se
     HANDS_OUT(201),
     sender(at, 'POST', '/api/key/', () => ({ user_id: null })),
   ],
-  'to create a user': [CHANGES(201), sender(at, 'POST', '/api/user/', () => newUser())],
-  'to change a user': [
+  'to create a user in a group': [
+    CHANGES(201),
+    sender(at, 'POST', '/api/user/', () => newUser({ groups: ['staff'] })),
+  ],
+  'to change the groups of a user': [
     CHANGES(200),
     sender(at, 'PATCH', '/api/user/TARGET', () => ({ groups: ['staff'] })),
   ],
