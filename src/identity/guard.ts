@@ -5,7 +5,7 @@ import { trimBlanks } from '../platform/runtime/text.ts';
 import { type CallerSession, isUsable, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';
-import { RightsLost } from './store/audit.ts';
+import { RightsLost } from './store/rights.ts';
 import { findKeyByDigest } from './store/keys.ts';
 import { findCallerByToken } from './store/sessions.ts';
 import {

@@ -13,7 +13,8 @@ import {
 import { type Caller, refusalOf, unknown } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Portal } from '../settings.ts';
-import { type Actor, actorOf, changing } from '../store/audit.ts';
+import { type Actor, actorOf } from '../store/audit.ts';
+import { changing } from '../store/rights.ts';
 import { insertLink, revokeLink } from '../store/signin/links.ts';
 import { OWN_PASSWORD } from '../users.ts';
 

@@ -7,7 +7,8 @@ import {
   throttleState,
 } from '../../platform/db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
-import { type AuditEntry, changing, COMMAND_LINE, insertAudit } from './audit.ts';
+import { type AuditEntry, COMMAND_LINE, insertAudit } from './audit.ts';
+import { changing } from './rights.ts';
 
 /** Keys the digests of names and networks in the throttles. */
 export async function readThrottleSecret(database: Database) {

@@ -3,7 +3,8 @@ import { arrayLiteral } from '../../platform/db/sql.ts';
 import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import { type ApiKey, groupChange } from '../model.ts';
 import { maskedKey } from '../token.ts';
-import { type Actor, audited, changeRows, changing } from './audit.ts';
+import { type Actor, audited } from './audit.ts';
+import { changeRows, changing } from './rights.ts';
 import {
   countRows,
   finderByDigest,

@@ -1,6 +1,7 @@
 import type { Database } from '../../platform/db/pool.ts';
 import type { Invitation } from '../users.ts';
-import { type Actor, changing, insertAudit } from './audit.ts';
+import { type Actor, insertAudit } from './audit.ts';
+import { changing } from './rights.ts';
 import {
   endAccess,
   eraseFactors,

@@ -1,13 +1,6 @@
 import type { Database, Sql } from '../../platform/db/pool.ts';
-import {
-  type Actor,
-  changeRows,
-  changing,
-  COMMAND_LINE,
-  EVERYONE,
-  insertAudit,
-  summarySql,
-} from './audit.ts';
+import { type Actor, COMMAND_LINE, insertAudit, summarySql } from './audit.ts';
+import { changeRows, changing, EVERYONE } from './rights.ts';
 import { revokeKeys } from './keys.ts';
 import { isActiveSql, isOfUserSql } from './rows.ts';
 import { isRevokedSql, sessionsSql } from './sessions.ts';

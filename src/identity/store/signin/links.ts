@@ -1,6 +1,7 @@
 import { sha256 } from '../../../platform/crypto/token.ts';
 import type { Database, Sql } from '../../../platform/db/pool.ts';
-import { type Actor, audited, changeRows, changing } from '../audit.ts';
+import { type Actor, audited } from '../audit.ts';
+import { changeRows, changing } from '../rights.ts';
 import { endLink, type PasswordInput, writePassword } from '../users.ts';
 import { hasChanged } from '../rows.ts';
 import { removeFactorsOf } from './factors.ts';

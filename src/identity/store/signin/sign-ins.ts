@@ -1,7 +1,8 @@
 import { sha256 } from '../../../platform/crypto/token.ts';
 import type { Database, Sql } from '../../../platform/db/pool.ts';
 import type { CallerSession } from '../../model.ts';
-import { type Actor, changing } from '../audit.ts';
+import type { Actor } from '../audit.ts';
+import { changing } from '../rights.ts';
 import { endSessions } from '../session-ends.ts';
 import { revokeKeysOf } from '../users.ts';
 import {
