@@ -6,25 +6,24 @@ import { maskedKey } from '../token.ts';
 import { type Actor, audited } from './audit.ts';
 import { changeRows, changing } from './rights.ts';
 import {
-  countRows,
+  type ByDigest,
   finderByDigest,
   isOfUserSql,
   type JoinedUser,
   joinedUser,
+  listPage,
   type Page,
-  rowsOfPage,
   userOf,
 } from './rows.ts';
 
-/** Columns of keys `k`, each with the user `u` on whom it depends. */
+/** Columns of keys `k`, each with the user `u` on whom it depends: its own or its creator. */
 const keysSql = (sql: Sql) => sql`
   k.id, k.key_prefix, k.name, to_json(k.groups) as groups, k.user_id, k.created_by,
-  k.revoked, k.expires_at,
-  (select c.username from identity.users c where c.id = k.created_by) as created_by_username,
-  coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
+  (select username from identity.users where id = k.created_by) as created_by_username,
+  k.revoked, k.expires_at, coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
   coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
   coalesce(not u.enabled or u.deleted_at is not null, k.user_id is not null) as suspended,
-  k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}
+  k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}, u.deleted_at as user_deleted_at
   from identity.api_keys k
   left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
 
@@ -58,7 +57,13 @@ export function insertKey(
   return changeRows(database, { event: 'key.created', actor, detail }, user_id, insert);
 }
 
-export const findKeyByDigest = finderByDigest('k', 'key_digest', keysSql, keyOf);
+export const findKeyByDigest = finderByDigest(
+  (sql, digests, _service: Readonly<{ database: Database }>) => sql<ByDigest<KeyRow>>`
+    select encode(k.key_digest, 'hex') as digest, ${keysSql(sql)}
+    where k.key_digest = any (${digests}::text::bytea[])
+      and k.deleted_at is null`,
+  keyOf,
+);
 
 export async function findKeyById(database: Database, id: string) {
   const [row] = await database.read(
@@ -72,8 +77,15 @@ export async function findKeyById(database: Database, id: string) {
 export function listKeys(database: Database, page: Page, userId: string | null) {
   return database.list(async (sql) => {
     const listedSql = isOfUserSql(sql, userId);
-    const rows = await rowsOfPage<KeyRow>(sql, 'api_keys', listedSql, page, keysSql(sql), 'k.id');
-    return { rows: rows.map(keyOf), total: await countRows(sql, 'api_keys', listedSql) };
+    const { rows, total } = await listPage<KeyRow>(
+      sql,
+      'api_keys',
+      listedSql,
+      page,
+      keysSql(sql),
+      'k.id',
+    );
+    return { rows: rows.map(keyOf), total };
   });
 }
 

@@ -4,7 +4,7 @@ import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { isUuid } from '../../platform/runtime/text.ts';
 import { accountKey, type AuditRecord, type User } from '../model.ts';
 import type { AuditEvent } from './audit.ts';
-import { countRows, isInGroupSql, type Page, rowsOfPage, userColumns } from './rows.ts';
+import { isInGroupSql, listPage, type Page, userColumns } from './rows.ts';
 
 const LIST_BATCH = 500;
 
@@ -33,22 +33,18 @@ export async function* eachUser(database: Database, group: string | null) {
 }
 
 /** Oldest first, without the deleted. @param group only its members; null for all */
-export function listUsers(database: Database, page: Page, group: string | null) {
-  return database.list(async (sql) => {
-    const listedSql = sql`x.deleted_at is null and ${isInGroupSql(sql, group)}`;
-    const usersSql = sql`${userColumns(sql)} from identity.users u`;
-    const rows = await rowsOfPage<User>(
+export const listUsers = (database: Database, page: Page, group: string | null) =>
+  database.list((sql) =>
+    listPage<User>(
       sql,
       'users',
-      listedSql,
+      sql`x.deleted_at is null and ${isInGroupSql(sql, group)}`,
       page,
-      usersSql,
+      sql`${userColumns(sql)} from identity.users u`,
       'u.id',
       sql`created_at, id`,
-    );
-    return { rows, total: await countRows(sql, 'users', listedSql) };
-  });
-}
+    ),
+  );
 
 /** The groups that have a member, by name. */
 export const listGroups = (database: Database) =>
@@ -67,28 +63,25 @@ export type ListedUser = User & Readonly<{ second_factor: boolean; last_sign_in_
  * @param search a part of the username or the address, or a group; empty for all
  */
 export function searchUsers(database: Database, search: string, page: Page) {
-  return database.list(async (sql) => {
-    const key = accountKey(search);
-    const foundSql = sql`x.deleted_at is null
-      and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0
-        or ${isInGroupSql(sql, key)})`;
-    const usersSql = sql`
-      ${userColumns(sql)}, u.second_factor,
-        (select max(s.created_at)
-          from identity.sessions s
-          where s.user_id = u.id and s.deleted_at is null) as last_sign_in_at
-      from identity.users u`;
-    const rows = await rowsOfPage<ListedUser>(
+  const key = accountKey(search);
+  return database.list((sql) =>
+    listPage<ListedUser>(
       sql,
       'users',
-      foundSql,
+      sql`x.deleted_at is null
+        and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0
+          or ${isInGroupSql(sql, key)})`,
       page,
-      usersSql,
+      sql`
+        ${userColumns(sql)}, u.second_factor,
+          (select max(s.created_at)
+            from identity.sessions s
+            where s.user_id = u.id and s.deleted_at is null) as last_sign_in_at
+        from identity.users u`,
       'u.id',
       sql`username_key`,
-    );
-    return { rows, total: await countRows(sql, 'users', foundSql) };
-  });
+    ),
+  );
 }
 
 /**
@@ -128,12 +121,10 @@ export function listAudit(database: Database, page: Page, { user, event, from, t
     const toSql = to ? sql`and x.created_at < ${end}` : sql``;
     const whereSql = sql`${userSql} ${eventSql} ${fromSql} ${toSql}`;
     const entriesSql = sql`
-      a.*, k.created_by as key_created_by,
+      a.*, (select created_by from identity.api_keys where id = a.key_id) as key_created_by,
         (select username from identity.users where id = a.actor_id) as actor,
         (select username from identity.users where id = a.user_id) as subject
-      from identity.audit a
-      left join identity.api_keys k on k.id = a.key_id`;
-    const rows = await rowsOfPage<ListedAudit>(sql, 'audit', whereSql, page, entriesSql, 'a.id');
-    return { rows, total: await countRows(sql, 'audit', whereSql) };
+      from identity.audit a`;
+    return listPage<ListedAudit>(sql, 'audit', whereSql, page, entriesSql, 'a.id');
   });
 }

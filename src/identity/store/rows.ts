@@ -17,56 +17,47 @@ const USER_COLUMNS = Object.keys(userMembers)
 /** Columns of users `u`. Arrays are read as JSON, which the driver parses without their types. */
 export const userColumns = (sql: Sql) => sql`${sql(USER_COLUMNS)}, to_json(u.groups) as groups`;
 
-/** The user in a join, where other columns have the same names. */
-export const joinedUser = (sql: Sql) => sql`${undeletedUser(sql)}, u.deleted_at as u_deleted_at`;
-
-/** Columns of the user of an active session, who is not deleted. */
-export const undeletedUser = (sql: Sql) => sql`
-  u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
-  u.email as u_email,
-  u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
-  to_json(u.groups) as u_groups, u.created_at as u_created_at, u.updated_at as u_updated_at`;
-
-/** The columns of `joinedUser`; all null where the join found no user. */
-export type JoinedUser = {
-  readonly [Name in Exclude<keyof User, 'deleted_at'> as `u_${Name}`]: User[Name];
-} & { readonly u_deleted_at?: Date | null };
+type Renamed = 'id' | 'groups' | 'created_at' | 'updated_at';
+/** The user of a session or key. */
+export type JoinedUser = Omit<User, Renamed | 'deleted_at'> & {
+  readonly [Name in Renamed as `user_${Name}`]: User[Name];
+} & { readonly user_deleted_at?: Date | null };
+/** Its columns, but for the id, of a user `u` who is not deleted. */
+export const joinedUser = (sql: Sql) => sql`
+  u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
+  to_json(u.groups) as user_groups, u.created_at as user_created_at,
+  u.updated_at as user_updated_at`;
 
 export const userOf = (row: JoinedUser): User => ({
-  id: row.u_id,
-  first_name: row.u_first_name,
-  last_name: row.u_last_name,
-  username: row.u_username,
-  email: row.u_email,
-  enabled: row.u_enabled,
-  verified: row.u_verified,
-  super_admin: row.u_super_admin,
-  groups: row.u_groups,
-  created_at: row.u_created_at,
-  updated_at: row.u_updated_at,
-  deleted_at: row.u_deleted_at ?? null,
+  id: row.user_id,
+  first_name: row.first_name,
+  last_name: row.last_name,
+  username: row.username,
+  email: row.email,
+  enabled: row.enabled,
+  verified: row.verified,
+  super_admin: row.super_admin,
+  groups: row.user_groups,
+  created_at: row.user_created_at,
+  updated_at: row.user_updated_at,
+  deleted_at: row.user_deleted_at ?? null,
 });
 
 /**
- * Finds rows by hexadecimal digests, without the deleted.
- * @param selectSql the columns, and the tables, of which one is `alias`
+ * Finds rows by hexadecimal digests. Calls that arrive together share the statement.
+ * @param select has the column `digest`, in hexadecimal; `digests` is its parameter for
+ * `any (…::text::bytea[])`
  */
 export const finderByDigest = <Context extends { readonly database: Database }, Row, Found>(
-  alias: string,
-  column: string,
-  selectSql: (sql: Sql, context: Context) => Fragment,
+  select: (sql: Sql, digests: string, context: Context) => Promise<ByDigest<Row>>,
   foundOf: (row: Row) => Found,
 ) =>
   sharedStatement(async (context: Context, digests: readonly string[]) => {
     const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
-    const rows = await context.database.read(
-      (sql) => sql<Array<Row & { digest: string }>>`
-          select encode(${sql(alias)}.${sql(column)}, 'hex') as digest, ${selectSql(sql, context)}
-          where ${sql(alias)}.${sql(column)} = any (${wanted}::text::bytea[])
-            and ${sql(alias)}.deleted_at is null`,
-    );
+    const rows = await context.database.read((sql) => select(sql, wanted, context));
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
   });
+export type ByDigest<Row> = Array<Row & { digest: string }>;
 
 type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 
@@ -79,7 +70,6 @@ export const isInGroupSql = (sql: Sql, group: string | null) =>
  * @param whereSql names the table `x`
  * @param selectSql columns and tables
  * @param id the column of `selectSql` that has the id, such as `u.id`
- * @param orderSql by default newest first
  */
 export const rowsOfPage = <Row extends object>(
   sql: Sql,
@@ -97,6 +87,15 @@ export const rowsOfPage = <Row extends object>(
       limit ${limit} offset ${(page - 1) * limit}
     ) page on page.id = ${sql(id)}
   order by ${orderSql}`;
+
+/** One page of a list, and how long the list is. The parameters are those of `rowsOfPage`. */
+export async function listPage<Row extends object>(
+  ...list: Parameters<typeof rowsOfPage<Row>>
+): Promise<PageOf<Row>> {
+  const [sql, table, whereSql] = list;
+  const rows = await rowsOfPage<Row>(...list);
+  return { rows, total: await countRows(sql, table, whereSql) };
+}
 
 /** @returns the exact number of rows, from an index alone. @param where names the table `x` */
 export async function countRows(sql: Sql, table: Table, where: Fragment) {

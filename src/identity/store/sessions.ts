@@ -5,6 +5,7 @@ import type { Account, CallerSession, Session } from '../model.ts';
 import { audited, type AuditEntry } from './audit.ts';
 import { clearFailures, type LoginThrottle } from './failures.ts';
 import {
+  type ByDigest,
   countRows,
   finderByDigest,
   isActiveItselfSql,
@@ -15,38 +16,11 @@ import {
   joinedUser,
   type Page,
   rowsOfPage,
-  undeletedUser,
   userOf,
 } from './rows.ts';
 
 /** `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
 export type Sessions = Readonly<{ database: Database; idleSeconds: number }>;
-
-/** Sessions `s`, each with its user `u` and the value `g` that ends the sessions of all users. */
-export const sessionsSql = (sql: Sql) => sql`
-  identity.sessions s join identity.users u on u.id = s.user_id
-    cross join identity.global_revocation g`;
-
-/**
- * Revoked by itself, or neither logged out nor expired when its user's or all users' sessions were
- * ended.
- */
-export const isRevokedSql = (sql: Sql) => sql`
-  (s.revoked or (not s.logged_out and (
-    (u.sessions_end_at >= s.created_at and u.sessions_end_at < s.expires_at)
-    or (g.sessions_end_at >= s.created_at and g.sessions_end_at < s.expires_at)) is true))`;
-
-/**
- * `expired` also if the session expired before the last end of all sessions: a failover may have
- * set the clock back.
- */
-const sessionColumnsSql = (sql: Sql, idleSeconds: number) => sql`
-  s.id, s.user_id, ${isRevokedSql(sql)} as revoked, s.logged_out, s.expires_at,
-  ${isExpiredSql(sql, idleSeconds)}
-    or coalesce(s.expires_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as expired,
-  s.ip, s.user_agent, s.last_seen_at,
-  s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
-  s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
 /**
  * `methods`: how it was proved, such as `password, totp`. With the password alone, there is no
@@ -124,33 +98,35 @@ export const insertCopySql = (
   from identity.sessions, clock_timestamp() as at
   where id = ${id ?? null}`;
 
-type SessionRow = Omit<Session, 'user'> & JoinedUser;
-/** A copy would be slow. */
-const sessionOf = (row: SessionRow): Session => Object.assign(row, { user: userOf(row) });
+/** Sessions `s`, each with its user `u` and the value `g` that ends the sessions of all users. */
+export const sessionsSql = (sql: Sql) => sql`
+  identity.sessions s
+  join identity.users u on u.id = s.user_id
+  cross join identity.global_revocation g`;
 
+/** When the user of a session `s` signed in. */
+export const provedAtSql = (sql: Sql) => sql`coalesce(s.authenticated_at, s.created_at)`;
+
+/** What checks the token of a request. */
+export type CallerRow = Pick<CallerSession, 'id' | 'last_seen_is_old' | 'age'> &
+  Readonly<{ state: 'ended' | 'temporary password' | 'active'; is_proven: boolean }> &
+  JoinedUser;
 /**
  * With the digest, at most 19 columns in all: as objects, rows of more are several times as slow in
  * V8 11.
  */
-export const callerColumnsSql = (sql: Sql, idleSeconds: number) => sql`
-  s.id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
+  s.id, s.user_id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   case
     when s.revoked or s.logged_out or ${isExpiredSql(sql, idleSeconds)}
       or u.deleted_at is not null
-      or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false)
+      or s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at)
     then 'ended'
     when u.password_generated then 'temporary password'
     else 'active'
   end as state,
   extract(epoch from now() - ${provedAtSql(sql)})::float8 as age,
-  s.methods <> 'password' or not u.second_factor as is_proven, ${undeletedUser(sql)}`;
-
-/** When the user of a session `s` signed in. */
-export const provedAtSql = (sql: Sql) => sql`coalesce(s.authenticated_at, s.created_at)`;
-
-export type CallerRow = Pick<CallerSession, 'id' | 'last_seen_is_old' | 'age'> &
-  Readonly<{ state: 'ended' | 'temporary password' | 'active'; is_proven: boolean }> &
-  JoinedUser;
+  s.methods <> 'password' or not u.second_factor as is_proven, ${joinedUser(sql)}`;
 export const callerOf = (row: CallerRow): CallerSession => ({
   id: row.id,
   ended: row.state === 'ended',
@@ -161,20 +137,48 @@ export const callerOf = (row: CallerRow): CallerSession => ({
   user: userOf(row),
 });
 
-/** Finds sessions by one of their tokens. */
-export const sessionFinder = <Row, Found>(
-  column: 'token_digest' | 'domain_digest',
-  columns: typeof callerColumnsSql,
-  foundOf: (row: Row) => Found,
-) =>
-  finderByDigest(
-    's',
-    column,
-    (sql, { idleSeconds }: Sessions) => sql`${columns(sql, idleSeconds)} from ${sessionsSql(sql)}`,
-    foundOf,
-  );
-export const findCallerByToken = sessionFinder('token_digest', callerColumnsSql, callerOf);
-export const findSessionByToken = sessionFinder('token_digest', sessionColumnsSql, sessionOf);
+export const findCallerByToken = finderByDigest(
+  (sql, digests, { idleSeconds }: Sessions) => sql<ByDigest<CallerRow>>`
+    select encode(s.token_digest, 'hex') as digest, ${callerColumns(sql, idleSeconds)}
+    from ${sessionsSql(sql)}
+    where s.token_digest = any (${digests}::text::bytea[])
+      and s.deleted_at is null`,
+  callerOf,
+);
+
+type SessionRow = Omit<Session, 'user'> & JoinedUser;
+/** A copy would be slow. */
+const sessionOf = (row: SessionRow): Session => Object.assign(row, { user: userOf(row) });
+
+/**
+ * Revoked by itself, or neither logged out nor expired when its user's or all users' sessions were
+ * ended.
+ */
+export const isRevokedSql = (sql: Sql) => sql`
+  (s.revoked or (not s.logged_out and (
+    (u.sessions_end_at >= s.created_at and u.sessions_end_at < s.expires_at)
+    or (g.sessions_end_at >= s.created_at and g.sessions_end_at < s.expires_at)) is true))`;
+
+/**
+ * `expired` also if the session expired before the last end of all sessions: a failover may have
+ * set the clock back.
+ */
+const sessionColumns = (sql: Sql, idleSeconds: number) => sql`
+  s.id, s.user_id, ${isRevokedSql(sql)} as revoked, s.logged_out, s.expires_at,
+  ${isExpiredSql(sql, idleSeconds)}
+    or coalesce(s.expires_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as expired,
+  s.ip, s.user_agent, s.last_seen_at,
+  s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+  s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}, u.deleted_at as user_deleted_at`;
+
+export const findSessionByToken = finderByDigest(
+  (sql, digests, { idleSeconds }: Sessions) => sql<ByDigest<SessionRow>>`
+    select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)}
+    from ${sessionsSql(sql)}
+    where s.token_digest = any (${digests}::text::bytea[])
+      and s.deleted_at is null`,
+  sessionOf,
+);
 
 /** @returns the id of the session's user, or null if there is no such session */
 export async function findSessionOwner(database: Database, id: string) {
@@ -204,7 +208,7 @@ export function listSessions(
     const activeSql = isActiveSql(sql, userId, idleSeconds);
     const chosenSql = active ? activeSql : sql`not (${activeSql})`;
     const listedSql = active === null ? allSql : sql`${allSql} and ${chosenSql}`;
-    const shownSql = sql`${sessionColumnsSql(sql, idleSeconds)} from ${sessionsSql(sql)}`;
+    const shownSql = sql`${sessionColumns(sql, idleSeconds)} from ${sessionsSql(sql)}`;
     const rows = await rowsOfPage<SessionRow>(sql, 'sessions', listedSql, page, shownSql, 's.id');
     const activeCount = active === null ? 0 : await countActive(sql, userId, idleSeconds);
     // The ended ones by difference: there are few active sessions in a large table.

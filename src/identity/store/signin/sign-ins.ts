@@ -5,13 +5,15 @@ import type { Actor } from '../audit.ts';
 import { changing } from '../rights.ts';
 import { endSessions } from '../session-ends.ts';
 import { revokeKeysOf } from '../users.ts';
+import { type ByDigest, finderByDigest } from '../rows.ts';
 import {
-  callerColumnsSql,
+  callerColumns,
   callerOf,
   type CallerRow,
   insertCopySql,
   provedAtSql,
-  sessionFinder,
+  type Sessions,
+  sessionsSql,
 } from '../sessions.ts';
 
 /** How and when a user signed in. */
@@ -44,8 +46,16 @@ export const endOtherSessions = (
     await sql`${insertCopySql(sql, id, tokens.host, tokens.domain)}`;
   });
 
-const provenColumnsSql = (sql: Sql, idleSeconds: number) => sql`
-  s.methods, ${provedAtSql(sql)} as at, ${callerColumnsSql(sql, idleSeconds)}`;
 const provenOf = (row: CallerRow & Proof): ProvenSession => Object.assign(row, callerOf(row));
-export const findByHostToken = sessionFinder('token_digest', provenColumnsSql, provenOf);
-export const findByDomainToken = sessionFinder('domain_digest', provenColumnsSql, provenOf);
+const provenFinder = (column: 'token_digest' | 'domain_digest') =>
+  finderByDigest(
+    (sql, digests, { idleSeconds }: Sessions) => sql<ByDigest<CallerRow & Proof>>`
+      select encode(s.${sql(column)}, 'hex') as digest, s.methods, ${provedAtSql(sql)} as at,
+        ${callerColumns(sql, idleSeconds)}
+      from ${sessionsSql(sql)}
+      where s.${sql(column)} = any (${digests}::text::bytea[])
+        and s.deleted_at is null`,
+    provenOf,
+  );
+export const findByHostToken = provenFinder('token_digest');
+export const findByDomainToken = provenFinder('domain_digest');
