@@ -239,7 +239,7 @@ async function unlock(database: Database, { id, username }: User) {
   // The table stores only digests, so that the networks come from the audit trail.
   const addresses = await failedLoginAddresses(database, id);
   const keys = addresses.flatMap((address) => {
-    const [pair, account] = loginLimits(secret, name, networkOf(address));
+    const { pair, account } = loginLimits(secret, name, networkOf(address));
     return [pair.key, account.key, codeLimit(secret, id).key];
   });
   return clearLimits(database, id, keys);

@@ -2,11 +2,11 @@ import { randomUUID } from 'node:crypto';
 import { normalizePassword } from '../platform/crypto/scrypt.ts';
 import { sha256 } from '../platform/crypto/token.ts';
 import type { Call, RequestInfo } from '../platform/http/route/route.ts';
-import { Failure } from '../platform/http/route/errors.ts';
+import { type ErrorCode, Failure } from '../platform/http/route/errors.ts';
 import { dateTime, object, oneOf, optional, text } from '../platform/http/route/schema.ts';
 import { describeError } from '../platform/runtime/errors.ts';
-import { type Account, accountKey, isActive, viewSession } from './model.ts';
-import { checkPassword, loginThrottle, needsRehash } from './passwords.ts';
+import { type Account, isActive, viewSession } from './model.ts';
+import { type Checked, checkPassword, needsRehash } from './passwords.ts';
 import { forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -22,8 +22,6 @@ type AnonymousCall<Body> = Call<null, unknown, unknown, Body>;
 
 /** Longer than any browser's; the rest would only fill the table. */
 const MAX_USER_AGENT = 256;
-/** A concurrent login may renew the hash during a check: then the new one is checked. */
-const MAX_CHECKS = 2;
 
 export const loginSchema = object({
   session: text({ description: 'The session token: session:<uuid>' }),
@@ -39,14 +37,18 @@ export async function login(
   }: AnonymousCall<{ username: string; password: string; otp: string | undefined }>,
   service: IdentityService,
 ) {
-  const account = await checkPassword(service, request, null, username, password);
-  if (account instanceof Failure) return account;
+  const checked = await checkPassword(service, request, null, username, password);
+  if (checked instanceof Failure) return checked;
+  const { account } = checked;
   const methods = await methodsOf(service, request, account, otp);
   if (methods instanceof Failure) {
-    await auditPendingLogin(service, account, request, 'second factor needed');
+    // If the sign-in ends here, nothing else shows that the password may be stolen (ASVS 6.3.5).
+    const detail = 'second factor needed';
+    const entry = { event: 'login.pending', actor: actorBy(account, request), detail } as const;
+    await auditEvent(service.database, entry, account.id);
     return methods;
   }
-  const session = await startSession(service, request, account, password, methods);
+  const session = await logInWithPassword(service, request, checked, password, methods);
   if (session instanceof Failure) return session;
   const password_expires_at = account.password_expires_at?.toISOString();
   return { data: { session: session.token, password_expires_at } };
@@ -72,30 +74,41 @@ export function needsFactor({ portal }: IdentityService, { second_factor, super_
 }
 
 /** After `checkPassword`. @param methods that proved the login */
-export async function startSession(
+export async function logInWithPassword(
   service: IdentityService,
   request: RequestInfo,
-  account: Account,
+  first: Checked,
   password: string,
   methods: string,
 ) {
-  let current = account;
-  for (let check = 1; ; check += 1) {
-    const session = await insertLogin(service, request, current, 'password', methods);
-    if (session) {
-      await upgradeHash(service, current, password);
-      return session;
-    }
-    if (check === MAX_CHECKS) return new Failure('invalid_credentials');
-    // The account has changed, perhaps only the hash, which a concurrent login may have renewed.
-    const checked = await checkPassword(service, request, null, account.username, password);
-    if (checked instanceof Failure) return checked;
+  const checkAgain = async () => {
+    const again = await checkPassword(service, request, null, first.account.username, password);
+    if (again instanceof Failure || methods !== 'password') return again;
     // A user who has become an administrator may need a factor now.
-    if (methods === 'password' && needsFactor(service, checked)) {
-      return new Failure('second_factor_needed');
-    }
-    current = checked;
-  }
+    return needsFactor(service, again.account) ? new Failure('second_factor_needed') : again;
+  };
+  const session = await unlessChanged(first, checkAgain, async (checked) => {
+    const inserted = await logIn(service, request, checked, 'password', methods);
+    if (inserted) await upgradeHash(service, checked.account, password);
+    return inserted;
+  });
+  return session ?? new Failure('invalid_credentials');
+}
+
+/**
+ * Work with a checked account. If the account has changed since, perhaps only the hash, which a
+ * concurrent login may have renewed, it is checked and tried once more.
+ * @param work returns null for a changed account
+ */
+async function unlessChanged<T, Code extends ErrorCode>(
+  first: Checked,
+  checkAgain: () => Promise<Checked | Failure<Code>>,
+  work: (checked: Checked) => Promise<T | null>,
+) {
+  const done = await work(first);
+  if (done !== null) return done;
+  const again = await checkAgain();
+  return again instanceof Failure ? again : work(again);
 }
 
 export type LoginProof = 'password' | 'passkey' | 'link';
@@ -107,33 +120,16 @@ export const actorBy = ({ id }: Account, request: RequestInfo, via: LoginProof =
   userId: id,
 });
 
-/**
- * A right password without a session yet. If the sign-in ends here, nothing else shows that the
- * password may be stolen (ASVS 6.3.5).
- */
-export const auditPendingLogin = (
-  { database }: IdentityService,
-  account: Account,
-  request: RequestInfo,
-  detail: string,
-) =>
-  auditEvent(
-    database,
-    { event: 'login.pending', actor: actorBy(account, request), detail },
-    account.id,
-  );
-
-/** @returns null if the account has changed since it was checked */
-export async function insertLogin(
+/** @returns the new session; null if the account has changed since it was checked */
+export async function logIn(
   service: IdentityService,
   request: RequestInfo,
-  account: Account,
+  { account, throttle }: Checked,
   via: LoginProof,
   methods: string,
 ) {
-  const session = createSession(service, request, methods);
+  const session = newSession(service, request, methods);
   const actor = actorBy(account, request, via);
-  const throttle = await loginThrottle(service, request, accountKey(account.username), account);
   // A link takes the place of the password.
   const detail = methods.replace('password', via);
   const entry = { event: 'login.succeeded', actor, detail } as const;
@@ -142,7 +138,7 @@ export async function insertLogin(
 }
 
 /** The issued token counts as known to the network, so that its checks are never limited. */
-function createSession(service: IdentityService, request: RequestInfo, methods: string) {
+function newSession(service: IdentityService, request: RequestInfo, methods: string) {
   const token = createSessionToken();
   const { address, headers, network } = request;
   service.acceptCredential(network, sha256(token).toString('hex'));
@@ -204,24 +200,27 @@ export async function changePassword(
   const isSame = normalizePassword(new_password) === normalizePassword(current_password);
   const problem = isSame ? SAME_PASSWORD : passwordError(new_password, service.passwords, user);
   if (problem !== null) return invalid('/new_password', problem);
-  for (let check = 1; check <= MAX_CHECKS; check += 1) {
-    const account = await checkPassword(service, request, caller, user.username, current_password);
-    if (account instanceof Failure) {
-      return account.code === 'too_many_requests' ? account : WRONG_CURRENT;
+  const check = async () => {
+    const checked = await checkPassword(service, request, caller, user.username, current_password);
+    if (checked instanceof Failure) {
+      return checked.code === 'too_many_requests' ? checked : WRONG_CURRENT;
     }
     // Another user may have this name by now.
-    if (account.id !== user.id) return WRONG_CURRENT;
+    return checked.account.id === user.id ? checked : WRONG_CURRENT;
+  };
+  const first = await check();
+  if (first instanceof Failure) return first;
+  const actor = actorOf(caller, request);
+  // A copy of the caller's session gets this token.
+  const { token } = newSession(service, request, '');
+  const changed = await unlessChanged(first, check, async ({ account, throttle }) => {
     const hash = await hashOf(new_password, service);
-    // A copy of the caller's session gets this token.
-    const { token } = createSession(service, request, '');
-    const actor = actorOf(caller, request);
-    const throttle = await loginThrottle(service, request, accountKey(account.username), account);
-    const changed = await replacePassword(service.database, actor, account, hash, token, throttle);
-    if (!changed) continue;
-    const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;
-    return { data: { message, status: 'CHANGED' as const, session: token } };
-  }
-  return WRONG_CURRENT;
+    return replacePassword(service.database, actor, account, hash, token, throttle);
+  });
+  if (changed === null) return WRONG_CURRENT;
+  if (changed instanceof Failure) return changed;
+  const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;
+  return { data: { message, status: 'CHANGED' as const, session: token } };
 }
 
 /** Idempotent: a token that is unknown or has ended also gets 200. */

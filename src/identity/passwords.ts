@@ -17,7 +17,7 @@ import type { Caller } from './policy.ts';
 import { SCHEMA } from './migrations.ts';
 import type { IdentityService } from './service.ts';
 import { actorOf, type AuditEntry } from './store/audit.ts';
-import { auditFailedLogin, type LoginThrottle, rowsOfThrottle } from './store/failures.ts';
+import { auditFailedLogin, type LoginThrottle } from './store/failures.ts';
 import { findAccount } from './store/users.ts';
 
 const HOUR_SECONDS = 3_600;
@@ -25,27 +25,27 @@ const HOUR_SECONDS = 3_600;
 const DELAY_MS = 500;
 
 /**
- * For the name from this network, the name, and the network. Failures count alike for a name that
- * exists and one that does not: an account that is made, renamed or deleted changes no answer.
- * Names and networks are stored only as keyed digests.
+ * Failures count alike for a name that exists and one that does not: an account that is made,
+ * renamed or deleted changes no answer. Names and networks are stored only as keyed digests.
  * @param name by its `accountKey`
  */
-export function loginLimits(
-  secret: Buffer,
-  name: string,
-  network: string,
-): LoginThrottle['limits'] {
+export function loginLimits(secret: Buffer, name: string, network: string) {
   const key = (...parts: string[]) => throttleKey(secret, parts);
-  return [
-    {
+  return {
+    pair: {
       key: key('pair', name, network),
       mode: 'consecutive',
       attempts: 5,
       seconds: 12 * HOUR_SECONDS,
     },
-    { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR_SECONDS },
-    { key: key('network', network), mode: 'window', attempts: 1_000, seconds: HOUR_SECONDS },
-  ];
+    account: { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR_SECONDS },
+    network: {
+      key: key('network', network),
+      mode: 'window',
+      attempts: 1_000,
+      seconds: HOUR_SECONDS,
+    },
+  } as const;
 }
 
 /**
@@ -60,7 +60,7 @@ export async function loginThrottle(
 ): Promise<LoginThrottle> {
   const secret = await service.throttleSecret();
   const key = throttleKey(secret, ['known', account?.id ?? '', network]);
-  return { limits: loginLimits(secret, name, network), known: { key, mode: 'known' } };
+  return { ...loginLimits(secret, name, network), known: { key, mode: 'known' } };
 }
 
 /** An account, null if there is none of this name, and whether an attempt at it must wait. */
@@ -68,9 +68,12 @@ async function lookUp(service: IdentityService, request: RequestInfo, name: stri
   const { database } = service;
   const account = await findAccount(database, name);
   const throttle = await loginThrottle(service, request, name, account);
-  const { wait, known } = await readThrottle(database, SCHEMA.name, rowsOfThrottle(throttle));
+  const { wait, known } = await readThrottle(database, SCHEMA.name, Object.values(throttle));
   return { account, throttle, wait, known };
 }
+
+/** An account whose password was right, and what a login clears. */
+export type Checked = Readonly<{ account: Account; throttle: LoginThrottle }>;
 
 /**
  * Checks the password of an account within the limits, for a login or, with a caller, for a change
@@ -125,11 +128,11 @@ async function checkHash(
   { account, throttle }: Awaited<ReturnType<typeof lookUp>>,
   password: string,
   failure: AuditEntry,
-) {
+): Promise<Checked | Failure<keyof typeof OUTCOMES>> {
   const hash = account?.password_hash ?? decoyHash(passwords.cost);
   const isRight = await verifyPassword(password, hash);
   const detail = whyRejected(account, isRight);
-  if (account && detail === '') return account;
+  if (account && detail === '') return { account, throttle };
 
   const entry = { ...failure, detail };
   const state = await auditFailedLogin(database, entry, account?.id ?? null, throttle);

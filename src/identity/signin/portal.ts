@@ -5,7 +5,7 @@ import { NOTHING } from '../../platform/http/site/html.ts';
 import { oneOf, optional, text, type Values } from '../../platform/http/route/schema.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';
-import { startSession } from '../login.ts';
+import { logInWithPassword } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
@@ -77,13 +77,13 @@ export const signIn = form(
   LOGIN_FIELDS,
   async (call, service) => {
     const { username, password, return_to } = call.body;
-    const user = await checkPassword(service, call.request, null, username, password);
-    if (user instanceof Failure) return user;
-    const proven = { user, methods: null, link: null };
+    const checked = await checkPassword(service, call.request, null, username, password);
+    if (checked instanceof Failure) return checked;
+    const proven = { user: checked.account, methods: null, link: null };
     if (nextStep(service, proven) !== 'none') {
       return beginStep(call.request, service, proven, return_to);
     }
-    const session = await startSession(service, call.request, user, password, 'password');
+    const session = await logInWithPassword(service, call.request, checked, password, 'password');
     if (session instanceof Failure) return session;
     return continueSignedIn(call, service, session.token);
   },

@@ -5,9 +5,9 @@ import { NOTHING } from '../../platform/http/site/html.ts';
 import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';
-import { actorBy, insertLogin, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
-import { type Account, mayLogIn } from '../model.ts';
-import { verifyPassword } from '../passwords.ts';
+import { actorBy, logIn, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
+import { type Account, accountKey, mayLogIn } from '../model.ts';
+import { loginThrottle, verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
@@ -273,7 +273,10 @@ export async function finishSignIn(
   methods: string,
   codes?: string[],
 ) {
-  const session = await insertLogin(service, call.request, account, via, methods);
+  const { request } = call;
+  const name = accountKey(account.username);
+  const throttle = await loginThrottle(service, request, name, account);
+  const session = await logIn(service, request, { account, throttle }, via, methods);
   return session ? continueSignedIn(call, service, session.token, codes) : ENDED;
 }
 

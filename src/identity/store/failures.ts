@@ -18,16 +18,16 @@ export async function readThrottleSecret(database: Database) {
   return row.secret;
 }
 
-/** What is counted of logins with one name from one network, and whether its user knows that. */
-export type LoginThrottle = Readonly<{
-  limits: readonly [pair: Limit, account: Limit, network: Limit];
-  known: ThrottleRow;
-}>;
-
-export const rowsOfThrottle = ({ limits, known }: LoginThrottle) => [...limits, known];
+/**
+ * What is counted of logins with one name from one network: for both, the name and the network.
+ * `known`: whether the user logged in from the network.
+ */
+export type LoginThrottle = Readonly<
+  Record<'pair' | 'account' | 'network', Limit> & { known: ThrottleRow }
+>;
 
 /** A success clears the failures of the name from this network, and makes the network known. */
-export const clearFailures = (sql: Sql, { limits: [pair], known }: LoginThrottle) => sql`
+export const clearFailures = (sql: Sql, { pair, known }: LoginThrottle) => sql`
   with cleared as (
     update identity.throttles
     set attempts = 0, window_ends_at = now(), blocked_until = null, was_blocked = false
@@ -47,8 +47,9 @@ export function auditFailedLogin(
   throttle: LoginThrottle,
 ) {
   return database.transaction(async (sql) => {
-    for (const limit of throttle.limits) await countAttempt(sql, SCHEMA.name, limit);
-    const state = await throttleState(sql, SCHEMA.name, rowsOfThrottle(throttle));
+    const { pair, account, network } = throttle;
+    for (const limit of [pair, account, network]) await countAttempt(sql, SCHEMA.name, limit);
+    const state = await throttleState(sql, SCHEMA.name, Object.values(throttle));
     await insertAudit(sql, entry, userId);
     // None for attempts during the delay: attackers could fill the disk.
     if (state.wait > 0) {

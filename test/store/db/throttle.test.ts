@@ -52,8 +52,7 @@ function fail(some: readonly Limit[] = limits, index = 0): Promise<ThrottleState
     return throttleState(sql, 'identity', some === limits ? withKnown : some);
   });
 }
-const succeed = () =>
-  one.write((sql) => clearFailures(sql, { limits: [pair, account, network], known }));
+const succeed = () => one.write((sql) => clearFailures(sql, { pair, account, network, known }));
 const read = (some: readonly ThrottleRow[] = withKnown) => readThrottle(one, 'identity', some);
 const waitFor = (index = 0, limit = link) =>
   takeAttempt(replicas[index % 2] ?? one, 'identity', limit);

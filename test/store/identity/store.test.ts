@@ -54,7 +54,7 @@ const insertSession = (session: { id: string; token: string; seconds: number }, 
     { event: 'login.succeeded', actor: COMMAND_LINE },
     { ...session, ip: '192.0.2.1', userAgent: 'a test', methods: 'password' },
     user,
-    { limits: [LIMIT, LIMIT, LIMIT], known: { key: randomBytes(32), mode: 'known' } },
+    { pair: LIMIT, account: LIMIT, network: LIMIT, known: { key: randomBytes(32), mode: 'known' } },
   );
 
 async function openSession(username = 'user-one') {
