@@ -49,7 +49,6 @@ const PASSWORD_FIELDS = {
 export async function showAccount(call: PortalCall, service: PortalService) {
   const { user, session } = call.caller;
   const { username, email, first_name, last_name } = user;
-  const names = { first_name, last_name };
   const [{ rows: sessions, total }, { rows: events }, earlier] = await Promise.all([
     listSessions(service, rangeOf(), user.id, true),
     listAudit(service.database, rangeOf(), { user: user.id }),
@@ -60,8 +59,9 @@ export async function showAccount(call: PortalCall, service: PortalService) {
   return accountPage(call, 'Your account', 'account', {
     username,
     email,
-    ...names,
-    ...formValues('name', NAME_FIELDS, call, names),
+    first_name,
+    last_name,
+    ...formValues('name', NAME_FIELDS, call, user),
     ...formValues('password', PASSWORD_FIELDS, call),
     length: service.passwords.minLength,
     sessions: sessionItems(sessions, `${PATH}/sessions/end`, session.id),

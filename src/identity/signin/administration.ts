@@ -141,10 +141,9 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
     listSessions(service, rangeOf(), id, true),
     listKeys(database, rangeOf(), id),
   ]);
-  const { username, email, first_name, last_name } = user;
-  const groups = user.groups.join(', ');
+  const { username } = user;
+  const stored = { ...user, groups: user.groups.join(', ') };
   const isOwn = caller.user?.id === id;
-  const stored = { username, email, first_name, last_name, groups };
   return accountPage(call, username, 'user', {
     ...shownOf(user),
     ...formValues('edit', EDIT_FIELDS, call, stored),

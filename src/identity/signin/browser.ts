@@ -74,9 +74,10 @@ export function isElsewhere(headers: IncomingHttpHeaders, { origin }: Portal) {
  * Authenticates to the portal. Because of `__Host-`, other hosts neither receive nor set it (ASVS
  * 3.3.3).
  */
-export const HOST_COOKIE = '__Host-gatehouse';
+export const HOST_COOKIE = { name: '__Host-gatehouse', find: findByHostToken };
 /** Authenticates only to `verify`, because every host of the domain receives it. */
-export const DOMAIN_COOKIE = '__Secure-gatehouse';
+export const DOMAIN_COOKIE = { name: '__Secure-gatehouse', find: findByDomainToken };
+type SessionCookie = typeof HOST_COOKIE;
 /** A sign-in that waits for its next step. */
 export const PENDING_COOKIE = '__Host-gatehouse-pending';
 /** Binds a passkey's challenge to the browser that asked for it. */
@@ -106,9 +107,9 @@ export const tokenDigest = (token: string) =>
 
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
 export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal) {
-  const cookies = [cookieText(HOST_COOKIE, host)];
+  const cookies = [cookieText(HOST_COOKIE.name, host)];
   if (cookieDomain !== null) {
-    cookies.push(cookieText(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `));
+    cookies.push(cookieText(DOMAIN_COOKIE.name, domain, `Domain=${cookieDomain}; `));
   }
   return cookies;
 }
@@ -194,17 +195,14 @@ export function signInAgain(
 export const signedInUserOf = (request: RequestInfo, service: PortalService) =>
   callerByCookie(HOST_COOKIE, request, service);
 
-const finderFor = (cookie: string) =>
-  cookie === HOST_COOKIE ? findByHostToken : findByDomainToken;
-
 /** The session of a cookie of the portal. Wrong tokens do not count as guesses. */
 export async function findByCookie(
-  cookie: string,
+  { name, find }: SessionCookie,
   { headers }: RequestInfo,
   service: PortalService,
 ) {
-  const digest = tokenDigest(cookieOf(headers, cookie) ?? '');
-  return digest === null ? null : finderFor(cookie)(service, digest);
+  const digest = tokenDigest(cookieOf(headers, name) ?? '');
+  return digest === null ? null : find(service, digest);
 }
 
 /**
@@ -221,17 +219,17 @@ export async function endCurrentSession(request: RequestInfo, service: PortalSer
 
 /** By the token of one of the portal's cookies. */
 export async function callerByCookie(
-  cookie: string,
+  { name, find }: SessionCookie,
   { headers, network }: RequestInfo,
   service: PortalService,
 ) {
-  const token = cookieOf(headers, cookie);
+  const token = cookieOf(headers, name);
   if (token === null) return new Failure('unauthorized');
   const digest = tokenDigest(token);
   // A token that was issued to this network is no guess.
   const expected = cookieTokenFor(network, await service.throttleSecret(), token);
   if (digest !== null && tokenDigest(expected) === digest)
     service.acceptCredential(network, digest);
-  const caller = await checkSession(digest, network, service, finderFor(cookie));
+  const caller = await checkSession(digest, network, service, find);
   return caller instanceof Failure ? caller : { ...caller, token };
 }

@@ -144,31 +144,42 @@ export const startTotp = form(recentUserForm, { return_to }, showTotp);
 /** @returns the new recovery codes, and when the account was changed */
 export async function confirmTotp(
   service: PortalService,
-  actor: Actor,
-  tokens: Addition['tokens'],
+  to: Addition,
   person: Enrolling,
   { code, setup }: Readonly<{ code: string; setup: string }>,
 ) {
-  const { database } = service;
   if (!hasApps(service)) return NO_APPS;
-  const userId = person.user.id;
   const secret = enrolmentSecret(service, person, setup);
-  const step = findTotpStep(secret, code.replace(/\s/g, ''), await readClock(database));
+  const step = findTotpStep(secret, code.replace(/\s/g, ''), await readClock(service.database));
   if (step === null) return new Failure('invalid_code');
   const key = createTotpKey(currentSecret(service));
-  const sealed = sealSecret(key, secret.toString('base64'), userId);
-  const addition = { database, actor, userId, tokens };
-  const changedAt = await addTotp(addition, sealed, step, person.user.updated_at);
+  const sealed = sealSecret(key, secret.toString('base64'), to.userId);
+  const changedAt = await addTotp(to, sealed, step, person.user.updated_at);
   if (!changedAt) return new Failure('invalid_code');
-  service.reportFactor('totp', 'added', userId);
-  return { codes: await firstCodes(service, actor, userId), changedAt };
+  return { codes: await codesAfter(service, to, 'totp'), changedAt };
 }
 
-/** @returns new recovery codes; none if the user still has some, which stay valid */
-async function firstCodes(service: PortalService, actor: Actor, userId: string) {
-  const count = await countRecoveryCodes(service.database, userId);
+/**
+ * After a factor was added.
+ * @returns new recovery codes; none if the user still has some, which stay valid
+ */
+async function codesAfter(
+  service: PortalService,
+  { database, actor, userId }: Addition,
+  factor: 'totp' | 'passkey',
+) {
+  service.reportFactor(factor, 'added', userId);
+  const count = await countRecoveryCodes(database, userId);
   return count > 0 ? [] : renewCodes(service, actor, userId);
 }
+
+/** What adds a factor to the caller's account, and gives the session new tokens. */
+const additionBy = async ({ caller, request }: PortalCall, service: PortalService) => ({
+  database: service.database,
+  actor: actorOf(caller, request),
+  userId: caller.user.id,
+  tokens: await createTokens(service, request),
+});
 
 /** The page after a factor was added. */
 function showAdded(
@@ -197,11 +208,12 @@ async function renewCodes(service: PortalService, actor: Actor, userId: string) 
 export const finishTotp = form(
   recentUserForm,
   TOTP_FIELDS,
-  async ({ caller, body, request }, service) => {
-    const tokens = await createTokens(service, request);
-    const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body);
+  async (call, service) => {
+    const { caller, body } = call;
+    const to = await additionBy(call, service);
+    const added = await confirmTotp(service, to, caller, body);
     if (added instanceof Failure) return added;
-    return showAdded(service, tokens, 'The app is added.', added.codes, body.return_to);
+    return showAdded(service, to.tokens, 'The app is added.', added.codes, body.return_to);
   },
   showTotp,
 );
@@ -227,23 +239,15 @@ export async function passkeyOptions(
 export const addPasskey = form(
   recentUserForm,
   PASSKEY_FIELDS,
-  async ({ caller, body, request }, service) => {
-    const userId = caller.user.id;
-    const actor = actorOf(caller, request);
-    const tokens = await createTokens(service, request);
-    const addition = { database: service.database, actor, userId, tokens };
-    if (!(await register(service, addition, caller.token, body.name, body.credential))) {
+  async (call, service) => {
+    const { caller, body } = call;
+    const to = await additionBy(call, service);
+    if (!(await register(service, to, caller.token, body.name, body.credential))) {
       return new Failure('invalid_passkey');
     }
-    service.reportFactor('passkey', 'added', userId);
-    const codes = await firstCodes(service, actor, userId);
-    return showAdded(
-      service,
-      tokens,
-      'The passkey or security key is added.',
-      codes,
-      body.return_to,
-    );
+    const codes = await codesAfter(service, to, 'passkey');
+    const notice = 'The passkey or security key is added.';
+    return showAdded(service, to.tokens, notice, codes, body.return_to);
   },
   (call, service) => showFactors({ ...call, query: call.body }, service),
 );

@@ -36,7 +36,8 @@ export function page(
   main: Html,
   { nav = NOTHING, head = NOTHING, repeated, request }: PageParts = {},
 ): TextReply {
-  const notice = request ? cookieOf(request.headers, NOTICE_COOKIE) : null;
+  const headers = request?.headers ?? {};
+  const notice = cookieOf(headers, NOTICE_COOKIE);
   const above = notice === null ? [] : [renderNotice(notice)];
   // Otherwise the form has it.
   const isFormHidden = repeated && shownFields(repeated.fields).length === 0;
@@ -44,7 +45,7 @@ export function page(
   const again = renderIf(repeated !== undefined, 'again');
   const { text } = render('page', { title, again, head, nav, above, main });
   const shown = { text, contentType: HTML, headers: FORM_HEADERS };
-  const isRead = notice !== null && isOpened(request?.headers ?? {});
+  const isRead = notice !== null && isOpened(headers);
   return isRead ? withCookies(shown, [cookieText(NOTICE_COOKIE, '')]) : shown;
 }
 
@@ -133,12 +134,7 @@ export function pager(path: string, number: number, total: number) {
   const last = Math.max(1, Math.ceil(total / PAGE_ROWS));
   if (number > last) return render('no-page', { page: number, last, address: `${path}${last}` });
   if (last === 1) return NOTHING;
-  const linkTo = (name: string, to: number) =>
-    to < 1 || to > last ? NOTHING : render(name, { address: `${path}${to}` });
-  return render('pages', {
-    page: number,
-    last,
-    previous: linkTo('previous', number - 1),
-    next: linkTo('next', number + 1),
-  });
+  const previous = renderIf(number > 1, 'previous', { address: `${path}${number - 1}` });
+  const next = renderIf(number < last, 'next', { address: `${path}${number + 1}` });
+  return render('pages', { page: number, last, previous, next });
 }

@@ -26,7 +26,7 @@ import {
 import { form, PASSKEY_FIELDS, return_to, type ReturnInput } from './forms.ts';
 import { continuePage, formPage, LOGIN_FIELDS, loginPage, withCookies } from './pages.ts';
 import { beginStep, continueSignedIn, finishSignIn, nextStep } from './steps.ts';
-import { type PageCall, render } from './templates.ts';
+import { type PageCall, render, renderIf } from './templates.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
 
@@ -150,10 +150,9 @@ export const openLink = form(
     const user = await findUser(database, link.user_id);
     if (!user) return new Failure('unauthorized', { message: ENDED });
     const signedIn = await signedInUserOf(request, service);
-    const isOther = !(signedIn instanceof Failure) && signedIn.user.id !== user.id;
-    const notice = isOther
-      ? render('other-user', { other: signedIn.user.username, username: user.username })
-      : NOTHING;
+    const { username } = user;
+    const other = signedIn instanceof Failure ? username : signedIn.user.username;
+    const notice = renderIf(other !== username, 'other-user', { other, username });
     const begun = await beginStep(request, service, { user, methods: null, link }, '', notice);
     return begun instanceof Failure ? new Failure('unauthorized', { message: ENDED }) : begun;
   },

@@ -2,6 +2,7 @@ import {
   type Call,
   type Guard,
   anonymous,
+  type Reply,
   type Route,
   route,
   routeDefaults,
@@ -49,7 +50,6 @@ const pageRow = (method: 'GET' | 'POST', pattern: string, about: string) =>
     method,
     pattern,
     summary: `Sign-in pages: ${about}`,
-    failurePage,
     replyType: 'text/html',
     errors: FAILURES,
   }) as const;
@@ -86,20 +86,13 @@ const link = {
 
 type PortalRoute = Route<PortalService>;
 
-const ROWS: readonly PortalRoute[] = [
+const PAGES: readonly PortalRoute[] = [
   page('/login', 'the form', anonymous, portal.loginQuery, portal.showLogin),
   post('/login', 'sign in', portal.signIn),
   post('/login/code', 'a code of the second factor', steps.enterCode),
   post('/login/password', 'choose a password at the first sign-in', steps.choosePassword),
   post('/login/enrol', 'set up the second factor that is required', steps.enrol),
-  options('/login/passkey', 'options for a passkey', anonymous, portal.passkeyOptions),
   post('/login/passkey', 'sign in with a passkey', portal.signInWithPasskey),
-  options(
-    '/login/code/passkey',
-    'options for a passkey as the second factor',
-    anonymous,
-    steps.secondFactorOptions,
-  ),
   post('/login/code/passkey', 'a passkey as the second factor', steps.enterPasskey),
   page('/link', 'the form for a link that sets a password', anonymous, {}, portal.showLink),
   post('/link', 'open a link that sets a password', portal.openLink),
@@ -121,12 +114,6 @@ const ROWS: readonly PortalRoute[] = [
   post('/account/totp', 'confirm an authenticator app', factors.finishTotp),
   post('/account/recovery', 'new recovery codes', factors.newCodes),
   post('/account/factors/remove', 'remove a second factor', factors.removeFactor),
-  options(
-    '/account/passkeys',
-    'options for a new passkey',
-    recentlySignedIn,
-    factors.passkeyOptions,
-  ),
   post('/account/passkeys', 'add a passkey', factors.addPasskey),
 
   page('/account/keys', 'your API keys', recentlySignedIn, account.pageQuery, account.showKeys),
@@ -159,6 +146,23 @@ const ROWS: readonly PortalRoute[] = [
     ),
     replyType: 'text/csv',
   },
+];
+
+/** For scripts of the pages, other programs and proxies. */
+const OTHERS: readonly PortalRoute[] = [
+  options('/login/passkey', 'options for a passkey', anonymous, portal.passkeyOptions),
+  options(
+    '/login/code/passkey',
+    'options for a passkey as the second factor',
+    anonymous,
+    steps.secondFactorOptions,
+  ),
+  options(
+    '/account/passkeys',
+    'options for a new passkey',
+    recentlySignedIn,
+    factors.passkeyOptions,
+  ),
 
   route({
     ...link,
@@ -202,6 +206,9 @@ const ROWS: readonly PortalRoute[] = [
   }),
 ];
 
+const isHtml = (reply: Reply<unknown>): reply is TextReply =>
+  'text' in reply && reply.contentType === HTML && reply.text !== '';
+
 /**
  * The routes of SIGNIN_PAGES, with the frame of the site around every page. This `verify` replaces
  * the one without the pages.
@@ -211,30 +218,20 @@ export function portalRoutes(site: Site): readonly PortalRoute[] {
   const withFrame = (page: TextReply) => ({ ...page, text: frame(page.text) });
   const framed = (row: PortalRoute): PortalRoute => ({
     ...row,
-    ...(row.failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
+    failurePage: (failure) => withFrame(failurePage(failure)),
     async answer(request, service, readBody) {
       const outcome = await row.answer(request, service, readBody);
-      if (outcome instanceof Failure) {
-        if (row.failurePage && outcome.code === 'signin_too_old') {
-          return signInAgain(request, service);
-        }
-        const { page } = outcome.details;
-        if (!page) return outcome;
-        return new Failure(outcome.code, { ...outcome.details, page: withFrame(page) });
-      }
-      const isPage = 'text' in outcome && outcome.contentType === HTML && outcome.text !== '';
-      if (!isPage || typeof outcome.text !== 'string') return outcome;
-      return withFrame({ ...outcome, text: outcome.text });
+      if (!(outcome instanceof Failure)) return isHtml(outcome) ? withFrame(outcome) : outcome;
+      if (outcome.code === 'signin_too_old') return signInAgain(request, service);
+      const { page, ...details } = outcome.details;
+      return page ? new Failure(outcome.code, { ...details, page: withFrame(page) }) : outcome;
     },
   });
+  const folder = new URL('pages/', import.meta.url);
+  const scripts = ['account.js', 'passkey.js'];
   return [
-    ...ROWS.map(framed),
-    ...pageRows(
-      site,
-      new URL('pages/', import.meta.url),
-      [],
-      ['account.js', 'passkey.js'],
-      'Sign-in pages: files',
-    ),
+    ...PAGES.map(framed),
+    ...OTHERS,
+    ...pageRows(site, folder, [], scripts, 'Sign-in pages: files'),
   ];
 }

@@ -223,7 +223,8 @@ export const enrol = form(
   inStep('enrol', async (call, service, pending) => {
     const { user } = pending;
     const actor = actorBy(user, call.request);
-    const added = await confirmTotp(service, actor, null, pending, call.body);
+    const to = { database: service.database, actor, userId: user.id, tokens: null };
+    const added = await confirmTotp(service, to, pending, call.body);
     if (added instanceof Failure) return added;
     // Adding the app has ended the pending sign-in and changed the account.
     const account = { ...user, updated_at: added.changedAt };

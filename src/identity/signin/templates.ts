@@ -39,8 +39,8 @@ const SECRET = /password|^(repeated|code)$/;
 export const shownFields = (fields: Members) =>
   Object.keys(fields).filter((name) => !HIDDEN.has(name));
 
-export const renderIf = (isShown: boolean | undefined, template: string) =>
-  isShown ? render(template) : NOTHING;
+export const renderIf = (isShown: boolean | undefined, template: string, values: Values = {}) =>
+  isShown ? render(template, values) : NOTHING;
 
 /**
  * What the template of a page needs for a form, for the first time and again. A field `role` of the
@@ -54,7 +54,7 @@ export function formValues(
   form: string,
   fields: Members,
   { repeated }: PageCall,
-  stored: Typed = {},
+  stored: Readonly<Record<string, unknown>> = {},
 ): Values {
   const sent = repeated?.fields === fields ? repeated : null;
   const problems = new Map(
@@ -74,7 +74,7 @@ export function formValues(
     const message = problems.get(name);
     const isFaulty = message !== undefined;
     const { enum: options = [] } = fields[name]?.jsonSchema ?? {};
-    const typed = sent?.typed[name] ?? stored[name] ?? '';
+    const typed = sent?.typed[name] ?? String(stored[name] ?? '');
     // Only an option of its own is chosen.
     const chosen = options.includes(typed) ? typed : stored[name];
     const mark = options.length > 1 ? 'selected' : 'checked';

@@ -38,11 +38,12 @@ export const portalVisitor: Guard<PortalService, ProvenCaller> = {
   async check(request, service) {
     const { headers } = request;
     const { portal } = service;
-    const name = portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
+    const cookie = portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
     // A cookie that is sent twice may come from another host: no other cookie replaces it.
-    const usesPortalCookie = ownCredential(headers) === null && cookiesOf(headers, name).length > 0;
+    const usesPortalCookie =
+      ownCredential(headers) === null && cookiesOf(headers, cookie.name).length > 0;
     const caller = usesPortalCookie
-      ? await callerByCookie(name, request, service)
+      ? await callerByCookie(cookie, request, service)
       : await withoutPortal.check(request, service);
     const isUnauthorized = caller instanceof Failure && caller.code === 'unauthorized';
     return isUnauthorized ? signInFirst(request, portal, 'unauthorized', caller.details) : caller;

@@ -151,10 +151,7 @@ test('a right password whose second step is left leaves an entry, on the pages a
   assert.equal(status, 401);
   assert.equal(await events(id, 'login.pending'), 2);
   const account = await visit('/account', { cookie: host });
-  assert.match(
-    account.text,
-    /Sign-in not completed <span class="hint">second factor needed</,
-  );
+  assert.match(account.text, /Sign-in not completed <span class="hint">second factor needed</);
   await enter(await start(username), '000000');
   assert.deepEqual([await events(id, 'login.pending'), await events(id, 'factor.failed')], [3, 1]);
   const other = await add();
