@@ -276,6 +276,7 @@ test('a link that is cut short, wrong or of another service gets a page that say
     const page = await open(wrong);
     assert.equal(page.status, 401, wrong);
     assert.match(page.text, /The link is not complete\. Copy all of it/);
+    assert.ok(!page.text.includes(token.slice(0, 42)), 'the page does not repeat it');
   }
   await assertEnded('A'.repeat(43));
   assert.equal((await open(` ${ORIGIN}/link#${token}\n`)).status, 200, 'the whole address');

@@ -74,7 +74,7 @@ function formsOn(text: string, method = 'post'): readonly Form[] {
 }
 
 const isSecret = ({ name, attributes }: Field) =>
-  attributes.type === 'password' || name === 'repeated' || name === 'code';
+  attributes.type === 'password' || ['repeated', 'code', 'token'].includes(name);
 
 /** Every page with a form, by its name. */
 const PAGES: Array<readonly [name: string, cookie: string, text: string]> = [];
