@@ -4,8 +4,7 @@
  * every import from outside the project. `make audit SINCE=COMMIT`: only what has changed since.
  */
 import { createHash } from 'node:crypto';
-import { SERVICES } from '../src/serve.ts';
-import { variablesOf } from '../src/platform/process/settings.ts';
+import { defaultsOf } from './variables.ts';
 import { changesSince, isCommit } from './audit-changes.ts';
 import {
   CEILINGS,
@@ -81,10 +80,8 @@ function printPages(folder: string): void {
 }
 
 async function printVariables(name: string): Promise<void> {
-  const load = Object.entries(SERVICES).find(([service]) => service === name)?.[1];
-  const variables = variablesOf(load ? [await load(name)] : []);
   print('\nEnvironment variables: name, default');
-  for (const [variable, { fallback }] of variables) {
+  for (const [variable, fallback] of await defaultsOf(name)) {
     print(`  ${variable.padEnd(30)} ${fallback}`);
   }
 }

@@ -22,13 +22,13 @@ import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { arrayLiteral } from '../src/platform/db/sql.ts';
 import { createDatabase, type Database, type Sql } from '../src/platform/db/pool.ts';
-import { readLimits, parseUrl } from '../src/platform/db/url.ts';
+import { type DatabaseAddress, readDatabase } from '../src/platform/db/url.ts';
 import { migrate } from '../src/platform/db/schema.ts';
 import { SCHEMA as IDENTITY } from '../src/identity/migrations.ts';
 import { Unavailable } from '../src/platform/runtime/errors.ts';
 import { createLog } from '../src/platform/runtime/log.ts';
 import { noMetrics } from '../src/platform/runtime/metrics.ts';
-import { Env, formIn } from '../src/platform/runtime/env.ts';
+import { Env } from '../src/platform/runtime/env.ts';
 import { SCHEMA as SECRETS } from '../src/secrets/migrations.ts';
 import { SCHEMA as WEBHOOK } from '../src/webhook/migrations.ts';
 import { setting } from './summary.ts';
@@ -263,14 +263,8 @@ async function tablesOf(sql: Sql, schemas: readonly string[]): Promise<readonly 
 }
 
 async function withDatabase<T>(url: string, work: (database: Database) => Promise<T>): Promise<T> {
-  const address = addressOf(url);
-  const limits = readLimits(new Env({}));
-  const database = createDatabase(
-    { ...address, limits, reload: () => address },
-    'dump',
-    createLog('silent', () => {}),
-    noMetrics,
-  );
+  const log = createLog('silent', () => {});
+  const database = createDatabase(addressOf(url), 'dump', log, noMetrics);
   try {
     return await work(database);
   } catch (error) {
@@ -280,12 +274,11 @@ async function withDatabase<T>(url: string, work: (database: Database) => Promis
   }
 }
 
-function addressOf(url: string): ReturnType<typeof parseUrl> {
-  try {
-    return parseUrl(url);
-  } catch (error) {
-    throw new SetupError(`DATABASE_URL must be ${formIn(error)}.`);
-  }
+function addressOf(url: string): DatabaseAddress {
+  const env = new Env({ DATABASE_URL: url });
+  const address = readDatabase(env, 'DATABASE_URL');
+  for (const problem of env.problems.values()) throw new SetupError(problem);
+  return address;
 }
 
 const root = dirname(import.meta.dirname);

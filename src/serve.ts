@@ -1,12 +1,13 @@
 import type { ServiceContext } from './platform/runtime/context.ts';
 import type { Environment, Purpose } from './platform/runtime/env.ts';
-import type { ConfiguredService, Service } from './platform/process/runner.ts';
-import { readSettings, type ServiceSettings, settingsReader } from './platform/process/settings.ts';
+import type { Service } from './platform/process/service.ts';
+import {
+  readSettings,
+  type ServiceReader,
+  type ServiceSettings,
+} from './platform/process/settings.ts';
 
-/**
- * Only the modules of served services are loaded, but the settings of all, so that their names are
- * known.
- */
+/** The modules of a service are loaded if it is served, but the settings of all. */
 export const SERVICES = {
   identity: service(
     () => import('./identity/settings.ts'),
@@ -31,14 +32,20 @@ function service<Settings>(
   loadSettings: () => Promise<ServiceSettings<Settings>>,
   loadModules: () => Promise<{ start: Start<Settings> }>,
 ) {
-  return async (name: string) =>
-    settingsReader(name, await loadSettings(), ({ settings, ...listener }): ConfiguredService => ({
-      ...listener,
-      async start(context) {
-        const { start } = await loadModules();
-        return start(settings, context);
+  return async (name: string): Promise<ServiceReader> => {
+    const module = await loadSettings();
+    return {
+      ...module,
+      name,
+      read(env, purpose) {
+        const settings = module.read(env, purpose);
+        return {
+          logFields: module.logFields?.(settings),
+          start: async (context) => (await loadModules()).start(settings, context),
+        };
       },
-    }));
+    };
+  };
 }
 
 /** Loads what reads the settings of each service. */

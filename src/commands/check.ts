@@ -4,14 +4,13 @@ import { inspectDatabase, type SchemaState } from './store/diagnose.ts';
 import { type DatabaseSchema, distributedTables } from '../platform/db/schema.ts';
 import { describeError, StartupError } from '../platform/runtime/errors.ts';
 import { configure, SERVICE_NAMES } from '../serve.ts';
-import type { Configuration } from '../platform/process/start.ts';
+import type { Configuration } from '../platform/process/settings.ts';
 import {
-  type ConfiguredService,
   createProcessContext,
   createServiceRunner,
   type Output,
-  type Service,
 } from '../platform/process/runner.ts';
+import type { ConfiguredService, Service } from '../platform/process/service.ts';
 import { type Command, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
 import { printRows } from './terminal.ts';

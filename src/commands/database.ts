@@ -19,14 +19,9 @@ import {
 import { Failure } from '../platform/http/route/errors.ts';
 import { createLog } from '../platform/runtime/log.ts';
 import { noMetrics } from '../platform/runtime/metrics.ts';
-import { Env, type Environment } from '../platform/runtime/env.ts';
+import { Env, type Environment, type Purpose } from '../platform/runtime/env.ts';
 import { SERVICE_NAMES } from '../serve.ts';
-import {
-  ConfigurationError,
-  readService,
-  readShared,
-  type ServiceSettings,
-} from '../platform/process/settings.ts';
+import { ConfigurationError, readShared } from '../platform/process/settings.ts';
 
 /** Where `make start` and `gatehouse start` keep their values while they run. */
 const DIRECTORY = '.data';
@@ -45,7 +40,7 @@ const LOCAL_VARIABLES = [
  */
 export const databaseOf =
   <S extends { readonly database: DatabaseAddress | null }>(
-    module: ServiceSettings<S>,
+    { read }: Readonly<{ read: (env: Env, purpose: Purpose) => S }>,
     schema: DatabaseSchema,
   ) =>
   async <T>(
@@ -53,13 +48,9 @@ export const databaseOf =
     work: (database: Database, settings: S) => Promise<T>,
   ): Promise<T> => {
     const env = new Env(withLocalDatabase(terminal));
-    const { settings } = readService(schema.name, module, env, {
-      shared: readShared(env),
-      purpose: 'administer',
-      isAlone: true,
-      foreign: {},
-    });
-    if (env.problems.length > 0) throw new ConfigurationError(env.problems);
+    readShared(env);
+    const settings = read(env, 'administer');
+    if (env.problems.size > 0) throw new ConfigurationError(env.problems.values());
     if (!settings.database) throw new Error('internal error: administration needs a database');
     const database = createDatabase(
       settings.database,
@@ -104,7 +95,7 @@ function isOwnFile(path: string) {
 export function readClientVariables<T>({ environment }: Terminal, read: (env: Env) => T) {
   const env = new Env(environment);
   const values = read(env);
-  if (env.problems.length > 0) throw new ConfigurationError(env.problems);
+  if (env.problems.size > 0) throw new ConfigurationError(env.problems.values());
   return values;
 }
 

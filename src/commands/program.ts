@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { readSchema, type SchemaState } from './store/diagnose.ts';
 import { migrate } from '../platform/db/schema.ts';
 import { configure, SERVICE_NAMES } from '../serve.ts';
-import type { Configuration } from '../platform/process/start.ts';
+import type { Configuration } from '../platform/process/settings.ts';
 import type { Output } from '../platform/process/runner.ts';
 import { CHECK, withServices } from './check.ts';
 import { type Command, flag, OperationFailed } from './command.ts';

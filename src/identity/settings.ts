@@ -1,18 +1,7 @@
 import { readCost } from '../platform/crypto/scrypt.ts';
 import { nullable, object, text } from '../platform/http/route/schema.ts';
-import type { DatabaseAddress } from '../platform/db/url.ts';
-import {
-  anyText,
-  type Env,
-  list,
-  matching,
-  oneOf,
-  satisfying,
-  type SettingsInput,
-  toggle,
-  wholeNumber,
-  zeroOr,
-} from '../platform/runtime/env.ts';
+import { readDatabase } from '../platform/db/url.ts';
+import { type Env, list, matching, oneOf, satisfying, zeroOr } from '../platform/runtime/env.ts';
 import { nameSchemas, passwordError } from './rules.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
@@ -43,45 +32,42 @@ export type IdentitySettings = ReturnType<typeof read>;
 /** The addresses of the sign-in pages, and of the programs whose proxies ask them. */
 export type Portal = ReturnType<typeof readPortal>;
 
-export function read(env: Env, { requireDatabase }: SettingsInput<DatabaseAddress>) {
+export function read(env: Env) {
   const rules = {
     // The sign-in pages generate passwords of 29 characters.
-    minLength: env.get('PASSWORD_MIN_LENGTH', 8, wholeNumber(8, 29)),
+    minLength: env.number('PASSWORD_MIN_LENGTH', 8, 8, 29),
     words: env.get('PASSWORD_WORDS', [], list()),
   };
   const cost = readCost(env);
   const admin = readAdministrator(env, rules);
-  const hasPages = env.get('SIGNIN_PAGES', false, toggle);
+  const hasPages = env.isOn('SIGNIN_PAGES');
   const portal = readPortal(env, hasPages);
   return {
     portal: hasPages ? portal : null,
     admin,
     passwords: { ...rules, cost },
     /** From the login. */
-    sessionSeconds: env.get('SESSION_TTL', DAY_SECONDS, wholeNumber(60, 366 * DAY_SECONDS)),
+    sessionSeconds: env.number('SESSION_TTL', DAY_SECONDS, 60, 366 * DAY_SECONDS),
     /** From the last use; 0: no idle limit. */
     idleSeconds: env.get('SESSION_IDLE_TTL', 0, zeroOr(300, 366 * DAY_SECONDS)),
     /** For which an ended session stays in lists. */
-    retentionSeconds: env.get(
-      'SESSION_RETENTION',
-      30 * DAY_SECONDS,
-      wholeNumber(0, 3_660 * DAY_SECONDS),
-    ),
-    auditSeconds: env.get(
+    retentionSeconds: env.number('SESSION_RETENTION', 30 * DAY_SECONDS, 0, 3_660 * DAY_SECONDS),
+    auditSeconds: env.number(
       'AUDIT_RETENTION',
       365 * DAY_SECONDS,
-      wholeNumber(DAY_SECONDS, 3_660 * DAY_SECONDS),
+      DAY_SECONDS,
+      3_660 * DAY_SECONDS,
     ),
-    database: requireDatabase(),
+    database: readDatabase(env, 'IDENTITY_DATABASE_URL'),
   };
 }
 
 /** The first administrator, whose names and password must be valid for a user. */
 function readAdministrator(env: Env, rules: Parameters<typeof passwordError>[1]) {
   const admin = {
-    username: env.get('ADMIN_USERNAME', 'admin', anyText),
-    email: env.get('ADMIN_EMAIL', 'admin@localhost', anyText),
-    password: env.get('ADMIN_PASSWORD', null, anyText),
+    username: env.text('ADMIN_USERNAME', 'admin'),
+    email: env.text('ADMIN_EMAIL', 'admin@localhost'),
+    password: env.text('ADMIN_PASSWORD', null),
   };
   const { username, email } = nameSchemas;
   const password = nullable(text({ check: (value) => passwordError(value, rules, admin) }));
@@ -99,14 +85,21 @@ function readPortal(env: Env, hasPages: boolean) {
     env.problem(
       'COOKIE_DOMAIN',
       `must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`,
+      'SIGNIN_ORIGIN',
     );
   }
   const choices = ['off', 'super_admin', 'all'] as const;
   const requireSecondFactor = env.get('REQUIRE_SECOND_FACTOR', 'off', oneOf(choices));
   // Those of TOTP are sealed under the first and open under all.
   const secrets = env.secrets('IDENTITY_SECRET');
-  if (requireSecondFactor !== 'off' && !(hasPages && secrets.length > 0))
-    env.problem('REQUIRE_SECOND_FACTOR', 'needs SIGNIN_PAGES=on and IDENTITY_SECRET.');
+  if (requireSecondFactor !== 'off' && !(hasPages && secrets.length > 0)) {
+    env.problem(
+      'REQUIRE_SECOND_FACTOR',
+      'needs SIGNIN_PAGES=on and IDENTITY_SECRET.',
+      'SIGNIN_PAGES',
+      'IDENTITY_SECRET',
+    );
+  }
   return {
     origin,
     host,
@@ -114,6 +107,6 @@ function readPortal(env: Env, hasPages: boolean) {
     cookieDomain,
     secrets,
     requireSecondFactor,
-    linkSeconds: env.get('LINK_TTL', 3 * DAY_SECONDS, wholeNumber(3_600, 30 * DAY_SECONDS)),
+    linkSeconds: env.number('LINK_TTL', 3 * DAY_SECONDS, 3_600, 30 * DAY_SECONDS),
   };
 }

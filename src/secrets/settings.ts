@@ -1,18 +1,15 @@
 import { readCost } from '../platform/crypto/scrypt.ts';
-import type { DatabaseAddress } from '../platform/db/url.ts';
+import { readDatabase } from '../platform/db/url.ts';
+import { readUsers, readUserSource } from '../platform/http/credentials/user-source.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import {
   type Env,
   matching,
   MIN_SECRET,
-  readUsers,
+  type Purpose,
   satisfying,
-  SECRET_ADVICE,
-  type SettingsInput,
-  toggle,
-  wholeNumber,
   zeroOr,
 } from '../platform/runtime/env.ts';
-import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
 export const PORT = 8080;
 export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
@@ -32,54 +29,43 @@ const baseAddress = satisfying(
 export type SecretsSettings = ReturnType<typeof read>;
 export type Limits = SecretsSettings['limits'];
 
-export function read(
-  env: Env,
-  { requireDatabase, purpose, userSource }: SettingsInput<DatabaseAddress>,
-) {
+export function read(env: Env, purpose: Purpose) {
   const passphraseCost = readCost(env);
   // For the commands, whose variables are known here as well.
   readClient(env);
-  const serverSecret = env.secret('SERVER_SECRET');
-  const previousSecrets = env.previousSecrets('SERVER_SECRET', 0);
-  const authToken = env.secret('AUTH_TOKEN', bearerToken);
-  const previousTokens = env.previousSecrets('AUTH_TOKEN', MIN_SECRET, bearerToken);
-  if (purpose === 'serve') {
-    requireSecret(env, 'SERVER_SECRET', serverSecret);
-    requireSecret(env, 'AUTH_TOKEN', authToken);
-  }
-  const sharePages = env.get('SHARE_PAGES', false, toggle);
-  const anyone = env.get('SHARE_ANYONE', false, toggle);
-  if (anyone && !sharePages) env.problem('SHARE_ANYONE=on', 'requires SHARE_PAGES=on.');
+  const isRequired = purpose === 'serve';
+  const [serverSecret = '', ...previousSecrets] = env.secrets('SERVER_SECRET', isRequired);
+  const authTokens = env.secrets('AUTH_TOKEN', isRequired, bearerToken, MIN_SECRET);
+  const sharePages = env.isOn('SHARE_PAGES');
+  const anyone = env.isOn('SHARE_ANYONE');
+  if (anyone && !sharePages)
+    env.problem('SHARE_ANYONE=on', 'requires SHARE_PAGES=on.', 'SHARE_PAGES');
   // The pages take files of 1 MiB, whose envelope is longer.
-  const maxBodyBytes = env.get(
+  const maxBodyBytes = env.number(
     'SECRETS_MAX_BODY_BYTES',
     sharePages ? 1_638_400 : 65_536,
-    wholeNumber(2_048, 2_097_152),
-    '65536',
+    2_048,
+    2_097_152,
   );
-  const users = readUsers(env, 'SHARE_USERS', userSource);
+  const users = readUsers(env, 'SHARE_USERS');
   return {
     /** Empty only in a command. */
-    serverSecret: serverSecret ?? '',
+    serverSecret,
     /** These decrypt only. */
     previousSecrets,
     /** Any of them authenticates. The first is AUTH_TOKEN. */
-    authTokens: [authToken ?? '', ...previousTokens],
+    authTokens,
     limits: readLimits(env, maxBodyBytes),
     maxBodyBytes,
     passphraseCost,
     /** How long a receipt is kept after its secret has ended. */
-    receiptSeconds: env.get(
-      'RECEIPT_RETENTION',
-      30 * DAY_SECONDS,
-      wholeNumber(0, 3_660 * DAY_SECONDS),
-    ),
+    receiptSeconds: env.number('RECEIPT_RETENTION', 30 * DAY_SECONDS, 0, 3_660 * DAY_SECONDS),
     sharePages,
     /** Which users, or whether anyone, may store secrets without a token. */
     users: users.length > 0 ? users : ['*'],
-    userSource,
+    userSource: readUserSource(env),
     anyone,
-    database: requireDatabase(),
+    database: readDatabase(env, 'SECRETS_DATABASE_URL'),
   };
 }
 
@@ -89,17 +75,13 @@ export const readClient = (env: Env) => ({
   token: env.get('AUTH_TOKEN', null, bearerToken),
 });
 
-function requireSecret(env: Env, name: string, value: string | null) {
-  if (value === null && !env.isWrong(name)) env.problem(name, `must be set; ${SECRET_ADVICE}`);
-}
-
 /** By the members that `GET /api/store/options` shows; a default of null: without a limit. */
 function readLimits(env: Env, maxBodyBytes: number) {
   const year = 366 * DAY_SECONDS;
-  const seconds = env.get('SECRET_TTL', 7 * DAY_SECONDS, wholeNumber(0, year));
-  const maxSeconds = env.get('SECRET_TTL_MAX', null, wholeNumber(1, year), String(MAX_SECONDS));
+  const seconds = env.number('SECRET_TTL', 7 * DAY_SECONDS, 0, year);
+  const maxSeconds = env.number('SECRET_TTL_MAX', null, 1, year, MAX_SECONDS);
   const reads = env.get('SECRET_READS', 0, zeroOr(1, MAX_READS));
-  const maxReads = env.get('SECRET_READS_MAX', null, wholeNumber(1, MAX_READS), String(MAX_READS));
+  const maxReads = env.number('SECRET_READS_MAX', null, 1, MAX_READS, MAX_READS);
   return {
     expires_in: limit(seconds, maxSeconds, MAX_SECONDS),
     max_reads: limit(reads, maxReads, MAX_READS),

@@ -1,16 +1,14 @@
 import { isAbsolute } from 'node:path';
-import type { DatabaseAddress } from '../platform/db/url.ts';
+import { readDatabase } from '../platform/db/url.ts';
+import { readUsers, readUserSource } from '../platform/http/credentials/user-source.ts';
 import {
-  anyText,
   type Env,
   Expected,
   list,
   matching,
   oneOf,
-  readUsers,
+  type Purpose,
   satisfying,
-  type SettingsInput,
-  toggle,
   wholeNumber,
 } from '../platform/runtime/env.ts';
 import type { Command, Target } from './model.ts';
@@ -21,7 +19,8 @@ import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 export const PORT = 8000;
 export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = [];
-const LIST_PAUSES = 'list the pauses between attempts in WEBHOOK_RETRY_SCHEDULE, such as';
+const LIST_PAUSES =
+  'was removed: list the pauses between attempts in WEBHOOK_RETRY_SCHEDULE, such as';
 export const REMOVED = {
   WEBHOOK_MAX_ATTEMPTS: `${LIST_PAUSES} 5s,30s,2m for four attempts`,
   WEBHOOK_BACKOFF_BASE_MS: `${LIST_PAUSES} 500ms,1s,2s`,
@@ -52,20 +51,19 @@ const baseAddress = satisfying(
 /** What a command needs that reads the events of the service. */
 export const readClient = (env: Env) => ({
   url: env.get('GATEHOUSE_WEBHOOK_URL', 'http://localhost:8000', baseAddress),
-  token: env.get('OPERATOR_TOKEN', null, anyText),
+  token: env.text('OPERATOR_TOKEN', null),
 });
 
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
-export function read(env: Env, input: SettingsInput<DatabaseAddress>) {
-  const { requireDatabase, purpose, foreign, userSource } = input;
+export function read(env: Env, purpose: Purpose) {
   // For a command, whose variables are known here as well: programs do not get them.
   readClient(env);
   const variant = env.get('WEBHOOK_VARIANT', 'extended', oneOf(['extended', 'plain']));
   const isPlain = variant === 'plain' && purpose === 'serve';
   const token = env.secret('WEBHOOK_TOKEN', queryToken);
   if (isPlain && token === null) {
-    env.warnings.push(
+    env.warnings.add(
       'WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.',
     );
   }
@@ -73,39 +71,39 @@ export function read(env: Env, input: SettingsInput<DatabaseAddress>) {
     token,
     /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
     secrets: env.secrets('WEBHOOK_SECRET'),
-    appName: env.get('APP_NAME', 'gatehouse-webhook', anyText),
+    appName: env.text('APP_NAME', 'gatehouse-webhook'),
     ...readTarget(env, isPlain),
-    delivery: readDelivery(env, foreign),
+    delivery: readDelivery(env),
     /** Requests per second for each token, in this process. */
-    rate: env.get('WEBHOOK_RATE', 20_000, wholeNumber(1, 1_000_000)),
+    rate: env.number('WEBHOOK_RATE', 20_000, 1, 1_000_000),
     /** For an event from a signed source. Undefined: MAX_BODY_BYTES. */
     maxSignedBytes:
-      env.get('WEBHOOK_MAX_BODY_BYTES', null, wholeNumber(1_024, 25 * 1024 * 1024)) ?? undefined,
+      env.number('WEBHOOK_MAX_BODY_BYTES', null, 1_024, 25 * 1024 * 1024) ?? undefined,
     // At least a week: senders retry for days, and a removed event's delivery id no longer
     // identifies repetitions.
     eventSeconds: env.get('EVENT_RETENTION', 30 * DAY_SECONDS, retention),
     deadSeconds: env.get('DEAD_RETENTION', 90 * DAY_SECONDS, retention),
-    inboxPage: env.get('INBOX_PAGE', false, toggle),
+    inboxPage: env.isOn('INBOX_PAGE'),
     /** Who may use the inbox without a token. A user is not an operator by default. */
-    inboxUsers: { names: readUsers(env, 'INBOX_USERS', userSource), source: userSource },
+    inboxUsers: { names: readUsers(env, 'INBOX_USERS'), source: readUserSource(env) },
     /** Null: the plain variant. */
-    database: isPlain ? null : requireDatabase(),
+    database: isPlain ? null : readDatabase(env, 'WEBHOOK_DATABASE_URL'),
   } as const;
 }
 
 const retention = wholeNumber(7 * DAY_SECONDS, 3_660 * DAY_SECONDS);
 
-/** @param foreign the variables that are not Gatehouse's own, which hold its secrets */
-const readDelivery = (env: Env, foreign: NodeJS.ProcessEnv) => ({
+const readDelivery = (env: Env) => ({
   /** Event names in which `*` stands for any characters; none selects every event. */
   events: env.get('WEBHOOK_EVENTS', [], list()),
   isOrdered: env.get('WEBHOOK_ORDER', 'none', oneOf(['none', 'page_id'])) === 'page_id',
-  concurrency: env.get('WEBHOOK_CONCURRENCY', 10, wholeNumber(1, 256)),
-  timeoutMs: env.get('WEBHOOK_TIMEOUT', 30, wholeNumber(1, 3_600)) * 1000,
+  concurrency: env.number('WEBHOOK_CONCURRENCY', 10, 1, 256),
+  timeoutMs: env.number('WEBHOOK_TIMEOUT', 30, 1, 3_600) * 1000,
   /** Before the second attempt, the third, and so on. After the last one the event is dead. */
   pausesMs: readSchedule(env),
-  allowPrivate: env.get('WEBHOOK_FORWARD_ALLOW_PRIVATE', false, toggle),
-  environment: foreign, // for commands and handlers
+  allowPrivate: env.isOn('WEBHOOK_FORWARD_ALLOW_PRIVATE'),
+  /** For commands and handlers: not Gatehouse's own variables, which hold its secrets. */
+  environment: env.foreign,
 });
 
 /**

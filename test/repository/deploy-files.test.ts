@@ -111,7 +111,7 @@ for (const deployed of DEPLOYED) {
     assert.equal(read?.name, service);
     assert.equal(
       read.port,
-      Number(VARIABLES[`${service.toUpperCase()}_PORT`]?.fallback),
+      Number(VARIABLES[`${service.toUpperCase()}_PORT`]),
       'the port that is not set',
     );
     if (!from.startsWith('systemd')) assert.equal(metrics?.port ?? 9464, 9464);
@@ -188,7 +188,7 @@ test('ports and user are those of the image, and Caddy knows the ports', () => {
     const name = textAt(deployment, 'metadata.name');
     const [, service = ''] = name.split('-');
     const port = textAt(deployment, `${CONTAINER}.ports.0.containerPort`);
-    assert.equal(port, VARIABLES[`${service.toUpperCase()}_PORT`]?.fallback);
+    assert.equal(port, VARIABLES[`${service.toUpperCase()}_PORT`]);
     assert.deepEqual(mapAt(manifest('Service', name), 'spec.ports.0'), {
       name: 'http',
       port: Number(port),
@@ -245,8 +245,8 @@ test('probes use the probes of the program, on the port of its service', () => {
 });
 
 const LATE = 2;
-const grace = Number(VARIABLES.SHUTDOWN_GRACE?.fallback);
-const delay = Number(VARIABLES.SHUTDOWN_DELAY?.fallback);
+const grace = Number(VARIABLES.SHUTDOWN_GRACE);
+const delay = Number(VARIABLES.SHUTDOWN_DELAY);
 
 test('every file allows enough time for a shutdown', () => {
   for (const deployment of ofKind('Deployment')) {

@@ -57,7 +57,7 @@ export function readCost(env: Env): ScryptCost {
   const blocks = 2 ** cost.logN * cost.r;
   const minimum = 2 ** 13 * 8;
   const isSufficient = blocks >= minimum && blocks * cost.p >= minimum * 10;
-  if (!isSufficient) env.warnings.push(COST_WARNING);
+  if (!isSufficient) env.warnings.add(COST_WARNING);
   return cost;
 }
 const COST_WARNING =

@@ -2,10 +2,10 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { createSecureContext } from 'node:tls';
-import { codeOf } from '../runtime/errors.ts';
+import { codeOf, Unavailable } from '../runtime/errors.ts';
 import {
   anyText,
-  type Env,
+  Env,
   Expected,
   formIn,
   matching,
@@ -25,29 +25,54 @@ export const isThisHost = (host: string) =>
 export const hostList = (hosts: readonly Host[]) =>
   hosts.map(({ name, port }) => `${name}:${port}`).join();
 
-export type DatabaseUrl = Readonly<ReturnType<typeof parse>>;
+type DatabaseUrl = Readonly<ReturnType<typeof parse>>;
+export type DatabaseAddress = ReturnType<typeof readDatabase>;
 
-export type DatabaseAddress = DatabaseUrl &
-  Readonly<{
-    limits: DatabaseLimits;
-    /** Throws if a file is missing or invalid. */
-    reload: () => DatabaseUrl;
-  }>;
-
-export type DatabaseLimits = ReturnType<typeof readLimits>;
+/** The database of a service: its own, or that of all. @param own the variable of its own URL */
+export function readDatabase(env: Env, own: string) {
+  const limits = readLimits(env);
+  const common = env.get('DATABASE_URL', null, parseUrl);
+  const given = env.get(own, null, parseUrl);
+  if (!given && !common)
+    env.problem(own, `or DATABASE_URL must be set, as ${FORM_TEXT}.`, 'DATABASE_URL');
+  // The placeholder without hosts is for the other settings, which are read too.
+  const url: DatabaseUrl = given ?? common ?? { ...parse(FORM_TEXT), hosts: [] };
+  const remote = url.hosts.filter((host) => !isThisHost(host.name));
+  if (remote.length > 0 && ['disable', 'prefer'].includes(url.sslmode)) {
+    env.warnings.add(
+      `The connection to the database at ${hostList(remote)} may be unencrypted; add ?sslmode=verify-full to its URL.`,
+    );
+  }
+  return {
+    ...url,
+    limits,
+    /** Reads the URL and its files again. @throws Unavailable if one is missing or invalid */
+    reload() {
+      const again = new Env(env.environment);
+      const read = again.get(given ? own : 'DATABASE_URL', null, parseUrl);
+      if (!read) throw new Unavailable([...again.problems.values()].join(' '));
+      return read;
+    },
+  } as const;
+}
 
 /** In seconds. */
-export function readLimits(env: Env) {
+function readLimits(env: Env) {
   const limits = {
     /** The server ends a statement, and an idle transaction. */
-    DATABASE_STATEMENT_TIMEOUT: env.get('DATABASE_STATEMENT_TIMEOUT', 10, wholeNumber(1, 300)),
+    DATABASE_STATEMENT_TIMEOUT: env.number('DATABASE_STATEMENT_TIMEOUT', 10, 1, 300),
     /** A call that waits for a lock fails. */
-    DATABASE_LOCK_TIMEOUT: env.get('DATABASE_LOCK_TIMEOUT', 10, wholeNumber(1, 300)),
+    DATABASE_LOCK_TIMEOUT: env.number('DATABASE_LOCK_TIMEOUT', 10, 1, 300),
     /** A connection is closed if nothing arrives while a reply is due. */
-    DATABASE_DEAD_AFTER: env.get('DATABASE_DEAD_AFTER', 15, wholeNumber(2, 600)),
+    DATABASE_DEAD_AFTER: env.number('DATABASE_DEAD_AFTER', 15, 2, 600),
   };
-  if (limits.DATABASE_DEAD_AFTER <= limits.DATABASE_STATEMENT_TIMEOUT)
-    env.problem('DATABASE_DEAD_AFTER', 'must be more than DATABASE_STATEMENT_TIMEOUT.');
+  if (limits.DATABASE_DEAD_AFTER <= limits.DATABASE_STATEMENT_TIMEOUT) {
+    env.problem(
+      'DATABASE_DEAD_AFTER',
+      'must be more than DATABASE_STATEMENT_TIMEOUT.',
+      'DATABASE_STATEMENT_TIMEOUT',
+    );
+  }
   return limits;
 }
 
@@ -57,18 +82,6 @@ export function readLimits(env: Env) {
  */
 const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
-/** Parameters of a URL, as in libpq. */
-const PARAMETERS = [
-  'sslmode',
-  'sslrootcert',
-  'sslcert',
-  'sslkey',
-  'host',
-  'target_session_attrs',
-  'connect_timeout',
-  'application_name',
-  'channel_binding',
-] as const;
 const TARGETS = ['any', 'read-write', 'primary'] as const;
 const NO_CHANNEL_BINDING =
   '"prefer" or "disable": the database client has no channel binding. sslmode=verify-full prevents such attacks';
@@ -118,9 +131,12 @@ function parse(url: string) {
 
 type Parameters = ReturnType<typeof readQuery>;
 
+/** The parameters of a URL, as in libpq. They are known because they are asked. */
 function readQuery(query: string) {
   const given = pairsOf(query);
-  function get<T, F>(name: (typeof PARAMETERS)[number], fallback: F, parse: Parser<T>) {
+  const asked = new Set<string>();
+  function get<T, F>(name: string, fallback: F, parse: Parser<T>) {
+    asked.add(name);
     const value = given.get(name);
     if (value === undefined) return fallback;
     try {
@@ -130,8 +146,7 @@ function readQuery(query: string) {
     }
   }
   const name = matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters');
-  get('channel_binding', null, matching(/^(disable|prefer)$/, NO_CHANNEL_BINDING));
-  return {
+  const parameters = {
     sslmode: get('sslmode', null, oneOf(SSL_MODES)),
     sslrootcert: get('sslrootcert', null, anyText),
     sslcert: get('sslcert', null, anyText),
@@ -140,19 +155,24 @@ function readQuery(query: string) {
     target_session_attrs: get('target_session_attrs', null, oneOf(TARGETS)),
     connect_timeout: get('connect_timeout', 5, wholeNumber(1, 99)),
     application_name: get('application_name', 'gatehouse', name),
+    channel_binding: get(
+      'channel_binding',
+      null,
+      matching(/^(disable|prefer)$/, NO_CHANNEL_BINDING),
+    ),
   };
+  const unknown = [...given.keys()].find((one) => !asked.has(one));
+  if (unknown === 'options') throw new Expected(NO_OPTIONS);
+  if (unknown === undefined) return parameters;
+  throw new Expected(
+    `a URL without the parameter "${unknown}"; the parameters are ${[...asked].join(', ')}`,
+  );
 }
 
 function pairsOf(query: string) {
   const given = new Map<string, string>();
   for (const pair of query.split('&').filter(Boolean)) {
     const [name = '', value = ''] = pair.split(/=(.*)/s);
-    if (name === 'options') throw new Expected(NO_OPTIONS);
-    if (!PARAMETERS.some((one) => one === name)) {
-      throw new Expected(
-        `a URL without the parameter "${name}"; the parameters are ${PARAMETERS.join(', ')}`,
-      );
-    }
     if (value === '' || given.has(name)) throw new Expected(`a URL in which ${name} has one value`);
     given.set(name, decodeURIComponent(value));
   }
@@ -171,29 +191,25 @@ function sslmodeOf({ sslmode, sslrootcert, sslcert }: Parameters, hosts: readonl
 }
 
 /** @param names of the parameter `host`; their port is in the authority, as without it */
-function hostsOf(authority: string, names: string | null) {
+function hostsOf(authority: string, names: string | null): readonly Host[] {
   if (names === null) return authority.split(',').map(hostOf);
   if (!/^(:|$)/.test(authority)) {
     throw new Expected('a URL that names its hosts either before the database or in "host"');
   }
-  const port = portOf(authority.slice(1) || undefined);
+  const { port } = hostOf(authority);
   return names.split(',').map((name) => ({ name: nameOf(name), port }));
 }
 
 /** @param text `name`, `name:port`, `[address]` or `[address]:port` */
 function hostOf(text: string) {
-  const [, name = '', port] = /^(\[.*\]|[^:]*)(?::(.*))?$/.exec(text) ?? ['', text, ''];
-  return { name: nameOf(name), port: portOf(port) };
+  const [, name = '', digits = '5432'] = /^(\[.*\]|[^:]*)(?::(.*))?$/s.exec(text) ?? [];
+  const port = /^\d{1,5}$/.test(digits) ? Number(digits) : 0;
+  if (port === 0 || port > 65_535) throw new Expected(`${FORM_TEXT}, with a port up to 65535`);
+  return { name: nameOf(name), port };
 }
 
 const nameOf = (text: string) =>
   decodeURIComponent(text).replace(/^\[(.*)\]$/, '$1') || 'localhost';
-
-function portOf(text = '5432') {
-  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
-  if (port === 0 || port > 65_535) throw new Expected(`${FORM_TEXT}, with a port up to 65535`);
-  return port;
-}
 
 /** Read once, so that a missing or wrong file is noticed at the start. */
 function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
@@ -221,6 +237,3 @@ function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
     );
   }
 }
-
-/** A placeholder without hosts, so that the other settings are checked too. */
-export const placeholderDatabase = (): DatabaseUrl => ({ ...parse(FORM_TEXT), hosts: [] });

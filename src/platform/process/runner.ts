@@ -2,53 +2,17 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database } from '../db/pool.ts';
-import {
-  type DatabaseSchema,
-  distributedTables,
-  isCurrent,
-  migrate,
-  requireCurrent,
-} from '../db/schema.ts';
-import { createBodyReader } from '../http/wire/body-reader.ts';
+import { distributedTables, isCurrent, migrate, requireCurrent } from '../db/schema.ts';
 import { sitePage } from '../http/site/pages.ts';
-import type { ResponseStyle, RouteMatcher } from '../http/route/route.ts';
+import { createBodyReader } from '../http/wire/body-reader.ts';
 import { close, createListener, listen } from '../http/wire/server.ts';
-import type { ServiceContext } from '../runtime/context.ts';
 import { codeOf, describeError, StartupError, Unavailable } from '../runtime/errors.ts';
 import { type Job, startJobs } from '../runtime/jobs.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import { createLineWriter, createLog, type Log } from '../runtime/log.ts';
 import { type Metrics, noMetrics } from '../runtime/metrics.ts';
+import type { ConfiguredService, Service, ServiceStorage, Work } from './service.ts';
 import type { Shared } from './settings.ts';
-
-/** What a service's `start` returns. */
-export type Service = Readonly<{
-  routes: RouteMatcher;
-  /** Null for a service that stores nothing. */
-  storage: ServiceStorage | null;
-  /** Runs at each start, before the service is ready. Replicas create only once what it creates. */
-  beforeReady?: () => Promise<void>;
-  jobs: readonly Job[];
-  /** Continuous work that begins once the service is ready. */
-  startWork?: () => Work;
-  /** @throws StartupError if that work could not begin */
-  checkWork?: () => void;
-}>;
-type ServiceStorage = Readonly<{ database: Database; schema: DatabaseSchema }>;
-type Work = { stop(graceMs: number): Promise<void> };
-
-/** A service with its settings bound, so that different services fit one list. */
-export type ConfiguredService = Readonly<{
-  name: string;
-  host: string;
-  port: number;
-  style: ResponseStyle;
-  logFields?: Readonly<Record<string, string>> | undefined;
-  answerMs?: number;
-  /** Loads the modules of the service and assembles it. */
-  start: (context: ServiceContext) => Promise<Service>;
-}>;
 
 /**
  * Where the process writes: log lines and events as JSON on one stream, announcements as plain text
@@ -83,15 +47,35 @@ export async function createProcessContext(shared: Shared, output: Output) {
     'Password hashes waiting for a slot.',
     hashing.waiting,
   );
+  const stopping = new AbortController();
   return {
     shared,
-    output,
     log,
     lines,
-    metrics,
     hashing,
-    stopping: new AbortController(),
-    bodies: createBodyReader(),
+    stopping,
+    /** What is the same for each service. */
+    common: {
+      metrics,
+      site: shared,
+      MAX_BODY_BYTES: shared.MAX_BODY_BYTES,
+      announce(text: string) {
+        output.stderr.write(`${text}\n`);
+      },
+      handOut: async (name: string, secret: string) =>
+        handOut(shared.FIRST_CREDENTIALS_DIR, name, secret),
+      stdout: output.stdout,
+    },
+    /** What is the same for each listener. */
+    listening: {
+      metrics,
+      bodies: createBodyReader(),
+      stopping: stopping.signal,
+      maxBodyBytes: shared.MAX_BODY_BYTES,
+      trustedProxies: shared.TRUSTED_PROXIES,
+      logProbes: shared.LOG_PROBES,
+      failurePage: () => sitePage(shared, 'not-found'),
+    },
   };
 }
 
@@ -100,39 +84,33 @@ export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
 /** Loads the modules of one service of the process, and then starts and stops it. */
 export async function createServiceRunner(configured: ConfiguredService, context: ProcessContext) {
   const { name, host, logFields } = configured;
-  const { shared, metrics, bodies } = context;
-  const stopping = context.stopping.signal;
+  const { shared, common, listening } = context;
+  const { metrics, stopping } = listening;
   const log = context.log.with({ service: name, ...logFields });
   const background: Work[] = [];
   let isPrepared = false;
-  const isServing = () => isPrepared && !stopping.aborted;
-  const service = await configured.start(createServiceContext(context, log, isServing));
-  const { routes, storage, beforeReady, jobs, startWork } = service;
-  const listener = createListener({
-    ...configured,
+  let preparing = Promise.resolve();
+  const service = await configured.start({
+    ...common,
     log,
-    metrics,
-    bodies,
-    stopping,
-    routes,
-    maxBodyBytes: shared.MAX_BODY_BYTES,
-    trustedProxies: shared.TRUSTED_PROXIES,
-    logProbes: shared.LOG_PROBES,
-    failurePage: () => sitePage(shared, 'not-found'),
+    hashing: context.hashing.share(),
+    isServing: () => isPrepared && !stopping.aborted,
   });
+  const { routes, storage, beforeReady, startWork } = service;
+  const listener = createListener({ ...configured, ...listening, log, routes });
 
   /** May be called again after a failure. */
   async function tryToPrepare() {
     if (storage) await ensureSchema(storage, shared.MIGRATE);
     await beforeReady?.();
     if (stopping.aborted) return;
-    const measuring = storage ? [measureDatabase(name, storage, metrics)] : [];
-    background.push(startJobs([...jobs, ...measuring], log, metrics));
+    background.push(startJobs(withMeasuring(name, service, metrics), log, metrics));
     if (startWork) background.push(startWork());
     isPrepared = true;
     log.info('ready');
   }
   return {
+    name,
     service,
     /** @throws StartupError with what the operator can do, if the port is not available */
     async listen() {
@@ -141,7 +119,10 @@ export async function createServiceRunner(configured: ConfiguredService, context
       return port;
     },
     /** Schema, `beforeReady`, background work. @throws StartupError if the database rejects it */
-    prepare: () => retryUntilAvailable(tryToPrepare, name, log, stopping),
+    prepare() {
+      preparing = retryUntilAvailable(name, log, stopping, tryToPrepare);
+      return preparing;
+    },
     /** Requests in flight finish, background work stops at a safe point, then connections close. */
     async stop(graceMs = 0) {
       await Promise.all([
@@ -149,38 +130,20 @@ export async function createServiceRunner(configured: ConfiguredService, context
         ...background.map((work) => work.stop(graceMs)),
       ]);
       await storage?.database.close();
+      // Without connections, this ends.
+      await preparing.catch(() => {});
     },
-  };
-}
-
-function createServiceContext(
-  { shared, metrics, hashing, output }: ProcessContext,
-  log: Log,
-  isServing: () => boolean,
-): ServiceContext {
-  return {
-    log,
-    metrics,
-    hashing: hashing.share(),
-    site: shared,
-    MAX_BODY_BYTES: shared.MAX_BODY_BYTES,
-    isServing,
-    announce(line) {
-      output.stderr.write(`${line}\n`);
-    },
-    async handOut(name, secret) {
-      const directory = shared.FIRST_CREDENTIALS_DIR;
-      return directory === null ? secret : writeCredential(join(directory, name), secret);
-    },
-    stdout: output.stdout,
   };
 }
 
 /**
- * To a file: what is printed stays in the log of a container (ASVS 16.2.5).
- * @returns where the secret is now
+ * To a file, if there is a directory for it: what is printed stays in the log of a container
+ * (ASVS 16.2.5).
+ * @returns the secret, or where it is now
  */
-function writeCredential(file: string, secret: string) {
+function handOut(directory: string | null, name: string, secret: string) {
+  if (directory === null) return secret;
+  const file = join(directory, name);
   try {
     // A new file, so that neither the mode nor a link of an old one matters.
     rmSync(file, { force: true });
@@ -197,12 +160,14 @@ function writeCredential(file: string, secret: string) {
   }
 }
 
-/** For alerts on a service that gets no requests or probes, too. */
-function measureDatabase(
+/** The jobs of a service, and one for alerts if it gets no requests or probes. */
+function withMeasuring(
   name: string,
-  { database, schema }: ServiceStorage,
+  { storage, jobs }: Service,
   { gauge }: Metrics,
-): Job {
+): readonly Job[] {
+  if (!storage) return jobs;
+  const { database, schema } = storage;
   let upAt = performance.now();
   gauge(
     'gatehouse_database_up',
@@ -210,13 +175,14 @@ function measureDatabase(
     () => Number(performance.now() - upAt < 45_000),
     { service: name },
   );
-  return {
+  const measuring = {
     name: 'measure the database',
     everySeconds: 15,
     async batch() {
       if (await isCurrent(database, schema)) upAt = performance.now();
     },
   };
+  return [...jobs, measuring];
 }
 
 async function ensureSchema({ database, schema }: ServiceStorage, mayMigrate: boolean) {
@@ -236,10 +202,10 @@ async function ensureSchema({ database, schema }: ServiceStorage, mayMigrate: bo
  * @throws StartupError if the database rejects the service
  */
 async function retryUntilAvailable(
-  work: () => Promise<void>,
   name: string,
   log: Log,
   stopping: AbortSignal,
+  work: () => Promise<void>,
 ) {
   for (let pauseMs = 250; !stopping.aborted; pauseMs = Math.min(pauseMs * 2, 5_000)) {
     try {

@@ -1,22 +1,20 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ServiceContext } from '../runtime/context.ts';
+import { startMetrics } from './metrics-listener.ts';
 import {
-  type ConfiguredService,
   createProcessContext,
   createServiceRunner,
   type Output,
   type ProcessContext,
   type ServiceRunner,
 } from './runner.ts';
-import { startMetrics } from './metrics-listener.ts';
-import type { readSettings } from './settings.ts';
-
-export type Configuration = ReturnType<typeof readSettings<ConfiguredService>>;
+import type { Configuration } from './settings.ts';
 
 /**
  * On a listener of its own, because metrics are for the operator and not for the services' callers.
  */
 const METRICS = {
+  name: 'metrics',
   style: { wrapping: 'bare', unavailable: 'unavailable' },
   start: async ({ metrics }: ServiceContext) => startMetrics(metrics),
 } as const;
@@ -42,55 +40,50 @@ export type RunningServices = Readonly<{
  * @returns once the listeners are open  @throws StartupError if a port is not available
  */
 export async function startServices(
-  configuration: Configuration,
+  { shared, services, metrics, warnings }: Configuration,
   output: Output,
 ): Promise<RunningServices> {
-  const context = await createProcessContext(configuration.shared, output);
-  for (const warning of configuration.warnings) context.log.warn(warning);
-  const services: ServiceRunner[] = [];
-  const metrics: ServiceRunner[] = [];
-  let prepared: Promise<unknown> = Promise.resolve();
-  let ended: Promise<void> | null = null;
+  const context = await createProcessContext(shared, output);
+  for (const warning of warnings) context.log.warn(warning);
+  const runners: ServiceRunner[] = [];
+  const ports: Record<string, number> = {};
+  let stopped: Promise<void> | null = null;
   const stop = (delaySeconds = 0) => {
-    ended ??= shutDown(context, services, metrics, prepared, delaySeconds);
-    return ended;
+    stopped ??= shutDown(context, runners, delaySeconds);
+    return stopped;
   };
-  const becomeReady = async () => {
-    try {
-      prepared = Promise.all(services.map((service) => service.prepare()));
-      await prepared;
-    } catch (error) {
-      await stop();
-      throw error;
-    }
-    if (ended) throw new Error('stopped before it was ready');
-  };
-  const open = async (configured: ConfiguredService, runners: ServiceRunner[]) => {
-    const runner = await createServiceRunner(configured, context);
-    runners.push(runner);
-    return [configured.name, await runner.listen()] as const;
-  };
-  const ports: Array<readonly [name: string, port: number]> = [];
   try {
     // Listeners open first: the process is alive, and says so, while databases are connected.
-    for (const service of configuration.services) ports.push(await open(service, services));
-    if (configuration.metrics)
-      ports.push(await open({ ...METRICS, ...configuration.metrics }, metrics));
+    for (const service of [...services, ...(metrics ? [{ ...METRICS, ...metrics }] : [])]) {
+      const runner = await createServiceRunner(service, context);
+      runners.push(runner);
+      ports[service.name] = await runner.listen();
+    }
   } catch (error) {
     await stop();
     throw error;
   }
+  const becomeReady = async () => {
+    try {
+      await Promise.all(servicesOf(runners).map((service) => service.prepare()));
+    } catch (error) {
+      await stop();
+      throw error;
+    }
+    if (stopped) throw new Error('stopped before it was ready');
+  };
   const ready = becomeReady();
   // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
   ready.catch(() => {});
-  return { ports: Object.fromEntries(ports), ready, stop };
+  return { ports, ready, stop };
 }
+
+const servicesOf = (runners: readonly ServiceRunner[]) =>
+  runners.filter(({ name }) => name !== METRICS.name);
 
 async function shutDown(
   { log, lines, shared, stopping }: ProcessContext,
-  services: readonly ServiceRunner[],
-  metrics: readonly ServiceRunner[],
-  prepared: Promise<unknown>,
+  runners: readonly ServiceRunner[],
   delaySeconds: number,
 ) {
   log.info('shutting down');
@@ -99,10 +92,10 @@ async function shutDown(
   await sleep(delaySeconds * 1000);
   const graceMs = shared.SHUTDOWN_GRACE * 1000;
   const stopAll = async () => {
+    const services = servicesOf(runners);
     await Promise.all(services.map((service) => service.stop(graceMs)));
-    // The database connections are closed now, so this ends.
-    await prepared.catch(() => {});
-    for (const listener of metrics) await listener.stop(graceMs);
+    // Until then, metrics can be read.
+    for (const runner of runners) if (!services.includes(runner)) await runner.stop(graceMs);
   };
   // Something may hang after SHUTDOWN_GRACE.
   const limit = sleep(graceMs + 750, 'late', { ref: false });

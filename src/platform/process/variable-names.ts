@@ -1,13 +1,19 @@
-import type { Environment } from '../runtime/env.ts';
+import type { Env, Environment } from '../runtime/env.ts';
 
 /** A service, and what is known of the names of its variables. */
 export type ServiceNames = Readonly<{
   name: string;
-  /** How its names begin: an unknown variable that begins so is an error. */
-  prefixes: readonly string[];
+  /** How names of this service begin: an unknown variable that begins so is an error. */
+  PREFIXES: readonly string[];
   /** Removed variables, with what to do instead. */
-  removed: Readonly<Record<string, string>>;
+  REMOVED?: Readonly<Record<string, string>>;
 }>;
+
+/** What must not be set for any service. The database client would read the second one. */
+const REMOVED = {
+  WORKERS: 'was removed: run one process per container and add replicas',
+  PGTARGETSESSIONATTRS: 'must not be set: use target_session_attrs in DATABASE_URL',
+};
 
 const withoutFile = (name: string): string => name.replace(/_FILE$/, '');
 
@@ -20,35 +26,33 @@ export function foreignVariables(environment: Environment, known: readonly strin
 /**
  * Rejects unknown names, because a misspelled variable would silently keep its default.
  * @param ignored names of other programs
- * @returns the problems
  */
 export function checkNames(
-  foreign: Environment,
+  env: Env,
   known: readonly string[],
   services: readonly ServiceNames[],
   ignored: readonly string[],
 ) {
   const exempt = ['SESSION_MANAGER', ...ignored];
+  const prefixes = services.flatMap(({ name, PREFIXES }) => [
+    `${name.toUpperCase()}_`,
+    ...PREFIXES,
+  ]);
   const serviceNames = services.map(({ name }) => name.toUpperCase()).join('|');
   const kubernetesLink = new RegExp(`^(${serviceNames})_(SERVICE|PORT)_`);
-  const prefixes = services.flatMap((service) => service.prefixes);
-  const removed: Readonly<Record<string, string>> = Object.assign(
-    { WORKERS: 'run one process per container and add replicas' },
-    ...services.map((service) => service.removed),
+  const removed = new Map(
+    [REMOVED, ...services.map((service) => service.REMOVED ?? {})].flatMap(Object.entries<string>),
   );
-
-  function problemOf(name: string) {
-    if (!foreign[name] || exempt.includes(name) || kubernetesLink.test(name)) return [];
-    if (name === 'PGTARGETSESSIONATTRS')
-      return `${name} must not be set: use target_session_attrs in DATABASE_URL.`;
+  for (const [name, value] of Object.entries(env.foreign)) {
+    if (!value || exempt.includes(name) || kubernetesLink.test(name)) continue;
     const bare = withoutFile(name);
-    if (Object.hasOwn(removed, bare)) return `${name} was removed: ${removed[bare]}.`;
     const similar = known.find((one) => isMisspelled(bare, one));
+    const isOurs = similar || prefixes.some((prefix) => name.startsWith(prefix));
     const advice = similar ? `Did you mean ${similar}? If not, remove it` : 'Remove it';
-    if (!similar && !prefixes.some((prefix) => name.startsWith(prefix))) return [];
-    return `${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`;
+    const unknown = `is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES`;
+    const problem = removed.get(bare) ?? (isOurs && unknown);
+    if (problem) env.problem(name, `${problem}.`);
   }
-  return Object.keys(foreign).flatMap(problemOf);
 }
 
 /** Short names are similar by chance: HOME is not a misspelled HOST. */

@@ -10,35 +10,39 @@ export class Expected extends Error {}
 /** Makes a value of the text of a variable. @throws Expected */
 export type Parser<T> = (text: string) => T;
 
-/** A name that was asked, for the documentation. */
-type Asked = Readonly<{ fallback: string; parse: Parser<unknown> }>;
+/** `administer` needs only the database. */
+export type Purpose = 'serve' | 'administer';
 
 export const MIN_SECRET = 16;
 const ADVISED_SECRET = 32;
-export const SECRET_ADVICE = 'make a long random one with: openssl rand -hex 32';
+const SECRET_ADVICE = 'make a long random one with: openssl rand -hex 32';
 
 /**
  * Answers questions about variables. A variable is known because it was asked, so every question
- * must be asked, whatever the answers to others are. Problems stop the startup, warnings are
- * logged. One sentence each.
+ * must be asked, whatever the answers to others are.
  */
 export class Env {
   readonly environment: Environment;
-  readonly asked = new Map<string, Asked>();
-  readonly problems: string[] = [];
-  readonly warnings: string[] = [];
-  readonly #wrong = new Set<string>();
+  /** The environment without Gatehouse's variables, for programs that a service starts. */
+  readonly foreign: Environment;
+  /** Each name that was asked, with its fallback. */
+  readonly asked = new Map<string, unknown>();
+  /** What stops the startup: one sentence for each wrong variable, by its name. */
+  readonly problems = new Map<string, string>();
+  /** What is only logged. One sentence each. */
+  readonly warnings = new Set<string>();
 
-  constructor(environment: Environment) {
+  constructor(environment: Environment, foreign: Environment = {}) {
     this.environment = environment;
+    this.foreign = foreign;
   }
 
   /**
    * The value of a variable. An empty one counts as unset, as in container files.
-   * @param shown the fallback as the documentation shows it
+   * @param documented the fallback as the documentation shows it
    */
-  get<T, F>(name: string, fallback: F, parse: Parser<T>, shown = shownAs(fallback)): T | F {
-    this.asked.set(name, { fallback: shown, parse });
+  get<T, F>(name: string, fallback: F, parse: Parser<T>, documented: unknown = fallback): T | F {
+    this.asked.set(name, documented);
     const text = this.#textOf(name);
     if (text === null) return fallback;
     try {
@@ -47,6 +51,22 @@ export class Env {
       this.problem(name, `must be ${formIn(error)}.`);
       return fallback;
     }
+  }
+
+  text<F>(name: string, fallback: F) {
+    return this.get(name, fallback, anyText);
+  }
+
+  number<F>(name: string, fallback: F, min: number, max: number, documented?: unknown) {
+    return this.get(name, fallback, wholeNumber(min, max), documented);
+  }
+
+  isOn(name: string, fallback = false) {
+    return this.get(name, fallback ? 'on' : 'off', oneOf(['on', 'off'])) === 'on';
+  }
+
+  isSet(name: string) {
+    return this.#textOf(name) !== null || this.problems.has(name);
   }
 
   /**
@@ -60,32 +80,27 @@ export class Env {
   }
 
   /**
-   * The earlier values of a secret, in `name` + `_PREVIOUS`.
-   * @param least 0 if they only decrypt: an error would prevent their replacement
+   * The values of a secret: the current one first, then the earlier ones in `name` + `_PREVIOUS`.
+   * None if it is not set.
+   * @param leastPrevious 0 if earlier ones only decrypt: an error would prevent their replacement
    */
-  previousSecrets(name: string, least: number, parse = secretText): readonly string[] {
-    const values = this.get(`${name}_PREVIOUS`, [], list(parse));
-    if (values.length > 0) this.#checkLength(`${name}_PREVIOUS`, values, least);
-    return values;
-  }
-
-  /** The values of an optional secret, the current one first; none without a current one. */
-  secrets(name: string): readonly string[] {
-    const current = this.secret(name);
-    const previous = this.previousSecrets(name, 0);
+  secrets(name: string, isRequired = false, parse = secretText, leastPrevious = 0) {
+    const current = this.secret(name, parse);
+    if (isRequired && current === null) this.problem(name, `must be set; ${SECRET_ADVICE}`);
+    const previous = this.get(`${name}_PREVIOUS`, [], list(parse));
+    this.#checkLength(`${name}_PREVIOUS`, previous, leastPrevious);
     if (current !== null) return [current, ...previous];
-    if (previous.length > 0) this.problem(`${name}_PREVIOUS`, `requires ${name}.`);
+    if (previous.length > 0) this.problem(`${name}_PREVIOUS`, `requires ${name}.`, name);
     return [];
   }
 
-  problem(name: string, text: string) {
-    this.#wrong.add(name);
-    this.problems.push(`${name} ${text}`);
-  }
-
-  /** Whether a problem with this variable is known, so that it is not also reported as missing. */
-  isWrong(name: string) {
-    return this.#wrong.has(name);
+  /**
+   * Says what is wrong with a variable: once, although several services may ask for it.
+   * @param others on which it depends: if one of these is wrong, only that is said
+   */
+  problem(name: string, text: string, ...others: readonly string[]) {
+    const isKnown = [name, ...others].some((one) => this.problems.has(one));
+    if (!isKnown) this.problems.set(name, `${name} ${text}`);
   }
 
   /**
@@ -103,8 +118,8 @@ export class Env {
     try {
       return decodeUtf8(readFileSync(file)).replace(/^\ufeff|\r?\n$/g, '') || null;
     } catch (error) {
-      this.#wrong.add(name);
-      this.problem(`${name}_FILE`, `names a file that cannot be read (${codeOf(error)}).`);
+      const code = codeOf(error);
+      this.problems.set(name, `${name}_FILE names a file that cannot be read (${code}).`);
       return null;
     }
   }
@@ -114,30 +129,19 @@ export class Env {
     const value: unknown = this.environment[name];
     if (value === undefined || value === '') return null;
     if (typeof value === 'string') return value;
-    this.problem(
-      name,
-      `must be given as a string, not as ${value === null ? 'null' : typeof value}.`,
-    );
+    const kind = value === null ? 'null' : typeof value;
+    this.problem(name, `must be given as a string, not as ${kind}.`);
     return null;
   }
 
   #checkLength(name: string, values: readonly string[], least: number) {
     const length = Math.min(...values.map((value) => value.length));
-    if (length < least && !this.get('ALLOW_WEAK_SECRETS', false, toggle)) {
-      this.problem(
-        name,
-        `has fewer than ${least} characters; ${SECRET_ADVICE}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`,
-      );
-    } else if (length < ADVISED_SECRET) {
-      this.warnings.push(`${name} has fewer than ${ADVISED_SECRET} characters; ${SECRET_ADVICE}`);
-    }
+    const form = (limit: number) => `has fewer than ${limit} characters; ${SECRET_ADVICE}`;
+    const isWeak = length < least && !this.isOn('ALLOW_WEAK_SECRETS');
+    if (isWeak)
+      this.problem(name, `${form(least)}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`);
+    else if (length < ADVISED_SECRET) this.warnings.add(`${name} ${form(ADVISED_SECRET)}`);
   }
-}
-
-function shownAs(fallback: unknown) {
-  if (typeof fallback === 'boolean') return fallback ? 'on' : 'off';
-  const isNothing = fallback === null || typeof fallback === 'object';
-  return isNothing ? '–' : String(fallback);
 }
 
 /** What a parser has expected. Any other error is a mistake of the program. */
@@ -188,9 +192,6 @@ export const oneOf =
     return choice;
   };
 
-const isOn = oneOf(['on', 'off']);
-export const toggle: Parser<boolean> = (text) => isOn(text) === 'on';
-
 /** After a rotation, a secret goes into a list, which is separated by commas. */
 const secretText = satisfying(
   (text) => !text.includes(',') && text === text.trim(),
@@ -214,36 +215,3 @@ export const list =
       throw new Expected(`a comma-separated list, each ${formIn(error)}`);
     }
   };
-
-/** What names the user of a request without a token: a proxy, or the identity service. */
-export type UserSource = Readonly<
-  Record<'TRUSTED_USER_HEADER' | 'TRUSTED_GROUPS_HEADER' | 'SIGNIN_VERIFY_URL', string | null>
->;
-
-const userOrGroup = matching(
-  /^(?!group:)|^group:[a-z0-9._-]{1,64}$/,
-  'a username, group:NAME or *',
-);
-
-/** Users by name or by group, or all of them. Nothing may name users without such a source. */
-export function readUsers(env: Env, name: string, source: UserSource): readonly string[] {
-  const users = env.get(name, [], list(userOrGroup));
-  const hasGroup = users.some((user) => user.startsWith('group:'));
-  const header = hasGroup ? 'TRUSTED_GROUPS_HEADER' : 'TRUSTED_USER_HEADER';
-  if (users.length > 0 && !source[header] && !source.SIGNIN_VERIFY_URL)
-    env.problem(name, `requires ${header} or SIGNIN_VERIFY_URL.`);
-  return users;
-}
-
-/** `administer` needs only the database. */
-export type Purpose = 'serve' | 'administer';
-
-/** What a service gets to read its settings, besides its own variables. */
-export type SettingsInput<Address> = Readonly<{
-  /** Reports a database that is not configured, and a connection to it that is not encrypted. */
-  requireDatabase: () => Address;
-  purpose: Purpose;
-  /** The environment without Gatehouse's variables, for programs that a service starts. */
-  foreign: Environment;
-  userSource: UserSource;
-}>;

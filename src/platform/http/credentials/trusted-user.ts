@@ -1,13 +1,13 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import https from 'node:https';
-import type { UserSource } from '../../runtime/env.ts';
 import { Overloaded, Unavailable } from '../../runtime/errors.ts';
 import { createRecentMap } from '../../runtime/rate-limit.ts';
 import { trimBlanks } from '../../runtime/text.ts';
 import { Failure } from '../route/errors.ts';
 import type { RequestInfo } from '../route/route.ts';
 import { ClientGone } from '../wire/body-reader.ts';
+import type { UserSource } from './user-source.ts';
 
 /**
  * Without a comma, which would join a second header that the client may have sent. A name that

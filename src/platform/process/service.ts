@@ -1,0 +1,33 @@
+import type { Database } from '../db/pool.ts';
+import type { DatabaseSchema } from '../db/schema.ts';
+import type { ResponseStyle, RouteMatcher } from '../http/route/route.ts';
+import type { ServiceContext } from '../runtime/context.ts';
+import type { Job } from '../runtime/jobs.ts';
+
+/** What a service's `start` returns. */
+export type Service = Readonly<{
+  routes: RouteMatcher;
+  /** Null for a service that stores nothing. */
+  storage: ServiceStorage | null;
+  /** Runs at each start, before the service is ready. Replicas create only once what it creates. */
+  beforeReady?: () => Promise<void>;
+  jobs: readonly Job[];
+  /** Continuous work that begins once the service is ready. */
+  startWork?: () => Work;
+  /** @throws StartupError if that work could not begin */
+  checkWork?: () => void;
+}>;
+export type ServiceStorage = Readonly<{ database: Database; schema: DatabaseSchema }>;
+export type Work = { stop(graceMs: number): Promise<void> };
+
+/** A service with its settings bound, so that different services fit one list. */
+export type ConfiguredService = Readonly<{
+  name: string;
+  host: string;
+  port: number;
+  style: ResponseStyle;
+  logFields?: Readonly<Record<string, string>> | undefined;
+  answerMs?: number;
+  /** Loads the modules of the service and assembles it. */
+  start: (context: ServiceContext) => Promise<Service>;
+}>;
