@@ -21,11 +21,11 @@ export interface Addresses {
 
 export function readAddresses(env: Environment): Addresses {
   return {
-    identity: address(setting(env, 'IDENTITY_HOST'), setting(env, 'IDENTITY_PORT') ?? '3000'),
-    secrets: address(setting(env, 'SECRETS_HOST'), setting(env, 'SECRETS_PORT') ?? '8080'),
+    identity: address(setting(env, 'IDENTITY_HOST'), portOf(env, 'IDENTITY_PORT') ?? 3000),
+    secrets: address(setting(env, 'SECRETS_HOST'), portOf(env, 'SECRETS_PORT') ?? 8080),
     webhook: address(
       setting(env, 'WEBHOOK_HOST') ?? setting(env, 'HOST'),
-      setting(env, 'WEBHOOK_PORT') ?? setting(env, 'PORT') ?? '8000',
+      portOf(env, 'WEBHOOK_PORT') ?? portOf(env, 'PORT') ?? 8000,
     ),
   };
 }
@@ -40,10 +40,16 @@ export function setting(env: Environment, variable: string): string | undefined 
   }
 }
 
+/** An address made of an invalid port would be one more invalid setting. */
+function portOf(env: Environment, variable: string): number | undefined {
+  const port = /^\d{1,5}$/.exec(setting(env, variable) ?? '')?.[0];
+  return port !== undefined && Number(port) <= 65_535 ? Number(port) : undefined;
+}
+
 /** A service that listens on every address is reached at 127.0.0.1. */
-function address(host: string | undefined, port: string): Address {
+function address(host: string | undefined, port: number): Address {
   const everywhere = host === undefined || host === '0.0.0.0' || host === '::';
-  return { host: everywhere ? '127.0.0.1' : host, port: Number(port) };
+  return { host: everywhere ? '127.0.0.1' : host, port };
 }
 
 export function origin({ host, port }: Address): string {

@@ -73,6 +73,15 @@ test('the printed commands work with any value', () => {
   assert.deepEqual(paste(summary(readAddresses({}), awkward, made, CLI, true)), expected);
 });
 
+test('an invalid port counts as unset, so that no address is made of it', () => {
+  for (const port of ['abc', '70000', '-1', ' 80']) {
+    const invalid = { IDENTITY_PORT: port, SECRETS_PORT: port, WEBHOOK_PORT: port, PORT: port };
+    assert.deepEqual(readAddresses(invalid), readAddresses({}));
+  }
+  assert.equal(readAddresses({ PORT: '90', WEBHOOK_PORT: 'abc' }).webhook.port, 90);
+  assert.equal(readAddresses({ IDENTITY_PORT: '90' }).identity.port, 90);
+});
+
 test('a given value is not printed but referenced', (t) => {
   const variables = ['ADMIN_PASSWORD', 'AUTH_TOKEN', 'WEBHOOK_TOKEN'];
   const given = summary(
