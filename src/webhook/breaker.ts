@@ -14,26 +14,26 @@ const REFRESH_MS = 1_000;
  * each with a state of its own, ten would probe, and one that starts would begin with a full load.
  */
 export function createBreaker(database: Database, target: string, queue: string, log: Log) {
-  /** Attempts that ended here since the state was last stored. */
-  let recorded = nothingRecorded();
+  /** Attempts that ended here since the state was stored: null, or the sender if it failed. */
+  let ended: Array<string | null> = [];
   let state: State;
   let refreshedAt = -Infinity;
   const isOpen = () => state?.is_open ?? false;
 
   async function refresh() {
     const wasOpen = isOpen();
-    const { failures, tokens, hasSucceeded } = recorded;
-    recorded = nothingRecorded();
+    const stored = ended;
+    ended = [];
+    const failed = stored.slice(stored.lastIndexOf(null) + 1);
+    const [token = null, ...others] = new Set(failed);
     try {
-      if (hasSucceeded && state) await clearFailures(database, target);
-      const onlyToken = tokens.size === 1 ? [...tokens].join() : null;
-      if (failures > 0) await addFailures(database, target, failures, onlyToken);
+      if (state && stored.includes(null)) await clearFailures(database, target);
+      const onlyToken = others.length === 0 ? token : null;
+      if (failed.length > 0) await addFailures(database, target, failed.length, onlyToken);
       state = await findFailing(database, target);
     } catch (error) {
       // Kept for the next time, with what has happened since.
-      recorded.failures += failures;
-      for (const token of tokens) recorded.tokens.add(token);
-      recorded.hasSucceeded ||= hasSucceeded;
+      ended = [...stored, ...ended];
       log.debug('the state of the target could not be stored or read', describeError(error));
       return;
     }
@@ -45,11 +45,10 @@ export function createBreaker(database: Database, target: string, queue: string,
     /** Counts an attempt that has ended. @param tokenId of the event's sender */
     record(isSuccess: boolean, tokenId: string) {
       if (!isSuccess) {
-        recorded.failures += 1;
-        recorded.tokens.add(tokenId);
+        ended.push(tokenId);
         return;
       }
-      recorded = { ...nothingRecorded(), hasSucceeded: true };
+      ended = [null];
       // The first success lets the waiting events through.
       if (isOpen()) refreshedAt = -Infinity;
     },
@@ -81,6 +80,3 @@ function logState(log: Log, state: State) {
   const facts = { failures, failing_since: failing_since.toISOString(), token_id };
   log.error('the target fails; it is only probed', facts);
 }
-
-/** `tokens`: of the senders of the events that failed. */
-const nothingRecorded = () => ({ failures: 0, tokens: new Set<string>(), hasSucceeded: false });

@@ -95,6 +95,7 @@ const USED_MS = 2_000;
 /** and for so many times as long as it took: counting takes a twentieth of a connection. */
 const USED_RATIO = 20;
 
+/** Counts the events by status, and over the last hour and day. */
 async function countEvents(database: Database) {
   return {
     counts: await countByStatus(database),
@@ -103,25 +104,21 @@ async function countEvents(database: Database) {
   };
 }
 
-/**
- * @returns a function that counts the events by status, and over the last hour and day. Calls share
- * one count, however many operators look at the inbox
- */
+/** @returns `countEvents`, whose calls share one count, however many operators look at the inbox */
 function createCounter(database: Database) {
   let shared: ReturnType<typeof countEvents> | null = null;
-  let usedUntil = -Infinity;
+  const forget = () => {
+    shared = null;
+  };
   return () => {
-    if (shared && performance.now() < usedUntil) return shared;
+    if (shared) return shared;
     const startedAt = performance.now();
-    usedUntil = Infinity;
-    const useFor = (ms: number) => {
-      usedUntil = performance.now() + ms;
-    };
     shared = countEvents(database);
-    void shared.then(
-      () => useFor(Math.max(USED_MS, USED_RATIO * (performance.now() - startedAt))),
-      () => useFor(0),
-    );
+    const keep = () => {
+      const tookMs = performance.now() - startedAt;
+      setTimeout(forget, Math.max(USED_MS, USED_RATIO * tookMs)).unref();
+    };
+    void shared.then(keep, forget);
     return shared;
   };
 }
