@@ -1,17 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isObject } from '../platform/http/route/schema.ts';
-import { toOneLine } from '../platform/runtime/text.ts';
+import { createRecentMap } from '../platform/runtime/rate-limit.ts';
 import { isHttpUrl, readClient } from '../webhook/settings.ts';
 import type { JsonObject } from '../webhook/sources.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { readClientVariables } from './database.ts';
+import { membersOf } from './terminal.ts';
 
 /** How often new events are asked for. */
 const POLL_MS = 1_000;
 /** An event may become visible this much later than its received_at. */
 const LOOK_BACK_MS = 10_000;
-/** How many events are remembered: more than arrive within the time of looking back. */
+/** How many events are remembered at least: more than arrive within the time of looking back. */
 const MAX_SEEN = 50_000;
 const TIMEOUT_MS = 30_000;
 
@@ -27,7 +28,7 @@ class NotReached extends Error {}
 export async function forwardEvents(url: string, terminal: Terminal) {
   if (!isHttpUrl(url)) throw new UsageError('--forward must be an http or https URL');
   const service = readService(terminal);
-  const seen = new Set<string>();
+  const seen = createRecentMap<true>(MAX_SEEN);
   // Null before the first poll; 0 if the inbox was empty, so that every event is new.
   let since: number | null = null;
   let isLost = false;
@@ -40,16 +41,12 @@ export async function forwardEvents(url: string, terminal: Terminal) {
       if (isFirst && newest) events = await newEvents(service, receivedAt(newest));
       for (const event of events) {
         const id = String(event.id);
-        if (seen.has(id)) continue;
+        if (seen.get(id)) continue;
         if (!isFirst) await forward(service, id, url, terminal);
-        seen.add(id);
+        seen.set(id, true);
         since = Math.max(since ?? 0, receivedAt(event));
       }
       since ??= 0;
-      for (const id of seen) {
-        if (seen.size <= MAX_SEEN) break;
-        seen.delete(id);
-      }
       if (isFirst) terminal.note(`New events of ${service.base} go to ${url}. Ctrl-C ends it.`);
       else if (isLost) terminal.note('Connected again.');
       isLost = false;
@@ -88,10 +85,10 @@ async function newEvents(service: Service, since: number | null) {
 
 async function forward(service: Service, id: string, url: string, terminal: Terminal) {
   const { reply } = await ask(service, `/events/${id}`);
-  const details = isObject(reply) ? reply : {};
-  const event = isObject(details.event) ? details.event : {};
+  const details = membersOf(reply);
+  const event = membersOf(details.event);
   const body = Buffer.from(String(details.body), 'utf8');
-  const kept = Object.entries(isObject(details.headers) ? details.headers : {});
+  const kept = Object.entries(membersOf(details.headers));
   // fetch sets the length itself.
   const { 'content-length': _length, ...headers } = forwardHeaders(
     {
@@ -114,9 +111,7 @@ async function forward(service: Service, id: string, url: string, terminal: Term
   await answer?.body?.cancel();
   const status = answer?.status ?? 'no answer';
   const ms = Math.round(performance.now() - startedAt);
-  terminal.print(
-    toOneLine(`${String(event.received_at)}  ${id}  ${String(event.event)}  ${status}  ${ms} ms`),
-  );
+  terminal.print(`${event.received_at}  ${id}  ${event.event}  ${status}  ${ms} ms`);
 }
 
 /** @returns the reply, and the `after` of its next page */

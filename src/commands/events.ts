@@ -19,9 +19,10 @@ import {
   toJson,
 } from './terminal.ts';
 import { inWebhook } from './webhook-database.ts';
-import { toOneLine } from '../platform/runtime/text.ts';
 
 const BATCH = 1_000;
+const UNDELIVERED = ['dead', 'stored', 'skipped'] as const;
+type Undelivered = (typeof UNDELIVERED)[number];
 const FROM_LIST = ' from gatehouse event list';
 const COLUMNS: Columns<EventSummary> = {
   ID: 'id',
@@ -96,7 +97,7 @@ export const COMMANDS: readonly Command[] = [
     options: { status: option('STATUS', 'dead, stored or skipped') },
     async run(call) {
       const ids = [...new Set(call.positionals)];
-      const status = choice(call, 'status', ['dead', 'stored', 'skipped']);
+      const status = choice(call, 'status', UNDELIVERED);
       if (ids.length > 0 === (status !== undefined))
         throw new UsageError('give event ids or --status');
       for (const id of ids) requireUuid(id, FROM_LIST);
@@ -150,14 +151,14 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-async function redeliverAll(database: Database, status: 'dead' | 'stored' | 'skipped') {
+async function redeliverAll(database: Database, status: Undelivered) {
   let total = 0;
-  for (let last: string | null = null; ;) {
-    const ids: readonly string[] = await idsWithStatus(database, status, last, BATCH);
-    if (ids.length > 0) total += await redeliver(database, ids);
-    last = ids.at(-1) ?? null;
-    if (ids.length < BATCH) return total;
-  }
+  let ids: readonly string[] = [];
+  do {
+    ids = await idsWithStatus(database, status, ids.at(-1) ?? null, BATCH);
+    total += await redeliver(database, ids);
+  } while (ids.length === BATCH);
+  return total;
 }
 
 /** Continues if a page ends early, because one statement reads a limited number of events. */
@@ -178,7 +179,5 @@ function attemptText(sent: Attempt) {
   const duration = duration_ms === null ? '' : `${duration_ms} ms`;
   const status = answer_status === null ? '' : `status ${answer_status}`;
   const facts = [duration, status].filter(Boolean).join(', ');
-  return toOneLine(
-    `${name}  ${new Date(ended_at).toISOString()} ${error ?? 'delivered'} ${facts}`.trimEnd(),
-  );
+  return `${name}  ${new Date(ended_at).toISOString()} ${error ?? 'delivered'} ${facts}`.trimEnd();
 }

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
+import { membersOf } from './terminal.ts';
 import { isThisHost } from '../platform/db/url.ts';
 import { isObject } from '../platform/http/route/schema.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
@@ -48,9 +49,9 @@ export function connect(base: string, token: string | null, { note }: Terminal) 
       body: body ? JSON.stringify(body) : null,
       signal: AbortSignal.timeout(TIMEOUT_MS),
     }).catch((error: unknown) => {
-      const cause = error instanceof Error && error.cause;
-      const code = isObject(cause) && cause.code !== undefined ? ` (${String(cause.code)})` : '';
-      throw new OperationFailed(`${origin} did not answer${code}; ${CHECK}`);
+      const { code } = membersOf(error instanceof Error && error.cause);
+      const reason = code === undefined ? '' : ` (${code})`;
+      throw new OperationFailed(`${origin} did not answer${reason}; ${CHECK}`);
     });
     const reply: unknown = await response.json().catch((error: unknown) => {
       if (!response.ok || error instanceof SyntaxError) return null;
@@ -63,7 +64,7 @@ export function connect(base: string, token: string | null, { note }: Terminal) 
 
 /** @param wait the seconds of Retry-After */
 function errorOf(reply: unknown, wait: string | null, origin: string) {
-  const error = isObject(reply) && isObject(reply.error) ? reply.error : {};
+  const error = membersOf(membersOf(reply).error);
   const { code } = error;
   if (typeof code !== 'string') return new OperationFailed(UNEXPECTED);
   if (code === 'no_such_path')
@@ -73,7 +74,7 @@ function errorOf(reply: unknown, wait: string | null, origin: string) {
   const fields: unknown[] = Array.isArray(error.fields) ? error.fields : [];
   const problems = fields
     .filter(isObject)
-    .map(({ path, message }) => `${optionOf(String(path))} ${String(message)}`);
+    .map(({ path, message }) => `${optionOf(String(path))} ${message}`);
   const what = problems.join('; ') || String(error.message);
   const message = wait === null ? what : `${what} (try again after ${wait} s)`;
   if (code === 'invalid_body') return new UsageError(message);

@@ -9,11 +9,17 @@ import {
   UsageError,
 } from './command.ts';
 import { counted, databaseOf, requireUuid, restoredCommand } from './database.ts';
-import { type LineReader, readDuration, printMembers, printRows, withLines } from './terminal.ts';
+import {
+  type LineReader,
+  membersOf,
+  readDuration,
+  printMembers,
+  printRows,
+  withLines,
+} from './terminal.ts';
 import { tokenCommands } from './tokens.ts';
 import { createServerKey } from '../secrets/envelope.ts';
 import { insertToken } from '../platform/db/tokens.ts';
-import { isObject } from '../platform/http/route/schema.ts';
 import { SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store/server-keys.ts';
@@ -71,7 +77,7 @@ export const COMMANDS: readonly Command[] = [
       if (!fitLink(id, secret, String(receipt))) throw new OperationFailed(UNEXPECTED);
       const key = sealed ? joinKeys(secret, sealed.key) : secret;
       const hasPage = options.share_pages === true;
-      const until = reply.expires_at === null ? '' : ` until ${String(reply.expires_at)}`;
+      const until = reply.expires_at === null ? '' : ` until ${reply.expires_at}`;
       call.note(`Stored${until}. ${hasPage ? 'Link' : 'Id and key'} (shown only once):`);
       for (const line of hasPage ? [`${service.url}/s/${id}#${key}`] : [id, key]) call.print(line);
       if (reply.receipt !== undefined)
@@ -232,7 +238,7 @@ async function readText(lines: LineReader) {
 /** The service cannot check it in a link: it gets a value that is derived from it. */
 function checkPassphrase(passphrase: string | undefined, limits: unknown) {
   if (passphrase === undefined) return;
-  const min = isObject(limits) ? Number(limits.min_length ?? 1) : 1;
+  const min = Number(membersOf(limits).min_length ?? 1);
   if (passphrase.length < min)
     throw new UsageError(`passphrase must have at least ${min} characters`);
 }

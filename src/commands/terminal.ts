@@ -10,6 +10,7 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
+import { isObject } from '../platform/http/route/schema.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
 import { DAY_SECONDS, parseDurationMs } from '../platform/runtime/duration.ts';
 import { toOneLine } from '../platform/runtime/text.ts';
@@ -79,6 +80,10 @@ export function printMembers({ flag, print }: Invocation, value: object) {
   ]);
   printTable(print, rows);
 }
+
+/** The members of a reply, none if it is no object. */
+export const membersOf = (value: unknown): Readonly<Record<string, unknown>> =>
+  isObject(value) ? value : {};
 
 /** Reads the inputs that a command asks for, one after the other. */
 export type LineReader = ReturnType<typeof hiddenLines>;
