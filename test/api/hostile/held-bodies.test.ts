@@ -1,5 +1,6 @@
 /** Bodies that arrive while the credential of their request is checked: their memory is bounded. */
 import assert from 'node:assert/strict';
+import { BlockList } from 'node:net';
 import { after, afterEach, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -104,6 +105,38 @@ for (const [what, framing, body] of [
     for (const client of clients) assert.equal((await client.answer()).status, 401);
   });
 }
+
+for (const [whose, isProxy] of [
+  ['one network', false],
+  ['one client of a trusted proxy', true],
+] as const) {
+  test(`complete bodies of ${whose} with valid tokens wait for the checks: none is refused`, async (t) => {
+    const proxies = new BlockList();
+    if (isProxy) proxies.addAddress(ATTACKER);
+    const own = await startListener(t, [post('/a', guard)], proxies);
+    const request = head('good', LENGTH, 'X-Forwarded-For: 192.0.2.1') + BODY;
+    clients = await Promise.all(
+      Array.from({ length: CLIENTS }, () => connectTo(own.url, ATTACKER)),
+    );
+    for (let round = 0; round < 3; round += 1) {
+      for (const client of clients) client.send(request);
+      const answers = await Promise.all(clients.map((client) => client.answer()));
+      assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
+    }
+  });
+}
+
+test('without room, a request of the same network without a body is answered after a moment', async () => {
+  await connectAll();
+  for (const client of clients) client.send(head('wrong', LENGTH), BODY);
+  await until(() => clients.some(isRefused), 'the share is used up');
+  const { status } = await exchange(url, ['GET /none HTTP/1.1', HOST], '', ATTACKER);
+  assert.equal(status, 404);
+  await until(
+    () => waiting.length + clients.filter(isRefused).length === CLIENTS,
+    'all have arrived',
+  );
+});
 
 test('small bodies are never refused for their number', async () => {
   const small = '{"name":"x"}';

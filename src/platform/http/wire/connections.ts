@@ -29,6 +29,7 @@ type Options = Readonly<{
 }>;
 const CLOSED =
   'Connections closed because of a limit on all connections, on a network, or on waiting requests.';
+const LABELS = ['service', 'limit'];
 
 /**
  * The open connections of a listener. At a limit, a new connection replaces the one that has been
@@ -36,13 +37,11 @@ const CLOSED =
  * one client cannot exclude other clients.
  */
 export function createConnections({ name, trustedProxies, metrics }: Options) {
-  const countClosed = metrics.counter('gatehouse_connections_closed_total', CLOSED, [
-    'service',
-    'limit',
-  ]);
+  const countClosed = metrics.counter('gatehouse_connections_closed_total', CLOSED, LABELS);
   const all = new Map<Duplex, Connection>();
   const idle = new Set<Connection>(); // without a complete head to answer, the longest idle first
   const sending = new Set<Connection>(); // a reply of known length, the earliest first
+  const { pause, addIdle } = createPauses(idle);
   const remove = (connection: Connection) => {
     all.delete(connection.socket);
     idle.delete(connection);
@@ -52,6 +51,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
   return {
     all,
     sending,
+    pause,
     open(socket: Socket) {
       const connection = connectionOf(socket, trustedProxies);
       const limit = limitReached(all, connection.network);
@@ -67,7 +67,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
         remove(replaced);
       }
       all.set(socket, connection);
-      idle.add(connection);
+      addIdle(connection);
       socket.on('close', () => remove(connection));
     },
     begin(connection: Connection, response: ServerResponse) {
@@ -91,7 +91,31 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
     finish(connection: Connection) {
       connection.running -= 1;
       sending.delete(connection);
-      if (connection.running === 0 && all.has(connection.socket)) idle.add(connection);
+      if (connection.running === 0 && all.has(connection.socket)) addIdle(connection);
+    },
+  };
+}
+
+function createPauses(idle: Set<Connection>) {
+  const paused = new Set<string | null>(); // networks
+  const idleOf = (from: string | null) => [...idle].filter(({ network }) => network === from);
+  return {
+    /**
+     * Reads no further requests for a while.
+     * @param from a network, or null for trusted proxies
+     */
+    async pause(from: string | null, end: Promise<void>) {
+      paused.add(from);
+      for (const { socket } of idleOf(from)) socket.pause();
+      await end;
+      paused.delete(from);
+      for (const { socket } of idleOf(from)) socket.resume();
+    },
+    addIdle(connection: Connection) {
+      const { socket, network } = connection;
+      idle.add(connection);
+      // Node resumes a new socket at the end of this turn.
+      if (paused.has(network)) process.nextTick(() => socket.pause());
     },
   };
 }

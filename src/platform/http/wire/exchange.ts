@@ -5,8 +5,9 @@ import { describeError, Overloaded, Unavailable } from '../../runtime/errors.ts'
 import type { Log } from '../../runtime/log.ts';
 import type { Metrics } from '../../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
-import type { BodyReader, HeldBody } from './body-reader.ts';
+import type { BodyReader } from './body-reader.ts';
 import type { Connection } from './connections.ts';
+import type { HeldBody } from './held-bodies.ts';
 import { Failure } from '../route/errors.ts';
 import { renderAllow, renderSuccess } from './reply.ts';
 import type { RequestInfo, ResponseStyle, RouteMatcher } from '../route/route.ts';
@@ -139,12 +140,13 @@ export function createAnswer({
     info.isFromOwnPage = page === 'own';
     if (held.failure) return held.failure;
 
-    const { network } = info;
     const outcome = await route.answer(info, (isAnonymous, maxBytes) => {
       const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
       const limit = maxBytes ?? most;
-      held.release();
-      return bodies.read(request, { limit, network, isAnonymous }, sendContinue);
+      return bodies.read(request, { limit, network: info.network, isAnonymous }, () => {
+        held.release();
+        sendContinue();
+      });
     });
     if (outcome instanceof Failure) return outcome;
     if ('ids' in outcome) info.callerIds = { ...info.callerIds, ...outcome.ids };

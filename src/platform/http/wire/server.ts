@@ -73,6 +73,7 @@ export function createListener(options: ListenerOptions) {
     { service: options.name },
   );
 
+  options.bodies.onFull(listener.connections.pause);
   server.on('connection', listener.connections.open);
   server.on('request', onRequest);
   // Without this listener, Node sends 100 before the credential is checked.
@@ -164,7 +165,7 @@ async function handle(
       connections.sending.add(connection),
     );
   };
-  const holding = bodies.hold(request, info.network);
+  const holding = bodies.hold(request, info.network, connection.network);
   try {
     // Node gives a pipelined response no socket until the earlier replies are sent.
     if (response.socket === null && !(await connections.turn(connection, response))) return;

@@ -1,0 +1,105 @@
+import { Failure } from '../route/errors.ts';
+
+/** What one network may have of a budget. */
+const SHARE = 1 / 4;
+/** How long a body may wait for others to be complete. */
+const MAX_WAIT_MS = 2_000;
+
+const ALL_TAKEN = new Failure('overloaded', {
+  message: 'Too many request bodies are being received. Nothing was stored. Try again soon.',
+});
+const SHARE_TAKEN = new Failure('overloaded', {
+  message:
+    'Too many request bodies of your network are being received. Complete some, then try again.',
+});
+
+/** The memory of one body. */
+export type Reservation = ReturnType<ReturnType<typeof createBudget>['open']>;
+
+/** Bounds the memory of bodies in a process, and of those of one network to a quarter of it. */
+export function createBudget(size: number) {
+  let maxBytes = size;
+  let used = 0;
+  const byNetwork = new Map<string, number>();
+  const waiting = createWaiting();
+  const usedBy = (network: string) => byNetwork.get(network) ?? 0;
+
+  function add(network: string, bytes: number) {
+    used += bytes;
+    const share = usedBy(network) + bytes;
+    if (share === 0) byNetwork.delete(network);
+    else byNetwork.set(network, share);
+  }
+
+  return {
+    waitUntil: waiting.until,
+    /** How much of its share a network has left. */
+    leftFor: (network: string) => maxBytes * SHARE - usedBy(network),
+    /** @param limit of the body: the budget has room for two of them, and every share for one */
+    open(network: string, limit: number) {
+      maxBytes = Math.max(maxBytes, 2 * limit);
+      let reserved = 0;
+      /** @param bytes of the body in all  @returns a failure if there is no room for them */
+      const growTo = (bytes: number) => {
+        const more = bytes - reserved;
+        if (more <= 0) return null;
+        if (used + more > maxBytes) return ALL_TAKEN;
+        if (usedBy(network) + more > Math.max(maxBytes * SHARE, limit)) return SHARE_TAKEN;
+        add(network, more);
+        reserved = bytes;
+        return null;
+      };
+      return {
+        growTo,
+        /** Waits for a moment if there is no room. */
+        async growSoon(bytes: number) {
+          let failure = growTo(bytes);
+          const isGrown = () => {
+            failure = growTo(bytes);
+            return failure === null;
+          };
+          if (failure) await waiting.until(isGrown, MAX_WAIT_MS);
+          return failure;
+        },
+        release() {
+          add(network, -reserved);
+          reserved = 0;
+          waiting.wakeSoon();
+        },
+      };
+    },
+  };
+}
+
+/** Those that wait for memory, the longest first. */
+function createWaiting() {
+  const looks = new Set<() => void>();
+  let isWaking = false;
+  return {
+    /** Once for all that is released in one turn of the event loop. */
+    wakeSoon() {
+      if (isWaking || looks.size === 0) return;
+      isWaking = true;
+      setImmediate(() => {
+        isWaking = false;
+        for (const look of looks) look();
+      });
+    },
+    /** Resolves once enough memory was released, or after `ms`. */
+    async until(isEnough: () => boolean, ms: number) {
+      if (isEnough()) return;
+      await new Promise<void>((resolve) => {
+        const end = () => {
+          clearTimeout(timer);
+          looks.delete(look);
+          resolve();
+        };
+        const look = () => {
+          if (isEnough()) end();
+        };
+        const timer = setTimeout(end, ms).unref();
+        looks.add(look);
+      });
+    },
+  };
+}
