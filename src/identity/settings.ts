@@ -1,7 +1,15 @@
 import { readCost } from '../platform/crypto/scrypt.ts';
 import { nullable, object, text } from '../platform/http/route/schema.ts';
 import { readDatabase } from '../platform/db/url.ts';
-import { type Env, list, matching, oneOf, satisfying, zeroOr } from '../platform/runtime/env.ts';
+import {
+  type Env,
+  Expected,
+  list,
+  matching,
+  oneOf,
+  type Parser,
+  satisfying,
+} from '../platform/runtime/env.ts';
 import { nameSchemas, passwordError } from './rules.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
@@ -28,6 +36,13 @@ const webOrigin = satisfying(
 );
 const domain = matching(/^([a-z0-9-]+\.)+[a-z0-9-]+$/, 'a domain with a dot');
 
+const MAX_IDLE = 366 * DAY_SECONDS;
+const idleSeconds: Parser<number> = (text) => {
+  const seconds = /^(0|[1-9][0-9]{2,9})$/.test(text) ? Number(text) : Number.NaN;
+  if (seconds === 0 || (seconds >= 300 && seconds <= MAX_IDLE)) return seconds;
+  throw new Expected(`0, or a whole number from 300 to ${MAX_IDLE}`);
+};
+
 export type IdentitySettings = ReturnType<typeof read>;
 /** The addresses of the sign-in pages, and of the programs whose proxies ask them. */
 export type Portal = ReturnType<typeof readPortal>;
@@ -49,7 +64,7 @@ export function read(env: Env) {
     /** From the login. */
     sessionSeconds: env.number('SESSION_TTL', DAY_SECONDS, 60, 366 * DAY_SECONDS),
     /** From the last use; 0: no idle limit. */
-    idleSeconds: env.get('SESSION_IDLE_TTL', 0, zeroOr(300, 366 * DAY_SECONDS)),
+    idleSeconds: env.get('SESSION_IDLE_TTL', 0, idleSeconds),
     /** For which an ended session stays in lists. */
     retentionSeconds: env.number('SESSION_RETENTION', 30 * DAY_SECONDS, 0, 3_660 * DAY_SECONDS),
     auditSeconds: env.number(

@@ -8,7 +8,6 @@ import {
   MIN_SECRET,
   type Purpose,
   satisfying,
-  zeroOr,
 } from '../platform/runtime/env.ts';
 
 export const PORT = 8080;
@@ -80,7 +79,7 @@ function readLimits(env: Env, maxBodyBytes: number) {
   const year = 366 * DAY_SECONDS;
   const seconds = env.number('SECRET_TTL', 7 * DAY_SECONDS, 0, year);
   const maxSeconds = env.number('SECRET_TTL_MAX', null, 1, year, MAX_SECONDS);
-  const reads = env.get('SECRET_READS', 0, zeroOr(1, MAX_READS));
+  const reads = env.number('SECRET_READS', 0, 0, MAX_READS);
   const maxReads = env.number('SECRET_READS_MAX', null, 1, MAX_READS, MAX_READS);
   return {
     expires_in: limit(seconds, maxSeconds, MAX_SECONDS),

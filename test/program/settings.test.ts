@@ -389,6 +389,29 @@ test('all problems are reported together, each with its variable', () => {
   assert.equal(found.length, named.length);
 });
 
+const FOLLOWING: ReadonlyArray<readonly [wrong: Given, following: Given]> = [
+  [{ SIGNIN_ORIGIN: 'http://host' }, { COOKIE_DOMAIN: 'example.org' }],
+  [{ DATABASE_STATEMENT_TIMEOUT: 'x' }, { DATABASE_DEAD_AFTER: '8' }],
+  [{ SHARE_PAGES: 'x' }, { SHARE_ANYONE: 'on' }],
+  [{ SIGNIN_PAGES: 'x' }, { REQUIRE_SECOND_FACTOR: 'all', IDENTITY_SECRET: LONG }],
+  [{ TRUSTED_PROXIES: 'x' }, { TRUSTED_USER_HEADER: 'X-User' }],
+  [{ SIGNIN_VERIFY_URL: 'x' }, { INBOX_USERS: 'ada' }],
+  [{ WEBHOOK_SECRET: 'a,b' }, { WEBHOOK_SECRET_PREVIOUS: LONG }],
+  [{ SERVER_SECRET: 'a,b' }, { SERVER_SECRET_PREVIOUS: LONG }],
+];
+
+for (const [wrong, following] of FOLLOWING) {
+  const name = Object.keys(wrong).join();
+  test(`an invalid ${name} causes no problem of what depends on it`, () => {
+    const found = problems({ ...wrong, ...following });
+    assert.deepEqual(
+      found.map((problem) => problem.split(' ')[0]),
+      [name],
+      found.join('\n'),
+    );
+  });
+}
+
 test('a problem does not hide that of a variable with the same prefix', () => {
   const found = problems({
     SERVER_SECRET: undefined,

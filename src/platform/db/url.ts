@@ -82,11 +82,23 @@ function readLimits(env: Env) {
  */
 const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
-const TARGETS = ['any', 'read-write', 'primary'] as const;
 const NO_CHANNEL_BINDING =
   '"prefer" or "disable": the database client has no channel binding. sslmode=verify-full prevents such attacks';
 const NO_OPTIONS =
   'a URL whose options is absent, because poolers drop it; set what you need for the role: ALTER ROLE … SET …';
+
+/** The parameters of a URL, as in libpq, and what each must be. */
+const PARAMETERS: ReadonlyMap<string, Parser<unknown>> = new Map<string, Parser<unknown>>([
+  ['sslmode', oneOf(SSL_MODES)],
+  ['sslrootcert', anyText],
+  ['sslcert', anyText],
+  ['sslkey', anyText],
+  ['host', anyText],
+  ['target_session_attrs', oneOf(['any', 'read-write', 'primary'])],
+  ['connect_timeout', wholeNumber(1, 99)],
+  ['application_name', matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters')],
+  ['channel_binding', matching(/^(disable|prefer)$/, NO_CHANNEL_BINDING)],
+]);
 
 const FORM =
   /^postgres(?:ql)?:\/\/(?:([^:@/?#]*)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^@/?#]+)(?:\?([^#]*))?$/;
@@ -113,86 +125,64 @@ function parse(url: string) {
   if (!form || /%00|\0/.test(url)) throw new Expected(FORM_TEXT);
   const [, user = '', password = '', authority = '', database = '', query = ''] = form;
   const values = readQuery(query);
-  const hosts = hostsOf(authority, values.host);
+  const hosts = hostsOf(authority, values.get('host'));
   return {
     hosts,
     database: decodeURIComponent(database),
     user: decodeURIComponent(user) || userInfo().username,
     password: decodeURIComponent(password),
-    applicationName: values.application_name,
-    connectSeconds: values.connect_timeout, // for each host
+    applicationName: values.get('application_name') ?? 'gatehouse',
+    connectSeconds: Number(values.get('connect_timeout') ?? 5), // for each host
     sslmode: sslmodeOf(values, hosts),
     /** Null: Node's certificate authorities, and no certificate of the client. */
     certificates: certificatesOf(values),
     // Only one of several servers can be written to.
-    target: values.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any'),
+    target: values.get('target_session_attrs') ?? (hosts.length > 1 ? 'read-write' : 'any'),
   };
 }
 
-type Parameters = ReturnType<typeof readQuery>;
+type Parameters = ReadonlyMap<string, string>;
 
-/** The parameters of a URL, as in libpq. They are known because they are asked. */
+/** @returns the parameters that are given, as text that is valid */
 function readQuery(query: string) {
-  const given = pairsOf(query);
-  const asked = new Set<string>();
-  function get<T, F>(name: string, fallback: F, parse: Parser<T>) {
-    asked.add(name);
-    const value = given.get(name);
-    if (value === undefined) return fallback;
-    try {
-      return parse(value);
-    } catch (error) {
-      throw new Expected(`a URL whose ${name} is ${formIn(error)}`);
-    }
-  }
-  const name = matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters');
-  const parameters = {
-    sslmode: get('sslmode', null, oneOf(SSL_MODES)),
-    sslrootcert: get('sslrootcert', null, anyText),
-    sslcert: get('sslcert', null, anyText),
-    sslkey: get('sslkey', null, anyText),
-    host: get('host', null, anyText),
-    target_session_attrs: get('target_session_attrs', null, oneOf(TARGETS)),
-    connect_timeout: get('connect_timeout', 5, wholeNumber(1, 99)),
-    application_name: get('application_name', 'gatehouse', name),
-    channel_binding: get(
-      'channel_binding',
-      null,
-      matching(/^(disable|prefer)$/, NO_CHANNEL_BINDING),
-    ),
-  };
-  const unknown = [...given.keys()].find((one) => !asked.has(one));
-  if (unknown === 'options') throw new Expected(NO_OPTIONS);
-  if (unknown === undefined) return parameters;
-  throw new Expected(
-    `a URL without the parameter "${unknown}"; the parameters are ${[...asked].join(', ')}`,
-  );
-}
-
-function pairsOf(query: string) {
   const given = new Map<string, string>();
   for (const pair of query.split('&').filter(Boolean)) {
     const [name = '', value = ''] = pair.split(/=(.*)/s);
+    const parse = PARAMETERS.get(name);
+    if (name === 'options') throw new Expected(NO_OPTIONS);
+    if (!parse) {
+      throw new Expected(
+        `a URL without the parameter "${name}"; the parameters are ${[...PARAMETERS.keys()].join(', ')}`,
+      );
+    }
     if (value === '' || given.has(name)) throw new Expected(`a URL in which ${name} has one value`);
-    given.set(name, decodeURIComponent(value));
+    const text = decodeURIComponent(value);
+    try {
+      parse(text);
+    } catch (error) {
+      throw new Expected(`a URL whose ${name} is ${formIn(error)}`);
+    }
+    given.set(name, text);
   }
   return given;
 }
 
-function sslmodeOf({ sslmode, sslrootcert, sslcert }: Parameters, hosts: readonly Host[]) {
-  const mode = sslmode ?? (hosts.every(({ name }) => isThisHost(name)) ? 'disable' : 'prefer');
+function sslmodeOf(values: Parameters, hosts: readonly Host[]) {
+  const sslrootcert = values.get('sslrootcert');
+  const usual = hosts.every(({ name }) => isThisHost(name)) ? 'disable' : 'prefer';
+  const mode = SSL_MODES.find((one) => one === values.get('sslmode')) ?? usual;
   const least = sslrootcert === 'system' ? 'verify-full' : 'require';
   const isWeaker = SSL_MODES.indexOf(mode) < SSL_MODES.indexOf(least);
   // Certificates would be ignored.
-  if ((sslrootcert || sslcert) && isWeaker) {
+  if ((sslrootcert || values.has('sslcert')) && isWeaker) {
     throw new Expected('a URL with sslmode=verify-full beside its sslrootcert or sslcert');
   }
   return sslrootcert && mode === 'require' ? 'verify-ca' : mode;
 }
 
 /** @param names of the parameter `host`; their port is in the authority, as without it */
-function hostsOf(authority: string, names: string | null): readonly Host[] {
-  if (names === null) return authority.split(',').map(hostOf);
+function hostsOf(authority: string, names: string | undefined): readonly Host[] {
+  if (names === undefined) return authority.split(',').map(hostOf);
   if (!/^(:|$)/.test(authority)) {
     throw new Expected('a URL that names its hosts either before the database or in "host"');
   }
@@ -212,7 +202,10 @@ const nameOf = (text: string) =>
   decodeURIComponent(text).replace(/^\[(.*)\]$/, '$1') || 'localhost';
 
 /** Read once, so that a missing or wrong file is noticed at the start. */
-function certificatesOf({ sslrootcert, sslcert, sslkey }: Parameters) {
+function certificatesOf(values: Parameters) {
+  const sslrootcert = values.get('sslrootcert');
+  const sslcert = values.get('sslcert');
+  const sslkey = values.get('sslkey');
   if (!sslcert !== !sslkey) throw new Expected('a URL with both sslcert and sslkey, or neither');
   try {
     const ca = sslrootcert && sslrootcert !== 'system' ? readFileSync(sslrootcert) : undefined;

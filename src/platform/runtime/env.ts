@@ -171,19 +171,6 @@ export function wholeNumber(min: number, max: number): Parser<number> {
   };
 }
 
-/** A number, or 0 for no limit. */
-export function zeroOr(min: number, max: number): Parser<number> {
-  const parse = wholeNumber(min, max);
-  return (text) => {
-    if (text === '0') return 0;
-    try {
-      return parse(text);
-    } catch (error) {
-      throw new Expected(`0, or ${formIn(error)}`);
-    }
-  };
-}
-
 export const oneOf =
   <T extends string>(choices: readonly T[]): Parser<T> =>
   (text) => {
