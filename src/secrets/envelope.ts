@@ -82,7 +82,8 @@ export function sealText(
   const sealed = lock
     ? sealAs(LOCKED, clientKey, lockedContent(lock))
     : sealAs(TEXT, clientKey, text);
-  return { key_id: serverKey.id, ...sealed, tag: rowTagOf(serverKey, { ...terms, ...sealed }) };
+  const { blob, commitment } = sealed;
+  return { key_id: serverKey.id, blob, commitment, tag: rowTagOf(serverKey, terms, sealed) };
 }
 
 /** @returns what a row holds for a client key, if the row is unaltered */
@@ -138,11 +139,11 @@ function isSealable({ expires_at, max_reads }: Terms) {
  * Recognizes an altered row without the client key.
  * @returns HMAC-SHA256(row key, context with version 0 ‖ commitment ‖ blob)
  */
-export const rowTagOf = (serverKey: ServerKey, row: Terms & Sealed) =>
+export const rowTagOf = (serverKey: ServerKey, terms: Terms, { blob, commitment }: Sealed) =>
   createHmac('sha256', serverKey.rowKey)
-    .update(contextOf(ROW, serverKey, row))
-    .update(row.commitment)
-    .update(row.blob)
+    .update(contextOf(ROW, serverKey, terms))
+    .update(commitment)
+    .update(blob)
     .digest();
 
 /** A row without a tag counts as altered. */
@@ -150,4 +151,4 @@ export const isUnaltered = (serverKey: ServerKey, row: Terms & Envelope) =>
   isSealable(row) &&
   row.commitment.length === KEY_BYTES &&
   row.tag !== null &&
-  equalDigests(row.tag, rowTagOf(serverKey, row));
+  equalDigests(row.tag, rowTagOf(serverKey, row, row));

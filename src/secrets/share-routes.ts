@@ -75,59 +75,6 @@ const key = text({
 // attempts.
 export const keyBody = json(object({ key }), 'required');
 
-export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> => [
-  ...pageRows(
-    site,
-    new URL('pages/', import.meta.url),
-    PAGES,
-    SCRIPTS,
-    'Share pages: scripts, style sheets, logo',
-  ),
-  route({
-    ...byLink,
-    pattern: '/s/{id}',
-    summary: 'Share pages: open a secret with its link, without a bearer token',
-    body: json(decryptRequestSchema, 'required'),
-    reply: object({
-      password: text(),
-      reads_left: nullable(count),
-      expires_at: nullable(dateTime()),
-      delete_key: nullable(text()),
-    }),
-    errors: READ_ERRORS,
-    handle: limited(findOwnLink, reveal),
-  }),
-  route({
-    ...byLink,
-    pattern: '/s/{id}/status',
-    summary: 'Share pages: how often a link can be opened, or how it ended; costs no read',
-    body: json(object({ secret: clientKeySchema }), 'required'),
-    reply: linkSchema,
-    handle: limited(findOwnLink, async (_call, _service, data) => (data ? { data } : WRONG_LINK)),
-  }),
-  route({
-    ...byLink,
-    pattern: '/s/{id}/delete',
-    summary: 'Share pages: delete a secret, by its sender or after reading it',
-    body: keyBody,
-    reply: deletedSchema,
-    handle: limited(isKeyTo('receipt', 'delete'), async ({ path, request }, service, isRight) =>
-      isRight ? deleteAndReport(service, path.id, null, request) : WRONG_KEY,
-    ),
-  }),
-  route({
-    ...byLink,
-    pattern: '/r/{id}',
-    summary: 'Share pages: read the receipt of a secret with its key, without a bearer token',
-    body: keyBody,
-    reply: receiptSchema,
-    handle: limited(isKeyTo('receipt'), async ({ path }, { database }, isRight) => {
-      const data = isRight && (await findReceipt(database, path.id, null));
-      return data ? { data } : WRONG_KEY;
-    }),
-  }),
-];
-
 export type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<{ key: string }>;
 
@@ -221,3 +168,56 @@ const isKeyTo =
     if (!missing) return false;
     return missing.is_needed ? serverFailure(service, 'key_unknown', missing, route) : WRONG_KEY;
   };
+
+export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> => [
+  ...pageRows(
+    site,
+    new URL('pages/', import.meta.url),
+    PAGES,
+    SCRIPTS,
+    'Share pages: scripts, style sheets, logo',
+  ),
+  route({
+    ...byLink,
+    pattern: '/s/{id}',
+    summary: 'Share pages: open a secret with its link, without a bearer token',
+    body: json(decryptRequestSchema, 'required'),
+    reply: object({
+      password: text(),
+      reads_left: nullable(count),
+      expires_at: nullable(dateTime()),
+      delete_key: nullable(text()),
+    }),
+    errors: READ_ERRORS,
+    handle: limited(findOwnLink, reveal),
+  }),
+  route({
+    ...byLink,
+    pattern: '/s/{id}/status',
+    summary: 'Share pages: how often a link can be opened, or how it ended; costs no read',
+    body: json(object({ secret: clientKeySchema }), 'required'),
+    reply: linkSchema,
+    handle: limited(findOwnLink, async (_call, _service, data) => (data ? { data } : WRONG_LINK)),
+  }),
+  route({
+    ...byLink,
+    pattern: '/s/{id}/delete',
+    summary: 'Share pages: delete a secret, by its sender or after reading it',
+    body: keyBody,
+    reply: deletedSchema,
+    handle: limited(isKeyTo('receipt', 'delete'), async ({ path, request }, service, isRight) =>
+      isRight ? deleteAndReport(service, path.id, null, request) : WRONG_KEY,
+    ),
+  }),
+  route({
+    ...byLink,
+    pattern: '/r/{id}',
+    summary: 'Share pages: read the receipt of a secret with its key, without a bearer token',
+    body: keyBody,
+    reply: receiptSchema,
+    handle: limited(isKeyTo('receipt'), async ({ path }, { database }, isRight) => {
+      const data = isRight && (await findReceipt(database, path.id, null));
+      return data ? { data } : WRONG_KEY;
+    }),
+  }),
+];

@@ -53,7 +53,7 @@ export function open(
 }
 
 export const rowTagOf = (serverKey: ServerKey, metadata: Metadata, sealed: Sealed): Buffer =>
-  tagOfRow(serverKey, { ...termsOf(metadata), ...sealed });
+  tagOfRow(serverKey, termsOf(metadata), sealed);
 
 export const isUnaltered = (
   serverKey: ServerKey,
