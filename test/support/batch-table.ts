@@ -6,7 +6,6 @@ import { connect } from '../../scripts/postgres.ts';
 import type { Sql } from 'postgres';
 import { sharedStatement } from '../../src/platform/db/share-statement.ts';
 import { arrayLiteral } from '../../src/platform/db/sql.ts';
-import type { Database, Locks } from '../../src/platform/db/pool.ts';
 import { untilSql } from './connections.ts';
 
 export interface Thing {
@@ -44,26 +43,24 @@ export async function makeThings(sql: Sql): Promise<void> {
  * Stores things, and writes down which went by one statement. What a caller is told is made by the
  * database from its own thing.
  */
-export function storing() {
+export function storing({ areKeysUnique = false } = {}) {
   const statements: number[][] = [];
   const store = sharedStatement(
-    async (database: Database, things: readonly Thing[], locks?: Locks): Promise<string[]> => {
+    'write',
+    async (sql, things: readonly Thing[]): Promise<string[]> => {
       statements.push(things.map(({ id }) => id));
       const ids = arrayLiteral(things.map(({ id }) => String(id)));
       const names = arrayLiteral(things.map(({ name }) => name ?? null));
       const sizes = arrayLiteral(things.map(({ size }) => String(size ?? 1)));
-      const rows = await database.write(
-        (sql) => sql<Array<{ id: number; told: string }>>`
-          insert into things (id, name, size)
-          select id, name, size from unnest(${ids}::text::integer[], ${names}::text::text[],
-            ${sizes}::text::smallint[]) with ordinality as given (id, name, size, nth) order by nth
-          returning id, id || ' of size ' || size as told`,
-        locks,
-      );
+      const rows = await sql<Array<{ id: number; told: string }>>`
+        insert into things (id, name, size)
+        select id, name, size from unnest(${ids}::text::integer[], ${names}::text::text[],
+          ${sizes}::text::smallint[]) with ordinality as given (id, name, size, nth) order by nth
+        returning id, id || ' of size ' || size as told`;
       const told = new Map(rows.map((row) => [row.id, row.told]));
       return things.map(({ id }) => told.get(id) ?? 'nothing');
     },
-    { keyOf: ({ key }) => key ?? null, bytesOf: ({ bytes }) => bytes ?? 0 },
+    { keyOf: ({ key }) => key ?? null, bytesOf: ({ bytes }) => bytes ?? 0, areKeysUnique },
   );
   return { store, statements };
 }
@@ -99,14 +96,14 @@ export async function blockThing(
   const looking = connect(url);
   owner.after(() => looking.end());
   return {
-    /** Resolves when a statement waits for it. */
-    met: () =>
+    /** Resolves when so many statements wait, for this or another thing. */
+    met: (count = 1) =>
       untilSql(
         async () =>
           (
             await looking`select from pg_stat_activity where wait_event = 'PgSleep'
               and datname = current_database()`
-          ).length > 0,
+          ).length >= count,
         'a statement waits',
       ),
     async leave() {

@@ -1,4 +1,5 @@
 import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
+import type { Data } from '../../platform/runtime/errors.ts';
 import type { Caller } from '../policy.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
 import { isActiveSql } from './rows.ts';
@@ -67,7 +68,7 @@ async function lockCredential(sql: Sql, { session, key, user }: Caller) {
  * @returns null without the target
  * @throws RightsLost
  */
-export function changing<T>(
+export function changing<T extends Data>(
   database: Database,
   actor: Actor,
   target: string | null,

@@ -52,9 +52,9 @@ export const finderByDigest = <Context extends { readonly database: Database }, 
   select: (sql: Sql, digests: string, context: Context) => Promise<ByDigest<Row>>,
   foundOf: (row: Row) => Found,
 ) =>
-  sharedStatement(async (context: Context, digests: readonly string[]) => {
+  sharedStatement('read', async (sql, digests: readonly string[], context: Context) => {
     const wanted = arrayLiteral(digests.map((digest) => `\\x${digest}`));
-    const rows = await context.database.read((sql) => select(sql, wanted, context));
+    const rows = await select(sql, wanted, context);
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
   });
 export type ByDigest<Row> = Array<Row & { digest: string }>;

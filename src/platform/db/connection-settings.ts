@@ -11,36 +11,34 @@ const BY_INDEX = {
  * table would stay.
  */
 const PLANNED_ONCE = { ...BY_INDEX, plan_cache_mode: 'force_generic_plan' };
-/** How long a statement may wait for a lock while others wait for its connection. */
+/** A statement that meets a lock gives its connection up, and is repeated in the pool `lock`. */
 export const LOCK_MS = 5;
 const BRIEF_LOCKS = { lock_timeout: `${LOCK_MS}ms` };
 
-/** The settings of the connection for each purpose. */
-const SETTINGS = {
-  /** Point reads by an index, with any values. */
-  read: PLANNED_ONCE,
-  /** Single statements that find their rows by an index, with any values. */
-  write: { ...PLANNED_ONCE, ...BRIEF_LOCKS },
-  transaction: BRIEF_LOCKS,
-  /** Calls that wait for a lock. */
-  lock: BRIEF_LOCKS,
+/** Equal connections: how many at most, and what they set. */
+export const POOLS = {
+  /** Reads by an index, with any values. */
+  read: { size: 2, settings: PLANNED_ONCE },
+  /** Statements and transactions that find their rows by an index, with any values. */
+  write: { size: 3, settings: { ...PLANNED_ONCE, ...BRIEF_LOCKS } },
+  /** Statements and transactions that met a lock. */
+  lock: { size: 1, settings: {} },
   /** Lists and other reads that may take long. */
-  list: {},
-  /** Reads whose length a caller chooses. */
-  search: { ...BY_INDEX, statement_timeout: '2s' },
+  list: { size: 1, settings: {} },
   /**
    * Claims of work, which lists must not delay. In the order of an index, without reading all and
    * sorting.
    */
-  claim: { ...PLANNED_ONCE, enable_bitmapscan: 'off' },
+  claim: { size: 1, settings: { ...PLANNED_ONCE, enable_bitmapscan: 'off' } },
   /** Readiness checks, which requests must not delay. */
-  readiness: { work_mem: '64kB' },
+  readiness: { size: 1, settings: { work_mem: '64kB' } },
   /** For `maintain`. */
-  migration: { statement_timeout: '0' },
-  /** Only for comparison with another connection. */
-  comparison: {},
+  migration: { size: 1, settings: { statement_timeout: '0' } },
 };
-export type Purpose = keyof typeof SETTINGS;
+export type PoolName = keyof typeof POOLS;
+
+/** For a read whose length a caller chooses. */
+export const SEARCH_SETTINGS = { ...BY_INDEX, statement_timeout: '2s' };
 
 /** The same for each connection, in the form that PostgreSQL shows, because `prepare` compares it. */
 const FIXED = {
@@ -69,13 +67,13 @@ const FIXED = {
   transaction_timeout: '0', // since PostgreSQL 17
 };
 
-export function settingsOf(limitSeconds: number, purpose: Purpose) {
+export function settingsOf(limitSeconds: number, pool: PoolName) {
   const limit = limitSeconds % 60 === 0 ? `${limitSeconds / 60}min` : `${limitSeconds}s`;
   return {
     ...FIXED,
     statement_timeout: limit,
     idle_in_transaction_session_timeout: limit,
-    ...SETTINGS[purpose],
+    ...POOLS[pool].settings,
   };
 }
 

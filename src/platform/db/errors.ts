@@ -61,14 +61,15 @@ const CONNECTION_LOST = new Set([
 const PASSING = /^(08|53|40001|40P01|55P03|57014|57P05|25P0[34])/;
 /** A statement waited for a lock longer than its connection allows. */
 export const LOCK_NOT_AVAILABLE = '55P03';
+
 /** Whether the connection can no longer be used. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown) =>
   CONNECTION_LOST.has(codeOf(error)) ||
   (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
-/** Whether the work conflicted with other work and was undone. */
-export const isConflict = (error: unknown) => CONFLICTS.has(codeOf(error));
 /** Whether the statement must be prepared again, on a new connection. None of it was done. */
 export const isStale = (error: unknown) => STALE.has(codeOf(error));
+/** Whether the work was undone, and may succeed if it is repeated. */
+export const isRepeatable = (error: unknown) => isStale(error) || CONFLICTS.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
 const isTemporary = (code: string) => CONNECTION_LOST.has(code) || PASSING.test(code);
 

@@ -1,223 +1,187 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Fragment, Sql } from 'postgres';
-import { codeOf, describeError, Unavailable } from '../runtime/errors.ts';
+import { type Data, Unavailable } from '../runtime/errors.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import { type Clients, createClients } from './clients.ts';
+import { LOCK_MS, POOLS, type PoolName, SEARCH_SETTINGS } from './connection-settings.ts';
+import { endsConnection, isRepeatable, isStale, Locked, translate } from './errors.ts';
 import type { DatabaseAddress } from './url.ts';
-import { type Client, connect } from './client.ts';
-import { LOCK_MS, type Purpose } from './connection-settings.ts';
-import { type Connection, createConnection, type Run, type Work } from './connection.ts';
-import { LOCK_NOT_AVAILABLE, Locked, translate } from './errors.ts';
 
 export type { DatabaseAddress, Fragment, Sql };
-
-/**
- * `try` throws `Locked` after a few milliseconds; `wait` waits for the locks. By default, a call
- * tries, then waits.
- */
-export type Locks = 'try' | 'wait';
-
 export type Database = ReturnType<typeof createDatabase>;
 
-const MAX_WAITING_TRANSACTIONS = 256;
-/** The lock timeout while only one call waits. */
+/**
+ * Work may run again after an error that undid it: a serialization failure, a deadlock, a lock, a
+ * stale statement.
+ */
+export type Work<T> = (sql: Sql) => Promise<T>;
+type Run = <T>(work: Work<T>) => Promise<T>;
+
+const MAX_WAITING = 1_024; // calls of one pool
+const MAX_WAIT_MS = 10_000;
+const MAX_TRIES = 5;
+/** How long a try waits for a lock while no other call waits for one. */
 const ALONE_MS = 100;
 /** The longest pause between two tries to get a lock. */
 const MAX_PAUSE_MS = 500;
-const PENDING_HELP = 'Statements and transactions under way or waiting, by connection.';
+const PENDING_HELP = 'Statements and transactions under way or waiting, by kind of connection.';
 
-/**
- * One connection for each purpose. A client of `postgres` 3.4.9 with several connections keeps dead
- * slots in its queue and becomes slower under load; a client with one connection pipelines and does
- * not.
- */
+/** Small pools of equal connections. A call has its connection for itself while it runs. */
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
   const clients = createClients(address, name, log, metrics);
-  const connections: Connection[] = [];
-  const watchdog = setInterval(() => connections.forEach((one) => one.watch()), 1_000).unref();
-  function create(purpose: Purpose, label: string = purpose) {
-    const connection = createConnection((onEnd) => clients.open(purpose, onEnd), address, label);
-    metrics.gauge('gatehouse_database_pending', PENDING_HELP, connection.pending, {
-      service: name,
-      connection: label,
-    });
-    connections.push(connection);
-    return connection;
+  function create(pool: PoolName) {
+    const { run, pending } = createPool(clients, pool, address);
+    countPending(pool, pending);
+    return run;
+  }
+  function countPending(pool: PoolName, pending: () => number) {
+    const labels = { service: name, connection: pool };
+    metrics.gauge('gatehouse_database_pending', PENDING_HELP, pending, labels);
   }
 
   const read = create('read');
-  const write = create('write');
-  const first = create('transaction', 'transaction 1');
-  const second = create('transaction', 'transaction 2');
-  const limiter = createLimiter(2, MAX_WAITING_TRANSACTIONS, 'a database transaction');
-  const transact: Run = (work) =>
-    limiter.run(() => (first.pending() === 0 ? first : second).run(work));
-  const wait = createLockWait(create('lock'), address.limits.DATABASE_LOCK_TIMEOUT);
+  const tryWrite = create('write');
+  const list = create('list');
+  const lock = createPool(clients, 'lock', address);
+  const { wait, waiting } = createLockWait(lock.run, address.limits.DATABASE_LOCK_TIMEOUT);
+  countPending('lock', waiting);
+  /** Waits only if the work could not have its locks at once. */
+  const write: Run = (work) =>
+    tryWrite(work).catch((error: unknown) => {
+      if (error instanceof Locked) return wait(work);
+      throw error;
+    });
 
   return {
-    read: read.run,
+    read,
     /** Single statements, which commit by themselves. */
-    write<T>(work: Work<T>, locks?: Locks) {
-      if (locks === 'try') return write.run(work);
-      return locks === 'wait' ? wait(work) : waitIfLocked(wait, write.run, work);
-    },
-    list: create('list').run,
-    search: create('search').run,
-    claim: create('claim').run,
-    readiness: create('readiness').run,
+    write,
+    /** Throws `Locked` instead of waiting for a lock. */
+    tryWrite,
     /** Statements that commit together. The work returns data: a returned `Failure` would commit. */
-    transaction: <T>(work: Work<T>) =>
-      waitIfLocked(wait, transact, (sql) => inTransaction(sql, work)),
+    transaction: <T extends Data>(work: Work<T>) => write((sql) => inTransaction(sql, work)),
+    list,
+    /** Reads whose length a caller chooses. */
+    search: <T>(work: Work<T>) => list((sql) => inTransaction(sql, limited(work))),
+    claim: create('claim'),
+    readiness: create('readiness'),
     /** Work of any length, on its own connection without statement and lock timeouts. */
     async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>) {
-      if (address.hosts.length > 1) await write.ready(); // finds a usable host
-      const client = clients.open('migration', (ended) => ended.close(0));
       try {
-        const sql = await client.ready;
-        return await work(sql, (inner) => inTransaction(sql, inner));
+        const client = await clients.take('migration');
+        try {
+          return await work(client.sql, (inner) => inTransaction(client.sql, inner));
+        } finally {
+          await client.close(2);
+        }
       } catch (error) {
         throw translate(error, address);
-      } finally {
-        await client.close(2);
       }
     },
     /** Opens the connections that most requests need. @throws if one cannot be opened */
     async ensureConnected() {
-      await Promise.all([read, write, first].map((one) => one.ready()));
+      if (!clients.isOpen('read')) await read(async () => {});
+      if (!clients.isOpen('write')) await write(async () => {});
+      if (!clients.isOpen('list')) await list(async () => {});
     },
-    async close() {
-      clearInterval(watchdog);
-      await clients.close();
-    },
+    close: clients.close,
   };
 }
 
-/** The clients of a database, all connected to one server. */
-function createClients(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
-  const { hosts } = address;
-  const clients = new Set<Client>();
-  /** The host that was usable last, or is tried next. */
-  let hostIndex = 0;
-  let isClosed = false;
-  let latest = address;
-  metrics.gauge(
-    'gatehouse_database_certificate_end_seconds',
-    'When sslrootcert or sslcert ends, in seconds since 1970.',
-    () => latest.certificates?.endSeconds ?? NaN,
-    { service: name },
-  );
+function createPool(clients: Clients, pool: PoolName, address: DatabaseAddress) {
+  const { size } = POOLS[pool];
+  const slots = createLimiter(size, MAX_WAITING, 'a database connection', MAX_WAIT_MS);
+
+  async function runOnce<T>(work: Work<T>) {
+    const client = await clients.take(pool);
+    try {
+      return await work(client.sql);
+    } catch (error) {
+      if (endsConnection(error) || isStale(error)) clients.retireAll(client);
+      throw error;
+    } finally {
+      clients.giveBack(client);
+    }
+  }
 
   return {
-    open(purpose: Purpose, onEnd: (client: Client) => void) {
-      const ownIndex = hostIndex;
-      const host = hosts[ownIndex];
-      // Work that continues after the shutdown must not open a connection, because nothing would
-      // close it.
-      if (isClosed || !host) throw new Unavailable('the database connections are closed');
-      const ended = (client: Client) => {
-        clients.delete(client);
-        onEnd(client);
-      };
-
-      latest = reload(latest, log);
-      const client = connect(latest, host, name, log, ended, purpose);
-      clients.add(client);
-      client.ready.then(
-        () => {
-          // After a failover, or if the address of the host has changed, a connection to the former
-          // server would read outdated data, and write what is lost.
-          for (const other of [...clients]) {
-            const isOtherServer = other.server !== null && other.server !== client.server;
-            if (other.host !== host || isOtherServer) void other.close(0);
-          }
-        },
-        () => {
-          // Unless another client has skipped it already.
-          if (hostIndex === ownIndex) hostIndex = (ownIndex + 1) % hosts.length;
-        },
-      );
-      return client;
-    },
-    /** Statements under way may finish within two seconds. No client is opened afterwards. */
-    async close() {
-      isClosed = true;
-      await Promise.all([...clients].map((client) => client.close(2)));
-    },
-  };
-}
-
-/**
- * The password and the certificates may have been replaced. Those that were read before stay in use
- * if they cannot be read.
- */
-function reload(latest: DatabaseAddress, log: Log) {
-  try {
-    return { ...latest, ...latest.reload(), hosts: latest.hosts };
-  } catch (error) {
-    log.error(
-      'the database URL cannot be read again: the earlier one is used',
-      describeError(error),
-    );
-    return latest;
-  }
-}
-
-/**
- * Repeats work until it gets its locks, on a connection where calls that wait for a lock hold up
- * only each other, and briefly.
- * @param seconds after which a call fails
- */
-function createLockWait(connection: Connection, seconds: number): Run {
-  // The connection limits its queue.
-  const slot = createLimiter(1, Infinity, 'a database lock');
-  const isAlone = () => connection.pending() === 1;
-  return (work) => {
-    const end = performance.now() + seconds * 1_000;
-    return connection.run(async (sql) => {
-      const tryOnce = async () => {
-        const timeoutMs = isAlone() ? ALONE_MS : LOCK_MS;
-        await sql`select set_config('lock_timeout', ${String(timeoutMs)}, false)`;
-        return work(sql);
-      };
-      for (let pauseMs = 0; ; pauseMs = Math.min(2 * pauseMs + 10, MAX_PAUSE_MS)) {
-        if (!isAlone()) await sleep(pauseMs);
+    pending: () => slots.running() + slots.waiting(),
+    async run<T>(work: Work<T>) {
+      for (let tries = 1; ; tries += 1) {
         try {
-          // A first try has priority: its lock may be free.
-          return await slot.run(tryOnce, pauseMs === 0);
+          return await slots.run(() => runOnce(work));
         } catch (error) {
-          const isLocked = codeOf(error) === LOCK_NOT_AVAILABLE;
-          if (!isLocked || performance.now() >= end) throw error;
+          if (tries === MAX_TRIES || !isRepeatable(error)) throw translate(error, address);
+          await sleep(Math.random() * 10 * 2 ** tries);
         }
       }
-    });
+    },
   };
 }
 
-/** Waits for locks only if the work could not have them at once. */
-async function waitIfLocked<T>(wait: Run, run: Run, work: Work<T>) {
-  try {
-    return await run(work);
-  } catch (error) {
-    if (error instanceof Locked) return wait(work);
-    throw error;
+/**
+ * Repeats work until it gets its locks.
+ * @param run on a connection where only calls that wait for a lock hold up each other, and briefly
+ * @param seconds after which a call fails
+ */
+function createLockWait(run: Run, seconds: number) {
+  let waiting = 0;
+  async function repeat<T>(work: Work<T>) {
+    const end = performance.now() + seconds * 1_000;
+    for (let pauseMs = 10; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+      try {
+        return await run(async (sql) => {
+          const timeoutMs = waiting === 1 ? ALONE_MS : LOCK_MS;
+          await sql`select set_config('lock_timeout', ${String(timeoutMs)}, false)`;
+          return work(sql);
+        });
+      } catch (error) {
+        if (!(error instanceof Locked) || performance.now() >= end) throw error;
+      }
+      if (waiting > 1) await sleep(pauseMs);
+    }
   }
+  return {
+    waiting: () => waiting,
+    async wait<T>(work: Work<T>) {
+      waiting += 1;
+      try {
+        return await repeat(work);
+      } finally {
+        waiting -= 1;
+      }
+    },
+  };
 }
 
 /**
  * Not `begin` of `postgres` 3.4.9, which sends its `rollback` into an ended connection and throws
  * where no caller can catch it. Here all further work after the connection's end fails, because no
- * client reconnects.
+ * client reconnects. A simple query is not prepared: the driver would send a `commit` again that
+ * its server process does not know, and PostgreSQL would roll back without an error.
  */
 async function inTransaction<T>(sql: Sql, work: Work<T>) {
-  await sql`begin isolation level read committed`;
+  await sql`begin isolation level read committed`.simple();
   try {
     const result = await work(sql);
-    await sql`commit`;
+    const { command } = await sql`commit`.simple();
+    if (command !== 'COMMIT') throw new Unavailable('the transaction was rolled back');
     return result;
   } catch (error) {
     // Fails if the connection has ended, and the transaction with it.
-    await sql`rollback`.catch(() => {});
+    await sql`rollback`.simple().catch(() => {});
     throw error;
   }
 }
+
+/** For work in a transaction. */
+const limited =
+  <T>(work: Work<T>): Work<T> =>
+  async (sql) => {
+    await sql`
+      select set_config(key, value, true)
+      from json_each_text(${JSON.stringify(SEARCH_SETTINGS)}::text::json)`;
+    return work(sql);
+  };

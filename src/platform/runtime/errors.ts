@@ -18,6 +18,10 @@ export class Overloaded extends Error {}
 /** Waiting does not help: the process prints the message and ends. */
 export class StartupError extends Error {}
 
+/** Any value but a `Failure`, which has `details`. */
+export type Data =
+  (object & { readonly details?: never }) | string | number | boolean | null | undefined | void;
+
 /** The SQLSTATE, or the code of a system error. Never the message, which may quote a value. */
 export function codeOf(error: unknown) {
   return error instanceof Error && 'code' in error && typeof error.code === 'string'

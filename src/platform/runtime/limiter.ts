@@ -7,7 +7,7 @@ import { Overloaded } from './errors.ts';
 export interface Limiter {
   /**
    * Runs the work when a slot is free, first come, first served. Throws `Overloaded` at once if the
-   * queue is full.
+   * queue is full, and after too long a wait.
    * @param work gets whether it had to wait
    * @param hasPriority waits in a second queue of the same length that is served first
    */
@@ -24,11 +24,33 @@ export interface Limiter {
 
 type Queue = Array<() => void>;
 
-/** @param what is waited for, as in "too many are waiting for a password hash" */
-export function createLimiter(slots: number, queueLength: number, what: string): Limiter {
+/**
+ * @param what is waited for, as in "too many are waiting for a password hash"
+ * @param maxWaitMs by default without a limit
+ */
+export function createLimiter(
+  slots: number,
+  queueLength: number,
+  what: string,
+  maxWaitMs: number | null = null,
+): Limiter {
   let running = 0;
+  const overloaded = () => new Overloaded(`too many are waiting for ${what}`);
   /** The one that was served last is the last. */
   const shares: Array<readonly [priority: Queue, others: Queue]> = [];
+  const waitIn = (queue: Queue) =>
+    new Promise<void>((resolve, reject) => {
+      const start = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      const giveUp = () => {
+        queue.splice(queue.indexOf(start), 1);
+        reject(overloaded());
+      };
+      const timer = maxWaitMs === null ? undefined : setTimeout(giveUp, maxWaitMs);
+      queue.push(start);
+    });
   function release() {
     const next = shares.find((queues) => queues.some(({ length }) => length > 0));
     if (next) shares.push(...shares.splice(shares.indexOf(next), 1));
@@ -49,9 +71,8 @@ export function createLimiter(slots: number, queueLength: number, what: string):
         const queue = queues[hasPriority ? 0 : 1];
         const mustWait = running >= slots;
         if (!mustWait) running += 1;
-        else if (queue.length >= queueLength)
-          throw new Overloaded(`too many are waiting for ${what}`);
-        else await new Promise<void>((resolve) => queue.push(resolve));
+        else if (queue.length >= queueLength) throw overloaded();
+        else await waitIn(queue);
         try {
           return await work(mustWait);
         } finally {

@@ -1,6 +1,6 @@
 import { sharedStatement } from '../../platform/db/share-statement.ts';
 import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../platform/db/sql.ts';
-import type { Database, Locks, Sql } from '../../platform/db/pool.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
 import { type Envelope, LOCKED, type Terms } from '../envelope.ts';
 import type { LinkState, Receipt } from '../replies.ts';
 
@@ -28,17 +28,16 @@ const statusSql = (sql: Sql) =>
  * The time in so many seconds, by the database's clock, which decides every expiry. In whole
  * milliseconds, because the ciphertext is bound to the result.
  */
-export const timeIn = sharedStatement(async (database: Database, seconds: readonly number[]) => {
-  const [{ now }] = await database.read(
-    (sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`,
-  );
+export const timeIn = sharedStatement('read', async (sql, seconds: readonly number[]) => {
+  const [{ now }] = await sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`;
   return seconds.map((wait) => new Date(now.getTime() + wait * 1000));
 });
 
 export type NewSecret = StoredSecret & Readonly<{ creator: string | null }>;
 
 export const insertSecret = sharedStatement(
-  async (database: Database, secrets: readonly NewSecret[], locks?: Locks) => {
+  'write',
+  async (sql, secrets: readonly NewSecret[]) => {
     // All in one parameter, which is decoded once: as members of JSON they would take twice the
     // time. Base64 is shorter than hexadecimal, the only other form that the driver sends.
     const blobs = Buffer.concat(secrets.map(({ blob }) => blob)).toString('base64');
@@ -56,8 +55,7 @@ export const insertSecret = sharedStatement(
     });
     // `stringify` alone is faster than `jsonRows`, and no text here has lone surrogates.
     const rows = JSON.stringify(given);
-    await database.write(
-      (sql) => sql`
+    await sql`
       with sent as materialized (select decode(${blobs}, 'base64') as blobs)
       insert into secrets.secrets
         (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)
@@ -65,9 +63,7 @@ export const insertSecret = sharedStatement(
         max_reads, creator
       from sent, json_to_recordset(${rows}::text::json) as given (
         id uuid, key_id text, commitment bytea, start int4, length int4, tag bytea,
-        expires_at timestamptz, max_reads int4, creator text)`,
-      locks,
-    );
+        expires_at timestamptz, max_reads int4, creator text)`;
     return secrets.map(() => undefined);
   },
   { bytesOf: ({ blob }) => blob.length },
@@ -76,14 +72,12 @@ export const insertSecret = sharedStatement(
 const idOf = ({ id }: { id: string }) => id;
 
 /** The row while it has its content. This is not counted as a read. */
-export const findSecret = sharedStatement(async (database: Database, ids: readonly string[]) => {
-  const rows = await database.read(
-    (sql) => sql<Array<StoredSecret & Readonly<{ expired: boolean; found_at: Date }>>>`
+export const findSecret = sharedStatement('read', async (sql, ids: readonly string[]) => {
+  const rows = await sql<Array<StoredSecret & Readonly<{ expired: boolean; found_at: Date }>>>`
     select id, key_id, commitment, blob, tag, expires_at, max_reads,
       coalesce(expires_at <= now(), false) as expired, now() as found_at
     from secrets.secrets
-    where id = any (${arrayLiteral(ids)}::uuid[]) and blob is not null`,
-  );
+    where id = any (${arrayLiteral(ids)}::uuid[]) and blob is not null`;
   return alignToKeys(ids, rows, idOf);
 });
 
@@ -102,18 +96,19 @@ type Reader = Pick<StoredSecret, 'id' | 'commitment'> &
  * @returns what is left after this read; null if it did not succeed
  */
 export const useUpRead = sharedStatement(
-  async (database: Database, readers: readonly Reader[], locks?: Locks) => {
-    // Sorted, so that two replicas rarely deadlock; a deadlock is retried.
-    const sorted = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
-    const updated = await database.write(async (sql) => {
-      // Here, because the statement may have waited for its connection or a lock.
-      const waiting = sorted.filter(({ isLate }) => !isLate());
-      if (waiting.length === 0) return [];
-      const ids = arrayLiteral(waiting.map(idOf));
-      const commitments = arrayLiteral(waiting.map(({ commitment }) => commitment));
-      const ends = arrayLiteral(waiting.map(({ until }) => until.toISOString()));
-      const isLastSql = sql`reads + 1 >= max_reads`; // null without a limit
-      return sql<Array<Pick<Receipt, 'id' | 'reads' | 'max_reads' | 'expires_at'>>>`
+  'write',
+  async (sql, readers: readonly Reader[]) => {
+    // The statement may have waited for its connection or a lock. Sorted, so that two replicas
+    // rarely deadlock; a deadlock is retried.
+    const sorted = readers
+      .filter(({ isLate }) => !isLate())
+      .sort((one, other) => (one.id < other.id ? -1 : 1));
+    if (sorted.length === 0) return readers.map(() => null);
+    const ids = arrayLiteral(sorted.map(idOf));
+    const commitments = arrayLiteral(sorted.map(({ commitment }) => commitment));
+    const ends = arrayLiteral(sorted.map(({ until }) => until.toISOString()));
+    const isLastSql = sql`reads + 1 >= max_reads`; // null without a limit
+    const updated = await sql<Array<Pick<Receipt, 'id' | 'reads' | 'max_reads' | 'expires_at'>>>`
         update secrets.secrets set reads = reads + 1, last_read_at = at,
           blob = case when ${isLastSql} then null else blob end,
           tag = case when ${isLastSql} then null else tag end,
@@ -124,10 +119,9 @@ export const useUpRead = sharedStatement(
         where id = any (${ids}::uuid[]) and id = reader_id and commitment = sent and at < until
           and (max_reads is null or reads < max_reads) and ${readableSql(sql)}
         returning id, reads::float8 as reads, max_reads, expires_at`;
-    }, locks);
     return alignToKeys(readers.map(idOf), updated, idOf);
   },
-  { keyOf: idOf },
+  { keyOf: idOf, areKeysUnique: true },
 );
 
 /** @returns the key id of the secret, or null if there is no such secret */

@@ -1,6 +1,6 @@
 import { sharedStatement } from '../../platform/db/share-statement.ts';
 import { arrayLiteral, hexBytes } from '../../platform/db/sql.ts';
-import type { Database, Locks } from '../../platform/db/pool.ts';
+import type { Database } from '../../platform/db/pool.ts';
 import { decodeUtf8 } from '../../platform/runtime/text.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent, Status } from '../model.ts';
@@ -20,7 +20,8 @@ import type { NewEvent, Status } from '../model.ts';
  * target of the token has changed
  */
 export const insertEvent = sharedStatement(
-  async (database: Database, events: readonly NewEvent[], locks?: Locks) => {
+  'write',
+  async (sql, events: readonly NewEvent[]) => {
     // All in one parameter, because a body as a member of JSON would be escaped, and parsed again.
     // Text, because the driver sends bytea in hexadecimal. A body is JSON, so it is UTF-8 without
     // U+0000.
@@ -39,8 +40,7 @@ export const insertEvent = sharedStatement(
       };
     });
     const rows = JSON.stringify(given);
-    const found = await database.write(
-      (sql) => sql<Array<{ id: string; outcome: 'new' | 'repeated' }>>`
+    const found = await sql<Array<{ id: string; outcome: 'new' | 'repeated' }>>`
         with sent as materialized (
           select convert_to(${bodies}, 'UTF8') as bodies
         ), given as ( -- 1
@@ -104,15 +104,13 @@ export const insertEvent = sharedStatement(
         -- 5
         select id, case when event.received_at is null then 'repeated' else 'new' end as outcome
         from given
-        left join event using (id)`,
-      locks,
-    );
+        left join event using (id)`;
     const outcomes = new Map(found.map(({ id, outcome }) => [id, outcome]));
     return events.map(({ id }) => outcomes.get(id) ?? ('rejected' as const));
   },
   {
     bytesOf: ({ body }) => body.length,
-    lockOf: ({ token_id, delivery_id, order_key }) =>
+    keyOf: ({ token_id, delivery_id, order_key }) =>
       order_key ?? (delivery_id && `${token_id} ${delivery_id}`),
   },
 );

@@ -38,9 +38,9 @@ export interface TokenCaller extends Pick<
 
 /** @returns the caller of the token with this digest, active or not */
 export const findTokenCaller = sharedStatement(
-  async (database: Database, presented: readonly Buffer[]) => {
-    const rows = await database.read(
-      (sql) => sql<CallerRow[]>`
+  'read',
+  async (sql, presented: readonly Buffer[]) => {
+    const rows = await sql<CallerRow[]>`
       select encode(sent, 'hex') as sent, t.id as token_id, role, source, custom, target,
         keep_signature, revision,
         revoked_at is null
@@ -51,8 +51,7 @@ export const findTokenCaller = sharedStatement(
       join webhook.tokens t on digest = sent or previous_digest = sent
       left join webhook.signing_secrets s on token_id = t.id
         and purpose = 'verify'
-        and (expires_at is null or expires_at > now())`,
-    );
+        and (expires_at is null or expires_at > now())`;
     const callers = new Map<string, TokenCaller>();
     for (const { sent, token_id, id, key_id, client_key, commitment, blob, ...token } of rows) {
       const known = callers.get(sent)?.secrets ?? [];
@@ -62,6 +61,8 @@ export const findTokenCaller = sharedStatement(
     }
     return presented.map((digest) => callers.get(digest.toString('hex')) ?? null);
   },
+  // The events of a sender keep their order.
+  { keyOf: (digest) => digest.toString('hex') },
 );
 
 /** A token with one of its signing secrets. Without one, the members of the secret are null. */

@@ -1,6 +1,6 @@
 import { sharedStatement } from '../../platform/db/share-statement.ts';
 import { arrayLiteral, jsonRows } from '../../platform/db/sql.ts';
-import type { Database, Fragment, Locks, Sql } from '../../platform/db/pool.ts';
+import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { LeasedEvent, Result } from '../model.ts';
 import { COMMON, isDueOfSql, MAX_SENDERS, nextSenderSql, sendersSql } from './queue.ts';
@@ -116,28 +116,27 @@ export const renewLeases = (database: Database, leases: readonly Lease[], second
  * delivered again.
  */
 export const endDelivered = sharedStatement(
-  async (database: Database, ended: readonly Ended[], locks?: Locks) => {
-    await endWork(database, ended, 'done', locks);
+  'write',
+  async (sql, ended: readonly Ended[]) => {
+    await endEvents(sql, ended, 'done');
     return ended.map(() => undefined);
   },
-  { lockOf: ({ id }) => id },
+  { keyOf: ({ id }) => id },
 );
 
 /** An event whose last attempt has ended. `unused` is 1 if it was claimed without an attempt. */
 type Ended = Lease & Readonly<{ result?: Result; unused?: 1 }>;
 
-/** Ends events whose leases are still held. The reason for `limit` is that of `renewLeases`. */
-export async function endWork(
-  database: Database,
-  events: readonly Ended[],
-  status: 'done' | 'dead',
-  locks?: Locks,
-) {
+/** Ends events whose leases are still held. */
+export const endWork = (database: Database, events: readonly Ended[], status: 'done' | 'dead') =>
+  database.write((sql) => endEvents(sql, events, status));
+
+/** The reason for `limit` is that of `renewLeases`. */
+async function endEvents(sql: Sql, events: readonly Ended[], status: 'done' | 'dead') {
   const rows = jsonRows(
     events.map(({ id, lease, result, unused = 0 }) => ({ ...result, id, lease, unused })),
   );
-  const idle = await database.write(
-    (sql) => sql<Array<{ order_key: string }>>`
+  const idle = await sql<Array<{ order_key: string }>>`
     with held as (
       select *
       from json_to_recordset(${rows}::text::json) as held (
@@ -174,12 +173,10 @@ export async function endWork(
     where order_key is not null and seq = (
       select max(seq)
       from webhook.work
-      where order_key = e.order_key)`,
-    locks,
-  );
+      where order_key = e.order_key)`;
   // The outcomes are stored. If this fails, a job removes the pages.
   const keys = idle.map(({ order_key }) => order_key);
-  if (idle.length > 0) await removeIdlePages(database, idle.length, keys).catch(() => {});
+  if (idle.length > 0) await removePages(sql, idle.length, keys).catch(() => {});
 }
 
 /**
@@ -187,12 +184,12 @@ export async function endWork(
  * the tail and raises it, so its page is skipped.
  * @returns how many, at most `limit`
  */
-export async function removeIdlePages(database: Database, limit: number, keys?: readonly string[]) {
-  const { count } = await database.write((sql) => {
-    const amongSql = keys
-      ? sql`t.order_key = any (${arrayLiteral(keys)}::text::text[])`
-      : sql`true`;
-    return sql`
+export const removeIdlePages = (database: Database, limit: number, keys?: readonly string[]) =>
+  database.write((sql) => removePages(sql, limit, keys));
+
+async function removePages(sql: Sql, limit: number, keys?: readonly string[]) {
+  const amongSql = keys ? sql`t.order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`;
+  const { count } = await sql`
     with idle as (
       select t.order_key
       from webhook.page_tails t
@@ -203,7 +200,6 @@ export async function removeIdlePages(database: Database, limit: number, keys?: 
     ), page as (delete from webhook.pages where order_key = any (array(select order_key from idle)))
     delete from webhook.page_tails
     where order_key = any (array(select order_key from idle))`;
-  });
   return count;
 }
 

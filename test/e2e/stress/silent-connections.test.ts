@@ -6,15 +6,18 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createDatabase } from '../../support/database.ts';
-import { ask, openConnections } from '../../support/connections.ts';
+import { ask, openConnections, PURPOSES } from '../../support/connections.ts';
 
 const { url } = await createDatabase();
 
 test('21 s of healthy work on every connection succeed', async (t) => {
   const database = openConnections(t, url, 'busy');
-  const queued = (['read', 'write', 'list', 'claim', 'readiness'] as const).flatMap((purpose) =>
-    [7, 7, 7, 0].map((seconds) => ask(database, purpose, `select pg_sleep(${seconds})`)),
-  );
+  const inTurn = PURPOSES.map(async (purpose) => {
+    for (const seconds of [7, 7, 7, 0]) await ask(database, purpose, `select pg_sleep(${seconds})`);
+  });
+  // Each waits for the one before it.
+  const other = openConnections(t, url, 'queued');
+  const queued = [7, 2, 0].map((seconds) => ask(other, 'list', `select pg_sleep(${seconds})`));
   const long = database.transaction(async (sql) => {
     for (let statement = 0; statement < 3; statement += 1) await sql`select pg_sleep(7)`;
   });
@@ -24,7 +27,7 @@ test('21 s of healthy work on every connection succeed', async (t) => {
     await sleep(8_000);
     await sql`select pg_sleep(9)`;
   });
-  const outcomes = await Promise.allSettled([...queued, long, pausing]);
+  const outcomes = await Promise.allSettled([...inTurn, ...queued, long, pausing]);
   assert.deepEqual(
     outcomes.filter(({ status }) => status === 'rejected'),
     [],

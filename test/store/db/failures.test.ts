@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import { before, test, type TestContext } from 'node:test';
+import { before, test } from 'node:test';
+import { setImmediate as endOfTurn } from 'node:timers/promises';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -206,82 +207,50 @@ test('if connections are closed at once, calls fail at once, and each connects o
   (await calls).forEach(assertPassing);
 });
 
-/** A database whose watchdogs run when the test calls `pass`, not once a second. */
-function openWithWatchdogs(t: TestContext, url: string) {
-  const watchdogs: Array<() => void> = [];
-  const interval = t.mock.method(globalThis, 'setInterval', (watchdog: () => void) => {
-    watchdogs.push(watchdog);
-    return setTimeout(() => {}, 0);
-  });
-  const database = openConnections(t, url, 'silent');
-  interval.mock.restore();
-  const pass = (seconds: number) => {
-    for (let second = 0; second < seconds; second += 1)
-      for (const watchdog of watchdogs) watchdog();
-  };
-  return { database, pass };
-}
+/** The least: a statement may take a second, and its answer another one. */
+const IMPATIENT = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
 
-test('a connection with a call and without a byte for 15 seconds is replaced, for every purpose', async (t) => {
+test('a connection whose statement has no answer within the limit is replaced, for every purpose', async (t) => {
   const proxy = await startProxy(t, file.url);
-  const { database, pass } = openWithWatchdogs(t, proxy.url);
-  // Two transactions at once, so that both connections are open; later a third transaction waits
-  // for one.
-  const first = [...PURPOSES, 'transaction'] as const;
-  await Promise.all(first.map((purpose) => ask(database, purpose, 'select pg_sleep(0.05)')));
+  const database = openConnections(t, proxy.url, 'silent', IMPATIENT);
+  // At once, so that a write and a transaction each have an open connection.
+  await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, 'select pg_sleep(0.05)')));
   proxy.stall();
-  const outcomes: unknown[] = [];
-  const callAs = async (purpose: Purpose, index: number) => {
-    outcomes[index] = await failure(ask(database, purpose, `select ${index} as call`));
-  };
-  const calls = [...first, ...PURPOSES].map(callAs);
+  const outcomes = PURPOSES.map((purpose) => failure(ask(database, purpose, 'select 1')));
   // New connections pass, as they would after a router forgot the old ones.
   await proxy.restore();
-  const settle = () => new Promise((resolve) => setTimeout(resolve, 200));
-  await settle();
-  // The first second sees what the calls have sent.
-  pass(1 + 14);
-  await settle();
-  assert.deepEqual(outcomes, [], 'replaced too early');
-  // Further calls are no sign of life.
-  const more = ['read', 'write', 'list', 'claim', 'readiness'] as const;
-  calls.push(
-    ...more.map((purpose, index) => callAs(purpose, first.length + PURPOSES.length + index)),
-  );
-  await settle();
-  pass(1);
-  await untilSql(
-    async () => Object.keys(outcomes).length === calls.length,
-    'everybody was answered',
-  );
-  outcomes.slice(0, first.length).forEach(assertPassing);
-  for (const outcome of outcomes.slice(first.length))
-    if (outcome !== 'it worked') assertPassing(outcome);
-  for (const purpose of first)
+  (await Promise.all(outcomes)).forEach(assertPassing);
+  // No connection that was idle meanwhile is used again.
+  for (const purpose of PURPOSES)
     assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
 });
 
-test('a replaced connection is closed once, however many calls fail with it', async (t) => {
-  const warnings: string[] = [];
-  const listener = ({ message }: Error) => {
-    warnings.push(message);
-  };
-  process.on('warning', listener);
-  t.after(async () => {
-    process.off('warning', listener);
-  });
+test('a connection that is silent from its beginning is given up', async (t) => {
   const proxy = await startProxy(t, file.url);
-  const { database, pass } = openWithWatchdogs(t, proxy.url);
-  await ask(database, 'read', 'select 1');
+  const database = openConnections(t, proxy.url, 'mute', IMPATIENT);
   proxy.stall();
-  const calls = Promise.all(
-    Array.from({ length: 20 }, () => failure(ask(database, 'read', 'select 1'))),
-  );
-  pass(1 + 15);
-  (await calls).forEach(assertPassing);
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  // Node warns of more than ten listeners on one socket.
-  assert.deepEqual(warnings, []);
+  const outcome = failure(ask(database, 'read', 'select 1'));
+  assert.ok((await outcome) instanceof Unavailable);
+  await proxy.restore();
+  assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
+});
+
+test('a process that was suspended for longer than the limit keeps its connections', async (t) => {
+  const database = openConnections(t, file.url, 'suspended', IMPATIENT);
+  const pid = await pidOf(database, 'read');
+  const answer = pidOf(database, 'read');
+  for (let turn = 0; turn < 3; turn += 1) await endOfTurn(); // it is sent
+  // As SIGSTOP does: nothing runs, and the timers expire meanwhile.
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3_000);
+  assert.equal(await answer, pid);
+  assert.equal(await pidOf(database, 'read'), pid);
+});
+
+test('a transaction may take longer than the limit in all', async (t) => {
+  const database = openConnections(t, file.url, 'long', IMPATIENT);
+  await database.transaction(async (sql) => {
+    for (let statement = 0; statement < 4; statement += 1) await sql`select pg_sleep(0.7)`;
+  });
 });
 
 const tryAgain: ReadonlyArray<

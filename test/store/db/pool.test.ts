@@ -4,13 +4,23 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
 import type { Sql } from 'postgres';
+import { connect as connectTo } from '../../../scripts/postgres.ts';
 import { Duplicate } from '../../../src/platform/db/errors.ts';
-import { createDatabase as createLanes, type Database } from '../../../src/platform/db/pool.ts';
+import { createDatabase as createPools, type Database } from '../../../src/platform/db/pool.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
 import { noMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
-import { addressOf, ask, PURPOSES, openConnections, untilSql } from '../../support/connections.ts';
+import {
+  addressOf,
+  ask,
+  openConnections,
+  PURPOSES,
+  type Purpose,
+  untilLocked,
+  untilSql,
+} from '../../support/connections.ts';
 
 const file = await createDatabase();
 
@@ -100,7 +110,7 @@ function setVariables(values: Readonly<Record<string, string>>): () => void {
   };
 }
 
-/** The variables are there while the lanes are made and while they connect. */
+/** The variables are there while the pools are made and while they connect. */
 async function openAmong(
   t: TestContext,
   values: Readonly<Record<string, string>>,
@@ -136,7 +146,7 @@ test('a URL without a password does not take that of the environment', async (t)
   await assert.rejects(ask(database, 'read', 'select 1'), Unavailable);
 });
 
-test('under any load, one connection for each purpose, and two for transactions', async (t) => {
+test('under any load, at most nine connections', async (t) => {
   const database = openConnections(t, file.url, 'counted');
   let most = 0;
   let over = false;
@@ -150,13 +160,23 @@ test('under any load, one connection for each purpose, and two for transactions'
         ).length,
       );
   })();
-  const calls = Array.from({ length: 50 }, () =>
-    PURPOSES.map((purpose) => ask(database, purpose, 'select 1 as one')),
-  ).flat();
-  await Promise.all(calls);
+  const holder = connectTo(file.url);
+  t.after(() => holder.end({ timeout: 0 }));
+  await holder`begin`;
+  await holder`lock table things`;
+  const waiting = ask(database, 'write', 'select 1 from things limit 0');
+  await untilLocked(file.sql, 1);
+  await Promise.all(
+    Array.from({ length: 50 }, () =>
+      PURPOSES.map((purpose) => ask(database, purpose, 'select 1 as one')),
+    ).flat(),
+  );
+  await holder`rollback`;
+  await waiting;
+  await untilSql(async () => most >= 9, 'all are counted');
   over = true;
   await counting;
-  assert.equal(most, PURPOSES.length + 1);
+  assert.equal(most, 9);
 });
 
 /**
@@ -173,52 +193,73 @@ async function isRefused(work: Promise<unknown>): Promise<boolean> {
   ]);
 }
 
-/** Work that stays in its purpose until all of it is let go. */
+/** Work that keeps its connection until all of it is let go. */
 function hold(t: TestContext) {
   let release = () => {};
   const released = new Promise<void>((resolve) => {
     release = resolve;
   });
-  // Also after a failed assertion, or the lanes could not be closed.
+  // Also after a failed assertion, or the connections could not be closed.
   t.after(async () => release());
   return { release, work: async () => released };
 }
 
-for (const purpose of ['read', 'write', 'list', 'claim', 'readiness'] as const) {
-  test(`${purpose}: the 1,025th call is rejected until there is room, and delays no other purpose`, async (t) => {
+const sizes = { read: 2, write: 3, list: 1, claim: 1, readiness: 1, transaction: 3 };
+
+for (const purpose of PURPOSES) {
+  const size = sizes[purpose];
+  test(`${purpose}: ${size} run at once, 1,024 wait, the next is rejected, and no other purpose is delayed`, async (t) => {
     const database = openConnections(t, file.url, 'full');
     const { release, work } = hold(t);
-    const inside = Array.from({ length: 1_024 }, () => database[purpose](work));
-    assert.equal(await isRefused(database[purpose](work)), true);
+    let running = 0;
+    const start = () => {
+      const run = async () => {
+        running += 1;
+        await work();
+      };
+      return purpose === 'transaction' ? database.transaction(run) : database[purpose](run);
+    };
+    const inside = Array.from({ length: 1_024 + size }, start);
+    assert.equal(await isRefused(start()), true);
+    await untilSql(async () => running === size, 'as many run as there are connections');
+    const isWrite = (one: Purpose) => one === 'write' || one === 'transaction';
     for (const other of PURPOSES.filter((one) => one !== purpose))
-      assert.deepEqual(await ask(database, other, 'select 1 as one'), { one: 1 });
+      if (!isWrite(purpose) || !isWrite(other))
+        assert.deepEqual(await ask(database, other, 'select 1 as one'), { one: 1 });
+    assert.equal(running, size);
     release();
     await Promise.all(inside);
     assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
   });
 }
 
-test('two transactions run at once, 256 wait, and the next is rejected', async (t) => {
-  const database = openConnections(t, file.url, 'crowd');
+test('a call that has waited ten seconds for a connection is rejected, and its work is not done', async (t) => {
+  const database = openConnections(t, file.url, 'late');
   const { release, work } = hold(t);
-  let running = 0;
-  const inside = Array.from({ length: 258 }, () =>
-    database.transaction(async () => {
-      running += 1;
-      await work();
-    }),
-  );
-  assert.equal(await isRefused(database.transaction(work)), true);
-  await untilSql(async () => running === 2, 'two run');
+  await ask(database, 'list', 'select 1');
+  const inside = database.list(work);
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let isDone = false;
+  const late = database.list(async () => {
+    isDone = true;
+  });
+  t.mock.timers.tick(9_999);
+  assert.equal(await isRefused(late), false);
+  t.mock.timers.tick(1);
+  await assert.rejects(late, Overloaded);
+  t.mock.timers.reset();
   release();
-  await Promise.all(inside);
-  assert.deepEqual(await ask(database, 'transaction', 'select 1 as one'), { one: 1 });
+  await inside;
+  assert.deepEqual(await ask(database, 'list', 'select 1 as one'), { one: 1 });
+  assert.equal(isDone, false);
 });
 
-const insert = (database: Database, purpose: 'write' | 'transaction', id: number, name = '') =>
-  database[purpose](async (sql: Sql) => {
+function insert(database: Database, purpose: 'write' | 'transaction', id: number, name = '') {
+  const work = async (sql: Sql) => {
     await sql`insert into things values (${id}, ${name})`;
-  });
+  };
+  return purpose === 'write' ? database.write(work) : database.transaction(work);
+}
 
 for (const purpose of ['write', 'transaction'] as const) {
   test(`${purpose}: a unique violation names the index, and nothing of the row`, async (t) => {
@@ -265,6 +306,29 @@ for (const purpose of PURPOSES) {
   });
 }
 
+test('the type of a transaction refuses a Failure, because what returns is committed', async (t) => {
+  const database = openConnections(t, file.url, 'typed');
+  await database.transaction(async (sql) => {
+    await sql`insert into things values (81_818)`;
+    return { id: 81_818 };
+  });
+  // @ts-expect-error: it must be thrown, or returned after the transaction
+  await database.transaction(async (sql) => {
+    await sql`insert into things values (82_828)`;
+    return new Failure('conflict');
+  });
+  // @ts-expect-error: also if it is one of several outcomes
+  await database.transaction(async (sql) => {
+    const { count } = await sql`select from things where id = 82_828`;
+    return count === 1 ? null : new Failure('not_found');
+  });
+  const stored = await file.sql`select id from things where id in (81_818, 82_828) order by id`;
+  assert.deepEqual(
+    stored.map(({ id }) => id),
+    [81_818, 82_828],
+  );
+});
+
 test('an error of the caller’s own code passes unchanged', async (t) => {
   const database = openConnections(t, file.url, 'own');
   const own = new RangeError('of the caller');
@@ -299,7 +363,7 @@ test('an IPv6 address works as a host', async (t) => {
   // In full: a client that cuts an address at its first colon would reach this host by way of the
   // short form, too.
   const address = { ...addressOf(file.url), hosts: [{ name: '0:0:0:0:0:0:0:1', port }] };
-  const database = createLanes(
+  const database = createPools(
     address,
     'six',
     createLog('silent', () => {}),

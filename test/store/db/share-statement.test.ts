@@ -1,6 +1,7 @@
 /** Callers that share a statement: who goes with whom, in which order, and what each is told. */
 import assert from 'node:assert/strict';
 import { before, test, type TestContext } from 'node:test';
+import { connect } from '../../../scripts/postgres.ts';
 import { sharedStatement } from '../../../src/platform/db/share-statement.ts';
 import { Duplicate, Rejected } from '../../../src/platform/db/errors.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
@@ -28,7 +29,12 @@ before(() => makeThings(file.sql));
 const open = (t: TestContext): Database => openConnections(t, file.url, 'grouped');
 const told = (list: readonly Thing[]): string[] =>
   list.map(({ id, size }) => `${id} of size ${size ?? 1}`);
-const storedOf = (list: readonly Thing[]) => stored(file.sql, list);
+/** What is stored of these, in any order: two statements are under way. */
+const storedOf = async (list: readonly Thing[]) =>
+  (await stored(file.sql, list)).sort((one, other) => one - other);
+/** Two are under way, and either may begin first. */
+const sorted = (statements: readonly number[][]) =>
+  statements.toSorted((one, other) => (one[0] ?? 0) - (other[0] ?? 0));
 /** By how many transactions these were stored. */
 const commits = async (list: readonly Thing[]): Promise<number> =>
   (await file.sql`select distinct xmin::text from things where id in ${file.sql(idsOf(list))}`)
@@ -62,7 +68,7 @@ test('at most 32 items share a statement, in order, without waiting for more', a
   const { store, statements } = storing();
   const things = someThings(75);
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
-  assert.deepEqual(statements, [
+  assert.deepEqual(sorted(statements), [
     idsOf(things.slice(0, 32)),
     idsOf(things.slice(32, 64)),
     idsOf(things.slice(64)),
@@ -79,7 +85,7 @@ test('at most 1 MiB shares a statement, and a bigger item goes alone and in orde
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
   const byBytes = (ids: number[]) =>
     ids.map((id) => things.find((thing) => thing.id === id)?.bytes);
-  assert.deepEqual(statements.map(byBytes), [
+  assert.deepEqual(sorted(statements).map(byBytes), [
     [MIB / 2, MIB / 2],
     [1],
     [3 * MIB],
@@ -99,14 +105,18 @@ test('two statements are under way, and calls that arrive meanwhile share the ne
   const gathered = someThings(30);
   assert.ok(held && second);
   const other = await blockThing(t, file.url, held);
+  const another = await blockThing(t, file.url, second);
   const calls = [store(database, held)];
   await other.met();
-  for (const thing of [second, ...gathered]) {
+  calls.push(store(database, second));
+  await another.met(2);
+  for (const thing of gathered) {
     calls.push(store(database, thing));
-    for (let turns = 0; turns < 4; turns += 1) await turn();
+    await turn();
   }
   assert.deepEqual(statements, [[held.id], [second.id]]);
   await other.leave();
+  await another.leave();
   assert.deepEqual(await Promise.all(calls), told([held, second, ...gathered]));
   assert.deepEqual(statements, [[held.id], [second.id], idsOf(gathered)]);
   assert.deepEqual(await storedOf([held, second, ...gathered]), idsOf([held, second, ...gathered]));
@@ -123,7 +133,7 @@ test('a statement waits while each turn brings more calls, for three turns at mo
     await turn();
   }
   assert.deepEqual(await Promise.all(calls), told([early, ...crowd]));
-  assert.deepEqual(statements[0], idsOf([early, ...crowd.slice(0, 3)]));
+  assert.deepEqual(sorted(statements)[0], idsOf([early, ...crowd.slice(0, 3)]));
   statements.length = 0;
   const [first, late] = someThings(2);
   assert.ok(first && late);
@@ -131,12 +141,12 @@ test('a statement waits while each turn brings more calls, for three turns at mo
   await turn();
   await turn();
   assert.deepEqual(await Promise.all([before, store(database, late)]), told([first, late]));
-  assert.deepEqual(statements, [[first.id], [late.id]]);
+  assert.deepEqual(sorted(statements), [[first.id], [late.id]]);
 });
 
 test('items with the same key never share a statement and keep their order', async (t) => {
   const database = open(t);
-  const { store, statements } = storing();
+  const { store, statements } = storing({ areKeysUnique: true });
   const keys = ['a', 'a', 'b', 'a', 'b', undefined, 'c', undefined];
   const things = keys.flatMap((key) => someThings(1, key === undefined ? {} : { key }));
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
@@ -144,13 +154,66 @@ test('items with the same key never share a statement and keep their order', asy
   assert.deepEqual(statements, [[a1, b1, none, c, other], [a2, b2], [a3]]);
 });
 
+test('items with a key may share a statement, and are never in two at once', async (t) => {
+  const database = open(t);
+  const { store, statements } = storing();
+  const [held] = someThings(1, { key: 'a' });
+  const later = someThings(3, { key: 'a' });
+  const [free] = someThings(1, { key: 'b' });
+  assert.ok(held && free);
+  const other = await blockThing(t, file.url, held);
+  const calls = [store(database, held)];
+  await other.met();
+  calls.push(...later.map((thing) => store(database, thing)));
+  assert.equal(await store(database, free), `${free.id} of size 1`);
+  assert.deepEqual(statements, [[held.id], [free.id]]);
+  await other.leave();
+  assert.deepEqual(await Promise.all(calls), told([held, ...later]));
+  assert.deepEqual(statements, [[held.id], [free.id], idsOf(later)]);
+  assert.deepEqual(await stored(file.sql, [held, ...later]), idsOf([held, ...later]));
+});
+
+test('after a failed statement, items with the same key keep their order', async (t) => {
+  const database = open(t);
+  const { store } = storing();
+  const keyed = someThings(20, { key: 'a' });
+  const [wrong] = someThings(1, { size: 0 });
+  const [first] = someThings(1, { key: 'a', size: 0 });
+  assert.ok(wrong && first);
+  const outcomes = await outcomesOf([wrong, first, ...keyed].map((one) => store(database, one)));
+  assert.ok(outcomes[0] instanceof Rejected && outcomes[1] instanceof Rejected);
+  assert.deepEqual(outcomes.slice(2), told(keyed));
+  assert.deepEqual(await stored(file.sql, keyed), idsOf(keyed));
+});
+
+test('a lock delays only the item that needs it, and those with its key', async (t) => {
+  const database = open(t);
+  const { store, statements } = storing();
+  const [locked] = someThings(1, { key: 'locked' });
+  const [again] = someThings(1, { key: 'locked' });
+  const others = someThings(5, { key: 'free' });
+  assert.ok(locked && again);
+  const holder = connect(file.url);
+  t.after(() => holder.end({ timeout: 0 }));
+  await holder`begin`;
+  await holder`insert into things (id, size) values (${locked.id}, 1)`;
+  const calls = [locked, ...others].map((thing) => store(database, thing));
+  assert.deepEqual(await Promise.all(calls.slice(1)), told(others));
+  const waiting = store(database, again);
+  const [later] = someThings(1);
+  assert.ok(later);
+  await store(database, later);
+  assert.deepEqual(await storedOf([locked, again]), []);
+  await holder`rollback`;
+  assert.deepEqual(await Promise.all([calls[0], waiting]), told([locked, again]));
+  assert.ok(!statements.some((ids) => ids.includes(again.id) && ids.includes(locked.id)));
+});
+
 test('no call is answered by a statement sent before it, even for the same item', async (t) => {
   const database = open(t);
   const gates: Array<() => void> = [];
-  const count = sharedStatement(async (context: Database, ids: readonly number[]) => {
-    const rows = await context.read(
-      (sql) => sql<Array<{ id: number }>>`select id from things where id in ${sql(ids)}`,
-    );
+  const count = sharedStatement('read', async (sql, ids: readonly number[]) => {
+    const rows = await sql<Array<{ id: number }>>`select id from things where id in ${sql(ids)}`;
     await new Promise<void>((resolve) => gates.push(resolve));
     return ids.map((wanted) => rows.filter(({ id }) => id === wanted).length);
   });
@@ -172,12 +235,12 @@ test('an invalid item fails alone, and the others are stored once and in order',
   const [taken] = someThings(1);
   assert.ok(taken);
   await store(database, { ...taken, name: 'taken' });
-  const good = someThings(12, { size: 7 });
+  const good = someThings(12, { size: 7 }).map((one) => ({ ...one, key: String(one.id) }));
   const range = { id: 1_000_001, size: 70_000 };
   const rule = { id: 1_000_002, size: 0 };
   const unique = { id: 1_000_003, name: 'taken' };
-  const twin = { id: good[1]?.id ?? 0 };
-  const all = [
+  const twin = { ...good[1], id: good[1]?.id ?? 0, size: 1 };
+  const all: Thing[] = [
     ...good.slice(0, 3),
     range,
     ...good.slice(3, 6),
@@ -210,11 +273,20 @@ test('an invalid item fails alone, and the others are stored once and in order',
   }
   assert.deepEqual(await storedOf(good), idsOf(good));
   assert.deepEqual(await storedOf([range, rule, unique]), []);
-  assert.deepEqual(statements, [idsOf(all), ...all.map(({ id }) => [id])]);
-  // Where a unique index is all that refuses something, too.
+  const alone = [twin, ...all.filter((thing) => thing !== twin)].map(({ id }) => [id]);
+  assert.deepEqual(statements[0], idsOf(all));
+  assert.deepEqual(sorted(statements.slice(1)), sorted(alone));
+  assert.deepEqual(statements.at(-1), [twin.id], 'after the one with the same key');
+});
+
+test('if a unique index is all that rejects a statement, only that item fails', async (t) => {
+  const database = open(t);
+  const { store } = storing();
+  const [taken] = someThings(1);
+  await store(database, { id: taken?.id ?? 0, name: 'again' });
   const around = someThings(2);
   const [first, again, last] = await outcomesOf(
-    [around[0], { id: 1_000_004, name: 'taken' }, around[1]].map((thing) =>
+    [around[0], { id: 1_000_004, name: 'again' }, around[1]].map((thing) =>
       store(database, thing ?? assert.fail()),
     ),
   );
@@ -227,9 +299,8 @@ test('an invalid item fails alone, and the others are stored once and in order',
 });
 
 test('a statement that times out fails all its calls and delays no later ones', async (t) => {
-  const database = open(t);
+  const database = openConnections(t, file.url, 'grouped', { DATABASE_STATEMENT_TIMEOUT: '1' });
   const { store, statements } = storing();
-  await database.write((sql) => sql`set statement_timeout = 300`);
   const late = someThings(3);
   const later = someThings(4);
   const other = await blockThing(t, file.url, late[1] ?? assert.fail());
@@ -245,9 +316,8 @@ test('a statement that times out fails all its calls and delays no later ones', 
 });
 
 test('an item tried alone may time out, and the others get their own results', async (t) => {
-  const database = open(t);
+  const database = openConnections(t, file.url, 'grouped', { DATABASE_STATEMENT_TIMEOUT: '1' });
   const { store } = storing();
-  await database.write((sql) => sql`set statement_timeout = 300`);
   const [wrong] = someThings(1, { size: 0 });
   const [slow, ...good] = someThings(4);
   assert.ok(wrong && slow);
@@ -274,13 +344,13 @@ const mistakes: ReadonlyArray<
 ];
 
 for (const [what, run] of mistakes) {
-  test(`a statement that ${what} fails all its calls and is not repeated`, async () => {
+  test(`a statement that ${what} fails all its calls and is not repeated`, async (t) => {
     let runs = 0;
-    const share = sharedStatement((_: object, items: readonly number[]) => {
+    const share = sharedStatement('write', (_sql, items: readonly number[]) => {
       runs += 1;
       return runs === 1 ? run(items) : Promise.resolve([...items]);
     });
-    const context = {};
+    const context = open(t);
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
       assert.ok(
         outcome.status === 'rejected' &&
@@ -298,13 +368,13 @@ for (const [what, results] of [
   ['too many', 4],
   ['no', 0],
 ] as const) {
-  test(`${what} results for three calls fail all three`, async () => {
+  test(`${what} results for three calls fail all three`, async (t) => {
     let runs = 0;
-    const share = sharedStatement(async (_: object, items: readonly number[]) => {
+    const share = sharedStatement('write', async (_sql, items: readonly number[]) => {
       runs += 1;
       return runs === 1 ? Array.from({ length: results }, () => 0) : items;
     });
-    const context = {};
+    const context = open(t);
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
       assert.ok(outcome.status === 'rejected' && outcome.reason instanceof Error);
       assert.match(outcome.reason.message, /^internal error/);

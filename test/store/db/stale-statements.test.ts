@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { createDatabase } from '../../support/database.ts';
-import { openConnections } from '../../support/connections.ts';
+import { openConnections, untilSql } from '../../support/connections.ts';
 
 const file = await createDatabase();
 const CALLERS = 40;
@@ -119,6 +119,19 @@ for (const statement of ['deallocate all', 'discard all']) {
   });
 }
 
+test('a transaction that is told to have committed is stored, also after "deallocate all"', async (t) => {
+  const database = openConnections(t, file.url, 'committed');
+  await database.transaction(async (sql) => {
+    await sql`select 1`;
+  });
+  await database.transaction(async (sql) => {
+    await sql.unsafe('deallocate all');
+    await sql.unsafe(`insert into log values ('committed', 'transaction')`);
+  });
+  const stored = await file.sql`select from log where call = 'committed'`;
+  assert.equal(stored.length, 1);
+});
+
 test('a parameter type changes: the statement is prepared again', async (t) => {
   const database = openConnections(t, file.url, 'parameter');
   const find = () => database.read((sql) => sql`select name from things where id = ${7}`);
@@ -129,20 +142,36 @@ test('a parameter type changes: the statement is prepared again', async (t) => {
   assert.equal((await find())[0]?.name, 'name 7');
 });
 
-test('a connection that is replaced finishes its calls', async (t) => {
+test('a connection that is replaced finishes its call', async (t) => {
   const database = openConnections(t, file.url, 'finishes');
-  const find = () => database.list((sql) => sql`select name as marked from things where id = 7`);
-  await find();
-  const slow = database.list(
-    (sql) => sql`select pg_sleep(0.5)::text as slept, pg_backend_pid() as pid`,
-  );
+  const find = () =>
+    database.transaction(async (sql) => {
+      const [row] =
+        await sql`select name as marked, pg_backend_pid() as pid from things where id = 7`;
+      return { marked: row?.marked, pid: Number(row?.pid) };
+    });
+  const before = await find();
+  let goOn = () => {};
+  const gate = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  const slow = database.transaction(async (sql) => {
+    const [row] = await sql`select pg_backend_pid() as pid`;
+    await gate;
+    return { pid: Number(row?.pid), rows: [...(await sql`select 1 as one`)] };
+  });
+  // On another connection, whose statement is stale.
+  const prepared = await find();
   await file.sql`alter table things alter column name type varchar(401)`;
-  assert.equal((await find())[0]?.marked, 'name 7');
-  const [old] = await slow;
-  const [now] = await database.list((sql) => sql`select pg_backend_pid() as pid`);
-  assert.notEqual(old?.pid, now?.pid);
-  const isOpen = async () =>
-    (await file.sql`select 1 from pg_stat_activity where pid = ${Number(old?.pid)}`).length > 0;
-  for (const limit = Date.now() + 10_000; (await isOpen()) && Date.now() < limit;);
-  assert.equal(await isOpen(), false, 'the old connection is closed');
+  const now = await find();
+  assert.deepEqual([prepared.marked, now.marked], ['name 7', 'name 7']);
+  assert.notEqual(now.pid, prepared.pid);
+  goOn();
+  const { pid, rows } = await slow;
+  assert.deepEqual(rows, [{ one: 1 }]);
+  assert.equal(pid, before.pid);
+  await untilSql(
+    async () => (await file.sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0,
+    'the old connection is closed',
+  );
 });

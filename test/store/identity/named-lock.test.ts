@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import type { Database, Sql } from '../../../src/platform/db/pool.ts';
+import type { Data } from '../../../src/platform/runtime/errors.ts';
 import { takeNamedLock } from '../../../src/identity/store/users.ts';
 import { openConnections } from '../../support/connections.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
@@ -14,7 +15,11 @@ async function createTables(t: TestContext): Promise<TestDatabase> {
 
 const open = (t: TestContext, { url }: TestDatabase) => openConnections(t, url, 'identity');
 
-const withNamedLock = <T>(database: Database, name: string, work: (sql: Sql) => Promise<T>) =>
+const withNamedLock = <T extends Data>(
+  database: Database,
+  name: string,
+  work: (sql: Sql) => Promise<T>,
+) =>
   database.transaction(async (sql) => {
     await takeNamedLock(sql, name);
     return work(sql);

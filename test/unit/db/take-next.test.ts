@@ -9,23 +9,25 @@ interface Item {
   readonly bytes?: number;
 }
 
-const NOW = 1_000_000;
-const options = {
-  keyOf: ({ key }: Item) => key ?? null,
-  bytesOf: ({ bytes }: Item) => bytes ?? 0,
-};
 const MIB = 1024 * 1024;
 
-/** @returns the names of each list */
-function choose(items: readonly Item[], ageMs = 0): Record<string, string> {
-  const unused = { resolve() {}, reject() {} };
-  const calls = items.map((item) => ({ item, since: NOW - ageMs, ...unused }));
-  const chosen = takeNext(calls, options, NOW);
-  const lists = Object.entries(chosen).map(([list, some]) => [
-    list,
-    some.map(({ item }) => item.name).join(),
-  ]);
-  return Object.fromEntries(lists);
+/** @returns the names of those that are taken, that stay, and that are rejected */
+function choose(
+  items: readonly Item[],
+  { ageMs = 0, busy = new Array<string>(), areKeysUnique = false } = {},
+) {
+  const expired: string[] = [];
+  const calls = items.map((item) => ({
+    item,
+    key: item.key ?? null,
+    bytes: item.bytes ?? 0,
+    since: performance.now() - ageMs,
+    resolve() {},
+    reject: () => expired.push(item.name),
+  }));
+  const next = takeNext(calls, new Set(busy), areKeysUnique);
+  const namesOf = (some: ReadonlyArray<{ item: Item }>) => some.map(({ item }) => item.name).join();
+  return { next: namesOf(next), later: namesOf(calls), expired: expired.join() };
 }
 
 test('all calls are taken in their order while there is room', () => {
@@ -52,18 +54,33 @@ test('a call of more than 1 MiB goes alone', () => {
   assert.deepEqual(choose(items), { next: 'a', later: 'b', expired: '' });
 });
 
-test('of calls with one key the first is taken, and the others keep their order', () => {
-  const items = [
-    { name: 'a', key: 'x' },
-    { name: 'b', key: 'x' },
-    { name: 'c', key: 'y' },
-    { name: 'd', key: 'x' },
-    { name: 'e' },
-  ];
-  assert.deepEqual(choose(items), { next: 'a,c,e', later: 'b,d', expired: '' });
+const KEYED = [
+  { name: 'a', key: 'x' },
+  { name: 'b', key: 'x' },
+  { name: 'c', key: 'y' },
+  { name: 'd', key: 'x' },
+  { name: 'e' },
+];
+
+test('calls with one key are taken together, unless keys are unique', () => {
+  assert.deepEqual(choose(KEYED), { next: 'a,b,c,d,e', later: '', expired: '' });
+  const unique = { next: 'a,c,e', later: 'b,d', expired: '' };
+  assert.deepEqual(choose(KEYED, { areKeysUnique: true }), unique);
+});
+
+test('calls stay while another statement has one with their key', () => {
+  assert.deepEqual(choose(KEYED, { busy: ['x'] }), { next: 'c,e', later: 'a,b,d', expired: '' });
+  assert.deepEqual(choose(KEYED, { busy: ['x', 'y'] }).next, 'e');
+});
+
+test('a call does not overtake one with its key that has no room', () => {
+  const large = { name: 'b', key: 'x', bytes: 2 * MIB };
+  const items = [{ name: 'a' }, large, { name: 'c', key: 'x' }];
+  assert.deepEqual(choose(items), { next: 'a', later: 'b,c', expired: '' });
 });
 
 test('a call that has waited for 10 s is given up', () => {
-  assert.deepEqual(choose([{ name: 'a' }], 10_000), { next: '', later: '', expired: 'a' });
-  assert.deepEqual(choose([{ name: 'a' }], 9_999), { next: 'a', later: '', expired: '' });
+  const items = [{ name: 'a' }];
+  assert.deepEqual(choose(items, { ageMs: 10_000 }), { next: '', later: '', expired: 'a' });
+  assert.deepEqual(choose(items, { ageMs: 9_000 }), { next: 'a', later: '', expired: '' });
 });

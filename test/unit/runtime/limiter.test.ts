@@ -27,6 +27,25 @@ function limiterWithWork(slots: number, queueLength: number) {
   return { limiter, started, end, run: (number: number) => limiter.run(work(number)) };
 }
 
+test('limiter: work that has waited for too long is rejected, and leaves the queue', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const limiter = createLimiter(1, 2, 'a slot', 100);
+  const { started, work, end } = manualWork();
+  const first = limiter.run(work(1));
+  const late = assert.rejects(limiter.run(work(2)), Overloaded);
+  t.mock.timers.tick(50);
+  const next = limiter.run(work(3));
+  t.mock.timers.tick(50);
+  await late;
+  assert.equal(limiter.waiting(), 1);
+  end(1);
+  await settle();
+  t.mock.timers.tick(1_000);
+  end(3);
+  assert.deepEqual(await Promise.all([first, next]), [1, 3]);
+  assert.deepEqual(started, [1, 3]);
+});
+
 test('limiter: work beyond the slots waits, first come, first served', async () => {
   const { limiter, started, end, run } = limiterWithWork(2, 3);
   const results = [1, 2, 3, 4, 5].map(run);

@@ -80,8 +80,8 @@ interface FailureDetails {
 }
 
 /**
- * An error reply as a value: returned, never thrown. A transaction must not return one: it would
- * commit.
+ * An error reply as a value: returned, never thrown. The type of a transaction refuses one, because
+ * it would commit.
  */
 export class Failure<Code extends ErrorCode = ErrorCode> {
   readonly code: Code;

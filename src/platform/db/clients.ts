@@ -1,0 +1,141 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describeError, Unavailable } from '../runtime/errors.ts';
+import type { Log } from '../runtime/log.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { type Client, connect } from './client.ts';
+import type { PoolName } from './connection-settings.ts';
+import { prepare } from './session.ts';
+import type { DatabaseAddress, Host } from './url.ts';
+
+/** Before all hosts are tried again: a standby that rejects connections is busy. */
+const SEARCH_PAUSE_MS = 100;
+
+export type Clients = ReturnType<typeof createClients>;
+
+/** The clients of a database, all connected to one server. */
+export function createClients(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
+  const clients = new Set<Client>();
+  const open = createConnector(clients, address, name, log, metrics);
+  let isClosed = false;
+
+  function find(pool: PoolName, isFit: (client: Client) => boolean) {
+    for (const client of clients) {
+      if (client.pool === pool && !client.isRetired && isFit(client)) return client;
+    }
+    return null;
+  }
+
+  return {
+    /** @returns a client for one call, which gives it back */
+    async take(pool: PoolName) {
+      // Work that continues after the shutdown must not open a connection, because nothing would
+      // close it.
+      if (isClosed) throw new Unavailable('the database connections are closed');
+      const idle = find(pool, ({ isBusy }) => !isBusy);
+      const client = idle ?? (await open(pool));
+      client.isBusy = true;
+      if (isClosed) void client.close(0);
+      return client;
+    },
+    giveBack(client: Client) {
+      client.isBusy = false;
+      if (client.isRetired) void client.close(0);
+    },
+    /**
+     * Lets no further call use the connections that are open now. What happened to this one
+     * happened to all: the server or the network has failed, or a table has changed.
+     */
+    retireAll(because: Client) {
+      if (because.isRetired) return;
+      for (const client of clients) {
+        client.isRetired = true;
+        if (!client.isBusy) void client.close(0);
+      }
+    },
+    isOpen: (pool: PoolName) => find(pool, ({ server }) => server !== null) !== null,
+    /** Statements under way may finish within two seconds. No client is opened afterwards. */
+    async close() {
+      isClosed = true;
+      await Promise.all([...clients].map((client) => client.close(2)));
+    },
+  };
+}
+
+/** @returns a function that opens a client on the host that was usable last, or on the next one */
+function createConnector(
+  clients: Set<Client>,
+  address: DatabaseAddress,
+  name: string,
+  log: Log,
+  metrics: Metrics,
+) {
+  const { hosts, limits } = address;
+  let hostIndex = 0;
+  let latest = address;
+  metrics.gauge(
+    'gatehouse_database_certificate_end_seconds',
+    'When sslrootcert or sslcert ends, in seconds since 1970.',
+    () => latest.certificates?.endSeconds ?? NaN,
+    { service: name },
+  );
+
+  async function openOn(host: Host, pool: PoolName) {
+    latest = reload(latest, log);
+    const client = connect(latest, host, pool, name, log, (ended) => clients.delete(ended));
+    clients.add(client);
+    try {
+      const openOther = () => connect(latest, host, pool, name, log, () => {});
+      const prepared = prepare(client, latest, openOther);
+      client.server = await Promise.race([prepared, failLate(limits.DATABASE_DEAD_AFTER)]);
+    } catch (error) {
+      clients.delete(client);
+      void client.close(0);
+      throw error;
+    }
+    client.watch(limits.DATABASE_DEAD_AFTER);
+    // After a failover, or if the address of the host has changed, a connection to the former
+    // server would read outdated data, and write what is lost.
+    for (const other of clients) {
+      const isOtherServer = other.server !== null && other.server !== client.server;
+      if (other.host !== host || isOtherServer) void other.close(0);
+    }
+    return client;
+  }
+
+  return async (pool: PoolName) => {
+    for (let hostsLeft = hosts.length; ; hostsLeft -= 1) {
+      const host = hosts[hostIndex];
+      if (!host) throw new Error('internal error: a database address has a host');
+      try {
+        return await openOn(host, pool);
+      } catch (error) {
+        // Unless another client has skipped it already.
+        if (hosts[hostIndex] === host) hostIndex = (hostIndex + 1) % hosts.length;
+        if (hostsLeft > 1) continue;
+        if (hosts.length > 1) await sleep(SEARCH_PAUSE_MS);
+        throw error;
+      }
+    }
+  };
+}
+
+async function failLate(seconds: number): Promise<never> {
+  await sleep(seconds * 1_000, undefined, { ref: false });
+  throw new Unavailable('the database does not answer');
+}
+
+/**
+ * The password and the certificates may have been replaced. Those that were read before stay in use
+ * if they cannot be read.
+ */
+function reload(latest: DatabaseAddress, log: Log) {
+  try {
+    return { ...latest, ...latest.reload(), hosts: latest.hosts };
+  } catch (error) {
+    log.error(
+      'the database URL cannot be read again: the earlier one is used',
+      describeError(error),
+    );
+    return latest;
+  }
+}
