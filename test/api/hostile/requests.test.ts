@@ -98,6 +98,8 @@ const AMBIGUOUS: ReadonlyArray<readonly [what: string, headers: readonly string[
   ['a hexadecimal length', ['Content-Length: 0x5']],
   ['a length beyond counting', ['Content-Length: 99999999999999999999999']],
   ['chunked, then something else', ['Transfer-Encoding: chunked, gzip']],
+  ['something else, then chunked', ['Transfer-Encoding: gzip, chunked']],
+  ['chunked twice', ['Transfer-Encoding: chunked, chunked']],
   ['a misspelt encoding', ['Transfer-Encoding: xchunked']],
   ['chunked in a strange place', ['Transfer-Encoding:\x0bchunked']],
 ];

@@ -86,6 +86,15 @@ const MAX_ANONYMOUS_BODY = 8 * 1024;
 
 const ALL_METHODS = 'DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT';
 
+const INVALID_HOST = new Failure('invalid_request', {
+  message: 'Send exactly one valid Host header.',
+});
+/** Its body would be read as if it were not encoded (RFC 9112, 6.1). */
+const UNKNOWN_CODING = new Failure('invalid_request', {
+  message: 'The only supported transfer coding is chunked.',
+  headers: { Connection: 'close' },
+});
+
 /** @returns what a request gets; throws what a handler throws */
 export function createAnswer({
   routes,
@@ -113,9 +122,8 @@ export function createAnswer({
     if (!target) return new Failure('invalid_target');
     const { authority, path, query, segments } = target;
     const host = hostOf(request, authority);
-    if (host === null) {
-      return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
-    }
+    if (host === null) return INVALID_HOST;
+    if (!/^(chunked)?$/i.test(headers['transfer-encoding'] ?? '')) return UNKNOWN_CODING;
 
     const match = routes(method, segments);
     if (match instanceof Failure) {
