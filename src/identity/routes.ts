@@ -173,7 +173,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: "Set a user's password; the user's sessions end",
     body: json(object({ password }, 'rejected')),
     reply: outcomeSchema('CHANGED'),
-    errors: ['invalid_body', 'signin_too_old', 'forbidden', 'not_found', 'conflict'],
+    errors: ['invalid_body', 'signin_too_old', 'forbidden', 'not_found'],
     handle: users.setPasswordOf,
   }),
   route({ ...secureRow, handle: secure }),
@@ -223,7 +223,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'The session of a token, even after its end',
     query: sessionQuery,
     reply: sessionSchema,
-    errors: ['forbidden', 'invalid_session_token', 'too_many_requests'],
+    errors: ['invalid_session_token', 'too_many_requests'],
     handle: sessions.info,
   }),
   route({

@@ -21,10 +21,12 @@ const message =
 const forbidden =
   'Only an operator can do this: send AUTH_TOKEN or a token with the role operator.';
 
+const errors = ['unauthorized', 'too_many_requests', 'unavailable'] as const;
+
 /** @param least the role that the route needs; `anyone` needs SHARE_ANYONE */
 export const allow = (least: Role): Guard<SecretsService, Caller> => ({
   security: ['bearer'],
-  errors: ['unauthorized', 'forbidden', 'too_many_requests', 'unavailable'],
+  errors: least === 'operator' ? [...errors, 'forbidden'] : errors,
   isAnonymous: ({ role }) => role === 'anyone',
   idsOf: ({ creator }) => (creator === null ? {} : { creator }),
   async check(request, service) {

@@ -54,7 +54,7 @@ export type OperatorCall<Path = unknown, Body = null, Search = unknown> = Call<
  */
 export const operator: Guard<WebhookService, Operator> = {
   security: ['bearer'],
-  errors: [...errors, 'forbidden'],
+  errors,
   async check(request, service) {
     const token = bearerOf(request.headers.authorization);
     if (token !== null) return checkToken('operator', sha256(token), request, service);

@@ -155,7 +155,12 @@ const signedInGuard = ({
   recent = false,
 }): Guard<PortalService, SignedInUser> => ({
   security: ['portal_cookie'],
-  errors: ['signin_needed', 'forbidden', 'too_many_requests', 'service_failed'],
+  errors: [
+    'signin_needed',
+    'too_many_requests',
+    'service_failed',
+    ...(changes ? portalForm.errors : []),
+  ],
   idsOf,
   async check(request, service) {
     const refused = changes ? await portalForm.check(request, service) : null;

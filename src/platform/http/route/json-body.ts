@@ -35,7 +35,7 @@ export function json<Body>(
   return {
     schema: schema.jsonSchema,
     formSchema: null,
-    errors: ['invalid_body', 'body_too_large', 'unsupported_media_type'],
+    errors: ['invalid_body', 'body_too_large', 'unsupported_media_type', 'request_timeout'],
     accepts(headers) {
       // A compressed body could expand to any size.
       const { 'content-encoding': encoding = 'identity' } = headers;
