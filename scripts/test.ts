@@ -188,12 +188,20 @@ async function runTests(copy: string, files: readonly string[], server: string):
     if (migrated !== 0) throw new SetupError('The template database cannot be migrated.');
     const [first = '--all'] = process.argv.slice(2);
     const stress = first === '--stress' ? { STRESS: '1' } : {};
-    const env = { ...process.env, ...stress, TEST_POSTGRES_URL: server, TEST_TEMPLATE: template };
+    const codes = join(copy, 'reply-codes.txt');
+    const env = {
+      ...process.env,
+      ...stress,
+      TEST_POSTGRES_URL: server,
+      TEST_TEMPLATE: template,
+      TEST_CODES: codes,
+    };
     const isNamed = !first.startsWith('--');
     // Source maps cost a tenth of the whole run. Run a file by its name to see the lines of the
     // source in its stacks.
     const maps = isNamed ? ['--enable-source-maps'] : [];
-    return await run([...maps, 'scripts/run-tests.js', ...compiled], env);
+    const status = await run([...maps, 'scripts/run-tests.js', ...compiled], env);
+    return status || (await run(['scripts/reply-codes.js', codes, first], env));
   } finally {
     await withConnection(server, (sql) => sql`drop database ${sql(template)}`);
   }

@@ -1,5 +1,6 @@
 /** The real services in this process: a real PostgreSQL behind them, real sockets before them. */
 import { once } from 'node:events';
+import { appendFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
@@ -82,7 +83,15 @@ export async function startGatehouse(
     { ...configuration, services: limited },
     { stdout, stderr },
   );
-  owner.after(gatehouse.stop);
+  let isStopped = false;
+  const stop = () => {
+    isStopped = true;
+    return gatehouse.stop();
+  };
+  owner.after(async () => {
+    if (!isStopped) await noteCodes(gatehouse.ports.metrics);
+    await stop();
+  });
   const [message, count] =
     until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
   const seen = async () => {
@@ -103,8 +112,19 @@ export async function startGatehouse(
     stdout: output.text,
     stderr: () => errors,
     log,
-    stop: gatehouse.stop,
+    stop,
   };
+}
+
+/** Notes which errors the routes have sent, for `scripts/reply-codes.ts`. */
+async function noteCodes(port: number | undefined): Promise<void> {
+  const { TEST_CODES: file } = process.env;
+  if (file === undefined || port === undefined) return;
+  // After a failed start, there is nothing to note.
+  const answer = await ask('GET', `http://127.0.0.1:${port}/metrics`).catch(() => null);
+  const text = answer?.text ?? '';
+  const lines = text.match(/^gatehouse_requests_refused_total\{.*\n/gm) ?? [];
+  appendFileSync(file, lines.join(''));
 }
 
 export interface Answer {

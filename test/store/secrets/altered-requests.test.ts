@@ -9,6 +9,7 @@ import {
 import { expireRequest } from '../../support/altered-requests.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { wrongKey } from '../../support/secrets.ts';
 
 const { url, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['secrets'], url, { SHARE_PAGES: 'on' });
@@ -119,7 +120,7 @@ test('altered request: nobody learns of the damage without a key of it', async (
   assert.equal((await post(`/request/${keyless.id}`, { key: keyless.digest })).status, 503);
   const replies = [];
   for (const { id } of [intact, altered, keyless]) {
-    const sent = { body: {}, headers: { 'x-link-key': intact.digest.replace(/^./, 'A') } };
+    const sent = { body: {}, headers: { 'x-link-key': wrongKey() } };
     for (const { status, json } of [
       await post(`/request/${id}`, { key: 'x' }),
       await ask('POST', `${base}/answer/${id}`, sent),

@@ -432,6 +432,8 @@ test('a rule for a second factor leads to setting one up, and then to the reques
     cookie: domain,
     headers: navigation,
   });
+  const plain = await visit('/api/auth/verify?require=second_factor', { cookie: domain });
+  assert.match(plain.text, /"second_factor_needed"/);
   const target = new URL(headers.get('location') ?? '');
   assert.equal(target.pathname, '/account/factors');
   const page = await visit(target.pathname + target.search, { cookie: host });

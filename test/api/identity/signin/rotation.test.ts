@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { createTotpKey, totpCode } from '../../../../src/identity/factors/codes.ts';
 import { factorsOf } from '../../../support/factors.ts';
-import { startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
+import { assertError, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
 const { sql, add, databaseUrl } = portal;
@@ -96,6 +97,10 @@ test('without the earlier secret: 503, a log line with the key id, and nothing u
     assert.match(String(logged?.message), /IDENTITY_SECRET is missing.*IDENTITY_SECRET_PREVIOUS/);
     for (const hidden of [OLD, NEW, OTHER, secret.toString('base64')])
       assert.ok(!without.stdout().includes(hidden));
+    const otp = totpCode(secret, await stepNow());
+    const body = { username: user.username, password: PASSWORD, otp };
+    const api = await ask('POST', `${without.url.identity}/api/auth/login`, { body });
+    assertError(api, 503, 'key_unknown');
   }
   assert.deepEqual(await rowOf(user.id), before);
   assert.equal((await (await start(context, NEW, OLD)).signIn(user, secret)).status, 200);
