@@ -186,61 +186,6 @@ test('pages: several clients do not affect each other', async () => {
   for (const pages of walks) assert.deepEqual(pages.flat(), ids);
 });
 
-const some = randomUUID();
-const FAULTS: ReadonlyArray<readonly [query: string, fields: readonly string[], message: RegExp]> =
-  [
-    ...[
-      '0',
-      '101',
-      '1e1',
-      '-1',
-      '+1',
-      '1.0',
-      '0x10',
-      '%201',
-      '1%20',
-      '',
-      '%D9%A1',
-      '10,20',
-      'all',
-      '1'.repeat(16),
-      '00',
-    ].map(
-      (limit) => [`?limit=${limit}`, ['limit'], /^must be a whole number from 1 to 100$/] as const,
-    ),
-    ['?limit', ['limit'], /whole number/],
-    ['?limit=5&limit=5', ['limit'], /^must be given only once$/],
-    [`?after=${some}&after=${some}`, ['after'], /^must be given only once$/],
-    ...['', '1', some.slice(1), some.replaceAll('-', ''), `${some}%00`, `{${some}}`].map(
-      (after) => [`?limit=5&after=${after}`, ['after'], /^must be a UUID, such as /] as const,
-    ),
-    ...[
-      'Limit=5',
-      'limits=5',
-      'page=2',
-      'after_id=1',
-      'before=1',
-      'offset=5',
-      'id=1',
-      '__proto__=1',
-    ].map(
-      (pair) => [`?${pair}`, [pair.split('=')[0] ?? ''], /^is not a known parameter$/] as const,
-    ),
-    [`?limit=0&after=x&page=1`, ['page', 'limit', 'after'], /./],
-  ];
-for (const [query, fields, message] of FAULTS) {
-  test(`pages: ${query.replaceAll(some, '…')} is 400 at ${fields.join(', ')}`, async () => {
-    const { status, json, headers } = await list(query);
-    assert.deepEqual([status, json.error.code], [400, 'invalid_query']);
-    assert.deepEqual(
-      json.error.fields.map((field: { path: string }) => field.path),
-      fields,
-    );
-    for (const field of json.error.fields) assert.match(field.message, message);
-    assert.equal(headers.get('link'), null);
-  });
-}
-
 test('pages: the bearer token is required, and HEAD has the link', async () => {
   const ids = await fill(3);
   assert.equal((await ask('GET', `${base}/api/store?limit=1`)).status, 401);
