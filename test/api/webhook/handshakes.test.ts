@@ -6,7 +6,6 @@ import { connect } from '../../../scripts/postgres.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { sealSecret, unsealServiceSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
-import { createToken } from '../../support/tokens.ts';
 import {
   acceptPending,
   findSecrets,
@@ -348,51 +347,4 @@ test('the start does not mention secrets that have expired or belong to a revoke
     again.log().filter(({ level }) => level === 'error'),
     [],
   );
-});
-
-test('an operator cannot send, a sender cannot read, and a query never opens the inbox', async () => {
-  const { token: operator } = await createToken(
-    database,
-    { name: 'operator', role: 'operator', source: 'generic' },
-    null,
-  );
-  const { token: sender } = await addToken(database, 'generic', null);
-  const plain = { event: 'x', data: { page_id: 'p' } };
-  const paths = [
-    ['GET', '/events'],
-    ['GET', `/events/${randomUUID()}`],
-    ['GET', '/events/stream'],
-    ['POST', `/events/${randomUUID()}/redeliver`],
-  ] as const;
-  await storesNothing(async () => {
-    assert.deepEqual(
-      refusal(await ask('POST', base, { bearer: operator, body: plain })),
-      UNAUTHORIZED,
-    );
-    assert.deepEqual(
-      refusal(await ask('POST', `${base}?token=${operator}`, { body: plain })),
-      UNAUTHORIZED,
-    );
-    for (const [method, path] of paths) {
-      for (const bearer of [sender, github.token, 'wrong', undefined]) {
-        const answer = await ask(
-          method,
-          gatehouse.url.webhook + path,
-          bearer === undefined ? {} : { bearer },
-        );
-        assert.deepEqual(refusal(answer), UNAUTHORIZED, `${method} ${path}`);
-        assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
-      }
-      assert.deepEqual(
-        refusal(await ask(method, `${gatehouse.url.webhook}${path}?token=${operator}`)),
-        UNAUTHORIZED,
-        path,
-      );
-    }
-  });
-  assert.equal(
-    (await ask('GET', `${gatehouse.url.webhook}/events`, { bearer: operator })).status,
-    200,
-  );
-  assert.equal((await ask('POST', base, { bearer: sender, body: plain })).status, 200);
 });

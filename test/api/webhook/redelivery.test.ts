@@ -112,22 +112,3 @@ test('a repetition by the sender redelivers a dead event, and no other', async (
     ],
   );
 });
-
-test('showing and redelivering answer an unknown id with 404 and an invalid one with 400', async () => {
-  for (const [method, end] of [
-    ['GET', ''],
-    ['POST', '/redeliver'],
-  ] as const) {
-    const { status, json } = await working.call(method, `/events/${randomUUID()}${end}`);
-    assert.deepEqual([status, json.error.code], [404, 'not_found']);
-    for (const id of ['1', 'Stream', '%00', `${randomUUID()}x`]) {
-      const wrong = await working.call(method, `/events/${id}${end}`);
-      assert.deepEqual(
-        [wrong.status, wrong.json.error.code, wrong.json.error.fields[0].path],
-        [400, 'invalid_path', '/id'],
-        id,
-      );
-    }
-  }
-  assert.equal((await working.call('GET', `/events/${randomUUID()}/redeliver`)).status, 405);
-});

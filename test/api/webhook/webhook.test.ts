@@ -148,43 +148,6 @@ test('a missing content type and a compressed body are answered 415', async () =
   assert.equal((await post(EVENT, { 'content-encoding': 'gzip' })).status, 415);
 });
 
-const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, paths: readonly string[]]> =
-  [
-    ['no body', '', ['']],
-    ['no JSON', '{"event":', ['']],
-    ['an array', [EVENT], ['']],
-    ['null', 'null', ['']],
-    ['a byte that is not UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), ['']],
-    ['nothing in it', {}, ['/event', '/data']],
-    ['no event', { data: EVENT.data }, ['/event']],
-    ['an empty event', { ...EVENT, event: '' }, ['/event']],
-    ['an event that is a number', { ...EVENT, event: 1 }, ['/event']],
-    ['an event that is null', { ...EVENT, event: null }, ['/event']],
-    [
-      'an event with half of a surrogate pair',
-      '{"event":"\\ud83d","data":{"page_id":"p"}}',
-      ['/event'],
-    ],
-    ['an event that the database cannot hold', { ...EVENT, event: 'a\0b' }, ['/event']],
-    ['no data', { event: 'x' }, ['/data']],
-    ['data that is an array', { event: 'x', data: [] }, ['/data']],
-    ['data that is null', { event: 'x', data: null }, ['/data']],
-    ['data that is text', { event: 'x', data: 'p1' }, ['/data']],
-    ['no page_id', { event: 'x', data: {} }, ['/data/page_id']],
-    ['a page_id that is a number', { event: 'x', data: { page_id: 1 } }, ['/data/page_id']],
-    ['a page_id that is null', { event: 'x', data: { page_id: null } }, ['/data/page_id']],
-  ];
-for (const [why, body, paths] of BODY_FAULTS) {
-  test(`a body with ${why} is answered 400, and nothing is stored`, async () => {
-    const before = await countEvents();
-    const answer = await post(body);
-    assert.equal(answer.status, 400);
-    assert.equal(answer.json.error.code, 'invalid_body');
-    assert.deepEqual(pathsOf(answer), paths);
-    assert.equal(await countEvents(), before);
-  });
-}
-
 test('a body above 64 KiB is answered 413; one of exactly 64 KiB is accepted', async () => {
   const before = await countEvents();
   const envelope = JSON.stringify({ ...EVENT, more: '' }).length;
@@ -308,21 +271,6 @@ test('a delivery id in two headers of one name is rejected', async () => {
       .end(JSON.stringify(EVENT));
   });
   assert.equal(status, 400);
-});
-
-test('the path answers POST and nothing else', async () => {
-  for (const method of ['GET', 'PUT', 'DELETE', 'PATCH']) {
-    const answer = await ask(method, `${base}?token=${WEBHOOK_TOKEN}`);
-    assert.equal(answer.status, 405, method);
-    assert.equal(answer.headers.get('allow'), 'OPTIONS, POST');
-    assert.equal(answer.json.error.code, 'method_not_allowed');
-  }
-  assert.equal(
-    (await ask('POST', `${base}/?token=${WEBHOOK_TOKEN}`, { body: EVENT })).status,
-    200,
-    'with a trailing slash',
-  );
-  assert.equal((await ask('POST', `${base}s?token=${WEBHOOK_TOKEN}`, { body: EVENT })).status, 404);
 });
 
 test('no token and no body is logged, and every request has its pattern', () => {
