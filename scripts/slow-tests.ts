@@ -33,7 +33,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/identity/users/create.test.ts',
   'test/api/secrets/options.test.ts',
   'test/api/contract/callers-pages.test.ts',
-  'test/api/identity/policy.test.ts',
   'test/api/identity/signin/replicas.test.ts',
   'test/api/identity/failure.test.ts',
   'test/api/secrets/passphrase.test.ts',

@@ -299,19 +299,11 @@ test('active=true and active=false part the list, totals and pages included', as
   );
 });
 
-test('active=true lists only the sessions of the user; another value is 400', async () => {
-  const root = await open();
+test('active=true lists only the sessions of the user', async () => {
   const alive = await open('ada', PASSWORD);
   const ofAda = await ask('GET', `${identity}/api/session/?active=true`, { bearer: alive.token });
   assert.deepEqual(
     ofAda.json.data.map(({ id }: { id: string }) => id),
     [alive.id],
   );
-  for (const value of ['yes', 'TRUE', '1', ''])
-    assertError(
-      await ask('GET', `${identity}/api/session/?active=${value}`, { bearer: root.token }),
-      400,
-      'invalid_query',
-      ['active'],
-    );
 });

@@ -8,7 +8,6 @@ import { createDatabase } from '../../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
   addUser,
-  assertError,
   assertSession,
   assertSuccess,
   assertUser,
@@ -187,50 +186,6 @@ test('page and limit accept their bounds', async () => {
   }
 });
 
-test('a page or limit that is not a whole decimal number in its bounds is 400', async () => {
-  for (const wrong of [
-    '0',
-    '-1',
-    '1.0',
-    '1e1',
-    '0x1',
-    '',
-    '%20',
-    '+1',
-    '1%20',
-    'one',
-    'null',
-    'NaN',
-    '1,2',
-    '٣',
-    '99999999999999999999',
-  ]) {
-    assertError(await list(`?page=${wrong}`), 400, 'invalid_query', ['page']);
-    assertError(await list(`?limit=${wrong}`), 400, 'invalid_query', ['limit']);
-  }
-  assertError(await list('?limit=101'), 400, 'invalid_query', ['limit']);
-  assertError(await list('?page=0&limit=0'), 400, 'invalid_query', ['page', 'limit']);
-  assertError(await list('?page=1&page=1'), 400, 'invalid_query', ['page']);
-  assertError(await list('?limit=5&limit=5'), 400, 'invalid_query', ['limit']);
-});
-
-test('a user filter that is not a UUID is 400 for every caller', async () => {
-  for (const bearer of [admin, own]) {
-    for (const wrong of [
-      '',
-      'plain-user',
-      plain.slice(1),
-      `${plain}0`,
-      `{${plain}}`,
-      plain.replaceAll('-', ''),
-      `${plain}%00`,
-    ]) {
-      assertError(await list(`?user=${wrong}`, bearer), 400, 'invalid_query', ['user']);
-    }
-    assertError(await list(`?user=${plain}&user=${plain}`, bearer), 400, 'invalid_query', ['user']);
-  }
-});
-
 test('a caller who is no super administrator lists their own sessions, with any filter', async () => {
   for (const query of ['', `?user=${plain}`, `?user=${plain.toUpperCase()}`]) {
     const answer = await list(query, own);
@@ -241,11 +196,6 @@ test('a caller who is no super administrator lists their own sessions, with any 
       [plain],
     );
   }
-});
-
-test('filtering by another user is 403, whether that user exists or not', async () => {
-  for (const user of [many, '00000000-0000-4000-8000-000000000000'])
-    assertError(await list(`?user=${user}`, own), 403, 'forbidden');
 });
 
 test('the links keep the path as it was asked for', async () => {

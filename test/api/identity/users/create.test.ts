@@ -15,9 +15,6 @@ import {
 } from '../../../support/users.ts';
 
 const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
-const NOBODY = '00000000-0000-4000-8000-000000000000';
-const gone = await enter();
-await call(admin.token, 'DELETE', `/api/user/${gone.id}`);
 const create = (body: unknown, bearer: string | null = admin.token) =>
   call(bearer, 'POST', '/api/user/', body);
 const login = (username: string, password: string) =>
@@ -76,97 +73,6 @@ test('a user is created with every optional member', async () => {
   } = answer.json.data;
   assert.deepEqual(rest, given);
   assert.doesNotMatch(answer.text, /password|scrypt/);
-});
-
-/** A super administrator, another user, and keys of theirs and of nobody. */
-async function createCallers() {
-  const chief = await enter({ super_admin: true });
-  const plain = await enter();
-  return [
-    { who: 'a super administrator', bearer: chief.token, self: chief.id },
-    { who: 'a key of theirs', bearer: (await key(chief)).key, self: chief.id },
-    { who: 'another user', bearer: plain.token, self: plain.id },
-    { who: 'a key of that user', bearer: (await key(plain)).key, self: plain.id },
-    { who: 'a key without a user', bearer: (await key(null)).key, self: null },
-  ];
-}
-
-let made = 0;
-function newName() {
-  made += 1;
-  return { username: `made-${made}`, email: `made-${made}@example.org` };
-}
-
-const ask = (bearer: string, method: string, id: string, body?: unknown) =>
-  call(bearer, method, `/api/user/${id}`, body);
-
-/** The statuses are in the order of `createCallers`. */
-const RIGHTS: ReadonlyArray<
-  readonly [
-    what: string,
-    statuses: readonly number[],
-    request: (bearer: string) => ReturnType<typeof call>,
-  ]
-> = [
-  ['create', [201, 201, 403, 403, 403], (bearer) => create(newName(), bearer)],
-  ['list', [200, 200, 200, 200, 200], (bearer) => ask(bearer, 'GET', '')],
-  ['read another', [200, 200, 403, 403, 200], (bearer) => ask(bearer, 'GET', admin.id)],
-  ['read a deleted one', [404, 404, 403, 403, 404], (bearer) => ask(bearer, 'GET', gone.id)],
-  ['read an unknown one', [404, 404, 403, 403, 404], (bearer) => ask(bearer, 'GET', NOBODY)],
-  [
-    'change names',
-    [200, 200, 403, 403, 403],
-    async (bearer) => ask(bearer, 'PATCH', (await add()).id, { first_name: 'F' }),
-  ],
-  [
-    'change a right',
-    [200, 200, 403, 403, 403],
-    async (bearer) => ask(bearer, 'PATCH', (await add()).id, { verified: true }),
-  ],
-  [
-    'change an unknown one',
-    [404, 404, 403, 403, 403],
-    (bearer) => ask(bearer, 'PATCH', NOBODY, { verified: true }),
-  ],
-  [
-    'set a password',
-    [200, 403, 403, 403, 403],
-    async (bearer) => ask(bearer, 'POST', `${(await add()).id}/password`, { password: PASSWORD }),
-  ],
-  ['delete', [200, 200, 403, 403, 403], async (bearer) => ask(bearer, 'DELETE', (await add()).id)],
-  ['delete an unknown one', [404, 404, 403, 403, 403], (bearer) => ask(bearer, 'DELETE', NOBODY)],
-];
-
-test('who may make, read, change and delete users', async () => {
-  const callers = await createCallers();
-  for (const [what, statuses, request] of RIGHTS) {
-    for (const [index, { who, bearer }] of callers.entries()) {
-      const answer = await request(bearer);
-      assert.equal(answer.status, statuses[index], `${what}, by ${who}: ${answer.text}`);
-      if (answer.status === 403) assertError(answer, 403, 'forbidden');
-      if (answer.status === 404) assertError(answer, 404, 'not_found');
-    }
-    assertError(await request(`session:${NOBODY}`), 401, 'unauthorized');
-  }
-});
-
-test('every user may read their own record, also with a key', async () => {
-  for (const { who, bearer, self } of await createCallers()) {
-    if (self === null) continue;
-    const answer = await ask(bearer, 'GET', self);
-    assertSuccess(answer);
-    assert.equal(answer.json.data.id, self, who);
-  }
-});
-
-test('a user may neither delete themselves nor set their own password like another', async () => {
-  const plain = await enter();
-  for (const bearer of [plain.token, (await key(plain)).key]) {
-    assertError(await ask(bearer, 'DELETE', plain.id), 403, 'forbidden');
-    const body = { password: 'a new password' };
-    assertError(await ask(bearer, 'POST', `${plain.id}/password`, body), 403, 'forbidden');
-  }
-  assert.equal(await isOpen(identity, plain.token), true);
 });
 
 test('a refused creation stores nothing', async () => {
@@ -358,35 +264,4 @@ test('name and address are free after a deletion, and the new user is another on
   const token = await logIn(identity, plain.username, 'another passphrase');
   assert.equal((await call(token, 'GET', '/api/test/')).json.data.user.id, answer.json.data.id);
   assert.equal(await isOpen(identity, plain.token), false);
-});
-
-test('an id that is no UUID is 400, whatever is asked', async () => {
-  for (const id of [
-    'plain',
-    'null',
-    `${NOBODY}0`,
-    `%7B${NOBODY}%7D`,
-    NOBODY.replaceAll('-', ''),
-    "'",
-    '%00',
-  ]) {
-    assertError(await call(admin.token, 'GET', `/api/user/${id}`), 400, 'invalid_path', [
-      '/user_id',
-    ]);
-    assertError(
-      await call(admin.token, 'PATCH', `/api/user/${id}`, { first_name: 'F' }),
-      400,
-      'invalid_path',
-      ['/user_id'],
-    );
-    assertError(await call(admin.token, 'DELETE', `/api/user/${id}`), 400, 'invalid_path', [
-      '/user_id',
-    ]);
-    assertError(
-      await call(admin.token, 'POST', `/api/user/${id}/password`, { password: PASSWORD }),
-      400,
-      'invalid_path',
-      ['/user_id'],
-    );
-  }
 });

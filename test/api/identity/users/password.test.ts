@@ -116,39 +116,6 @@ test('a new password that breaks the policy is 400 and counts no failure', async
   await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
 });
 
-test('a body without exactly the two members is 400', async () => {
-  const user = await enter();
-  const before = await hashOf(user);
-  const send = (body: unknown) => call(user.token, 'POST', '/api/auth/password', body);
-  assertError(await send({}), 400, 'invalid_body', ['/current_password', '/new_password']);
-  assertError(await send({ new_password: NEW }), 400, 'invalid_body', ['/current_password']);
-  assertError(await send({ current_password: PASSWORD }), 400, 'invalid_body', ['/new_password']);
-  assertError(
-    await send({ current_password: PASSWORD, new_password: NEW, user_id: admin.id }),
-    400,
-    'invalid_body',
-    ['/user_id'],
-  );
-  for (const wrong of [null, 1, ['x'], {}]) {
-    assertError(await change(user, wrong, NEW), 400, 'invalid_body', ['/current_password']);
-    assertError(await change(user, PASSWORD, wrong), 400, 'invalid_body', ['/new_password']);
-  }
-  for (const body of ['', '[]', 'null']) assertError(await send(body), 400, 'invalid_body', ['']);
-  assert.equal(await hashOf(user), before);
-});
-
-test('only a session changes a password: without a credential 401, with a key 403', async () => {
-  const user = await enter();
-  const before = await hashOf(user);
-  const body = { current_password: PASSWORD, new_password: NEW };
-  assertError(await call(null, 'POST', '/api/auth/password', body), 401, 'unauthorized');
-  for (const bearer of [(await key(user)).key, (await key(null)).key])
-    assertError(await call(bearer, 'POST', '/api/auth/password', body), 403, 'forbidden');
-  await call(null, 'POST', '/api/auth/logout', { session: user.token });
-  assertError(await change(user, PASSWORD, NEW), 401, 'unauthorized');
-  assert.equal(await hashOf(user), before);
-});
-
 test('after five failures every attempt from that network is 429', async () => {
   const user = await enter();
   const bystander = await enter();
