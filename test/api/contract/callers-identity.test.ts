@@ -5,9 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { hashPassword } from '../../../src/identity/passwords.ts';
 import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
-import { sha256 } from '../../../src/platform/crypto/token.ts';
 import {
   assertRefused,
   bearer,
@@ -21,7 +19,8 @@ import {
 } from '../../support/contract.ts';
 import { ask, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { ORIGIN } from '../../support/portal.ts';
-import { CHEAP, PASSWORD, sessionOf } from '../../support/users.ts';
+import { newName, type Person, storeUser } from '../../support/stored-users.ts';
+import { PASSWORD, sessionOf } from '../../support/users.ts';
 
 /** These take no credential. What they answer is tested with what they do. */
 const OPEN = [
@@ -36,14 +35,15 @@ const OPEN = [
 ];
 
 /**
- * `recent`: signed in less than ten minutes ago. `temporary`: with a password that must be changed.
- * `key`: the API key of a user. 401 to a session is `signin_too_old`.
+ * `not recent`: signed in eleven minutes ago. `without factor`: by the password alone, although the
+ * user has a second factor. `temporary`: with a password that must be changed. `key`: an API key.
  */
 const CALLERS = [
   'user',
   'user, temporary',
   'admin',
   'admin, not recent',
+  'admin, without factor',
   'admin, temporary',
   'key of user',
   'key of admin',
@@ -52,65 +52,66 @@ const CALLERS = [
 type Caller = (typeof CALLERS)[number];
 
 /**
- * For each caller, in their order. `self`: about the caller; `other`: about another user; `all`:
- * about everyone or nobody; `unknown`:
- * about one who does not exist; after a plus, with what the body asks for.
+ * For each caller, in their order. It is about the caller (`self`), another user (`other`), one who
+ * does not exist (`unknown`), a disabled administrator (`disabled`), or everyone or nobody (`all`).
+ * After a plus, what the body asks for. 401 is `signin_too_old`.
  */
 const POLICY = linesOf(`
-  GET    /api/auth/verify                  self               200 403 200 200 403 200 200 200
-  POST   /api/auth/password                self               200 200 200 200 200 403 403 403
-  GET    /api/user/                        all                200 200 200 200 200 200 200 200
-  POST   /api/user/                        all                403 403 201 201 201 403 201 403
-  POST   /api/user/                        all+administrator  403 403 201 401 403 403 403 403
-  GET    /api/user/{user_id}               self               200 200 200 200 200 200 200 ---
-  GET    /api/user/{user_id}               other              403 403 200 200 200 403 200 200
-  GET    /api/user/{user_id}               unknown            403 403 404 404 404 403 404 404
-  PATCH  /api/user/{user_id}               self+name          200 200 200 200 200 200 200 ---
-  PATCH  /api/user/{user_id}               other+name         403 403 200 200 200 403 200 403
-  PATCH  /api/user/{user_id}               self+flag          403 403 200 200 200 403 200 ---
-  PATCH  /api/user/{user_id}               other+flag         403 403 200 200 200 403 200 403
-  PATCH  /api/user/{user_id}               unknown+flag       403 403 404 404 404 403 404 403
-  PATCH  /api/user/{user_id}               self+administrator 403 403 200 401 403 403 403 ---
-  PATCH  /api/user/{user_id}               other+administrator 403 403 200 401 403 403 403 403
-  DELETE /api/user/{user_id}               self               403 403 200 200 200 403 200 ---
-  DELETE /api/user/{user_id}               other              403 403 200 200 200 403 200 403
-  DELETE /api/user/{user_id}               unknown            403 403 404 404 404 403 404 403
-  POST   /api/user/{user_id}/password      self               403 403 403 401 403 403 403 ---
-  POST   /api/user/{user_id}/password      other              403 403 200 401 403 403 403 403
-  POST   /api/user/{user_id}/password      unknown            403 403 404 401 403 403 403 403
-  POST   /api/user/{user_id}/secure        self               403 403 403 401 403 403 403 ---
-  POST   /api/user/{user_id}/secure        other              403 403 200 401 403 403 403 403
-  POST   /api/user/{user_id}/secure        unknown            403 403 404 401 403 403 403 403
-  POST   /api/user/{user_id}/link          self               403 403 403 401 403 403 403 ---
-  POST   /api/user/{user_id}/link          other              403 403 201 401 403 403 403 403
-  POST   /api/user/{user_id}/link          unknown            403 403 404 401 403 403 403 403
-  DELETE /api/user/{user_id}/link          self               403 403 200 401 403 403 403 ---
-  DELETE /api/user/{user_id}/link          other              403 403 200 401 403 403 403 403
-  DELETE /api/user/{user_id}/link          unknown            403 403 404 401 403 403 403 403
-  POST   /api/key/                         self               201 403 201 401 403 403 403 ---
-  POST   /api/key/                         other              403 403 201 401 403 403 403 403
-  POST   /api/key/                         unknown            403 403 404 401 403 403 403 403
-  POST   /api/key/                         all                403 403 201 401 403 403 403 403
-  GET    /api/key/                         all                200 200 200 200 200 200 200 403
-  GET    /api/key/                         self               200 200 200 200 200 200 200 ---
-  GET    /api/key/                         other              403 403 200 200 200 403 200 403
-  DELETE /api/key/{key_id}/revoke          self               200 200 200 200 200 200 200 ---
-  DELETE /api/key/{key_id}/revoke          other              403 403 200 200 200 403 200 403
-  DELETE /api/key/{key_id}/revoke          unknown            404 404 404 404 404 404 404 404
-  GET    /api/session/                     all                200 200 200 200 200 200 200 200
-  GET    /api/session/                     self               200 200 200 200 200 200 200 ---
-  GET    /api/session/                     other              403 403 200 200 200 403 200 200
-  GET    /api/session/info                 other              200 200 200 200 200 200 200 200
-  DELETE /api/session/revoke               other              200 200 200 200 200 200 200 200
-  DELETE /api/session/{session_id}/revoke  self               200 200 200 200 200 200 200 ---
-  DELETE /api/session/{session_id}/revoke  other              403 403 200 200 200 403 200 200
-  DELETE /api/session/{session_id}/revoke  unknown            404 404 404 404 404 404 404 404
-  DELETE /api/session/revoke/all           all                403 403 200 200 200 403 200 200
-  DELETE /api/session/revoke/all/user      self               200 200 200 200 200 200 200 ---
-  DELETE /api/session/revoke/all/user      other              403 403 200 200 200 403 200 200
-  DELETE /api/session/revoke/all/user      unknown            403 403 404 404 404 403 404 404
-  GET    /api/test/                        self               200 200 200 200 200 200 200 403
-  GET    /api/audit/                       all                403 403 200 200 200 403 200 403
+  GET    /api/auth/verify                 self                 200 403 200 200 200 403 200 200 200
+  POST   /api/auth/password               self                 200 200 200 200 401 200 403 403 403
+  GET    /api/user/                       all                  200 200 200 200 200 200 200 200 200
+  POST   /api/user/                       all                  403 403 201 201 401 201 403 201 403
+  POST   /api/user/                       all+administrator    403 403 201 401 401 403 403 403 403
+  GET    /api/user/{user_id}              self                 200 200 200 200 200 200 200 200 ---
+  GET    /api/user/{user_id}              other                403 403 200 200 200 200 403 200 200
+  GET    /api/user/{user_id}              unknown              403 403 404 404 404 404 403 404 404
+  PATCH  /api/user/{user_id}              self+name            200 200 200 200 200 200 200 200 ---
+  PATCH  /api/user/{user_id}              other+name           403 403 200 200 200 200 403 200 403
+  PATCH  /api/user/{user_id}              self+flag            403 403 200 200 401 200 403 200 ---
+  PATCH  /api/user/{user_id}              other+flag           403 403 200 200 401 200 403 200 403
+  PATCH  /api/user/{user_id}              unknown+flag         403 403 404 404 401 404 403 404 403
+  PATCH  /api/user/{user_id}              self+administrator   403 403 200 401 401 403 403 403 ---
+  PATCH  /api/user/{user_id}              other+administrator  403 403 200 401 401 403 403 403 403
+  PATCH  /api/user/{user_id}              disabled+enable      403 403 200 401 401 403 403 403 403
+  DELETE /api/user/{user_id}              self                 403 403 200 200 401 200 403 200 ---
+  DELETE /api/user/{user_id}              other                403 403 200 200 401 200 403 200 403
+  DELETE /api/user/{user_id}              unknown              403 403 404 404 401 404 403 404 403
+  POST   /api/user/{user_id}/password     self                 403 403 403 401 401 403 403 403 ---
+  POST   /api/user/{user_id}/password     other                403 403 200 401 401 403 403 403 403
+  POST   /api/user/{user_id}/password     unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/user/{user_id}/secure       self                 403 403 403 401 401 403 403 403 ---
+  POST   /api/user/{user_id}/secure       other                403 403 200 401 401 403 403 403 403
+  POST   /api/user/{user_id}/secure       unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/user/{user_id}/link         self                 403 403 403 401 401 403 403 403 ---
+  POST   /api/user/{user_id}/link         other                403 403 201 401 401 403 403 403 403
+  POST   /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403
+  DELETE /api/user/{user_id}/link         self                 403 403 200 401 401 403 403 403 ---
+  DELETE /api/user/{user_id}/link         other                403 403 200 401 401 403 403 403 403
+  DELETE /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/key/                        self                 201 403 201 401 401 403 403 403 ---
+  POST   /api/key/                        other                403 403 201 401 401 403 403 403 403
+  POST   /api/key/                        unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/key/                        all                  403 403 201 401 401 403 403 403 403
+  GET    /api/key/                        all                  200 200 200 200 200 200 200 200 403
+  GET    /api/key/                        self                 200 200 200 200 200 200 200 200 ---
+  GET    /api/key/                        other                403 403 200 200 200 200 403 200 403
+  DELETE /api/key/{key_id}/revoke         self                 200 200 200 200 200 200 200 200 ---
+  DELETE /api/key/{key_id}/revoke         other                403 403 200 200 200 200 403 200 403
+  DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404 404 404 404 404 404
+  GET    /api/session/                    all                  200 200 200 200 200 200 200 200 200
+  GET    /api/session/                    self                 200 200 200 200 200 200 200 200 ---
+  GET    /api/session/                    other                403 403 200 200 200 200 403 200 200
+  GET    /api/session/info                other                200 200 200 200 200 200 200 200 200
+  DELETE /api/session/revoke              other                200 200 200 200 200 200 200 200 200
+  DELETE /api/session/{session_id}/revoke self                 200 200 200 200 200 200 200 200 ---
+  DELETE /api/session/{session_id}/revoke other                403 403 200 200 200 200 403 200 200
+  DELETE /api/session/{session_id}/revoke unknown              404 404 404 404 404 404 404 404 404
+  DELETE /api/session/revoke/all          all                  403 403 200 200 200 200 403 200 200
+  DELETE /api/session/revoke/all/user     self                 200 200 200 200 200 200 200 200 ---
+  DELETE /api/session/revoke/all/user     other                403 403 200 200 200 200 403 200 200
+  DELETE /api/session/revoke/all/user     unknown              403 403 404 404 404 404 403 404 404
+  GET    /api/test/                       self                 200 200 200 200 200 200 200 200 403
+  GET    /api/audit/                      all                  403 403 200 200 200 200 403 200 403
 `);
 
 const running = await Promise.all(
@@ -122,44 +123,15 @@ const running = await Promise.all(
 );
 type Running = (typeof running)[number];
 
-let names = 0;
-function newName() {
-  names += 1;
-  return `user-${names}`;
-}
-const password_hash = await hashPassword(PASSWORD, CHEAP.cost);
-
-/** A user with a session and a key. */
-async function enter({ sql }: Running, isAdministrator = false) {
-  const username = newName();
-  const email = `${username}@example.org`;
-  const ids = { user_id: randomUUID(), session_id: randomUUID(), key_id: randomUUID() };
-  const session = createSessionToken();
-  const key = createApiKey();
-  await sql`
-    with made as (
-      insert into identity.users (id, username, username_key, email, email_key, first_name,
-        last_name, password_hash, enabled, verified, super_admin)
-      values (${ids.user_id}, ${username}, ${username}, ${email}, ${email}, '', '',
-        ${password_hash}, true, true, ${isAdministrator})
-      returning id
-    ), session as (
-      insert into identity.sessions (id, token_digest, user_id, expires_at)
-      select ${ids.session_id}, ${sha256(session)}, id, now() + interval '1 day' from made
-    )
-    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id)
-    select ${ids.key_id}, ${sha256(key)}, ${key.slice(0, 12)}, '', id from made`;
-  return { ...ids, session, key };
-}
-type Person = Awaited<ReturnType<typeof enter>>;
-
 /** @returns the credential of the caller, and who it is */
 async function callerOf(at: Running, caller: Caller): Promise<Person & { credential: string }> {
-  const person = await enter(at, caller.includes('admin'));
+  const person = await storeUser(at.sql, caller.includes('admin'));
   const { user_id, key_id, session, key } = person;
   if (caller.endsWith('temporary'))
     await at.sql`update identity.users set password_generated = true, password_set_at = now()
       where id = ${user_id}`;
+  if (caller.endsWith('without factor'))
+    await at.sql`update identity.users set second_factor = true where id = ${user_id}`;
   if (caller.endsWith('not recent'))
     await at.sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
       where user_id = ${user_id}`;
@@ -170,7 +142,12 @@ async function callerOf(at: Running, caller: Caller): Promise<Person & { credent
 
 /** Whom a line of the table is about. */
 async function subjectOf(at: Running, about: string, self: Person): Promise<Person> {
-  if (about.startsWith('other')) return enter(at);
+  if (about.startsWith('other')) return storeUser(at.sql);
+  if (about.startsWith('disabled')) {
+    const person = await storeUser(at.sql, true);
+    await at.sql`update identity.users set enabled = false where id = ${person.user_id}`;
+    return person;
+  }
   if (!about.startsWith('unknown')) return self;
   return { ...self, user_id: randomUUID(), key_id: randomUUID(), session_id: randomUUID() };
 }
@@ -182,6 +159,7 @@ function requestOf(name: string, about: string, { user_id, session, ...ids }: Pe
   const wishes: Readonly<Record<string, object>> = {
     name: { first_name: 'Ada' },
     flag: { verified: true },
+    enable: { enabled: true },
     administrator: { super_admin: true },
   };
   const username = newName();
@@ -202,12 +180,12 @@ function requestOf(name: string, about: string, { user_id, session, ...ids }: Pe
 /** Credentials that no row takes, by what they are. */
 async function deadCredentials(at: Running): Promise<Readonly<Record<string, Sent['headers']>>> {
   const { sql } = at;
-  const expired = await enter(at);
-  const revoked = await enter(at);
-  const out = await enter(at);
-  const disabled = await enter(at);
-  const deleted = await enter(at);
-  const active = await enter(at);
+  const expired = await storeUser(at.sql);
+  const revoked = await storeUser(at.sql);
+  const out = await storeUser(at.sql);
+  const disabled = await storeUser(at.sql);
+  const deleted = await storeUser(at.sql);
+  const active = await storeUser(at.sql);
   await sql`update identity.sessions set expires_at = now() where user_id = ${expired.user_id}`;
   await sql`update identity.sessions set revoked = true where user_id = ${revoked.user_id}`;
   await ask('POST', `${at.url}/api/auth/logout`, { body: { session: out.session } });
@@ -280,7 +258,7 @@ for (const at of running) {
 
   test(`${variant}: any other credential is 401, and changes nothing`, async () => {
     const dead = await deadCredentials(at);
-    const subject = await enter(at);
+    const subject = await storeUser(at.sql);
     for (const { name, about } of lines) {
       const row = api.find((one) => nameOf(one) === name);
       assert.ok(row);

@@ -78,15 +78,6 @@ for (const [path, file, type] of FILES) {
   });
 }
 
-test('the page answers only GET and HEAD', async () => {
-  for (const method of ['POST', 'PUT', 'DELETE', 'PATCH'])
-    assert.equal(
-      (await ask(method, `${base}/inbox`, { bearer: OPERATOR_TOKEN })).status,
-      405,
-      method,
-    );
-});
-
 const NOT_FOUND = [
   '/pages/',
   '/pages',

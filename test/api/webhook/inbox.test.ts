@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { addOperator, openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { addOperator, openInbox } from '../../support/inbox.ts';
 
 const inbox = await openInbox({ after });
 const { url, sql, call, put } = inbox;
@@ -214,30 +214,6 @@ const ROWS = [
   ['GET', `/events/${idOf('dead')}`],
   ['POST', `/events/${idOf('dead')}/redeliver`],
 ] as const;
-for (const [method, path] of ROWS) {
-  test(`${method} ${path.replace(/[0-9a-f-]{36}/, '{id}')} requires an operator's bearer token`, async () => {
-    const strangers: ReadonlyArray<readonly [string, string | null, string]> = [
-      ['no token', null, ''],
-      ["a sender's", WEBHOOK_TOKEN, ''],
-      ['a wrong one', `${OPERATOR_TOKEN}x`, ''],
-      ['a revoked one', REVOKED, ''],
-      ['in the query', null, `?token=${OPERATOR_TOKEN}`],
-      ["a sender's in the query", null, `?token=${WEBHOOK_TOKEN}`],
-      ["a sender's, the operator's in the query", WEBHOOK_TOKEN, `?token=${OPERATOR_TOKEN}`],
-    ];
-    for (const [what, bearer, search] of strangers) {
-      const answer = await call(method, path + search, bearer);
-      assert.deepEqual(
-        [answer.status, answer.json.error.code, answer.headers.get('www-authenticate')],
-        [401, 'unauthorized', 'Bearer'],
-        what,
-      );
-      assert.ok(!answer.text.includes('push'));
-    }
-    assert.equal(await statusOf(idOf('dead')), 'dead');
-  });
-}
-
 test('an event is shown with its body as received, its headers and every failure in order', async () => {
   const body =
     ' {"event":"shown",\r\n"data":{"page_id":"p\\u0000"},"more":"é 🎉\u2028","n":12345678901234567890}\n';

@@ -339,34 +339,6 @@ test('a token of the API is no cookie of the pages, and a cookie of theirs is no
   assert.equal((await call(api, 'GET', '/api/test/')).status, 200);
 });
 
-test("another user's session cannot be ended; the forms of the account are for the portal only", async () => {
-  const one = await signIn((await add()).username);
-  const other = await signIn((await add()).username);
-  const verified = await visit('/api/auth/verify', { cookie: other.domain });
-  const foreign = { session_id: verified.headers.get('x-auth-session-id') ?? '' };
-  assert.equal(
-    (await visit('/account/sessions/end', { fields: foreign, cookie: one.host })).status,
-    403,
-  );
-  assert.equal((await visit('/account', { cookie: other.host })).status, 200);
-  for (const path of ['/account/password', '/account/sessions/end']) {
-    const page = await visit(path, {
-      fields: foreign,
-      cookie: one.host,
-      headers: { origin: 'https://app.example.org' },
-    });
-    assert.equal(page.status, 403);
-    const signedOut = await visit(path, { fields: foreign });
-    assert.equal(signedOut.headers.get('location'), signInFor('/account'));
-  }
-  const json = await visit('/login', {
-    fields: '{}',
-    headers: { 'content-type': 'application/json' },
-  });
-  assert.equal(json.status, 415);
-  assert.equal((await visit('/login', { fields: 'username=a&username=b&password=c' })).status, 400);
-});
-
 test('verify redirects only browsers to the portal, in the way the proxy asks for', async () => {
   const page = {
     accept: 'text/html',

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
-import { type Identity, type Person, startIdentity } from '../../../support/api-users.ts';
+import { type Identity, type Person } from '../../../support/api-users.ts';
 import { factorsOf } from '../../../support/factors.ts';
 import { type Answer, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { PORTAL, signInFor, startPortal } from '../../../support/portal.ts';
@@ -12,7 +12,6 @@ import { assertError, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
 const { identity, sql, call, add, enter, visit, signIn } = portal;
-const plain = await startIdentity({ after });
 const replica = await startGatehouse({ after }, ['identity'], portal.databaseUrl, {
   ...PORTAL,
   REQUIRE_SECOND_FACTOR: 'super_admin',
@@ -52,111 +51,7 @@ const CREDENTIALS: Readonly<Record<string, (at: Identity, chief: Person) => Prom
       where id = ${id}`;
     return token;
   },
-  'a key': async (at, chief) => (await at.key(chief)).key,
-  'a key without a user': async (at) => (await at.key(null)).key,
 };
-
-/** The status that each of the credentials gets, in their order. */
-type Statuses = readonly [number, number, number, number, number, number];
-const HANDS_OUT = (done: number): Statuses => [done, 401, 401, 403, 403, 403];
-const CHANGES = (done: number): Statuses => [done, done, 401, done, done, 403];
-
-type Send = (bearer: string, target: string, chief: string) => Promise<Answer>;
-const sender =
-  (at: Identity, method: string, path: string, body?: (chief: string) => unknown): Send =>
-  (bearer, target, chief) =>
-    at.call(bearer, method, path.replace('TARGET', target), body?.(chief));
-
-/** @param at with or without the sign-in pages */
-const actionsAt = (at: Identity): Readonly<Record<string, readonly [Statuses, Send]>> => ({
-  'to create a super administrator': [
-    HANDS_OUT(201),
-    sender(at, 'POST', '/api/user/', () => newUser({ super_admin: true })),
-  ],
-  'to promote a user': [
-    HANDS_OUT(200),
-    sender(at, 'PATCH', '/api/user/TARGET', () => ({ super_admin: true })),
-  ],
-  'to enable a super administrator': [
-    HANDS_OUT(200),
-    async (bearer, target) => {
-      await at.sql`update identity.users set super_admin = true, enabled = false
-        where id = ${target}`;
-      return at.call(bearer, 'PATCH', `/api/user/${target}`, { enabled: true });
-    },
-  ],
-  "to set another user's password": [
-    HANDS_OUT(200),
-    sender(at, 'POST', '/api/user/TARGET/password', () => ({ password: NEW })),
-  ],
-  'to secure an account': [HANDS_OUT(200), sender(at, 'POST', '/api/user/TARGET/secure')],
-  'to make a key for oneself': [HANDS_OUT(201), sender(at, 'POST', '/api/key/', () => ({}))],
-  'to make a key for another user': [
-    HANDS_OUT(201),
-    (bearer, user_id) => at.call(bearer, 'POST', '/api/key/', { user_id }),
-  ],
-  'to make a key without a user': [
-    HANDS_OUT(201),
-    sender(at, 'POST', '/api/key/', () => ({ user_id: null })),
-  ],
-  'to create a user in a group': [
-    CHANGES(201),
-    sender(at, 'POST', '/api/user/', () => newUser({ groups: ['staff'] })),
-  ],
-  'to change the groups of a user': [
-    CHANGES(200),
-    sender(at, 'PATCH', '/api/user/TARGET', () => ({ groups: ['staff'] })),
-  ],
-  'to enable a user': [
-    CHANGES(200),
-    sender(at, 'PATCH', '/api/user/TARGET', () => ({ enabled: true })),
-  ],
-  'to delete a user': [CHANGES(200), sender(at, 'DELETE', '/api/user/TARGET')],
-  'to change the own password': [
-    [200, 200, 401, 200, 403, 403],
-    sender(at, 'POST', '/api/auth/password', () => ({
-      current_password: PASSWORD,
-      new_password: NEW,
-    })),
-  ],
-  'to end the sessions of a user': [
-    [200, 200, 200, 200, 200, 200],
-    sender(at, 'DELETE', '/api/session/revoke/all/user?user=TARGET'),
-  ],
-  'to read a user': [[200, 200, 200, 200, 200, 200], sender(at, 'GET', '/api/user/TARGET')],
-});
-const actions = {
-  ...actionsAt(portal),
-  'to make a link': [HANDS_OUT(201), sender(portal, 'POST', '/api/user/TARGET/link', () => ({}))],
-  'to make a link that removes the second factors': [
-    HANDS_OUT(201),
-    sender(portal, 'POST', '/api/user/TARGET/link', () => ({ remove_factors: true })),
-  ],
-  'to end a link': [HANDS_OUT(200), sender(portal, 'DELETE', '/api/user/TARGET/link')],
-} as const;
-
-for (const [pages, at, table] of [
-  ['with the sign-in pages', portal, actions],
-  ['without them', plain, actionsAt(plain)],
-] as const) {
-  for (const [action, [statuses, send]] of Object.entries(table)) {
-    test(`${pages}, what it takes ${action}`, async () => {
-      for (const [index, [name, make]] of Object.entries(CREDENTIALS).entries()) {
-        const chief = await at.enter({ super_admin: true });
-        const target = await at.add();
-        const bearer = await make(at, chief);
-        const [before] = await at.sql`select count(*) from identity.audit`;
-        const answer = await send(bearer, target.id, chief.id);
-        assert.equal(answer.status, statuses[index], `${name}: ${answer.text}`);
-        if (answer.status === 401) assertError(answer, 401, 'signin_too_old');
-        if (answer.status === 403) assertError(answer, 403, 'forbidden');
-        if (answer.status < 400) continue;
-        const [now] = await at.sql`select count(*) from identity.audit`;
-        assert.equal(now?.count, before?.count, `${name} changes nothing`);
-      }
-    });
-  }
-}
 
 test('an ordinary user needs the same for a key and the password', async () => {
   const body = { current_password: PASSWORD, new_password: NEW };

@@ -1,0 +1,45 @@
+/** Users stored by one statement, for tests that need many. */
+import { randomUUID } from 'node:crypto';
+import type { Sql } from 'postgres';
+import { hashPassword } from '../../src/identity/passwords.ts';
+import { createApiKey, createSessionToken } from '../../src/identity/token.ts';
+import { sha256 } from '../../src/platform/crypto/token.ts';
+import { CHEAP, PASSWORD } from './users.ts';
+
+export interface Person {
+  readonly user_id: string;
+  readonly session_id: string;
+  readonly key_id: string;
+  readonly session: string;
+  readonly key: string;
+}
+
+let names = 0;
+export function newName(): string {
+  names += 1;
+  return `user-${names}`;
+}
+const password_hash = await hashPassword(PASSWORD, CHEAP.cost);
+
+/** A user whose password is PASSWORD, with a session and a key. */
+export async function storeUser(sql: Sql, isAdministrator = false): Promise<Person> {
+  const username = newName();
+  const email = `${username}@example.org`;
+  const ids = { user_id: randomUUID(), session_id: randomUUID(), key_id: randomUUID() };
+  const session = createSessionToken();
+  const key = createApiKey();
+  await sql`
+    with made as (
+      insert into identity.users (id, username, username_key, email, email_key, first_name,
+        last_name, password_hash, enabled, verified, super_admin)
+      values (${ids.user_id}, ${username}, ${username}, ${email}, ${email}, '', '',
+        ${password_hash}, true, true, ${isAdministrator})
+      returning id
+    ), session as (
+      insert into identity.sessions (id, token_digest, user_id, expires_at)
+      select ${ids.session_id}, ${sha256(session)}, id, now() + interval '1 day' from made
+    )
+    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id)
+    select ${ids.key_id}, ${sha256(key)}, ${key.slice(0, 12)}, '', id from made`;
+  return { ...ids, session, key };
+}
