@@ -58,7 +58,12 @@ export function readCustomSource(given: Arguments, source: SourceName): CustomSo
     time,
     id,
   };
-  return { scheme, event: [event], deliveryId: idPlace ? [idPlace] : [], time: bodyTime };
+  return {
+    scheme,
+    event: [event],
+    deliveryId: idPlace ? [idPlace] : [],
+    time: bodyTime,
+  };
 }
 
 /**

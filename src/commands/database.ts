@@ -80,7 +80,11 @@ function withLocalDatabase({ environment, note }: Terminal): Environment {
   const local = LOCAL_VARIABLES.filter((name) => !isSet(name) && isOwnFile(fileOf(name))).map(
     (name) => [`${name}_FILE`, fileOf(name)],
   );
-  return { ...environment, DATABASE_URL_FILE: urlFile, ...Object.fromEntries(local) };
+  return {
+    ...environment,
+    DATABASE_URL_FILE: urlFile,
+    ...Object.fromEntries(local),
+  };
 }
 
 const fileOf = (name: string) => resolve(DIRECTORY, name.toLowerCase().replaceAll('_', '-'));

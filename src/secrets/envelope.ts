@@ -83,7 +83,12 @@ export function sealText(
     ? sealAs(LOCKED, clientKey, lockedContent(lock))
     : sealAs(TEXT, clientKey, text);
   const { blob, commitment } = sealed;
-  return { key_id: serverKey.id, blob, commitment, tag: rowTagOf(serverKey, terms, sealed) };
+  return {
+    key_id: serverKey.id,
+    blob,
+    commitment,
+    tag: rowTagOf(serverKey, terms, sealed),
+  };
 }
 
 /** @returns what a row holds for a client key, if the row is unaltered */

@@ -116,7 +116,10 @@ async function createLock(
   { hashing, passphraseCost }: SecretsService,
 ): Promise<Lock> {
   const kdfParams = createKdfParams(passphraseCost);
-  return { kdfParams, stretched: await hashing.run(() => stretch(passphrase, kdfParams)) };
+  return {
+    kdfParams,
+    stretched: await hashing.run(() => stretch(passphrase, kdfParams)),
+  };
 }
 
 export const idMember = { id: uuid('The id that encrypt returned') };

@@ -61,7 +61,11 @@ const MAX_PASSKEYS = 20; // of a user
  * `secret`: the same for all replicas; `binding`: a token that only this browser has, or empty for
  * a browser without one.
  */
-type Scope = Readonly<{ secret: Buffer; purpose: Purpose; binding: string }>;
+type Scope = Readonly<{
+  secret: Buffer;
+  purpose: Purpose;
+  binding: string;
+}>;
 
 /**
  * A random challenge. It needs no row, because any client may request one. It holds its expiry, and

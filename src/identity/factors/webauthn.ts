@@ -50,7 +50,11 @@ export function verifyRegistration(
   ceremony: Ceremony,
 ) {
   const proof = verifyData('webauthn.create', clientData, data, ceremony);
-  return { ...proof, id: readId(data), spki: readKey(spki) };
+  return {
+    ...proof,
+    id: readId(data),
+    spki: readKey(spki),
+  };
 }
 
 /**

@@ -98,7 +98,10 @@ export const NO_PENDING = cookieText(PENDING_COOKIE, '');
 /** Neither is a session token of the API: it would get past a repeated sign-in (ASVS 7.5.1). */
 export async function createTokens({ throttleSecret }: PortalService, { network }: RequestInfo) {
   const secret = await throttleSecret();
-  return { host: cookieTokenFor(network, secret), domain: cookieTokenFor(network, secret) };
+  return {
+    host: cookieTokenFor(network, secret),
+    domain: cookieTokenFor(network, secret),
+  };
 }
 
 /** @returns the digest under which a token is stored, in hexadecimal, or null for another form */

@@ -26,7 +26,11 @@ export const renderAlert = (failure: Failure) =>
 export type Typed = Readonly<Record<string, string>>;
 
 /** A form that is shown again: its fields, what was typed, and why it was not accepted. */
-export type Repeated = Readonly<{ fields: Members; typed: Typed; failure: Failure }>;
+export type Repeated = Readonly<{
+  fields: Members;
+  typed: Typed;
+  failure: Failure;
+}>;
 
 /** A request for a page, perhaps by a form that the page shows again. */
 export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated }>;

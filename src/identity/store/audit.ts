@@ -45,7 +45,13 @@ export type Actor = Readonly<{
 export function actorOf(caller: Caller | null, { address: ip, requestId }: RequestInfo): Actor {
   const unlessKey = caller?.session ? 'session' : 'nobody';
   const via = caller?.key ? 'key' : unlessKey;
-  return { via, caller, userId: caller?.user?.id ?? null, ip, requestId };
+  return {
+    via,
+    caller,
+    userId: caller?.user?.id ?? null,
+    ip,
+    requestId,
+  };
 }
 
 /** Anyone who can run the command line. */

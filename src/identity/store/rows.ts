@@ -94,7 +94,10 @@ export async function listPage<Row extends object>(
 ): Promise<PageOf<Row>> {
   const [sql, table, whereSql] = list;
   const rows = await rowsOfPage<Row>(...list);
-  return { rows, total: await countRows(sql, table, whereSql) };
+  return {
+    rows,
+    total: await countRows(sql, table, whereSql),
+  };
 }
 
 /** @returns the exact number of rows, from an index alone. @param where names the table `x` */

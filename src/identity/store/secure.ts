@@ -38,5 +38,10 @@ export const secureUser = (
         updated_at = now()
       where u.id = ${id}`;
     await writeUser(sql, { event: 'user.secured', actor }, update);
-    return { sessions, keys, factors, linkEnd: await insertLink?.(sql, actor, id) };
+    return {
+      sessions,
+      keys,
+      factors,
+      linkEnd: await insertLink?.(sql, actor, id),
+    };
   });

@@ -97,7 +97,12 @@ async function countActive(sql: Sql, userId: string | null): Promise<ActiveSessi
     return active;
   } catch {
     await sql`rollback to savepoint counting`;
-    return { count: null, user_id: null, target_id: null, newest: null };
+    return {
+      count: null,
+      user_id: null,
+      target_id: null,
+      newest: null,
+    };
   }
 }
 

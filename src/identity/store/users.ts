@@ -12,7 +12,10 @@ import { insertCopySql } from './sessions.ts';
 
 /** What may be written of a user. A generated password expires. */
 type UserInput = Omit<User, 'id' | `${string}_at`> & PasswordInput;
-export type PasswordInput = Readonly<{ password_hash: string | null; password_generated: boolean }>;
+export type PasswordInput = Readonly<{
+  password_hash: string | null;
+  password_generated: boolean;
+}>;
 
 /** Names and addresses are unique by their keys. */
 const columnsOf = ({ groups, ...input }: Partial<UserInput>) => ({

@@ -57,7 +57,10 @@ export function deriveKeys(serverKey: ServerKey, clientKey: Buffer, recordId: st
     throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
   const info = Buffer.concat([Buffer.from(LABEL), headerOf(1, serverKey, recordId)]);
   const output = derive(clientKey, serverKey.salt, info, 2 * KEY_BYTES);
-  return { key: output.subarray(0, KEY_BYTES), commitment: output.subarray(KEY_BYTES) };
+  return {
+    key: output.subarray(0, KEY_BYTES),
+    commitment: output.subarray(KEY_BYTES),
+  };
 }
 type RecordKeys = ReturnType<typeof deriveKeys>;
 

@@ -262,7 +262,11 @@ function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): R
   if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
   const redirect = statusCode >= 300 && statusCode < 400 ? '; redirects are not followed' : '';
   const error = `the target answered ${statusCode}${redirect}`;
-  return { ...answered, error, retryAfter: secondsOf(headers['retry-after']) };
+  return {
+    ...answered,
+    error,
+    retryAfter: secondsOf(headers['retry-after']),
+  };
 }
 
 /** Seconds or a date (RFC 9110, 10.2.3). @returns null for neither, and for a time that is over */

@@ -69,7 +69,10 @@ const sharedFolder = () => new URL('pages/', import.meta.url);
 
 function ownLogo(color: string) {
   const svg = readFileSync(new URL('logo.svg', sharedFolder()), 'utf8');
-  return { text: Buffer.from(svg.replace(OWN_COLOR, color)), contentType: 'image/svg+xml' };
+  return {
+    text: Buffer.from(svg.replace(OWN_COLOR, color)),
+    contentType: 'image/svg+xml',
+  };
 }
 
 /**

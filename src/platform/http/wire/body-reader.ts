@@ -19,7 +19,11 @@ const NO_BYTES: Buffer = Buffer.alloc(0);
 const TOO_SLOW = `The request body must arrive with at least ${MIN_BYTES_PER_SECOND} bytes per second. Send it again.`;
 
 export type BodyReader = ReturnType<typeof createBodyReader>;
-type BodyTerms = Readonly<{ limit: number; network: string; isAnonymous: boolean }>;
+type BodyTerms = Readonly<{
+  limit: number;
+  network: string;
+  isAnonymous: boolean;
+}>;
 
 /**
  * Bounds the memory of unfinished bodies in a process. Clients without a credential have a budget
