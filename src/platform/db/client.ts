@@ -91,7 +91,6 @@ export function connect(
       });
     },
     async close(seconds) {
-      client.isRetired = true;
       await sql.end({ timeout: seconds });
       setTimeout(() => socket.destroy(), CLOSE_MS).unref();
     },

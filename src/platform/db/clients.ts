@@ -97,7 +97,10 @@ function createConnector(
     // server would read outdated data, and write what is lost.
     for (const other of clients) {
       const isOtherServer = other.server !== null && other.server !== client.server;
-      if (other.host !== host || isOtherServer) void other.close(0);
+      if (other.host !== host || isOtherServer) {
+        other.isRetired = true;
+        void other.close(0);
+      }
     }
     return client;
   }

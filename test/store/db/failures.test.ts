@@ -225,6 +225,18 @@ test('a connection whose statement has no answer within the limit is replaced, f
     assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
 });
 
+test('connections that were idle while another one fell silent are not used again', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'idle-silent', IMPATIENT);
+  for (const purpose of PURPOSES) await ask(database, purpose, 'select 1');
+  proxy.stall();
+  const outcome = failure(ask(database, 'read', 'select 1'));
+  await proxy.restore();
+  assertPassing(await outcome);
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
+});
+
 test('a connection that is silent from its beginning is given up', async (t) => {
   const proxy = await startProxy(t, file.url);
   const database = openConnections(t, proxy.url, 'mute', IMPATIENT);
