@@ -32,9 +32,9 @@ export function read(env: Env, purpose: Purpose) {
   const passphraseCost = readCost(env);
   // For the commands, whose variables are known here as well.
   readClient(env);
-  const isRequired = purpose === 'serve';
-  const [serverSecret = '', ...previousSecrets] = env.secrets('SERVER_SECRET', isRequired);
-  const authTokens = env.secrets('AUTH_TOKEN', isRequired, bearerToken, MIN_SECRET);
+  const need = purpose === 'serve' ? 'required' : 'unused';
+  const [serverSecret = '', ...previousSecrets] = env.secrets('SERVER_SECRET', need);
+  const authTokens = env.secrets('AUTH_TOKEN', need, bearerToken, MIN_SECRET);
   const sharePages = env.isOn('SHARE_PAGES');
   const anyone = env.isOn('SHARE_ANYONE');
   if (anyone && !sharePages)

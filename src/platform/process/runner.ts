@@ -70,7 +70,6 @@ export async function createProcessContext(shared: Shared, output: Output) {
     listening: {
       metrics,
       bodies: createBodyReader(),
-      stopping: stopping.signal,
       maxBodyBytes: shared.MAX_BODY_BYTES,
       trustedProxies: shared.TRUSTED_PROXIES,
       logProbes: shared.LOG_PROBES,
@@ -85,7 +84,8 @@ export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
 export async function createServiceRunner(configured: ConfiguredService, context: ProcessContext) {
   const { name, host, logFields } = configured;
   const { shared, common, listening } = context;
-  const { metrics, stopping } = listening;
+  const { metrics } = listening;
+  const stopping = context.stopping.signal;
   const log = context.log.with({ service: name, ...logFields });
   const background: Work[] = [];
   let isPrepared = false;
@@ -97,7 +97,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
     isServing: () => isPrepared && !stopping.aborted,
   });
   const { routes, storage, beforeReady, startWork } = service;
-  const listener = createListener({ ...configured, ...listening, log, routes });
+  const listener = createListener({ ...configured, ...listening, stopping, log, routes });
 
   /** May be called again after a failure. */
   async function tryToPrepare() {

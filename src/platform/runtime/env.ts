@@ -12,6 +12,7 @@ export type Parser<T> = (text: string) => T;
 
 /** `administer` needs only the database. */
 export type Purpose = 'serve' | 'administer';
+type Need = 'required' | 'optional' | 'unused';
 
 export const MIN_SECRET = 16;
 const ADVISED_SECRET = 32;
@@ -82,15 +83,18 @@ export class Env {
   /**
    * The values of a secret: the current one first, then the earlier ones in `name` + `_PREVIOUS`.
    * None if it is not set.
+   * @param need `unused`: a command, which may run without it
    * @param leastPrevious 0 if earlier ones only decrypt: an error would prevent their replacement
    */
-  secrets(name: string, isRequired = false, parse = secretText, leastPrevious = 0) {
+  secrets(name: string, need: Need = 'optional', parse = secretText, leastPrevious = 0) {
     const current = this.secret(name, parse);
-    if (isRequired && current === null) this.problem(name, `must be set; ${SECRET_ADVICE}`);
+    if (need === 'required' && current === null)
+      this.problem(name, `must be set; ${SECRET_ADVICE}`);
     const previous = this.get(`${name}_PREVIOUS`, [], list(parse));
     this.#checkLength(`${name}_PREVIOUS`, previous, leastPrevious);
     if (current !== null) return [current, ...previous];
-    if (previous.length > 0) this.problem(`${name}_PREVIOUS`, `requires ${name}.`, name);
+    const isUseless = need !== 'unused' && previous.length > 0;
+    if (isUseless) this.problem(`${name}_PREVIOUS`, `requires ${name}.`, name);
     return [];
   }
 
