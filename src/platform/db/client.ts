@@ -80,14 +80,15 @@ export function connect(
     isBusy: true,
     isRetired: false,
     watch(seconds) {
-      socket.setTimeout(seconds * 1_000 - GRACE_MS, () => {
-        if (!client.isBusy) return;
+      const limitMs = seconds * 1_000 - GRACE_MS;
+      const closeIfSilent = (received: number, sent: number) => {
+        const isSilent = socket.bytesRead === received && socket.bytesWritten === sent;
+        if (isSilent) void client.close(0);
+      };
+      socket.setTimeout(limitMs).on('timeout', () => {
+        socket.setTimeout(limitMs); // after a timeout, a write does not start it again
         const { bytesRead, bytesWritten } = socket;
-        const closeIfSilent = () => {
-          const isSilent = socket.bytesRead === bytesRead && socket.bytesWritten === bytesWritten;
-          if (isSilent) void client.close(0);
-        };
-        setTimeout(closeIfSilent, GRACE_MS).unref();
+        if (client.isBusy) setTimeout(closeIfSilent, GRACE_MS, bytesRead, bytesWritten).unref();
       });
     },
     async close(seconds) {

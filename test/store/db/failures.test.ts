@@ -237,6 +237,18 @@ test('connections that were idle while another one fell silent are not used agai
     assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
 });
 
+test('a connection that was idle for longer than the limit is watched, too', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'late-silent', IMPATIENT);
+  await ask(database, 'readiness', 'select 1');
+  for (let time = 0; time < 3; time += 1) await ask(database, 'list', 'select pg_sleep(0.9)');
+  proxy.stall();
+  const outcome = failure(ask(database, 'readiness', 'select 1'));
+  await proxy.restore();
+  assertPassing(await outcome);
+  assert.deepEqual(await ask(database, 'readiness', 'select 1 as one'), { one: 1 });
+});
+
 test('a connection that is silent from its beginning is given up', async (t) => {
   const proxy = await startProxy(t, file.url);
   const database = openConnections(t, proxy.url, 'mute', IMPATIENT);
