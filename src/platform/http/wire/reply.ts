@@ -146,30 +146,26 @@ export async function writeReply(
 ) {
   const request = response.req;
   // A small body that arrives in one packet with its head is complete only a moment later.
-  if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
+  if (!request.complete) await new Promise((resolve) => setImmediate(resolve));
   // Another reply was sent first: the time of the request was over, perhaps only now.
   if (response.headersSent) return;
-  const discarded = isUnread(request) ? discard(request) : null;
+  const discarded = request.complete ? null : discard(request);
   const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
   if (close || discarded) headers.Connection = 'close';
-  const isWhole = typeof body === 'string' || body instanceof Uint8Array;
-  const size = isWhole ? Buffer.byteLength(body) : Infinity;
-  if (isWhole && status !== 204) headers['Content-Length'] = String(size);
-  if (isWhole && !discarded && size <= SMALL_REPLY) {
-    response.writeHead(status, headers).end(body);
-    return;
+  const isStream = typeof body !== 'string' && !(body instanceof Uint8Array);
+  if (isStream) {
+    await sendStream(response, () => response.writeHead(status, headers), body);
+  } else {
+    const size = Buffer.byteLength(body);
+    if (status !== 204) headers['Content-Length'] = String(size);
+    response.writeHead(status, headers);
+    if (!discarded && size <= SMALL_REPLY) {
+      response.end(body);
+      return;
+    }
+    onSend();
+    if (request.socket.writable) await write(response, body);
   }
-  if (isWhole) onSend();
-  // The first piece comes before the head, so that a database that fails is still a proper error.
-  for await (const piece of isWhole ? [body] : body) {
-    if (response.writableEnded) return;
-    if (!response.headersSent) response.writeHead(status, headers);
-    if (request.method === 'HEAD' || request.socket.destroyed) break;
-    // Not `drain`, which is emitted only above the limit of Node's buffer: 64 KiB since Node 22.
-    response.write(piece, () => response.emit('written'));
-    if (request.socket.writableLength > 0) await waitForEvent(response, 'written', request);
-  }
-  if (!response.headersSent) response.writeHead(status, headers);
   response.flushHeaders();
   // Closing while the client is still sending would reset the connection, and the reply could be
   // lost.
@@ -177,12 +173,29 @@ export async function writeReply(
   response.end();
 }
 
-function isUnread({ complete, headers }: IncomingMessage) {
-  return (
-    !complete &&
-    (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0)
-  );
+/** The first piece comes before the head, so that a database that fails is still a proper error. */
+async function sendStream(
+  response: ServerResponse,
+  begin: () => unknown,
+  pieces: AsyncIterable<string>,
+) {
+  const { method, socket } = response.req;
+  for await (const piece of pieces) {
+    if (!response.headersSent) begin();
+    const isOver = method === 'HEAD' || response.writableEnded || !socket.writable;
+    if (isOver) break;
+    await write(response, piece);
+  }
+  if (!response.headersSent) begin();
 }
+
+/**
+ * Resolves once the kernel has the piece, or the connection has ended: at its inactivity limit, if
+ * the client stopped reading. Not `drain`, which is emitted only above the limit of Node's buffer.
+ * The socket must be writable: otherwise, Node drops the piece without a word.
+ */
+const write = (response: ServerResponse, piece: string | Uint8Array) =>
+  new Promise<void>((resolve) => response.write(piece, () => resolve()));
 
 /**
  * Waits for the event, or the end of the connection: its inactivity limit, if the client stopped
