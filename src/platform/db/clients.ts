@@ -92,7 +92,8 @@ function createConnector(
       void client.close(0);
       throw error;
     }
-    client.watch(limits.DATABASE_DEAD_AFTER);
+    // A change of the schema may take hours.
+    if (pool !== 'migration') client.watch(limits.DATABASE_DEAD_AFTER);
     // After a failover, or if the address of the host has changed, a connection to the former
     // server would read outdated data, and write what is lost.
     for (const other of clients) {

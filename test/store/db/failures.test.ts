@@ -270,6 +270,11 @@ test('a process that was suspended for longer than the limit keeps its connectio
   assert.equal(await pidOf(database, 'read'), pid);
 });
 
+test('a change of the schema may take longer than the limit', async (t) => {
+  const database = openConnections(t, file.url, 'upkeep', IMPATIENT);
+  await database.maintain((sql) => sql`select pg_sleep(3)`);
+});
+
 test('a transaction may take longer than the limit in all', async (t) => {
   const database = openConnections(t, file.url, 'long', IMPATIENT);
   await database.transaction(async (sql) => {
