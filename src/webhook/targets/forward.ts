@@ -101,6 +101,12 @@ export function isPrivate(address: string, own = ownAddresses()) {
   return !URL.canParse(url) || ISATAP.test(new URL(url).hostname);
 }
 
+/** The connection may use any of the addresses, so one private address is enough. */
+export function includesPrivate(addresses: ReadonlyArray<Readonly<{ address: string }>>) {
+  const own = ownAddresses();
+  return addresses.some(({ address }) => isPrivate(address, own));
+}
+
 /**
  * Resolves a name, and fails if any of its addresses is private. The connection uses these
  * addresses, so a later DNS reply cannot change them (DNS rebinding).
@@ -110,9 +116,7 @@ const lookupPublic: LookupFunction = (host, options, done) => {
     const first = addresses?.[0];
     if (error || !first) return done(error ?? new Error('no address'), '');
     try {
-      const own = ownAddresses();
-      const isDenied = addresses.some(({ address }) => isPrivate(address, own));
-      if (isDenied) return done(new Unavailable(PRIVATE_TARGET), '');
+      if (includesPrivate(addresses)) return done(new Unavailable(PRIVATE_TARGET), '');
     } catch (unreadable) {
       return done(new Unavailable(describeError(unreadable).error), '');
     }

@@ -10,9 +10,11 @@ import {
   openAnswerKeys,
 } from '../../../src/secrets/pages/request-keys.js';
 import { expireRequest } from '../../support/altered-requests.ts';
+import { openConnections } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
+import { createSecretToken } from '../../support/tokens.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, {
@@ -21,6 +23,7 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, {
   TRUSTED_PROXIES: '127.0.0.1',
 });
 const base = gatehouse.url.secrets;
+const database = openConnections({ after }, databaseUrl, 'secrets');
 const TEXT = { kind: 'text' } as const;
 
 const post = (path: string, body: unknown, headers: Record<string, string> = {}) =>
@@ -149,6 +152,23 @@ test('a withdrawal and 8 answers at once: one of them wins', async () => {
   ]);
   const { secrets, ending } = await rows(asked.id);
   assert.equal(secrets, ending === 'answered' ? 1 : 0);
+});
+
+test('a sender withdraws its own requests only, an operator all', async () => {
+  const tokenOf = async (role: 'sender' | 'operator') =>
+    (await createSecretToken(database, { name: role, role })).token;
+  const owner = await tokenOf('sender');
+  const makeRequest = async (): Promise<string> => {
+    const { request: body } = await createRequest('text', 'Password of the shop');
+    return (await ask('POST', `${base}/api/store/request`, { bearer: owner, body })).json.id;
+  };
+  const withdraw = (id: string, bearer: string) =>
+    ask('DELETE', `${base}/api/store/${id}`, { bearer });
+  const id = await makeRequest();
+  assert.equal((await withdraw(id, await tokenOf('sender'))).json.error.code, 'not_found');
+  assert.equal((await withdraw(id, owner)).json.status, 'withdrawn');
+  const other = await makeRequest();
+  assert.equal((await withdraw(other, await tokenOf('operator'))).json.status, 'withdrawn');
 });
 
 test('nothing is stored for an unknown, withdrawn, expired or answered request', async () => {

@@ -9,6 +9,7 @@ import { after, test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import {
   createForwardTarget,
+  includesPrivate,
   isPrivate,
   ownAddresses,
 } from '../../../src/webhook/targets/forward.ts';
@@ -136,6 +137,13 @@ test('private ranges are private from their first to their last address, and not
   for (const address of PUBLIC) assert.equal(isPrivate(address), false, address);
   for (const nothing of ['', 'localhost', '1.2.3', '1.2.3.4.5', '::g'])
     assert.equal(isPrivate(nothing), true, `"${nothing}" is no address, and nothing to connect to`);
+});
+
+test('a name with one private address among public ones is private', () => {
+  const named = (...addresses: string[]) => addresses.map((address) => ({ address }));
+  assert.equal(includesPrivate(named('8.8.8.8', '10.0.0.1')), true);
+  assert.equal(includesPrivate(named('2606:4700::1111', '8.8.8.8', '::1')), true);
+  assert.equal(includesPrivate(named('8.8.8.8', '2606:4700::1111')), false);
 });
 
 test('an IPv6 address that contains a private IPv4 address is private, in any spelling', () => {

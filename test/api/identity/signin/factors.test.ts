@@ -193,6 +193,29 @@ test('a recovery code opens once, however it is written', async () => {
   assert.doesNotMatch(JSON.stringify(stored), new RegExp(second.replaceAll('-', '')));
 });
 
+test("a recovery code of another user opens nothing, and stays that user's", async () => {
+  const owner = await add();
+  const thief = await add();
+  const { codes } = await enrol(owner.username);
+  await enrol(thief.username);
+  const pending = await start(thief.username);
+  assert.equal((await enter(pending, codes[0] ?? '')).status, 401);
+  const rows = await sql`select from identity.recovery_codes where user_id = ${owner.id}`;
+  assert.equal(rows.length, 10);
+});
+
+test('after an app was removed, a form that was open before sets up nothing', async () => {
+  const { username, id } = await add();
+  const { host } = await enrol(username);
+  const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
+  const removed = await visit('/account/factors/remove', { fields: {}, cookie: host });
+  assert.equal(removed.status, 303, removed.text);
+  const code = totpCode(secretOn(offered.text), await stepNow());
+  const late = await visit('/account/totp', { fields: setupOn(offered.text, code), cookie: host });
+  assert.equal(late.status, 401);
+  assert.equal(await events(id, 'factor.added'), 2, 'the first app and its codes');
+});
+
 test('the API asks for the code after the right password only', async () => {
   const { username, id } = await add();
   const { secret } = await enrol(username);

@@ -130,16 +130,36 @@ for (const [what, end] of Object.entries(ENDS)) {
   });
 }
 
-test('a link has the rights of the administrator who made it', async () => {
-  const chief = await enter({ super_admin: true });
+const WITHOUT_RIGHTS: Readonly<Record<string, (id: string) => Promise<unknown>>> = {
+  'no administrator': (id) => call(admin.token, 'PATCH', `/api/user/${id}`, { super_admin: false }),
+  disabled: (id) => call(admin.token, 'PATCH', `/api/user/${id}`, { enabled: false }),
+  deleted: (id) => call(admin.token, 'DELETE', `/api/user/${id}`),
+};
+for (const [what, change] of Object.entries(WITHOUT_RIGHTS)) {
+  test(`a link ends when who made it is ${what}`, async () => {
+    const chief = await enter({ super_admin: true });
+    const { id, username } = await add();
+    const made = await call(chief.token, 'POST', `/api/user/${id}/link`, { remove_factors: true });
+    const token = tokenOf(made.json.data.link);
+    const cookie = await begin(token);
+    await change(chief.id);
+    assert.equal((await choose(cookie)).status, 401);
+    await assertEnded(token);
+    assert.equal(await canLogIn(username, PASSWORD), true);
+  });
+}
+
+test('a revoked link opens nothing with the code alone, even after its late use', async () => {
   const { id, username } = await add();
-  const made = await call(chief.token, 'POST', `/api/user/${id}/link`, { remove_factors: true });
-  const token = tokenOf(made.json.data.link);
-  const cookie = await begin(token);
-  await call(admin.token, 'PATCH', `/api/user/${chief.id}`, { super_admin: false });
-  assert.equal((await choose(cookie)).status, 401);
+  const { secret } = await enrol(username);
+  await forgetSteps(id);
+  const { token } = await makeLink(id);
+  const pending = cookieFrom(await open(token), PENDING);
+  await call(admin.token, 'DELETE', `/api/user/${id}/link`);
   await assertEnded(token);
-  assert.equal(await canLogIn(username, PASSWORD), true);
+  const late = await enterCode(pending, totpCode(secret, await stepNow()));
+  assert.equal(late.status, 401, late.text);
+  assert.equal(cookieFrom(late, '__Host-gatehouse'), '');
 });
 
 test('the second factor is asked for before the password; a wrong code changes nothing', async () => {
