@@ -7,37 +7,22 @@
  * TEST_POSTGRES_URL, or one started for the run.
  */
 import { randomBytes } from 'node:crypto';
-import {
-  cpSync,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  statfsSync,
-  statSync,
-  symlinkSync,
-} from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
-import { databaseUrl, startPostgres, withConnection } from './postgres.ts';
+import { databaseUrl, withConnection } from './postgres.ts';
 import { runMain, SetupError } from './setup-error.ts';
 import { SLOW_FILES } from './slow-tests.ts';
 import { type Supervised, supervise } from './supervise.ts';
 import { makeTemporary, removeTemporary } from './temporary.ts';
+import { copyTree, findTests, startCompilers, withServer } from './test-copy.ts';
 import { findLateAwait, findNarrowing } from './test-rules.ts';
 
 const root = dirname(import.meta.dirname);
-const SOURCES = ['src', 'test', 'scripts'];
 /** They need other programs, or many minutes: `make e2e` runs them by name. */
 const END_TO_END = join(root, 'test/e2e/');
 const STRESS = join(END_TO_END, 'stress');
 const FAST = ['test/unit', 'test/repository', 'test/api'].map((name) => join(root, name));
-const NOT_NEEDED = ['.data', 'dist'];
-/**
- * Linux keeps it in memory. A new database is hundreds of files, which can take half a second on a
- * disk.
- */
-const MEMORY = '/dev/shm';
-const PATH = `${join(root, 'node_modules/.bin')}:${dirname(process.execPath)}:${process.env.PATH ?? ''}`;
 
 const interruption = new AbortController();
 let current: readonly Supervised[] = [];
@@ -57,7 +42,7 @@ async function main(): Promise<number> {
   try {
     copyTree(copy);
     const compiled = compile(copy);
-    return await withServer(async (server) => {
+    return await withGivenServer(async (server) => {
       await compiled;
       const status = await runTests(copy, files, server);
       return interruption.signal.aborted ? 130 : status;
@@ -95,80 +80,14 @@ function filesOf(words: readonly string[]): string[] {
 
 const hasRounds = (file: string) => readFileSync(file, 'utf8').includes('/support/rounds.ts');
 
-function findTests(path: string): string[] {
-  if (!existsSync(path))
-    throw new SetupError(`There is no ${relative(root, path)}. Name files or folders of test/.`);
-  if (!statSync(path).isDirectory()) return [path];
-  const names = readdirSync(path, { encoding: 'utf8', recursive: true });
-  return names
-    .filter((name) => name.endsWith('.test.ts'))
-    .map((name) => join(path, name))
-    .sort();
-}
-
-/**
- * The sources as copies, since the compiled files are written beside them; everything else as
- * links.
- */
-function copyTree(copy: string): void {
-  for (const name of SOURCES) cpSync(join(root, name), join(copy, name), { recursive: true });
-  const others = readdirSync(root).filter((name) => ![...SOURCES, ...NOT_NEEDED].includes(name));
-  for (const name of others) symlinkSync(join(root, name), join(copy, name));
-}
-
-/**
- * Compiles the tests without checking types (`make typecheck` does), and builds `dist/` as users
- * do.
- */
 async function compile(copy: string): Promise<void> {
-  const emit = [
-    '--noEmit',
-    'false',
-    '--noCheck',
-    // Scripts of pages stay as they are.
-    '--allowJs',
-    'false',
-    '--rootDir',
-    '.',
-    '--outDir',
-    copy,
-    '--sourceMap',
-  ];
-  const { scripts }: { scripts: { build: string } } = JSON.parse(
-    readFileSync(join(root, 'package.json'), 'utf8'),
-  );
-  const env = { ...process.env, PATH };
-  // Compiled from the tree itself: the source maps lead stack traces to the files that a person
-  // edits.
-  const tests = supervise('TERM', 'tsc', ['-p', 'tsconfig.json', ...emit], { cwd: root, env });
-  const program = supervise('TERM', 'sh', ['-c', scripts.build], { cwd: copy, env });
-  if ((await untilEnded(tests, program)) !== 0)
+  if ((await untilEnded(...startCompilers(copy))) !== 0)
     throw new SetupError('The tests cannot be compiled.');
 }
 
-async function withServer(work: (server: string) => Promise<number>): Promise<number> {
+async function withGivenServer(work: (server: string) => Promise<number>): Promise<number> {
   const given = process.env.TEST_POSTGRES_URL;
-  if (given) return work(given);
-  const directory = makeTemporary(hasRoom(MEMORY) ? MEMORY : tmpdir(), 'gatehouse-test');
-  try {
-    const server = await startPostgres({ directory, durable: false, maxConnections: 800 });
-    try {
-      return await work(server.url);
-    } finally {
-      await server.stop();
-    }
-  } finally {
-    removeTemporary(directory);
-  }
-}
-
-function hasRoom(directory: string): boolean {
-  try {
-    const { bavail, bsize } = statfsSync(directory);
-    return bavail * bsize >= 4 * 2 ** 30;
-  } catch {
-    return false;
-  }
+  return given ? work(given) : withServer(work);
 }
 
 /** On a server with one database that holds every schema: each test file gets a copy of it. */

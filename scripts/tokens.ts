@@ -10,6 +10,8 @@ type Kind = 'word' | 'mark' | 'string' | 'pattern' | 'sql' | 'template' | 'hole'
 export interface Token {
   readonly text: string;
   readonly kind: Kind;
+  /** The offset of its first character. */
+  readonly at: number;
   /** From 1. */
   readonly line: number;
   /** Whether white space stands before it. */
@@ -25,7 +27,8 @@ const PATTERN = /\/(?:[^/\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\/[a-z]*/y;
 const TEMPLATE_TEXT = /(?:\\[\s\S]|\$(?!\{)|[^`\\$])+/y;
 /** What may stand before a regular expression. After anything else, `/` divides. */
 const BEFORE_PATTERN = /^([(,=:[!&|?{};+\-*%<>~^]|=>|&&|\|\||\?\?|[!=]==?|return|typeof|case|in)$/;
-const SQL_TAG = /\bsql(<[^`]*>)?$/;
+/** The compiler puts a space before the template. */
+const SQL_TAG = /\bsql(<[^`]*>)? ?$/;
 const SQL_VERB = /^['`]\s*(select|insert|update|delete|create|alter|drop|with)\s+[a-z(]/;
 const SQL_COMMENT = /--.*$/gm;
 const SQL_WORD = /'[^']*'|\w+|[^\s\w]/g;
@@ -86,7 +89,7 @@ function readCode(scanner: Scanner, inHole: boolean): void {
 function readToken(scanner: Scanner): void {
   const string = match(scanner, STRING);
   if (string !== undefined) {
-    if (SQL_VERB.test(string)) addSql(scanner, string.slice(1, -1));
+    if (SQL_VERB.test(string)) addSql(scanner, string.slice(1, -1), scanner.at + 1);
     else add(scanner, 'string', string);
     moveOver(scanner, string);
     return;
@@ -113,7 +116,7 @@ function readTemplate(scanner: Scanner): void {
   scanner.at += 1;
   while (scanner.at < text.length && text[scanner.at] !== '`') {
     const part = match(scanner, TEMPLATE_TEXT) ?? '';
-    if (isSql) addSql(scanner, part);
+    if (isSql) addSql(scanner, part, scanner.at);
     moveOver(scanner, part);
     if (text.startsWith('${', scanner.at)) readHole(scanner);
   }
@@ -139,15 +142,22 @@ function moveOver(scanner: Scanner, passed: string): void {
 }
 
 function add(scanner: Scanner, kind: Kind, text: string): void {
-  scanner.tokens.push({ text, kind, line: scanner.line, isSpaced: scanner.isSpaced });
+  const { at, line, isSpaced } = scanner;
+  scanner.tokens.push({ text, kind, at, line, isSpaced });
   scanner.isSpaced = false;
 }
 
-/** Each word gets the line on which it stands. */
-function addSql(scanner: Scanner, sql: string): void {
+/**
+ * Each word gets the line on which it stands.
+ * @param from the offset of the statement
+ */
+function addSql(scanner: Scanner, sql: string, from: number): void {
+  let start = from;
   sql.split('\n').forEach((line, index) => {
-    for (const text of line.replace(SQL_COMMENT, '').match(SQL_WORD) ?? []) {
-      scanner.tokens.push({ text, kind: 'sql', line: scanner.line + index, isSpaced: true });
+    for (const { 0: text, index: column } of line.replace(SQL_COMMENT, '').matchAll(SQL_WORD)) {
+      const at = start + column;
+      scanner.tokens.push({ text, kind: 'sql', at, line: scanner.line + index, isSpaced: true });
     }
+    start += line.length + 1;
   });
 }
