@@ -1,24 +1,22 @@
+import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Metrics } from '../../runtime/metrics.ts';
 import { canonicalAddress, isTrusted, networkOf } from './address.ts';
-import { waitForEvent } from './reply.ts';
+import { createBudget } from './budget.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
-/** Unfinished requests of a connection, all but the first of which wait (pipelining). */
-const MAX_RUNNING = 6;
-/** Requests that wait, of all connections and of those of a network. */
+/** Requests that wait for the replies to earlier ones of their connection (pipelining). */
 const MAX_WAITING = 256;
-const MAX_WAITING_PER_NETWORK = MAX_WAITING / 4;
 
 export interface Connection {
   readonly socket: Socket;
   readonly address: string;
   /** Null for a trusted proxy. */
   readonly network: string | null;
-  running: number; // exchanges that are not finished
+  /** To the last request that has arrived. */
   latest: ServerResponse | null;
 }
 
@@ -41,6 +39,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
   const all = new Map<Duplex, Connection>();
   const idle = new Set<Connection>(); // without a complete head to answer, the longest idle first
   const sending = new Set<Connection>(); // a reply of known length, the earliest first
+  const waiting = createBudget(MAX_WAITING); // of which a network has a share
   const { pause, addIdle } = createPauses(idle);
   const remove = (connection: Connection) => {
     all.delete(connection.socket);
@@ -71,27 +70,35 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
       socket.on('close', () => remove(connection));
     },
     begin(connection: Connection, response: ServerResponse) {
-      connection.running += 1;
       connection.latest = response;
       idle.delete(connection);
     },
     /**
-     * Waits for earlier replies: one is prepared at a time.
+     * Waits until the earlier replies of the connection are sent: one is prepared at a time.
+     * @param network of the client
      * @returns whether the connection is still open
      */
-    async turn(connection: Connection, response: ServerResponse) {
-      if (connection.running > MAX_RUNNING || hasTooManyWaiting(all, connection.network)) {
+    async turn(connection: Connection, network: string, response: ServerResponse) {
+      const { socket } = connection;
+      const place = waiting.open(network, 0);
+      if (place.growTo(1)) {
         countClosed([name, 'pipelining']);
         remove(connection);
-      } else {
-        await waitForEvent(response, 'socket', connection);
+        return false;
       }
-      return !connection.socket.destroyed;
+      // Node gives a response the socket once the earlier ones are sent.
+      const over = new AbortController();
+      socket.setMaxListeners(MAX_WAITING);
+      const either = [once(response, 'socket', over), once(socket, 'close', over)];
+      await Promise.race(either).catch(() => {});
+      over.abort();
+      place.release();
+      return !socket.destroyed;
     },
-    finish(connection: Connection) {
-      connection.running -= 1;
+    finish(connection: Connection, response: ServerResponse) {
       sending.delete(connection);
-      if (connection.running === 0 && all.has(connection.socket)) addIdle(connection);
+      const isLast = connection.latest === response;
+      if (isLast && all.has(connection.socket)) addIdle(connection);
     },
   };
 }
@@ -128,7 +135,6 @@ function connectionOf(socket: Socket, trustedProxies: BlockList) {
     socket,
     address,
     network,
-    running: 0,
     latest: null,
   };
 }
@@ -139,23 +145,12 @@ function limitReached(all: ReadonlyMap<Duplex, Connection>, network: string | nu
   return all.size >= MAX_CONNECTIONS ? 'connections' : null;
 }
 
-function hasTooManyWaiting(all: ReadonlyMap<Duplex, Connection>, network: string | null) {
-  let waiting = 0;
-  let ofNetwork = 0;
-  for (const one of all.values()) {
-    const own = Math.max(0, one.running - 1);
-    waiting += own;
-    if (network !== null && one.network === network) ofNetwork += own;
-  }
-  return waiting > MAX_WAITING || ofNetwork > MAX_WAITING_PER_NETWORK;
-}
-
 /**
  * Whether an error can be sent for rejected input: no other reply has begun, or the last one is
  * complete.
  */
-export function isFree({ running, latest }: Connection) {
+export function isFree({ latest }: Connection) {
   if (!latest) return true;
-  if (running > 1) return false;
-  return latest.req.complete ? latest.writableFinished : !latest.headersSent;
+  if (latest.req.complete) return latest.writableFinished;
+  return latest.socket !== null && !latest.headersSent;
 }

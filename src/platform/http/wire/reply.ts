@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Reply, Wrapping } from '../route/route.ts';
 import { type ErrorCode, ERRORS, type Failure, type TextReply } from '../route/errors.ts';
@@ -196,21 +195,6 @@ async function sendStream(
  */
 const write = (response: ServerResponse, piece: string | Uint8Array) =>
   new Promise<void>((resolve) => response.write(piece, () => resolve()));
-
-/**
- * Waits for the event, or the end of the connection: its inactivity limit, if the client stopped
- * reading.
- */
-export async function waitForEvent(
-  response: ServerResponse,
-  event: string,
-  { socket }: Pick<IncomingMessage, 'socket'>,
-) {
-  const waiting = new AbortController();
-  const either = [once(response, event, waiting), once(socket, 'close', waiting)];
-  await Promise.race(either).catch(() => {});
-  waiting.abort();
-}
 
 function discard(request: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {

@@ -167,8 +167,8 @@ async function handle(
   };
   const holding = bodies.hold(request, info.network, connection.network);
   try {
-    // Node gives a pipelined response no socket until the earlier replies are sent.
-    if (response.socket === null && !(await connections.turn(connection, response))) return;
+    const isEarly = response.socket === null;
+    if (isEarly && !(await connections.turn(connection, info.network, response))) return;
     const held = await holding;
     await inTime(info, response, listener.answer(info, request, held, sendContinue).then(send));
   } catch (error) {
@@ -180,7 +180,7 @@ async function handle(
   } finally {
     (await holding).release();
     listener.inFlight -= 1;
-    connections.finish(connection);
+    connections.finish(connection, response);
     // A reply that was started before the shutdown has no `Connection: close`.
     if (!listener.server.listening) setImmediate(() => listener.server.closeIdleConnections());
     requestLog.finished(info);
