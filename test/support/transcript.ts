@@ -69,12 +69,16 @@ export function parseTranscript(text: string, known: readonly string[] = []): Tr
   let open: Block | undefined;
   for (const [index, line] of text.split('\n').entries()) {
     const section = sections.at(-1);
+    const previous = section?.blocks.at(-1);
     if (line.startsWith('#')) {
       open = undefined;
       if (line.startsWith('## ')) sections.push({ title: line.slice(3), blocks: [] });
     } else if (line.startsWith('$ ') && section) {
       open = { line: index + 1, command: line.slice(2), body: [] };
       section.blocks.push(open);
+    } else if (line.startsWith('$= ') && previous) {
+      section?.blocks.push({ ...previous, line: index + 1, command: line.slice(3) });
+      open = undefined;
     } else if (open) {
       open.body.push(line);
     } else if (!section && DIRECTIVES.includes(line.split(' ')[0] ?? '')) {

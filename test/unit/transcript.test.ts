@@ -73,6 +73,12 @@ test('every difference in output or exit code is shown', () => {
     assert.equal(judge({ ...RIGHT, ...fault }).difference, said, what);
 });
 
+test('"$= " begins a command with the input, output and exit code of the one before', () => {
+  const [section] = parseTranscript('## t\n$ x\n< y\n2> z\nexit 1\n$= w\n').sections;
+  const [first, second] = section?.steps ?? [];
+  assert.deepEqual(second, { ...first, line: 6, command: 'w' });
+});
+
 test('a command that must print nothing is noticed when it prints', () => {
   const step = parseTranscript(TEXT, ['name']).sections[1]?.steps[0];
   assert.ok(step);
@@ -88,6 +94,9 @@ const MISTAKES: ReadonlyArray<readonly [text: string, said: RegExp]> = [
   ['$ x\n## t\n$ x\n', /line 1: "\$ x" is no directive/],
   ['## t\n$ x\n## u\nserve identity\n$ x\n', /line 4: "serve identity" is no directive/],
   ['## t\n$ x\nexit 1\nmore\n', /line 2: there is a line after "exit 1"/],
+  ['## t\n$= x\n', /line 2: "\$= x" is no directive, heading or command/],
+  ['## t\n$ x\n$= y\nmore\n', /line 4: "more" is no directive, heading or command/],
+  ['## t\n$ x\n{ada=id}\n$= y {ada}\n', /line 4: \{ada\} cannot stand here/],
   ['## t\n$ x\n{ada=id}\n', /line 2: \{ada\} is never used/],
   ['## t\n$ x {ada}\n', /line 2: \{ada\} cannot stand here/],
   ['## t\n$ x {id}\n', /line 2: \{id\} cannot stand here/],

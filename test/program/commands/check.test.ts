@@ -1,4 +1,4 @@
-/** `check`, which changes nothing, and `migrate --status`. */
+/** `check`, which changes nothing. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
@@ -191,24 +191,4 @@ test('check of the plain webhook receiver needs no database', async () => {
   };
   const { code, lines } = await check(['webhook'], given);
   assert.deepEqual([code, lines['webhook database']], [0, ['ok', 'none is needed']]);
-});
-
-test('migrate --status says which steps are missing, and applies none', async (t) => {
-  const { url, sql } = await createEmptyDatabase(t);
-  const status = () => runCommand(['migrate', '--status', 'secrets'], { DATABASE_URL: url });
-  const before = await status();
-  assert.deepEqual(
-    [before.code, before.stderr],
-    [1, 'gatehouse: steps are missing; "gatehouse migrate" applies them\n'],
-  );
-  assert.match(before.stdout, /^secrets: 0 steps applied, missing: \S.*\n$/);
-  assert.deepEqual(
-    [...(await sql`select nspname from pg_namespace where nspname = 'secrets'`)],
-    [],
-  );
-
-  assert.equal((await runCommand(['migrate', 'secrets'], { DATABASE_URL: url })).code, 0);
-  const after = await status();
-  assert.deepEqual([after.code, after.stderr], [0, '']);
-  assert.match(after.stdout, /^secrets: is up to date, \d steps? applied\n$/);
 });

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
-import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
+import { createDatabase } from '../../support/database.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { root } from '../../support/process.ts';
 import { secretsClient } from '../../support/secrets.ts';
@@ -171,7 +171,7 @@ test('keys: exit 78 for missing or invalid settings', async () => {
   );
 });
 
-test('keys: exit 1 without a database or without the schema', async (t) => {
+test('keys: exit 1 without a database', async () => {
   const away = new URL(file.url);
   away.port = '1';
   assertRefused(
@@ -179,32 +179,9 @@ test('keys: exit 1 without a database or without the schema', async (t) => {
     1,
     /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/,
   );
-  const empty = await createEmptyDatabase(t);
-  assertRefused(
-    await run([], { ...held, DATABASE_URL: empty.url }),
-    1,
-    /the schema "secrets" is not up to date; run "gatehouse migrate"/,
-  );
 });
 
 test('keys: exit 2 for invalid arguments', async () => {
   assertRefused(await run(['--yaml']), 2, /secret keys: Unknown option '--yaml'/);
   assertRefused(await run(['all']), 2, /secret keys: /);
-});
-
-test('keys: an unused database has the configured server secrets with count 0', async (t) => {
-  const empty = await createEmptyDatabase(t);
-  assert.equal((await runCommand(['migrate', 'secrets'], { DATABASE_URL: empty.url })).code, 0);
-  const environment = { ...held, DATABASE_URL: empty.url };
-  const listed: Array<Record<string, unknown>> = JSON.parse(
-    (await run(['--json'], environment)).stdout,
-  );
-  assert.deepEqual(
-    listed.map(({ state, secrets, first_used_at }) => [state, secrets, first_used_at]),
-    [
-      ['current', 0, null],
-      ['previous', 0, null],
-    ],
-  );
-  assert.equal((await run(['--json'], { DATABASE_URL: empty.url })).stdout, '[]\n');
 });

@@ -1,4 +1,4 @@
-/** `secret put`, `status` and `delete`: input, output and errors. */
+/** What `secret put` stores and prints. `transcripts/secrets.txt` has what it refuses. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
@@ -14,7 +14,6 @@ const [plain, sharing] = await Promise.all(
 const url = plain?.url.secrets ?? assert.fail();
 const sharingUrl = sharing?.url.secrets ?? assert.fail();
 const client = secretsClient(url);
-const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 
 const run = (
   words: readonly string[],
@@ -162,194 +161,10 @@ test('put: --max-reads limits the reads', async () => {
   );
 });
 
-const FORM =
-  /secret put: --expires-in must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w\. See: [^\n]*\n$/;
-const WHOLE =
-  /secret put: --max-reads must be a whole number\. See: gatehouse secret put --help\n$/;
-
-test('put: exit 2 for invalid limits, and nothing is stored', async () => {
-  const before = await count();
-  for (const value of ['', 'soon', '1.5h', '1H', '1h30m', '12345678901']) {
-    assertRefused(await run(['put', '--expires-in', value], 'x'), 2, FORM);
-  }
-  for (const value of ['', '1e3'])
-    assertRefused(await run(['put', '--max-reads', value], 'x'), 2, WHOLE);
-  for (const value of ['0h', '31d', '36500d']) {
-    assertRefused(
-      await run(['put', '--expires-in', value], 'x'),
-      2,
-      /secret put: expires-in must be a whole number from 1 to 2592000/,
-    );
-  }
-  for (const value of ['0', '1001']) {
-    assertRefused(
-      await run(['put', '--max-reads', value], 'x'),
-      2,
-      /secret put: max-reads must be a whole number from 1 to 1000/,
-    );
-  }
-  assertRefused(
-    await run(['put', '--max-reads', '0', '--expires-in', '0'], 'x'),
-    2,
-    /expires-in [^;]*; max-reads /,
-  );
-  assertRefused(
-    await run(['put', '--expires-in'], 'x'),
-    2,
-    /Option '--expires-in <value>' argument missing/,
-  );
-  assertRefused(
-    await run(['put', '--max-reads', '-1'], 'x'),
-    2,
-    /Option '--max-reads' argument is ambiguous/,
-  );
-  assertRefused(await run(['put', '--max-reads=-1'], 'x'), 2, WHOLE);
-  assert.equal(await count(), before);
-});
-
 test('put: --passphrase reads the first line; the rest is the secret', async () => {
   for (const newline of ['\n', '\r\n']) {
     const { id, secret } = await put(`five words${newline}one\ntwo\n`, '--passphrase');
     assert.equal((await client.decrypt(id, secret)).json.error.code, 'passphrase_needed');
     assert.equal((await client.decrypt(id, secret, 'five words')).json.password, 'one\ntwo');
   }
-});
-
-test('put: exit 2 for an invalid passphrase or without a secret', async () => {
-  const before = await count();
-  assertRefused(
-    await run(['put', '--passphrase'], '\nsecret'),
-    2,
-    /secret put: passphrase must have at least 4 characters/,
-  );
-  assertRefused(
-    await run(['put', '--passphrase'], 'abc\nsecret'),
-    2,
-    /secret put: passphrase must have at least 4 characters/,
-  );
-  assertRefused(
-    await run(['put', '--no-end-to-end', '--passphrase'], `${'x'.repeat(1_025)}\nsecret`),
-    2,
-    /secret put: passphrase must have at most 1024 characters/,
-  );
-  for (const input of ['five words', 'five words\n\n']) {
-    assertRefused(await run(['put', '--passphrase'], input), 2, /no secret on standard input/);
-  }
-  assertRefused(
-    await run(['put', '--passphrase', 'five words'], 'secret'),
-    2,
-    /secret put: takes no argument; keys, passwords and texts are read from standard input/,
-  );
-  assert.equal(await count(), before);
-});
-
-test('status: the receipt as a table or as JSON', async () => {
-  const { id, secret } = await put('x', '--max-reads', '3');
-  await client.decrypt(id, secret);
-  const { json: receipt } = await client.receipt(id);
-  for (const given of [id, id.toUpperCase()]) {
-    const { code, stdout, stderr } = await run(['status', given, '--json']);
-    assert.deepEqual([code, stderr, JSON.parse(stdout)], [0, '', receipt]);
-  }
-  const { code, stdout, stderr } = await run(['status', id]);
-  assert.deepEqual([code, stderr], [0, '']);
-  const lines = stdout
-    .trimEnd()
-    .split('\n')
-    .map((line) => line.split(/ {2,}/));
-  assert.deepEqual(
-    lines,
-    Object.entries(receipt).map(([name, value]) => [name.replaceAll('_', ' '), String(value)]),
-  );
-  assert.match((await run(['status', (await client.keep('x')).id])).stdout, /^max reads +–$/m);
-});
-
-test('delete: idempotent, with a note on standard error', async () => {
-  const { id, secret } = await put('x');
-  for (const given of [id, id.toUpperCase()]) {
-    assert.deepEqual(await run(['delete', given]), {
-      code: 0,
-      signal: null,
-      stdout: '',
-      stderr: `Deleted secret ${given}.\n`,
-    });
-  }
-  assert.equal((await client.decrypt(id, secret)).status, 404);
-  assert.match((await run(['status', id])).stdout, /^status +deleted$/m);
-});
-
-test('status and delete: exit 1 for an unknown or ended secret', async () => {
-  assertRefused(
-    await run(['status', UNKNOWN]),
-    1,
-    /There is no such secret, or its receipt is no longer kept/,
-  );
-  assertRefused(
-    await run(['delete', UNKNOWN]),
-    1,
-    /Nothing to delete: the secret does not exist, was already read, or has expired\. See its receipt/,
-  );
-  const { id, secret } = await put('x', '--max-reads', '1');
-  await client.decrypt(id, secret);
-  assertRefused(await run(['delete', id]), 1, /Nothing to delete/);
-});
-
-const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
-  [
-    [],
-    /"secret" needs a subcommand: put, get, request, answer, status, delete, keys, token create, token list, token rotate, token revoke\. See: /,
-  ],
-  [
-    ['put', 'hunter2'],
-    /secret put: takes no argument; keys, passwords and texts are read from standard input/,
-  ],
-  [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
-  [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
-  [['status'], /secret status takes ID/],
-  [['status', UNKNOWN, UNKNOWN], /secret status takes ID/],
-  [
-    ['status', 'not-an-id'],
-    /secret status: ID must be a UUID: secret put prints it, and a link has it after \/s\//,
-  ],
-  [['status', `${UNKNOWN}/../options`], /secret status: ID must be a UUID/],
-  [['delete', `${sharingUrl}/s/${UNKNOWN}`], /secret delete: ID must be a UUID/],
-  [['delete', UNKNOWN, '--force'], /secret delete: Unknown option '--force'/],
-];
-
-test('invalid arguments: one line and exit 2, before anything is sent', async () => {
-  for (const [words, said] of MISUSES) {
-    assertRefused(await run(words, 'x', { GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, said);
-  }
-});
-
-const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
-  put: [
-    /^Usage: gatehouse secret put \[OPTION…\]\n/,
-    /^ {2}--expires-in TIME +when it expires: seconds, or such as 30s, 15m, 12h, 7d or 1w$/m,
-    /^ {2}--max-reads N +\S/m,
-    /^ {2}--passphrase +\S/m,
-    /^ {2}--no-end-to-end +\S/m,
-  ],
-  get: [
-    /^Usage: gatehouse secret get \[LINK\|ID\] \[OPTION…\]\n/,
-    /reads its link or its key from standard input/,
-  ],
-  request: [/^Usage: gatehouse secret request TITLE \[OPTION…\]\n/, /^ {2}--wait +\S/m],
-  answer: [/^Usage: gatehouse secret answer \[OPTION…\]\n/, /^ {2}--file PATH +\S/m],
-  status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
-  delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
-  keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],
-};
-
-test('--help: describes each command and its options without any settings', async () => {
-  for (const [command, said] of Object.entries(HELPED)) {
-    const { code, stdout, stderr } = await runCommand(['secret', command, '--help'], {});
-    assert.deepEqual([code, stderr], [0, ''], command);
-    for (const one of [...said, /^ {2}--help +\S/m]) assert.match(stdout, one);
-  }
-  const { stdout } = await runCommand(['secret', '--help'], {});
-  assert.deepEqual(
-    [...stdout.matchAll(/^ {2}secret (?!token)(\S+)/gm)].map(([, name]) => name),
-    Object.keys(HELPED),
-  );
 });
