@@ -9,6 +9,7 @@ export const SLOW_FILES: readonly string[] = [
   'test/store/db/hosts.test.ts',
   'test/program/start/start.test.ts',
   'test/program/package.test.ts',
+  'test/program/transcripts.test.ts',
   'test/program/commands/events.test.ts',
   'test/program/commands/cli.test.ts',
   'test/program/commands/secret-terminal.test.ts',
