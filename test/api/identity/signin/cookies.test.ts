@@ -33,6 +33,14 @@ test('a cookie whose name begins with a byte that JavaScript trims is another co
   assert.equal(spaces.status, 200);
 });
 
+test('a session whose row is marked as deleted opens no page', async () => {
+  const { id, username } = await add();
+  const { host } = await signIn(username);
+  assert.equal((await visit('/account', { cookie: host })).status, 200);
+  await sql`update identity.sessions set deleted_at = now() where user_id = ${id}`;
+  assert.equal((await visit('/account', { cookie: host })).status, 303);
+});
+
 test('a planted cookie of a pending sign-in does not stop the second step', async () => {
   const { username } = await add();
   const { codes } = await enrol(username);

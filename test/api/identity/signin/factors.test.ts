@@ -480,6 +480,64 @@ test('a rule for a second factor leads to setting one up, and then to the reques
   );
 });
 
+/** A user with an app, two passkeys, recovery codes and a pending sign-in. */
+async function addWithFactors() {
+  const user = await add();
+  let { host } = await enrol(user.username);
+  const passkeys = [createPasskey(), createPasskey()] as const;
+  for (const passkey of passkeys)
+    host = cookieFrom(await register(host, passkey), '__Host-gatehouse');
+  await start(user.username);
+  const remove = async (passkey: string) => {
+    const page = await visit('/account/factors/remove', { fields: { passkey }, cookie: host });
+    assert.equal(page.status, 303, page.text);
+  };
+  return { ...user, passkeys, remove };
+}
+async function factorsIn(id: string) {
+  const [row] = await sql`
+    select (select count(*)::int4 from identity.totp where user_id = ${id}) as apps,
+      (select count(*)::int4 from identity.passkeys where user_id = ${id}) as passkeys,
+      (select count(*)::int4 from identity.recovery_codes where user_id = ${id}) as codes,
+      (select count(*)::int4 from identity.pending_sign_ins where user_id = ${id}) as pending`;
+  return row;
+}
+
+test('a removal removes the chosen factor of its user, and nothing else', async () => {
+  const other = await addWithFactors();
+  const { id, passkeys, remove } = await addWithFactors();
+  assert.deepEqual(await factorsIn(id), { apps: 1, passkeys: 2, codes: 10, pending: 1 });
+  await remove(passkeys[0].id.toString('base64url'));
+  assert.deepEqual(await factorsIn(id), { apps: 1, passkeys: 1, codes: 10, pending: 0 });
+  await remove('');
+  assert.deepEqual(await factorsIn(id), { apps: 0, passkeys: 1, codes: 10, pending: 0 });
+  await remove(passkeys[1].id.toString('base64url'));
+  assert.deepEqual(await factorsIn(id), { apps: 0, passkeys: 0, codes: 0, pending: 0 });
+  assert.deepEqual(await factorsIn(other.id), { apps: 1, passkeys: 2, codes: 10, pending: 1 });
+});
+
+test('an administrator removes all factors of one user', async () => {
+  const other = await addWithFactors();
+  const { id } = await addWithFactors();
+  const administrator = await add({ super_admin: true });
+  const { host } = await signIn(administrator.username);
+  const path = `/account/users/${id}/remove_factors`;
+  assert.equal((await visit(path, { fields: {}, cookie: host })).status, 303);
+  assert.deepEqual(await factorsIn(id), { apps: 0, passkeys: 0, codes: 0, pending: 0 });
+  assert.deepEqual(await factorsIn(other.id), { apps: 1, passkeys: 2, codes: 10, pending: 1 });
+});
+
+test('a completed sign-in leaves those that wait for other users', async () => {
+  const first = await add();
+  const second = await add();
+  const firstCodes = await enrol(first.username);
+  const secondCodes = await enrol(second.username);
+  const waiting = await start(second.username);
+  const completed = await enter(await start(first.username), firstCodes.codes[0] ?? '');
+  assert.equal(completed.status, 200);
+  assert.equal((await enter(waiting, secondCodes.codes[0] ?? '')).status, 200);
+});
+
 test('sensitive changes ask for a new sign-in after ten minutes', async () => {
   const { username } = await add();
   const { host } = await signIn(username);

@@ -261,6 +261,28 @@ test('of 16 browsers at two replicas that use a link at once, exactly one wins',
   }
 });
 
+test('the link of one user leaves that of another as it is', async () => {
+  const first = await add();
+  const second = await add();
+  const { token } = await makeLink(first.id);
+  const other = await makeLink(second.id);
+  for (let opening = 0; opening < 20; opening += 1) await begin(other.token);
+  assert.equal((await open(other.token)).status, 401, 'it was opened too often');
+  const cookie = await begin(token);
+  assert.equal((await choose(await begin((await makeLink(second.id)).token))).status, 200);
+  assert.equal((await choose(cookie)).status, 200);
+});
+
+test('a revocation says whether there was an open link, and is recorded only then', async () => {
+  const { id } = await add();
+  const revoke = () => call(admin.token, 'DELETE', `/api/user/${id}/link`);
+  assert.equal((await revoke()).json.data.message, 'The user has no open link.');
+  await makeLink(id);
+  assert.equal((await revoke()).json.data.message, 'Link revoked.');
+  assert.equal((await revoke()).json.data.message, 'The user has no open link.');
+  assert.equal(await events(id, 'link.revoked'), 1);
+});
+
 test('a late use is recorded once: nobody can fill the trail with it', async () => {
   const { id } = await add();
   const { token } = await makeLink(id);
