@@ -56,13 +56,10 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
       const limit = limitReached(all, connection.network);
       if (limit !== null) {
         countClosed([name, limit]);
-        const replaced = [...idle, ...sending].find(
-          ({ network }) => limit === 'connections' || network === connection.network,
-        );
-        if (!replaced) {
-          socket.destroy();
-          return;
-        }
+        const isOfAny = limit === 'connections';
+        const candidates = [...idle, ...sending];
+        const replaced = candidates.find((one) => isOfAny || one.network === connection.network);
+        if (!replaced) return void socket.destroy();
         remove(replaced);
       }
       all.set(socket, connection);
@@ -79,21 +76,15 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
      * @returns whether the connection is still open
      */
     async turn(connection: Connection, network: string, response: ServerResponse) {
-      const { socket } = connection;
       const place = waiting.open(network, 0);
       if (place.growTo(1)) {
         countClosed([name, 'pipelining']);
         remove(connection);
         return false;
       }
-      // Node gives a response the socket once the earlier ones are sent.
-      const over = new AbortController();
-      socket.setMaxListeners(MAX_WAITING);
-      const either = [once(response, 'socket', over), once(socket, 'close', over)];
-      await Promise.race(either).catch(() => {});
-      over.abort();
+      await waitForSocket(response, connection.socket);
       place.release();
-      return !socket.destroyed;
+      return !connection.socket.destroyed;
     },
     finish(connection: Connection, response: ServerResponse) {
       sending.delete(connection);
@@ -101,6 +92,15 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
       if (isLast && all.has(connection.socket)) addIdle(connection);
     },
   };
+}
+
+/** Node gives a response the socket once the earlier ones are sent. */
+async function waitForSocket(response: ServerResponse, socket: Socket) {
+  const over = new AbortController();
+  socket.setMaxListeners(MAX_WAITING);
+  const either = [once(response, 'socket', over), once(socket, 'close', over)];
+  await Promise.race(either).catch(() => {});
+  over.abort();
 }
 
 function createPauses(idle: Set<Connection>) {
