@@ -56,10 +56,11 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
       const limit = limitReached(all, connection.network);
       if (limit !== null) {
         countClosed([name, limit]);
-        const isOfAny = limit === 'connections';
-        const candidates = [...idle, ...sending];
-        const replaced = candidates.find((one) => isOfAny || one.network === connection.network);
-        if (!replaced) return void socket.destroy();
+        const replaced = findReplaceable([...idle, ...sending], limit, connection.network);
+        if (!replaced) {
+          socket.destroy();
+          return;
+        }
         remove(replaced);
       }
       all.set(socket, connection);
@@ -93,6 +94,12 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
     },
   };
 }
+
+const findReplaceable = (
+  candidates: readonly Connection[],
+  limit: 'network' | 'connections',
+  network: string | null,
+) => candidates.find((one) => limit === 'connections' || one.network === network);
 
 /** Node gives a response the socket once the earlier ones are sent. */
 async function waitForSocket(response: ServerResponse, socket: Socket) {
