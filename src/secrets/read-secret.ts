@@ -155,9 +155,9 @@ async function unlock(
       isWrong = plaintext === null;
       return plaintext ?? new Failure('wrong_passphrase');
     } finally {
-      // Not awaited: the read comes first. If this fails, the attempt counts until its window ends.
+      // Awaited: the next attempt must find it. If it fails, this one counts until its window ends.
       if (!isWrong && taken.length > 0)
-        void giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
+        await giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
     }
   });
 }

@@ -67,7 +67,11 @@ export function connect(
     connect_timeout: address.connectSeconds,
     connection: { application_name: `${address.applicationName}-${name}` },
     socket: dialOnce(socket, host),
-    onclose: () => onEnd(client),
+    onclose() {
+      // Work that goes on must fail, instead of waiting for another connection.
+      void client.close(0);
+      onEnd(client);
+    },
     onnotice: (notice: postgres.Notice) =>
       log.debug('database notice', { code: notice.code ?? '' }),
   };
