@@ -80,7 +80,7 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
   const content = readContent(format, headers, raw);
   if (content instanceof Failure) return replyWith(content);
   const { signedAt, handshake, deliveryId, name, pageId } = content;
-  const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000);
+  const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000, format.maxAge);
   if (isOld) return { kind: 'refused', message: TOO_OLD } as const;
   if (handshake) return replyWith({ data: format.isAnsweredEmpty ? undefined : handshake });
   if (deliveryId instanceof Failure) return replyWith(deliveryId);
@@ -204,32 +204,36 @@ async function storeEvent(event: NewEvent, { format }: Sender, service: WebhookS
     service.uncommittedBytes -= bytes;
   });
   if (result.status === 'rejected') return result.status;
-  if (result.status === 'conflict') {
+  const { id } = result;
+  const isOtherBody = result.status === 'conflict' || result.status === 'altered';
+  if (isOtherBody) {
     service.log.warn('delivery id reused with another body', {
       request_id: event.headers['x-request-id'],
       token_id: event.token_id,
       delivery_id: event.delivery_id,
+      event_id: id,
       ip: event.ip,
       body_sha256: sha256(event.body).toString('hex'),
     });
+  }
+  if (result.status === 'conflict') {
     return new Failure('conflict', {
       message: 'This delivery id was used with another body. Nothing was stored.',
     });
   }
-  service.countReceived([event.source, result.status]);
+  const status = result.status === 'altered' ? 'duplicate' : result.status;
+  service.countReceived([event.source, status]);
   if (event.status === 'waiting') service.notifyWorker(event.queue);
-  const ids = {
-    event_id: result.id,
-    delivery_id: event.delivery_id ?? undefined,
-    outcome: result.status,
-  };
-  return { data: format.isAnsweredEmpty ? undefined : result, ids };
+  const ids = { event_id: id, delivery_id: event.delivery_id ?? undefined, outcome: status };
+  return { data: format.isAnsweredEmpty ? undefined : { id, status }, ids };
 }
 
 /**
  * Stores an event once. A repetition of a dead event delivers it again, because the sender repeated
  * it on request.
- * @returns `rejected` if the token or signing secret is not active, or the target has changed
+ * @returns `rejected` if the token or signing secret is not active, or the target has changed;
+ * otherwise the id of the stored event. With another body, a repetition is `altered` if it is
+ * signed, because its sender says that it is the same event, and otherwise a `conflict`.
  */
 export async function accept(database: Database, event: NewEvent) {
   // Retention may remove the first event between two statements. Then the next round stores the
@@ -242,10 +246,10 @@ export async function accept(database: Database, event: NewEvent) {
     if (!first) continue;
     const { id, body, is_dead } = first;
     const isSame = isRepetition(SOURCES[event.source], body, event.body);
-    if (!isSame) return { status: 'conflict' } as const;
+    if (!isSame && event.secret_id === null) return { id, status: 'conflict' } as const;
     // Without a target, it stays dead: no worker would claim it.
     const isDeliveredAgain = is_dead && event.status !== 'stored';
     if (isDeliveredAgain && (await redeliver(database, [id])) === 0) continue;
-    return { id, status: 'duplicate' } as const;
+    return { id, status: isSame ? 'duplicate' : 'altered' } as const;
   }
 }

@@ -110,7 +110,10 @@ export function readDeliveryId(
   const { unique } = source;
   if (unique !== undefined && typeof memberAt(body, unique) === 'string')
     return `sha256:${sha256(raw).toString('hex')}`;
-  const places = deliveryPlaces(source, headers);
+  const isOwnBody = source.isOwnBody?.(body) ?? true;
+  const places = deliveryPlaces(source, headers).filter(
+    (place) => isOwnBody || !place.startsWith('/'),
+  );
   const value = valueAt(places, headers, body);
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
@@ -120,13 +123,12 @@ export function readDeliveryId(
   return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields });
 }
 
-/**
- * Whether a body repeats the first one, byte for byte except for the number in `counter`.
- */
-export function isRepetition({ counter }: Source, first: Buffer, body: Buffer) {
-  if (counter === undefined) return first.equals(body);
+/** Whether a body repeats the first one, byte for byte except for the members that vary. */
+export function isRepetition({ varying }: Source, first: Buffer, body: Buffer) {
+  if (varying === undefined) return first.equals(body);
   // Not parsed: two long numbers could be read as the same one.
-  const pattern = new RegExp(`("${counter}"\\s*:\\s*)\\d+`);
+  const value = String.raw`\d+|"[^"\\]*"`;
+  const pattern = new RegExp(`("(?:${varying.join('|')})"\\s*:\\s*)(?:${value})`, 'g');
   const content = (bytes: Buffer) => bytes.toString('latin1').replace(pattern, '$1');
   return content(first) === content(body);
 }

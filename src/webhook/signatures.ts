@@ -149,22 +149,25 @@ export function secondsOf(value: unknown) {
   return Number.isNaN(ms) ? null : ms / 1_000;
 }
 
-/** A signed time may differ by this much. An older request is treated as a replay. */
-export const WINDOW_SECONDS = 300;
+/** How far ahead of ours the clock of a sender may be. */
+const MAX_AHEAD_SECONDS = 300;
+/** How old a signed time may be. An older request is treated as a replay. */
+export const MAX_AGE_SECONDS = 300;
 /** @param at null for a malformed time */
-export const isInWindow = (at: number | null, now: number) =>
-  at !== null && Math.abs(now - at) <= WINDOW_SECONDS;
+export const isInWindow = (at: number | null, now: number, maxAge = MAX_AGE_SECONDS) =>
+  at !== null && now - at <= maxAge && at - now <= MAX_AHEAD_SECONDS;
 
 /** Whether a secret made a signature of the request, by the id of the secret. */
 export type Verdicts = Map<string, boolean>;
 
 /**
  * Compares the signature over the raw bytes, in constant time for each secret.
+ * @param maxAge of the signed time, in seconds
  * @param now seconds since 1970
  * @param verdicts of an earlier check of the same request, to which those of this one are added
  */
 export function checkSignature(
-  scheme: Scheme,
+  { scheme, maxAge }: Readonly<{ scheme: Scheme; maxAge?: number | undefined }>,
   headers: IncomingHttpHeaders,
   raw: Buffer,
   secrets: ReadonlyArray<{ readonly id: string; readonly secret: string }>,
@@ -180,7 +183,7 @@ export function checkSignature(
     return isSigned;
   });
   if (!found) return { kind: 'wrong signature' } as const;
-  const isOld = at !== undefined && !isInWindow(at, now);
+  const isOld = at !== undefined && !isInWindow(at, now, maxAge);
   return isOld ? ({ kind: 'too old' } as const) : ({ kind: 'valid', secretId: found.id } as const);
 }
 

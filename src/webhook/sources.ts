@@ -45,8 +45,12 @@ export type Source = Readonly<{
   time?: string | undefined;
   /** Further headers that are kept with an event. */
   kept?: readonly string[];
-  /** A number in the body that differs between attempts to deliver the same event. */
-  counter?: string;
+  /** Members of the body, numbers or texts, that differ between attempts to deliver an event. */
+  varying?: readonly string[];
+  /** How many seconds old the signed time of a repetition may be; MAX_AGE_SECONDS by default. */
+  maxAge?: number | undefined;
+  /** Whether the sender made the body, and its id. By default, it did. */
+  isOwnBody?: (body: JsonObject) => boolean;
   /**
    * Set if the sender's first request is unsigned and contains the signing secret of the later
    * ones.
@@ -95,6 +99,8 @@ const STANDARD: Scheme = {
   time: 'webhook-timestamp',
   id: 'webhook-id',
 };
+
+const HOUR_SECONDS = 3_600;
 
 /** From each sender's documentation. `generic` is the form of the specification. */
 export const SOURCES = {
@@ -149,7 +155,7 @@ export const SOURCES = {
     event: ['/type'],
     deliveryId: ['/id'],
     // The number of endpoints that have not accepted the event yet.
-    counter: 'pending_webhooks',
+    varying: ['pending_webhooks'],
   },
   paddle: {
     scheme: {
@@ -161,6 +167,8 @@ export const SOURCES = {
     },
     event: ['/event_type'],
     deliveryId: ['/event_id'],
+    // Another one for each replay.
+    varying: ['notification_id'],
   },
   shopify: {
     scheme: { header: 'x-shopify-hmac-sha256', encoding: 'base64' },
@@ -200,6 +208,9 @@ export const SOURCES = {
     event: ['linear-event'],
     deliveryId: ['linear-delivery'],
     time: '/webhookTimestamp',
+    varying: ['webhookTimestamp'],
+    // The last retry comes after 1 minute, 1 hour and 6 hours, with the same bytes.
+    maxAge: 8 * HOUR_SECONDS,
   },
   sentry: {
     scheme: { header: 'sentry-hook-signature' },
@@ -215,13 +226,15 @@ export const SOURCES = {
       time: 'x-zendesk-webhook-signature-timestamp',
     },
     event: ['/type'],
-    deliveryId: ['/id'],
+    deliveryId: ['/id', 'x-zendesk-webhook-invocation-id'],
+    // A person writes the body of a trigger, where an id is often that of the ticket.
+    isOwnBody: ({ type }) => typeof type === 'string' && type.startsWith('zen:'),
   },
   notion: {
     scheme: { header: 'x-notion-signature', prefix: 'sha256=' },
     event: ['/type'],
     deliveryId: ['/id'],
-    counter: 'attempt_number',
+    varying: ['attempt_number'],
     sendsSecret: true,
   },
   // Without what a token says, nothing is accepted.

@@ -9,7 +9,7 @@ export type ReceiveCall = Call<Sender, unknown, unknown, Buffer>;
 export const UNKNOWN_KEY =
   'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
 export const TOO_OLD =
-  "The signature's time differs by more than five minutes: a replay, or a wrong clock.";
+  "The signature's time is too old, or more than five minutes ahead: a replay, or a wrong clock.";
 const MESSAGES = {
   'no secret':
     'This token has no active signing secret. Confirm the secret of its sender: gatehouse token confirm',
@@ -36,7 +36,8 @@ export function verifySignature(
     return secret === null ? [] : [{ id: sealed.id, secret }];
   });
   const now = Date.now() / 1_000;
-  const verdict = checkSignature(format.scheme, request.headers, raw, opened, now, verdicts);
+  const described = { scheme: format.scheme, maxAge: format.maxAge };
+  const verdict = checkSignature(described, request.headers, raw, opened, now, verdicts);
   if (verdict.kind === 'valid') return verdict;
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
   const isUnknown = verdict.kind === 'wrong signature' && opened.length < secrets.length;

@@ -1,6 +1,5 @@
 /**
- * Senders whose retries count their attempts in the body, and names that cannot be stored as they
- * are.
+ * Repetitions as each sender makes them, and names that cannot be stored as they are.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -9,7 +8,9 @@ import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
   addToken,
+  now,
   openWebhook,
+  SIGNED_SOURCES,
   signatureOf,
   type SignedSource,
   SIGNING_SECRETS,
@@ -27,7 +28,7 @@ const delivering = await startGatehouse({ after }, ['webhook'], databaseUrl, {
 await sql`insert into webhook.pause default values`;
 const database = openWebhook({ after }, databaseUrl);
 const tokens = new Map<SignedSource, string>();
-for (const source of ['standard', 'stripe', 'slack', 'notion'] as const) {
+for (const source of SIGNED_SOURCES) {
   tokens.set(source, (await addToken(database, source, SIGNING_SECRETS[source])).token);
 }
 
@@ -46,84 +47,128 @@ function send(
 const outcomeOf = ({ status, json }: Answer) => json.status ?? `${status} ${json.error.code}`;
 const countEvents = async () => (await sql`select from webhook.events`).length;
 
-const BODIES = {
-  notion: (id: string, attempt: unknown, more = '') =>
-    `{"id":"${id}","attempt_number": ${attempt},"type":"page.created","entity":{"id":"p","type":"page"${more}}}`,
-  stripe: (id: string, attempt: unknown, more = '') =>
-    `{"id":"${id}","type":"charge.failed","data":{"object":{"id":"ch"${more}}},"pending_webhooks":${attempt}}`,
-} as const;
+/** How often the log says that the id of an event came with another body. */
+const warnings = (id: string) =>
+  gatehouse
+    .log()
+    .filter(({ message }) => message === 'delivery id reused with another body')
+    .filter(({ event_id }) => event_id === id).length;
 
-for (const source of ['notion', 'stripe'] as const) {
-  test(`${source}: a retry that counts its attempt is a duplicate, and other content is a conflict`, async () => {
+/** Bodies of one event, in which `attempt` is what its sender changes. */
+const BODIES = {
+  notion: (id: string, attempt: string, more = '') =>
+    `{"id":"${id}","attempt_number": ${attempt},"type":"page.created","entity":{"id":"p","type":"page"${more}}}`,
+  stripe: (id: string, attempt: string, more = '') =>
+    `{"id":"${id}","type":"charge.failed","data":{"object":{"id":"ch"${more}}},"pending_webhooks":${attempt}}`,
+  paddle: (id: string, attempt: string, more = '') =>
+    `{"event_id":"${id}","event_type":"transaction.billed","notification_id":"ntf_${attempt}","data":{"id":"txn_1"${more}}}`,
+  linear: (_id: string, attempt: string, more = '') =>
+    `{"action":"create","type":"Issue","data":{"id":"1"${more}},"webhookTimestamp":${now() * 1_000 - Number(attempt)}}`,
+} as const;
+const headersOf = (source: SignedSource, id: string) => ({
+  ...(source === 'linear' ? { 'linear-event': 'Issue', 'linear-delivery': id } : {}),
+});
+const repeat = (source: keyof typeof BODIES, body: string, id: string, to = gatehouse) =>
+  send(source, body, id, headersOf(source, id), to);
+
+for (const source of ['notion', 'stripe', 'paddle', 'linear'] as const) {
+  test(`${source}: a repetition that differs as its sender changes it is a duplicate, without a word`, async () => {
     const id = randomUUID();
-    const first = await send(source, BODIES[source](id, 1), id);
-    assert.equal(outcomeOf(first), 'accepted');
-    for (const attempt of [1, 2, 8, 0, 12345678901234567890n]) {
-      const retry = await send(source, BODIES[source](id, attempt), id);
+    const body = BODIES[source](id, '1');
+    const first = await repeat(source, body, id);
+    assert.equal(outcomeOf(first), 'accepted', first.text);
+    for (const attempt of ['1', '2', '8', '0', '99999']) {
+      const again = await repeat(source, BODIES[source](id, attempt), id);
       assert.deepEqual(
-        [retry.status, retry.json],
+        [again.status, again.json],
         [200, { id: first.json.id, status: 'duplicate' }],
       );
     }
-    const before = await countEvents();
-    for (const body of [
-      BODIES[source](id, 2, ',"more":1'),
-      BODIES[source](id, '"2"'),
-      BODIES[source](id, -2),
-      BODIES[source](id, 1).replace(':', ': '),
-      BODIES[source](id, 2).replace(/"(attempt_number|pending_webhooks)"/, '"attempt"'),
-      BODIES[source](id, 2, ',"attempt_number":2'),
-    ]) {
-      assert.equal(outcomeOf(await send(source, body, id)), '409 conflict', body);
-    }
-    assert.equal(await countEvents(), before);
+    assert.equal(warnings(first.json.id), 0);
     const [row] = await sql`select body from webhook.events where id = ${first.json.id}`;
-    assert.equal(row?.body.toString(), BODIES[source](id, 1), 'the first body is kept');
+    assert.equal(row?.body.toString(), body, 'the first body is kept');
   });
 
-  test(`${source}: a retry of a dead event delivers it again`, async () => {
+  test(`${source}: a repetition that differs elsewhere is a duplicate with a warning`, async () => {
     const id = randomUUID();
-    const first = await send(source, BODIES[source](id, 1), id);
-    await sql`insert into webhook.outcomes (event_id, status, attempts) values (${first.json.id}, 'dead', 3)`;
-    assert.equal(
-      outcomeOf(await send(source, BODIES[source](id, 2, ',"more":1'), id)),
-      '409 conflict',
-    );
-    assert.equal((await sql`select from webhook.work where event_id = ${first.json.id}`).length, 0);
-    const again = await send(source, BODIES[source](id, 2), id, {}, delivering);
-    assert.equal(outcomeOf(again), 'duplicate');
-    assert.equal((await sql`select from webhook.work where event_id = ${first.json.id}`).length, 1);
+    const body = BODIES[source](id, '1');
+    const first = await repeat(source, body, id);
+    const before = await countEvents();
+    const others = [
+      BODIES[source](id, '2', ',"more":1'),
+      body.replace(':', ': '),
+      BODIES[source](id, '2').replace(
+        /"(attempt_number|pending_webhooks|notification_id|data)"/,
+        '"another"',
+      ),
+    ];
+    for (const other of others) {
+      const again = await repeat(source, other, id);
+      assert.deepEqual(
+        [again.status, again.json],
+        [200, { id: first.json.id, status: 'duplicate' }],
+      );
+    }
+    assert.equal(warnings(first.json.id), others.length);
+    assert.equal(await countEvents(), before);
   });
 
-  test(`${source}: of retries that arrive together one is stored, and other content is a conflict`, async () => {
+  test(`${source}: a repetition of a dead event delivers it again, whatever differs`, async () => {
+    for (const more of ['', ',"more":1']) {
+      const id = randomUUID();
+      const first = await repeat(source, BODIES[source](id, '1'), id);
+      await sql`insert into webhook.outcomes (event_id, status, attempts) values (${first.json.id}, 'dead', 3)`;
+      const again = await repeat(source, BODIES[source](id, '2', more), id, delivering);
+      assert.equal(outcomeOf(again), 'duplicate');
+      const work = await sql`select from webhook.work where event_id = ${first.json.id}`;
+      assert.equal(work.length, 1);
+    }
+  });
+
+  test(`${source}: of repetitions that arrive together one is stored`, async () => {
     const id = randomUUID();
-    const same = Array.from({ length: 8 }, (_, attempt) => BODIES[source](id, attempt + 1));
-    const other = Array.from({ length: 4 }, (_, index) =>
-      BODIES[source](id, 1, `,"more":${index}`),
+    const bodies = Array.from({ length: 8 }, (_, attempt) =>
+      BODIES[source](id, String(attempt), attempt % 2 === 0 ? '' : `,"more":${attempt}`),
     );
-    const answers = await Promise.all(same.map((body) => send(source, body, id)));
-    const others = await Promise.all(other.map((body) => send(source, body, id)));
+    const answers = await Promise.all(bodies.map((body) => repeat(source, body, id)));
     assert.deepEqual(answers.map(outcomeOf).sort(), [
       'accepted',
-      ...same.slice(1).map(() => 'duplicate'),
-    ]);
-    assert.deepEqual(
-      others.map(outcomeOf),
-      other.map(() => '409 conflict'),
-    );
-    const mixed = await Promise.all(
-      other.map((_, index) =>
-        send(source, BODIES[source](`${id}x`, 1, `,"more":${index}`), `${id}x`),
-      ),
-    );
-    assert.deepEqual(mixed.map(outcomeOf).sort(), [
-      '409 conflict',
-      '409 conflict',
-      '409 conflict',
-      'accepted',
+      ...bodies.slice(1).map(() => 'duplicate'),
     ]);
   });
 }
+
+test('linear: retries are accepted as late as they come, and not later', async () => {
+  const event = (age: number) => {
+    const webhookTimestamp = Date.now() - age * 1_000;
+    return JSON.stringify({ action: 'create', type: 'Issue', webhookTimestamp });
+  };
+  for (const age of [61, 3_660, 7 * 3_600 + 60, -290]) {
+    const id = randomUUID();
+    const body = event(age);
+    assert.equal(outcomeOf(await repeat('linear', body, id)), 'accepted', `${age} s old`);
+    assert.equal(outcomeOf(await repeat('linear', body, id)), 'duplicate', `${age} s old`);
+  }
+  for (const age of [8 * 3_600 + 5, -305]) {
+    const answer = await repeat('linear', event(age), randomUUID());
+    assert.equal(outcomeOf(answer), '401 unauthorized', `${age} s old`);
+  }
+});
+
+test('zendesk: each invocation of a trigger is an event, and each event by its own id', async () => {
+  const post = (body: object, invocation: string) =>
+    send('zendesk', JSON.stringify(body), '', { 'x-zendesk-webhook-invocation-id': invocation });
+  const trigger = (status: string) => ({ type: `ticket.${status}`, id: '35436', status });
+  const ids = [randomUUID(), randomUUID()] as const;
+  const opened = await post(trigger('open'), ids[0]);
+  assert.equal(outcomeOf(opened), 'accepted');
+  assert.equal(outcomeOf(await post(trigger('solved'), ids[1])), 'accepted');
+  const again = await post(trigger('open'), ids[0]);
+  assert.deepEqual([outcomeOf(again), again.json.id], ['duplicate', opened.json.id]);
+  const event = { type: 'zen:event-type:user.created', id: randomUUID() };
+  assert.equal(outcomeOf(await post(event, randomUUID())), 'accepted');
+  assert.equal(outcomeOf(await post(event, randomUUID())), 'duplicate');
+});
 
 test('a member that counts nothing for its source makes another body', async () => {
   const id = randomUUID();
