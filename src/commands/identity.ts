@@ -127,7 +127,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'key create',
     summary: 'Create an API key and print it once',
     options: {
-      user: option('USER', 'the user whose rights it has, by id or username'),
+      user: option('USER', 'the user whose rights it has, by id, username or e-mail address'),
       'without-user': flag(
         'a key without a user: can only read users and sessions, revoke sessions, pass verify',
       ),
@@ -152,7 +152,10 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'key list',
     summary: 'List the API keys, newest first, without the secret part',
-    options: { user: option('USER', 'only the keys of this user, by id or username'), json },
+    options: {
+      user: option('USER', 'only the keys of this user, by id, username or e-mail address'),
+      json,
+    },
     async run(call) {
       const { rows } = await inIdentity(call, async (database) =>
         listKeys(database, ALL, (await idOf(database, call)) ?? null),
@@ -178,7 +181,10 @@ export const COMMANDS: readonly Command[] = [
     name: 'audit list',
     summary: 'List the audit trail, newest first',
     options: {
-      user: option('USER', 'only what this user did or what was done to them; id or username'),
+      user: option(
+        'USER',
+        'only what this user did or what was done to them; id, username or e-mail address',
+      ),
       event: option('EVENT', `only this kind: ${EVENTS.join(', ')}`),
       limit: option('NUMBER', 'number of entries, 1 to 10000; default 50'),
       json,
@@ -222,7 +228,7 @@ export const COMMANDS: readonly Command[] = [
 async function idOf(database: Database, { text }: Arguments) {
   const name = text('user');
   if (name === undefined) return undefined;
-  const id = name.toLowerCase();
+  const id = name.trim().toLowerCase();
   return isUuid(id) ? id : (await findByName(database, name)).id;
 }
 

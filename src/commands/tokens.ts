@@ -71,7 +71,7 @@ const createCommand = (group: TokenGroup): Command => ({
     ...group.createOptions,
   },
   async run(call) {
-    const name = call.text('name') ?? '';
+    const name = (call.text('name') ?? '').trim();
     const isName = name.length <= 255 && !/\p{C}/u.test(name);
     if (!isName) throw new UsageError('--name takes at most 255 printable characters');
     const role = choice(call, 'role', ['sender', 'operator']) ?? 'sender';

@@ -19,8 +19,9 @@ import type { Failure } from '../platform/http/route/errors.ts';
 import { object, optional, type Schema, validate } from '../platform/http/route/schema.ts';
 import { codeLimit } from '../identity/factors/codes.ts';
 import { loginLimits } from '../identity/passwords.ts';
-import { accountKey, type User, viewUser } from '../identity/model.ts';
+import { type User, viewUser } from '../identity/model.ts';
 import { SCHEMA } from '../identity/migrations.ts';
+import { accountKey } from '../identity/names.ts';
 import { group } from '../identity/rules.ts';
 import * as settings from '../identity/settings.ts';
 import { COMMAND_LINE } from '../identity/store/audit.ts';
@@ -103,7 +104,7 @@ export const USER_COMMANDS: readonly Command[] = [
   },
   {
     name: 'user show',
-    summary: 'Show a user, by id or username',
+    summary: 'Show a user, by id, username or e-mail address',
     positionals: 'USER',
     options: { json },
     run: (call) => onUser(call, async (user) => printMembers(call, viewUser(user))),
@@ -181,9 +182,9 @@ export const USER_COMMANDS: readonly Command[] = [
 
 export const inIdentity = databaseOf(settings, SCHEMA);
 
-/** By id or username. @throws OperationFailed if there is no such user */
+/** By id, username or e-mail address. @throws OperationFailed if there is no such user */
 export async function findByName(database: Database, name: string): Promise<User> {
-  const id = name.toLowerCase();
+  const id = name.trim().toLowerCase();
   const user = isUuid(id)
     ? await findUser(database, id)
     : await findAccount(database, accountKey(name));

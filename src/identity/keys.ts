@@ -6,7 +6,6 @@ import {
   nullable,
   object,
   optional,
-  text,
   timestamp,
   uuid,
   withDefault,
@@ -17,7 +16,7 @@ import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { findKeyById, insertKey, type KeyInput, revokeKey } from './store/keys.ts';
 import { createApiKey } from './token.ts';
-import { groups, withoutControls } from './rules.ts';
+import { groups, shownName } from './rules.ts';
 
 export const newKeySchema = object(
   {
@@ -25,10 +24,7 @@ export const newKeySchema = object(
       nullable(uuid('Whose rights the key has; if omitted, yours; null for a key without a user')),
     ),
     expires_at: optional(nullable(timestamp('When the key expires; omitted or null: never'))),
-    name: withDefault(
-      text({ max: 255, pattern: withoutControls, description: 'What the key is for' }),
-      '',
-    ),
+    name: withDefault(shownName(255, 0, { description: 'What the key is for' }), ''),
     groups: withDefault(groups, []), // only of a key without a user
   },
   'rejected',

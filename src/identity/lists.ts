@@ -122,7 +122,8 @@ export const auditQuery = {
       min: 1,
       max: 255,
       pattern: withoutNul,
-      description: 'Id or username: what they did, or what was done to them, also if deleted',
+      description:
+        'Id, username or e-mail address: what they did, or what was done to them, also if deleted',
     }),
   ),
   event: optional(oneOf(...EVENTS)),

@@ -6,6 +6,7 @@ import { type ErrorCode, Failure } from '../platform/http/route/errors.ts';
 import { dateTime, object, oneOf, optional, text } from '../platform/http/route/schema.ts';
 import { describeError } from '../platform/runtime/errors.ts';
 import { type Account, isActive, viewSession } from './model.ts';
+import { typedCode } from './names.ts';
 import { type Checked, checkPassword, needsRehash } from './passwords.ts';
 import { forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';
 import { passwordError } from './rules.ts';
@@ -34,13 +35,13 @@ export async function login(
   {
     body: { username, password, otp },
     request,
-  }: AnonymousCall<{ username: string; password: string; otp: string | undefined }>,
+  }: AnonymousCall<{ username: string; password: string; otp: string | null | undefined }>,
   service: IdentityService,
 ) {
   const checked = await checkPassword(service, request, null, username, password);
   if (checked instanceof Failure) return checked;
   const { account } = checked;
-  const methods = await methodsOf(service, request, account, otp);
+  const methods = await methodsOf(service, request, account, typedCode(otp ?? ''));
   if (methods instanceof Failure) {
     // If the sign-in ends here, nothing else shows that the password may be stolen (ASVS 6.3.5).
     const detail = 'second factor needed';
@@ -54,16 +55,18 @@ export async function login(
   return { data: { session: session.token, password_expires_at } };
 }
 
-/** @returns how a login after the right password is proved, or why the code was not accepted */
+/**
+ * @param code empty for none
+ * @returns how a login after the right password is proved, or why the code was not accepted
+ */
 async function methodsOf(
   service: IdentityService,
   request: RequestInfo,
   account: Account,
-  otp: string | undefined,
+  code: string,
 ) {
   if (!needsFactor(service, account)) return 'password';
-  const methods =
-    otp === undefined ? null : await service.checkCode?.(service, request, account, otp);
+  const methods = code === '' ? null : await service.checkCode?.(service, request, account, code);
   return methods ?? new Failure('second_factor_needed');
 }
 

@@ -14,7 +14,6 @@ import {
   text,
   uuid,
 } from '../platform/http/route/schema.ts';
-import { isStreamSafe } from '../platform/runtime/text.ts';
 
 /**
  * What replies hold of users, sessions, keys and the audit trail; the types of their rows; and what
@@ -179,31 +178,3 @@ export const isActive = (row: Session) =>
 
 export const isUsable = (row: ApiKey) =>
   !row.revoked && !row.expired && !row.suspended && row.deleted_at === null;
-
-/** In UTF-16 units. */
-export const MAX_NAME_LENGTH = 255;
-
-/** The key by which names are compared. A text that can be nobody's name has no one's key. */
-export function accountKey(name: string) {
-  const canBeName = name.length <= MAX_NAME_LENGTH && isStreamSafe(name);
-  // No name contains a control character.
-  return canBeName ? foldText(name) : `\u0001${name}`;
-}
-
-/**
- * `Ａdmin` and `ADMIN`, `ß` and `SS`, `ς` and `Σ`, `ı` and `İ` become one.
- * @param text stream-safe
- */
-export function foldText(text: string) {
-  // JavaScript has no full case folding. Upper case expands `ß`, but not its capital; lower case
-  // has a final sigma.
-  return text
-    .normalize('NFKC')
-    .toLowerCase()
-    .toUpperCase()
-    .toLowerCase()
-    .replaceAll('ς', 'σ')
-    .normalize('NFD')
-    .replace(/[ij]\p{M}+/gu, (letter) => letter.replaceAll('\u0307', ''))
-    .normalize('NFKC');
-}

@@ -12,7 +12,8 @@ import { readThrottle, throttleKey } from '../platform/db/throttle.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import type { RequestInfo } from '../platform/http/route/route.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
-import { type Account, accountKey, mayLogIn } from './model.ts';
+import { type Account, mayLogIn } from './model.ts';
+import { accountKey } from './names.ts';
 import type { Caller } from './policy.ts';
 import { SCHEMA } from './migrations.ts';
 import type { IdentityService } from './service.ts';
@@ -49,16 +50,18 @@ export function loginLimits(secret: Buffer, name: string, network: string) {
 }
 
 /**
- * Networks are known to an account by its id: a rename keeps them, and the next user of the name
- * does not inherit them.
+ * By username or e-mail address, the failures of an account are the same. Networks are known to it
+ * by its id: a rename keeps them, and the next user of the name does not inherit them.
+ * @param typed the `accountKey` of a name that nobody has
  */
 export async function loginThrottle(
   service: IdentityService,
   { network }: RequestInfo,
-  name: string,
   account: Account | null,
+  typed = '',
 ): Promise<LoginThrottle> {
   const secret = await service.throttleSecret();
+  const name = account ? accountKey(account.username) : typed;
   const key = throttleKey(secret, ['known', account?.id ?? '', network]);
   return { ...loginLimits(secret, name, network), known: { key, mode: 'known' } };
 }
@@ -67,7 +70,7 @@ export async function loginThrottle(
 async function lookUp(service: IdentityService, request: RequestInfo, name: string) {
   const { database } = service;
   const account = await findAccount(database, name);
-  const throttle = await loginThrottle(service, request, name, account);
+  const throttle = await loginThrottle(service, request, account, name);
   const { wait, known } = await readThrottle(database, SCHEMA.name, Object.values(throttle));
   return { account, throttle, wait, known };
 }
@@ -85,10 +88,10 @@ export async function checkPassword(
   service: IdentityService,
   request: RequestInfo,
   caller: Caller | null,
-  username: string,
+  usernameOrEmail: string,
   password: string,
 ) {
-  const name = accountKey(username);
+  const name = accountKey(usernameOrEmail);
   const failure = {
     event: caller ? 'password.failed' : 'login.failed',
     actor: actorOf(caller, request),

@@ -3,6 +3,7 @@ import { anonymous, type Route, route, routeDefaults } from '../platform/http/ro
 import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import {
   list,
+  nullable,
   object,
   oneOf,
   optional,
@@ -35,10 +36,16 @@ const oneUser = { pattern: '/api/user/{user_id}', path: object({ user_id: uuid()
 /** Longer names and passwords than any accepted one get the answer to a wrong one. */
 const password = text({ max: PASSWORD_MAX_UNITS });
 const credentials = object({
-  username: text({ max: 1_024, pattern: withoutNul }),
+  username: text({
+    max: 1_024,
+    pattern: withoutNul,
+    description: 'The username or the e-mail address',
+  }),
   password,
   otp: optional(
-    text({ max: 64, description: 'The second-factor code, if the user has a second factor' }),
+    nullable(
+      text({ max: 64, description: 'The second-factor code, if the user has a second factor' }),
+    ),
   ),
 });
 
@@ -58,7 +65,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   route({
     ...open,
     pattern: '/api/auth/login',
-    summary: 'Log in: username and password to a session token',
+    summary: 'Log in: username or e-mail address, and password, to a session token',
     body: json(credentials),
     reply: login.loginSchema,
     handle: login.login,

@@ -2,12 +2,11 @@ import { readFileSync } from 'node:fs';
 import { type Pattern, type Schema, text, withDefault } from '../platform/http/route/schema.ts';
 import { splitList } from '../platform/runtime/env.ts';
 import { isStreamSafe } from '../platform/runtime/text.ts';
-import { foldText, MAX_NAME_LENGTH, type User } from './model.ts';
+import type { User } from './model.ts';
+import { foldText, MAX_NAME_LENGTH, UNSEEN } from './names.ts';
 
 /** What names, addresses and new passwords may be. Pure functions, used by the settings as well. */
 
-/** The last five are not ignorable to Unicode, but shown as a space. */
-const UNSEEN = String.raw`\p{Cf}\p{Default_Ignorable_Code_Point}\u2800\u{13441}\u{13442}\u{16fe4}\u{1d159}`;
 const INVISIBLE = new RegExp(`[${UNSEEN}]`, 'u');
 const BLANK = new RegExp(`^[\\s${UNSEEN}]+$`, 'u');
 
@@ -44,15 +43,18 @@ const EMAIL: Pattern = {
   problem: 'must be an e-mail address, such as ada@example.org',
 };
 
-/** Invisible characters are allowed, because they join emoji and the letters of some scripts. */
-const personNameError = (name: string) =>
-  markError(name) ?? (BLANK.test(name) ? 'must be empty or have a visible character' : null);
+/**
+ * The name of a person or a thing. Invisible characters are allowed, because they join emoji and
+ * the letters of some scripts.
+ * @param min 1 if it is required
+ */
+export function shownName(max: number, min: 0 | 1, more: Readonly<{ description?: string }> = {}) {
+  const blank = `must ${min === 0 ? 'be empty or ' : ''}have a visible character`;
+  const check = (name: string) => markError(name) ?? (BLANK.test(name) ? blank : null);
+  return text({ ...more, min, max, pattern: withoutControls, check });
+}
 
-const personName = text({
-  max: MAX_NAME_LENGTH,
-  pattern: withoutControls,
-  check: personNameError,
-});
+const personName = shownName(MAX_NAME_LENGTH, 0);
 
 export const nameSchemas = {
   username: text({ min: 1, max: MAX_NAME_LENGTH, check: usernameError }),

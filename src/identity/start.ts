@@ -8,7 +8,8 @@ import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { COMMAND_LINE } from './store/audit.ts';
 import { createJobs } from './store/housekeeping.ts';
-import { anyUserExists, insertUser, takeNamedLock } from './store/users.ts';
+import { takeNamedLock } from './store/rights.ts';
+import { anyUserExists, insertUser } from './store/users.ts';
 import { type AlsoWrite, hashOf } from './users.ts';
 
 export async function start(settings: IdentitySettings, context: ServiceContext) {

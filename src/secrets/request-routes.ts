@@ -52,10 +52,14 @@ function pointError(value: string) {
   }
 }
 
+/** A title tells the person who answers what is asked for. */
+const blankError = (title: string) =>
+  /[^\s\p{C}]/u.test(title) ? null : 'must have a visible character';
+
 const newRequestSchema = (limits: Limits) =>
   object(
     {
-      title: text({ min: 1, max: 200, pattern: oneLine }),
+      title: text({ min: 1, max: 200, pattern: oneLine, check: blankError }),
       kind: kindSchema,
       public_key: publicKey,
       digest: bytes32,

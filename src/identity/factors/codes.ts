@@ -15,6 +15,7 @@ import {
 import { Failure } from '../../platform/http/route/errors.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { SCHEMA } from '../migrations.ts';
+import { typedCode } from '../names.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
 import { actorOf, auditEvent } from '../store/audit.ts';
 import {
@@ -74,16 +75,9 @@ const LETTERS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 export const createRecoveryCodes = () =>
   Array.from({ length: 10 }, () => base32(randomBytes(15), LETTERS).replace(/.{4}(?=.)/g, '$&-'));
 
-/**
- * Reads what a person copied by hand: case, spaces and hyphens do not matter.
- * @returns null if it is not a code
- */
+/** @returns null if it is not a code */
 export function recoveryDigest(text: string) {
-  const letters = text
-    .toUpperCase()
-    .replace(/[\s-]/g, '')
-    .replaceAll('O', '0')
-    .replace(/[IL]/g, '1');
+  const letters = typedCode(text).replaceAll('O', '0').replace(/[IL]/g, '1');
   return /^[0-9A-HJKMNP-TV-Z]{24}$/.test(letters) ? sha256(letters) : null;
 }
 
@@ -127,7 +121,7 @@ export const codeLimit = (secret: Buffer, userId: string): Limit => ({
 /** A code is counted before it is checked, and accepted once. */
 export const checkCode: CheckCode = async (service, request, { id }, text) => {
   const { database, reportFactor } = service;
-  const code = text.replace(/\s/g, '');
+  const code = typedCode(text);
   const recovery = recoveryDigest(code);
   const factor = recovery ? 'recovery' : 'totp';
   const actor = actorOf(null, request);

@@ -14,7 +14,9 @@ create table identity.users (
   email text not null,
   email_key text not null,
   first_name text not null,
+  first_name_key text not null default '', -- only searched, like the next key
   last_name text not null,
+  last_name_key text not null default '',
   password_hash text, -- a PHC string; null for a user who cannot log in with a password
   password_generated boolean not null default false,
   password_set_at timestamptz not null default now(),
@@ -31,7 +33,8 @@ create table identity.users (
   updated_at timestamptz not null default now(),
   deleted_at timestamptz
 );
--- The name and address of a deleted user are free again.
+-- The name and address of a deleted user are free again. The service also sees to it that no
+-- username is the address of another user.
 create unique index users_username_key on identity.users (username_key) where deleted_at is null;
 create unique index users_email_key on identity.users (email_key) where deleted_at is null;
 create index users_oldest on identity.users (created_at, id) where deleted_at is null;

@@ -23,6 +23,7 @@ import {
   removeFactors,
   replaceRecoveryCodes,
 } from '../store/signin/factors.ts';
+import { typedCode } from '../names.ts';
 import type { PortalService } from '../service.ts';
 import type { Tokens } from '../store/signin/sign-ins.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
@@ -150,7 +151,7 @@ export async function confirmTotp(
 ) {
   if (!hasApps(service)) return NO_APPS;
   const secret = enrolmentSecret(service, person, setup);
-  const step = findTotpStep(secret, code.replace(/\s/g, ''), await readClock(service.database));
+  const step = findTotpStep(secret, typedCode(code), await readClock(service.database));
   if (step === null) return new Failure('invalid_code');
   const key = createTotpKey(currentSecret(service));
   const sealed = sealSecret(key, secret.toString('base64'), to.userId);

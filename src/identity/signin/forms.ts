@@ -10,10 +10,11 @@ import {
   type Values,
   withDefault,
 } from '../../platform/http/route/schema.ts';
+import { typedCode } from '../names.ts';
 import { invalid } from '../policy.ts';
-import { PASSWORD_MAX_UNITS, withoutControls } from '../rules.ts';
+import { PASSWORD_MAX_UNITS, shownName } from '../rules.ts';
 import type { PortalService } from '../service.ts';
-import type { Repeated, Typed } from './templates.ts';
+import { type Repeated, SECRET, type Typed } from './templates.ts';
 
 /** Fields of several forms. */
 export const return_to = withDefault(
@@ -23,10 +24,13 @@ export const return_to = withDefault(
 export type ReturnInput = Readonly<{ return_to: string }>;
 export const password = text({ max: PASSWORD_MAX_UNITS });
 export const passwordAgain = optional(password);
-export const code = text({ max: 64 });
+export const code = text({
+  max: 64,
+  check: (typed) => (typedCode(typed) === '' ? 'must not be empty' : null),
+});
 /** What the browser returns for a passkey. */
 export const PASSKEY_FIELDS = { credential: text({ max: 8_192 }), return_to };
-export const label = text({ min: 1, max: 64, pattern: withoutControls });
+export const label = shownName(64, 1);
 
 /** What a page may answer with. */
 export const FAILURES = [
@@ -84,7 +88,9 @@ export const form = <Caller, Path, M extends Members>(
       parse(raw) {
         const pairs = [...new URLSearchParams(raw.toString('utf8'))];
         if (new Map(pairs).size < pairs.length) return invalidBody('has a field twice');
-        return Object.fromEntries(pairs);
+        // Keyboards of phones add a space after a word.
+        const read = pairs.map(([name, value]) => [name, SECRET.test(name) ? value : value.trim()]);
+        return Object.fromEntries(read);
       },
     },
     async handle(call, service) {

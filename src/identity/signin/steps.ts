@@ -6,7 +6,7 @@ import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';
 import { actorBy, logIn, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
-import { type Account, accountKey, mayLogIn } from '../model.ts';
+import { type Account, mayLogIn } from '../model.ts';
 import { loginThrottle, verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
@@ -275,8 +275,7 @@ export async function finishSignIn(
   codes?: string[],
 ) {
   const { request } = call;
-  const name = accountKey(account.username);
-  const throttle = await loginThrottle(service, request, name, account);
+  const throttle = await loginThrottle(service, request, account);
   const session = await logIn(service, request, { account, throttle }, via, methods);
   return session ? continueSignedIn(call, service, session.token, codes) : ENDED;
 }

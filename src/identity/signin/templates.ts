@@ -36,8 +36,8 @@ export type Repeated = Readonly<{
 export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated }>;
 
 const HIDDEN = new Set(['return_to', 'setup', 'credential', 'session_id', 'key_id', 'passkey']);
-/** Never written into a page. */
-const SECRET = /password|^(repeated|code)$/;
+/** Read as it is, and never written into a page. */
+export const SECRET = /password|^(repeated|code)$/;
 
 /** The names of the fields that the user sees. */
 export const shownFields = (fields: Members) =>

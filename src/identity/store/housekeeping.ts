@@ -131,7 +131,7 @@ async function eraseDeletedUsers(database: Database, seconds: number) {
     (sql) => sql`
     update identity.users
     set username = '', username_key = '', email = '', email_key = '', first_name = '',
-      last_name = ''
+      first_name_key = '', last_name = '', last_name_key = ''
     where id = any (array(
       select id from identity.users
       where deleted_at < now() - make_interval(secs => ${seconds})

@@ -2,7 +2,8 @@ import type { Database, Sql } from '../../platform/db/pool.ts';
 import { arrayLiteral } from '../../platform/db/sql.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { isUuid } from '../../platform/runtime/text.ts';
-import { accountKey, type AuditRecord, type User } from '../model.ts';
+import type { AuditRecord, User } from '../model.ts';
+import { accountKey } from '../names.ts';
 import type { AuditEvent } from './audit.ts';
 import { isInGroupSql, listPage, type Page, userColumns } from './rows.ts';
 
@@ -60,17 +61,21 @@ export type ListedUser = User & Readonly<{ second_factor: boolean; last_sign_in_
 
 /**
  * By name, without deleted users.
- * @param search a part of the username or the address, or a group; empty for all
+ * @param search words that are parts of the username, address or names, or a group; empty for all
  */
 export function searchUsers(database: Database, search: string, page: Page) {
   const key = accountKey(search);
+  const words = arrayLiteral(key.split(/[ ,]+/));
   return database.list((sql) =>
     listPage<ListedUser>(
       sql,
       'users',
       sql`x.deleted_at is null
-        and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0
-          or ${isInGroupSql(sql, key)})`,
+        and (${isInGroupSql(sql, key)}
+          or not exists (
+            select from unnest(${words}::text::text[]) as word
+            where position(word in concat_ws(' ', x.username_key, x.email_key, x.first_name_key,
+              x.last_name_key)) = 0))`,
       page,
       sql`
         ${userColumns(sql)}, u.second_factor,
@@ -85,9 +90,9 @@ export function searchUsers(database: Database, search: string, page: Page) {
 }
 
 /**
- * `user`: the id or name of whom an entry is about, or who did it. A name is also that of deleted
- * users: whoever deletes an account must not hide what was done with it. `from` and `to`: days. An
- * empty text stands for all.
+ * `user`: the id, name or address of whom an entry is about, or who did it. A name is also that of
+ * deleted users: whoever deletes an account must not hide what was done with it. `from` and `to`:
+ * days. An empty text stands for all.
  */
 type AuditFilter = Readonly<{
   user?: string | undefined;
@@ -101,10 +106,13 @@ export type ListedAudit = AuditRecord & Readonly<Record<'actor' | 'subject', str
 
 /** Read before the entries, so that these are found by an index. */
 async function findIds(sql: Sql, user: string) {
-  const id = user.toLowerCase();
+  const id = user.trim().toLowerCase();
+  const key = accountKey(user);
   const users = await sql<Array<{ id: string }>>`
     select id from identity.users
-    where username_key = ${accountKey(user)} or id = ${isUuid(id) ? id : null}`;
+    where username_key = ${key}
+      or (email_key = ${key} and deleted_at is null)
+      or id = ${isUuid(id) ? id : null}`;
   return users.map((found) => found.id);
 }
 

@@ -64,6 +64,14 @@ async function lockCredential(sql: Sql, { session, key, user }: Caller) {
 }
 
 /**
+ * Waits for the lock and keeps it to the end of the transaction: for work that only one replica may
+ * do at a time.
+ */
+export const takeNamedLock = (sql: Sql, name: string) => sql`
+  insert into identity.locks (name, taken_at) values (${name}, now())
+  on conflict (name) do update set taken_at = excluded.taken_at`;
+
+/**
  * A change with the actor's rights, in one transaction.
  * @returns null without the target
  * @throws RightsLost

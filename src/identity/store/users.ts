@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../platform/db/sql.ts';
 import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
-import { type Account, accountKey, groupChange, type User } from '../model.ts';
+import { type Account, groupChange, type User } from '../model.ts';
+import { accountKey } from '../names.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
-import { changing, lockAndCheckRights } from './rights.ts';
+import { changing, lockAndCheckRights, takeNamedLock } from './rights.ts';
 import { clearFailures, type LoginThrottle } from './failures.ts';
 import { revokeKeys } from './keys.ts';
+import { checkNames } from './names.ts';
 import { firstRow, userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';
 import { insertCopySql } from './sessions.ts';
@@ -17,16 +19,19 @@ export type PasswordInput = Readonly<{
   password_generated: boolean;
 }>;
 
-/** Names and addresses are unique by their keys. */
-const columnsOf = ({ groups, ...input }: Partial<UserInput>) => ({
-  ...input,
-  ...(groups && { groups: arrayLiteral(groups) }),
-  ...(input.username !== undefined && { username_key: accountKey(input.username) }),
-  ...(input.email !== undefined && { email_key: accountKey(input.email) }),
-});
+/** Names and addresses are compared by their keys. */
+const KEYED = ['username', 'email', 'first_name', 'last_name'] as const;
 
-/** Finds a user by this column. @returns null if there is none, or the user is deleted */
-const accountFinder = (column: 'username_key' | 'id') => (database: Database, value: string) =>
+function columnsOf({ groups, ...input }: Partial<UserInput>) {
+  const keys = KEYED.flatMap((name) => {
+    const value = input[name];
+    return value === undefined ? [] : [[`${name}_key`, accountKey(value)]];
+  });
+  return { ...input, ...Object.fromEntries(keys), ...(groups && { groups: arrayLiteral(groups) }) };
+}
+
+/** Finds a user. @returns null if there is none, or the user is deleted */
+const accountFinder = (isUserSql: Find) => (database: Database, value: string) =>
   firstRow(
     database.read(
       (sql) => sql<Account[]>`
@@ -36,12 +41,16 @@ const accountFinder = (column: 'username_key' | 'id') => (database: Database, va
         u.password_generated and u.password_set_at + interval '24 hours' <= now()
           as password_expired
       from identity.users u
-      where u.${sql(column)} = ${value}
+      where ${isUserSql(sql, value)}
         and u.deleted_at is null`,
     ),
   );
-export const findAccount = accountFinder('username_key');
-export const findUser = accountFinder('id');
+type Find = (sql: Sql, value: string) => Fragment;
+/** By the key of the username or of the e-mail address. */
+export const findAccount = accountFinder(
+  (sql, key) => sql`(u.username_key = ${key} or u.email_key = ${key})`,
+);
+export const findUser = accountFinder((sql, id) => sql`u.id = ${id}`);
 
 export const anyUserExists = async (sql: Sql) =>
   (await sql`select from identity.users limit 1`).count > 0;
@@ -64,7 +73,9 @@ export async function insertUser(sql: Sql, actor: Actor, input: UserInput) {
   const insert = sql`
     insert into identity.users as u (${sql(Object.keys(columns))}) select ${sql(columns)}`;
   const detail = groupChange([], input.groups);
-  return writeUser(sql, { event: 'user.created', actor, detail }, insert);
+  const user = await writeUser(sql, { event: 'user.created', actor, detail }, insert);
+  await checkNames(sql, user);
+  return user;
 }
 
 /**
@@ -75,14 +86,6 @@ export type ChangedUser = User & Readonly<{ revoked_keys?: number; ended_session
 
 /** Nothing was changed: one administrator who can log in always remains. */
 export class LastAdministrator extends Error {}
-
-/**
- * Waits for the lock and keeps it to the end of the transaction: for work that only one replica may
- * do at a time.
- */
-export const takeNamedLock = (sql: Sql, name: string) => sql`
-  insert into identity.locks (name, taken_at) values (${name}, now())
-  on conflict (name) do update set taken_at = excluded.taken_at`;
 
 /**
  * Like `changing`, for a change that ends the rights of a user who may be an administrator.
@@ -141,6 +144,7 @@ export function changeUser(
     const groups = change.groups ? groupChange(before.groups, change.groups) : '';
     const detail = [memberDetail, groups].filter(Boolean).join(' ');
     const user = await writeUser(sql, { event: 'user.changed', actor, detail }, update);
+    if (change.username !== undefined || change.email !== undefined) await checkNames(sql, user);
     return { ...user, ...revoked, ...ended };
   });
 }

@@ -271,7 +271,7 @@ const STATES: readonly PageState[] = [
     'users',
     () => openAs(administrator, '/account/users'),
     {
-      search: ['textbox', 'Part of a username or e-mail address, or a group'],
+      search: ['textbox', 'Part of a name or e-mail address, or a group'],
     },
   ],
   [
@@ -293,7 +293,7 @@ const STATES: readonly PageState[] = [
     'users-found-none',
     () => openAs(administrator, '/account/users?search=nobody-at-all'),
     {
-      search: ['textbox', 'Part of a username or e-mail address, or a group'],
+      search: ['textbox', 'Part of a name or e-mail address, or a group'],
     },
   ],
   ['users-second-page', () => openAs(administrator, '/account/users?page=2'), {}],

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import type { Database, Sql } from '../../../src/platform/db/pool.ts';
 import type { Data } from '../../../src/platform/runtime/errors.ts';
-import { takeNamedLock } from '../../../src/identity/store/users.ts';
+import { takeNamedLock } from '../../../src/identity/store/rights.ts';
 import { openConnections } from '../../support/connections.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
 

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { validateHeaderValue } from 'node:http';
 import { test } from 'node:test';
 import {
-  accountKey,
   type ApiKey,
   isActive,
   isUsable,
@@ -10,6 +9,7 @@ import {
   type Session,
   type User,
 } from '../../../src/identity/model.ts';
+import { accountKey, typedCode } from '../../../src/identity/names.ts';
 import { Failure } from '../../../src/platform/http/route/errors.ts';
 import { oneLine, type Schema, text, validate } from '../../../src/platform/http/route/schema.ts';
 import { endedText } from '../../../src/identity/sessions.ts';
@@ -166,6 +166,11 @@ const SAME_ACCOUNT: ReadonlyArray<readonly [string, ...string[]]> = [
   ['ᾳ', 'ΑΙ', 'αι', 'ᾼ'],
   ['ſam', 'SAM'],
   ['user①', 'USER1'],
+  ['admin', ' admin\u00a0', '\u200badmin', 'ad\u00admin', '\ufeffADMIN\r\n', 'admin\u200e'],
+  ['ann-marie 7', 'Ann\u2011Marie  7', 'ANN–MARIE\u3000٧', 'ann\u2212marie ７'],
+  ["o'neill", 'O’Neill', 'o\u02bcneill', 'O＇NEILL'],
+  ['a@münchen.example', 'A@MÜNCHEN.example', 'a@xn--mnchen-3ya.example', 'ａ＠münchen。example'],
+  ['a@strasse.example', 'a@straße.example', 'a@xn--strae-oqa.example'],
 ];
 
 for (const [name, ...others] of SAME_ACCOUNT) {
@@ -197,18 +202,19 @@ test('a key of a key is the key', () => {
 });
 
 test('names that only look alike are different accounts', () => {
-  const names = [
-    'admin',
-    'аdmin',
-    'admin ',
-    'adrnin',
-    'admìn',
-    'admin\u0301',
-    'a dmin',
-    'admin1',
-    '',
-  ];
+  const names = ['admin', 'аdmin', 'adrnin', 'admìn', 'admin\u0301', 'a dmin', 'admin1', ''];
   assert.equal(new Set(names.map(accountKey)).size, names.length);
+});
+
+test('the digits of every script are those of ASCII', () => {
+  const systems = Intl.supportedValuesOf('numberingSystem');
+  const written = systems.map((system) => {
+    const numbers = new Intl.NumberFormat(`en-u-nu-${system}`, { useGrouping: false });
+    return numbers.format(9_876_543_210);
+  });
+  const decimal = written.filter((text) => /^\p{Nd}{10}$/u.test(text));
+  assert.ok(decimal.length > 60);
+  for (const text of decimal) assert.equal(typedCode(text), '9876543210', text);
 });
 
 test('a text of more than 255 UTF-16 units or 30 marks in a row has the key of no name', () => {

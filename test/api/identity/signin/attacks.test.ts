@@ -459,7 +459,7 @@ test('an administrator cannot create a user with a name that the API rejects', a
   const host = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
   const create = (username: string, email: string) =>
     visit('/account/users', { fields: { username, email, password: PASSWORD }, cookie: host });
-  for (const name of ['', 'two\nlines', ' spaced', 'x'.repeat(256)]) {
+  for (const name of ['', 'two\nlines', ' ', 'x'.repeat(256)]) {
     assert.equal((await create(name, 'valid@example.org')).status, 400, JSON.stringify(name));
   }
   for (const email of ['', 'no address'])

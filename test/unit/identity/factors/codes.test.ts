@@ -72,6 +72,8 @@ test('recovery codes: ten different ones of 120 bits, read leniently', () => {
       code.toLowerCase(),
       code.replaceAll('-', ' '),
       ` ${code}\n`,
+      code.replaceAll('-', '–'),
+      code.replaceAll('-', '\u2011\u200b'),
       code.replaceAll('0', 'O').replaceAll('1', 'l'),
     ];
     for (const spelling of spellings) assert.deepEqual(recoveryDigest(spelling), sha256(plain));
