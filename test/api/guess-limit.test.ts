@@ -375,3 +375,16 @@ test('rejected guesses are counted in the metrics by reason', async () => {
     assert.match(found ?? '', / [1-9][0-9]*$/, `${service}\n${text}`);
   }
 });
+
+test('each network that sends a cached webhook token is known to have a client', async (t) => {
+  const pass = stopClock(t);
+  const [, send, wrong, right] =
+    CHECKS.find(([what]) => what === 'a webhook token') ?? assert.fail();
+  const from = newAddress();
+  for (const network of [newAddress(), from])
+    assert.equal((await send(right, network)).status, 200);
+  // Longer than the token is cached.
+  pass(6);
+  await guess(send, wrong, from);
+  assert.equal((await send(right, from)).status, 200);
+});

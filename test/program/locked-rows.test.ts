@@ -9,13 +9,13 @@ import { createDatabase } from '../support/database.ts';
 import { addUser, openIdentity, PASSWORD } from '../support/users.ts';
 import { type Answer, ask, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { secretsClient } from '../support/secrets.ts';
-import { untilSql } from '../support/connections.ts';
+import { untilLocked, untilSql } from '../support/connections.ts';
 
 const file = await createDatabase();
-const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], file.url, {
-  PASSWORD_HASHES: '8',
-  DATABASE_LOCK_TIMEOUT: '60',
-});
+const services = ['identity', 'secrets', 'webhook'] as const;
+const settings = { PASSWORD_HASHES: '8', DATABASE_LOCK_TIMEOUT: '120' };
+// The callers wait as long as a slow machine needs for the others.
+const { url } = await startGatehouse({ after }, services, file.url, settings, 'ready', 120_000);
 const secrets = secretsClient(url.secrets);
 const webhook = (id: string, event = 'tested', headers = {}) =>
   ask('POST', `${url.webhook}/webhook`, {
@@ -31,13 +31,8 @@ before(async () => {
   for (const name of ['locked', 'other']) await addUser(database, name);
 });
 
-/**
- * The row stays locked until so many rounds of other calls have succeeded, and at least so long.
- */
+/** The row stays locked until so many rounds of other calls have succeeded. */
 const ROUNDS = 10;
-const LOCKED_MS = 1_500;
-/** How long another call may take, on a loaded machine too. */
-const MAX_MS = 3_500;
 const CALLERS = 20;
 
 interface Case {
@@ -45,53 +40,31 @@ interface Case {
   lock(sql: ReturnType<typeof connect>): Promise<unknown>;
   locked(): Promise<Answer>;
   other(): Promise<Answer>;
-  readonly status?: number;
 }
 
-async function slowest(
-  calls: ReadonlyArray<() => Promise<Answer>>,
-  status: number,
-): Promise<number> {
-  const times = await Promise.all(
-    calls.map(async (call) => {
-      const start = performance.now();
-      const answer = await call();
-      assert.equal(answer.status, status, answer.text);
-      return performance.now() - start;
-    }),
-  );
-  return Math.max(...times);
+async function succeed(calls: ReadonlyArray<Promise<Answer>>): Promise<void> {
+  for (const answer of await Promise.all(calls)) assert.equal(answer.status, 200, answer.text);
 }
 
-async function check(t: TestContext, { lock, locked, other, status = 200 }: Case): Promise<void> {
-  await slowest([other, other], status);
+async function check(t: TestContext, { lock, locked, other }: Case): Promise<void> {
+  await succeed([other(), other()]);
   const holder = connect(file.url);
   t.after(() => holder.end({ timeout: 0 }));
   await holder`begin`;
   await lock(holder);
   let isDone = false;
-  const waiting = slowest(
-    Array.from({ length: CALLERS }, () => locked),
-    status,
-  );
-  void waiting
-    .finally(() => {
+  const waiting = Array.from({ length: CALLERS }, () =>
+    locked().finally(() => {
       isDone = true;
-    })
-    .catch(() => {});
-  const begun = performance.now();
-  const end = begun + LOCKED_MS;
-  let longest = 0;
-  // Some in one shared statement with the locked ones, some after them.
-  for (let round = 0; round < ROUNDS || performance.now() < end; round += 1)
-    longest = Math.max(longest, await slowest([other, other, other], status));
-  t.diagnostic(`slowest other call: ${Math.round(longest)} ms`);
-  assert.ok(longest < MAX_MS, `another call took ${Math.round(longest)} ms`);
+    }),
+  );
+  // Some in one shared statement with the locked ones, some while they wait.
+  await succeed([other(), other(), other()]);
+  await untilLocked(file.sql, 1);
+  for (let round = 0; round < ROUNDS; round += 1) await succeed([other(), other(), other()]);
   assert.equal(isDone, false, 'the callers wait for the lock');
-  const lockedMs = performance.now() - begun;
   await holder`commit`;
-  const took = await waiting;
-  assert.ok(took >= lockedMs && took < lockedMs + 5_000, `the callers took ${took} ms`);
+  await succeed(waiting);
 }
 
 test('a locked user delays no other login', (t) =>
@@ -157,12 +130,9 @@ test('a lock that is not released ends the call after DATABASE_LOCK_TIMEOUT', as
   t.after(() => holder.end({ timeout: 0 }));
   await holder`begin`;
   await holder`select from identity.users where username = 'locked' for update`;
-  const start = performance.now();
   const answer = await login('locked', impatient.url.identity);
-  const took = performance.now() - start;
   assert.equal(answer.status, 500, answer.text);
   assert.equal(answer.json.error.code, 'service_failed');
-  assert.ok(took > 900 && took < 10_000, String(took));
   await holder`rollback`;
   await untilSql(async () => (await login('locked')).status === 200, 'the user can log in');
 });

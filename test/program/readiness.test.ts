@@ -21,11 +21,9 @@ async function assertUnready({ url, log }: Gatehouse, problem: RegExp): Promise<
   for (const service of SERVICES) {
     const probe = () => ask('GET', `${url[service]}/readyz`);
     await untilSql(async () => problem.test((await probe()).text), `${service} says ${problem}`);
-    const start = performance.now();
     // Shared checks, and checks one after the other.
     for (const { status } of [...(await Promise.all([probe(), probe(), probe()])), await probe()])
       assert.equal(status, UNREADY[service]);
-    assert.ok(performance.now() - start < 5_000);
     assert.ok(
       log().some(
         (line) =>

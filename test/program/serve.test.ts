@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { SERVICES } from '../support/settings.ts';
 import { migrateAll } from '../../src/commands/program.ts';
 import { configure } from '../../src/serve.ts';
+import { untilSql } from '../support/connections.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import {
   ADMIN_PASSWORD,
@@ -44,7 +44,8 @@ const untilReady = (house: Gatehouse) =>
 
 /** On a busy machine, the first probe after an outage may come before a new connection. */
 async function untilProbed(house: Gatehouse, expected: Readonly<Record<string, number>>) {
-  while (!isDeepStrictEqual(await probe(house, '/readyz'), expected)) await sleep(10);
+  const isExpected = async () => isDeepStrictEqual(await probe(house, '/readyz'), expected);
+  await untilSql(isExpected, 'the probes say so');
 }
 
 test(

@@ -287,6 +287,25 @@ const allCode: Tree = new Map(
   ]),
 );
 
+/** What waits for a time or measures one. A socket's own `setTimeout` is a limit. */
+const TIMES =
+  /(?<![.\w'])setTimeout\(|\bsetTimeout\b.*\sfrom\s'node:timers|\bpg_sleep\(|\bperformance\.now\(\)/;
+
+// A machine may be as slow as it likes: a test waits for a condition, with `until`.
+holds(
+  {
+    rule: 'no test waits for a time or measures one',
+    check: (tree) =>
+      elsewhere(tree, TIMES, [
+        'test/support/until.ts',
+        'test/support/clock.ts',
+        'test/unit/db/take-next.test.ts',
+      ]).filter((file) => file.startsWith('test/') && !file.startsWith('test/e2e/')),
+    planted: ['test/unit/planted.test.ts', 'setTimeout(resolve, 100);'],
+  },
+  allCode,
+);
+
 const FORMS: ReadonlyArray<readonly [form: string, text: string]> = [
   ['an array literal', 'const [a, b] = [1, 2];'],
   ['an array literal in an assignment', 'let a = 1;\nlet b = 2;\n[a, b] = [b, a];'],

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import type { Sql } from 'postgres';
 import { createDatabase } from './database.ts';
-import { type Answer, ask, logIn, startGatehouse } from './gatehouse.ts';
+import { type Answer, ask, type Gatehouse, logIn, startGatehouse } from './gatehouse.ts';
 import { assertUser, PASSWORD } from './users.ts';
 
 interface Owner {
@@ -19,7 +19,7 @@ export interface Person {
   readonly token: string;
 }
 
-export interface Identity {
+export interface Identity extends Pick<Gatehouse, 'runJobs'> {
   readonly identity: string;
   readonly databaseUrl: string;
   /** One connection, for looking at what has been stored. */
@@ -42,9 +42,8 @@ export async function startIdentity(
   way: (databaseUrl: string) => Promise<string> = async (url) => url,
 ): Promise<Identity> {
   const database = await createDatabase(owner);
-  const { identity } = (
-    await startGatehouse(owner, ['identity'], await way(database.url), environment)
-  ).url;
+  const gatehouse = await startGatehouse(owner, ['identity'], await way(database.url), environment);
+  const { identity } = gatehouse.url;
   const call: Identity['call'] = (bearer, method, path, body) =>
     ask(method, identity + path, {
       ...(bearer === null ? {} : { bearer }),
@@ -72,6 +71,7 @@ export async function startIdentity(
   };
   return {
     identity,
+    runJobs: gatehouse.runJobs,
     databaseUrl: database.url,
     sql: database.sql,
     admin,

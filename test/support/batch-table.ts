@@ -2,11 +2,10 @@
  * A small table, and statements that callers share to fill it: for tests of grouped statements by
  * themselves.
  */
-import { connect } from '../../scripts/postgres.ts';
 import type { Sql } from 'postgres';
 import { sharedStatement } from '../../src/platform/db/share-statement.ts';
 import { arrayLiteral } from '../../src/platform/db/sql.ts';
-import { untilSql } from './connections.ts';
+import { createWaits, type Hold, holdStatements } from './hold.ts';
 
 export interface Thing {
   readonly id: number;
@@ -20,6 +19,7 @@ export interface Thing {
 }
 
 export async function makeThings(sql: Sql): Promise<void> {
+  await createWaits(sql);
   await sql`
     create table things (
       place integer generated always as identity,
@@ -27,16 +27,10 @@ export async function makeThings(sql: Sql): Promise<void> {
       name text constraint things_name unique,
       size smallint constraint things_size check (size > 0)
     )`;
-  // Not a wait for a lock, which ends a statement soon.
   await sql`
-    create function sleep_while_blocked() returns trigger language plpgsql as $$ begin
-      while exists (select from pg_locks where locktype = 'advisory' and granted
-        and objid = new.id) loop
-        perform pg_sleep(0.005);
-      end loop;
-      return new;
-    end $$`;
-  await sql`create trigger blocking before insert on things for each row execute function sleep_while_blocked()`;
+    create function wait_if_held() returns trigger language plpgsql as
+      'begin perform wait_for(new.id); return new; end'`;
+  await sql`create trigger holding before insert on things for each row execute function wait_if_held()`;
 }
 
 /**
@@ -84,33 +78,12 @@ export async function stored(sql: Sql, list: readonly Thing[]): Promise<number[]
   ).map(({ id }) => id);
 }
 
-/** Every statement that stores this thing sleeps while another session holds its advisory lock. */
-export async function blockThing(
+/** Every statement that stores this thing waits until this is released. */
+export const blockThing = (
   owner: { after(fn: () => Promise<void>): void },
   url: string,
   { id }: Thing,
-) {
-  const other = connect(url);
-  owner.after(() => other.end({ timeout: 0 }));
-  await other`select pg_advisory_lock(${id})`;
-  const looking = connect(url);
-  owner.after(() => looking.end());
-  return {
-    /** Resolves when so many statements wait, for this or another thing. */
-    met: (count = 1) =>
-      untilSql(
-        async () =>
-          (
-            await looking`select from pg_stat_activity where wait_event = 'PgSleep'
-              and datname = current_database()`
-          ).length >= count,
-        'a statement waits',
-      ),
-    async leave() {
-      await other`select pg_advisory_unlock(${id})`;
-    },
-  };
-}
+): Promise<Hold> => holdStatements(owner, url, id);
 
 /** How each ended: what it was told, or the error. */
 export type Outcome = string | Error;
@@ -118,6 +91,3 @@ export const outcomeOf = (work: Promise<string>): Promise<Outcome> =>
   work.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
 export const outcomesOf = (calls: ReadonlyArray<Promise<string>>): Promise<Outcome[]> =>
   Promise.all(calls.map(outcomeOf));
-
-/** The end of this turn of the event loop, when what came in it has been sent. */
-export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

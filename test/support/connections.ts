@@ -1,6 +1,6 @@
 /** The database connections of a service, for tests that need nothing above them. */
 import assert from 'node:assert/strict';
-import type { Sql } from 'postgres';
+import type { Sql, TransactionSql } from 'postgres';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../../src/platform/db/pool.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
@@ -68,9 +68,13 @@ export async function untilSql(condition: () => Promise<boolean>, what: string):
   while (!(await condition())) await pause(begun, () => `until ${what}`);
 }
 
-/** Waits until so many statements wait for locks that others hold. */
-export const untilLocked = (sql: Sql, count: number): Promise<void> =>
+/**
+ * Waits until so many statements wait for locks that others hold.
+ * @param sql may be a transaction, which would see the same answer for ever
+ */
+export const untilLocked = (sql: Sql | TransactionSql, count: number): Promise<void> =>
   untilSql(async () => {
+    await sql`select pg_stat_clear_snapshot()`;
     const waiting = await sql`
       select from pg_stat_activity
       where datname = current_database() and wait_event_type = 'Lock'`;

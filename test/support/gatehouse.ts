@@ -4,9 +4,13 @@ import { appendFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
+import type { ConfiguredService } from '../../src/platform/process/service.ts';
 import { startServices } from '../../src/platform/process/start.ts';
+import type { Job } from '../../src/platform/runtime/jobs.ts';
+import type { Limiter } from '../../src/platform/runtime/limiter.ts';
 import { configure, type ServiceName } from '../../src/serve.ts';
 import { createLines } from './lines.ts';
+import { latch } from './until.ts';
 
 export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
@@ -43,6 +47,12 @@ export interface Gatehouse {
   stderr(): string;
   /** The log lines written so far, parsed. */
   log(): Array<Record<string, unknown>>;
+  /** Runs the background jobs of this name, instead of waiting for their time. */
+  runJobs(name: RegExp): Promise<void>;
+  /** Lets hashes of passwords that begin wait. @returns a function that lets them go on */
+  holdHashes(): () => void;
+  /** How many hashes of passwords have begun. */
+  hashes(): number;
   /** Resolves when the whole shutdown has ended. */
   stop(): Promise<void>;
 }
@@ -78,11 +88,9 @@ export async function startGatehouse(
   const configuration = await configure(services, 'serve', given);
   const log = output.parsed;
   const limit = answerMs === undefined ? {} : { answerMs };
-  const limited = configuration.services.map((service) => ({ ...service, ...limit }));
-  const gatehouse = await startServices(
-    { ...configuration, services: limited },
-    { stdout, stderr },
-  );
+  const inside = createInside();
+  const all = configuration.services.map((service) => inside.watch({ ...service, ...limit }));
+  const gatehouse = await startServices({ ...configuration, services: all }, { stdout, stderr });
   let isStopped = false;
   const stop = () => {
     isStopped = true;
@@ -112,7 +120,60 @@ export async function startGatehouse(
     stdout: output.text,
     stderr: () => errors,
     log,
+    runJobs: inside.runJobs,
+    holdHashes: inside.holdHashes,
+    hashes: inside.hashes,
     stop,
+  };
+}
+
+/** Whoever runs it next waits for the run before. */
+function oneAtATime(job: Job): Job {
+  let last: Promise<unknown> = Promise.resolve();
+  const batch = () => {
+    const run = last.then(job.batch);
+    last = run.catch(() => {});
+    return run;
+  };
+  return { ...job, batch };
+}
+
+/** Lets a test decide when the services do what they do in their own time. */
+function createInside() {
+  const jobs: Job[] = [];
+  let begun = 0;
+  let held = Promise.resolve();
+  const watchHashes = (limiter: Limiter): Limiter => ({
+    ...limiter,
+    share: () => watchHashes(limiter.share()),
+    run: (work, hasPriority) =>
+      limiter.run(async (hasWaited) => {
+        begun += 1;
+        await held;
+        return work(hasWaited);
+      }, hasPriority),
+  });
+  return {
+    watch: (service: ConfiguredService): ConfiguredService => ({
+      ...service,
+      async start(context) {
+        const started = await service.start({ ...context, hashing: watchHashes(context.hashing) });
+        const own = started.jobs.map(oneAtATime);
+        jobs.push(...own);
+        return { ...started, jobs: own };
+      },
+    }),
+    async runJobs(name: RegExp) {
+      const chosen = jobs.filter((job) => name.test(job.name));
+      if (chosen.length === 0) throw new Error(`no job is called ${String(name)}`);
+      for (const job of chosen) await job.batch();
+    },
+    hashes: () => begun,
+    holdHashes() {
+      const { opened, open } = latch();
+      held = opened;
+      return open;
+    },
   };
 }
 

@@ -2,10 +2,21 @@
  * A handler that behaves as the event's name says. It writes its records to the file that TOLD
  * names.
  */
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, existsSync, rmSync } from 'node:fs';
 import { threadId } from 'node:worker_threads';
 
 const tell = (what) => appendFileSync(process.env.TOLD, `${JSON.stringify(what)}\n`);
+
+/** Acts when the test has created the file LATER. */
+function later(act) {
+  const looking = setInterval(() => {
+    if (!existsSync(process.env.LATER)) return;
+    clearInterval(looking);
+    rmSync(process.env.LATER);
+    tell('later');
+    act();
+  }, 1);
+}
 
 /** What a handler tells about its event and its thread. */
 const TELLS = {
@@ -49,35 +60,26 @@ const THROWS = {
 /** What fails when the handler has returned. */
 const FAILS_LATER = {
   'fails out of turn'() {
-    setTimeout(() => {
+    setImmediate(() => {
       throw new Error('out of turn');
-    }, 1);
+    });
     return new Promise(() => {});
   },
   'fails out of turn with null'() {
-    setTimeout(() => {
+    setImmediate(() => {
       throw null;
-    }, 1);
+    });
     return new Promise(() => {});
   },
-  'fails later'() {
-    setTimeout(() => {
-      tell('later');
+  'fails later': () =>
+    later(() => {
       throw new Error('later');
-    }, 20);
-  },
-  'rejects later'() {
-    setTimeout(() => {
-      tell('later');
+    }),
+  'rejects later': () =>
+    later(() => {
       void Promise.reject(new Error('later'));
-    }, 20);
-  },
-  'exits later'() {
-    setTimeout(() => {
-      tell('later');
-      process.exit(1);
-    }, 20);
-  },
+    }),
+  'exits later': () => later(() => process.exit(1)),
 };
 
 export default function handle(event) {

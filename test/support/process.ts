@@ -155,8 +155,7 @@ export async function runProgram(
   options: StartOptions = {},
 ): Promise<Finished> {
   const running = startProgram(owner, directory, words, environment, options);
-  const limit = setTimeout(() => running.signal('SIGKILL'), 45_000);
+  AbortSignal.timeout(45_000).addEventListener('abort', () => running.signal('SIGKILL'));
   const end = await running.ended;
-  clearTimeout(limit);
   return { ...end, stdout: running.stdout(), stderr: running.stderr() };
 }

@@ -17,8 +17,8 @@ export interface Proxy {
    * open.
    */
   stall(what?: Stalled): void;
-  /** Holds back everything that the server sends from now on for so long. */
-  delay(ms: number): void;
+  /** Calls back with each piece that the server sends from now on, before it is forwarded. */
+  onReply(callback: () => void): void;
   /**
    * Drops the next reply that reports updated rows, and everything the server sends after it on
    * that connection.
@@ -51,7 +51,7 @@ interface ProxyState {
   targetPort: number;
   mode: 'forward' | 'cut' | Stalled;
   accepted: number;
-  delayMs: number;
+  onReply: () => void;
   /** Called with the reply that is dropped. */
   onDropped: (() => void) | null;
   /** Each connection's two sockets, with what is read from them. */
@@ -73,7 +73,7 @@ export async function startProxy(
     targetPort: portOf(databaseUrl),
     mode: 'forward',
     accepted: 0,
-    delayMs: 0,
+    onReply: () => {},
     onDropped: null,
     sockets: new Map(),
     stalled: new Set(),
@@ -90,8 +90,8 @@ export async function startProxy(
     connections: () => state.accepted,
     cut: (manner = 'refused') => cut(state, manner),
     stall: (what = 'all') => stall(state, what),
-    delay(ms) {
-      state.delayMs = ms;
+    onReply(callback) {
+      state.onReply = callback;
     },
     drop: () =>
       new Promise((resolve) => {
@@ -175,8 +175,8 @@ function forwardReplies(
     const at = state.onDropped ? all.toString('latin1').search(UPDATED) : -1;
     if (at < 0) {
       tail = all.subarray(1 - MAX_UPDATED_LENGTH);
-      if (state.delayMs === 0) client.write(chunk);
-      else setTimeout(() => client.write(chunk), state.delayMs);
+      state.onReply();
+      client.write(chunk);
       return;
     }
     isDropping = true;

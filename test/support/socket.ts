@@ -3,6 +3,7 @@
  * and a server.
  */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect as open, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -244,4 +245,17 @@ export async function listenOnTcp(
   const bound = server.address();
   if (bound === null || typeof bound === 'string') throw new Error('no port');
   return bound.port;
+}
+
+/** The server's side of the connections that are made during a test. */
+export function serverSockets(t: TestContext): Socket[] {
+  const sockets: Socket[] = [];
+  const note = (message: unknown) => {
+    sockets.push((message as { socket: Socket }).socket);
+  };
+  subscribe('net.server.socket', note);
+  t.after(() => {
+    unsubscribe('net.server.socket', note);
+  });
+  return sockets;
 }

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 
 /** For a test that waits for other processes: it ends if it fails, and stops what it started. */
 export const bounded = { timeout: 240_000 };
@@ -30,4 +30,18 @@ export async function until(
   const begun = Date.now();
   const missing = () => `for ${typeof what === 'string' ? what : what()}`;
   while (!condition()) await pause(begun, missing);
+}
+
+/** A promise that the test resolves. */
+export function latch(): { readonly opened: Promise<void>; readonly open: () => void } {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open: () => open() };
+}
+
+/** A few turns of the event loop, so that what runs at the same time has another order each time. */
+export async function someTurns(): Promise<void> {
+  for (let left = Math.random() * 5; left > 1; left -= 1) await turn();
 }

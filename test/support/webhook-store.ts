@@ -57,7 +57,10 @@ export interface WorkQueue {
     deliver: Deliver,
     settings?: Partial<WorkSettings & { readonly maxAttempts: number }>,
     more?: { url?: string; log?: (line: string) => void; metrics?: Metrics },
-  ): ReturnType<typeof startWorker>;
+  ): ReturnType<typeof startWorker> & {
+    /** How often it has asked what it may claim. */
+    looks(): number;
+  };
 }
 
 /** With short delays, so that retries follow at once. */
@@ -135,8 +138,9 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
       const all = { ...SETTINGS, ...settings };
       const { maxAttempts, ...others } = all;
       const pausesMs = new Array<number>(maxAttempts - 1).fill(1);
+      const { watched, looks } = countReads(own);
       const worker = startWorker({
-        database: own,
+        database: watched,
         deliverer,
         settings: { pausesMs, ...others },
         log: createLog('info', log),
@@ -149,9 +153,19 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
         stopping ??= worker.stop(graceMs);
         return stopping;
       };
-      return { ...worker, stop };
+      return { ...worker, stop, looks };
     },
   };
+}
+
+/** A worker reads the state of its target before each claim. */
+function countReads(database: Database) {
+  let reads = 0;
+  const read: Database['read'] = (work) => {
+    reads += 1;
+    return database.read(work);
+  };
+  return { watched: { ...database, read }, looks: () => reads };
 }
 
 export async function stateOf(sql: Sql, id: string): Promise<State> {
@@ -193,18 +207,6 @@ export async function deliverOnce(
   event: LeasedEvent,
   timeoutMs = 20_000,
 ): Promise<string | null> {
-  const limit = new AbortController();
-  const timer = setTimeout(() => limit.abort(), timeoutMs);
-  const result = await deliver(event, limit.signal);
-  clearTimeout(timer);
-  return result.error;
-}
-
-/** A promise that the test resolves. */
-export function latch(): { readonly opened: Promise<void>; readonly open: () => void } {
-  let open = () => {};
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  return { opened, open: () => open() };
+  const { error } = await deliver(event, AbortSignal.timeout(timeoutMs));
+  return error;
 }

@@ -27,12 +27,12 @@ const postFrom = (from: string) =>
  * earlier.
  */
 async function holdBodies(count: number, from: (n: number) => string): Promise<RawClient[]> {
-  const clients = await Promise.all(
-    Array.from({ length: count }, (_, n) => connectTo(url, from(n))),
-  );
-  for (const client of clients)
+  const hold = async (n: number) => {
+    const client = await connectTo(url, from(n));
     client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']), ' '.repeat(7_999));
-  return clients;
+    return client;
+  };
+  return Promise.all(Array.from({ length: count }, (_, n) => hold(n)));
 }
 
 test('one network with 1,024 unfinished bodies does not block the bodies of another', async () => {
@@ -112,12 +112,20 @@ const GET = headOf(['GET /a HTTP/1.1', HOST]);
 const MAX_CONNECTIONS = 4_096;
 const SHARE = MAX_CONNECTIONS / 4;
 
-/** Connections that have had one request, or none, in the order in which they were opened. */
+async function getAnswer(client: RawClient): Promise<void> {
+  client.send(GET);
+  await client.answer();
+}
+
+/**
+ * Connections in the order in which they were opened.
+ * @param begin what each does at once: a connection without a request is closed after ten seconds
+ */
 async function holdConnections(
   to: string,
   count: number,
   from: string,
-  isSilent = false,
+  begin: (client: RawClient) => Promise<void> = getAnswer,
 ): Promise<RawClient[]> {
   const clients = [];
   // In waves, because the kernel's accept queue is limited.
@@ -125,11 +133,7 @@ async function holdConnections(
     const opened = await Promise.all(
       Array.from({ length: Math.min(128, count - wave) }, () => connectTo(to, from)),
     );
-    for (const client of opened) {
-      if (isSilent) continue;
-      client.send(GET);
-      await client.answer();
-    }
+    for (const client of opened) await begin(client);
     clients.push(...opened);
   }
   return clients;
@@ -162,7 +166,7 @@ test('4,096 silent connections of four networks do not shut out a fifth', bounde
   const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
   const clients: RawClient[] = [];
   for (const last of [2, 3, 4, 5])
-    clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`, true)));
+    clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`, async () => {})));
   assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
   for (const client of clients) client.leave();
 });
@@ -201,30 +205,31 @@ test(
           setImmediate(resolve, ['x'.repeat(64 * 1024)]),
         );
     };
-    const own = await startListener(t, [
+    const rows = [
       get('/a', async () => ({ data: 'a' })),
       get('/slow', async () => (await released, { data: 'slow' })),
       get('/large', async () => ({ data: large })),
       get('/list', async () => ({ items: endless() })),
-    ]);
-    const clients = await holdConnections(own.url, SHARE, '127.0.0.2', true);
-    const [list, later, first, ...others] = clients;
-    assert.ok(list && later && first);
-    for (const other of others) other.send(headOf(['GET /slow HTTP/1.1', HOST]));
-    for (const client of [list, later, first]) client.socket.pause();
+    ];
+    const own = await startListener(t, rows, new BlockList(), 120_000);
+    const others = await holdConnections(own.url, SHARE - 3, '127.0.0.2', async (client) => {
+      await getAnswer(client);
+      client.send(headOf(['GET /slow HTTP/1.1', HOST]));
+    });
+    /** A client that does not read, once its reply has begun. */
+    const begin = async (...requests: readonly string[]) => {
+      const client = await connectTo(own.url, '127.0.0.2');
+      client.socket.pause();
+      client.send(...requests);
+      await until(() => client.socket.bytesRead > 0, 'its reply has begun');
+      return client;
+    };
     // HTTP/1.0 has no chunks: its list has no known length either.
-    list.send(headOf(['GET /list HTTP/1.0', HOST]));
+    const list = await begin(headOf(['GET /list HTTP/1.0', HOST]));
     // Its second request waits.
-    first.send(headOf(['GET /large HTTP/1.1', HOST]), GET);
-    await until(
-      () => own.inFlight() === SHARE && first.socket.bytesRead > 0,
-      'all but one are in progress',
-    );
-    later.send(headOf(['GET /large HTTP/1.1', HOST]));
-    await until(
-      () => own.inFlight() === SHARE + 1 && later.socket.bytesRead > 0,
-      'all are in progress',
-    );
+    const first = await begin(headOf(['GET /large HTTP/1.1', HOST]), GET);
+    const later = await begin(headOf(['GET /large HTTP/1.1', HOST]));
+    await until(() => own.inFlight() === SHARE + 1, 'all are in progress');
     assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
     first.socket.resume();
     await first.closed();
@@ -237,7 +242,7 @@ test(
     for (const other of others) assert.equal((await other.answer()).json, 'slow');
     later.socket.resume();
     assert.equal((await later.answer()).json.length, large.length);
-    for (const client of clients) client.leave();
+    for (const client of [list, later, ...others]) client.leave();
   },
 );
 

@@ -1,14 +1,12 @@
 /** Clients that leave or stop reading: no partial work, and every slot is freed. */
 import assert from 'node:assert/strict';
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import type { Socket } from 'node:net';
-import { type TestContext, test } from 'node:test';
+import { test } from 'node:test';
 import type { Reply } from '../../../src/platform/http/route/route.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { get, post, slowGuard, startListener } from '../../support/listener.ts';
-import { connectTo, exchange, headOf } from '../../support/socket.ts';
+import { connectTo, exchange, headOf, serverSockets } from '../../support/socket.ts';
 import { bounded, until } from '../../support/until.ts';
 
 const HOST = 'Host: gatehouse.test';
@@ -18,17 +16,20 @@ test(
   'a client that leaves during the check of its credential frees its slot',
   bounded,
   async (t) => {
-    for (const framing of [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked']) {
+    for (const [framing, part] of [
+      [`Content-Length: ${BODY.length}`, BODY.slice(0, 3)],
+      ['Transfer-Encoding: chunked', `3\r\n${BODY.slice(0, 3)}\r\n`],
+    ] as const) {
       const { guard, entered, release } = slowGuard();
       let handled = 0;
-      const { url, inFlight } = await startListener(t, [
+      const { url, inFlight, requests } = await startListener(t, [
         post('/a', guard, () => {
           handled += 1;
         }),
         get('/b', async () => ({ data: 1 })),
       ]);
       const client = await connectTo(url);
-      client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), BODY.slice(0, 3));
+      client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), part);
       await entered;
       client.socket.resetAndDestroy();
       await client.closed();
@@ -37,6 +38,11 @@ test(
       release();
       await until(() => inFlight() === 0, 'the end of the exchange');
       assert.equal(handled, 0);
+      // Not 408, after its slot was held for a while.
+      assert.deepEqual(
+        requests().map(({ status }) => status),
+        [200, 0],
+      );
     }
   },
 );
@@ -154,19 +160,6 @@ async function stalled(seen: { pulled: number }): Promise<void> {
     last = seen.pulled;
     await new Promise((resolve) => setImmediate(resolve));
   }
-}
-
-/** The server's side of the connections that are made during a test. */
-function serverSockets(t: TestContext): Socket[] {
-  const sockets: Socket[] = [];
-  const note = (message: unknown) => {
-    sockets.push((message as { socket: Socket }).socket);
-  };
-  subscribe('net.server.socket', note);
-  t.after(() => {
-    unsubscribe('net.server.socket', note);
-  });
-  return sockets;
 }
 
 test('a list is produced as fast as the client reads, and ends when it leaves', async (t) => {

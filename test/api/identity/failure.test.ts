@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
 import { connect, databaseUrl } from '../../../scripts/postgres.ts';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
 import {
@@ -162,10 +162,7 @@ test('closed connections reopen by themselves, and meanwhile nothing is 401', as
     for (const { status } of await Promise.all(asking))
       assert.ok(status === 200 || status === 500, String(status));
   }
-  for (let tries = 0; !(await isOpen(identity, bearer)); tries += 1) {
-    assert.ok(tries < 50);
-    await pause(20);
-  }
+  await untilSql(() => isOpen(identity, bearer), 'the connections are open again');
   assertSuccess(await ask('GET', `${identity}/readyz`));
 });
 

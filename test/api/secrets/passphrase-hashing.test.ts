@@ -9,14 +9,13 @@ import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
+import { until } from '../../support/until.ts';
 
 const TEXT = 'marked-password-text';
 const PASSPHRASE = 'the right passphrase';
 
 const { sql, url: databaseUrl } = await createDatabase();
-// About 15 ms per hash: less than the real cost, and much more than the rest of a request.
-const { url } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, {
-  PASSWORD_SCRYPT: 'ln=13,r=8,p=1',
+const { url, holdHashes } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, {
   PASSWORD_HASHES: '1',
 });
 const { encrypt, keep, decrypt, receipt, list, options } = secretsClient(url.secrets);
@@ -30,32 +29,12 @@ async function hashes(): Promise<{ running: number; waiting: number }> {
   return { running: value('running'), waiting: value('waiting') };
 }
 
-interface Rush {
-  /** How many have no reply yet. */
-  open(): number;
-  readonly answers: Promise<Answer[]>;
-}
+const untilWaiting = (count: number) =>
+  untilSql(async () => (await hashes()).waiting === count, `${count} wait for a hash`);
 
-/** Sends many requests at once. Resolves when `waiting` of them wait for a hash. */
-async function rush(
-  count: number,
-  waiting: number,
-  one: (number: number) => Promise<Answer>,
-): Promise<Rush> {
-  let open = count;
-  const answers = Promise.all(
-    Array.from({ length: count }, (_, number) =>
-      one(number).finally(() => {
-        open -= 1;
-      }),
-    ),
-  );
-  for (let seen = await hashes(); seen.waiting < waiting; seen = await hashes()) {
-    assert.ok(open > 0, 'the waiting room was never so full');
-    assert.ok(seen.running <= 1, `${seen.running} hashes at once`);
-  }
-  return { open: () => open, answers };
-}
+/** Many requests at once. */
+const send = (count: number, one: (number: number) => Promise<Answer>) =>
+  Array.from({ length: count }, (_, number) => one(number));
 
 // A different account each, so that none is throttled.
 const logIn = (number: number) =>
@@ -76,54 +55,53 @@ beforeEach(async () => {
 
 test('logins and passphrases take turns: a flood of either delays the other by its own number', async () => {
   const kept = await keep(TEXT, { passphrase: PASSPHRASE });
-  let done = 0;
-  const locks = await rush(60, 30, async (number) => {
-    const answer = await (number < 10 ? decrypt(kept.id, kept.secret, PASSPHRASE) : lock());
-    if (answer.status !== 503) done += 1;
+  const release = holdHashes();
+  const order: string[] = [];
+  const note = (what: string) => (answer: Answer) => {
+    order.push(what);
     return answer;
-  });
-  const before = done;
-  const count = 5;
-  const logins = await Promise.all(Array.from({ length: count }, (_, number) => logIn(number)));
-  const meanwhile = done - before;
-  for (const { status } of logins) assert.equal(status, 401);
-  assert.ok(locks.open() > 0, 'passphrases were still waiting');
-  // One for each login, one that was running, and some until the logins had reached the queue.
-  assert.ok(
-    meanwhile <= 2 * count + 5,
-    `${meanwhile} passphrases were hashed before ${count} logins`,
+  };
+  const locks = send(30, (number) =>
+    (number === 0 ? decrypt(kept.id, kept.secret, PASSPHRASE) : lock()).then(note('passphrase')),
   );
-  await locks.answers;
-});
-
-test('passphrases do not wait for all logins', async () => {
-  const kept = await keep(TEXT, { passphrase: PASSPHRASE });
-  const logins = await rush(30, 20, logIn);
-  assert.equal((await decrypt(kept.id, kept.secret, PASSPHRASE)).json.password, TEXT);
-  assert.equal((await lock()).status, 201);
-  assert.ok(logins.open() > 0, 'logins were still waiting');
-  for (const { status } of await logins.answers) assert.equal(status, 401);
+  await untilWaiting(29);
+  const logins = send(5, (number) => logIn(number).then(note('login')));
+  await untilWaiting(34);
+  release();
+  for (const { status } of await Promise.all(logins)) assert.equal(status, 401);
+  await Promise.all(locks);
+  // One for each login, one that was running, and those whose replies are faster.
+  assert.ok(order.indexOf('login') < 5, order.join());
+  assert.ok(order.lastIndexOf('login') < 20, order.join());
 });
 
 test('encrypt: 503 with Retry-After while the hashing queue is full', async () => {
-  const logins = await rush(12, 10, logIn);
-  // 32 may wait, apart from logins, which have a queue of their own; a login may hold the one slot.
-  const locks = await rush(60, 36, lock);
-  const answers = await locks.answers;
-  const refused = answers.filter(({ status }) => status !== 201);
-  for (const answer of refused) assertOverloaded(answer);
-  assert.ok(
-    refused.length > 0 && refused.length <= 60 - 32,
-    `${refused.length} of 60 were refused`,
+  const release = holdHashes();
+  const logins = send(11, logIn);
+  await untilWaiting(10);
+  // 32 may wait, apart from logins, which have a queue of their own.
+  let answered = 0;
+  const locks = send(60, () =>
+    lock().finally(() => {
+      answered += 1;
+    }),
   );
-  for (const { status } of await logins.answers) assert.equal(status, 401);
+  await until(() => answered === 60 - 32, 'all others are refused');
+  release();
+  const refused = (await Promise.all(locks)).filter(({ status }) => status !== 201);
+  for (const answer of refused) assertOverloaded(answer);
+  assert.equal(refused.length, 60 - 32);
+  for (const { status } of await Promise.all(logins)) assert.equal(status, 401);
   const [row] = await sql`select count(*)::int as rows from secrets.secrets`;
-  assert.equal(row?.rows, 60 - refused.length);
+  assert.equal(row?.rows, 32);
 });
 
-test('a full hashing queue does not delay requests that need no hash', async () => {
+test('requests that need no hash are answered while all hashes wait', async () => {
   const free = await keep(TEXT);
-  const { open, answers } = await rush(30, 20, lock);
+  const locked = await keep(TEXT, { passphrase: PASSPHRASE });
+  const release = holdHashes();
+  const locks = send(30, lock);
+  await untilWaiting(29);
   const made = await encrypt({ password: 'made meanwhile' });
   const expected: ReadonlyArray<readonly [answer: Answer, status: number]> = [
     [made, 201],
@@ -133,72 +111,44 @@ test('a full hashing queue does not delay requests that need no hash', async () 
     [await options(), 200],
     [await ask('DELETE', `${url.secrets}/api/store/${free.id}`, { bearer: AUTH_TOKEN }), 200],
     [await ask('GET', `${url.secrets}/readyz`), 200],
+    // A wrong key, and a missing passphrase.
+    [await decrypt(locked.id, randomBytes(32).toString('base64url'), PASSPHRASE), 404],
+    [await decrypt(locked.id, 'no key', PASSPHRASE), 404],
+    [await decrypt(locked.id, locked.secret), 403],
   ];
-  assert.ok(open() > 0, 'they were answered while others were still waiting');
   for (const [answer, status] of expected) assert.equal(answer.status, status, answer.text);
-  await answers;
-});
-
-test('a wrong key or a missing passphrase costs no hash', async () => {
-  const kept = await keep(TEXT, { passphrase: PASSPHRASE });
-  // Few enough that the right one is not too late on a busy machine, which would be 503.
-  const { open, answers } = await rush(12, 8, lock);
-  let isOpened = false;
-  const right = decrypt(kept.id, kept.secret, PASSPHRASE).finally(() => {
-    isOpened = true;
-  });
-  const quick = [
-    await decrypt(kept.id, randomBytes(32).toString('base64url'), PASSPHRASE),
-    await decrypt(kept.id, 'no key', PASSPHRASE),
-    await decrypt(kept.id, kept.secret),
-  ];
-  assert.deepEqual(
-    quick.map(({ status }) => status),
-    [404, 404, 403],
-  );
-  assert.ok(open() > 0 && !isOpened, 'a hash would have been behind all of these');
-  assert.equal((await right).json.password, TEXT);
-  // Earlier requests may still be recording their failed reads.
-  assert.ok(open() <= 3, 'the right passphrase was hashed in its turn');
-  await answers;
+  release();
+  await Promise.all(locks);
 });
 
 test('the lifetime begins after the passphrase was hashed', async () => {
-  const { answers } = await rush(30, 20, () =>
+  const release = holdHashes();
+  const locks = send(20, () =>
     encrypt({ password: TEXT, passphrase: PASSPHRASE, expires_in: 600 }),
   );
-  // Twenty are not stored yet, and none of them may have begun to expire.
+  await untilWaiting(19);
   const [clock] = await sql`select clock_timestamp() + interval '600 seconds' as ends`;
-  await answers;
+  release();
+  await Promise.all(locks);
   const [row] = await sql`
-    select count(*)::int as aged from secrets.secrets
-    where created_at > ${clock?.ends}::timestamptz - interval '600 seconds'
-      and expires_at < ${clock?.ends}`;
+    select count(*)::int as aged from secrets.secrets where expires_at < ${clock?.ends}`;
   assert.equal(row?.aged, 0);
 });
 
 test('decrypt: 503 while the hashing queue is full, not counted as an attempt', async () => {
   const kept = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
-  const before = [...(await sql`select * from secrets.secrets where id = ${kept.id}`)];
-  let isTried = false;
-  // 33 have a place, and the others take each one that becomes free.
-  const flood = Array.from({ length: 60 }, async () => {
-    while (!isTried) await lock();
-  });
-  await untilSql(async () => (await hashes()).waiting >= 32, 'the queue is full');
-  const tried = await Promise.all(
-    [1, 2, 3, 4].map((count) => decrypt(kept.id, kept.secret, `wrong passphrase ${count}`)),
-  );
-  isTried = true;
-  await Promise.all(flood);
-  // One may still have got a slot: then its passphrase was wrong and counts.
-  const wrong = tried.filter(({ status }) => status === 403).length;
-  assert.ok(wrong < tried.length);
-  for (const answer of tried.filter(({ status }) => status !== 403)) assertOverloaded(answer);
-  const [row] = await sql`select * from secrets.secrets where id = ${kept.id}`;
-  assert.deepEqual({ ...row }, { ...before[0], failed_reads: String(wrong) });
-  const [counted] =
-    await sql`select coalesce(max(attempts), 0)::int as attempts from secrets.throttles`;
-  assert.equal(counted?.attempts, wrong);
+  const stored = async () => [
+    ...(await sql`select * from secrets.secrets where id = ${kept.id}`),
+    ...(await sql`select * from secrets.throttles where attempts > 0`),
+  ];
+  const before = await stored();
+  const release = holdHashes();
+  const locks = send(33, lock);
+  await untilWaiting(32);
+  for (const passphrase of ['a wrong passphrase', PASSPHRASE])
+    assertOverloaded(await decrypt(kept.id, kept.secret, passphrase));
+  release();
+  await Promise.all(locks);
+  assert.deepEqual(await stored(), before);
   assert.equal((await decrypt(kept.id, kept.secret, PASSPHRASE)).json.password, TEXT);
 });

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { after, test, type TestContext } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
+import { untilSql } from '../../support/connections.ts';
 import { openInbox, type Wish } from '../../support/inbox.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { startOnTerminal, withoutTerminal } from '../../support/terminal.ts';
@@ -327,10 +328,10 @@ async function follow(t: TestContext, words: readonly string[] = []): Promise<Ru
 
 /** It prints nothing at the start, so this sends events until one is shown. */
 async function untilFollowing(shown: () => string): Promise<void> {
-  while (shown() === '') {
+  await untilSql(async () => {
     await send('is anybody there');
-    await sql`select pg_sleep(0.1)`;
-  }
+    return shown() !== '';
+  }, 'it prints');
 }
 
 test(
@@ -366,10 +367,10 @@ test('event tail ends when its output has no reader', bounded, async (t) => {
   t.signal.addEventListener('abort', () => {
     isOver = true;
   });
-  while (!isOver) {
+  await untilSql(async () => {
     await send('to nobody');
-    await sql`select pg_sleep(0.2)`;
-  }
+    return isOver;
+  }, 'it ends');
   assert.deepEqual([(await ended).signal, deaf.stderr()], [null, '']);
 });
 
@@ -383,9 +384,11 @@ test('event tail exits with 1 and one line when the database goes away', bounded
     return one;
   });
   // Like a failover: new connections are ended, too.
-  while (end === null)
-    await other`select pg_terminate_backend(pid), pg_sleep(0.01) from pg_stat_activity
+  await untilSql(async () => {
+    await other`select pg_terminate_backend(pid) from pg_stat_activity
       where application_name = 'gatehouse-webhook-admin' and datname = current_database()`;
+    return end !== null;
+  }, 'it ends');
   assert.equal((await ended).code, 1);
   assert.match(tail.stderr(), /^gatehouse: [^\n]+\n$/);
 });

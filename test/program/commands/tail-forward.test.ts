@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
@@ -121,10 +122,12 @@ test(
     const tail = startProgram(t, program, words, developer);
     await until(() => tail.stderr().includes('Ctrl-C ends it'));
     const lines = () => tail.stdout().match(/ {2}push {2}no answer {2}\d+ ms\n/g) ?? [];
-    for (let i = 0; lines().length < 2; i += 1) {
-      await send(address, `{"warm":${i}}`, `quiet-${i}`);
-      await sql`select pg_sleep(0.2)`;
-    }
+    let count = 0;
+    await untilSql(async () => {
+      count += 1;
+      await send(address, `{"warm":${count}}`, `quiet-${count}`);
+      return lines().length >= 2;
+    }, 'two lines are printed');
   },
 );
 

@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer } from 'node:net';
-import { before, test } from 'node:test';
+import { createServer, Socket } from 'node:net';
+import { after, before, test, type TestContext } from 'node:test';
 import { setImmediate as endOfTurn } from 'node:timers/promises';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
@@ -19,9 +19,14 @@ import {
   runningPid,
   untilSql,
 } from '../../support/connections.ts';
+import { createWaits, holdStatements } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
+import { until } from '../../support/until.ts';
 
 const file = await createDatabase();
+await createWaits(file.sql);
+// What waits for 1 waits for ever.
+await holdStatements({ after }, file.url, 1);
 
 before(async () => {
   await file.sql`create table marks (mark text)`;
@@ -50,9 +55,7 @@ const pidOf = async (database: Database, purpose: Purpose): Promise<number> =>
 for (const purpose of PURPOSES) {
   test(`${purpose}: a connection that dies in a statement is Unavailable; the next call works`, async (t) => {
     const database = openConnections(t, file.url, 'dies');
-    const hanging = failure(
-      ask(database, purpose, `select pg_sleep(30) as "${purpose} that dies"`),
-    );
+    const hanging = failure(ask(database, purpose, `select wait_for(1) as "${purpose} that dies"`));
     await kill(file, await runningPid(file, `${purpose} that dies`));
     assertPassing(await hanging);
     for (let call = 1; call <= 3; call += 1)
@@ -61,9 +64,9 @@ for (const purpose of PURPOSES) {
 
   test(`${purpose}: every call that waits for a connection that dies fails`, async (t) => {
     const database = openConnections(t, file.url, 'crowd');
-    const sleeping = (index: number) =>
-      ask(database, purpose, `select pg_sleep(30) as "${purpose} crowd ${index}"`);
-    const waiting = Array.from({ length: 20 }, (_, index) => failure(sleeping(index)));
+    const waiting = Array.from({ length: 20 }, () =>
+      failure(ask(database, purpose, 'select wait_for(1)')),
+    );
     const answered = Promise.all(waiting);
     let open = true;
     void answered.then(() => {
@@ -210,11 +213,26 @@ test('if connections are closed at once, calls fail at once, and each connects o
 /** The least: a statement may take a second, and its answer another one. */
 const IMPATIENT = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
 
+/** @returns a list that gets each connection from now on as often as it was idle for a second */
+function watchTimeouts(t: TestContext): Socket[] {
+  const timeouts: Socket[] = [];
+  const { connect } = Socket.prototype;
+  t.mock.method(Socket.prototype, 'connect', function watched(this: Socket, ...to: [never]) {
+    this.on('timeout', () => timeouts.push(this));
+    return connect.apply(this, to);
+  });
+  return timeouts;
+}
+
 test('a connection whose statement has no answer within the limit is replaced, for every purpose', async (t) => {
   const proxy = await startProxy(t, file.url);
   const database = openConnections(t, proxy.url, 'silent', IMPATIENT);
   // At once, so that a write and a transaction each have an open connection.
-  await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, 'select pg_sleep(0.05)')));
+  const held = await holdStatements(t, file.url, 2);
+  const calls = PURPOSES.map((purpose) => ask(database, purpose, 'select wait_for(2)'));
+  await held.met(calls.length);
+  await held.release();
+  await Promise.all(calls);
   proxy.stall();
   const outcomes = PURPOSES.map((purpose) => failure(ask(database, purpose, 'select 1')));
   // New connections pass, as they would after a router forgot the old ones.
@@ -239,9 +257,10 @@ test('connections that were idle while another one fell silent are not used agai
 
 test('a connection that was idle for longer than the limit is watched, too', async (t) => {
   const proxy = await startProxy(t, file.url);
+  const timeouts = watchTimeouts(t);
   const database = openConnections(t, proxy.url, 'late-silent', IMPATIENT);
   await ask(database, 'readiness', 'select 1');
-  for (let time = 0; time < 3; time += 1) await ask(database, 'list', 'select pg_sleep(0.9)');
+  await until(() => timeouts.length > 0, 'it was idle for too long');
   proxy.stall();
   const outcome = failure(ask(database, 'readiness', 'select 1'));
   await proxy.restore();
@@ -272,14 +291,26 @@ test('a process that was suspended for longer than the limit keeps its connectio
 
 test('a change of the schema may take longer than the limit', async (t) => {
   const database = openConnections(t, file.url, 'upkeep', IMPATIENT);
-  await database.maintain((sql) => sql`select pg_sleep(3)`);
+  const timeouts = watchTimeouts(t);
+  await ask(database, 'readiness', 'select 1');
+  const held = await holdStatements(t, file.url, 2);
+  const change = database.maintain((sql) => sql`select wait_for(2)`);
+  // Two of the idle connection are more than the limit.
+  await until(() => timeouts.length >= 3, 'the limit is over');
+  await held.release();
+  await change;
 });
 
 test('a transaction may take longer than the limit in all', async (t) => {
   const database = openConnections(t, file.url, 'long', IMPATIENT);
-  await database.transaction(async (sql) => {
-    for (let statement = 0; statement < 4; statement += 1) await sql`select pg_sleep(0.7)`;
-  });
+  const timeouts = watchTimeouts(t);
+  await ask(database, 'readiness', 'select 1');
+  await database.transaction((sql) =>
+    untilSql(async () => {
+      await sql`select 1`;
+      return timeouts.length >= 3;
+    }, 'the limit is over'),
+  );
 });
 
 const tryAgain: ReadonlyArray<

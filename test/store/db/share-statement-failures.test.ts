@@ -65,7 +65,7 @@ async function holdTwo(t: TestContext, database: Database, store: Store, things:
   await first.met();
   calls.push(...things.slice(3).map(call));
   await second.met(2);
-  return { calls, leave: () => Promise.all([first.leave(), second.leave()]) };
+  return { calls, release: () => Promise.all([first.release(), second.release()]) };
 }
 
 test('a cut connection fails every call of a shared statement, and the next one works', async (t) => {
@@ -228,11 +228,11 @@ test('closing lets the statement under way finish, and fails waiting and later c
   const underWay = someThings(6);
   const waiting = someThings(300);
   const late = someThings(3);
-  const { calls, leave } = await holdTwo(t, database, store, underWay);
+  const { calls, release } = await holdTwo(t, database, store, underWay);
   calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
   const closed = database.close();
   calls.push(...late.map((thing) => outcomeOf(store(database, thing))));
-  await leave();
+  await release();
   const outcomes = await Promise.all(calls);
   await closed;
   assert.deepEqual(

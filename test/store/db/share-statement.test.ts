@@ -1,6 +1,7 @@
 /** Callers that share a statement: who goes with whom, in which order, and what each is told. */
 import assert from 'node:assert/strict';
 import { before, test, type TestContext } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { connect } from '../../../scripts/postgres.ts';
 import { sharedStatement } from '../../../src/platform/db/share-statement.ts';
 import { Duplicate, Rejected } from '../../../src/platform/db/errors.ts';
@@ -18,7 +19,6 @@ import {
   stored,
   storing,
   type Thing,
-  turn,
 } from '../../support/batch-table.ts';
 
 const file = await createDatabase();
@@ -115,8 +115,8 @@ test('two statements are under way, and calls that arrive meanwhile share the ne
     await turn();
   }
   assert.deepEqual(statements, [[held.id], [second.id]]);
-  await other.leave();
-  await another.leave();
+  await other.release();
+  await another.release();
   assert.deepEqual(await Promise.all(calls), told([held, second, ...gathered]));
   assert.deepEqual(statements, [[held.id], [second.id], idsOf(gathered)]);
   assert.deepEqual(await storedOf([held, second, ...gathered]), idsOf([held, second, ...gathered]));
@@ -167,7 +167,7 @@ test('items with a key may share a statement, and are never in two at once', asy
   calls.push(...later.map((thing) => store(database, thing)));
   assert.equal(await store(database, free), `${free.id} of size 1`);
   assert.deepEqual(statements, [[held.id], [free.id]]);
-  await other.leave();
+  await other.release();
   assert.deepEqual(await Promise.all(calls), told([held, ...later]));
   assert.deepEqual(statements, [[held.id], [free.id], idsOf(later)]);
   assert.deepEqual(await stored(file.sql, [held, ...later]), idsOf([held, ...later]));
@@ -310,7 +310,7 @@ test('a statement that times out fails all its calls and delays no later ones', 
   for (const outcome of await calls) assert.match(unavailable(outcome).message, /57014/);
   assert.deepEqual(await Promise.all(next), told(later));
   assert.deepEqual(statements, [idsOf(late), idsOf(later)]);
-  await other.leave();
+  await other.release();
   assert.deepEqual(await storedOf(late), []);
   assert.deepEqual(await Promise.all(late.map((thing) => store(database, thing))), told(late));
 });
@@ -403,7 +403,7 @@ test('of 10,000 simultaneous calls 1,024 succeed, and the others fail at once', 
   // Nothing has been answered meanwhile: the statement under way still stands before the other
   // transaction.
   assert.deepEqual(idsOf(refused), idsOf(crowd.slice(1_024)));
-  await other.leave();
+  await other.release();
   assert.deepEqual((await Promise.all(calls)).slice(0, 1_024), told(crowd.slice(0, 1_024)));
   assert.deepEqual([await first], told([held]));
   assert.deepEqual(await storedOf(crowd), idsOf(crowd.slice(0, 1_024)));
@@ -426,6 +426,6 @@ test('calls of different databases never share a statement', async (t) => {
   await other.met();
   assert.deepEqual(await Promise.all(others.map((thing) => store(two, thing))), told(others));
   assert.deepEqual(statements, [[held.id], idsOf(others)]);
-  await other.leave();
+  await other.release();
   assert.deepEqual([await first], told([held]));
 });

@@ -7,6 +7,7 @@ import { before, test } from 'node:test';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
+import { until } from '../../support/until.ts';
 
 const file = await createDatabase();
 const CALLERS = 40;
@@ -63,9 +64,13 @@ const calls = {
  * Calls of every kind until `disturb` has ended. Each must succeed, and what was written must be
  * stored once.
  */
-async function underLoad(database: Database, disturb: () => Promise<void>): Promise<void> {
+async function underLoad(
+  database: Database,
+  disturb: (untilCalled: () => Promise<void>) => Promise<void>,
+): Promise<void> {
   await file.sql`delete from log`;
   let isOver = false;
+  let finished = 0;
   const written = new Set<string>();
   const problems = new Map<string, number>();
   const kinds = Object.entries(calls);
@@ -81,9 +86,14 @@ async function underLoad(database: Database, disturb: () => Promise<void>): Prom
             : `${kind}: ${String(error)}`;
         problems.set(problem, (problems.get(problem) ?? 0) + 1);
       });
+      finished += 1;
     }
   });
-  await disturb().finally(() => {
+  const untilCalled = () => {
+    const goal = finished + 2 * CALLERS;
+    return until(() => finished >= goal, 'more calls have ended');
+  };
+  await disturb(untilCalled).finally(() => {
     isOver = true;
   });
   await Promise.all(callers);
@@ -94,14 +104,14 @@ async function underLoad(database: Database, disturb: () => Promise<void>): Prom
 
 test('column types change 20 times under load: each call gets its own result', async (t) => {
   const database = openConnections(t, file.url, 'altered');
-  await underLoad(database, async () => {
+  await underLoad(database, async (untilCalled) => {
     for (let change = 0; change < 20; change += 1) {
       const type = change % 2 ? 'text' : 'varchar(400)';
       await file.sql.unsafe(`alter table things alter column name type ${type}`);
       await file.sql.unsafe(
         `alter table log alter column call type ${type}, alter column kind type ${type}`,
       );
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await untilCalled();
     }
   });
 });
@@ -109,11 +119,11 @@ test('column types change 20 times under load: each call gets its own result', a
 for (const statement of ['deallocate all', 'discard all']) {
   test(`"${statement}" 20 times under load: each call gets its own result`, async (t) => {
     const database = openConnections(t, file.url, 'forgotten');
-    await underLoad(database, async () => {
+    await underLoad(database, async (untilCalled) => {
       for (let time = 0; time < 20; time += 1) {
         for (const purpose of ['read', 'write', 'list'] as const)
           await database[purpose]((sql) => sql.unsafe(statement));
-        await new Promise((resolve) => setTimeout(resolve, 50));
+        await untilCalled();
       }
     });
   });

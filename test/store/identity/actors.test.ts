@@ -4,12 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { ISql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { createRoutes } from '../../../src/identity/routes.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { startIdentity } from '../../support/api-users.ts';
+import { untilSql } from '../../support/connections.ts';
 import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../support/users.ts';
 
 const routes = await createRoutes(null);
@@ -258,7 +258,7 @@ for (const [index, [route, kinds, request]] of CHANGES.entries()) {
             const sent = call(all.bearer, method, path, body).finally(() => {
               isDone = true;
             });
-            while (!isDone && !(await isWaiting())) await sleep(2);
+            await untilSql(async () => isDone || (await isWaiting()), 'it waits, or is answered');
             return { answer: () => sent, before: await stored(held) };
           });
           assertError(await answer(), status, status === 401 ? 'unauthorized' : 'forbidden');

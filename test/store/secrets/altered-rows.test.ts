@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
+import { keepExpired } from '../../support/expired.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
@@ -109,8 +110,7 @@ for (const [what, edit] of EDITS) {
 }
 
 test('altered row: a later or earlier expiry is detected', async () => {
-  const { id, secret } = await keep(TEXT, { expires_in: 1 });
-  while ((await decrypt(id, secret)).status === 200) await sql`select pg_sleep(0.05)`;
+  const { id, secret } = await keepExpired(sql);
   assert.equal((await decrypt(id, secret)).status, 404);
   await sql`update secrets.secrets set expires_at = now() + interval '1 day' where id = ${id}`;
   assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
@@ -35,7 +36,7 @@ async function heldUp(
     const pending = operation().finally(() => {
       isAnswered = true;
     });
-    while ((await waiting()).length === 0) await sql`select pg_sleep(0.01)`;
+    await untilSql(async () => (await waiting()).length > 0, 'it waits');
     assert.equal(isAnswered, false);
     await release(() => blocker`commit`);
     return await pending;

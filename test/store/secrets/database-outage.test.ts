@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
@@ -21,10 +22,6 @@ function isUnavailable(answer: Answer): void {
   assert.ok(!answer.text.includes(TEXT));
 }
 
-/** Repeats a check until it holds; the run's own time limit ends one that never does. */
-async function until(look: () => Promise<boolean>): Promise<void> {
-  while (!(await look())) await sql`select pg_sleep(0.01)`;
-}
 const isReady = async (url = base) => (await ask('GET', `${url}/readyz`)).status === 200;
 
 test('without a database: every operation is 503 with Retry-After, and no data is lost', async () => {
@@ -51,7 +48,7 @@ test('without a database: every operation is 503 with Retry-After, and no data i
   assert.deepEqual({ ...row }, { rows: 1, reads: 0 });
 
   await proxy.restore();
-  await until(isReady);
+  await untilSql(isReady, 'it is ready');
   assert.equal((await decrypt(id, secret)).json.password, TEXT);
   assert.equal((await decrypt(id, secret)).status, 404);
   // Five lines a second of one route, and then their number.
@@ -71,7 +68,7 @@ test('a proxy without a database behind it gets at most 10 connections per reque
     `${proxy.connections() - before} connections for one request`,
   );
   await proxy.restore();
-  await until(isReady);
+  await untilSql(isReady, 'it is ready');
 });
 
 test('a start without a database: 503 until the database is available', async (t) => {
@@ -83,7 +80,7 @@ test('a start without a database: 503 until the database is available', async (t
   isUnavailable(await late.list());
   assert.equal(await isReady(url.secrets), false);
   await proxy.restore();
-  await until(() => isReady(url.secrets));
+  await untilSql(() => isReady(url.secrets), 'it is ready');
   const { id, secret } = await late.keep(TEXT);
   assert.equal((await late.decrypt(id, secret)).json.password, TEXT);
 });

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -13,7 +14,6 @@ import { openConnections, untilSql } from '../../support/connections.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { exchangeAtOnce, headOf, type RawAnswer } from '../../support/socket.ts';
-import { turn } from '../../support/batch-table.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { insertSecret, timeIn, useUpRead } from '../../../src/secrets/store/secrets.ts';
 
@@ -292,11 +292,8 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   await untilSql(() => haveBegun(own.sql), 'both have locked a row');
   await blocker`select pg_advisory_unlock(1)`;
   assert.deepEqual(await outcomes, [true, true, true, true]);
-  // A backend reports its statistics with the first statement after a second.
-  for (const replica of [left, right]) {
-    await replica.write((sql) => sql`select pg_sleep(1.1)`);
-    await replica.write((sql) => sql`select 1`);
-  }
+  for (const replica of [left, right])
+    await replica.write((sql) => sql`select pg_stat_force_next_flush()`);
   assert.equal(await countDeadlocks(own.sql), before);
   const used = await own.sql`select reads::int as reads from secrets.secrets`;
   const reads = used.map((row) => row.reads);

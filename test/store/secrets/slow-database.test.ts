@@ -1,15 +1,16 @@
 /** A slow or suspended database, and readers who leave: nobody loses a read without its text. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import type { Sql } from 'postgres';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
+import { stopClock } from '../../support/clock.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { secretsClient } from '../../support/secrets.ts';
+import { serverSockets } from '../../support/socket.ts';
 import { until } from '../../support/until.ts';
 
 const ANSWER_MS = 2_000;
@@ -32,17 +33,17 @@ async function startBehindProxy(t: TestContext) {
 
 const UNREAD = { reads: 0, failed: 0, ending: null };
 
-// With the first delay the use of the read is refused, with the second the answer is.
 for (const ms of [400, 700]) {
   test(`each statement takes ${ms} ms of 2 s: 503, and a one-time secret is unread`, async (t) => {
+    const pass = stopClock(t);
     const { proxy, base, keep, rowOf } = await startBehindProxy(t);
     const { id, secret } = await keep('a', { max_reads: 1, passphrase: PASSPHRASE });
-    proxy.delay(ms);
+    proxy.onReply(() => pass(ms / 1_000));
     const body = { secret, passphrase: PASSPHRASE };
     const answer = await ask('POST', `${base}/s/${id}`, { body });
     assert.deepEqual([answer.status, answer.json.error.code], [503, 'unavailable']);
     assert.ok(Number(answer.headers.get('retry-after')) > 0);
-    proxy.delay(0);
+    proxy.onReply(() => {});
     assert.deepEqual(await rowOf(id), UNREAD);
     const again = await ask('POST', `${base}/s/${id}`, { body });
     assert.deepEqual([again.json.password, again.json.reads_left], ['a', 0]);
@@ -50,9 +51,10 @@ for (const ms of [400, 700]) {
 }
 
 test('five readers of a slow database: each read has its text', async (t) => {
+  const pass = stopClock(t);
   const { proxy, base, keep, rowOf } = await startBehindProxy(t);
   const { id, secret } = await keep('a', { max_reads: 5 });
-  proxy.delay(300);
+  proxy.onReply(() => pass(0.3));
   const answers = await Promise.all(
     Array.from({ length: 5 }, () => ask('POST', `${base}/s/${id}`, { body: { secret } })),
   );
@@ -66,7 +68,14 @@ test('five readers of a slow database: each read has its text', async (t) => {
 });
 
 /** Sends a request, and disconnects while the database works on its first statement. */
-async function openAndLeave(sql: Sql, base: string, id: string, body: object): Promise<void> {
+async function openAndLeave(
+  t: TestContext,
+  sql: Sql,
+  base: string,
+  id: string,
+  body: object,
+): Promise<void> {
+  const accepted = serverSockets(t);
   const socket = connect(Number(new URL(base).port), '127.0.0.1');
   const text = JSON.stringify(body);
   await sql.begin(async (locked) => {
@@ -83,8 +92,9 @@ async function openAndLeave(sql: Sql, base: string, id: string, body: object): P
           and application_name like 'gatehouse%' and query like ${'%commitment%'}`;
       return waiting.length > 0;
     }, 'the statement of the request waits');
+    const [other] = accepted.filter(({ remotePort }) => remotePort === socket.localPort);
     socket.destroy();
-    await once(socket, 'close');
+    await until(() => other?.destroyed === true, 'the service has noticed');
   });
 }
 
@@ -94,13 +104,11 @@ const requestOf = (gatehouse: Gatehouse) =>
 for (const passphrase of [undefined, PASSPHRASE]) {
   const what = passphrase === undefined ? 'a link' : 'a link with a passphrase';
   test(`a reader of ${what} who leaves uses nothing up`, async (t) => {
-    const { sql, proxy, gatehouse, base, keep, rowOf } = await startBehindProxy(t);
+    const { sql, gatehouse, base, keep, rowOf } = await startBehindProxy(t);
     const lock = passphrase === undefined ? {} : { passphrase };
     const { id, secret } = await keep('a', { max_reads: 1, ...lock });
-    proxy.delay(100);
-    await openAndLeave(sql, base, id, { secret, ...lock });
+    await openAndLeave(t, sql, base, id, { secret, ...lock });
     await until(() => requestOf(gatehouse), 'the request has ended');
-    proxy.delay(0);
     assert.deepEqual(await rowOf(id), UNREAD);
     const { json } = await ask('POST', `${base}/s/${id}`, { body: { secret, ...lock } });
     assert.equal(json.password, 'a');

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
@@ -57,7 +58,7 @@ async function heldUp(
     const pending = operation().finally(() => {
       isAnswered = true;
     });
-    while ((await waiting()).length < count) await sql`select pg_sleep(0.01)`;
+    await untilSql(async () => (await waiting()).length >= count, 'they wait');
     assert.equal(isAnswered, false);
     await release(() => blocker`commit`);
     return await pending;
@@ -111,9 +112,9 @@ test('without the database every delivery is answered 503 with Retry-After, what
   }
   assert.deepEqual(await events(), before);
   await proxy.restore();
-  for (const turn of [0, 1])
-    while ((await ask('GET', `${addressOf(turn)}/readyz`)).status !== 200)
-      await sql`select pg_sleep(0.01)`;
+  const isReady = async (turn: number) =>
+    (await ask('GET', `${addressOf(turn)}/readyz`)).status === 200;
+  for (const turn of [0, 1]) await untilSql(() => isReady(turn), 'it is ready');
   let answer = await post(0, { 'webhook-id': 'away' });
   while (answer.status === 503) answer = await post(0, { 'webhook-id': 'away' });
   assert.equal(answer.json.status, 'accepted');

@@ -3,7 +3,6 @@
  * attempt on any.
  */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
 import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createBreaker } from '../../../src/webhook/breaker.ts';
@@ -226,6 +225,18 @@ test('a target that rejects an event is not counted as failing', bounded, async 
   await next.stop();
 });
 
+/**
+ * Lets each worker look twice for what it may claim. By the second look, the first one has had its
+ * effect.
+ */
+async function letLook(
+  ...workers: ReadonlyArray<ReturnType<typeof queue.startWorker>>
+): Promise<void> {
+  const seen = workers.map(({ looks }) => looks());
+  const haveLooked = () => workers.every(({ looks }, index) => looks() > (seen[index] ?? 0) + 1);
+  await until(haveLooked, 'each has looked twice');
+}
+
 test(
   'a failing target gets probes only; the first success lets all events through',
   bounded,
@@ -254,8 +265,7 @@ test(
       async () => (await findFailing(database, 'test'))?.failures === 11,
       'its failure is stored',
     );
-    for (const worker of workers) worker.notify();
-    await sleep(2_500);
+    await letLook(...workers);
     assert.equal(calls, 1, 'no other attempt');
     const attempts = await sql`select from webhook.work where attempts > 0`;
     assert.equal(attempts.length, 1, 'the others have used no attempt up');
@@ -355,8 +365,7 @@ test(
       return null;
     });
     const late = await queue.put();
-    worker.notify();
-    await sleep(1_500);
+    await letLook(worker);
     assert.deepEqual([...delivered], []);
     assert.equal(await resumeDelivery(database), true);
     assert.equal(await resumeDelivery(database), false);

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { untilSql } from '../../support/connections.ts';
 import { startKillablePostgres } from '../../support/killable-postgres.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
+import { until } from '../../support/until.ts';
 
 const SENDERS = 8;
 type Secrets = ReturnType<typeof secretsClient>;
@@ -32,22 +33,23 @@ interface Load {
 async function send(url: string, load: Load, sender: number): Promise<void> {
   for (let number = 0; load.goesOn; number += 1) {
     const delivery = `${sender}-${number}`;
-    let answer = await post(url, delivery);
-    while (answer.status !== 200) {
-      load.refused.push(answer);
-      await sleep(20);
-      answer = await post(url, delivery);
-    }
-    load.events.set(delivery, answer.json.id);
+    await untilSql(async () => {
+      const answer = await post(url, delivery);
+      if (answer.status === 200) load.events.set(delivery, answer.json.id);
+      else load.refused.push(answer);
+      return answer.status === 200;
+    }, 'it is acknowledged');
   }
 }
 
 async function keep(secrets: Secrets, load: Load, sender: number): Promise<void> {
   for (let number = 0; load.goesOn; number += 1) {
-    const answer = await secrets.encrypt({ password: `${sender}-${number}` });
-    if (answer.status === 201) load.kept.set(answer.json.id, answer.json.secret);
-    else load.refused.push(answer);
-    if (answer.status !== 201) await sleep(20);
+    await untilSql(async () => {
+      const answer = await secrets.encrypt({ password: `${sender}-${number}` });
+      if (answer.status === 201) load.kept.set(answer.json.id, answer.json.secret);
+      else load.refused.push(answer);
+      return answer.status === 201;
+    }, 'it is stored');
   }
 }
 
@@ -65,9 +67,7 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
       sender % 2 ? send(url.webhook, load, sender) : keep(secrets, load, sender),
     ),
   );
-  const reach = async (isReached: () => boolean) => {
-    while (!isReached()) await Promise.race([sleep(5), senders]);
-  };
+  const reach = (isReached: () => boolean) => Promise.race([until(isReached), senders]);
 
   await reach(() => events.size >= 50 && kept.size >= 50);
   await killable.kill();

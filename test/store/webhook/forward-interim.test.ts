@@ -85,7 +85,7 @@ test(
     target.answer = (socket) => {
       const promise = () => {
         if (socket.destroyed) return;
-        socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setTimeout(promise, 1));
+        socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setImmediate(promise));
       };
       promise();
     };

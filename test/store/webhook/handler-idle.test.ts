@@ -14,12 +14,14 @@ import { stateOf } from '../../support/webhook-store.ts';
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-idle-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 const told = join(directory, 'told');
+const LATER = join(directory, 'later');
 writeFileSync(told, '');
 const { url, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], url, {
   // One thread, so that the next event uses the same one.
   WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'),
   TOLD: told,
+  LATER,
   WEBHOOK_CONCURRENCY: '1',
   WEBHOOK_RETRY_SCHEDULE: '1ms,2ms,4ms,8ms,16ms,32ms',
 });
@@ -45,6 +47,7 @@ for (const event of ['fails later', 'rejects later', 'exits later']) {
     async () => {
       const before = lines();
       assert.equal(await handle(event), 'done');
+      writeFileSync(LATER, '');
       await until(() => lines() === before + 1, 'it has happened');
       for (const next of ['returns', 'fulfils']) assert.equal(await handle(next), 'done', next);
       assert.equal((await ask('GET', `${gatehouse.url.webhook}/readyz`)).status, 200);

@@ -15,6 +15,7 @@ const directory = mkdtempSync(join(tmpdir(), 'gatehouse-handler-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 const never = new AbortController().signal;
 const MODULE = join(root, 'test/support/handler.mjs');
+const LATER = join(directory, 'later');
 let files = 0;
 
 /** A handler for one test, and its records. */
@@ -22,7 +23,7 @@ function open(t: TestContext, module = MODULE) {
   files += 1;
   const told = join(directory, `told-${files}`);
   writeFileSync(told, '');
-  const handler = createHandlerTarget(module, { TOLD: told, GREETING: 'hello' });
+  const handler = createHandlerTarget(module, { TOLD: told, LATER, GREETING: 'hello' });
   t.after(() => handler.close());
   return {
     outcome: (event: string, timeoutMs?: number) =>
@@ -58,7 +59,7 @@ test('a handler gets the event, its data and bytes, and the environment without 
     isBytes: true,
   });
   const { TOLD, ...others } = Object(environment);
-  assert.deepEqual(others, { GREETING: 'hello' });
+  assert.deepEqual(others, { LATER, GREETING: 'hello' });
 });
 
 test('a handler gets no bytes that lie beside its event in memory', async (t) => {
@@ -130,6 +131,7 @@ for (const event of ['fails later', 'rejects later', 'exits later']) {
   test(`an idle thread that ${event} affects no other event`, bounded, async (t) => {
     const { outcome, told } = open(t);
     assert.equal(await outcome(event), null);
+    writeFileSync(LATER, '');
     await until(() => told().length === 1, 'it has happened');
     // The next event may still get the ending thread; the one after it gets a new thread.
     await outcome('returns');
@@ -218,6 +220,7 @@ test(
       ...variables(url),
       WEBHOOK_HANDLER: MODULE,
       TOLD: told,
+      LATER,
       // Enough for a slow machine to start its threads.
       WEBHOOK_TIMEOUT: '5',
       WEBHOOK_RETRY_SCHEDULE: 'none',
@@ -256,7 +259,12 @@ test(
         .split('\n')
         .find((line) => line.startsWith('{')) ?? '',
     );
-    assert.deepEqual(facts.environment, { TOLD: told }, 'none of the variables that are ours');
+    assert.deepEqual(
+      facts.environment,
+      { TOLD: told, LATER },
+      'none of the variables that are ours',
+    );
+    writeFileSync(LATER, '');
     await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
     const body = { event: 'returns', data: { page_id: 'p' } };
     assert.equal((await ask('POST', address, { bearer: WEBHOOK_TOKEN, body })).status, 200);

@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { LeasedEvent } from '../../../src/webhook/model.ts';
 import { redeliver } from '../../../src/webhook/store/events.ts';
 import {
@@ -17,14 +16,14 @@ import {
 } from '../../../src/webhook/store/work.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
+import { createWaits, holdStatements } from '../../support/hold.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { observe } from '../../support/plans.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { startRecorder } from '../../support/recorder.ts';
-import { bounded, until } from '../../support/until.ts';
+import { bounded, latch, someTurns, until } from '../../support/until.ts';
 import {
   FAILED,
-  latch,
   newEvent,
   openWorkQueue,
   type WorkQueue,
@@ -67,33 +66,17 @@ async function delayCommits({ sql }: WorkQueue, pattern: string, statement: stri
     for each row when (new.event like '${pattern}') execute function delay()`);
 }
 
-/**
- * Keeps the commit of events named `late` from happening until `open`. Not by a lock, for which
- * writes wait briefly.
- */
-async function holdCommits(own: WorkQueue) {
-  await own.sql`create table gate (is_open boolean)`;
-  await own.sql`insert into gate values (false)`;
-  await delayCommits(
-    own,
-    'late',
-    'while not (select is_open from gate) loop perform pg_sleep(0.01); end loop',
-  );
-  const count = async (kind: string, event: string) =>
-    (
-      await own.sql`
-    select from pg_stat_activity where datname = current_database() and (wait_event_type,
-      wait_event) = (${kind}, ${event})`
-    ).length;
-  return {
-    open: () => own.sql`update gate set is_open = true`,
-    held: () =>
-      untilSql(
-        async () => (await count('Timeout', 'PgSleep')) === 1,
-        'the late event is held before its commit',
-      ),
-    isLocked: async () => (await count('Lock', 'transactionid')) > 0,
+/** Keeps the commit of events named `late` from happening. */
+async function holdCommits(t: TestContext, own: WorkQueue) {
+  await createWaits(own.sql);
+  await delayCommits(own, 'late', 'perform wait_for(1)');
+  const isLocked = async () => {
+    const waiting = await own.sql`
+      select from pg_stat_activity where datname = current_database()
+      and wait_event = 'transactionid'`;
+    return waiting.length > 0;
   };
+  return { ...(await holdStatements(t, own.databaseUrl)), isLocked };
 }
 
 test(
@@ -101,7 +84,7 @@ test(
   bounded,
   async (t) => {
     const own = await openWorkQueue(t);
-    const gate = await holdCommits(own);
+    const gate = await holdCommits(t, own);
     const first = await createReplica(own);
     const second = await createReplica(own);
     const finish = latch();
@@ -117,7 +100,7 @@ test(
       return null;
     });
     const late = first('late', 'page');
-    await gate.held();
+    await gate.met();
     let isStored = false;
     const next = second('next', 'page').then(() => {
       isStored = true;
@@ -128,7 +111,7 @@ test(
     );
     worker.notify();
     if (isStored) await until(() => begun.length > 0, 'its delivery begins');
-    await gate.open();
+    await gate.release();
     await Promise.all([late, next]);
     worker.notify();
     await until(() => begun.length > 0, 'a delivery begins');
@@ -149,7 +132,7 @@ test(
   bounded,
   async (t) => {
     const own = await openWorkQueue(t);
-    await delayCommits(own, '%', 'perform pg_sleep(random() * 0.02)');
+    await delayCommits(own, '%', 'perform from generate_series(0, (random() * 1e5)::integer)');
     const PAGES = ['p', 'q', 'r'];
     /** A clock of this process. */
     let time = 0;
@@ -168,7 +151,7 @@ test(
           active.set(page, (active.get(page) ?? 0) + 1);
           if (active.get(page) !== 1) overlaps += 1;
           if (!begun.has(event)) begun.set(event, tick());
-          await sleep(Math.random() * 3);
+          await someTurns();
           active.set(page, (active.get(page) ?? 0) - 1);
           return attempt === 1 && event.endsWith('7') ? FAILED : null;
         },
@@ -325,7 +308,7 @@ test('events are stored while idle pages are removed, and each is delivered', bo
   for (let number = 0; number < 300; number += 1) {
     await store(String(number), 'page');
     worker.notify();
-    if (number % 3 === 0) await sleep(Math.random() * 5);
+    if (number % 3 === 0) await someTurns();
   }
   await nothingWaits();
   removing.goesOn = false;
@@ -379,7 +362,7 @@ async function startPageTarget(t: TestContext) {
     if (active.get(page_id) !== 1) seen.overlaps += 1;
     response.once('close', () => active.set(page_id, (active.get(page_id) ?? 0) - 1));
     seen.begun.push(event);
-    if (!seen.isHeld) setTimeout(() => response.writeHead(200).end(), Math.random() * 5);
+    if (!seen.isHeld) void someTurns().then(() => response.writeHead(200).end());
   });
   return seen;
 }
@@ -449,11 +432,11 @@ test(
   bounded,
   async (t) => {
     const own = await openWorkQueue(t);
-    const gate = await holdCommits(own);
+    const gate = await holdCommits(t, own);
     const store = await createReplica(own);
     for (const event of ['first', 'second']) await own.put({ event, order_key: 'page' });
     const late = store('late', 'page');
-    await gate.held();
+    await gate.met();
     for (const event of ['first', 'second']) {
       const events = await claimWork(own.database, 10);
       assert.deepEqual(names(events), [event]);
@@ -461,7 +444,7 @@ test(
     }
     assert.equal((await claimWork(own.database, 10)).length, 0);
     assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
-    await gate.open();
+    await gate.release();
     await late;
     assert.deepEqual(names(await claimWork(own.database, 10)), ['late']);
   },
@@ -472,15 +455,15 @@ test(
   bounded,
   async (t) => {
     const own = await openWorkQueue(t);
-    const gate = await holdCommits(own);
+    const gate = await holdCommits(t, own);
     const first = await createReplica(own);
     const second = await createReplica(own);
     const late = first('late', 'page');
-    await gate.held();
+    await gate.met();
     const others = Array.from({ length: 40 }, (_, number) => second(`next ${number}`, 'page'));
     await untilSql(gate.isLocked, 'the others wait for it');
     await second('other', 'another page');
-    await gate.open();
+    await gate.release();
     await Promise.all([late, ...others]);
     const [row] = await own.sql<[{ statements: number }]>`
     select count(distinct xmin::text)::int as statements from webhook.events

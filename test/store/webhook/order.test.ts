@@ -6,7 +6,7 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { startRecorder } from '../../support/recorder.ts';
-import { bounded } from '../../support/until.ts';
+import { bounded, someTurns } from '../../support/until.ts';
 import { FAILED, openWorkQueue, stateOf } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
@@ -33,7 +33,7 @@ test(
           active.set(key, (active.get(key) ?? 0) + 1);
           if (active.get(key) !== 1) overlaps += 1;
           if (attempt === 1) begun.push(event);
-          await new Promise((resolve) => setTimeout(resolve, Math.random() * 3));
+          await someTurns();
           active.set(key, (active.get(key) ?? 0) - 1);
           // First events that fail for a while, and one that ends as dead.
           if (key === 'a' && number === '0') return FAILED;

@@ -1,7 +1,6 @@
 /** Retention and redelivery of the same event at the same time: one of them wins completely. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
@@ -50,6 +49,15 @@ async function hold(
   };
 }
 
+/** Until so many statements wait for locks, or the work is done without waiting. */
+async function untilWaiting(work: Promise<unknown>, count: number): Promise<void> {
+  let isDone = false;
+  void work.finally(() => {
+    isDone = true;
+  });
+  await untilSql(async () => isDone || (await locksWaitedFor(sql)) === count, 'it waits');
+}
+
 /** The number of rows of an event, by table. */
 async function rowsOf(id: string, at = sql): Promise<Record<string, number>> {
   const rows: Record<string, number> = {
@@ -95,7 +103,7 @@ test('an event whose delivery ends is not redelivered at the same time', bounded
   const delivered = claimed.map((event) => ({ ...event, result: { error: null } }));
   const end = await hold(queue.databaseUrl, (on) => endWork(on, delivered, 'done'));
   const driven = redeliver(database, [id]);
-  await Promise.race([driven, sleep(1_000)]);
+  await untilWaiting(driven, 1);
   await end();
   assert.equal(await driven, 0);
   assert.deepEqual(await rowsOf(id), { events: 1, work: 0, outcomes: 1, failures: 0 });
@@ -115,7 +123,7 @@ test(
     // The redelivery locks the event, and waits for the outcome until the removal, tired of
     // waiting, starts again.
     const driven = redeliver(database, [id]);
-    await Promise.race([driven, sleep(1_000)]);
+    await untilWaiting(driven, 2);
     await reader`commit`;
     await reader.end();
     const outcome = [await removed, await driven];

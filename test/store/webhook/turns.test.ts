@@ -6,8 +6,8 @@ import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { observe } from '../../support/plans.ts';
 import { openWebhook } from '../../support/senders.ts';
-import { bounded } from '../../support/until.ts';
-import { latch, openWorkQueue } from '../../support/webhook-store.ts';
+import { bounded, latch } from '../../support/until.ts';
+import { openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { type Metrics, noMetrics } from '../../../src/platform/runtime/metrics.ts';
 import {
   claimWork,
@@ -12,9 +11,10 @@ import {
 } from '../../../src/webhook/store/work.ts';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked, untilSql } from '../../support/connections.ts';
+import { createWaits, holdStatements } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
-import { bounded, until } from '../../support/until.ts';
-import { FAILED, latch, openWorkQueue } from '../../support/webhook-store.ts';
+import { bounded, latch, someTurns, until } from '../../support/until.ts';
+import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
@@ -54,25 +54,31 @@ test('a claim takes the events and pages that nobody has locked, without waiting
   });
 });
 
-test('a claim that ends after the time for attempts has run out begins none', bounded, async () => {
-  const [id = ''] = await fresh(1);
-  let calls = 0;
-  const blocker = connect(queue.databaseUrl);
-  await blocker`begin`;
-  await blocker`lock table webhook.work in access exclusive mode`;
-  const worker = queue.startWorker(() => {
-    calls += 1;
-    return new Promise(() => {});
-  });
-  await untilLocked(sql, 1);
-  const stopping = worker.stop(0);
-  await sleep(100);
-  await blocker.end();
-  await stopping;
-  assert.equal(calls, 0);
-  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
-  assert.equal((await claim()).length, 1, 'it is due at once');
-});
+test(
+  'a claim that ends after the time for attempts has run out begins none',
+  bounded,
+  async (t) => {
+    const [id = ''] = await fresh(1);
+    let calls = 0;
+    const blocker = connect(queue.databaseUrl);
+    await blocker`begin`;
+    await blocker`lock table webhook.work in access exclusive mode`;
+    const worker = queue.startWorker(() => {
+      calls += 1;
+      return new Promise(() => {});
+    });
+    await untilLocked(sql, 1);
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const stopping = worker.stop(0);
+    t.mock.timers.tick(1);
+    t.mock.timers.reset();
+    await blocker.end();
+    await stopping;
+    assert.equal(calls, 0);
+    assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
+    assert.equal((await claim()).length, 1, 'it is due at once');
+  },
+);
 
 test(
   'an attempt that a shutdown interrupts is counted neither as done nor as failed',
@@ -105,30 +111,30 @@ test(
   },
 );
 
-test('a slow list delays no claim', bounded, async () => {
+test('a slow list delays no claim', bounded, async (t) => {
   const ids = await fresh(1);
-  let isListed = false;
-  const list = database.list((sql) =>
-    sql`select pg_sleep(5)`.then(() => {
-      isListed = true;
-    }),
-  );
+  await createWaits(sql);
+  const slow = await holdStatements(t, queue.databaseUrl);
+  const list = database.list((sql) => sql`select wait_for(1)`);
+  await slow.met();
   assert.deepEqual(
     (await claim()).map(({ id }) => id),
     ids,
   );
-  assert.equal(isListed, false);
+  await slow.release();
   await list;
 });
 
 test('two replicas deliver each event once, and both deliver some', bounded, async () => {
   await fresh(0);
   const done: string[][] = [[], []];
+  const bothHaveSome = latch();
   const workers = done.map((mine) =>
     queue.startWorker(
       async (task) => {
         mine.push(task.id);
-        await new Promise((resolve) => setTimeout(resolve, 1));
+        if (done.every(({ length }) => length > 0)) bothHaveSome.open();
+        await bothHaveSome.opened;
         return null;
       },
       { concurrency: 5 },
@@ -138,7 +144,6 @@ test('two replicas deliver each event once, and both deliver some', bounded, asy
   for (const { notify } of workers) notify();
   await nothingWaits();
   assert.deepEqual(done.flat().sort(), ids.sort());
-  assert.ok(done.every((mine) => mine.length > 0));
   await Promise.all(workers.map((worker) => worker.stop()));
 });
 
@@ -286,7 +291,7 @@ test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () 
       most = Math.max(most, now);
       if (now === 4) full.open();
       await full.opened;
-      await new Promise((resolve) => setTimeout(resolve, Math.random() * 5));
+      await someTurns();
       now -= 1;
       return Math.random() < 0.3 ? FAILED : null;
     },

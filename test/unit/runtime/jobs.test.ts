@@ -59,7 +59,7 @@ test('jobs of replicas that start together start at different times', async (t) 
   // The first interval is a random part of the whole: one replica starts now, the other in half a
   // minute.
   const replicas = [start('later', 0.5), start('now', 0)];
-  while (started.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  await until(() => started.length > 0);
   assert.deepEqual(started, ['now']);
   await Promise.all(replicas.map((jobs) => jobs.stop()));
 });

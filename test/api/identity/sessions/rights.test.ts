@@ -1,16 +1,18 @@
 /** Rights that end while a request is on its way. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/api-users.ts';
-import { connectTo } from '../../../support/socket.ts';
+import { stopClock } from '../../../support/clock.ts';
+import { connectTo, headOf } from '../../../support/socket.ts';
+import { until } from '../../../support/until.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
 
 const { identity, databaseUrl, sql, admin, call, add, enter } = await startIdentity({ after });
 
-/** Sends a request but for its last byte, lets its sender's rights end, and sends the rest. */
+/** Sends the head of a request, lets its sender's rights end, and sends the body. */
 async function lateBody(
+  pass: (seconds: number) => void,
   bearer: string,
   path: string,
   body: object,
@@ -18,37 +20,44 @@ async function lateBody(
 ): Promise<number> {
   const client = await connectTo(identity);
   const text = JSON.stringify(body);
-  const head = `POST ${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${bearer}\r\n`;
-  client.send(`${head}Content-Length: ${text.length}\r\n\r\n`, text.slice(0, -1));
-  await sleep(100);
+  const head = [
+    `POST ${path} HTTP/1.1`,
+    'Host: a',
+    `Authorization: Bearer ${bearer}`,
+    `Content-Length: ${text.length}`,
+    'Expect: 100-continue',
+  ];
+  client.send(headOf(head));
+  assert.equal((await client.answer()).status, 100, 'the caller has been looked up');
   await end();
   // Longer than a caller who was looked up is taken for granted.
-  await sleep(600);
-  client.send(text.slice(-1));
+  pass(0.6);
+  client.send(text);
   const { status } = await client.answer();
   client.leave();
   return status;
 }
 
-test('a caller who loses the right while the body arrives changes nothing', async () => {
+test('a caller who loses the right while the body arrives changes nothing', async (t) => {
+  const pass = stopClock(t);
   const guest = { username: 'late', email: 'late@example.org', super_admin: true };
   const demoted = await enter({ super_admin: true });
   const disabled = await enter({ super_admin: true });
   const out = await enter({ super_admin: true });
   assert.equal(
-    await lateBody(demoted.token, '/api/user/', guest, () =>
+    await lateBody(pass, demoted.token, '/api/user/', guest, () =>
       call(admin.token, 'PATCH', `/api/user/${demoted.id}`, { super_admin: false }),
     ),
     403,
   );
   assert.equal(
-    await lateBody(disabled.token, '/api/key/', {}, () =>
+    await lateBody(pass, disabled.token, '/api/key/', {}, () =>
       call(admin.token, 'PATCH', `/api/user/${disabled.id}`, { enabled: false }),
     ),
     401,
   );
   assert.equal(
-    await lateBody(out.token, '/api/user/', guest, () =>
+    await lateBody(pass, out.token, '/api/user/', guest, () =>
       call(null, 'POST', '/api/auth/logout', { session: out.token }),
     ),
     401,
@@ -60,8 +69,12 @@ test('a caller who loses the right while the body arrives changes nothing', asyn
   );
 });
 
-test('a slow body is accepted if the caller still has the right', async () => {
-  assert.equal(await lateBody(admin.token, '/api/key/', { name: 'slow' }, async () => {}), 201);
+test('a slow body is accepted if the caller still has the right', async (t) => {
+  const pass = stopClock(t);
+  assert.equal(
+    await lateBody(pass, admin.token, '/api/key/', { name: 'slow' }, async () => {}),
+    201,
+  );
 });
 
 test('a key created while its user is deleted is revoked, or not created', async () => {
@@ -117,7 +130,7 @@ test('a full hashing queue does not lock out a network known to the account', as
     for (let turn = 0; !isOver; turn += 1)
       statuses.add((await attempt(`unknown-${index}-${turn}`, '198.51.100.7')).status);
   });
-  while (!statuses.has(503)) await sleep(20);
+  await until(() => statuses.has(503));
   const answers = [];
   for (let turn = 0; turn < 3; turn += 1)
     answers.push((await attempt(owner.username, '192.0.2.1')).status);

@@ -3,12 +3,12 @@
  * nearly.
  */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
 import type { TransactionSql } from 'postgres';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { CHANGES } from '../../../../src/identity/signin/administration.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
+import { untilLocked } from '../../../support/connections.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { ALONE, factorsOf, PENDING, SECOND, secretOn, setupOn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
@@ -46,16 +46,7 @@ async function meanwhile(
   await sql.begin(async (locking) => {
     await lock(locking);
     page = request();
-    const isWaiting = async () =>
-      (
-        await locking`
-      select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
-      ).length > 0;
-    for (let tries = 0; !(await isWaiting()); tries += 1) {
-      assert.ok(tries < 1_000, 'the request waits for the row');
-      await sleep(10);
-      await locking`select pg_stat_clear_snapshot()`;
-    }
+    await untilLocked(locking, 1);
     await change(locking);
   });
   assert.ok(page);

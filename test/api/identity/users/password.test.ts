@@ -4,10 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { connect } from '../../../../scripts/postgres.ts';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
 import { startIdentity, type Person } from '../../../support/api-users.ts';
-import { untilSql } from '../../../support/connections.ts';
+import { untilLocked } from '../../../support/connections.ts';
+import { createWaits, holdStatements } from '../../../support/hold.ts';
 import { BEHIND_PROXY, loginFrom, passTime } from '../../../support/logins.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
 
@@ -15,8 +15,6 @@ const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdent
   { after },
   BEHIND_PROXY,
 );
-const other = connect(databaseUrl);
-after(() => other.end());
 const NEW = 'another passphrase';
 const HERE = '192.0.2.1';
 const ELSEWHERE = '198.51.100.1';
@@ -181,33 +179,21 @@ test('of two changes at once one wins, and its password and session are the vali
   }
 });
 
-test('a login with the old password that waits for the change makes no session', async () => {
+test('a login with the old password that waits for the change makes no session', async (t) => {
   const user = await enter();
-  const waiting = async (event: string) =>
-    (
-      await sql`select from pg_stat_activity where datname = current_database()
-        and wait_event = ${event}`
-    ).length;
-  // The change has locked and updated the user's row, and sleeps in its row of the trail.
-  await sql`
-    create function identity.hold() returns trigger language plpgsql as $$ begin
-      while exists (select from pg_locks where locktype = 'advisory'
-        and objid = 77) loop perform pg_sleep(0.005); end loop;
-      return new;
-    end $$`;
+  // The change has locked and updated the user's row, and waits with its row of the trail.
+  await createWaits(sql);
   await sql`create trigger hold before insert on identity.audit
-    for each row execute function identity.hold()`;
-  const { changing, login } = await other.begin(async (held) => {
-    await held`select pg_advisory_xact_lock(77)`;
-    const changing = change(user, PASSWORD, NEW);
-    await untilSql(async () => (await waiting('PgSleep')) === 1, 'the change sleeps');
-    const login = loginFrom(identity, ELSEWHERE, user.username, PASSWORD);
-    await untilSql(async () => (await waiting('transactionid')) === 1, 'the login waits');
-    return { changing: () => changing, login: () => login };
-  });
+    for each row execute function wait_in_trigger(1)`;
+  const trail = await holdStatements(t, databaseUrl);
+  const changing = change(user, PASSWORD, NEW);
+  await trail.met();
+  const login = loginFrom(identity, ELSEWHERE, user.username, PASSWORD);
+  await untilLocked(sql, 2);
+  await trail.release();
+  await assertChanged(user, await changing, '1 session');
+  assertError(await login, 401, 'invalid_credentials');
   await sql`drop trigger hold on identity.audit`;
-  await assertChanged(user, await changing(), '1 session');
-  assertError(await login(), 401, 'invalid_credentials');
   const { json } = await call(admin.token, 'GET', `/api/session/?user=${user.id}&active=true`);
   assert.equal(json._meta.pagination.total, 1);
 });
