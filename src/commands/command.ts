@@ -179,7 +179,8 @@ async function runFound(command: Command, words: readonly string[], terminal: Te
 }
 
 /** A link with its key, or a credential of a service. */
-const holdsKey = (word: string) => /#\S*[\w-]{43}|(^|=)(key|session|share):[\w-]{22}/.test(word);
+const holdsKey = (word: string) =>
+  /(#|%(25)*23)\S*[\w-]{43}|(^|=)(key|session|share):[\w-]{22}/.test(word);
 
 const NOT_AS_ARGUMENT =
   'an argument holds a key, which other users of this machine can see. Pass links and keys on standard input, and name tokens by id';

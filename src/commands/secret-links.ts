@@ -2,13 +2,21 @@ import { randomUUID } from 'node:crypto';
 import { open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, extname, join } from 'node:path';
-import { connect, contentOf, findAnswer, PassphraseNeeded, textOf } from './secrets-client.ts';
+import {
+  connect,
+  contentOf,
+  findAnswer,
+  INCOMPLETE,
+  PassphraseNeeded,
+  textOf,
+} from './secrets-client.ts';
 import {
   type Content,
   deriveKeys,
   open as openEnvelope,
   splitKeys,
 } from '../secrets/pages/envelope.js';
+import { findLink, type Kind, type Link } from '../secrets/pages/link.js';
 import {
   type Invocation,
   OperationFailed,
@@ -22,7 +30,8 @@ import { isUuid } from '../platform/runtime/text.ts';
 import { readClient } from '../secrets/settings.ts';
 import { ConfigurationError } from '../platform/process/settings.ts';
 
-const PATH = /\/(s|request)\/[0-9a-f-]{36}\/?$/i;
+const KINDS: readonly Kind[] = ['s', 'request'];
+const PLACE = /^https?:\/\/\S+\/(s|request)\/[0-9a-f-]{36}([/?]|$)/i;
 const MISTAKE =
   'the key is incomplete or has a mistake: copy the whole link again. No read was used up';
 
@@ -46,24 +55,16 @@ export function connectToSecrets(terminal: Terminal) {
  */
 export async function getSecret(call: Invocation, lines: LineReader) {
   const [target] = call.positionals;
-  const isKnown = target !== undefined;
-  if (isKnown && !isPlace(target))
+  if (target !== undefined && !isId(target) && !isPlace(target))
     throw new UsageError(
       'give a UUID or a link, without # and the key: other users can see arguments',
     );
-  const prompt = isKnown ? 'Key (the part of the link after #): ' : 'Link: ';
-  const typed = (await lines.next(prompt)).trim();
-  const hash = typed.indexOf('#');
-  const given = typed.slice(hash + 1);
-  if (given === '')
-    throw new UsageError('no key on standard input: it is the part of the link after #');
-  const place = target ?? typed.slice(0, Math.max(0, hash));
-  if (!isPlace(place))
-    throw new UsageError('no whole link on standard input: copy all of it, with the # and the key');
-  const { place: opened, key } = await findAnswer(place, given, call, false);
-  const send = openerOf(opened, call);
+  const own = target !== undefined && isId(target) ? connectToSecrets(call).ask : null;
+  const link = await findAnswer(await readLink(lines, target), call, false);
+  const { keys } = link;
+  const send = openerOf(link, own ?? connect(link.base, null, call));
   try {
-    return await openWith(send, key);
+    return await openWith(send, keys);
   } catch (error) {
     if (!(error instanceof PassphraseNeeded)) throw error;
   }
@@ -72,14 +73,63 @@ export async function getSecret(call: Invocation, lines: LineReader) {
     throw new OperationFailed(
       'this secret requires a passphrase: send it as the next line. No read was used up',
     );
-  return openWith(send, key, passphrase);
+  return openWith(send, keys, passphrase);
 }
 
-/** Waits for the answer to a request. @param link to keep */
-export async function readAnswer(link: string, terminal: Terminal) {
-  const [kept = '', fragment = ''] = link.split('#');
-  const { place, key } = await findAnswer(kept, fragment, terminal, true);
-  return openWith(openerOf(place, terminal), key);
+/** @param target that the command names: a link or an id. @returns its link, without a base for an id */
+async function readLink(lines: LineReader, target?: string) {
+  if (target === undefined) {
+    const { text, link } = await nextLink(lines, KINDS);
+    if (link) return link;
+    const [place = '', key] = text.split('#');
+    if (key === '') throw new UsageError(NO_KEY);
+    if (key === undefined || !isPlace(place))
+      throw new UsageError(
+        'no whole link on standard input: copy all of it, with the # and the key',
+      );
+    throw new OperationFailed(mistakeIn(place));
+  }
+  const typed = await lines.next('Key (the part of the link after #): ');
+  const key = findLink(typed, KINDS)?.keys ?? typed.slice(typed.indexOf('#') + 1).trim();
+  if (key === '') throw new UsageError(NO_KEY);
+  const place = isId(target) ? `/s/${target}` : target;
+  const link = findLink(`${place}#${key}`, KINDS);
+  if (link) return link;
+  throw new OperationFailed(mistakeIn(place));
+}
+
+/** Mail programs break lines after this many characters at the latest (RFC 5322, 2.1.1). */
+const MAX_LINE = 78;
+const MAX_LINES = 10;
+
+/** Reads a link, which may go on in further lines. @returns null, and the text, unless it is whole */
+export async function nextLink(lines: LineReader, kinds: readonly Kind[]) {
+  const find = (text: string) => {
+    const link = findLink(text, kinds);
+    return link && URL.canParse(link.base) ? link : null;
+  };
+  let last = (await lines.next('Link: ')).trim();
+  let text = last;
+  let link = find(text);
+  for (let count = 1; count < MAX_LINES; count += 1) {
+    const isBroken = text.includes('://') && (last.endsWith('=') || last.length <= MAX_LINE);
+    if (link || !isBroken || last === '') break;
+    last = (await lines.next('The rest of the link: ')).trim();
+    text = `${text}\n${last}`;
+    link = find(text);
+  }
+  return { text, link };
+}
+
+const NO_KEY = 'no key on standard input: it is the part of the link after #';
+const mistakeIn = (place: string) => (/\/request\//i.test(place) ? INCOMPLETE : MISTAKE);
+
+/** Waits for the answer to a request. @param kept the link to keep */
+export async function readAnswer(kept: string, terminal: Terminal) {
+  const link = findLink(kept, ['request']);
+  if (!link) throw new OperationFailed(INCOMPLETE);
+  const answer = await findAnswer(link, terminal, true);
+  return openWith(openerOf(answer, connect(answer.base, null, terminal)), answer.keys);
 }
 
 /**
@@ -106,19 +156,15 @@ async function openWith(send: ReturnType<typeof openerOf>, typed: string, passph
 
 const isId = (target: string) => isUuid(target.toLowerCase());
 
-/** Whether a text is an id, or a link without the # and the key. */
-function isPlace(target: string) {
-  const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
-  const isLink = /^https?:$/.test(link?.protocol ?? '') && PATH.test(link?.pathname ?? '');
-  return isLink || isId(target);
-}
+/** Whether a text is a link without the # and the key. */
+const isPlace = (target: string) =>
+  PLACE.test(target) && URL.canParse(target) && !target.includes('#');
 
-/** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */
-function openerOf(target: string, terminal: Terminal) {
-  const hasId = isId(target);
-  const ask = hasId ? connectToSecrets(terminal).ask : connect(target, null, terminal);
-  return (body: object) => ask('POST', hasId ? `/api/store/decrypt?id=${target}` : '', body);
-}
+/** @param ask the host of the link, without the token; for an id, which has no base, GATEHOUSE_URL */
+const openerOf =
+  ({ base, id }: Link, ask: ReturnType<typeof connect>) =>
+  (body: object) =>
+    ask('POST', base === '' ? `/api/store/decrypt?id=${id}` : `/s/${id}`, body);
 
 /**
  * A text is printed. A file is saved under its own name on a terminal, and is written as it is into
@@ -143,7 +189,9 @@ export async function showContent({ about, bytes }: Content, terminal: Terminal)
   const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
   if (stdout.isTTY && stripControlChars(text) !== text)
     note('Control characters were removed. Redirect the output to keep them.');
-  printText(text);
+  // Byte by byte, so that what had several lines is as it was. A line gets its end, as from `echo`.
+  if (!stdout.isTTY && text.includes('\n')) stdout.write(text);
+  else printText(text.replace(/\n$/, ''));
 }
 
 /**

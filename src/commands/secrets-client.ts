@@ -8,6 +8,7 @@ import { isObject } from '../platform/http/route/schema.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
 // The code of the pages, as in browsers. The service itself does not use it.
 import { type Content, envelopeLength, joinKeys, safeName } from '../secrets/pages/envelope.js';
+import type { Link } from '../secrets/pages/link.js';
 import {
   checkKept,
   checkRequest,
@@ -102,10 +103,8 @@ const askedIn = (reply: Reply) => ({
 
 const ALTERED =
   'the service has altered this request: what it returned does not belong to the link';
-const KEPT = /^(https?:.*)\/request\/([0-9a-f-]{36})\/?$/i;
-const SENT = /^(https?:.*)\/answer\/([0-9a-f-]{36})\/?#(.*)$/i;
 const PAUSE_MS = 2_000;
-const INCOMPLETE =
+export const INCOMPLETE =
   'the link is incomplete or has a mistake, or is of another version: copy all of it, with what follows the #';
 
 export const contentOf = (text: string): Content => ({
@@ -113,23 +112,32 @@ export const contentOf = (text: string): Content => ({
   bytes: new TextEncoder().encode(text),
 });
 
+/** @param path of the option --file. @throws UsageError */
+export async function contentOfFile(path: string): Promise<Content> {
+  const bytes = await readFile(path).catch((error: unknown) => {
+    throw new UsageError(`--file cannot be read (${codeOf(error)})`);
+  });
+  const name = safeName(basename(path));
+  return { about: { kind: 'file', name, type: 'application/octet-stream' }, bytes };
+}
+
+/** @param max bytes that the service stores. @throws OperationFailed */
+export function checkSize({ about, bytes }: Content, max: unknown) {
+  if (envelopeLength(about, bytes.length) > Number(max))
+    throw new OperationFailed('the text or file is too large for the service: nothing was sent');
+}
+
 /**
  * Finds the answer to a request.
- * @param place of the link to keep; that of any other link is returned as it is
- * @param fragment what follows the #
+ * @param link to keep; any other one is returned as it is
  * @param waits whether to wait for the answer
+ * @returns the link of the answer
  */
-export async function findAnswer(
-  place: string,
-  fragment: string,
-  terminal: Terminal,
-  waits: boolean,
-) {
-  const [, base, given = ''] = KEPT.exec(place) ?? [];
-  if (base === undefined) return { place, key: fragment };
-  const kept = await keptIn(fragment);
+export async function findAnswer(link: Link, terminal: Terminal, waits: boolean): Promise<Link> {
+  const { base, kind, id } = link;
+  if (kind !== 'request') return link;
+  const kept = await keptIn(link.keys);
   if (!kept) throw new OperationFailed(INCOMPLETE);
-  const id = given.toLowerCase();
   const ask = connect(base, null, terminal);
   const find = async () => {
     const reply = await ask('POST', `/request/${id}`, { key: kept.receipt });
@@ -151,22 +159,25 @@ export async function findAnswer(
     throw new OperationFailed(
       'the answer does not open with this link: it was altered in the service. No read was used up',
     );
-  return { place: `${base}/s/${id}`, key: joinKeys(keys.serviceKey, keys.key) };
+  return { base, kind: 's', id, keys: joinKeys(keys.serviceKey, keys.key) };
 }
 
 /**
  * Answers a request with the file that the command names, if one is asked for.
- * @param link to send, from standard input
+ * @param link to send, from standard input; null if it is not whole
  * @param readText asks for the text otherwise
  * @returns what was done
  */
-export async function sendAnswer(call: Invocation, link: string, readText: () => Promise<string>) {
+export async function sendAnswer(
+  call: Invocation,
+  link: Link | null,
+  readText: () => Promise<string>,
+) {
   const { note } = call;
   const path = call.text('file');
-  const [, base = '', given = '', fragment = ''] = SENT.exec(link) ?? [];
-  const digest = digestIn(fragment);
-  if (digest === null || !URL.canParse(base)) throw new UsageError(INCOMPLETE);
-  const id = given.toLowerCase();
+  const digest = digestIn(link?.keys ?? '');
+  if (!link || digest === null) throw new UsageError(INCOMPLETE);
+  const { base, id } = link;
   const ask = connect(base, null, call);
   const request = await ask('POST', `/request/${id}`, { key: digest });
   const status = textOf(request, 'status');
@@ -178,17 +189,8 @@ export async function sendAnswer(call: Invocation, link: string, readText: () =>
   note(`Asked for: ${asked.title}`);
   if ((asked.kind === 'file') !== (path !== undefined))
     throw new UsageError('give --file if a file is asked for, and not for a text');
-  const content: Content =
-    path === undefined
-      ? contentOf(await readText())
-      : {
-          about: { kind: 'file', name: safeName(basename(path)), type: 'application/octet-stream' },
-          bytes: await readFile(path).catch((error: unknown) => {
-            throw new UsageError(`--file cannot be read (${codeOf(error)})`);
-          }),
-        };
-  if (envelopeLength(content.about, content.bytes.length) > Number(request.max_bytes))
-    throw new OperationFailed('the text or file is too large for the service: nothing was sent');
+  const content = path === undefined ? contentOf(await readText()) : await contentOfFile(path);
+  checkSize(content, request.max_bytes);
   const answer = await sealAnswer(content, keys);
   await ask('POST', `/answer/${id}`, answer, { 'X-Link-Key': digest });
   return 'Sent. Only the link of the person who asked opens it.';

@@ -31,8 +31,15 @@ import {
   type Token,
   withdrawRestored,
 } from './store/secrets.ts';
-import { connectToSecrets, getSecret, readAnswer, showContent } from './secret-links.ts';
-import { contentOf, sendAnswer, textOf, UNEXPECTED } from './secrets-client.ts';
+import { connectToSecrets, getSecret, nextLink, readAnswer, showContent } from './secret-links.ts';
+import {
+  checkSize,
+  contentOf,
+  contentOfFile,
+  sendAnswer,
+  textOf,
+  UNEXPECTED,
+} from './secrets-client.ts';
 import { fitLink, joinKeys, seal } from '../secrets/pages/envelope.js';
 import { createRequest, linksOf } from '../secrets/pages/request-keys.js';
 
@@ -45,31 +52,30 @@ const inSecrets = databaseOf(settings, SCHEMA);
 export const COMMANDS: readonly Command[] = [
   {
     name: 'secret put',
-    summary: 'Encrypt and store a secret from standard input; print its link, or its id and key',
+    summary:
+      'Encrypt and store a text from standard input, or a file; print its link, or its id and key',
     options: {
       'expires-in': option('TIME', 'when it expires: seconds, or such as 30s, 15m, 12h, 7d or 1w'),
       'max-reads': option('N', 'how often it can be read'),
       passphrase: flag('also require a passphrase: the first line of standard input'),
+      file: option('PATH', 'store this file, with its name, in place of a text'),
       'no-end-to-end': flag('let the service see the secret, so that programs can read it'),
     },
     async run(call) {
       const limits = readLimits(call);
       const service = connectToSecrets(call);
-      const { passphrase, password } = await withLines(call, async (lines) => ({
-        passphrase: call.flag('passphrase') ? await readPassphrase(call, lines) : undefined,
-        password: await readText(lines),
-      }));
+      const { passphrase, content } = await readSecret(call);
       // Asked first: once the secret is stored nothing may fail, because its key exists only in
       // that reply.
       const options = await service.ask('GET', '/api/store/options');
       checkPassphrase(passphrase, options.passphrase);
       // The service must not choose whether it sees the secret: only the sender does.
-      const sealed = call.flag('no-end-to-end')
-        ? null
-        : await seal(contentOf(password), passphrase ?? '');
+      const isEndToEnd = !call.flag('no-end-to-end');
+      if (isEndToEnd) checkSize(content, membersOf(options.password).max_bytes);
+      const sealed = isEndToEnd ? await seal(content, passphrase ?? '') : null;
       const request = sealed
         ? { password: sealed.envelope, passphrase: sealed.proof }
-        : { password, passphrase };
+        : { password: Buffer.from(content.bytes).toString(), passphrase };
       const reply = await service.ask('POST', '/api/store/encrypt', { ...request, ...limits });
       const id = textOf(reply, 'id');
       const secret = textOf(reply, 'secret');
@@ -127,7 +133,7 @@ export const COMMANDS: readonly Command[] = [
     options: { file: option('PATH', 'the file, if one is asked for') },
     run: (call) =>
       withLines(call, async (lines) =>
-        sendAnswer(call, (await lines.next('Link: ')).trim(), () => readText(lines)),
+        sendAnswer(call, (await nextLink(lines, ['answer'])).link, () => readText(lines)),
       ),
   },
   {
@@ -207,6 +213,20 @@ export const COMMANDS: readonly Command[] = [
     },
   ),
 ];
+
+/** What is to be stored, and its passphrase. Standard input is read only if something is on it. */
+async function readSecret(call: Invocation) {
+  const path = call.text('file');
+  const wantsPassphrase = call.flag('passphrase');
+  if (path !== undefined && call.flag('no-end-to-end'))
+    throw new UsageError('--file needs end-to-end encryption: only that keeps a name');
+  const file = path === undefined ? null : await contentOfFile(path);
+  if (file && !wantsPassphrase) return { content: file, passphrase: undefined };
+  return withLines(call, async (lines) => ({
+    passphrase: wantsPassphrase ? await readPassphrase(call, lines) : undefined,
+    content: file ?? contentOf(await readText(lines)),
+  }));
+}
 
 function readLimits(call: Invocation) {
   const maxReads = call.text('max-reads');

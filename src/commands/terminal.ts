@@ -132,7 +132,7 @@ function pipedLines(text: string) {
       left = left.slice(line.length + 1);
       return line.replace(/\r$/, '');
     },
-    rest: async () => left.replace(/\r?\n$/, ''),
+    rest: async () => left.replace(/^([^\n]*[^\r\n])\r?\n$/, '$1'),
     close: () => {},
   };
 }
@@ -167,13 +167,19 @@ function hiddenLines({ stdin, stderr }: Terminal) {
     stderr.write('\n');
     // Ctrl-C or Ctrl-D.
     if (isCancelled || read.length === 0) throw new OperationFailed('nothing was entered');
-    return read.join('\n');
+    return read;
   }
   return {
     /** The next line. */
-    next: (prompt: string) => read(prompt, 1),
-    /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
-    rest: (prompt: string) => read(`${prompt}(end with Enter and Ctrl-D) `, Infinity),
+    next: async (prompt: string) => (await read(prompt, 1)).join(),
+    /**
+     * All that follows. A single line is without its end, which `echo`, editors and Enter add. Of
+     * several lines, the last one keeps it: without it, OpenSSH does not read a private key.
+     */
+    async rest(prompt: string) {
+      const lines = await read(`${prompt}(end with Enter and Ctrl-D) `, Infinity);
+      return lines.length === 1 ? lines.join() : `${lines.join('\n')}\n`;
+    },
     close: () => reader.close(),
   };
 }

@@ -26,7 +26,10 @@ import { count, linkSchema, receiptSchema } from './replies.ts';
 import { countAttempt, type SecretsService, serverFailure } from './service.ts';
 import { findKeyIds, findLink, findReceipt } from './store/secrets.ts';
 
-/** Loading a page reveals nothing, so mail scanners and link previews cannot use up a secret. */
+/**
+ * Loading a page reveals nothing, so programs that load a link, such as link previews, use nothing
+ * up. Those that click the button do.
+ */
 const PAGES = [
   { pattern: '/', summary: 'Share pages: create a secret', name: 'make.html' },
   { pattern: '/s/{id}', summary: 'Share pages: reveal a secret on a click', name: 'reveal.html' },
@@ -51,9 +54,11 @@ const SCRIPTS = [
   'kept-request.js',
   'answer.js',
   'access.js',
+  'address.js',
   'confirm.js',
   'envelope.js',
   'form.js',
+  'link.js',
   'opening.js',
   'request-keys.js',
   'qr.js',

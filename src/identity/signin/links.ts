@@ -28,7 +28,7 @@ export const linkSchema = object({
 
 /**
  * The token stands in the fragment, which browsers send neither to a server nor as a referrer: so
- * it gets into no log of a proxy, and a scanner of mail that loads the page does not have it.
+ * it gets into no log of a proxy.
  */
 export function createLink({ origin, linkSeconds }: Portal, removesFactors = false) {
   const token = randomToken();

@@ -1,3 +1,4 @@
+import { takeLink } from '/pages/address.js';
 import { isSupported } from '/pages/envelope.js';
 import {
   acceptDrop,
@@ -26,14 +27,15 @@ const form = element('answer', HTMLFormElement);
 const secret = element('secret', HTMLTextAreaElement);
 const file = element('file', HTMLInputElement);
 const isFile = element('kind-file', HTMLInputElement);
-const id = /^\/answer\/([0-9a-f-]{36})\/?$/i.exec(location.pathname)?.[1]?.toLowerCase() ?? '';
-const digest = digestIn(location.hash.slice(1));
+const link = takeLink('answer');
+const id = link?.id ?? '';
+const digest = digestIn(link?.keys ?? '');
 /** @type {Described | null} */
 let request = null;
 
 /** Asks what is wanted. The request can still be answered afterwards. */
 async function load() {
-  if (id === '' || digest === null) return showOnly('wrong');
+  if (digest === null) return showOnly('wrong');
   if (!isSupported()) return showOnly('insecure');
   /** @type {Result<Described>} */
   const found = await callApi(`/request/${id}`, { body: { key: digest } });
@@ -61,7 +63,7 @@ async function load() {
   submit.hidden = false;
 }
 void load();
-addEventListener('hashchange', () => location.reload());
+addEventListener('popstate', () => location.reload());
 acceptDrop(form, file, isFile);
 
 form.addEventListener('submit', (event) => {

@@ -236,6 +236,12 @@ function aboutOf(json) {
 /** Devices of Windows, whatever follows the first dot. */
 const DEVICE = /^(con|prn|aux|nul|(com|lpt)[0-9¹²³]|conin\$|conout\$) *(\.|$)/i;
 
+/** A letter or picture that is not ASCII, perhaps with a variation selector. */
+const SIGN = String.raw`(?![\0-\x7f]|\p{Default_Ignorable_Code_Point})[\p{L}\p{M}\p{Extended_Pictographic}\p{Emoji_Modifier}][\ufe0e\ufe0f]?`;
+const UNSAFE = String.raw`[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}<>:"|?*]`;
+/** Joiners spell words, in Persian for example, and make one picture of several. */
+const SAFE_OR_NOT = new RegExp(`(${SIGN}(?:[\\u200c\\u200d]${SIGN})*)|${UNSAFE}`, 'gu');
+
 /**
  * The sender chose the name. Directories, control characters, runs of spaces and characters that
  * change the direction of a text could hide what the file is. A program could take a name that
@@ -246,7 +252,7 @@ const DEVICE = /^(con|prn|aux|nul|(com|lpt)[0-9¹²³]|conin\$|conout\$) *(\.|$)
 export function safeName(name) {
   const plain = name
     .replace(/^.*[/\\]/s, '')
-    .replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}<>:"|?*]/gu, '')
+    .replace(SAFE_OR_NOT, '$1')
     .replace(/[\p{Zs}\u2800]+/gu, ' ')
     .replace(/^[. ]+/, '');
   const trimmed = withoutEnd(plain);

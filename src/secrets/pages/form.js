@@ -94,6 +94,15 @@ export function missingContent(text, file, isFile) {
 }
 
 /**
+ * Half of a character (a lone surrogate) has no UTF-8 form: another one would arrive in its place.
+ * @param {string} text @returns what to do, or the empty string
+ */
+export const brokenCharacter = (text) =>
+  /\p{Surrogate}/u.test(text)
+    ? 'This text holds half of a character, which cannot be sent. Delete it, or paste the text again.'
+    : '';
+
+/**
  * @param {HTMLTextAreaElement} text @param {HTMLInputElement} file @param {boolean} isFile
  * @param {number} maxBytes that the service stores
  * @param {boolean} isEndToEnd
@@ -101,6 +110,8 @@ export function missingContent(text, file, isFile) {
  */
 export async function readContent(text, file, isFile, maxBytes, isEndToEnd) {
   const chosen = isFile ? file.files?.[0] : undefined;
+  const broken = chosen ? '' : brokenCharacter(text.value);
+  if (broken !== '') return { control: text, message: broken };
   const typed = new TextEncoder().encode(text.value);
   /** @type {About} */
   const about = chosen

@@ -1,3 +1,4 @@
+import { takeLink } from '/pages/address.js';
 import { askBefore } from '/pages/confirm.js';
 import { isSupported } from '/pages/envelope.js';
 import { showOnly } from '/pages/form.js';
@@ -16,15 +17,16 @@ import { checkKept, keptIn, openAnswerKeys, sendLink } from '/pages/request-keys
 /** @import { Described, Kept } from '/pages/request-keys.js' */
 
 const REFRESH_MS = 3_000;
-const PATH = /^\/request\/([0-9a-f-]{36})\/?$/i;
-const id = PATH.exec(location.pathname)?.[1]?.toLowerCase() ?? '';
+const taken = takeLink('request');
+const id = taken?.id ?? '';
 const waiting = element('waiting', HTMLElement);
 /** As the service said last. */
 let isOpen = false;
 /** From then on the page is left as it is: the answer may have been revealed. */
 let isOffered = false;
 const link = element('link', HTMLTextAreaElement);
-const keysOf = () => keptIn(location.hash.slice(1));
+const own = element('own', HTMLTextAreaElement);
+const keysOf = () => keptIn(taken?.keys ?? '');
 
 /** @param {string} state @returns that it cannot change any more */
 function end(state) {
@@ -35,13 +37,13 @@ function end(state) {
 /** @returns {Promise<boolean>} whether the state can still change */
 async function load() {
   if (isOffered) return false;
-  // After reading, the address has no keys any more.
-  if (location.hash === '' && history.state?.isRevealed) {
+  // After reading, the tab has no keys any more.
+  if (history.state?.isRevealed) {
     await offerSecret(() => null);
     return false;
   }
   if (!isSupported()) return end('insecure');
-  const kept = id === '' ? null : await keysOf();
+  const kept = await keysOf();
   if (isOffered) return false;
   if (!kept) return end('wrong');
   /** @type {Result<Described>} */
@@ -58,23 +60,24 @@ async function load() {
  * @param {Described} request @param {Kept} kept @returns {Promise<boolean>} as of `load`
  */
 async function show(request, kept) {
-  const own = await checkKept(kept, request);
+  const privateKey = await checkKept(kept, request);
   if (isOffered) return false;
-  if (!own) return end('altered');
-  if (request.status === 'answered') return showAnswer(request, kept, own);
+  if (!privateKey) return end('altered');
+  if (request.status === 'answered') return showAnswer(request, kept, privateKey);
   if (request.status !== 'open') return end(request.status === 'expired' ? 'expired' : 'withdrawn');
   element('title', HTMLElement).textContent = request.title;
   element('until', HTMLElement).textContent = formatTime(request.expires_at);
   link.value = sendLink(location.origin, id, kept.digest);
+  own.value = `${location.origin}/request/${id}#${taken?.keys}`;
   waiting.hidden = false;
   return true;
 }
 
 /**
- * @param {Described} request @param {Kept} kept @param {CryptoKey} own the private key
+ * @param {Described} request @param {Kept} kept @param {CryptoKey} privateKey
  * @returns {Promise<boolean>} as of `load`
  */
-async function showAnswer(request, kept, own) {
+async function showAnswer(request, kept, privateKey) {
   const receipt = `/r/${id}#${kept.receipt}`;
   /** @type {Result<{ status: string }>} */
   const state = await callApi(`/r/${id}`, { body: { key: kept.receipt } });
@@ -83,7 +86,7 @@ async function showAnswer(request, kept, own) {
     location.replace(receipt);
     return false;
   }
-  const answer = await openAnswerKeys(id, own, request);
+  const answer = await openAnswerKeys(id, privateKey, request);
   if (isOffered) return false;
   if (!answer) return end('damaged');
   isOffered = true;
@@ -99,8 +102,9 @@ async function showAnswer(request, kept, own) {
 }
 
 void repeatWhileShown(load, REFRESH_MS);
-addEventListener('hashchange', () => location.reload());
+addEventListener('popstate', () => location.reload());
 copyOnClick(element('copy-link', HTMLButtonElement), link, () => link.value);
+copyOnClick(element('copy-own', HTMLButtonElement), own, () => own.value);
 
 askBefore(element('withdraw', HTMLButtonElement), async () => {
   // An answer that has come is shown, and not deleted.

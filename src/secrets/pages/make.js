@@ -9,6 +9,7 @@ import {
 import { fitLink, isSupported, joinKeys, seal } from '/pages/envelope.js';
 import {
   acceptDrop,
+  brokenCharacter,
   createPassphrase,
   createPassword,
   drawQr,
@@ -99,6 +100,8 @@ async function readForm() {
   if (passphrase.value !== '' && passphrase.value.length < minPassphrase) {
     return problem(passphrase, `Enter at least ${minPassphrase} characters, or none.`);
   }
+  const broken = brokenCharacter(passphrase.value);
+  if (broken !== '') return problem(passphrase, broken);
   return readContent(secret, file, isFile.checked, maxBytes, endToEnd.checked);
 }
 

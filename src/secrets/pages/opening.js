@@ -45,7 +45,7 @@ let content = null;
 const ASK = 'Ask the sender for a new link.';
 const WRONG = [
   'This link is incomplete or wrong',
-  `Open it exactly as you received it, with everything after the #. Otherwise it ended long ago. ${ASK}`,
+  `Open it again from where you received it: the address bar does not keep the part after the #. Otherwise the link was cut, or ended long ago. ${ASK}`,
 ];
 const REVEALED = [
   'You have viewed this secret',
@@ -108,7 +108,7 @@ async function check() {
   submit.hidden = true;
   showProblem('');
   const link = readLink();
-  if (history.state?.isRevealed && location.hash === '') return showEnd(REVEALED);
+  if (history.state?.isRevealed) return showEnd(REVEALED);
   if (!link) return showEnd(WRONG);
   if (link.key !== null && !isSupported()) return showEnd(INSECURE);
   const isWhole = link.key === null || (await deriveKeys(link.key, '')) !== null;
@@ -155,9 +155,8 @@ async function reveal() {
   content = keys
     ? await open(password, keys.content)
     : { about: { kind: 'text' }, bytes: new TextEncoder().encode(password) };
-  // Removes the key from the address bar and from the Back button. The browser's history keeps the
-  // original address.
-  history.replaceState({ isRevealed: true }, '', location.pathname);
+  // The tab forgets the keys. The browser's history keeps the original address.
+  history.replaceState({ isRevealed: true }, '');
   passphrase.value = '';
   if (!content) return showEnd(['This secret is damaged', `It could not be decrypted. ${ASK}`]);
   showContent(content);

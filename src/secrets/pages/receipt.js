@@ -1,5 +1,13 @@
+import { takeLink } from '/pages/address.js';
 import { askBefore } from '/pages/confirm.js';
-import { callApi, element, formatTime, repeatWhileShown, showProblem } from '/pages/page.js';
+import {
+  callApi,
+  copyOnClick,
+  element,
+  formatTime,
+  repeatWhileShown,
+  showProblem,
+} from '/pages/page.js';
 
 /** @import { Result } from '/pages/page.js' */
 /**
@@ -15,8 +23,9 @@ import { callApi, element, formatTime, repeatWhileShown, showProblem } from '/pa
  */
 
 const REFRESH_MS = 15_000;
-const id = /^\/r\/([0-9a-f-]{36})\/?$/i.exec(location.pathname)?.[1] ?? '';
+const link = takeLink('r');
 const about = element('about', HTMLElement);
+const address = element('address', HTMLTextAreaElement);
 
 /** For each state: how it is called, its color, and what it means. */
 const STATES = {
@@ -29,20 +38,16 @@ const STATES = {
   withdrawn: ['Withdrawn', 'bad', 'The request was withdrawn before it was answered.'],
 };
 
-/** The key is behind the `#`. Browsers do not send that part to a server. */
-const body = () => ({ key: location.hash.slice(1) });
-
 /** @returns {Promise<boolean>} whether the state can still change */
 async function load() {
-  const isWhole = id !== '' && /^[A-Za-z0-9_-]{43}$/.test(body().key);
   /** @type {Result<Receipt> | null} */
-  const receipt = isWhole ? await callApi(`/r/${id}`, { body: body() }) : null;
+  const receipt = link && (await callApi(`/r/${link.id}`, { body: { key: link.keys } }));
   if (!receipt || (!receipt.ok && receipt.code === 'not_found')) {
     document.title = 'No such receipt';
     element('receipt-heading', HTMLElement).textContent = document.title;
-    about.textContent = 'This address is incomplete or wrong, or the receipt is no longer kept.';
-    element('facts', HTMLElement).hidden = true;
-    element('burn', HTMLElement).hidden = true;
+    about.textContent =
+      'This address is incomplete or wrong, or the receipt is no longer kept. The address bar does not keep the part after the #: open the link that you kept.';
+    for (const part of ['facts', 'own', 'burn']) element(part, HTMLElement).hidden = true;
     return false;
   }
   showProblem(receipt.ok ? '' : receipt.message);
@@ -70,15 +75,18 @@ function show({ status, created_at, expires_at, reads, max_reads, last_read_at, 
   };
   for (const [field, value] of Object.entries(facts))
     element(field, HTMLElement).textContent = value;
-  element('facts', HTMLElement).hidden = false;
+  for (const part of ['facts', 'own']) element(part, HTMLElement).hidden = false;
   element('burn', HTMLElement).hidden = status !== 'stored';
 }
 
+if (link) address.value = `${location.origin}/r/${link.id}#${link.keys}`;
 void repeatWhileShown(load, REFRESH_MS);
-addEventListener('hashchange', () => location.reload());
+addEventListener('popstate', () => location.reload());
+copyOnClick(element('copy', HTMLButtonElement), address, () => address.value);
 
 const ask = askBefore(element('delete', HTMLButtonElement), async () => {
-  const deleted = await callApi(`/s/${id}/delete`, { body: body() });
+  if (!link) return;
+  const deleted = await callApi(`/s/${link.id}/delete`, { body: { key: link.keys } });
   // It may have been opened or have expired just now: the receipt shows it.
   if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
   ask(false);

@@ -6,7 +6,7 @@ import {
   watchAccess,
 } from '/pages/access.js';
 import { isSupported } from '/pages/envelope.js';
-import { drawQr } from '/pages/form.js';
+import { brokenCharacter, drawQr } from '/pages/form.js';
 import {
   callApi,
   copyOnClick,
@@ -50,7 +50,9 @@ async function create() {
     control: title,
     message: 'Enter what you need, such as "Password of the shop".',
   };
-  const mistake = tokenProblem() ?? (title.value.trim() === '' ? missing : null);
+  const broken = { control: title, message: brokenCharacter(title.value) };
+  const titleProblem = title.value.trim() === '' ? missing : broken;
+  const mistake = tokenProblem() ?? (titleProblem.message === '' ? null : titleProblem);
   if (mistake) return showFieldProblem(mistake.control, mistake.message);
   const { key, request } = await createRequest(
     isFile.checked ? 'file' : 'text',

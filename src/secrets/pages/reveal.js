@@ -1,15 +1,15 @@
+import { takeLink } from '/pages/address.js';
 import { splitKeys } from '/pages/envelope.js';
 import { offerSecret } from '/pages/opening.js';
 
-const PATH = /^(\/s\/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\/?$/i;
-
 function readLink() {
-  const [, path = ''] = PATH.exec(location.pathname) ?? [];
-  const keys = splitKeys(location.hash.slice(1));
-  return path === '' || !keys ? null : { path, ...keys };
+  const link = takeLink('s');
+  const keys = link && splitKeys(link.keys);
+  return keys && { path: `/s/${link.id}`, ...keys };
 }
 
 void offerSecret(readLink);
-addEventListener('hashchange', () => {
+// For a link that is opened in the same tab, too.
+addEventListener('popstate', () => {
   void offerSecret(readLink);
 });

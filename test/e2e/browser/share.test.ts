@@ -235,7 +235,7 @@ test('a wrong key, a cut link and a link with a mistake say so without using any
     service.log().filter(({ route }) => route === 'POST /s/{id}/status').length;
   const before = statuses();
   const cut = [link.replace(`#${key}`, ''), link.slice(0, -key.length), link.slice(0, -1)];
-  for (const damaged of [...cut, `${link}.`, link.replace(/\/s\/./, '/s/')]) {
+  for (const damaged of [...cut, `${link}x`, link.replace(/\/s\/./, '/s/')]) {
     await openPage(browser, damaged);
     await untilEnded(browser, WRONG);
   }

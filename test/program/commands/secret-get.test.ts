@@ -34,10 +34,18 @@ function assertOpened({ code, stdout, stderr }: Finished, text: string): void {
 
 const reads = async (id: string) => (await client.receipt(id)).json.reads;
 
-test('get: the text and a newline on standard output, nothing on standard error', async () => {
-  for (const text of ['hunter2', ' one\ntwo\r\n', 'пароль 密码 🔑 \u0000']) {
+test('get: the text on standard output, a single line with a newline, nothing on standard error', async () => {
+  for (const [text, shown] of [
+    ['hunter2', 'hunter2\n'],
+    ['пароль 密码 🔑 \u0000', 'пароль 密码 🔑 \u0000\n'],
+    [' one\ntwo\r\n', ' one\ntwo\r\n'],
+    ['one\ntwo', 'one\ntwo'],
+    ['\n', '\n'],
+    ['\ufeffone', '\ufeffone\n'],
+  ] as const) {
     const { id, secret } = await client.keep(text);
-    assertOpened(await get(id, `${secret}\n`), text);
+    const { code, stdout, stderr } = await get(id, `${secret}\n`);
+    assert.deepEqual([code, stdout, stderr], [0, shown, '']);
   }
 });
 

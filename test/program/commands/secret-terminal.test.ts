@@ -234,7 +234,7 @@ test('a pasted secret of several lines is stored whole and not shown', options, 
   const { code, isAsBefore, shown } = await terminal.left;
   assert.deepEqual([code, isAsBefore], [0, true], shown);
   assert.match(shown, /^Secret: \(end with Enter and Ctrl-D\) \nStored/);
-  assert.equal(await textBehind(shown), '-----BEGIN KEY-----\nbm8ga2V5\n\n-----END KEY-----');
+  assert.equal(await textBehind(shown), '-----BEGIN KEY-----\nbm8ga2V5\n\n-----END KEY-----\n');
 });
 
 test('input before the prompt is not shown', options, async (t) => {
