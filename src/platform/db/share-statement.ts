@@ -173,9 +173,9 @@ export function takeNext<Item, Result>(
       continue;
     }
     const { key } = call;
-    bytes += call.bytes;
-    const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES;
     const isBlocked = key !== null && blockedKeys.has(key);
+    if (!isBlocked) bytes += call.bytes;
+    const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES;
     const isTaken = (hasRoom || next.length === 0) && !isBlocked;
     (isTaken ? next : waiting).push(call);
     if (key !== null && (areKeysUnique || !isTaken)) blockedKeys.add(key);

@@ -73,6 +73,11 @@ test('calls stay while another statement has one with their key', () => {
   assert.deepEqual(choose(KEYED, { busy: ['x', 'y'] }).next, 'e');
 });
 
+test('a call that must wait for its key takes no room', () => {
+  const items = [{ name: 'a', key: 'x', bytes: 2 * MIB }, { name: 'b' }, { name: 'c' }];
+  assert.deepEqual(choose(items, { busy: ['x'] }), { next: 'b,c', later: 'a', expired: '' });
+});
+
 test('a call does not overtake one with its key that has no room', () => {
   const large = { name: 'b', key: 'x', bytes: 2 * MIB };
   const items = [{ name: 'a' }, large, { name: 'c', key: 'x' }];
