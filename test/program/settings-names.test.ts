@@ -136,7 +136,7 @@ for (const [what, given] of foreign) {
   test(`${what}: ignored`, () => assert.deepEqual(problems(given), []));
 }
 
-for (const service of SERVICES) {
+for (const service of [...SERVICES, 'metrics']) {
   const name = `${service.toUpperCase()}_PORT`;
   test(`${name} is rejected with advice if Kubernetes sets it`, () => {
     assert.deepEqual(problems({ [name]: 'tcp://10.0.0.1:3000' }), [

@@ -53,11 +53,9 @@ export class ConfigurationError extends Error {
   }
 }
 
-const port = wholeNumber(0, 65_535);
-
 /** For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container. */
-function ownPort(text: string) {
-  if (!text.startsWith('tcp://')) return port(text);
+function port(text: string) {
+  if (!text.startsWith('tcp://')) return wholeNumber(0, 65_535)(text);
   throw new Expected(
     'a port number, not a Kubernetes service link; set enableServiceLinks: false in the pod',
   );
@@ -124,7 +122,7 @@ function readService(
   return {
     name,
     host: env.text(`${prefix}HOST`, usesShared ? sharedHost : '0.0.0.0'),
-    port: env.get(`${prefix}PORT`, (usesShared ? sharedPort : null) ?? PORT, ownPort),
+    port: env.get(`${prefix}PORT`, (usesShared ? sharedPort : null) ?? PORT, port),
     style: STYLE,
     ...read(env, purpose),
   };
