@@ -16,6 +16,7 @@ import { forbidden, type IdentityCall, invalid, may, refusalOf, unknown } from '
 import { groups, type Names, nameSchemas, newNameSchemas, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
+import { PromotionRefused } from './store/rights.ts';
 import * as store from './store/users.ts';
 
 const { username, email, first_name, last_name } = nameSchemas;
@@ -112,12 +113,16 @@ export async function createUser(
     .catch(conflictOf);
 }
 
-/** @param change omitted members stay as they are; an empty change does nothing */
+/**
+ * @param change omitted members stay as they are; an empty change does nothing
+ * @param promotion why the actor may not make an administrator, which enabling one does, too
+ */
 export async function changeUser(
   database: Database,
   actor: Actor,
   id: string,
   change: Partial<UserChange>,
+  promotion: ReturnType<typeof refusalOf> = null,
 ) {
   const members = Object.entries(change).filter(([, value]) => value !== undefined);
   // Member names and flags only: never a caller's text. The store adds the groups.
@@ -128,8 +133,11 @@ export async function changeUser(
   const changed: Promise<store.ChangedUser | null> =
     members.length === 0
       ? store.findUser(database, id)
-      : store.changeUser(database, actor, id, Object.fromEntries(members), detail);
-  return (await changed.catch(conflictOf)) ?? unknown('user');
+      : store.changeUser(database, actor, id, Object.fromEntries(members), detail, !promotion);
+  const outcome = await changed.catch((error: unknown) =>
+    error instanceof PromotionRefused ? promotion : conflictOf(error),
+  );
+  return outcome ?? unknown('user');
 }
 
 /** Sets a user's password and ends that user's sessions. */
@@ -205,13 +213,11 @@ export async function change(
     ([name, value]) => value === undefined || OWN_MEMBERS.includes(name),
   );
   const usual = isOwn ? 'change the names of a user' : 'change a user';
-  const before = body.enabled ? await store.findUser(database, path.user_id) : null;
-  const wasAdministrator = before?.enabled === false && before.super_admin;
-  // To enable an administrator is to make one.
-  const action = (body.super_admin ?? wasAdministrator) ? 'make a super administrator' : usual;
-  const refused = refusalOf(caller, action, path.user_id);
+  const id = path.user_id;
+  const promotion = refusalOf(caller, 'make a super administrator', id);
+  const refused = body.super_admin ? promotion : refusalOf(caller, usual, id);
   if (refused) return refused;
-  const outcome = await changeUser(database, actorOf(caller, request), path.user_id, body);
+  const outcome = await changeUser(database, actorOf(caller, request), id, body, promotion);
   if (outcome instanceof Failure) return outcome;
   return { data: { ...viewUser(outcome), revoked_keys: outcome.revoked_keys } };
 }

@@ -7,6 +7,9 @@ import { isActiveSql } from './rows.ts';
 /** The actor has lost rights since the guard's check: nothing was changed. */
 export class RightsLost extends Error {}
 
+/** The actor may not make an administrator: nothing was changed. */
+export class PromotionRefused extends Error {}
+
 /** As the target of a change: the sessions of all users. */
 export const EVERYONE = 'everyone';
 

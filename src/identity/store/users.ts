@@ -4,7 +4,7 @@ import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import { type Account, groupChange, type User } from '../model.ts';
 import { accountKey } from '../names.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
-import { changing, lockAndCheckRights, takeNamedLock } from './rights.ts';
+import { changing, lockAndCheckRights, PromotionRefused, takeNamedLock } from './rights.ts';
 import { clearFailures, type LoginThrottle } from './failures.ts';
 import { revokeKeys } from './keys.ts';
 import { checkNames } from './names.ts';
@@ -118,7 +118,8 @@ async function isLastAdministrator(sql: Sql, id: string | null) {
  * Changes members of a user. Disabling ends the sessions. So does a promotion, and revokes the
  * keys: a thief must not become an administrator with what was stolen from a user.
  * @param memberDetail for the audit trail, without the groups
- * @throws Duplicate if the username or the address is taken
+ * @param mayPromote whether the actor may make an administrator
+ * @throws Duplicate if the username or the address is taken  @throws PromotionRefused
  */
 export function changeUser(
   database: Database,
@@ -126,12 +127,17 @@ export function changeUser(
   id: string,
   change: Partial<Omit<UserInput, keyof PasswordInput>>,
   memberDetail: string,
+  mayPromote: boolean,
 ) {
   const isDisabled = change.enabled === false;
   const isDemoted = change.super_admin === false;
   const inTransaction = isDisabled || isDemoted ? endingRights : changing;
   return inTransaction(database, actor, id, async (sql): Promise<ChangedUser> => {
     const before = await readRights(sql, id);
+    // To enable an administrator is to make one, whom another request may just have disabled.
+    const isEnabled = change.enabled === true && !before.enabled;
+    const isAdministrator = change.super_admin ?? before.super_admin;
+    if (isEnabled && isAdministrator && !mayPromote) throw new PromotionRefused();
     const isPromoted = change.super_admin === true && !before.super_admin;
     if (isDisabled) await endAccess(sql, actor, id, 'user disabled');
     if (isPromoted) await endAccess(sql, actor, id, PROMOTION);
@@ -177,8 +183,8 @@ export const endLink = (sql: Sql, actor: Actor, id: string, reason: string) =>
 
 /** Under the lock of the user. */
 async function readRights(sql: Sql, id: string) {
-  const [user] = await sql<[Pick<User, 'groups' | 'super_admin'>]>`
-    select super_admin, to_json(groups) as groups
+  const [user] = await sql<[Pick<User, 'enabled' | 'groups' | 'super_admin'>]>`
+    select enabled, super_admin, to_json(groups) as groups
     from identity.users
     where id = ${id}`;
   return user;

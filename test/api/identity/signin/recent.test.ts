@@ -218,6 +218,24 @@ test('an administrator who is demoted while a promotion waits promotes nobody', 
   assert.equal(row?.super_admin, false);
 });
 
+test('an administrator who is disabled while a change waits is enabled by a recent sign-in alone', async () => {
+  const chief = await enter({ super_admin: true });
+  for (const [seconds, status] of [
+    [660, 401],
+    [0, 200],
+  ] as const) {
+    const target = await add({ super_admin: true });
+    await age(portal, chief.id, seconds);
+    const answer = await during(target.id, 'enabled = false', () =>
+      call(chief.token, 'PATCH', `/api/user/${target.id}`, { enabled: true }),
+    );
+    assert.equal(answer.status, status, answer.text);
+    const [row] = await sql`select enabled from identity.users where id = ${target.id}`;
+    assert.equal(row?.enabled, status === 200);
+    await age(portal, chief.id, -seconds);
+  }
+});
+
 test('a login that waits for a promotion needs the factor that administrators need', async () => {
   const user = await add();
   const answer = await during(user.id, 'super_admin = true', () =>
