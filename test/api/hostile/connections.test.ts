@@ -186,6 +186,16 @@ test(
       /^gatehouse_connections_closed_total\{service="test",limit="network"\} 1$/m,
     );
     for (const client of [...clients, other]) client?.leave();
+    let open = clients.length;
+    await until(() => {
+      own.server.getConnections((_error, count) => {
+        open = count;
+      });
+      return open === 0;
+    }, 'all have left');
+    const [again] = await holdConnections(own.url, 1, '127.0.0.2');
+    assert.match(own.metrics(), /closed_total\{service="test",limit="network"\} 1$/m);
+    again?.leave();
   },
 );
 

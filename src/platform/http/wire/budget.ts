@@ -1,3 +1,4 @@
+import { createCounts } from '../../runtime/counts.ts';
 import { Failure } from '../route/errors.ts';
 
 /** What one network may have of a budget. */
@@ -20,21 +21,18 @@ export type Reservation = ReturnType<ReturnType<typeof createBudget>['open']>;
 export function createBudget(size: number) {
   let maxBytes = size;
   let used = 0;
-  const byNetwork = new Map<string, number>();
+  const usedBy = createCounts<string>();
   const waiting = createWaiting();
-  const usedBy = (network: string) => byNetwork.get(network) ?? 0;
 
   function add(network: string, bytes: number) {
     used += bytes;
-    const share = usedBy(network) + bytes;
-    if (share === 0) byNetwork.delete(network);
-    else byNetwork.set(network, share);
+    usedBy.add(network, bytes);
   }
 
   return {
     waitUntil: waiting.until,
     /** How much of its share a network has left. */
-    leftFor: (network: string) => maxBytes * SHARE - usedBy(network),
+    leftFor: (network: string) => maxBytes * SHARE - usedBy.of(network),
     /** @param limit of the body: the budget has room for two of them, and every share for one */
     open(network: string, limit: number) {
       maxBytes = Math.max(maxBytes, 2 * limit);
@@ -44,7 +42,7 @@ export function createBudget(size: number) {
         const more = bytes - reserved;
         if (more <= 0) return null;
         if (used + more > maxBytes) return ALL_TAKEN;
-        if (usedBy(network) + more > Math.max(maxBytes * SHARE, limit)) return SHARE_TAKEN;
+        if (usedBy.of(network) + more > Math.max(maxBytes * SHARE, limit)) return SHARE_TAKEN;
         add(network, more);
         reserved = bytes;
         return null;

@@ -2,8 +2,10 @@ import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { createCounts } from '../../runtime/counts.ts';
 import type { Metrics } from '../../runtime/metrics.ts';
 import { canonicalAddress, isTrusted, networkOf } from './address.ts';
+import type { BodyReader } from './body-reader.ts';
 import { createBudget } from './budget.ts';
 
 const MAX_CONNECTIONS = 4_096;
@@ -23,6 +25,7 @@ export interface Connection {
 type Options = Readonly<{
   name: string;
   trustedProxies: BlockList;
+  bodies: BodyReader;
   metrics: Metrics;
 }>;
 const CLOSED =
@@ -34,29 +37,32 @@ const LABELS = ['service', 'limit'];
  * idle for longest, or otherwise the one that has sent a reply for longest, so that connections of
  * one client cannot exclude other clients.
  */
-export function createConnections({ name, trustedProxies, metrics }: Options) {
+export function createConnections({ name, trustedProxies, bodies, metrics }: Options) {
   const countClosed = metrics.counter('gatehouse_connections_closed_total', CLOSED, LABELS);
   const all = new Map<Duplex, Connection>();
-  const idle = new Set<Connection>(); // without a complete head to answer, the longest idle first
+  const openOf = createCounts<string | null>(); // by network
+  const { idle, addIdle } = createIdle(bodies);
   const sending = new Set<Connection>(); // a reply of known length, the earliest first
   const waiting = createBudget(MAX_WAITING); // of which a network has a share
-  const { pause, addIdle } = createPauses(idle);
-  const remove = (connection: Connection) => {
-    all.delete(connection.socket);
+
+  function remove(connection: Connection) {
+    if (!all.delete(connection.socket)) return;
+    openOf.add(connection.network, -1);
     idle.delete(connection);
     sending.delete(connection);
     connection.socket.destroy();
-  };
+  }
+
   return {
     all,
     sending,
-    pause,
     open(socket: Socket) {
       const connection = connectionOf(socket, trustedProxies);
-      const limit = limitReached(all, connection.network);
+      const { network } = connection;
+      const limit = limitReached(all.size, network === null ? 0 : openOf.of(network));
       if (limit !== null) {
         countClosed([name, limit]);
-        const replaced = findReplaceable([...idle, ...sending], limit, connection.network);
+        const replaced = findReplaceable([...idle, ...sending], limit, network);
         if (!replaced) {
           socket.destroy();
           return;
@@ -64,6 +70,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
         remove(replaced);
       }
       all.set(socket, connection);
+      openOf.add(network, 1);
       addIdle(connection);
       socket.on('close', () => remove(connection));
     },
@@ -71,11 +78,7 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
       connection.latest = response;
       idle.delete(connection);
     },
-    /**
-     * Waits until the earlier replies of the connection are sent: one is prepared at a time.
-     * @param network of the client
-     * @returns whether the connection is still open
-     */
+    /** Waits for the earlier replies of the connection. @returns whether it is still open */
     async turn(connection: Connection, network: string, response: ServerResponse) {
       const place = waiting.open(network, 0);
       if (place.growTo(1)) {
@@ -89,10 +92,14 @@ export function createConnections({ name, trustedProxies, metrics }: Options) {
     },
     finish(connection: Connection, response: ServerResponse) {
       sending.delete(connection);
-      const isLast = connection.latest === response;
-      if (isLast && all.has(connection.socket)) addIdle(connection);
+      if (connection.latest === response && all.has(connection.socket)) addIdle(connection);
     },
   };
+}
+
+function limitReached(open: number, share: number) {
+  if (share >= MAX_PER_NETWORK) return 'network';
+  return open >= MAX_CONNECTIONS ? 'connections' : null;
 }
 
 const findReplaceable = (
@@ -101,6 +108,27 @@ const findReplaceable = (
   network: string | null,
 ) => candidates.find((one) => limit === 'connections' || one.network === network);
 
+/** Connections without a complete head to answer, the longest idle first. */
+function createIdle(bodies: BodyReader) {
+  const idle = new Set<Connection>();
+  bodies.onPause((from) => {
+    for (const { socket, network } of idle) {
+      if (network !== from) continue;
+      if (bodies.isPaused(from)) socket.pause();
+      else socket.resume();
+    }
+  });
+  return {
+    idle,
+    addIdle(connection: Connection) {
+      const { socket, network } = connection;
+      idle.add(connection);
+      // Node resumes a new socket at the end of this turn.
+      if (bodies.isPaused(network)) process.nextTick(() => socket.pause());
+    },
+  };
+}
+
 /** Node gives a response the socket once the earlier ones are sent. */
 async function waitForSocket(response: ServerResponse, socket: Socket) {
   const over = new AbortController();
@@ -108,30 +136,6 @@ async function waitForSocket(response: ServerResponse, socket: Socket) {
   const either = [once(response, 'socket', over), once(socket, 'close', over)];
   await Promise.race(either).catch(() => {});
   over.abort();
-}
-
-function createPauses(idle: Set<Connection>) {
-  const paused = new Set<string | null>(); // networks
-  const idleOf = (from: string | null) => [...idle].filter(({ network }) => network === from);
-  return {
-    /**
-     * Reads no further requests for a while.
-     * @param from a network, or null for trusted proxies
-     */
-    async pause(from: string | null, end: Promise<void>) {
-      paused.add(from);
-      for (const { socket } of idleOf(from)) socket.pause();
-      await end;
-      paused.delete(from);
-      for (const { socket } of idleOf(from)) socket.resume();
-    },
-    addIdle(connection: Connection) {
-      const { socket, network } = connection;
-      idle.add(connection);
-      // Node resumes a new socket at the end of this turn.
-      if (paused.has(network)) process.nextTick(() => socket.pause());
-    },
-  };
 }
 
 function connectionOf(socket: Socket, trustedProxies: BlockList) {
@@ -144,12 +148,6 @@ function connectionOf(socket: Socket, trustedProxies: BlockList) {
     network,
     latest: null,
   };
-}
-
-function limitReached(all: ReadonlyMap<Duplex, Connection>, network: string | null) {
-  const share = [...all.values()].filter((one) => one.network === network);
-  if (network !== null && share.length >= MAX_PER_NETWORK) return 'network';
-  return all.size >= MAX_CONNECTIONS ? 'connections' : null;
 }
 
 /**

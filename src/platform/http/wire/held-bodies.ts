@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { createCounts } from '../../runtime/counts.ts';
 import type { Failure } from '../route/errors.ts';
 import { createBudget } from './budget.ts';
 
@@ -14,11 +15,6 @@ const MAX_REFUSING_MS = 10_000;
 
 /** What has arrived of a body, counted until it is released. */
 export type HeldBody = Readonly<{ failure: Failure | null; release: () => void }>;
-/**
- * Leaves further requests in the kernel.
- * @param from the network of the connections, or null for those of trusted proxies
- */
-type Pause = (from: string | null, end: Promise<void>) => unknown;
 
 const NOTHING_HELD: HeldBody = { failure: null, release() {} };
 
@@ -29,25 +25,37 @@ const NOTHING_HELD: HeldBody = { failure: null, release() {} };
  */
 export function createHeldBodies() {
   const budget = createBudget(MAX_BYTES);
-  const pauses: Pause[] = [];
-  const full = new Set<string>(); // networks
-  const hasRoom = (network: string) => budget.leftFor(network) >= READ_BYTES;
+  const full = new Set<string>(); // networks of clients
+  /** By the network of the connections, or null for those of trusted proxies. */
+  const pauses = createCounts<string | null>();
+  const observers: Array<(from: string | null) => void> = [];
+
+  function addPauses(from: string | null, amount: number) {
+    pauses.add(from, amount);
+    for (const observe of observers) observe(from);
+  }
 
   async function pauseIfFull(network: string, from: string | null) {
-    const isOver = () => hasRoom(network);
-    if (isOver() || full.has(network)) return;
+    const hasRoom = () => budget.leftFor(network) >= READ_BYTES;
+    if (hasRoom() || full.has(network)) return;
     full.add(network);
-    const end = budget.waitUntil(isOver, MAX_PAUSE_MS);
-    for (const pause of pauses) void pause(from, end);
-    await end;
+    addPauses(from, 1);
+    await budget.waitUntil(hasRoom, MAX_PAUSE_MS);
+    addPauses(from, -1);
     // Without room by then, its bodies are refused for a while.
-    await budget.waitUntil(isOver, MAX_REFUSING_MS);
+    await budget.waitUntil(hasRoom, MAX_REFUSING_MS);
     full.delete(network);
   }
 
   return {
-    onFull(pause: Pause) {
-      pauses.push(pause);
+    /**
+     * Whether further requests are left in the kernel.
+     * @param from the network of their connections, or null for those of trusted proxies
+     */
+    isPaused: (from: string | null) => pauses.of(from) > 0,
+    /** @param observe called when this may have changed */
+    onPause(observe: (from: string | null) => void) {
+      observers.push(observe);
     },
     /**
      * Counts what has arrived, and stops the socket until the body is read.

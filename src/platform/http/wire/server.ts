@@ -73,7 +73,6 @@ export function createListener(options: ListenerOptions) {
     { service: options.name },
   );
 
-  options.bodies.onFull(listener.connections.pause);
   server.on('connection', listener.connections.open);
   server.on('request', onRequest);
   // Without this listener, Node sends 100 before the credential is checked.
