@@ -6,6 +6,7 @@ import { createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { get, startListener } from '../support/listener.ts';
 import { startProxy } from '../support/proxy.ts';
+import { connectTo, headOf } from '../support/socket.ts';
 import { until } from '../support/until.ts';
 
 test('all three services answer while the database sends nothing', async (t) => {
@@ -70,4 +71,31 @@ test('a reply that is ready too late is discarded', async (t) => {
     listener.requests().map(({ status }) => status),
     [503, 503, 503, 404],
   );
+});
+
+test('the log shows the reply that was sent, not one that was ready too late', async (t) => {
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const late = get('/late', async () => {
+    await released;
+    return { data: 'too late' };
+  });
+  const listener = await startListener(t, [late], new BlockList(), 100);
+  const client = await connectTo(listener.url);
+  // Its body, which no route reads, keeps the exchange open after the reply.
+  client.send(headOf(['GET /late HTTP/1.1', 'Host: gatehouse.test', 'Content-Length: 4']));
+  assert.equal((await client.answer()).status, 503);
+  release();
+  // The handler and its reply take two turns.
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
+  client.send('body');
+  await until(() => listener.inFlight() === 0);
+  assert.deepEqual(
+    listener.requests().map(({ status }) => status),
+    [503],
+  );
+  client.leave();
 });

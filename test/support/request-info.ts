@@ -12,10 +12,10 @@ export const REQUEST: RequestInfo = {
   isFromOwnPage: false,
   startedAt: 0,
   endsAt: 3_600_000,
-  isGone: () => false,
-  whenGone: () => () => {},
+  gone: new AbortController().signal,
+  progress: { route: 'GET /' },
+  route: 'GET /',
   path: '/',
   query: new URLSearchParams(),
   parameters: {},
-  route: 'GET /',
 };

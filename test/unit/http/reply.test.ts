@@ -10,6 +10,7 @@ import {
   renderSuccess,
   writeReply,
 } from '../../../src/platform/http/wire/reply.ts';
+import { REQUEST } from '../../support/request-info.ts';
 
 const COMMON = {
   'Content-Type': 'application/json; charset=utf-8',
@@ -187,12 +188,13 @@ test('a raw reply is a complete HTTP response with its length in bytes', () => {
   }
 });
 
-test('of two replies to a request whose body is unread, only the first is sent', async (t) => {
+test('of two replies to a request whose body is unread, only the first is sent and logged', async (t) => {
   const sent = { status: 200, headers: {}, body: 'first' };
+  const info = { ...REQUEST, progress: { route: 'GET /' } };
   const ends: string[] = [];
   const server = createServer((_request, response) => {
-    const late = { ...sent, body: 'second' };
-    const replies = [sent, late].map((reply) => writeReply(response, 'id', reply, false, () => {}));
+    const late = { ...sent, status: 201, body: 'second' };
+    const replies = [sent, late].map((reply) => writeReply(response, info, reply, false, () => {}));
     void Promise.allSettled(replies).then((settled) => {
       ends.push(...settled.map(({ status }) => status));
     });
@@ -213,4 +215,5 @@ test('of two replies to a request whose body is unread, only the first is sent',
   await once(socket, 'close');
   assert.match(received, /\r\n\r\nfirst$/);
   assert.deepEqual(ends, ['fulfilled', 'fulfilled']);
+  assert.deepEqual(info.progress, { route: 'GET /', reply: sent });
 });

@@ -7,6 +7,7 @@ import { trimBlanks } from '../../runtime/text.ts';
 import { Failure } from '../route/errors.ts';
 import type { RequestInfo } from '../route/route.ts';
 import { ClientGone } from '../wire/body-reader.ts';
+import { createBudget } from '../wire/budget.ts';
 import type { UserSource } from './user-source.ts';
 
 /**
@@ -84,18 +85,12 @@ async function askIdentity(request: RequestInfo, verify: string) {
   return reply;
 }
 
-/** Requests to identity that one process waits for, and those of one network. */
-const MAX_ASKED = 64;
-const MAX_ASKED_PER_NETWORK = MAX_ASKED / 4;
-const asked: string[] = [];
+/** Requests to identity that one process waits for, of which a network has a share. */
+const asked = createBudget(64);
 
-async function askVerify(info: RequestInfo, verify: string, cookie: string) {
-  const { address, network } = info;
-  const share = asked.filter((one) => one === network);
-  if (asked.length >= MAX_ASKED || share.length >= MAX_ASKED_PER_NETWORK) {
-    throw new Overloaded('too many wait for the sign-in service');
-  }
-  asked.push(network);
+async function askVerify({ address, network, gone }: RequestInfo, verify: string, cookie: string) {
+  const place = asked.open(network, 0);
+  if (place.growTo(1)) throw new Overloaded('too many wait for the sign-in service');
   const { request } = verify.startsWith('https') ? https : http;
   const question = request(verify, {
     method: 'HEAD',
@@ -103,14 +98,15 @@ async function askVerify(info: RequestInfo, verify: string, cookie: string) {
     maxHeaderSize: 16_384,
     signal: AbortSignal.timeout(5_000),
   });
-  const endWatch = info.whenGone(() => question.destroy());
+  const leave = () => question.destroy();
+  gone.addEventListener('abort', leave);
   const [reply]: http.IncomingMessage[] = await once(question.end(), 'response')
     .catch(() => [])
     .finally(() => {
-      endWatch();
-      asked.splice(asked.indexOf(network), 1);
+      gone.removeEventListener('abort', leave);
+      place.release();
     });
-  if (info.isGone()) throw new ClientGone();
+  if (gone.aborted) throw new ClientGone();
   return judge(reply?.resume());
 }
 

@@ -4,8 +4,8 @@ import { type ErrorCode, Failure, type TextReply } from './errors.ts';
 import { createRouter, parameterNames } from './router.ts';
 import { noInput, queryParameters, type Schema, validate } from './schema.ts';
 
-/** A request, and what is known of its reply. Plain data: no socket. */
-export interface RequestInfo {
+/** What the head of a request says. Plain data: no socket. */
+export interface ReceivedRequest {
   readonly requestId: string;
   /** In the log lines about the request. */
   readonly ids: Readonly<{ request_id: string; trace_id: string | undefined }>;
@@ -19,31 +19,36 @@ export interface RequestInfo {
   readonly startedAt: number;
   /** Without a reply by then, the client gets an error. */
   readonly endsAt: number;
-  /** Whether the client has disconnected. */
-  readonly isGone: () => boolean;
-  /** @returns ends the watch */
-  readonly whenGone: (callback: () => void) => () => void;
+  /** Aborted when the client has disconnected. */
+  readonly gone: AbortSignal;
+  readonly progress: Progress;
+}
 
-  // Set once the route is found. Guards and handlers only read them.
+/** A request that has a route. */
+export interface RequestInfo extends ReceivedRequest {
   /** Whether a browser says that a page of this host sent the request. */
-  isFromOwnPage: boolean;
-  path: string;
+  readonly isFromOwnPage: boolean;
+  readonly path: string;
   /** Decoded once. */
-  query: URLSearchParams;
+  readonly query: URLSearchParams;
   /** The values of the pattern's parameters, percent-decoded. */
-  parameters: Readonly<Record<string, string>>;
+  readonly parameters: Readonly<Record<string, string>>;
   /** Method and pattern of the route. Never the path, which may contain a credential. */
+  readonly route: string;
+}
+
+/** What becomes known of a request, for its log line and an error. */
+interface Progress {
   route: string;
   failurePage?: FailurePage | undefined;
-
-  /** Ids of the caller, for the log. */
+  /** Ids of the caller. */
   callerIds?: CallerIds | undefined;
   /** Missing, logged as status 0, if the client left before there was a reply. */
   reply?: Readonly<{ status: number; reason?: ErrorCode }>;
 }
 
 /** For a page: shows a failure to a person, as HTML. */
-type FailurePage = (failure: Failure) => TextReply;
+export type FailurePage = (failure: Failure) => TextReply;
 type CallerIds = Readonly<Record<string, string | undefined>>;
 
 /** A request whose credential and input were checked. */
@@ -227,7 +232,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
     async answer(request, service, readBody) {
       const first = await guard.check(request, service);
       if (first instanceof Failure) return first;
-      request.callerIds = guard.idsOf?.(first);
+      request.progress.callerIds = guard.idsOf?.(first);
       const checkedAt = performance.now();
       const raw = await bodyOf(first, request, service, readBody);
       if (raw instanceof Failure) return raw;

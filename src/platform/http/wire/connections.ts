@@ -1,4 +1,4 @@
-import { once } from 'node:events';
+import { once, setMaxListeners } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -18,6 +18,8 @@ export interface Connection {
   readonly address: string;
   /** Null for a trusted proxy. */
   readonly network: string | null;
+  /** Aborted when the connection has ended. */
+  readonly gone: AbortSignal;
   /** To the last request that has arrived. */
   latest: ServerResponse | null;
 }
@@ -86,9 +88,10 @@ export function createConnections({ name, trustedProxies, bodies, metrics }: Opt
         remove(connection);
         return false;
       }
-      await waitForSocket(response, connection.socket);
+      // Node gives a response the socket once the earlier ones are sent.
+      await once(response, 'socket', { signal: connection.gone }).catch(() => {});
       place.release();
-      return !connection.socket.destroyed;
+      return !connection.gone.aborted;
     },
     finish(connection: Connection, response: ServerResponse) {
       sending.delete(connection);
@@ -129,23 +132,19 @@ function createIdle(bodies: BodyReader) {
   };
 }
 
-/** Node gives a response the socket once the earlier ones are sent. */
-async function waitForSocket(response: ServerResponse, socket: Socket) {
-  const over = new AbortController();
-  socket.setMaxListeners(MAX_WAITING);
-  const either = [once(response, 'socket', over), once(socket, 'close', over)];
-  await Promise.race(either).catch(() => {});
-  over.abort();
-}
-
 function connectionOf(socket: Socket, trustedProxies: BlockList) {
   const address = canonicalAddress(socket.remoteAddress ?? '');
   // A trusted proxy carries all of its clients: no limit of a network applies to it.
   const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
+  const ending = new AbortController();
+  const gone = ending.signal;
+  setMaxListeners(MAX_WAITING, gone);
+  socket.once('close', () => ending.abort());
   return {
     socket,
     address,
     network,
+    gone,
     latest: null,
   };
 }

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Reply, Wrapping } from '../route/route.ts';
+import type { ReceivedRequest, Reply, Wrapping } from '../route/route.ts';
 import { type ErrorCode, ERRORS, type Failure, type TextReply } from '../route/errors.ts';
 
 /**
@@ -138,8 +138,8 @@ const SMALL_REPLY = 8 * 1024;
  */
 export async function writeReply(
   response: ServerResponse,
-  requestId: string,
-  { status, headers: own, body }: RenderedReply,
+  { requestId, progress }: ReceivedRequest,
+  reply: RenderedReply,
   close: boolean,
   onSend: () => unknown, // called if a reply of known length may not fit into the kernel's buffer
 ) {
@@ -148,6 +148,8 @@ export async function writeReply(
   if (!request.complete) await new Promise((resolve) => setImmediate(resolve));
   // Another reply was sent first: the time of the request was over, perhaps only now.
   if (response.headersSent) return;
+  progress.reply = reply;
+  const { status, headers: own, body } = reply;
   const discarded = request.complete ? null : discard(request);
   const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
   if (close || discarded) headers.Connection = 'close';

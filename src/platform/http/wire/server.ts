@@ -15,10 +15,10 @@ import {
   createRequestLog,
   failureFor,
   type ListenerOptions,
-  startExchange,
+  receive,
 } from './exchange.ts';
 import { renderFailure, renderRaw, type RenderedReply, writeReply } from './reply.ts';
-import type { RequestInfo } from '../route/route.ts';
+import type { ReceivedRequest } from '../route/route.ts';
 
 /** Node's defaults let a silent client hold a connection for minutes. */
 const SERVER_OPTIONS = {
@@ -146,33 +146,33 @@ async function handle(
     response.destroy();
     return;
   }
-  const info = startExchange(request, connection, listener);
+  const received = receive(request, connection, listener);
+  const { network, requestId, progress } = received;
   connections.begin(connection, response);
   listener.inFlight += 1;
   const send = (outcome: RenderedReply | Failure) => {
-    const { requestId, failurePage } = info;
     let rendered = outcome;
     if (rendered instanceof Failure) {
       const { credential } = rendered.details;
-      if (credential !== undefined) requestLog.credentialRefused(info, credential);
-      rendered = renderFailure(rendered, requestId, failurePage);
+      if (credential !== undefined) requestLog.credentialRefused(received, credential);
+      rendered = renderFailure(rendered, requestId, progress.failurePage);
     }
-    info.reply = rendered;
     // During a shutdown, closes the connection: the client reconnects, through a load balancer to
     // another replica.
-    return writeReply(response, requestId, rendered, listener.stopping.aborted, () =>
+    return writeReply(response, received, rendered, listener.stopping.aborted, () =>
       connections.sending.add(connection),
     );
   };
-  const holding = bodies.hold(request, info.network, connection.network);
+  const holding = bodies.hold(request, network, connection.network);
   try {
     const isEarly = response.socket === null;
-    if (isEarly && !(await connections.turn(connection, info.network, response))) return;
+    if (isEarly && !(await connections.turn(connection, network, response))) return;
     const held = await holding;
-    await inTime(info, response, listener.answer(info, request, held, sendContinue).then(send));
+    const answered = listener.answer(received, request, held, sendContinue);
+    await inTime(received, response, answered.then(send));
   } catch (error) {
     if (error instanceof ClientGone) return;
-    const failure = failureFor(error, info, listener);
+    const failure = failureFor(error, received, listener);
     // After the head, only a broken connection can show the failure.
     if (response.headersSent) response.destroy();
     else await send(failure);
@@ -182,7 +182,7 @@ async function handle(
     connections.finish(connection, response);
     // A reply that was started before the shutdown has no `Connection: close`.
     if (!listener.server.listening) setImmediate(() => listener.server.closeIdleConnections());
-    requestLog.finished(info);
+    requestLog.finished(received);
   }
 }
 
@@ -190,7 +190,7 @@ async function handle(
  * Bounds the time to the head of the reply, over all statements, retries and waits of a request.
  * The work completes or rolls back, within its own limits.
  */
-function inTime({ endsAt }: RequestInfo, response: ServerResponse, work: Promise<void>) {
+function inTime({ endsAt }: ReceivedRequest, response: ServerResponse, work: Promise<void>) {
   return new Promise<void>((resolve, reject) => {
     const end = () => {
       if (!response.headersSent) reject(new Unavailable('the request took too long'));
@@ -214,12 +214,13 @@ function rejectInput(listener: Listener, socket: Duplex, code: ErrorCode) {
     socket.destroy();
     return;
   }
-  const info = startExchange({ headers: {} }, connection, listener);
-  info.route = '(unreadable)';
-  const rendered = renderFailure(new Failure(code), info.requestId);
-  info.reply = rendered;
-  socket.end(renderRaw(rendered, info.requestId));
+  const received = receive({ headers: {} }, connection, listener);
+  const { requestId, progress } = received;
+  const reply = renderFailure(new Failure(code), requestId);
+  progress.route = '(unreadable)';
+  progress.reply = reply;
+  socket.end(renderRaw(reply, requestId));
   // Half-closed, the client could send on, and an unfinished body would keep its place.
   setTimeout(() => socket.destroy(), LINGER_MS);
-  listener.requestLog.finished(info);
+  listener.requestLog.finished(received);
 }
