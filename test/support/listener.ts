@@ -1,4 +1,5 @@
 /** The real listener on a free port, with a route table that belongs to the test. */
+import type { Server } from 'node:http';
 import { BlockList } from 'node:net';
 import { json } from '../../src/platform/http/route/json-body.ts';
 import {
@@ -19,6 +20,7 @@ import { createMetrics } from '../../src/platform/runtime/prometheus.ts';
 
 export interface TestListener {
   readonly url: string;
+  readonly server: Server;
   readonly inFlight: () => number;
   /** The metrics in Prometheus format. */
   readonly metrics: () => string;
@@ -63,6 +65,7 @@ export async function startListener(
   owner.after(() => close(listener, 0));
   return {
     url: `http://127.0.0.1:${port}`,
+    server: listener.server,
     inFlight: () =>
       Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
     metrics: metrics.text,

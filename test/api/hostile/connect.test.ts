@@ -1,6 +1,6 @@
 /**
  * CONNECT asks for a tunnel and TRACE for an echo. No service offers them, and neither must affect
- * other clients.
+ * other clients. Nor must a connection that cannot be accepted.
  */
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -94,4 +94,13 @@ test('TRACE gets 405 and no echo of its headers (ASVS 13.4.4)', async (t) => {
   const { status, body } = await exchange(url, ['TRACE /a HTTP/1.1', 'Host: x', 'X-Secret: 4b1d']);
   assert.equal(status, 405);
   assert.doesNotMatch(body, /4b1d/);
+});
+
+test('a connection that cannot be accepted is logged, and the next one is served', async (t) => {
+  const { server, url, lines } = await startListener(t, rows);
+  // As Node reports it if no file is left, which depends on the limits of the machine.
+  server.emit('error', Object.assign(new Error('accept EMFILE'), { code: 'EMFILE' }));
+  assert.equal((await exchange(url, ['GET /a HTTP/1.1', 'Host: x'])).status, 200);
+  const [line] = lines().filter(({ level }) => level === 'error');
+  assert.deepEqual([line?.message, line?.code], ['a connection was not accepted', 'EMFILE']);
 });

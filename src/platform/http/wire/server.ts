@@ -113,6 +113,11 @@ export async function listen(listener: Listener) {
       `${name} cannot listen on ${host}:${port} (${codeOf(error)}): ${advice}.`,
     );
   }
+  // A connection could not be accepted, because files or memory are used up. Without this listener,
+  // the process would end.
+  server.on('error', (error) => {
+    listener.log.error('a connection was not accepted', { route: '(none)', code: codeOf(error) });
+  });
   const bound = server.address();
   return typeof bound === 'object' && bound !== null ? bound.port : port;
 }
