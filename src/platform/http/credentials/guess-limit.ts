@@ -40,25 +40,6 @@ export function createCredentialCheck() {
   const wrong = createRateLimit(BURST, PER_SECOND);
   const accepted = createRecentMap<true>(MAX_ACCEPTED);
 
-  /**
-   * Counts a guess in advance, so that simultaneous ones stay within the limit. Not for a network
-   * without wrong ones: after a restart, any number of right credentials may come at once.
-   */
-  function beginAttempt(network: string, isKnown: boolean) {
-    const isCounted = !isKnown && !wrong.isFull(network);
-    if (isCounted) wrong.add(network, -1);
-    return {
-      /** The credential is wrong. */
-      count() {
-        if (!isCounted) wrong.add(network, -1);
-      },
-      /** The credential is right, or could not be checked. */
-      forgive() {
-        if (isCounted) wrong.add(network, 1);
-      },
-    };
-  }
-
   return {
     async checkCredential<Found>(
       network: string,
@@ -68,22 +49,21 @@ export function createCredentialCheck() {
       const isKnown = accepted.get(acceptedKey) ?? false;
       const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
       if (retryAfterSeconds > 0) return unchecked(retryAfterSeconds);
-      const attempt = beginAttempt(network, isKnown);
-      let found: Found | null = null;
+      // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network
+      // without wrong ones: after a restart, any number of right credentials may come at once.
+      const isCounted = !isKnown && !wrong.isFull(network);
+      if (isCounted) wrong.add(network, -1);
+      let isWrong = false;
       try {
-        if (key !== null) found = await find(key);
-      } catch (error) {
-        attempt.forgive();
-        throw error;
+        const found = key === null ? null : await find(key);
+        isWrong = found === null;
+        if (!isWrong) accepted.set(acceptedKey, true);
+        const isAccepted = found !== null && isAllowed(found);
+        return isAccepted ? found : new Failure('unauthorized', { message, credential: kind });
+      } finally {
+        if (isWrong && !isCounted) wrong.add(network, -1);
+        if (isCounted && !isWrong) wrong.add(network, 1);
       }
-      const refused = new Failure('unauthorized', { message, credential: kind });
-      if (found === null) {
-        attempt.count();
-        return refused;
-      }
-      attempt.forgive();
-      accepted.set(acceptedKey, true);
-      return isAllowed(found) ? found : refused;
     },
     acceptCredential(network: string, key: string) {
       accepted.set(`${network} ${key}`, true);
