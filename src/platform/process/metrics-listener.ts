@@ -1,22 +1,25 @@
 import { bindRoutes, publicRead, route, routeDefaults } from '../http/route/route.ts';
-import { livez } from '../http/site/probes.ts';
-import type { Metrics } from '../runtime/metrics.ts';
+import { livez } from '../http/site/built-in-routes.ts';
+import type { ServiceContext } from '../runtime/context.ts';
 
-/** The service behind METRICS_PORT. It stores nothing. */
-export function startMetrics(metrics: Metrics) {
-  const row = route({
-    ...publicRead,
-    query: routeDefaults.query,
-    pattern: '/metrics',
-    summary: 'Prometheus metrics',
-    handle: async () => ({
-      text: metrics.text(),
-      contentType: 'text/plain; version=0.0.4; charset=utf-8',
-    }),
-  });
-  return {
-    routes: bindRoutes([row, livez], null),
-    storage: null,
-    jobs: [],
-  };
-}
+/**
+ * The service behind METRICS_PORT, which stores nothing. On a listener of its own, because metrics
+ * are for the operator and not for the services' callers.
+ */
+export const METRICS = {
+  name: 'metrics',
+  style: { wrapping: 'bare', unavailable: 'unavailable' },
+  async start({ metrics }: ServiceContext) {
+    const row = route({
+      ...publicRead,
+      query: routeDefaults.query,
+      pattern: '/metrics',
+      summary: 'Prometheus metrics',
+      handle: async () => ({
+        text: metrics.text(),
+        contentType: 'text/plain; version=0.0.4; charset=utf-8',
+      }),
+    });
+    return { routes: bindRoutes([row, livez], null), storage: null, jobs: [] };
+  },
+} as const;

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ServiceContext } from '../runtime/context.ts';
-import { startMetrics } from './metrics-listener.ts';
+import { METRICS } from './metrics-listener.ts';
 import {
   createProcessContext,
   createServiceRunner,
@@ -9,15 +8,6 @@ import {
   type ServiceRunner,
 } from './runner.ts';
 import type { Configuration } from './settings.ts';
-
-/**
- * On a listener of its own, because metrics are for the operator and not for the services' callers.
- */
-const METRICS = {
-  name: 'metrics',
-  style: { wrapping: 'bare', unavailable: 'unavailable' },
-  start: async ({ metrics }: ServiceContext) => startMetrics(metrics),
-} as const;
 
 export type RunningServices = Readonly<{
   /** The port of each service, and of `metrics` if METRICS_PORT is set. */

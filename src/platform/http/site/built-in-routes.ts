@@ -1,11 +1,23 @@
 import { readFileSync } from 'node:fs';
 import type { Site } from '../../runtime/context.ts';
-import { publicRead, type Route, route, type ServiceFacts } from '../route/route.ts';
-import { landingRoutes } from './landing.ts';
-import { livez, type Readiness, readyz } from './probes.ts';
+import { Failure } from '../route/errors.ts';
+import {
+  publicRead,
+  type ResponseStyle,
+  type Route,
+  route,
+  type ServiceFacts,
+} from '../route/route.ts';
+import { object, text } from '../route/schema.ts';
+import { render, sharedFiles, sitePage } from './pages.ts';
 
 /** What the routes of every service need of it. */
-export type AnyService = Readiness & Readonly<{ site: Site }>;
+type AnyService = Readonly<{
+  site: Site;
+  isServing(): boolean;
+  /** Answers within a second: null, or why requests cannot be served. */
+  readiness(): Promise<string | null>;
+}>;
 
 /**
  * Adds the routes that every service has: two probes, its description, and a page at `/`.
@@ -23,6 +35,35 @@ export const withBuiltIns = <Service extends AnyService>(
   openapi(description),
 ];
 
+const probe = { ...publicRead, reply: object({ status: text() }) };
+
+export const livez = route({
+  ...probe,
+  pattern: '/livez',
+  summary: 'Whether the process answers',
+  handle: async () => ({ data: { status: 'alive' } }),
+});
+
+/**
+ * A service is ready if its database can be read and written, its schema is current, and the
+ * process is neither starting nor shutting down.
+ */
+const readyz = ({ unavailable }: ResponseStyle) =>
+  route({
+    ...probe,
+    pattern: '/readyz',
+    errors: [unavailable],
+    summary:
+      'Whether requests can be served: the database can be read and written and its schema is current',
+    async handle(_call, service: AnyService) {
+      const problem = service.isServing()
+        ? await service.readiness()
+        : 'the process is starting or shutting down';
+      if (problem !== null) return new Failure(unavailable, { message: `Not ready: ${problem}.` });
+      return { data: { status: 'ready' } };
+    },
+  });
+
 /** Read on demand: most processes are never asked for it. */
 function openapi(file: URL) {
   let document: Buffer | null = null; // bytes, which all replies share
@@ -36,4 +77,44 @@ function openapi(file: URL) {
       return { text: document, contentType: 'application/json; charset=utf-8' };
     },
   });
+}
+
+/** Shown if the service has them. */
+const LINKS = [
+  { path: '/account', label: 'Your account' },
+  { path: '/inbox', label: 'Inbox' },
+  { path: '/openapi.json', label: 'Description of the interface (OpenAPI)' },
+];
+
+/** For browsers, unless the service has pages of its own there. */
+function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: ServiceFacts) {
+  const patterns = [...rows.map(({ pattern }) => pattern), '/openapi.json'];
+  const links = LINKS.filter(({ path }) => patterns.includes(path)).map((link) =>
+    render('landing-link', link),
+  );
+  // Read once, at the first request.
+  let files: ReturnType<typeof sharedFiles> | null = null;
+  const summary = 'For browsers: what this service is, and its pages';
+  const defaults = { ...publicRead, summary, errors: ['no_such_path'] } as const;
+  return [
+    route({
+      ...defaults,
+      pattern: '/',
+      replyType: 'text/html',
+      async handle({ request }, { site }: AnyService) {
+        if (!request.headers.accept?.includes('text/html')) return new Failure('no_such_path');
+        return sitePage(site, 'landing', { title, about, links });
+      },
+    }),
+    route({
+      ...defaults,
+      pattern: '/pages/{file}',
+      replyType: '*/*',
+      path: object({ file: text() }),
+      async handle({ path }, { site }: AnyService) {
+        files ??= sharedFiles(site);
+        return files.get(path.file) ?? new Failure('no_such_path');
+      },
+    }),
+  ].filter(({ pattern }) => !patterns.includes(pattern));
 }
