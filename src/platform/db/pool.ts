@@ -128,19 +128,21 @@ function createPool(clients: Clients, pool: PoolName, address: DatabaseAddress) 
  */
 function createLockWait(run: Run, seconds: number) {
   let waiting = 0;
+  /** Whether no other call has to wait for this one. */
+  const isAlone = () => waiting === 1;
   async function repeat<T>(work: Work<T>) {
     const end = performance.now() + seconds * 1_000;
     for (let pauseMs = 10; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
       try {
         return await run(async (sql) => {
-          const timeoutMs = waiting === 1 ? ALONE_MS : LOCK_MS;
+          const timeoutMs = isAlone() ? ALONE_MS : LOCK_MS;
           await sql`select set_config('lock_timeout', ${String(timeoutMs)}, false)`;
           return work(sql);
         });
       } catch (error) {
         if (!(error instanceof Locked) || performance.now() >= end) throw error;
       }
-      if (waiting > 1) await sleep(pauseMs);
+      if (!isAlone()) await sleep(pauseMs);
     }
   }
   return {

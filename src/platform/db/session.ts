@@ -12,6 +12,8 @@ const COMPARISONS = 4;
 const POOLED =
   'a connection pooler or proxy does not keep the settings of a connection; set its pool mode to session, or connect to PostgreSQL directly';
 
+const POOL_TOO_SMALL = 'the connection pooler has too few connections; raise its pool size';
+
 /** Only a superuser may change it, so it is not set. */
 const WITHOUT_FOREIGN_KEYS =
   'the database does not check foreign keys; reset session_replication_role of the role, the database and the server';
@@ -56,18 +58,21 @@ export async function prepare(
   if (!row.has_all_characters) throw new Unavailable(WITHOUT_CHARACTERS, false);
   // A pooler makes up the process id that it sends at the start of a connection.
   const isPooled = rows.state.pid !== row.pid;
-  if (!isPooled) return row.server;
-  const other = openOther();
-  const timeout = sleep(COMPARISON_MS, null, { ref: false });
+  if (isPooled) await requireOwnProcess(sql, openOther());
+  return row.server;
+}
+
+/** @throws Unavailable unless the pooler keeps a server process for each connection */
+async function requireOwnProcess(sql: Sql, other: Client) {
+  const late = sleep(COMPARISON_MS, null, { ref: false });
   try {
-    // Null: no second connection in time.
-    const isShared = await Promise.race([sharesProcesses(sql, other.sql), timeout]);
-    if (isShared === false) return row.server;
+    const isShared = await Promise.race([sharesProcesses(sql, other.sql), late]);
     if (isShared) throw new Unavailable(POOLED, false);
+    // No second connection in time.
+    if (isShared === null) throw new Unavailable(POOL_TOO_SMALL);
   } finally {
     await other.close(0);
   }
-  throw new Unavailable('the connection pooler has too few connections; raise its pool size');
 }
 
 /**
@@ -76,14 +81,15 @@ export async function prepare(
  * process, or each connection several processes in turn.
  */
 async function sharesProcesses(first: Sql, second: Sql) {
-  const ofFirst = new Set();
-  const ofSecond = new Set();
+  const processOf = new Map<Sql, unknown>();
   for (let round = 0; round < COMPARISONS; round += 1) {
-    ofFirst.add(await processId(first)).add(await processId(first));
-    ofSecond.add(await processId(second)).add(await processId(second));
+    for (const sql of [first, first, second, second]) {
+      const id = await processId(sql);
+      if (processOf.has(sql) && processOf.get(sql) !== id) return true;
+      processOf.set(sql, id);
+    }
   }
-  const all = new Set([...ofFirst, ...ofSecond]);
-  return ofFirst.size > 1 || ofSecond.size > 1 || all.size < 2;
+  return processOf.get(first) === processOf.get(second);
 }
 
 async function processId(sql: Sql) {

@@ -87,21 +87,23 @@ function createQueue<Item, Result>(run: RunItems<Item, Result>, areKeysUnique: b
   /** Keys of the calls under way. */
   const busyKeys = new Set<string>();
   let underWay = 0;
+  /** Whether calls are gathered for the next statement. */
   let isGathering = false;
 
-  async function sendAll() {
-    if (underWay === MAX_UNDER_WAY) return;
+  /** Sends a statement for the calls that wait, if it is not too early for one. */
+  async function sendNext() {
+    const isFree = underWay < MAX_UNDER_WAY && !isGathering;
+    if (!isFree || waiting.length === 0) return;
+    isGathering = true;
+    await gather(waiting);
+    isGathering = false;
+    const next = takeNext(waiting, busyKeys, areKeysUnique);
+    if (next.length === 0) return;
     underWay += 1;
-    while (!isGathering) {
-      isGathering = true;
-      await gather(waiting);
-      isGathering = false;
-      const next = takeNext(waiting, busyKeys, areKeysUnique);
-      if (next.length === 0) break;
-      if (waiting.length > 0) void sendAll();
-      await send(next);
-    }
+    void sendNext(); // for those that it has left
+    await send(next);
     underWay -= 1;
+    void sendNext();
   }
 
   async function send(calls: Calls) {
@@ -112,7 +114,7 @@ function createQueue<Item, Result>(run: RunItems<Item, Result>, areKeysUnique: b
     if (isDone) return;
     // Not awaited: the next statement does not wait for a lock. Those with the same key wait.
     const others = [...calls];
-    for (const call of takeNext(others, busyKeys, true)) void send([call]).then(sendAll);
+    for (const call of takeNext(others, busyKeys, true)) void send([call]).then(sendNext);
     waiting.unshift(...others);
   }
 
@@ -122,7 +124,7 @@ function createQueue<Item, Result>(run: RunItems<Item, Result>, areKeysUnique: b
       return;
     }
     waiting.push(call);
-    void sendAll();
+    void sendNext();
   };
 }
 

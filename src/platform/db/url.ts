@@ -88,17 +88,18 @@ const NO_OPTIONS =
   'a URL whose options is absent, because poolers drop it; set what you need for the role: ALTER ROLE … SET …';
 
 /** The parameters of a URL, as in libpq, and what each must be. */
-const PARAMETERS: ReadonlyMap<string, Parser<unknown>> = new Map<string, Parser<unknown>>([
-  ['sslmode', oneOf(SSL_MODES)],
-  ['sslrootcert', anyText],
-  ['sslcert', anyText],
-  ['sslkey', anyText],
-  ['host', anyText],
-  ['target_session_attrs', oneOf(['any', 'read-write', 'primary'])],
-  ['connect_timeout', wholeNumber(1, 99)],
-  ['application_name', matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters')],
-  ['channel_binding', matching(/^(disable|prefer)$/, NO_CHANNEL_BINDING)],
-]);
+const PARAMETERS: Readonly<Record<string, Parser<unknown>>> = {
+  sslmode: oneOf(SSL_MODES),
+  sslrootcert: anyText,
+  sslcert: anyText,
+  sslkey: anyText,
+  host: anyText,
+  target_session_attrs: oneOf(['any', 'read-write', 'primary']),
+  connect_timeout: wholeNumber(1, 99),
+  application_name: matching(/^[ -~]{1,40}$/, 'at most 40 ASCII characters'),
+  channel_binding: matching(/^(disable|prefer)$/, NO_CHANNEL_BINDING),
+};
+const NAMES = Object.keys(PARAMETERS).join(', ');
 
 const FORM =
   /^postgres(?:ql)?:\/\/(?:([^:@/?#]*)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^@/?#]+)(?:\?([^#]*))?$/;
@@ -148,13 +149,10 @@ function readQuery(query: string) {
   const given = new Map<string, string>();
   for (const pair of query.split('&').filter(Boolean)) {
     const [name = '', value = ''] = pair.split(/=(.*)/s);
-    const parse = PARAMETERS.get(name);
+    const parse = Object.hasOwn(PARAMETERS, name) ? PARAMETERS[name] : null;
     if (name === 'options') throw new Expected(NO_OPTIONS);
-    if (!parse) {
-      throw new Expected(
-        `a URL without the parameter "${name}"; the parameters are ${[...PARAMETERS.keys()].join(', ')}`,
-      );
-    }
+    if (!parse)
+      throw new Expected(`a URL without the parameter "${name}"; the parameters are ${NAMES}`);
     if (value === '' || given.has(name)) throw new Expected(`a URL in which ${name} has one value`);
     const text = decodeURIComponent(value);
     try {

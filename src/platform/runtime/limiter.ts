@@ -23,6 +23,7 @@ export interface Limiter {
 }
 
 type Queue = Array<() => void>;
+type Share = readonly [priority: Queue, others: Queue];
 
 /**
  * @param what is waited for, as in "too many are waiting for a password hash"
@@ -36,8 +37,7 @@ export function createLimiter(
 ): Limiter {
   let running = 0;
   const overloaded = () => new Overloaded(`too many are waiting for ${what}`);
-  /** The one that was served last is the last. */
-  const shares: Array<readonly [priority: Queue, others: Queue]> = [];
+  const shares: Share[] = [];
   const waitIn = (queue: Queue) =>
     new Promise<void>((resolve, reject) => {
       const start = () => {
@@ -52,16 +52,14 @@ export function createLimiter(
       queue.push(start);
     });
   function release() {
-    const next = shares.find((queues) => queues.some(({ length }) => length > 0));
-    if (next) shares.push(...shares.splice(shares.indexOf(next), 1));
-    const start = next?.[0].shift() ?? next?.[1].shift();
+    const start = takeNext(shares);
     // Finished work hands over its slot: `running` does not change, so that nothing else can take
     // it.
     if (start) start();
     else running -= 1;
   }
   function share(): Limiter {
-    const queues: readonly [Queue, Queue] = [[], []];
+    const queues: Share = [[], []];
     shares.push(queues);
     return {
       share,
@@ -82,4 +80,17 @@ export function createLimiter(
     };
   }
   return share();
+}
+
+/** Takes the first one that waits. @param shares the one that was served last is the last */
+function takeNext(shares: Share[]) {
+  for (const share of shares) {
+    const [priority, others] = share;
+    const start = priority.shift() ?? others.shift();
+    if (!start) continue;
+    shares.splice(shares.indexOf(share), 1);
+    shares.push(share);
+    return start;
+  }
+  return null;
 }
