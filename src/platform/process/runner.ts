@@ -6,6 +6,7 @@ import { distributedTables, isCurrent, migrate, requireCurrent } from '../db/sch
 import { sitePage } from '../http/site/pages.ts';
 import { createBodyReader } from '../http/wire/body-reader.ts';
 import { close, createListener, listen } from '../http/wire/server.ts';
+import type { ServiceContext } from '../runtime/context.ts';
 import { codeOf, describeError, StartupError, Unavailable } from '../runtime/errors.ts';
 import { type Job, startJobs } from '../runtime/jobs.ts';
 import { createLimiter } from '../runtime/limiter.ts';
@@ -48,34 +49,8 @@ export async function createProcessContext(shared: Shared, output: Output) {
     hashing.waiting,
   );
   const stopping = new AbortController();
-  return {
-    shared,
-    log,
-    lines,
-    hashing,
-    stopping,
-    /** What is the same for each service. */
-    common: {
-      metrics,
-      site: shared,
-      MAX_BODY_BYTES: shared.MAX_BODY_BYTES,
-      announce(text: string) {
-        output.stderr.write(`${text}\n`);
-      },
-      handOut: async (name: string, secret: string) =>
-        handOut(shared.FIRST_CREDENTIALS_DIR, name, secret),
-      stdout: output.stdout,
-    },
-    /** What is the same for each listener. */
-    listening: {
-      metrics,
-      bodies: createBodyReader(),
-      maxBodyBytes: shared.MAX_BODY_BYTES,
-      trustedProxies: shared.TRUSTED_PROXIES,
-      logProbes: shared.LOG_PROBES,
-      failurePage: () => sitePage(shared, 'not-found'),
-    },
-  };
+  const bodies = createBodyReader();
+  return { shared, output, lines, log, metrics, hashing, bodies, stopping };
 }
 
 export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
@@ -83,21 +58,27 @@ export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
 /** Loads the modules of one service of the process, and then starts and stops it. */
 export async function createServiceRunner(configured: ConfiguredService, context: ProcessContext) {
   const { name, host, logFields } = configured;
-  const { shared, common, listening } = context;
-  const { metrics } = listening;
+  const { shared, metrics } = context;
   const stopping = context.stopping.signal;
   const log = context.log.with({ service: name, ...logFields });
   const background: Work[] = [];
   let isPrepared = false;
   let preparing = Promise.resolve();
-  const service = await configured.start({
-    ...common,
-    log,
-    hashing: context.hashing.share(),
-    isServing: () => isPrepared && !stopping.aborted,
-  });
+  const isServing = () => isPrepared && !stopping.aborted;
+  const service = await configured.start(contextOf(context, log, isServing));
   const { routes, storage, beforeReady, startWork } = service;
-  const listener = createListener({ ...configured, ...listening, stopping, log, routes });
+  const listener = createListener({
+    ...configured,
+    log,
+    metrics,
+    routes,
+    stopping,
+    bodies: context.bodies,
+    maxBodyBytes: shared.MAX_BODY_BYTES,
+    trustedProxies: shared.TRUSTED_PROXIES,
+    logProbes: shared.LOG_PROBES,
+    failurePage: () => sitePage(shared, 'not-found'),
+  });
 
   /** May be called again after a failure. */
   async function tryToPrepare() {
@@ -135,6 +116,24 @@ export async function createServiceRunner(configured: ConfiguredService, context
     },
   };
 }
+
+const contextOf = (
+  { shared, output, metrics, hashing }: ProcessContext,
+  log: Log,
+  isServing: () => boolean,
+): ServiceContext => ({
+  log,
+  metrics,
+  hashing: hashing.share(),
+  site: shared,
+  MAX_BODY_BYTES: shared.MAX_BODY_BYTES,
+  isServing,
+  announce(text) {
+    output.stderr.write(`${text}\n`);
+  },
+  handOut: async (name, secret) => handOut(shared.FIRST_CREDENTIALS_DIR, name, secret),
+  stdout: output.stdout,
+});
 
 /**
  * To a file, if there is a directory for it: what is printed stays in the log of a container
