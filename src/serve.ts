@@ -2,9 +2,9 @@ import type { ServiceContext } from './platform/runtime/context.ts';
 import type { Environment, Purpose } from './platform/runtime/env.ts';
 import type { Service } from './platform/process/service.ts';
 import {
+  type ConfigurableService,
   readSettings,
-  type ServiceReader,
-  type ServiceSettings,
+  type SettingsModule,
 } from './platform/process/settings.ts';
 
 /** The modules of a service are loaded if it is served, but the settings of all. */
@@ -29,10 +29,10 @@ export const SERVICE_NAMES: readonly string[] = Object.keys(SERVICES);
 type Start<Settings> = (settings: Settings, context: ServiceContext) => Promise<Service>;
 
 function service<Settings>(
-  loadSettings: () => Promise<ServiceSettings<Settings>>,
+  loadSettings: () => Promise<SettingsModule<Settings>>,
   loadModules: () => Promise<{ start: Start<Settings> }>,
 ) {
-  return async (name: string): Promise<ServiceReader> => {
+  return async (name: string): Promise<ConfigurableService> => {
     const module = await loadSettings();
     return {
       ...module,
@@ -48,8 +48,8 @@ function service<Settings>(
   };
 }
 
-/** Loads what reads the settings of each service. */
-export const loadReaders = () =>
+/** Loads the modules that read settings. */
+export const loadServices = () =>
   Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
 
 /**
@@ -60,4 +60,4 @@ export const configure = async (
   names: readonly string[],
   purpose: Purpose,
   environment: Environment,
-) => readSettings(await loadReaders(), names, purpose, environment);
+) => readSettings(await loadServices(), names, purpose, environment);

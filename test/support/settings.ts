@@ -8,7 +8,7 @@ import { readSettings } from '../../src/platform/process/settings.ts';
 import { foreignVariables } from '../../src/platform/process/variable-names.ts';
 import { Env, type Environment, type Purpose } from '../../src/platform/runtime/env.ts';
 import * as secrets from '../../src/secrets/settings.ts';
-import { loadReaders, type ServiceName } from '../../src/serve.ts';
+import { loadServices, type ServiceName } from '../../src/serve.ts';
 import * as webhook from '../../src/webhook/settings.ts';
 
 export const SERVICES = [
@@ -20,11 +20,11 @@ export type Config = ReturnType<typeof readConfig>;
 
 /** The variables of all services, with their defaults. */
 export const VARIABLES: Readonly<Record<string, string>> = Object.fromEntries(await defaultsOf());
-const READERS = await loadReaders();
+const CONFIGURABLE = await loadServices();
 
 /** @throws ConfigurationError */
 export function readConfig(names: readonly string[], purpose: Purpose, environment: Environment) {
-  const { shared, services, ...others } = readSettings(READERS, names, purpose, environment);
+  const { shared, services, ...others } = readSettings(CONFIGURABLE, names, purpose, environment);
   const foreign = foreignVariables(environment, Object.keys(VARIABLES));
   const read = <S>(name: ServiceName, settings: { read(env: Env, purpose: Purpose): S }) => {
     const service = services.find((one) => one.name === name);

@@ -15,10 +15,9 @@ import {
 } from '../runtime/env.ts';
 import { LOG_LEVELS } from '../runtime/log.ts';
 import type { ConfiguredService } from './service.ts';
-import { checkNames, foreignVariables, type ServiceNames } from './variable-names.ts';
+import { checkNames, foreignVariables, type VariableNames } from './variable-names.ts';
 
-/** What `<service>/settings.ts` exports beside `read`. */
-type ServiceFacts = Omit<ServiceNames, 'name'> &
+type ServiceDefaults = Omit<VariableNames, 'name'> &
   Readonly<{
     PORT: number;
     STYLE: ResponseStyle;
@@ -27,7 +26,7 @@ type ServiceFacts = Omit<ServiceNames, 'name'> &
   }>;
 
 /** What `<service>/settings.ts` exports. */
-export type ServiceSettings<Settings> = ServiceFacts &
+export type SettingsModule<Settings> = ServiceDefaults &
   Readonly<{
     /** In each of the service's log lines. */
     logFields?: (settings: Settings) => Readonly<Record<string, string>>;
@@ -35,8 +34,8 @@ export type ServiceSettings<Settings> = ServiceFacts &
     read: (env: Env, purpose: Purpose) => Settings;
   }>;
 
-/** A service whose settings are bound to what they start, so that different ones fit one list. */
-export type ServiceReader = ServiceFacts &
+/** A service before its settings are read. These are bound to what they start. */
+export type ConfigurableService = ServiceDefaults &
   Readonly<{
     name: string;
     read: (env: Env, purpose: Purpose) => Pick<ConfiguredService, 'logFields' | 'start'>;
@@ -110,7 +109,7 @@ export function readShared(env: Env) {
 /** @param isAlone whether it is the only service of the process */
 function readService(
   env: Env,
-  { name, PORT, STYLE, OWNS_HOST_AND_PORT, read }: ServiceReader,
+  { name, PORT, STYLE, OWNS_HOST_AND_PORT, read }: ConfigurableService,
   purpose: Purpose,
   isAlone: boolean,
 ): ConfiguredService {
@@ -129,7 +128,7 @@ function readService(
 }
 
 /** Each name that the process and these services ask for, with its default. */
-export function variablesOf(services: readonly ServiceReader[]) {
+export function variablesOf(services: readonly ConfigurableService[]) {
   const env = new Env({});
   readShared(env);
   for (const service of services) readService(env, service, 'serve', false);
@@ -152,7 +151,7 @@ export type Configuration = Readonly<{
  * @throws ConfigurationError with every problem at once
  */
 export function readSettings(
-  all: readonly ServiceReader[],
+  all: readonly ConfigurableService[],
   names: readonly string[],
   purpose: Purpose,
   environment: Environment,

@@ -1,7 +1,7 @@
 import type { Env, Environment } from '../runtime/env.ts';
 
-/** A service, and what is known of the names of its variables. */
-export type ServiceNames = Readonly<{
+/** What is known of the names of the variables of a service. */
+export type VariableNames = Readonly<{
   name: string;
   /** How names of this service begin: an unknown variable that begins so is an error. */
   PREFIXES: readonly string[];
@@ -30,7 +30,7 @@ export function foreignVariables(environment: Environment, known: readonly strin
 export function checkNames(
   env: Env,
   known: readonly string[],
-  services: readonly ServiceNames[],
+  services: readonly VariableNames[],
   ignored: readonly string[],
 ) {
   const exempt = ['SESSION_MANAGER', ...ignored];
