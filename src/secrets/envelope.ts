@@ -65,14 +65,14 @@ export const capabilityOf = (
 /** A passphrase, after `stretch` with these parameters. */
 export type Lock = Readonly<{ kdfParams: string; stretched: Buffer }>;
 
-/** @param lock null for a text without a passphrase */
-export function sealText(
+/** @param lock null for a text without a passphrase  @returns the row with these terms */
+export function sealText<Row extends Terms>(
   serverKey: ServerKey,
   clientKey: Buffer,
-  terms: Terms,
+  terms: Row,
   text: Buffer,
   lock: Lock | null,
-): Envelope {
+): Row & Envelope {
   const sealAs = (version: number, key: Buffer, content: Buffer) =>
     seal(deriveKeys(serverKey, key, terms.id), contextOf(version, serverKey, terms), content);
   const lockedContent = ({ kdfParams, stretched }: Lock) => {
@@ -82,13 +82,8 @@ export function sealText(
   const sealed = lock
     ? sealAs(LOCKED, clientKey, lockedContent(lock))
     : sealAs(TEXT, clientKey, text);
-  const { blob, commitment } = sealed;
-  return {
-    key_id: serverKey.id,
-    blob,
-    commitment,
-    tag: rowTagOf(serverKey, terms, sealed),
-  };
+  const tag = rowTagOf(serverKey, terms, sealed);
+  return { key_id: serverKey.id, tag, ...sealed, ...terms };
 }
 
 /** @returns what a row holds for a client key, if the row is unaltered */

@@ -61,4 +61,4 @@ export const isUnaltered = (
   sealed: Sealed,
   tag: Buffer | null,
 ): boolean =>
-  isRowUnaltered(serverKey, { ...termsOf(metadata), ...sealed, key_id: serverKey.id, tag });
+  isRowUnaltered(serverKey, { ...sealed, ...termsOf(metadata), key_id: serverKey.id, tag });
