@@ -1,20 +1,46 @@
+import { createHmac } from 'node:crypto';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { isKeepable, isReadable } from '../webhook/header-names.ts';
-import { ALGORITHMS, ENCODINGS } from '../webhook/signatures.ts';
-import type { CustomSource, SourceName } from '../webhook/sources.ts';
+import {
+  ALGORITHMS,
+  checkSignature,
+  ENCODINGS,
+  type Scheme,
+  SECRET_ENCODINGS,
+} from '../webhook/signatures.ts';
+import { type CustomSource, type SourceName, SOURCES } from '../webhook/sources.ts';
 import { type Arguments, choice, option, UsageError } from './command.ts';
+import { readDuration } from './terminal.ts';
 
 const PLACE = 'a header, or a JSON pointer into the body, such as /data/type';
+/** Before the name of every event, in place of a header or a pointer. */
+const FIXED = 'fixed:';
+
+/** What only a signed request has. */
+const SIGNING_OPTIONS = {
+  'signature-prefix': option('TEXT', 'custom: what is before the signature, such as sha256='),
+  encoding: option('ENCODING', `custom: ${ENCODINGS.join(', ')}; default hex`),
+  algorithm: option('NAME', `custom: ${ALGORITHMS.join(', ')}; default hmac-sha256`),
+  'secret-encoding': option(
+    'ENCODING',
+    `custom: of the signing secret: ${SECRET_ENCODINGS.join(', ')}; default text`,
+  ),
+  'signed-text': option('TEXT', 'custom: with {body}, {timestamp}, {id}; default {body}'),
+  time: option('PLACE', `custom: the signed time: ${PLACE}`),
+  'time-prefix': option('TEXT', "custom: before a time in the signature's header; default t="),
+  'max-age': option('TIME', 'custom: how old the signed time of a repetition may be; default 5m'),
+};
 
 /** For a token with the source `custom`. */
 export const CUSTOM_OPTIONS = {
-  'signature-header': option('NAME', 'custom: the header with the signature'),
-  'signature-prefix': option('TEXT', 'custom: what is before the signature, such as sha256='),
-  encoding: option('ENCODING', `custom: ${ENCODINGS.join(' or ')}; default hex`),
-  algorithm: option('NAME', `custom: ${ALGORITHMS.join(', ')}; default hmac-sha256`),
-  'signed-text': option('TEXT', 'custom: with {body}, {timestamp}, {id}; default {body}'),
-  time: option('PLACE', `custom: the signed time: ${PLACE}`),
-  'event-name': option('PLACE', `custom: the name of the event: ${PLACE}`),
+  'event-name': option('PLACE', `custom: the name of the event: ${PLACE}; or ${FIXED}NAME`),
   'delivery-id': option('PLACE', `custom: the id of the delivery: ${PLACE}`),
+  'keep-headers': option('NAMES', 'custom: further headers to keep, such as x-tenant,x-shop-*'),
+  'signature-header': option(
+    'NAME',
+    'custom: the header with the signature; without it, the token alone decides',
+  ),
+  ...SIGNING_OPTIONS,
 };
 
 const PLACEHOLDERS = ['{body}', '{timestamp}', '{id}'];
@@ -22,20 +48,59 @@ const PLACEHOLDERS = ['{body}', '{timestamp}', '{id}'];
 /** A place in the body; any other is a header. */
 const isPointer = (place: string) => place.startsWith('/');
 
+const firstGiven = (given: Arguments, options: object) =>
+  Object.keys(options).find((name) => given.text(name) !== undefined);
+
 /**
  * @returns null for another source
  * @throws UsageError for anything that could never verify a request
  */
 export function readCustomSource(given: Arguments, source: SourceName): CustomSource | null {
   if (source !== 'custom') {
-    const name = Object.keys(CUSTOM_OPTIONS).find((option) => given.text(option) !== undefined);
+    const name = firstGiven(given, CUSTOM_OPTIONS);
     if (name !== undefined) throw new UsageError(`--${name} needs --source custom`);
     return null;
   }
+  const named = given.text('event-name');
+  if (named === undefined) throw new UsageError('source custom needs --event-name');
+  const id = readPlace(given, 'delivery-id');
+  const about = { ...readName(given, named), deliveryId: id ? [id] : [], ...readKept(given) };
   const header = readHeader(given, 'signature-header');
-  const event = readPlace(given, 'event-name');
-  if (header === undefined || event === undefined)
-    throw new UsageError('source custom needs --signature-header and --event-name');
+  if (header !== undefined) return { ...about, ...readSigning(given, header, id) };
+  const name = firstGiven(given, SIGNING_OPTIONS);
+  if (name !== undefined) throw new UsageError(`--${name} needs --signature-header`);
+  return { ...about, scheme: null };
+}
+
+function readName(given: Arguments, named: string) {
+  if (!named.startsWith(FIXED)) {
+    const place = readPlace(given, 'event-name');
+    return { event: place ? [place] : [] };
+  }
+  const name = named.slice(FIXED.length);
+  if (name === '' || name.length > 255 || /\p{C}/u.test(name))
+    throw new UsageError('--event-name takes 1 to 255 printable characters as a name');
+  return { event: [], name };
+}
+
+/** Further headers, and beginnings of their names: never so short that they select any header. */
+function readKept(given: Arguments) {
+  const names = given.text('keep-headers')?.toLowerCase().split(',') ?? [];
+  const isPrefix = (name: string) => /^[a-z0-9-]{2,}-\*$/.test(name);
+  const kept = names.filter((name) => !isPrefix(name));
+  for (const name of kept) {
+    if (name.includes('*'))
+      throw new UsageError('--keep-headers takes * only at the end, as in x-shop-*');
+    checkHeader(name, 'keep-headers', isKeepable);
+  }
+  const prefixes = names.filter(isPrefix).map((name) => name.slice(0, -1));
+  return names.length === 0
+    ? {}
+    : { kept, keptPrefixes: [...SOURCES.custom.keptPrefixes, ...prefixes] };
+}
+
+/** How requests are signed. @param idPlace of the delivery */
+function readSigning(given: Arguments, header: string, idPlace: string | undefined) {
   const text = given.text('signed-text') ?? '{body}';
   const unknown = (text.match(/\{[^{}]*\}/g) ?? []).find((name) => !PLACEHOLDERS.includes(name));
   if (unknown !== undefined)
@@ -43,27 +108,90 @@ export function readCustomSource(given: Arguments, source: SourceName): CustomSo
   if (text.split('{body}').length !== 2)
     throw new UsageError('--signed-text must have {body} once');
   const timePlace = readPlace(given, 'time');
-  const idPlace = readPlace(given, 'delivery-id');
   const time = signedHeader(text, '{timestamp}', timePlace, '--time');
   const id = signedHeader(text, '{id}', idPlace, '--delivery-id');
   const bodyTime = time ? undefined : timePlace;
   if (bodyTime && !isPointer(bodyTime))
     throw new UsageError('a time in a header protects only if it is signed: use {timestamp}');
+  const isTimeInside = time === header;
+  const prefix = given.text('signature-prefix');
+  const timePrefix = given.text('time-prefix') ?? (isTimeInside ? 't=' : undefined);
+  if (timePrefix !== undefined && !isTimeInside)
+    throw new UsageError('--time-prefix needs --time with the header of the signature');
   const scheme = {
     header,
     text,
-    prefix: given.text('signature-prefix'),
+    prefix,
+    // None of these is in a signature or a time.
+    separators: [...',; ']
+      .filter((one) => !`${prefix ?? ''}${timePrefix ?? ''}`.includes(one))
+      .join(''),
     encoding: choice(given, 'encoding', ENCODINGS),
     algorithm: choice(given, 'algorithm', ALGORITHMS),
-    time,
+    secretEncoding: choice(given, 'secret-encoding', SECRET_ENCODINGS),
+    time: isTimeInside ? undefined : time,
+    timePrefix,
     id,
   };
-  return {
-    scheme,
-    event: [event],
-    deliveryId: idPlace ? [idPlace] : [],
-    time: bodyTime,
+  if (!canVerify(scheme))
+    throw new UsageError(
+      'no request can be signed as these options say: look at the prefixes, and at headers that are named twice',
+    );
+  return { scheme, time: bodyTime, maxAge: readMaxAge(given, timePlace) };
+}
+
+function readMaxAge(given: Arguments, timePlace: string | undefined) {
+  const seconds = readDuration(given, 'max-age');
+  if (seconds === undefined) return undefined;
+  if (timePlace === undefined) throw new UsageError('--max-age needs --time');
+  if (seconds < 1 || seconds > 7 * DAY_SECONDS)
+    throw new UsageError('--max-age must be from 1s to 7d');
+  return seconds;
+}
+
+/** Of the request that `canVerify` signs. */
+const SAMPLE = {
+  secret: 'any secret',
+  body: '{}',
+  time: '1700000000',
+  id: 'one',
+};
+
+/** Signs a request as described, and verifies it. The algorithm and the key do not matter. */
+function canVerify(given: Scheme) {
+  const { secret, body } = SAMPLE;
+  const scheme: Scheme = {
+    ...given,
+    algorithm: 'hmac-sha256',
+    secretEncoding: 'text',
   };
+  const { text = '{body}', prefix = '', timePrefix, separators = '' } = scheme;
+  const signed = text
+    .replace('{body}', body)
+    .replaceAll('{timestamp}', SAMPLE.time)
+    .replaceAll('{id}', SAMPLE.id);
+  const mac = createHmac('sha256', secret).update(signed).digest();
+  const parts = [prefix + encode(mac, scheme.encoding)];
+  if (timePrefix !== undefined) parts.unshift(timePrefix + SAMPLE.time);
+  const list = parts.join(separators.slice(0, 1));
+  const headers: Record<string, string> = {};
+  if (scheme.id !== undefined) headers[scheme.id] = SAMPLE.id;
+  if (scheme.time !== undefined) headers[scheme.time] = SAMPLE.time;
+  // As a parser of HTTP hands it over.
+  headers[scheme.header] = Buffer.from(list, 'latin1').toString('latin1').trim();
+  const { kind } = checkSignature(
+    { scheme },
+    headers,
+    Buffer.from(body),
+    [{ id: SAMPLE.id, secret }],
+    Number(SAMPLE.time),
+  );
+  return kind === 'valid';
+}
+
+function encode(mac: Buffer, encoding: Scheme['encoding'] = 'hex') {
+  if (encoding !== 'hex-upper') return mac.toString(encoding);
+  return mac.toString('hex').toUpperCase();
 }
 
 /**
@@ -89,7 +217,10 @@ function readPlace(given: Arguments, name: string) {
 /** @param isAllowed for a header that is only read, or stored as well */
 function readHeader({ text }: Arguments, name: string, isAllowed = isReadable) {
   const header = text(name)?.toLowerCase();
-  if (header === undefined) return header;
+  return header === undefined ? undefined : checkHeader(header, name, isAllowed);
+}
+
+function checkHeader(header: string, name: string, isAllowed: (header: string) => boolean) {
   // RFC 9110, 5.6.2.
   if (!/^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(header))
     throw new UsageError(`--${name} must be the name of a header`);
@@ -100,6 +231,7 @@ function readHeader({ text }: Arguments, name: string, isAllowed = isReadable) {
 /** For a list. */
 export function customText(custom: CustomSource | null) {
   if (!custom) return null;
+  if (!custom.scheme) return 'not signed: the token alone decides';
   const { header, algorithm = 'hmac-sha256', text = '{body}' } = custom.scheme;
   return `${header}: ${algorithm} of ${text}`;
 }

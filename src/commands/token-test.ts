@@ -11,8 +11,9 @@ import {
   namesIn,
   readSigned,
   type Scheme,
+  secondsOf,
 } from '../webhook/signatures.ts';
-import { sourceOf } from '../webhook/sources.ts';
+import { SOURCE_NAMES, sourceOf, SOURCES } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { UNKNOWN_KEY } from '../webhook/verification.ts';
@@ -83,6 +84,7 @@ function problemsOf(token: Token, captured: Captured, print: (line: string) => v
     return problems;
   }
   if (source.scheme) problems.push(...signatureProblems(source.scheme, captured, print));
+  else print('signature: none; the token alone decides');
   return [...problems, ...bodyProblems(token, captured, print)];
 }
 
@@ -116,7 +118,11 @@ function signatureProblems(scheme: Scheme, captured: Captured, print: (line: str
   const { prefix = '' } = scheme;
   const { header, time, id } = namesIn(scheme, headers);
   const missing = [header, time, id].filter((name) => name !== undefined && !headers[name]);
-  if (missing.length > 0) return [`The request lacks the header ${missing.join(' and ')}.`];
+  if (missing.length > 0)
+    return [
+      `The request lacks the header ${missing.join(' and ')}.`,
+      ...variants(scheme, captured),
+    ];
   const { sent, at, before, after } = readSigned(scheme, headers);
   if (sent.length === 0) {
     const { encoding = 'hex', algorithm = 'hmac-sha256' } = scheme;
@@ -162,13 +168,50 @@ function variants(scheme: Scheme, captured: Captured) {
     found.push('It verifies without the line break at the end of the file.');
   if (verifies(scheme, { ...captured, secrets }))
     found.push('It verifies without the spaces around the secret.');
-  for (const text of TEXTS)
-    for (const algorithm of ALGORITHMS)
-      for (const encoding of ENCODINGS) {
-        if (!verifies({ ...scheme, text, algorithm, encoding }, captured)) continue;
-        found.push(
-          `It verifies with --signed-text '${text}' --algorithm ${algorithm} --encoding ${encoding}.`,
-        );
+  for (const source of SOURCE_NAMES) {
+    const other = SOURCES[source].scheme;
+    if (other && verifies(other, captured)) found.push(`It verifies with --source ${source}.`);
+  }
+  for (const { words, ...place } of placesOf(scheme, captured.headers))
+    for (const text of TEXTS)
+      for (const algorithm of ALGORITHMS) {
+        const tried = { ...scheme, ...place, text, algorithm };
+        const encoding = ENCODINGS.find((one) => verifies({ ...tried, encoding: one }, captured));
+        if (encoding === undefined) continue;
+        const options = `--signed-text '${text}' --algorithm ${algorithm} --encoding ${encoding}`;
+        found.push(`It verifies with ${words}${options}.`);
       }
-  return found;
+  return [...new Set(found)];
 }
+
+/** Where else the signature and the time may be: in any header, behind what looks like a prefix. */
+function* placesOf(scheme: Scheme, headers: Captured['headers']) {
+  yield { words: '' };
+  const names = Object.keys(headers);
+  const times = names.filter((name) => secondsOf(headers[name]) !== null);
+  for (const [header, value] of Object.entries(headers)) {
+    const prefixes = value.split(/[,; ]+/).map(prefixOf);
+    for (const prefix of new Set(prefixes)) {
+      const place = {
+        header,
+        prefix,
+        separators: ',; ',
+        time: scheme.time,
+        timePrefix: scheme.timePrefix,
+      };
+      const own = `--signature-header ${header} `;
+      const words = prefix === '' ? own : `${own}--signature-prefix ${prefix} `;
+      const isSame = header === scheme.header && prefix === (scheme.prefix ?? '');
+      if (!isSame) yield { ...place, words };
+      for (const time of times) {
+        const timed = { time, timePrefix: undefined };
+        if (time !== scheme.time) yield { ...place, ...timed, words: `${words}--time ${time} ` };
+      }
+      const timed = { time: undefined, timePrefix: 't=' };
+      const isTimed = prefixes.includes('t=') && scheme.timePrefix === undefined;
+      if (isTimed) yield { ...place, ...timed, words: `${words}--time ${header} ` };
+    }
+  }
+}
+
+const prefixOf = (part: string) => /^[\w-]{1,20}[=:]/.exec(part)?.[0] ?? '';

@@ -3,7 +3,7 @@ import type { Database } from '../platform/db/pool.ts';
 import type { NewToken } from '../platform/db/tokens.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
 import { keyOf, type Scheme } from '../webhook/signatures.ts';
-import { SOURCE_NAMES, sourceOf, SOURCES } from '../webhook/sources.ts';
+import { SOURCE_NAMES, sourceOf } from '../webhook/sources.ts';
 import { insertToken, revokeRestored } from '../webhook/store/admin.ts';
 import {
   acceptPending,
@@ -155,8 +155,8 @@ async function create(call: Invocation, token: NewToken) {
   const target = await readTarget(call);
   if (token.role === 'operator' && target) throw new UsageError('an operator has no target');
   // Notion sends its secret later. Until then its events are rejected.
-  const isOptional = SOURCES[source].scheme === null || source === 'notion';
-  if (secret === null && !isOptional)
+  const { scheme, sendsSecret } = sourceOf(row);
+  if (secret === null && scheme !== null && !sendsSecret)
     throw new UsageError(`source ${source} needs --signing-secret-file`);
   await inWebhook(call, async (database, settings) => {
     const prepared = target && (await prepare(target, settings));
@@ -164,6 +164,8 @@ async function create(call: Invocation, token: NewToken) {
     await insertToken(database, row, sealed);
     if (prepared) await setTarget(database, token.id, prepared);
   });
+  if (custom && scheme === null)
+    call.note('Requests are not signed: whoever has the token can send events.');
 }
 
 async function rotateSigningSecret(call: Invocation, id: string, overlap: number) {
@@ -189,9 +191,13 @@ async function readSigningSecret(call: Invocation, token: Pick<Token, 'source' |
   const { source } = token;
   const { scheme } = sourceOf(token);
   if (scheme === null)
-    throw new UsageError(`source ${source} is not signed; leave out --signing-secret-file`);
+    throw new UsageError(
+      `source ${source} is not signed; leave out --signing-secret-file${token.custom ? ', or give --signature-header' : ''}`,
+    );
   const secret = await readSecretFile('signing-secret-file', file, call);
   const isOneLine = secret.length >= 8 && !/\p{Cc}/u.test(secret);
+  if (isOneLine && secret !== secret.trim())
+    throw new UsageError('the signing secret has spaces around it; remove them');
   if (isOneLine && keyOf(scheme, secret)) return secret;
   const form = formOf(scheme);
   throw new UsageError(
@@ -199,8 +205,9 @@ async function readSigningSecret(call: Invocation, token: Pick<Token, 'source' |
   );
 }
 
-function formOf({ algorithm, publicPrefix }: Scheme) {
+function formOf({ algorithm, publicPrefix, secretEncoding = 'text' }: Scheme) {
   if (algorithm === 'ed25519') return 'the public key of 32 bytes in hex or Base64';
+  if (secretEncoding !== 'text') return `at least 8 characters in ${secretEncoding}`;
   if (publicPrefix === undefined) return 'at least 8 characters';
   return 'whsec_ and 24 to 64 bytes in Base64, or whpk_ and a public key';
 }

@@ -174,9 +174,11 @@ const KEPT_HEADERS = ['content-type', 'user-agent', 'idempotency-key'];
  * @param isSignatureKept with the token's --keep-signature
  */
 function keptHeaders(source: Source, headers: IncomingHttpHeaders, isSignatureKept: boolean) {
-  const { event, kept = [], scheme } = source;
+  const { event, kept = [], keptPrefixes = [], scheme } = source;
   const { header = '', time = '', id } = scheme ? namesIn(scheme, headers) : {};
   const names = [...KEPT_HEADERS, ...event, ...deliveryPlaces(source, headers), ...kept];
+  for (const prefix of keptPrefixes)
+    names.push(...Object.keys(headers).filter((name) => name.startsWith(prefix)));
   if (isSignatureKept) names.push(header);
   // Its recipient needs the time to verify the signature, and to interpret a signed id.
   if (isSignatureKept || id !== undefined) names.push(time);

@@ -134,8 +134,12 @@ export function isRepetition({ varying }: Source, first: Buffer, body: Buffer) {
 }
 
 /** @returns the name, or a failure that says where it must be */
-function readEventName({ event }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
-  const name = validate(eventName, valueAt(event, headers, body), 'invalid_body');
+function readEventName(
+  { event, name: fixed }: Source,
+  headers: IncomingHttpHeaders,
+  body: JsonObject,
+) {
+  const name = validate(eventName, fixed ?? valueAt(event, headers, body), 'invalid_body');
   if (!(name instanceof Failure)) return name;
   const form = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
   return invalidBody(`must name the event ${describePlaces(event)}, ${form}`);

@@ -11,23 +11,25 @@ const SIGNATURE_BYTES = {
 } as const;
 type Algorithm = keyof typeof SIGNATURE_BYTES;
 export const ALGORITHMS = ['hmac-sha256', 'hmac-sha512', 'hmac-sha1', 'ed25519'] as const;
-export const ENCODINGS = ['hex', 'base64'] as const;
+export const ENCODINGS = ['hex', 'hex-upper', 'base64', 'base64url'] as const;
+export const SECRET_ENCODINGS = ['text', 'hex', 'base64'] as const;
 
 /** How a source signs its requests. Names of headers are in lower case. */
 export type Scheme = Readonly<{
   header: string; // of the signature
   prefix?: string | undefined; // before the signature
   /**
-   * Between the parts of the header. One of its signatures must match: a sender that rotates its
-   * secret signs with both.
+   * Each of these characters separates parts of the header. One of its signatures must match: a
+   * sender that rotates its secret signs with both.
    */
-  separator?: string;
+  separators?: string | undefined;
   encoding?: (typeof ENCODINGS)[number] | undefined; // hex by default
   algorithm?: Algorithm | undefined; // hmac-sha256 by default
+  secretEncoding?: (typeof SECRET_ENCODINGS)[number] | undefined; // of an HMAC key; text by default
   /** The signed text, with {body}, {timestamp} and {id}; by default the body alone. */
   text?: string;
   time?: string | undefined; // the header of {timestamp}
-  timePrefix?: string; // if the time is a part of the signature's header
+  timePrefix?: string | undefined; // if the time is a part of the signature's header
   id?: string | undefined; // the header of {id}
   /** Other names of these three headers. */
   alias?: Readonly<{ header: string; time: string; id: string }>;
@@ -47,6 +49,18 @@ const fromBase64 = (text: string) =>
 
 const fromHex = (text: string) => (/^([0-9a-f]{2})*$/.test(text) ? Buffer.from(text, 'hex') : null);
 
+const DECODERS = {
+  hex: fromHex,
+  'hex-upper': (text: string) => (/[a-f]/.test(text) ? null : fromHex(text.toLowerCase())),
+  base64: fromBase64,
+  base64url: (text: string) => (/[+/]/.test(text) ? null : fromAnyBase64(text)),
+};
+const KEY_DECODERS = {
+  text: (secret: string) => Buffer.from(secret, 'utf8'),
+  hex: (secret: string) => fromHex(secret.toLowerCase()),
+  base64: fromAnyBase64,
+};
+
 /** @returns the HMAC key of Standard Webhooks, with or without `whsec_`; null for another value */
 export function standardKey(secret: string) {
   const key = fromBase64(secret.replace(/^whsec_/, ''));
@@ -58,10 +72,11 @@ export function standardKey(secret: string) {
  * @returns null if the secret has not the form that the scheme needs
  */
 export function keyOf(scheme: Scheme, secret: string) {
-  const { algorithm = 'hmac-sha256', publicPrefix } = scheme;
+  const { algorithm = 'hmac-sha256', publicPrefix, secretEncoding = 'text' } = scheme;
   const isPublic = publicPrefix !== undefined && secret.startsWith('whpk_');
   if (algorithm === 'ed25519' || isPublic) return publicKey(secret);
-  const key = publicPrefix === undefined ? Buffer.from(secret, 'utf8') : standardKey(secret);
+  const decode = publicPrefix === undefined ? KEY_DECODERS[secretEncoding] : standardKey;
+  const key = decode(secret);
   return key && { algorithm, key };
 }
 
@@ -80,6 +95,12 @@ const MAX_SIGNATURES = 8;
  * check takes time in proportion to the body, in which the process does nothing else.
  */
 const MAX_PUBLIC_KEY_CHECKS = 2;
+
+/** Without the spaces around them. */
+const partsOf = (value: string, separators: string) =>
+  [...separators]
+    .reduce((parts, separator) => parts.flatMap((part) => part.split(separator)), [value])
+    .map((part) => part.trim());
 
 const behind = (prefix: string, parts: readonly string[]) =>
   parts.filter((part) => part.startsWith(prefix)).map((part) => part.slice(prefix.length));
@@ -102,7 +123,7 @@ export function namesIn({ header, time, id, alias }: Scheme, headers: IncomingHt
  */
 export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   const { prefix = '', encoding = 'hex', algorithm = 'hmac-sha256', text = '{body}' } = scheme;
-  const { separator, timePrefix, publicPrefix } = scheme;
+  const { separators, timePrefix, publicPrefix } = scheme;
   const names = namesIn(scheme, headers);
   const valueOf = (name = '') => {
     const value = headers[name];
@@ -112,10 +133,10 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   // Without an id that is part of the signed text, there is no signature.
   const isMissing = text.includes('{id}') && id === '';
   const value = isMissing ? '' : valueOf(names.header);
-  const parts = separator === undefined ? [value] : value.split(separator).map((one) => one.trim());
+  const parts = separators === undefined ? [value] : partsOf(value, separators);
   const [timestamp = ''] =
     timePrefix === undefined ? [valueOf(names.time)] : behind(timePrefix, parts);
-  const decode = encoding === 'hex' ? fromHex : fromBase64;
+  const decode = DECODERS[encoding];
   const signaturesOf = (kind: Algorithm, start: string) =>
     behind(start, parts)
       .map(decode)

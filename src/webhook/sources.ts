@@ -34,6 +34,8 @@ export type Source = Readonly<{
   /** What its bodies must have besides. */
   schema?: Schema<unknown>;
   event: Places;
+  /** Of every event, if its sender names none. */
+  name?: string | undefined;
   /** Unless the scheme signs an id. */
   deliveryId: Places;
   /**
@@ -43,8 +45,9 @@ export type Source = Readonly<{
   unique?: string;
   /** Where the body has the time at which it was signed. */
   time?: string | undefined;
-  /** Further headers that are kept with an event. */
+  /** Further headers that are kept with an event, and beginnings of their names. */
   kept?: readonly string[];
+  keptPrefixes?: readonly string[];
   /** Members of the body, numbers or texts, that differ between attempts to deliver an event. */
   varying?: readonly string[];
   /** How many seconds old the signed time of a repetition may be; MAX_AGE_SECONDS by default. */
@@ -65,8 +68,10 @@ export type Source = Readonly<{
 }>;
 
 /** What a token of the source `custom` says about its sender, as it is stored. */
-export type CustomSource = Pick<Source, 'event' | 'deliveryId' | 'time'> &
-  Readonly<{ scheme: Scheme }>;
+export type CustomSource = Pick<
+  Source,
+  'scheme' | 'event' | 'name' | 'deliveryId' | 'time' | 'maxAge' | 'kept' | 'keptPrefixes'
+>;
 
 /** @returns the source of a token */
 export const sourceOf = ({
@@ -93,7 +98,7 @@ const STANDARD: Scheme = {
   header: 'webhook-signature',
   prefix: 'v1,',
   publicPrefix: 'v1a,',
-  separator: ' ',
+  separators: ' ',
   encoding: 'base64',
   text: '{id}.{timestamp}.{body}',
   time: 'webhook-timestamp',
@@ -147,7 +152,7 @@ export const SOURCES = {
   stripe: {
     scheme: {
       header: 'stripe-signature',
-      separator: ',',
+      separators: ',',
       prefix: 'v1=',
       timePrefix: 't=',
       text: '{timestamp}.{body}',
@@ -160,7 +165,7 @@ export const SOURCES = {
   paddle: {
     scheme: {
       header: 'paddle-signature',
-      separator: ';',
+      separators: ';',
       prefix: 'h1=',
       timePrefix: 'ts=',
       text: '{timestamp}:{body}',
@@ -238,7 +243,14 @@ export const SOURCES = {
     sendsSecret: true,
   },
   // Without what a token says, nothing is accepted.
-  custom: { scheme: { header: '' }, event: [], deliveryId: [], takesForms: true },
+  custom: {
+    scheme: { header: '' },
+    event: [],
+    deliveryId: [],
+    // Of CloudEvents in binary mode, without which a recipient cannot read them.
+    keptPrefixes: ['ce-'],
+    takesForms: true,
+  },
 } as const satisfies Record<string, Source>;
 
 export type SourceName = keyof typeof SOURCES;

@@ -131,6 +131,26 @@ test('WEBHOOK_SECRET is needed for a token with signing secrets only, and must b
   assert.equal(absent.code, 78);
 });
 
+test('the source, header, prefix or time that the request has instead is named', async () => {
+  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const body = '{"a":1}';
+  const sign = (text: string) =>
+    createHmac('sha256', SIGNING_SECRETS.github).update(text).digest('hex');
+  const bitbucket = { 'x-hub-signature': `sha256=${sign(body)}`, 'x-github-event': 'push' };
+  const other = await examine(github.id, { body, headers: bitbucket });
+  assert.match(other.stderr, /lacks the header x-hub-signature-256\./);
+  assert.match(other.stderr, /^It verifies with --source bitbucket\.$/m);
+  const timed = { 'x-shop': `t=1700000000,v1=${sign(`1700000000.${body}`)}` };
+  const inside = await examine(github.id, { body, headers: timed });
+  const place = '--signature-header x-shop --signature-prefix v1= --time x-shop';
+  const words = "--signed-text '{timestamp}.{body}' --algorithm hmac-sha256 --encoding hex";
+  assert.ok(inside.stderr.includes(`It verifies with ${place} ${words}.\n`), inside.stderr);
+  const apart = { 'x-shop': sign(`1700000000.${body}`), 'x-shop-time': '1700000000' };
+  const beside = await examine(github.id, { body, headers: apart });
+  const header = '--signature-header x-shop --time x-shop-time';
+  assert.ok(beside.stderr.includes(`It verifies with ${header} ${words}.\n`), beside.stderr);
+});
+
 test('only options that token create accepts are proposed', async () => {
   const github = await addToken(database, 'github', SIGNING_SECRETS.github);
   const body = '{"a":1}';
