@@ -76,15 +76,12 @@ export async function findKeyById(database: Database, id: string) {
 /** Newest first, of one user or (null) of all. */
 export function listKeys(database: Database, page: Page, userId: string | null) {
   return database.list(async (sql) => {
-    const listedSql = isOfUserSql(sql, userId);
-    const { rows, total } = await listPage<KeyRow>(
-      sql,
-      'api_keys',
-      listedSql,
-      page,
-      keysSql(sql),
-      'k.id',
-    );
+    const { rows, total } = await listPage<KeyRow>(sql, page, {
+      table: 'api_keys',
+      whereSql: isOfUserSql(sql, userId),
+      selectSql: keysSql(sql),
+      id: 'k.id',
+    });
     return { rows: rows.map(keyOf), total };
   });
 }

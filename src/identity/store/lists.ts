@@ -36,15 +36,13 @@ export async function* eachUser(database: Database, group: string | null) {
 /** Oldest first, without the deleted. @param group only its members; null for all */
 export const listUsers = (database: Database, page: Page, group: string | null) =>
   database.list((sql) =>
-    listPage<User>(
-      sql,
-      'users',
-      sql`x.deleted_at is null and ${isInGroupSql(sql, group)}`,
-      page,
-      sql`${userColumns(sql)} from identity.users u`,
-      'u.id',
-      sql`created_at, id`,
-    ),
+    listPage<User>(sql, page, {
+      table: 'users',
+      whereSql: sql`x.deleted_at is null and ${isInGroupSql(sql, group)}`,
+      selectSql: sql`${userColumns(sql)} from identity.users u`,
+      id: 'u.id',
+      orderSql: sql`created_at, id`,
+    }),
   );
 
 /** The groups that have a member, by name. */
@@ -67,25 +65,23 @@ export function searchUsers(database: Database, search: string, page: Page) {
   const key = accountKey(search);
   const words = arrayLiteral(key.split(/[ ,]+/));
   return database.list((sql) =>
-    listPage<ListedUser>(
-      sql,
-      'users',
-      sql`x.deleted_at is null
+    listPage<ListedUser>(sql, page, {
+      table: 'users',
+      whereSql: sql`x.deleted_at is null
         and (${isInGroupSql(sql, key)}
           or not exists (
             select from unnest(${words}::text::text[]) as word
             where position(word in concat_ws(' ', x.username_key, x.email_key, x.first_name_key,
               x.last_name_key)) = 0))`,
-      page,
-      sql`
+      selectSql: sql`
         ${userColumns(sql)}, u.second_factor,
           (select max(s.created_at)
             from identity.sessions s
             where s.user_id = u.id and s.deleted_at is null) as last_sign_in_at
         from identity.users u`,
-      'u.id',
-      sql`username_key`,
-    ),
+      id: 'u.id',
+      orderSql: sql`username_key`,
+    }),
   );
 }
 
@@ -127,12 +123,16 @@ export function listAudit(database: Database, page: Page, { user, event, from, t
     const fromSql = from ? sql`and x.created_at >= ${new Date(from)}` : sql``;
     const end = new Date(Date.parse(to ?? '') + DAY_SECONDS * 1000);
     const toSql = to ? sql`and x.created_at < ${end}` : sql``;
-    const whereSql = sql`${userSql} ${eventSql} ${fromSql} ${toSql}`;
-    const entriesSql = sql`
+    const selectSql = sql`
       a.*, (select created_by from identity.api_keys where id = a.key_id) as key_created_by,
         (select username from identity.users where id = a.actor_id) as actor,
         (select username from identity.users where id = a.user_id) as subject
       from identity.audit a`;
-    return listPage<ListedAudit>(sql, 'audit', whereSql, page, entriesSql, 'a.id');
+    return listPage<ListedAudit>(sql, page, {
+      table: 'audit',
+      whereSql: sql`${userSql} ${eventSql} ${fromSql} ${toSql}`,
+      selectSql,
+      id: 'a.id',
+    });
   });
 }

@@ -65,20 +65,22 @@ type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 export const isInGroupSql = (sql: Sql, group: string | null) =>
   group === null ? sql`true` : sql`groups @> array[${group}]`;
 
-/**
- * The rows of one page, whose ids are read from an index alone.
- * @param whereSql names the table `x`
- * @param selectSql columns and tables
- * @param id the column of `selectSql` that has the id, such as `u.id`
- */
+type List = Readonly<{
+  table: Table;
+  /** Names the table `x`. */
+  whereSql: Fragment;
+  /** Columns and tables. */
+  selectSql: Fragment;
+  /** The column of `selectSql` that has the id, such as `u.id`. */
+  id: string;
+  orderSql?: Fragment;
+}>;
+
+/** The rows of one page, whose ids are read from an index alone. */
 export const rowsOfPage = <Row extends object>(
   sql: Sql,
-  table: Table,
-  whereSql: Fragment,
   { page, limit }: Page,
-  selectSql: Fragment,
-  id: string,
-  orderSql = sql`created_at desc, id desc`,
+  { table, whereSql, selectSql, id, orderSql = sql`created_at desc, id desc` }: List,
 ) => sql<Row[]>`
   select ${selectSql}
     join (
@@ -88,17 +90,15 @@ export const rowsOfPage = <Row extends object>(
     ) page on page.id = ${sql(id)}
   order by ${orderSql}`;
 
-/** One page of a list, and how long the list is. The parameters are those of `rowsOfPage`. */
-export async function listPage<Row extends object>(
-  ...list: Parameters<typeof rowsOfPage<Row>>
-): Promise<PageOf<Row>> {
-  const [sql, table, whereSql] = list;
-  const rows = await rowsOfPage<Row>(...list);
-  return {
-    rows,
-    total: await countRows(sql, table, whereSql),
-  };
-}
+/** One page of a list, and how long the list is. */
+export const listPage = async <Row extends object>(
+  sql: Sql,
+  page: Page,
+  list: List,
+): Promise<PageOf<Row>> => ({
+  rows: await rowsOfPage<Row>(sql, page, list),
+  total: await countRows(sql, list.table, list.whereSql),
+});
 
 /** @returns the exact number of rows, from an index alone. @param where names the table `x` */
 export async function countRows(sql: Sql, table: Table, where: Fragment) {

@@ -207,9 +207,12 @@ export function listSessions(
     const allSql = isOfUserSql(sql, userId);
     const activeSql = isActiveSql(sql, userId, idleSeconds);
     const chosenSql = active ? activeSql : sql`not (${activeSql})`;
-    const listedSql = active === null ? allSql : sql`${allSql} and ${chosenSql}`;
-    const shownSql = sql`${sessionColumns(sql, idleSeconds)} from ${sessionsSql(sql)}`;
-    const rows = await rowsOfPage<SessionRow>(sql, 'sessions', listedSql, page, shownSql, 's.id');
+    const rows = await rowsOfPage<SessionRow>(sql, page, {
+      table: 'sessions',
+      whereSql: active === null ? allSql : sql`${allSql} and ${chosenSql}`,
+      selectSql: sql`${sessionColumns(sql, idleSeconds)} from ${sessionsSql(sql)}`,
+      id: 's.id',
+    });
     const activeCount = active === null ? 0 : await countActive(sql, userId, idleSeconds);
     // The ended ones by difference: there are few active sessions in a large table.
     const total = active ? activeCount : (await countRows(sql, 'sessions', allSql)) - activeCount;
