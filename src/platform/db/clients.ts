@@ -2,9 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describeError, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { type Client, connect } from './client.ts';
+import { type Client, connect, prepare } from './client.ts';
 import type { PoolName } from './connection-settings.ts';
-import { prepare } from './session.ts';
 import type { DatabaseAddress, Host } from './url.ts';
 
 /** Before all hosts are tried again: a standby that rejects connections is busy. */
