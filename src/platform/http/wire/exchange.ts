@@ -205,7 +205,8 @@ export function createRequestLog({ name, logProbes, log, metrics }: ListenerOpti
   );
   const observe = histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
   return {
-    credentialRefused({ ids, address, progress }: ReceivedRequest, credential: string) {
+    failed({ ids, address, progress }: ReceivedRequest, { details: { credential } }: Failure) {
+      if (credential === undefined) return;
       countCredential([name, credential]);
       log.limited('credential refused', {
         ...ids,

@@ -156,15 +156,12 @@ async function handle(
   connections.begin(connection, response);
   listener.inFlight += 1;
   const send = (outcome: RenderedReply | Failure) => {
-    let rendered = outcome;
-    if (rendered instanceof Failure) {
-      const { credential } = rendered.details;
-      if (credential !== undefined) requestLog.credentialRefused(received, credential);
-      rendered = renderFailure(rendered, requestId, progress.failurePage);
-    }
+    const isFailure = outcome instanceof Failure;
+    if (isFailure) requestLog.failed(received, outcome);
+    const reply = isFailure ? renderFailure(outcome, requestId, progress.failurePage) : outcome;
     // During a shutdown, closes the connection: the client reconnects, through a load balancer to
     // another replica.
-    return writeReply(response, received, rendered, listener.stopping.aborted, () =>
+    return writeReply(response, received, reply, listener.stopping.aborted, () =>
       connections.sending.add(connection),
     );
   };
