@@ -27,7 +27,7 @@ import { kindSchema, requestSchema } from './replies.ts';
 import { judgeRequest, requestTagOf } from './request-tag.ts';
 import { countAttempt, recordEvent, type SecretsService, serverFailure } from './service.ts';
 import type { Limits } from './settings.ts';
-import { byLink, keyBody, limited, type LinkCall, shareRoutes } from './share-routes.ts';
+import { byLink, keyBody, limitWrongKeys, type LinkCall, shareRoutes } from './share-routes.ts';
 import { answerRequest, findRequest, insertRequest, type SecretRequest } from './store/requests.ts';
 import { timeIn } from './store/secrets.ts';
 
@@ -119,7 +119,7 @@ export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<Secr
     summary: 'Share pages: the state of a request, with a key of either link; changes nothing',
     body: keyBody,
     reply: requestSchema,
-    handle: limited(findByBody, describe),
+    handle: limitWrongKeys(findByBody, describe),
   }),
   route({
     ...byLink,

@@ -84,12 +84,14 @@ export type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<{ key: string }>;
 
 /**
- * Id and key are the credential. Wrong ones are counted before `handle` runs, which limits what
- * it costs. The right one passes, because others in its network must not lock it out (ASVS 6.1.1).
+ * Id and key are the credential. A wrong one is counted before `handle` runs, and without an
+ * attempt left `handle` does not run, which limits what wrong ones cost. The right one always
+ * passes, because others in its network must not lock it out (ASVS 6.1.1).
  * @param find what the key stands for; null or false if it is wrong; a failure if the service
  * cannot tell, which does not count
+ * @param handle gets what was found, null or false included
  */
-export function limited<Body, Found, Reply>(
+export function limitWrongKeys<Body, Found, Reply>(
   find: (
     call: LinkCall<Body>,
     service: SecretsService,
@@ -99,7 +101,8 @@ export function limited<Body, Found, Reply>(
   return async (call: LinkCall<Body>, service: SecretsService) => {
     const found = await find(call, service);
     if (found instanceof Failure) return found;
-    const refused = found ? null : await countAttempt(service, 'link', call.request.network);
+    if (found) return handle(call, service, found);
+    const refused = await countAttempt(service, 'link', call.request.network);
     return refused ?? handle(call, service, found);
   };
 }
@@ -194,7 +197,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
       delete_key: nullable(text()),
     }),
     errors: READ_ERRORS,
-    handle: limited(findOwnLink, reveal),
+    handle: limitWrongKeys(findOwnLink, reveal),
   }),
   route({
     ...byLink,
@@ -202,7 +205,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: how often a link can be opened, or how it ended; costs no read',
     body: json(object({ secret: clientKeySchema }), 'required'),
     reply: linkSchema,
-    handle: limited(findOwnLink, async (_call, _service, data) => (data ? { data } : WRONG_LINK)),
+    handle: limitWrongKeys(findOwnLink, async (_call, _service, data) => (data ? { data } : WRONG_LINK)),
   }),
   route({
     ...byLink,
@@ -210,7 +213,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: delete a secret, by its sender or after reading it',
     body: keyBody,
     reply: deletedSchema,
-    handle: limited(isKeyTo('receipt', 'delete'), async ({ path, request }, service, isRight) =>
+    handle: limitWrongKeys(isKeyTo('receipt', 'delete'), async ({ path, request }, service, isRight) =>
       isRight ? deleteAndReport(service, path.id, null, request) : WRONG_KEY,
     ),
   }),
@@ -220,7 +223,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: read the receipt of a secret with its key, without a bearer token',
     body: keyBody,
     reply: receiptSchema,
-    handle: limited(isKeyTo('receipt'), async ({ path }, { database }, isRight) => {
+    handle: limitWrongKeys(isKeyTo('receipt'), async ({ path }, { database }, isRight) => {
       const data = isRight && (await findReceipt(database, path.id, null));
       return data ? { data } : WRONG_KEY;
     }),
