@@ -205,7 +205,9 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: how often a link can be opened, or how it ended; costs no read',
     body: json(object({ secret: clientKeySchema }), 'required'),
     reply: linkSchema,
-    handle: limitWrongKeys(findOwnLink, async (_call, _service, data) => (data ? { data } : WRONG_LINK)),
+    handle: limitWrongKeys(findOwnLink, async (_call, _service, data) =>
+      data ? { data } : WRONG_LINK,
+    ),
   }),
   route({
     ...byLink,
@@ -213,8 +215,10 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     summary: 'Share pages: delete a secret, by its sender or after reading it',
     body: keyBody,
     reply: deletedSchema,
-    handle: limitWrongKeys(isKeyTo('receipt', 'delete'), async ({ path, request }, service, isRight) =>
-      isRight ? deleteAndReport(service, path.id, null, request) : WRONG_KEY,
+    handle: limitWrongKeys(
+      isKeyTo('receipt', 'delete'),
+      async ({ path, request }, service, isRight) =>
+        isRight ? deleteAndReport(service, path.id, null, request) : WRONG_KEY,
     ),
   }),
   route({

@@ -88,7 +88,8 @@ async function askIdentity(request: RequestInfo, verify: string) {
 /** Requests to identity that one process waits for, of which a network has a share. */
 const asked = createBudget(64);
 
-async function askVerify({ address, network, gone }: RequestInfo, verify: string, cookie: string) {
+async function askVerify(info: RequestInfo, verify: string, cookie: string) {
+  const { address, network, connection } = info;
   const place = asked.open(network, 0);
   if (place.growTo(1)) throw new Overloaded('too many wait for the sign-in service');
   const { request } = verify.startsWith('https') ? https : http;
@@ -98,6 +99,7 @@ async function askVerify({ address, network, gone }: RequestInfo, verify: string
     maxHeaderSize: 16_384,
     signal: AbortSignal.timeout(5_000),
   });
+  const { gone } = connection;
   const leave = () => question.destroy();
   gone.addEventListener('abort', leave);
   const [reply]: http.IncomingMessage[] = await once(question.end(), 'response')

@@ -19,8 +19,8 @@ export interface ReceivedRequest {
   readonly startedAt: number;
   /** Without a reply by then, the client gets an error. */
   readonly endsAt: number;
-  /** Aborted when the client has disconnected. */
-  readonly gone: AbortSignal;
+  /** `gone` is aborted when the client has disconnected. */
+  readonly connection: Readonly<{ gone: AbortSignal }>;
   readonly progress: Progress;
 }
 

@@ -18,7 +18,7 @@ export interface Connection {
   readonly address: string;
   /** Null for a trusted proxy. */
   readonly network: string | null;
-  /** Aborted when the connection has ended. */
+  /** Aborted when the connection has ended. Made at its first use, because it takes a kilobyte. */
   readonly gone: AbortSignal;
   /** To the last request that has arrived. */
   latest: ServerResponse | null;
@@ -136,17 +136,25 @@ function connectionOf(socket: Socket, trustedProxies: BlockList) {
   const address = canonicalAddress(socket.remoteAddress ?? '');
   // A trusted proxy carries all of its clients: no limit of a network applies to it.
   const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
-  const ending = new AbortController();
-  const gone = ending.signal;
-  setMaxListeners(MAX_WAITING, gone);
-  socket.once('close', () => ending.abort());
+  let gone: AbortSignal | null = null;
   return {
     socket,
     address,
     network,
-    gone,
+    get gone() {
+      gone ??= endOf(socket);
+      return gone;
+    },
     latest: null,
   };
+}
+
+function endOf(socket: Socket) {
+  if (socket.destroyed) return AbortSignal.abort();
+  const ending = new AbortController();
+  setMaxListeners(MAX_WAITING, ending.signal);
+  socket.once('close', () => ending.abort());
+  return ending.signal;
 }
 
 /**

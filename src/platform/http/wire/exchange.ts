@@ -66,7 +66,7 @@ export function receive(
     isFromProxy,
     startedAt,
     endsAt: startedAt + answerMs,
-    gone: connection.gone,
+    connection,
     progress: { route: '(none)' },
   };
 }
