@@ -15,6 +15,8 @@ const LOOK_BACK_MS = 10_000;
 /** How many events are remembered at least: more than arrive within the time of looking back. */
 const MAX_SEEN = 50_000;
 const TIMEOUT_MS = 30_000;
+/** A server may close a kept connection just before the next request. */
+const OWN_CONNECTION = { connection: 'close' };
 
 type Service = ReturnType<typeof readService>;
 
@@ -103,7 +105,7 @@ async function forward(service: Service, id: string, url: string, terminal: Term
   const startedAt = performance.now();
   const answer = await fetch(url, {
     method: 'POST',
-    headers,
+    headers: { ...headers, ...OWN_CONNECTION },
     body,
     redirect: 'manual',
     signal: AbortSignal.timeout(TIMEOUT_MS),
@@ -117,7 +119,7 @@ async function forward(service: Service, id: string, url: string, terminal: Term
 /** @returns the reply, and the `after` of its next page */
 async function ask({ base, token }: Service, path: string) {
   const response = await fetch(base + path, {
-    headers: { authorization: `Bearer ${token}` },
+    headers: { authorization: `Bearer ${token}`, ...OWN_CONNECTION },
     redirect: 'manual',
     signal: AbortSignal.timeout(TIMEOUT_MS),
   }).catch(() => null);

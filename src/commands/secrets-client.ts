@@ -40,6 +40,8 @@ export function connect(base: string, token: string | null, { note }: Terminal) 
     note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
   const headers = {
     'content-type': 'application/json',
+    // A server may close a kept connection just before the next request.
+    connection: 'close',
     ...(token && { authorization: `Bearer ${token}` }),
   };
   return async (method: string, path: string, body?: object, others?: object) => {

@@ -72,4 +72,6 @@ export type Result = Readonly<{
   answer_status?: number | undefined; // of the target's reply, or the exit code of the program
   answer?: string | undefined; // the beginning of the reply, or the end of the output
   retryAfter?: number | null; // for how many seconds the target asked to wait
+  unfinished?: string; // what was missing when the attempt was aborted
+  wereKilled?: boolean; // whether processes that the program had left running were killed
 }>;

@@ -29,7 +29,7 @@ export const OWNS_HOST_AND_PORT = true;
 
 export const COMMAND_FORM =
   'a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "-v"]';
-export const FORWARD_URL = 'an http or https URL without a user name';
+export const FORWARD_URL = 'an http or https URL without a user name and without a fragment (#)';
 export const FORWARD_SECRET = '24 to 64 bytes in Base64, with or without the prefix whsec_';
 // These characters need no encoding in a query or a header.
 const queryToken = matching(

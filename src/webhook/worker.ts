@@ -181,7 +181,7 @@ const NONE_LEFT =
 /** Stores and logs the end of an attempt: delivered, to be retried, or moved to dead letters. */
 async function conclude(worker: Worker, event: LeasedEvent, result: Result) {
   const { database, settings, log } = worker;
-  const { error, duration_ms, retryAfter } = result;
+  const { error, duration_ms, retryAfter, wereKilled } = result;
   const facts = {
     event_id: event.id,
     request_id: event.headers['x-request-id'],
@@ -189,6 +189,7 @@ async function conclude(worker: Worker, event: LeasedEvent, result: Result) {
     duration_ms,
     error: error ?? undefined,
   };
+  if (wereKilled) log.warn('processes that a command had left running were killed', facts);
   if (error === null) {
     log.info('event delivered', facts);
     return endDelivered(database, { ...event, result });
@@ -223,7 +224,9 @@ async function deliverInTime(
   });
   try {
     const result = await Promise.race([deliverer.deliver(event, limit.signal), abandoned]);
-    return result.error !== null && limit.signal.aborted ? timedOut : result;
+    if (result.error === null || !limit.signal.aborted) return result;
+    const { unfinished } = result;
+    return unfinished === undefined ? timedOut : { error: `${timedOut.error}: ${unfinished}` };
   } catch (error) {
     return { error: `internal error: ${describeError(error).error}` };
   } finally {

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { codeOf } from '../../platform/runtime/errors.ts';
-import type { Command, Deliverer } from '../model.ts';
+import type { Command, Deliverer, Result } from '../model.ts';
 
 /** The end of the output is kept, for the error message. */
 const KEPT_BYTES = 900;
@@ -9,6 +9,31 @@ const KEPT_BYTES = 900;
  * pipe.
  */
 const OUTPUT_MS = 1_000;
+
+const REASONS: Readonly<Record<string, string>> = {
+  ENOENT: 'there is no such program',
+  EACCES: 'this user may not run it',
+  ENOEXEC: 'it is no program of this system',
+  E2BIG: 'the name of the event or the arguments are too long',
+  EAGAIN: 'there are too many processes',
+  EMFILE: 'too many files are open',
+  ENOMEM: 'there is not enough memory',
+};
+
+function couldNotRun(error: unknown) {
+  const code = codeOf(error);
+  const reason = REASONS[code] ?? 'the system refused it';
+  return { error: `the command could not be run: ${reason} (${code})` };
+}
+
+/** @returns whether the group had a process left */
+function killGroup(processId: number | undefined) {
+  try {
+    return processId !== undefined && process.kill(-processId, 'SIGKILL');
+  } catch {
+    return false;
+  }
+}
 
 /**
  * Runs a program for each event, without a shell, with the body on standard input. Exit code 0 is
@@ -29,20 +54,12 @@ export const createCommandTarget = (
       EVENT_ATTEMPT: String(event.attempt),
       EVENT_RECEIVED_AT: event.received_at.toISOString(),
     };
-    return new Promise((resolve) => {
+    return new Promise<Result>((resolve) => {
       // In a process group of its own, so that everything it started is killed with it.
       const child = spawn(program, words, { detached: true, env });
       // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
-      child.on('error', (error) =>
-        resolve({ error: `the command could not be run (${codeOf(error)})` }),
-      );
-      const kill = () => {
-        try {
-          if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
-        } catch {
-          // The group has no process left.
-        }
-      };
+      child.on('error', (error) => resolve(couldNotRun(error)));
+      const kill = () => killGroup(child.pid);
       signal.addEventListener('abort', kill);
       // All output is read, so that the program does not block. Little of it is kept.
       let output = '';
@@ -55,20 +72,20 @@ export const createCommandTarget = (
         // Kills what the command left running. A group id is not reused while its group has a
         // process, and Node emits this event as soon as it has reaped the command. Later the id
         // could belong to another group.
-        kill();
+        const wereKilled = kill() && !signal.aborted;
         signal.removeEventListener('abort', kill);
         const end = () => {
           clearTimeout(timer);
           const answer = Buffer.from(output, 'latin1').toString('utf8');
           const reason = code === null ? signalName : `status ${code}`;
           const error = code === 0 ? null : `the command ended with ${reason}: ${answer}`;
-          resolve({ error, answer_status: code ?? undefined, answer });
+          resolve({ error, answer_status: code ?? undefined, answer, wereKilled });
         };
         const timer = setTimeout(end, OUTPUT_MS);
         child.once('close', end);
       });
       child.stdin?.on('error', () => {}).end(event.body); // a program need not read its input
-    });
+    }).catch(couldNotRun);
   },
   close: async () => {},
 });

@@ -5,10 +5,13 @@ import https from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { urlToHttpOptions } from 'node:url';
-import { codeOf, describeError, Unavailable } from '../../platform/runtime/errors.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
+import { describeError, Unavailable } from '../../platform/runtime/errors.ts';
+import { watchReuse } from '../../platform/runtime/reused-connection.ts';
 import type { Deliverer, LeasedEvent, Result } from '../model.ts';
 import { standardKey } from '../signatures.ts';
 import { isKeepable } from '../header-names.ts';
+import { describeFailure, describeStatus, stageOf } from '../failures.ts';
 
 /**
  * The special-purpose networks of IANA (RFC 6890), multicast, site-local addresses, and
@@ -136,17 +139,15 @@ export function hasPrivateAddress({ hostname }: URL) {
 export const PRIVATE_TARGET =
   'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
 
+type Destination = Readonly<{ url: URL; secret: string | null; allowPrivate: boolean }>;
+
 /**
  * POSTs the raw body. Any 2xx is success. Redirects are not followed. Of the reply's body, the
  * beginning is kept.
  * @param given `secret` signs the requests by Standard Webhooks; null for no signature
  */
 export function createForwardTarget(
-  {
-    url,
-    secret,
-    allowPrivate,
-  }: Readonly<{ url: URL; secret: string | null; allowPrivate: boolean }>,
+  { url, secret, allowPrivate }: Destination,
   concurrency: number,
 ): Deliverer {
   const { Agent, request } = url.protocol === 'https:' ? https : http;
@@ -162,13 +163,14 @@ export function createForwardTarget(
     async deliver(event, signal) {
       try {
         if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET };
-        const attempt = request({ ...fixed, headers: forwardHeaders(event, key) });
-        // Not the option `signal`, which costs processor time in each request.
-        signal.addEventListener('abort', () => attempt.destroy());
-        return await send(attempt, event.body);
+        const given = { ...fixed, headers: forwardHeaders(event, key) };
+        const result = await send(request(given), event.body, signal);
+        if (result) return result;
+        // On a connection of its own, which cannot have been closed before.
+        const repeated = request({ ...given, agent: false });
+        return (await send(repeated, event.body, signal)) ?? { error: describeFailure() };
       } catch (error) {
-        if (error instanceof Unavailable) return { error: error.message };
-        return { error: `the target could not be reached (${codeOf(error)})` };
+        return { error: describeFailure(error) };
       }
     },
     close: async () => agent.destroy(),
@@ -181,16 +183,25 @@ const KEPT_BYTES = 1_024;
 const MAX_BYTES = 16_384;
 const BODY_MS = 1_000;
 
-/** @returns once the reply has ended, or enough of it is read */
-function send(request: ClientRequest, body: Buffer): Promise<Result> {
-  return new Promise((resolve, reject) => {
+/**
+ * @returns once the reply has ended, or enough of it is read; null if the target had closed the
+ * kept connection before: this is no attempt
+ */
+function send(request: ClientRequest, body: Buffer, signal: AbortSignal) {
+  return new Promise<Result | null>((resolve) => {
+    const wasClosed = watchReuse(request);
     let isAnswered = false;
+    let unfinished: string | undefined;
+    // Not the option `signal`, which costs processor time in each request.
+    signal.addEventListener('abort', () => {
+      unfinished = stageOf(request);
+      request.destroy();
+    });
     request.once('response', (response) => {
       isAnswered = true;
       const parts: Buffer[] = [];
       let size = 0;
-      const answer = () =>
-        resolve(resultOf(response, Buffer.concat(parts).subarray(0, KEPT_BYTES)));
+      const answer = () => resolve(resultOf(response, Buffer.concat(parts)));
       // A long or slow reply closes the connection. The status is known already, and decides.
       const timer = setTimeout(() => response.destroy(), BODY_MS);
       response.on('error', () => {});
@@ -205,11 +216,17 @@ function send(request: ClientRequest, body: Buffer): Promise<Result> {
         if (size > MAX_BYTES) response.destroy();
       });
     });
-    const fail = (error: Error) => {
-      if (!isAnswered) reject(error);
+    request.once('upgrade', (response, socket) => {
+      socket.destroy();
+      resolve(resultOf(response, Buffer.alloc(0)));
+    });
+    const fail = (error?: Error) => {
+      if (isAnswered) return;
+      if (unfinished !== undefined) return resolve({ error: unfinished, unfinished });
+      if (wasClosed()) return resolve(null);
+      resolve({ error: describeFailure(error) });
     };
-    // After a 101 there is neither a response nor an error.
-    request.once('error', fail).once('close', () => fail(new Error('closed')));
+    request.once('error', fail).once('close', fail);
     request.end(body);
   });
 }
@@ -262,20 +279,21 @@ export function forwardHeaders(
 }
 
 function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): Result {
-  const answered = { answer_status: statusCode, answer: body.toString('utf8') };
+  const answered = { answer_status: statusCode, answer: body.toString('utf8', 0, KEPT_BYTES) };
   if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
-  const redirect = statusCode >= 300 && statusCode < 400 ? '; redirects are not followed' : '';
-  const error = `the target answered ${statusCode}${redirect}`;
   return {
     ...answered,
-    error,
+    error: describeStatus(statusCode),
     retryAfter: secondsOf(headers['retry-after']),
   };
 }
 
-/** Seconds or a date (RFC 9110, 10.2.3). @returns null for neither, and for a time that is over */
+/**
+ * Seconds or a date (RFC 9110, 10.2.3), of any length and at most a day.
+ * @returns null for neither, and for a time that is over
+ */
 function secondsOf(retryAfter = '') {
-  const isSeconds = /^[0-9]{1,9}$/.test(retryAfter);
+  const isSeconds = /^[0-9]+$/.test(retryAfter);
   const seconds = isSeconds ? Number(retryAfter) : (Date.parse(retryAfter) - Date.now()) / 1000;
-  return seconds > 0 ? seconds : null;
+  return seconds > 0 ? Math.min(seconds, DAY_SECONDS) : null;
 }

@@ -94,7 +94,10 @@ test('what is wrong with a target is said, and what was typed is kept', async ()
   const wrong = 'http://user@example.org/';
   await browser.fill('target-url', wrong);
   await browser.press(KEYS.Enter);
-  await untilText('target-problem', /^URL: must be an http or https URL without a user name\.$/);
+  await untilText(
+    'target-problem',
+    /^URL: must be an http or https URL without a user name and without a fragment \(#\)\.$/,
+  );
   assert.equal(await browser.value('target-url'), wrong);
   await checkAppearance(browser, 'inbox-target-wrong');
   await browser.fill('target-url', target.url);

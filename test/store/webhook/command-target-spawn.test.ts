@@ -55,7 +55,10 @@ test(
     assert.deepEqual(await stateOf(sql, id), {
       status: 'done',
       attempts: 3,
-      errors: [`${COULD_NOT} (ENOENT)`, `${COULD_NOT} (EACCES)`],
+      errors: [
+        `${COULD_NOT}: there is no such program (ENOENT)`,
+        `${COULD_NOT}: this user may not run it (EACCES)`,
+      ],
     });
     assert.deepEqual(
       gatehouse.log().filter(({ level }) => level === 'error'),
@@ -143,7 +146,7 @@ test(
       'the event is done',
     );
     const { attempts, errors } = await stateOf(sql, json.id);
-    assert.deepEqual([...new Set(errors)], [`${COULD_NOT} (EMFILE)`]);
+    assert.deepEqual([...new Set(errors)], [`${COULD_NOT}: too many files are open (EMFILE)`]);
     assert.equal(attempts, errors.length + 1);
     running.signal('SIGTERM');
     assert.deepEqual(await running.ended, { code: 0, signal: null });

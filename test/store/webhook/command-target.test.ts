@@ -17,6 +17,7 @@ import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.t
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-command-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
+const COULD_NOT = 'the command could not be run';
 const file = (name: string) => join(directory, name);
 const PATH = process.env.PATH ?? '';
 
@@ -150,6 +151,27 @@ test(
   },
 );
 
+test('the result says whether processes were left, and what has a session of its own goes on', async () => {
+  const resultOf = (script: string) =>
+    createCommandTarget(['/bin/sh', '-c', script], { PATH, DIRECTORY: directory }).deliver(
+      leasedEvent(),
+      new AbortController().signal,
+    );
+  const left = 'nohup sh -c "sleep 1000" >/dev/null 2>&1 & echo $!; exit 0';
+  const { error, wereKilled, answer = '' } = await resultOf(left);
+  assert.deepEqual([error, wereKilled], [null, true]);
+  await until(() => !isRunning(Number(answer)), 'it is gone');
+  assert.equal((await resultOf('cat >/dev/null; (echo out) | cat')).wereKilled, false);
+  const own = await resultOf(
+    'setsid sh -c "echo \\$\\$ > $DIRECTORY/own; exec sleep 1000" >/dev/null 2>&1 </dev/null &\n' +
+      'while ! [ -s "$DIRECTORY/own" ]; do :; done',
+  );
+  assert.deepEqual([own.error, own.wereKilled], [null, false]);
+  const [kept = 0] = processesIn('own');
+  assert.equal(isRunning(kept), true);
+  process.kill(kept);
+});
+
 test('a shutdown kills a program in progress', bounded, async () => {
   const stop = new AbortController();
   const program = createCommandTarget(
@@ -169,10 +191,13 @@ test('a shutdown kills a program in progress', bounded, async () => {
 test('a command that cannot be run fails with the reason', async () => {
   writeFileSync(file('plain'), 'no program', { mode: 0o644 });
   mkdirSync(file('folder'));
-  assert.equal(await run([file('missing')]), 'the command could not be run (ENOENT)');
-  assert.equal(await run(['no-such-program-anywhere']), 'the command could not be run (ENOENT)');
+  assert.equal(await run([file('missing')]), `${COULD_NOT}: there is no such program (ENOENT)`);
+  assert.equal(
+    await run(['no-such-program-anywhere']),
+    `${COULD_NOT}: there is no such program (ENOENT)`,
+  );
   for (const name of ['plain', 'folder'])
-    assert.equal(await run([file(name)]), 'the command could not be run (EACCES)', name);
+    assert.equal(await run([file(name)]), `${COULD_NOT}: this user may not run it (EACCES)`, name);
 });
 
 /** For printf: colors, bytes that are not UTF-8, a text direction mark, and a bell. */

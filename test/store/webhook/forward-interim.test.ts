@@ -12,7 +12,7 @@ import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.t
 
 const SWITCH =
   'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
-const UNREACHED = 'the target could not be reached (unknown)';
+const SWITCHED = 'the target answered 101; it changed the protocol in place of an answer';
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
 
 /** Answers each request with raw bytes, and leaves the connection open. */
@@ -43,10 +43,10 @@ test(
   bounded,
   async () => {
     const cases = [
-      [SWITCH, UNREACHED],
-      ['HTTP/1.1 101 X\r\n\r\n', 'the target answered 101'],
-      [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, UNREACHED],
-      [`${SWITCH}${OK}`, UNREACHED],
+      [SWITCH, SWITCHED],
+      ['HTTP/1.1 101 X\r\n\r\n', SWITCHED],
+      [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, SWITCHED],
+      [`${SWITCH}${OK}`, SWITCHED],
     ] as const;
     for (const [answer, error] of cases) {
       target.answer = (socket) => {
@@ -131,7 +131,7 @@ test(
     assert.deepEqual(await stateOf(database.sql, dead), {
       status: 'dead',
       attempts: 3,
-      errors: [UNREACHED, UNREACHED, UNREACHED],
+      errors: [SWITCHED, SWITCHED, SWITCHED],
     });
     assert.equal(target.requests, 3);
     target.answer = (socket) => {

@@ -3,6 +3,7 @@ import http from 'node:http';
 import https from 'node:https';
 import { Overloaded, Unavailable } from '../../runtime/errors.ts';
 import { createRecentMap } from '../../runtime/rate-limit.ts';
+import { watchReuse } from '../../runtime/reused-connection.ts';
 import { trimBlanks } from '../../runtime/text.ts';
 import { Failure } from '../route/errors.ts';
 import type { RequestInfo } from '../route/route.ts';
@@ -93,21 +94,30 @@ async function askVerify(info: RequestInfo, verify: string, cookie: string) {
   const place = asked.open(network, 0);
   if (place.growTo(1)) throw new Overloaded('too many wait for the sign-in service');
   const { request } = verify.startsWith('https') ? https : http;
-  const question = request(verify, {
-    method: 'HEAD',
-    headers: { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address },
-    maxHeaderSize: 16_384,
-    signal: AbortSignal.timeout(5_000),
-  });
   const { gone } = connection;
-  const leave = () => question.destroy();
-  gone.addEventListener('abort', leave);
-  const [reply]: http.IncomingMessage[] = await once(question.end(), 'response')
-    .catch(() => [])
-    .finally(() => {
-      gone.removeEventListener('abort', leave);
-      place.release();
+  const signal = AbortSignal.timeout(5_000);
+  const ask = async (agent?: false): Promise<http.IncomingMessage | undefined> => {
+    const question = request(verify, {
+      method: 'HEAD',
+      headers: { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address },
+      maxHeaderSize: 16_384,
+      signal,
+      agent,
     });
+    const wasClosed = watchReuse(question);
+    const leave = () => question.destroy();
+    gone.addEventListener('abort', leave);
+    try {
+      const [reply]: http.IncomingMessage[] = await once(question.end(), 'response');
+      return reply;
+    } catch {
+      const mayRepeat = wasClosed() && !signal.aborted && !gone.aborted;
+      return mayRepeat ? ask(false) : undefined;
+    } finally {
+      gone.removeEventListener('abort', leave);
+    }
+  };
+  const reply = await ask().finally(() => place.release());
   if (gone.aborted) throw new ClientGone();
   return judge(reply?.resume());
 }

@@ -1,0 +1,147 @@
+/** Every way in which a target can fail has a sentence, and the code for a search behind it. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { createServer as createTlsServer } from 'node:tls';
+import { Unavailable } from '../../../src/platform/runtime/errors.ts';
+import { describeFailure } from '../../../src/webhook/failures.ts';
+import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { untilSql } from '../../support/connections.ts';
+import { bounded } from '../../support/until.ts';
+import { leasedEvent, stateOf } from '../../support/webhook-store.ts';
+
+const sockets = new Set<Socket>();
+const servers: Server[] = [];
+after(() => {
+  for (const socket of sockets) socket.destroy();
+  for (const server of servers) server.close();
+});
+
+async function portOf(server: Server): Promise<number> {
+  servers.push(server);
+  server.on('connection', (socket: Socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {});
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = server.address();
+  return typeof bound === 'object' ? (bound?.port ?? 0) : 0;
+}
+
+async function failureOf(url: string, more: { body?: Buffer; timeoutMs?: number } = {}) {
+  const target = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);
+  after(() => target.close());
+  const { timeoutMs = 20_000, ...given } = more;
+  return (await target.deliver(leasedEvent(given), AbortSignal.timeout(timeoutMs))).error;
+}
+
+const files = join(import.meta.dirname, '../../unit/vectors/tls');
+const read = (name: string) => readFileSync(join(files, name));
+
+test('a name without an address says so', async () => {
+  assert.match(
+    (await failureOf('http://no-such-host.invalid/')) ?? '',
+    /^the name of the target (has no address in DNS \(ENOTFOUND\)|could not be looked up: DNS did not answer \(EAI_AGAIN\))$/,
+  );
+});
+
+test(
+  'a certificate of an unknown authority, and TLS where there is none, say so',
+  bounded,
+  async () => {
+    const options = { key: read('server.key'), cert: read('server.crt') };
+    const port = await portOf(createTlsServer(options, () => {}));
+    assert.equal(
+      await failureOf(`https://localhost:${port}/`),
+      "the target's certificate is of an unknown authority, or an intermediate certificate is missing; NODE_EXTRA_CA_CERTS names certificates to trust (UNABLE_TO_VERIFY_LEAF_SIGNATURE)",
+    );
+    assert.match(
+      (await failureOf(`http://localhost:${port}/`)) ?? '',
+      /^the target('s answer is not valid HTTP: its URL may begin with https \(HPE_\w+\)| closed the connection before it had answered \(ECONNRESET\))$/,
+    );
+    const plain = await portOf(
+      createServer((socket) => socket.once('data', () => socket.end('HTTP/1.1 400 Bad\r\n\r\n'))),
+    );
+    assert.match(
+      (await failureOf(`https://localhost:${plain}/`)) ?? '',
+      /^the target uses another version of TLS, or none: then its URL begins with http \(\w+\)$/,
+    );
+  },
+);
+
+test('an attempt that was aborted says for what it waited', bounded, async () => {
+  const silent = await portOf(createServer(() => {}));
+  const timeoutMs = 300;
+  assert.equal(
+    await failureOf(`http://127.0.0.1:${silent}/`, { timeoutMs }),
+    'the target did not answer',
+  );
+  assert.equal(
+    await failureOf(`https://127.0.0.1:${silent}/`, { timeoutMs }),
+    'the target did not complete the TLS handshake',
+  );
+  const deaf = await portOf(createServer((socket) => socket.pause()));
+  assert.equal(
+    await failureOf(`http://127.0.0.1:${deaf}/`, { timeoutMs, body: Buffer.alloc(30_000_000) }),
+    'the target did not read the event',
+  );
+});
+
+test('each known code has a sentence of its own, and others have one, too', () => {
+  const codes = [
+    ...['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL', 'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT'],
+    ...['EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN', 'EACCES', 'EPERM', 'EMFILE', 'EADDRNOTAVAIL'],
+    ...['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID', 'CERT_REVOKED', 'CERT_REJECTED', 'EPROTO'],
+    ...['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'HOSTNAME_MISMATCH'],
+    ...['UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'UNABLE_TO_DECRYPT_CERT_SIGNATURE', 'INVALID_CA'],
+    ...[
+      'ERR_TLS_CERT_ALTNAME_INVALID',
+      'ERR_SSL_WRONG_VERSION_NUMBER',
+      'ERR_TLS_HANDSHAKE_TIMEOUT',
+    ],
+    ...['ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE'],
+    ...['HPE_HEADER_OVERFLOW', 'HPE_INVALID_CONSTANT', 'ENEW', 'ERR_INVALID_CHAR'],
+  ];
+  for (const code of codes) {
+    const text = describeFailure(Object.assign(new Error(), { code }));
+    assert.match(text, new RegExp(`^(the|this|there|a) [a-z].{20,} \\(${code}\\)$`));
+  }
+  const texts = [
+    ['CERT_HAS_EXPIRED', "the target's certificate has expired"],
+    ['DEPTH_ZERO_SELF_SIGNED_CERT', "the target's certificate is self-signed;"],
+    ['ERR_TLS_CERT_ALTNAME_INVALID', "the target's certificate is for another name"],
+    ['ETIMEDOUT', 'the target did not accept the connection'],
+    ['EHOSTUNREACH', 'there is no route to the network of the target'],
+  ] as const;
+  for (const [code, start] of texts) {
+    const text = describeFailure(Object.assign(new Error(), { code }));
+    assert.ok(text.startsWith(start), text);
+  }
+  assert.equal(describeFailure(new Unavailable('ours')), 'ours');
+  assert.equal(describeFailure(new Error('foreign')), 'the request to the target failed');
+});
+
+test('log, store and reply have the same sentence', bounded, async (t) => {
+  const silent = await portOf(createServer(() => {}));
+  const { url, sql } = await createDatabase(t);
+  const gatehouse = await startGatehouse(t, ['webhook'], url, {
+    WEBHOOK_FORWARD_URL: `http://127.0.0.1:${silent}/`,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_RETRY_SCHEDULE: 'none',
+    WEBHOOK_TIMEOUT: '1',
+  });
+  const body = { event: 'e', data: { page_id: 'p' } };
+  const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body,
+  });
+  await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'it is dead');
+  const error = 'no result within 1 s: the target did not answer';
+  assert.deepEqual((await stateOf(sql, json.id)).errors, [error]);
+});
