@@ -53,7 +53,7 @@ export async function withLanes<T>(
   }
 }
 
-/** Gives each item to the next lane that is free. */
+/** Gives each item to the next lane that is free. Ends when all lanes have ended. */
 export async function inLanes<T>(
   lanes: readonly Lane[],
   items: readonly T[],
@@ -61,22 +61,28 @@ export async function inLanes<T>(
 ): Promise<void> {
   const queue = [...items];
   const workThrough = async (lane: Lane) => {
-    for (let item = queue.shift(); item !== undefined; item = queue.shift()) {
-      await work(lane, item);
-      await dropDatabases(lane);
-      if (isInterrupted) throw new SetupError('Interrupted.');
+    try {
+      for (let item = queue.shift(); item !== undefined; item = queue.shift()) {
+        await work(lane, item);
+        await dropDatabases(lane);
+      }
+    } finally {
+      // If it failed, the others end, too.
+      queue.length = 0;
     }
   };
-  await Promise.all(lanes.map(workThrough));
+  const ends = await Promise.allSettled(lanes.map(workThrough));
+  for (const end of ends) if (end.status === 'rejected') throw end.reason;
 }
 
-/** Runs one test file up to its first failure. */
-export function runTest(
+/** Runs one test file up to its first failure. @throws SetupError after an interrupt */
+export async function runTest(
   { copy, server }: Lane,
   test: string,
   limitMs: number,
   more: NodeJS.ProcessEnv = {},
 ): Promise<Run> {
+  if (isInterrupted) throw new SetupError('Interrupted.');
   const began = performance.now();
   const env = { ...process.env, TEST_POSTGRES_URL: server, TEST_TEMPLATE: TEMPLATE, ...more };
   const file = join(copy, test.replace(/\.ts$/, '.js'));
@@ -87,7 +93,7 @@ export function runTest(
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   running.add(child);
-  return new Promise((resolve, reject) => {
+  const run = await new Promise<Run>((resolve, reject) => {
     let tail = '';
     const timer = setTimeout(() => killGroup(child), limitMs);
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -104,6 +110,9 @@ export function runTest(
       resolve({ isGreen: status === 0, ms: performance.now() - began });
     });
   });
+  // It may have ended by the interrupt.
+  if (isInterrupted) throw new SetupError('Interrupted.');
+  return run;
 }
 
 function killGroup({ pid }: ChildProcess): void {
