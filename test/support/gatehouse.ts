@@ -51,8 +51,6 @@ export interface Gatehouse {
   runJobs(name: RegExp): Promise<void>;
   /** Lets hashes of passwords that begin wait. @returns a function that lets them go on */
   holdHashes(): () => void;
-  /** How many hashes of passwords have begun. */
-  hashes(): number;
   /** Resolves when the whole shutdown has ended. */
   stop(): Promise<void>;
 }
@@ -122,7 +120,6 @@ export async function startGatehouse(
     log,
     runJobs: inside.runJobs,
     holdHashes: inside.holdHashes,
-    hashes: inside.hashes,
     stop,
   };
 }
@@ -141,14 +138,12 @@ function oneAtATime(job: Job): Job {
 /** Lets a test decide when the services do what they do in their own time. */
 function createInside() {
   const jobs: Job[] = [];
-  let begun = 0;
   let held = Promise.resolve();
   const watchHashes = (limiter: Limiter): Limiter => ({
     ...limiter,
     share: () => watchHashes(limiter.share()),
     run: (work, hasPriority) =>
       limiter.run(async (hasWaited) => {
-        begun += 1;
         await held;
         return work(hasWaited);
       }, hasPriority),
@@ -168,7 +163,6 @@ function createInside() {
       if (chosen.length === 0) throw new Error(`no job is called ${String(name)}`);
       for (const job of chosen) await job.batch();
     },
-    hashes: () => begun,
     holdHashes() {
       const { opened, open } = latch();
       held = opened;

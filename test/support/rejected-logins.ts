@@ -4,7 +4,7 @@ import type { Sql } from 'postgres';
 import { hashPassword } from '../../src/identity/passwords.ts';
 import type { ScryptCost } from '../../src/platform/crypto/scrypt.ts';
 import { createDatabase } from './database.ts';
-import { type Answer, type Gatehouse, startGatehouse } from './gatehouse.ts';
+import { type Answer, startGatehouse } from './gatehouse.ts';
 import { BEHIND_PROXY, loginFrom, newAddress } from './logins.ts';
 import { addUser, openIdentity, PASSWORD } from './users.ts';
 
@@ -33,9 +33,9 @@ export async function startRejecting({
   logN,
   r,
   p,
-}: ScryptCost): Promise<{ sql: Sql; gatehouse: Gatehouse; tryOne: TryOne }> {
+}: ScryptCost): Promise<{ sql: Sql; tryOne: TryOne }> {
   const { url: databaseUrl, sql } = await createDatabase({ after });
-  const gatehouse = await startGatehouse({ after }, ['identity'], databaseUrl, {
+  const { url } = await startGatehouse({ after }, ['identity'], databaseUrl, {
     ...BEHIND_PROXY,
     PASSWORD_SCRYPT: `ln=${logN},r=${r},p=${p}`,
   });
@@ -50,6 +50,6 @@ export async function startRejecting({
   await sql`update identity.users set deleted_at = now() where username like 'deleted-%'`;
   await sql`update identity.users set password_hash = null where username like 'passwordless-%'`;
   const tryOne: TryOne = (names, password, turn) =>
-    loginFrom(gatehouse.url.identity, newAddress(), names[turn % NAMES] ?? '', password);
-  return { sql, gatehouse, tryOne };
+    loginFrom(url.identity, newAddress(), names[turn % NAMES] ?? '', password);
+  return { sql, tryOne };
 }

@@ -27,8 +27,9 @@ import {
 } from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
-  .identity;
+const { identity, metrics } = (
+  await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)
+).url;
 const replica = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
   .identity;
 const direct = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
@@ -85,6 +86,30 @@ test('a throttled attempt is not counted, and the right password is rejected too
   assertError(right, 429, 'too_many_requests');
   assert.deepEqual(right.json.error, wrong.json.error);
   assert.equal((await sql`select from identity.throttles where attempts <> 5`).length, 0);
+});
+
+test('the answer to a throttled attempt is delayed', async () => {
+  const address = newAddress();
+  await loginsFrom(identity, address, 'ada', 5);
+  const look = async () => {
+    const { text } = await ask('GET', `${metrics}/metrics`);
+    const valueOf = (name: string) => Number(new RegExp(`^${name}.* (\\d+)$`, 'm').exec(text)?.[1]);
+    return {
+      throttled: valueOf('gatehouse_password_checks_total\\{outcome="throttled"'),
+      inFlight: valueOf('gatehouse_requests_in_flight\\{service="identity"'),
+    };
+  };
+  // On a slow machine a look may come after the delay.
+  let isDelayed = false;
+  for (let tries = 0; tries < 10 && !isDelayed; tries += 1) {
+    const before = (await look()).throttled || 0;
+    const attempt = loginFrom(identity, address, 'ada');
+    let seen = await look();
+    while (!(seen.throttled > before)) seen = await look();
+    isDelayed = seen.inFlight === 1;
+    assertError(await attempt, 429, 'too_many_requests');
+  }
+  assert.ok(isDelayed);
 });
 
 test('the right password clears the count once the delay is over', async () => {
