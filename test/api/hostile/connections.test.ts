@@ -218,14 +218,21 @@ test(
     const rows = [
       get('/a', async () => ({ data: 'a' })),
       get('/slow', async () => (await released, { data: 'slow' })),
+      get('/medium', async () => ({ data: large.slice(0, 256 * 1024) })),
       get('/large', async () => ({ data: large })),
       get('/list', async () => ({ items: endless() })),
     ];
     const own = await startListener(t, rows, new BlockList(), 120_000);
-    const others = await holdConnections(own.url, SHARE - 3, '127.0.0.2', async (client) => {
-      await getAnswer(client);
+    // It has sent a reply before.
+    const [again] = await holdConnections(own.url, 1, '127.0.0.2', async (client) => {
+      client.send(headOf(['GET /medium HTTP/1.1', HOST]));
+      await client.answer();
       client.send(headOf(['GET /slow HTTP/1.1', HOST]));
     });
+    assert.ok(again);
+    const others = await holdConnections(own.url, SHARE - 4, '127.0.0.2', async (client) =>
+      client.send(headOf(['GET /slow HTTP/1.1', HOST])),
+    );
     /** A client that does not read, once its reply has begun. */
     const begin = async (...requests: readonly string[]) => {
       const client = await connectTo(own.url, '127.0.0.2');
@@ -241,18 +248,18 @@ test(
     const later = await begin(headOf(['GET /large HTTP/1.1', HOST]));
     await until(() => own.inFlight() === SHARE + 1, 'all are in progress');
     assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
+    assert.ok([list, later, again, ...others].every(isOpen));
     first.socket.resume();
     await first.closed();
     assert.match(
       own.metrics(),
       /^gatehouse_connections_closed_total\{service="test",limit="network"\} 1$/m,
     );
-    assert.ok([list, later, ...others].every(isOpen));
     release();
-    for (const other of others) assert.equal((await other.answer()).json, 'slow');
+    for (const other of [again, ...others]) assert.equal((await other.answer()).json, 'slow');
     later.socket.resume();
     assert.equal((await later.answer()).json.length, large.length);
-    for (const client of [list, later, ...others]) client.leave();
+    for (const client of [list, later, again, ...others]) client.leave();
   },
 );
 
