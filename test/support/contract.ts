@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { createECDH, randomUUID } from 'node:crypto';
+import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import { TABLES } from '../../scripts/routes.ts';
 import type { Route } from '../../src/platform/http/route/route.ts';
@@ -56,23 +57,24 @@ export const VARIANTS: readonly Variant[] = [
 export const nameOf = ({ method, pattern }: Pick<Row, 'method' | 'pattern'>): string =>
   `${method} ${pattern}`;
 
-export interface Running {
+export type Running = Variant & {
   readonly url: string;
   /** For assertions. The plain variant has none. */
   readonly database: TestDatabase | null;
-}
+};
 
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
+/** For the tests of a file. */
+export const start = (isChosen: (variant: Variant) => boolean = () => true): Promise<Running[]> =>
+  Promise.all(VARIANTS.filter(isChosen).map(startOne));
 
-export async function start(owner: Owner, { service, environment }: Variant): Promise<Running> {
+async function startOne(variant: Variant): Promise<Running> {
+  const { service, environment } = variant;
   const isPlain = environment.WEBHOOK_VARIANT === 'plain';
-  const database = isPlain ? null : await createDatabase(owner);
-  const { url } = await startGatehouse(owner, [service], database?.url, environment);
+  const database = isPlain ? null : await createDatabase();
+  const { url } = await startGatehouse({ after }, [service], database?.url, environment);
   // Its first start makes the token of a sender only if there is no token.
   if (database && service === 'webhook') await addOperator(database.sql);
-  return { url: url[service], database };
+  return { ...variant, url: url[service], database };
 }
 
 // --- Requests that are right by the schemas of their row
@@ -157,8 +159,14 @@ export const bearer = (token: string): Readonly<Record<string, string>> => ({
 
 // --- Tables of what callers get
 
-/** A line of a table: method, pattern, whom it is about, and what each caller gets. */
-export const linesOf = (table: string) =>
+/** A line of a table: method and pattern, whom it is about, and what each caller gets. */
+export interface Line {
+  readonly name: string;
+  readonly about: string;
+  readonly cells: readonly string[];
+}
+
+export const linesOf = (table: string): Line[] =>
   table
     .split('\n')
     .map((line) => line.trim().split(/ +/))
@@ -169,12 +177,58 @@ export const linesOf = (table: string) =>
       cells,
     }));
 
+export const rowOf = (rows: readonly Row[], { name }: Line): Row =>
+  rows.find((one) => nameOf(one) === name) ?? assert.fail(name);
+
+/** @param open rows that take no credential */
+export function assertComplete(
+  rows: readonly Row[],
+  lines: readonly Line[],
+  open: readonly string[] = [],
+): void {
+  const known = new Set([...lines.map(({ name }) => name), ...open]);
+  assert.deepEqual(rows.map(nameOf).sort(), [...known].sort());
+}
+
+/** A status, or where a browser is sent: to sign in, or on. */
+export function outcomeOf({ status, headers }: Answer): string {
+  if (status !== 303) return String(status);
+  return headers.get('location')?.startsWith('/login?again=on&') ? 'sign' : 'done';
+}
+
 /** What a refusal by one of these statuses is called. That of 401 differs. */
-export const CODES: Readonly<Record<number, string>> = {
+const CODES: Readonly<Record<string, string>> = {
   403: 'forbidden',
   404: 'not_found',
   409: 'conflict',
 };
+
+/**
+ * Each caller gets what the table says. `---` stands for what cannot be.
+ * @param request what this caller sends for a line
+ * @param unauthorized what 401 is called
+ */
+export async function assertTable<Caller extends string>(
+  { url, rows }: Pick<Running, 'url' | 'rows'>,
+  lines: readonly Line[],
+  callers: readonly Caller[],
+  request: (caller: Caller, line: Line, row: Row) => Promise<Sent>,
+  unauthorized = 'unauthorized',
+): Promise<void> {
+  for (const line of lines) {
+    const row = rowOf(rows, line);
+    for (const [index, caller] of callers.entries()) {
+      const { [index]: expected = '---' } = line.cells;
+      if (expected === '---') continue;
+      const answer = await send(url, row, await request(caller, line, row));
+      const what = `${caller} about ${line.about}`;
+      assert.equal(outcomeOf(answer), expected, `${line.name}: ${what}: ${answer.text}`);
+      const isRefused = Number(expected) >= 400 && !row.failurePage;
+      const refusal = [Number(expected), CODES[expected] ?? unauthorized] as const;
+      if (isRefused) assertRefused(answer, row, refusal, [], what);
+    }
+  }
+}
 
 // --- Replies
 

@@ -4,18 +4,21 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
+import type { Sql } from 'postgres';
 import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
 import {
+  assertComplete,
   assertRefused,
+  assertTable,
   bearer,
-  CODES,
+  type Line,
   linesOf,
   nameOf,
+  rowOf,
   send,
   type Sent,
   start,
-  VARIANTS,
 } from '../../support/contract.ts';
 import { ask, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { ORIGIN } from '../../support/portal.ts';
@@ -114,38 +117,31 @@ const POLICY = linesOf(`
   GET    /api/audit/                      all                  403 403 200 200 200 200 403 200 403
 `);
 
-const running = await Promise.all(
-  VARIANTS.filter(({ service }) => service === 'identity').map(async (variant) => {
-    const { url, database } = await start({ after }, variant);
-    assert.ok(database);
-    return { ...variant, url, sql: database.sql };
-  }),
-);
-type Running = (typeof running)[number];
+const running = await start(({ service }) => service === 'identity');
 
 /** @returns the credential of the caller, and who it is */
-async function callerOf(at: Running, caller: Caller): Promise<Person & { credential: string }> {
-  const person = await storeUser(at.sql, caller.includes('admin'));
+async function callerOf(sql: Sql, caller: Caller): Promise<Person & { credential: string }> {
+  const person = await storeUser(sql, caller.includes('admin'));
   const { user_id, key_id, session, key } = person;
   if (caller.endsWith('temporary'))
-    await at.sql`update identity.users set password_generated = true, password_set_at = now()
+    await sql`update identity.users set password_generated = true, password_set_at = now()
       where id = ${user_id}`;
   if (caller.endsWith('without factor'))
-    await at.sql`update identity.users set second_factor = true where id = ${user_id}`;
+    await sql`update identity.users set second_factor = true where id = ${user_id}`;
   if (caller.endsWith('not recent'))
-    await at.sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
+    await sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
       where user_id = ${user_id}`;
   if (caller === 'key of nobody')
-    await at.sql`update identity.api_keys set user_id = null where id = ${key_id}`;
+    await sql`update identity.api_keys set user_id = null where id = ${key_id}`;
   return { ...person, credential: caller.startsWith('key') ? key : session };
 }
 
 /** Whom a line of the table is about. */
-async function subjectOf(at: Running, about: string, self: Person): Promise<Person> {
-  if (about.startsWith('other')) return storeUser(at.sql);
+async function subjectOf(sql: Sql, about: string, self: Person): Promise<Person> {
+  if (about.startsWith('other')) return storeUser(sql);
   if (about.startsWith('disabled')) {
-    const person = await storeUser(at.sql, true);
-    await at.sql`update identity.users set enabled = false where id = ${person.user_id}`;
+    const person = await storeUser(sql, true);
+    await sql`update identity.users set enabled = false where id = ${person.user_id}`;
     return person;
   }
   if (!about.startsWith('unknown')) return self;
@@ -178,17 +174,19 @@ function requestOf(name: string, about: string, { user_id, session, ...ids }: Pe
 }
 
 /** Credentials that no row takes, by what they are. */
-async function deadCredentials(at: Running): Promise<Readonly<Record<string, Sent['headers']>>> {
-  const { sql } = at;
-  const expired = await storeUser(at.sql);
-  const revoked = await storeUser(at.sql);
-  const out = await storeUser(at.sql);
-  const disabled = await storeUser(at.sql);
-  const deleted = await storeUser(at.sql);
-  const active = await storeUser(at.sql);
+async function deadCredentials(
+  url: string,
+  sql: Sql,
+): Promise<Readonly<Record<string, Sent['headers']>>> {
+  const expired = await storeUser(sql);
+  const revoked = await storeUser(sql);
+  const out = await storeUser(sql);
+  const disabled = await storeUser(sql);
+  const deleted = await storeUser(sql);
+  const active = await storeUser(sql);
   await sql`update identity.sessions set expires_at = now() where user_id = ${expired.user_id}`;
   await sql`update identity.sessions set revoked = true where user_id = ${revoked.user_id}`;
-  await ask('POST', `${at.url}/api/auth/logout`, { body: { session: out.session } });
+  await ask('POST', `${url}/api/auth/logout`, { body: { session: out.session } });
   await sql`update identity.users set enabled = false where id = ${disabled.user_id}`;
   await sql`update identity.users set deleted_at = now() where id = ${deleted.user_id}`;
   await sql`update identity.api_keys set revoked = true where user_id = ${revoked.user_id}`;
@@ -221,50 +219,34 @@ async function deadCredentials(at: Running): Promise<Readonly<Record<string, Sen
   };
 }
 
-for (const at of running) {
-  const { name: variant, rows, url, sql } = at;
+for (const { name: variant, rows, url, database } of running) {
+  const { sql } = database ?? assert.fail();
   const api = rows.filter((row) => !row.failurePage && !/^\/(login|account)/.test(row.pattern));
   const lines = POLICY.filter(({ name }) => api.some((row) => nameOf(row) === name));
 
-  test(`${variant}: each row of the API is in the table, or takes no credential`, () => {
-    const known = [...new Set(lines.map(({ name }) => name)), ...OPEN].sort();
-    assert.deepEqual(api.map(nameOf).sort(), known);
-  });
+  test(`${variant}: each row of the API is in the table, or takes no credential`, () =>
+    assertComplete(api, lines, OPEN));
 
   test(`${variant}: what each caller gets`, async () => {
     const { host } = new URL(ORIGIN);
-    for (const { name, about, cells } of lines) {
-      const row = api.find((one) => nameOf(one) === name);
-      assert.ok(row);
-      for (const [index, caller] of CALLERS.entries()) {
-        const expected = Number(cells[index]);
-        // It has no self.
-        if (Number.isNaN(expected)) continue;
-        const { credential, ...self } = await callerOf(at, caller);
-        const subject = await subjectOf(at, about, self);
-        const { body, ...sent } = requestOf(name, about, subject);
-        const headers = { ...bearer(credential), host };
-        const request = { ...sent, headers, ...(body === undefined ? {} : { body }) };
-        const answer = await send(url, row, request);
-        const what = `${caller} about ${about}`;
-        assert.equal(answer.status, expected, `${name}: ${what}: ${answer.text}`);
-        if (expected >= 400)
-          assertRefused(answer, row, [expected, CODES[expected] ?? 'signin_too_old'], [], what);
-      }
-    }
+    const request = async (caller: Caller, { name, about }: Line) => {
+      const { credential, ...self } = await callerOf(sql, caller);
+      const subject = await subjectOf(sql, about, self);
+      return { ...requestOf(name, about, subject), headers: { ...bearer(credential), host } };
+    };
+    await assertTable({ url, rows: api }, lines, CALLERS, request, 'signin_too_old');
     // "Revoke all" above would have ended them.
     assert.ok((await sql`select from identity.sessions where not revoked`).length > 0);
   });
 
   test(`${variant}: any other credential is 401, and changes nothing`, async () => {
-    const dead = await deadCredentials(at);
-    const subject = await storeUser(at.sql);
-    for (const { name, about } of lines) {
-      const row = api.find((one) => nameOf(one) === name);
-      assert.ok(row);
+    const dead = await deadCredentials(url, sql);
+    const subject = await storeUser(sql);
+    for (const line of lines) {
+      const row = rowOf(api, line);
       for (const [what, headers = {}] of Object.entries(dead)) {
-        const answer = await send(url, row, { ...requestOf(name, about, subject), headers });
-        assertRefused(answer, row, [401, 'unauthorized'], [], what);
+        const sent = { ...requestOf(line.name, line.about, subject), headers };
+        assertRefused(await send(url, row, sent), row, [401, 'unauthorized'], [], what);
       }
       // It learns nothing of what is wrong with the rest.
       const wrong = { path: { user_id: 'x', key_id: 'x', session_id: 'x' }, query: 'x=1' };

@@ -8,16 +8,18 @@ import { createKey } from '../../../src/identity/keys.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { Failure } from '../../../src/platform/http/route/errors.ts';
 import {
+  assertComplete,
   assertRefused,
+  assertTable,
   bearer,
   linesOf,
-  nameOf,
+  outcomeOf,
   type Row,
+  rowOf,
   send,
   start,
-  VARIANTS,
 } from '../../support/contract.ts';
-import { type Answer, logIn } from '../../support/gatehouse.ts';
+import { logIn } from '../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, visitorOf } from '../../support/portal.ts';
 import { addUser, openIdentity, PASSWORD } from '../../support/users.ts';
 
@@ -78,9 +80,8 @@ const PAGES = linesOf(`
   GET  /account/audit.csv                        all     sign   403  403  200   200
 `);
 
-const variant = VARIANTS.find(({ name }) => name === 'identity with pages');
-assert.ok(variant);
-const { url, database } = await start({ after }, variant);
+const [variant = assert.fail()] = await start(({ name }) => name === 'identity with pages');
+const { url, database } = variant;
 assert.ok(database);
 const { sql } = database;
 const store = openIdentity({ after }, database.url);
@@ -132,29 +133,15 @@ function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
   };
 }
 
-/** A status, or where the browser is sent. */
-function outcomeOf({ status, headers }: Answer): string {
-  if (status !== 303) return String(status);
-  return headers.get('location')?.startsWith('/login?again=on&') ? 'sign' : 'done';
-}
+test('each page and form is in the table', () => assertComplete(rows, PAGES));
 
-test('each page and form is in the table', () => {
-  assert.deepEqual(rows.map(nameOf).sort(), [...new Set(PAGES.map(({ name }) => name))].sort());
-});
-
-test('what each caller gets', async () => {
-  for (const { name, about, cells } of PAGES) {
-    const row = rows.find((one) => nameOf(one) === name);
-    assert.ok(row);
-    for (const [index, caller] of CALLERS.entries()) {
-      const path = about === 'other' ? await subject() : {};
-      const body = fieldsOf(row, path);
-      const headers = { host: new URL(ORIGIN).host, cookie: await cookieOf(caller) };
-      const answer = await send(url, row, { path, headers, ...(body ? { body } : {}) });
-      assert.equal(outcomeOf(answer), cells[index], `${name} by ${caller}: ${answer.text}`);
-    }
-  }
-});
+test('what each caller gets', () =>
+  assertTable({ url, rows }, PAGES, CALLERS, async (caller, { about }, row) => {
+    const path = about === 'other' ? await subject() : {};
+    const body = fieldsOf(row, path);
+    const headers = { host: new URL(ORIGIN).host, cookie: await cookieOf(caller) };
+    return { path, headers, ...(body ? { body } : {}) };
+  }));
 
 test('a form that another page, or no page, has sent is refused', async () => {
   const cookie = await cookieOf('admin');
@@ -185,12 +172,11 @@ test('no other credential opens a page', async () => {
     'an unknown cookie': { cookie: `__Host-gatehouse=${'A'.repeat(43)}` },
     'the cookie twice': { cookie: `${cookie}; ${cookie}` },
   };
-  for (const { name } of PAGES.filter(({ cells: [nobody] }) => nobody === 'sign')) {
-    const row = rows.find((one) => nameOf(one) === name);
-    assert.ok(row);
+  for (const line of PAGES.filter(({ cells: [nobody] }) => nobody === 'sign')) {
+    const row = rowOf(rows, line);
     for (const [what, headers] of Object.entries(dead)) {
       const answer = await send(url, row, { path: { user_id }, headers: { host, ...headers } });
-      assert.equal(outcomeOf(answer), 'sign', `${name}: ${what}`);
+      assert.equal(outcomeOf(answer), 'sign', `${line.name}: ${what}`);
     }
   }
 });

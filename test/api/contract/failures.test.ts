@@ -34,9 +34,7 @@ const cut = await Promise.all(
     return { ...variant, url: url[service] };
   }),
 );
-const running = await Promise.all(
-  VARIANTS.map(async (variant) => ({ ...variant, ...(await start({ after }, variant)) })),
-);
+const running = await start();
 
 for (const { name, service, rows, url } of cut) {
   test(`${name}: a row that needs the database says that it is missing`, async () => {

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { createECDH } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import type { JsonSchema } from '../../../src/platform/http/route/schema.ts';
 import {
   assertRefused,
@@ -16,11 +16,10 @@ import {
   nameOf,
   requiredOf,
   type Row,
+  type Running,
   send,
   type Sent,
   start,
-  VARIANTS,
-  type Variant,
 } from '../../support/contract.ts';
 import { ADMIN_PASSWORD, AUTH_TOKEN, ask, logIn, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { OPERATOR_TOKEN } from '../../support/inbox.ts';
@@ -40,7 +39,7 @@ const IGNORES_QUERY =
 type Callers = (row: Row) => Pick<Sent, 'headers' | 'path'>;
 
 /** Who may call every row of a variant. */
-async function callersOf({ service, environment }: Variant, url: string): Promise<Callers> {
+async function callersOf({ service, environment, url }: Running): Promise<Callers> {
   if (service === 'identity') {
     const headers = bearer(await logIn(url));
     if (!environment.SIGNIN_PAGES) return () => ({ headers });
@@ -71,10 +70,11 @@ async function callersOf({ service, environment }: Variant, url: string): Promis
 }
 
 const running = await Promise.all(
-  VARIANTS.map(async (variant) => {
-    const { url, database } = await start({ after }, variant);
-    return { ...variant, url, sql: database?.sql, callerOf: await callersOf(variant, url) };
-  }),
+  (await start()).map(async (variant) => ({
+    ...variant,
+    sql: variant.database?.sql,
+    callerOf: await callersOf(variant),
+  })),
 );
 
 const INVALID_PATH = [400, 'invalid_path'] as const;

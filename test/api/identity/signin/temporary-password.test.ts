@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { factorsOf, PENDING } from '../../../support/factors.ts';
+import { createWaits, holdStatements } from '../../../support/hold.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { startIdentity } from '../../../support/api-users.ts';
@@ -175,4 +176,21 @@ test('a right password leaves an entry also when no code is checked any more', a
   assert.equal(await events(id, 'login.pending'), pending);
   assert.equal((await logIn()).json.error.code, 'too_many_requests');
   assert.equal(await events(id, 'login.pending'), pending + 1);
+});
+
+test('an account that is changed after its own password was chosen gets no session', async (t) => {
+  const { username, id } = await add();
+  await makeTemporary(sql, id);
+  const pending = cookieFrom(await enterPassword(username), PENDING);
+  // The own password is stored, and the session not yet begun.
+  await createWaits(sql);
+  await sql`create trigger hold before delete on identity.pending_sign_ins
+    for each row execute function wait_in_trigger(1)`;
+  const step = await holdStatements(t, portal.databaseUrl);
+  const chosen = choose(pending, OWN);
+  await step.met();
+  await sql`update identity.users set updated_at = now() + interval '1 second' where id = ${id}`;
+  await step.release();
+  assert.equal((await chosen).status, 401);
+  await sql`drop trigger hold on identity.pending_sign_ins`;
 });
