@@ -115,6 +115,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     ...read,
     guard: bearerOrCookie,
     pattern: '/api/auth/verify',
+    isProxyCheck: true,
     summary: 'Forward authentication: the caller, as headers for a proxy',
     reply: nil,
     errors: ['forbidden'],

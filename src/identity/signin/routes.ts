@@ -189,6 +189,7 @@ const OTHERS: readonly PortalRoute[] = [
   route({
     ...shared,
     pattern: '/api/auth/verify',
+    isProxyCheck: true,
     summary:
       'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
     guard: portalVisitor,

@@ -153,6 +153,11 @@ type RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends Err
    */
   maxBodyBytes?: (caller: Caller, service: Service) => number | undefined;
   success: 200 | 201;
+  /**
+   * Any success admits a request at a proxy. Such a proxy may pass the client's method on, so
+   * OPTIONS is refused.
+   */
+  isProxyCheck?: true;
   /** What `data` holds; null if the document does not describe it. */
   reply: Schema<Data> | null;
   /** Whether the reply carries `_meta.pagination` and `_links`. */

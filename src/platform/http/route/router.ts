@@ -50,7 +50,7 @@ export function hostOf(
 /** One trailing slash does not matter. */
 const splitPath = (path: string) => path.slice(1).replace(/\/$/, '').split('/');
 
-type Row = Readonly<{ method: string; pattern: string }>;
+type Row = Readonly<{ method: string; pattern: string; isProxyCheck?: boolean }>;
 
 /** Where the segments of a path lead, one level for each. */
 interface Level<R> {
@@ -79,8 +79,10 @@ export function createRouter<R extends Row>(routes: readonly R[]) {
     if (!level) return new Failure('no_such_path');
     const route = level.methods.get(method);
     if (route) return { route, parameters: parametersOf(level.parts, segments) };
-    const allowed = [...level.methods.keys(), 'OPTIONS'].sort().join(', ');
-    return new Failure('method_not_allowed', { headers: { Allow: allowed } });
+    const isProxyCheck = [...level.methods.values()].some((row) => row.isProxyCheck);
+    const allowed = [...level.methods.keys(), ...(isProxyCheck ? [] : ['OPTIONS'])];
+    const Allow = allowed.sort().join(', ');
+    return new Failure('method_not_allowed', { headers: { Allow } });
   };
 }
 

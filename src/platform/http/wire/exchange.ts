@@ -118,7 +118,7 @@ export function createAnswer({
     const match = routes(method, segments);
     if (match instanceof Failure) {
       if (headers.accept?.includes('text/html')) progress.failurePage = failurePage;
-      const isOptions = method === 'OPTIONS' && match.code === 'method_not_allowed';
+      const isOptions = method === 'OPTIONS' && match.details.headers?.Allow?.includes(method);
       return isOptions ? renderAllow(match.details.headers) : match;
     }
     const { route: row, parameters } = match;
