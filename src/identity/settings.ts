@@ -1,15 +1,8 @@
+import { isIP } from 'node:net';
 import { readCost } from '../platform/crypto/scrypt.ts';
 import { nullable, object, text } from '../platform/http/route/schema.ts';
 import { readDatabase } from '../platform/db/url.ts';
-import {
-  type Env,
-  Expected,
-  list,
-  matching,
-  oneOf,
-  type Parser,
-  satisfying,
-} from '../platform/runtime/env.ts';
+import { type Env, Expected, list, oneOf, type Parser } from '../platform/runtime/env.ts';
 import { nameSchemas, passwordError } from './rules.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
@@ -23,18 +16,38 @@ export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_', 'LINK_'];
 
 /**
  * Scheme, host and port, as browsers send them. Without TLS, cookies would be readable on the way.
+ * @throws Expected
  */
-function isOrigin(text: string) {
-  const url = URL.canParse(text) ? new URL(text) : null;
-  const isProtected = url?.protocol === 'https:' || /^(.+\.)?localhost$/.test(url?.hostname ?? '');
-  return url?.origin === text && isProtected;
+function readOrigin(text: string, examples = 'https://login.example.org') {
+  const url = /^\S+$/.test(text) && URL.canParse(text) ? new URL(text) : null;
+  const host = url?.hostname ?? '';
+  const isProtected = url?.protocol === 'https:' || /^(.+\.)?localhost$/.test(host);
+  // A host with a dot at its end is another one for cookies.
+  const isPlain = url?.href === `${url?.origin}/` && !/[*]|\.$/.test(host);
+  if (url && isProtected && isPlain) return url.origin;
+  throw new Expected(`an origin such as ${examples}, with https unless the host is localhost`);
 }
 
-const webOrigin = satisfying(
-  isOrigin,
-  'an origin such as https://login.example.org, with https unless the host is localhost',
-);
-const domain = matching(/^([a-z0-9-]+\.)+[a-z0-9-]+$/, 'a domain with a dot');
+/** In `https://*.example.org`, `*` stands for one label. @throws Expected */
+function readReturnOrigin(text: string) {
+  const examples = 'https://app.example.org or https://*.example.org';
+  // Not for all names of a top-level domain.
+  const isWildcard = URL.canParse(text) && /^https?:\/\/\*\.([^.]+\.|localhost\b)/i.test(text);
+  const origin = readOrigin(isWildcard ? text.replace('*.', '') : text, examples);
+  return isWildcard ? origin.replace('//', '//*.') : origin;
+}
+
+/** Whether the host gets the cookie that `verify` reads. */
+export const getsCookie = (hostname: string, { host, cookieDomain }: CookieHosts) =>
+  hostname === host || (cookieDomain !== null && `.${hostname}`.endsWith(`.${cookieDomain}`));
+type CookieHosts = Readonly<{ host: string; cookieDomain: string | null }>;
+
+const domain: Parser<string> = (text) => {
+  // Browsers ignore a dot before it (RFC 6265, 5.2.3).
+  const name = text.toLowerCase().replace(/^\./, '');
+  if (!/^([a-z0-9-]+\.)+[a-z][a-z0-9-]*$/.test(name)) throw new Expected('a domain with a dot');
+  return name;
+};
 
 const MAX_IDLE = 366 * DAY_SECONDS;
 const idleSeconds: Parser<number> = (text) => {
@@ -57,6 +70,7 @@ export function read(env: Env) {
   const admin = readAdministrator(env, rules);
   const hasPages = env.isOn('SIGNIN_PAGES');
   const portal = readPortal(env, hasPages);
+  if (hasPages) addWarnings(env, portal);
   return {
     portal: hasPages ? portal : null,
     admin,
@@ -92,8 +106,24 @@ function readAdministrator(env: Env, rules: Parameters<typeof passwordError>[1])
   return admin;
 }
 
+/** About addresses that can never work. */
+function addWarnings({ warnings }: Env, portal: Portal) {
+  const { host, hasPasskeys, returnOrigins } = portal;
+  if (!hasPasskeys) {
+    warnings.add(
+      `SIGNIN_ORIGIN has an IP address, ${host}: browsers allow passkeys only under a host name.`,
+    );
+  }
+  for (const origin of returnOrigins) {
+    if (getsCookie(new URL(origin).hostname, portal)) continue;
+    warnings.add(
+      `RETURN_ORIGINS has ${origin}, which gets no cookie of the sign-in: set COOKIE_DOMAIN to a domain above it and ${host}.`,
+    );
+  }
+}
+
 function readPortal(env: Env, hasPages: boolean) {
-  const origin = env.get('SIGNIN_ORIGIN', 'http://localhost:3000', webOrigin);
+  const origin = env.get('SIGNIN_ORIGIN', 'http://localhost:3000', readOrigin);
   const cookieDomain = env.get('COOKIE_DOMAIN', null, domain);
   const host = new URL(origin).hostname;
   if (cookieDomain !== null && !`.${host}`.endsWith(`.${cookieDomain}`)) {
@@ -103,6 +133,7 @@ function readPortal(env: Env, hasPages: boolean) {
       'SIGNIN_ORIGIN',
     );
   }
+  const returnOrigins = env.get('RETURN_ORIGINS', [], list(readReturnOrigin));
   const choices = ['off', 'super_admin', 'all'] as const;
   const requireSecondFactor = env.get('REQUIRE_SECOND_FACTOR', 'off', oneOf(choices));
   // Those of TOTP are sealed under the first and open under all.
@@ -118,7 +149,9 @@ function readPortal(env: Env, hasPages: boolean) {
   return {
     origin,
     host,
-    returnOrigins: env.get('RETURN_ORIGINS', [], list(webOrigin)),
+    /** Whether browsers allow passkeys there: only under a domain (WebAuthn, 5.1.3). */
+    hasPasskeys: isIP(host.replace(/^\[|\]$/g, '')) === 0,
+    returnOrigins,
     cookieDomain,
     secrets,
     requireSecondFactor,

@@ -113,4 +113,5 @@ export const headerValue = (name: string) =>
     Array.from(Buffer.from(character), percentEncoded).join(''),
   );
 
-const percentEncoded = (byte: number) => `%${byte.toString(16).padStart(2, '0').toUpperCase()}`;
+export const percentEncoded = (byte: number) =>
+  `%${byte.toString(16).padStart(2, '0').toUpperCase()}`;

@@ -19,16 +19,26 @@ import {
 import type { PageCall } from './templates.ts';
 
 /**
- * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared
- * after parsing, by the algorithm that browsers use. Characters that parsers remove or read as a
- * slash are rejected before.
+ * An absolute address, read by the algorithm that browsers use, or null. Characters that parsers
+ * remove or read as a slash are rejected before.
  */
-export function returnAddress(text: string, { origin, returnOrigins }: Portal) {
+export function parseAddress(text: string) {
   if (text.length > 2_048 || !/^https?:\/\/[^/\s\\\p{Cc}][^\s\\\p{Cc}]*$/u.test(text)) return null;
-  if (!URL.canParse(text)) return null;
-  const url = new URL(text);
-  const isPlain = url.username === '' && url.password === '' && !/^https?:\/\/[^/?#]*@/.test(text);
-  return isPlain && [origin, ...returnOrigins].includes(url.origin) ? url.href : null;
+  const hasUser = /^https?:\/\/[^/?#]*@/.test(text);
+  return hasUser || !URL.canParse(text) ? null : new URL(text);
+}
+
+/** Whether a browser may return to the origin. `*` stands for one label: `https://*.example.org`. */
+export function isListed(url: URL, { origin, returnOrigins }: Portal) {
+  const listed: readonly string[] = [origin, ...returnOrigins];
+  const wildcard = url.origin.replace(/\/\/[^.]+\./, '//*.');
+  return !url.origin.includes('*') && (listed.includes(url.origin) || listed.includes(wildcard));
+}
+
+/** The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). */
+export function returnAddress(text: string, portal: Portal) {
+  const url = parseAddress(text);
+  return url && isListed(url, portal) ? url.href : null;
 }
 
 /** Where the browser continues. */

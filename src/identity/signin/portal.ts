@@ -8,6 +8,7 @@ import { cookieOf } from '../guard.ts';
 import { logInWithPassword } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
+import { getsCookie } from '../settings.ts';
 import { actorOf } from '../store/audit.ts';
 import { findLink } from '../store/signin/links.ts';
 import { findUser } from '../store/users.ts';
@@ -18,8 +19,9 @@ import {
   findByCookie,
   cookieText,
   isElsewhere,
+  isListed,
+  parseAddress,
   portalForm,
-  returnAddress,
   signedInUserOf,
   tokenDigest,
 } from './browser.ts';
@@ -66,9 +68,14 @@ function reasonOf(
 ) {
   if (isElsewhere(headers, portal))
     return render('elsewhere', { address: `${portal.origin}/login` });
-  const address = returnAddress(return_to, portal);
+  const address = parseAddress(return_to);
   if (address === null) return NOTHING;
-  return render(again ? 'sign-in-again' : 'sign-in-to', { host: new URL(address).host });
+  const { origin, host, hostname } = address;
+  // Anyone can make a link that leads here: it names no host outside the domain.
+  if (!isListed(address, portal)) {
+    return renderIf(getsCookie(hostname, portal), 'unlisted', { origin });
+  }
+  return render(again ? 'sign-in-again' : 'sign-in-to', { host });
 }
 
 /** By password. A second factor is asked for on the next page, in place of a session. */

@@ -16,6 +16,8 @@ export function testSignin(setup: SigninSetup): void {
   addReturnTests(setup);
   addCookieTests(setup);
   addPlantedCookieTest(setup);
+  addServiceWorkerTest(setup);
+  addAddressTest(setup);
   addSubresourceTests(setup);
   addForgeryTests(setup);
   addOriginTest(setup);
@@ -202,6 +204,50 @@ const AUTHENTICATED = {
   image: true,
   framed: true,
 };
+
+function addServiceWorkerTest(setup: SigninSetup): void {
+  const { browser, sql } = setup;
+
+  test('a page behind a service worker leads to the sign-in page and back', async () => {
+    const { id, username } = await setup.addMember();
+    await browser.open(`${APP}/a`);
+    await setup.enterPassword(username);
+    await setup.untilProgram(`${APP}/a`);
+    try {
+      await browser.runAsync('await navigator.serviceWorker.register("/worker.js")');
+      await browser.until('navigator.serviceWorker.controller !== null');
+      await browser.open(`${APP}/b`);
+      const through = await setup.untilProgram(`${APP}/b`);
+      assert.deepEqual(
+        [headerOf(through, 'sec-fetch-mode'), headerOf(through, 'sec-fetch-dest')],
+        ['navigate', 'empty'],
+      );
+      await sql`update identity.sessions set revoked = true where user_id = ${id}`;
+      await browser.open(`${APP}/c?d=e`);
+      assert.equal(await browser.title(), 'Sign in');
+      await setup.enterPassword(username);
+      await setup.untilProgram(`${APP}/c?d=e`);
+    } finally {
+      await browser.runAsync(
+        'for (const one of await navigator.serviceWorker.getRegistrations()) await one.unregister()',
+      );
+    }
+  });
+}
+
+function addAddressTest(setup: SigninSetup): void {
+  test('the sign-in keeps the port and the spelling of the address', async () => {
+    for (const [host, path, expected] of [
+      ['app.example.org:8443', '/a?b=c', `${APP}:8443/a?b=c`],
+      ['app.example.org:443', '/a', `${APP}/a`],
+      ['APP.example.org', '/x?path=C:\\Temp', `${APP}/x?path=C:%5CTemp`],
+    ] as const) {
+      const { headers } = await askProxy(setup, { host, path, headers: NAVIGATION });
+      const target = new URL(headers.get('location') ?? '');
+      assert.equal(target.searchParams.get('return_to'), expected);
+    }
+  });
+}
 
 function addSubresourceTests(setup: SigninSetup): void {
   const { browser, upstream } = setup;

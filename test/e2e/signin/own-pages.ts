@@ -318,6 +318,8 @@ function addSenderTests({ setup }: OwnPages): void {
     const sent = { method: 'POST', host: 'inbox.example.org', path: '/webhook', body };
     assert.equal((await askProxy(setup, { ...sent, headers: [token, json] })).status, 200);
     assert.equal((await askProxy(setup, { ...sent, headers: [json] })).status, 401);
+    const withSlash = { ...sent, path: '/webhook/', headers: [token, json] };
+    assert.equal((await askProxy(setup, withSlash)).status, 200);
     const page = await askProxy(setup, {
       host: 'inbox.example.org',
       path: '/inbox',

@@ -101,7 +101,7 @@ export async function askProxy(
   const options = {
     host: '127.0.0.1',
     port,
-    servername: host,
+    servername: host.replace(/:.*/, ''),
     method,
     path,
     headers: sent,
@@ -134,6 +134,11 @@ async function startProgram(): Promise<Upstream> {
     if (path.startsWith('/events')) {
       response.writeHead(200, { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' });
       response.write('data: one\n\n');
+    } else if (path.startsWith('/worker.js')) {
+      response.writeHead(200, { 'Content-Type': 'text/javascript' });
+      response.end(`
+        addEventListener('activate', (event) => event.waitUntil(clients.claim()));
+        addEventListener('fetch', (event) => event.respondWith(fetch(event.request)));`);
     } else if (path.startsWith('/image')) {
       response.writeHead(200, { 'Content-Type': 'image/svg+xml' });
       response.end('<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>');

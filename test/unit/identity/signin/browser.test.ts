@@ -11,10 +11,13 @@ import type { Portal } from '../../../../src/identity/settings.ts';
 const portal: Portal = {
   origin: 'https://login.example.org',
   host: 'login.example.org',
+  hasPasskeys: true,
   returnOrigins: [
     'https://app.example.org',
     'https://wiki.example.org:8443',
     'http://localhost:5000',
+    'https://*.apps.example.org',
+    'https://*.lab.example.org:8443',
   ],
   cookieDomain: 'example.org',
   secrets: [],
@@ -38,6 +41,9 @@ test('an address of a listed origin or of the portal is followed as the parser w
     ['https://app.example.org/@evil.example', 'https://app.example.org/@evil.example'],
     ['https://app.example.org?u=a@b', 'https://app.example.org/?u=a@b'],
     ['https://app.example.org/ä', 'https://app.example.org/%C3%A4'],
+    ['https://one.apps.example.org/a', 'https://one.apps.example.org/a'],
+    ['https://TWO-2.Apps.example.org:443/', 'https://two-2.apps.example.org/'],
+    ['https://x_1.lab.example.org:8443/', 'https://x_1.lab.example.org:8443/'],
   ];
   for (const [given = '', expected] of followed)
     assert.equal(returnAddress(given, portal), expected, given);
@@ -59,6 +65,19 @@ const OTHER_HOSTS = [
   'login.example.org.evil.example',
   'аpp.example.org',
   'app.examp1e.org',
+  'apps.example.org',
+  '*.apps.example.org',
+  '%2a.apps.example.org',
+  'one.two.apps.example.org',
+  '.apps.example.org',
+  'one.apps.example.org.',
+  'one.apps.example.org.evil.example',
+  'one.apps.example.org:8443',
+  'oneapps.example.org',
+  'evil.example#.apps.example.org',
+  'evil.example?.apps.example.org',
+  'one.lab.example.org',
+  '127.0.0.1.apps.example.org',
   'app.example.org%2eevil.example',
   'app.example.org%00.evil.example',
   'app.example.org%20.evil.example',
@@ -159,6 +178,8 @@ const NOT_ADDRESSES = [
   'https://app.exa mple.org/',
   'https://app.example.org,evil.example/x y',
   'https://%61pp.example.org\\',
+  'https://evil.example\\.apps.example.org/',
+  'https://evil.example\t.apps.example.org/',
   'null',
   'undefined',
   '?return_to=https://app.example.org',
@@ -181,18 +202,70 @@ test('no other address is followed', () => {
     assert.equal(returnAddress(address, portal), null, JSON.stringify(address));
 });
 
-test('the original address comes from a trusted proxy only', () => {
+/** Where a browser returns to. */
+const returnOf = (proto: string, host: string, uri: string) =>
+  returnAddress(
+    originalAddress({
+      'x-forwarded-proto': proto,
+      'x-forwarded-host': host,
+      'x-forwarded-uri': uri,
+    }),
+    portal,
+  );
+
+test('the original address is read as the proxy nearest to the browser wrote it', () => {
+  const page = 'https://app.example.org/a?b=c';
+  for (const [proto, host, uri, expected] of [
+    ['https', 'app.example.org', '/a?b=c', page],
+    // Two proxies, each of which adds a value, as one header or as two.
+    ['https, http', 'app.example.org', '/a?b=c', page],
+    ['https,http', 'app.example.org,127.0.0.1:5000', '/a?b=c, /inner?x', page],
+    ['https , http', 'app.example.org , app:5000', '/a?b=c,  /a?b=c', page],
+    [', https', ' , app.example.org', '/a?b=c', page],
+    // Other spellings.
+    ['HTTPS', 'APP.Example.ORG', '/a?b=c', page],
+    ['https', 'app.example.org.', '/a?b=c', page],
+    ['https', 'app.example.org:443', '/a?b=c', page],
+    ['https', 'app.example.org.:443', '/a?b=c', page],
+    ['HTTPS', 'WIKI.example.org.:8443', '/', 'https://wiki.example.org:8443/'],
+    ['HTTP', 'localhost:5000', '/', 'http://localhost:5000/'],
+    // What browsers and programs leave as it is in an address.
+    ['https', 'app.example.org', '/x?path=C:\\Temp', 'https://app.example.org/x?path=C:%5CTemp'],
+    ['https', 'app.example.org', '/a\\b', 'https://app.example.org/a%5Cb'],
+    ['https', 'app.example.org', '/a b?c d', 'https://app.example.org/a%20b?c%20d'],
+    ['https', 'app.example.org', '/a\tb', 'https://app.example.org/a%09b'],
+    ['https', 'app.example.org', '/a#b', 'https://app.example.org/a%23b'],
+    [
+      'https',
+      'app.example.org',
+      '/f\xc3\xbcr?q=\xc3\x84',
+      'https://app.example.org/f%C3%BCr?q=%C3%84',
+    ],
+    ['https', 'app.example.org', '/a,b,/c?d=e,f', 'https://app.example.org/a,b,/c?d=e,f'],
+    ['https', 'app.example.org', '/a%20b?c=%2F%26', 'https://app.example.org/a%20b?c=%2F%26'],
+    ['https', 'app.example.org', '//evil.example/', 'https://app.example.org//evil.example/'],
+  ] as const)
+    assert.equal(returnOf(proto, host, uri), expected, JSON.stringify([proto, host, uri]));
+});
+
+test('what is not the address of a listed origin is not returned to', () => {
   const headers = {
     'x-forwarded-proto': 'https',
     'x-forwarded-host': 'app.example.org',
     'x-forwarded-uri': '/a?b=c',
   };
-  assert.equal(originalAddress(headers, true, portal), 'https://app.example.org/a?b=c');
-  assert.equal(originalAddress(headers, false, portal), null);
   for (const changed of [
     { 'x-forwarded-host': 'evil.example' },
     { 'x-forwarded-host': 'app.example.org@evil.example' },
-    { 'x-forwarded-host': 'app.example.org, evil.example' },
+    { 'x-forwarded-host': 'evil.example, app.example.org' },
+    { 'x-forwarded-host': 'app.example.org..' },
+    { 'x-forwarded-host': '.app.example.org' },
+    { 'x-forwarded-host': 'evil.example#app.example.org' },
+    { 'x-forwarded-host': 'evil.example\\app.example.org' },
+    { 'x-forwarded-host': 'app.example.org:8443' },
+    { 'x-forwarded-proto': 'http, https' },
+    { 'x-forwarded-uri': 'https://app.example.org/a' },
+    { 'x-forwarded-uri': ', /a' },
     { 'x-forwarded-host': 'app.example.org/', 'x-forwarded-uri': '' },
     { 'x-forwarded-proto': 'http' },
     { 'x-forwarded-proto': 'javascript' },
@@ -202,7 +275,7 @@ test('the original address comes from a trusted proxy only', () => {
     { 'x-forwarded-host': '' },
   ])
     assert.equal(
-      originalAddress({ ...headers, ...changed }, true, portal),
+      returnAddress(originalAddress({ ...headers, ...changed }), portal),
       null,
       JSON.stringify(changed),
     );
@@ -216,6 +289,10 @@ test('only a person who opens a page is redirected', () => {
     navigation,
     { ...html, ...navigation },
     { ...html, 'x-forwarded-method': 'HEAD' },
+    { ...html, 'x-forwarded-method': 'GET, GET' },
+    // A service worker that passes the navigation on.
+    { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'empty' },
+    { 'sec-fetch-mode': 'navigate' },
   ]) {
     assert.equal(isNavigation(headers), true, JSON.stringify(headers));
   }
@@ -226,7 +303,21 @@ test('only a person who opens a page is redirected', () => {
     { ...html, 'x-forwarded-method': 'POST' },
     { ...navigation, 'x-forwarded-method': 'POST' },
     { ...html, 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' },
+    { ...html, 'x-forwarded-method': 'POST, GET' },
+    { ...html, 'x-forwarded-method': 'get' },
+    {
+      ...html,
+      'sec-fetch-mode': 'navigate',
+      'sec-fetch-dest': 'empty',
+      'x-forwarded-method': 'PUT',
+    },
+    { ...html, 'sec-fetch-mode': 'same-origin', 'sec-fetch-dest': 'empty' },
     { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe' },
+    { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'frame' },
+    { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'embed' },
+    { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'object' },
+    { ...html, 'sec-fetch-mode': 'websocket', 'sec-fetch-dest': 'empty' },
+    { ...html, 'sec-fetch-dest': 'document' },
     { ...html, 'sec-fetch-mode': 'websocket' },
     { ...html, 'sec-fetch-dest': 'image', 'sec-fetch-mode': 'no-cors' },
     { accept: 'text/event-stream' },
