@@ -3,8 +3,15 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { bearer, NAMES, testFailingClosed, testForwardAuth } from './cases.ts';
-import { documented, identityOf, type ProxySetup, request, startProxySetup } from './setup.ts';
+import { bearer, NAMES, testFailingClosed, testForwardAuth, testPreflights } from './cases.ts';
+import {
+  documented,
+  documentedBlock,
+  identityOf,
+  type ProxySetup,
+  request,
+  startProxySetup,
+} from './setup.ts';
 import { findProgram, start } from '../programs.ts';
 
 const caddy = findProgram('caddy');
@@ -36,7 +43,7 @@ async function startCaddy(
   return port;
 }
 
-const STRIPPING = '\t\trequest_header -X-Auth-*\n';
+const STRIPPING = '\t\trequest_header -X-Auth*\n';
 
 /**
  * What `forward_auth` expanded to before Caddy 2.11.2 (CVE-2026-30851): empty reply headers are not
@@ -83,6 +90,50 @@ if (caddy === undefined) {
     assert.deepEqual(await identity(asBefore2112), expected);
     const without = (configuration: string) => asBefore2112(configuration).replace(STRIPPING, '');
     assert.deepEqual(await identity(without), { ...expected, 'x-auth-user-id': 'forged' });
+  });
+
+  test('headers that some languages normalize to ours never reach the program', async () => {
+    const { port } = proxy;
+    const spellings = [
+      (name: string) => name.replaceAll('-', '_'),
+      (name: string) => name.replaceAll('-', '_').toLowerCase(),
+      (name: string) => name.replaceAll('-', '_').toUpperCase(),
+      (name: string) => name.replaceAll('-', '.'),
+      (name: string) => name.replace('Auth-', 'Auth_'),
+      (name: string) => name.replace('X-', 'X_'),
+      (name: string) => name.replace('X-', 'x.'),
+    ];
+    for (const path of ['/', '/login']) {
+      for (const spell of spellings) {
+        const forged = NAMES.map((name) => [spell(name), 'true'] as const);
+        const headers = [...forged, ...bearer(setup.admin)];
+        const answer = await request(port, { path, headers });
+        assert.equal(answer.status, 200);
+        const own = Object.keys(identityOf(answer.json));
+        const expected = NAMES.map((name) => name.toLowerCase());
+        assert.deepEqual(
+          own.filter((name) => !expected.includes(name)),
+          [],
+          spell('X-Auth-Email'),
+        );
+        assert.equal(
+          identityOf(answer.json)['x-auth-username'],
+          path === '/' ? 'admin' : undefined,
+        );
+      }
+    }
+  });
+
+  test('with the documented exception, a preflight reaches the program and nothing else', async () => {
+    const block = documentedBlock('docs/proxy-caddy.md', 'reverse_proxy @preflight');
+    const [matcher = '', pass = ''] = block.split('# in "route", before "forward_auth"\n');
+    const port = await startCaddy(caddy, setup, (configuration) =>
+      configuration
+        .replace('\troute {\n', `${matcher}\troute {\n`)
+        .replace('\t\tforward_auth @admin', `${pass}\t\tforward_auth @admin`)
+        .replaceAll('127.0.0.1:5000', `127.0.0.1:${setup.upstream.port}`),
+    );
+    await testPreflights(setup, port);
   });
 
   testFailingClosed(setup, proxy);

@@ -48,6 +48,7 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
   addGroupTests(access);
   addSpellingTests(access);
   addContentTests(access);
+  addProgramTests(access);
   addRevocationTests(access);
   addAddressTests(access);
 }
@@ -378,6 +379,85 @@ function addContentTests({ passes, rejects, session, bySession }: Access): void 
     }
     assert.equal((await passes({ method: 'HEAD', headers: cookie(session) })).method, 'HEAD');
   });
+}
+
+const HEADERS_LIMIT = 16 * 1024;
+
+function addProgramTests({ setup, port, passes, rejects, session, bySession }: Access): void {
+  const ofPrograms = Array.from({ length: 5 }, (_, index) => `p${index}=${'x'.repeat(4_000)}`);
+
+  test('cookies of programs that are larger than Gatehouse accepts do not stop a request', async () => {
+    const own = `session=${session}`;
+    for (const cookies of [
+      [own, ...ofPrograms],
+      [...ofPrograms, own],
+      [...ofPrograms.slice(0, 2), `my${own}x`, own, ...ofPrograms.slice(2)],
+    ]) {
+      const cookie = cookies.join('; ');
+      assert.ok(cookie.length > HEADERS_LIMIT);
+      const received = await passes({ headers: [['Cookie', cookie]] });
+      assert.deepEqual(identityOf(received), bySession);
+      const reached = received.headers.find(([name]) => name.toLowerCase() === 'cookie');
+      assert.equal(reached?.[1], cookie, 'the program has its own');
+    }
+    for (const cookies of [ofPrograms, [own, ...ofPrograms, own], [`x="`, ...ofPrograms, own, own]])
+      await rejects(401, { headers: [['Cookie', cookies.join('; ')]] });
+  });
+
+  test('a WebSocket reaches the program with the identity, and without one gets 401', async () => {
+    const upgrade: HeaderFields = [
+      ['Connection', 'Upgrade'],
+      ['Upgrade', 'websocket'],
+      ['Sec-WebSocket-Version', '13'],
+      ['Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ=='],
+    ];
+    const { upstream } = setup;
+    await rejects(401, { path: '/socket', headers: upgrade });
+    const before = upstream.requests.length;
+    const headers = [...upgrade, ...cookie(session)];
+    assert.equal((await request(port, { path: '/socket', headers })).status, 101);
+    const [received, ...others] = upstream.requests.slice(before);
+    assert.ok(received && others.length === 0);
+    assert.deepEqual(identityOf(received), bySession);
+  });
+
+  test('OPTIONS needs a credential like any other method, and so does a preflight', async () => {
+    await rejects(401, { method: 'OPTIONS' });
+    await rejects(401, { method: 'OPTIONS', headers: PREFLIGHT });
+    await rejects(403, { method: 'OPTIONS', path: '/admin', headers: bearer(session) });
+    assert.equal((await passes({ method: 'OPTIONS', headers: bearer(session) })).method, 'OPTIONS');
+  });
+
+  test('the program sees the port that the browser asked for', async () => {
+    const received = await passes({ host: 'app.example.org:8443', headers: bearer(session) });
+    const host = received.headers.find(([name]) => name.toLowerCase() === 'host');
+    assert.equal(host?.[1], 'app.example.org:8443');
+  });
+}
+
+/** What a browser asks before a script sends a request to another origin. */
+const PREFLIGHT: HeaderFields = [
+  ['Origin', 'https://other.example.org'],
+  ['Access-Control-Request-Method', 'PUT'],
+];
+
+/** With the exception that the documents describe. */
+export async function testPreflights({ upstream, admin }: ProxySetup, port: number): Promise<void> {
+  for (const path of ['/', '/admin', '/login']) {
+    const forged = [...PREFLIGHT, ...forgedHeaders()];
+    const received = await expectPassed(upstream, port, {
+      method: 'OPTIONS',
+      path,
+      headers: forged,
+    });
+    assert.deepEqual([received.method, identityOf(received)], ['OPTIONS', {}], path);
+  }
+  for (const headers of [[], PREFLIGHT.slice(0, 1), PREFLIGHT.slice(1)])
+    await expectRejected(upstream, port, 401, { method: 'OPTIONS', headers });
+  for (const method of ['GET', 'PUT', 'POST'])
+    await expectRejected(upstream, port, 401, { method, headers: PREFLIGHT });
+  const identity = identityOf(await expectPassed(upstream, port, { headers: bearer(admin) }));
+  assert.equal(identity['x-auth-username'], 'admin');
 }
 
 function addRevocationTests({ setup, passes, rejects, user }: Access): void {

@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { bearer, NAMES, testFailingClosed, testForwardAuth } from './cases.ts';
+import { bearer, NAMES, testFailingClosed, testForwardAuth, testPreflights } from './cases.ts';
 import {
   completeNginx,
   documented,
+  documentedBlock,
   identityOf,
   nginxCommand,
   request,
@@ -16,23 +17,28 @@ import { start } from '../programs.ts';
 
 const setup = await startProxySetup();
 
-const { port } = await start(
-  { after },
-  {
-    name: 'nginx',
-    unprivileged: true,
-    prepare(directory, free) {
-      const configuration = documented('nginx', {
-        'listen 80;': `listen 127.0.0.1:${free};`,
-        '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`,
-        '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
-      });
-      const file = join(directory, 'nginx.conf');
-      writeFileSync(file, completeNginx(configuration));
-      return { command: nginxCommand(directory, file) };
+async function startNginx(change = (configuration: string) => configuration): Promise<number> {
+  const { port } = await start(
+    { after },
+    {
+      name: 'nginx',
+      unprivileged: true,
+      prepare(directory, free) {
+        const configuration = documented('nginx', {
+          'listen 80;': `listen 127.0.0.1:${free};`,
+          '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`,
+          '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
+        });
+        const file = join(directory, 'nginx.conf');
+        writeFileSync(file, completeNginx(change(configuration)));
+        return { command: nginxCommand(directory, file) };
+      },
     },
-  },
-);
+  );
+  return port;
+}
+
+const port = await startNginx();
 
 const proxy = { port, statusWithoutGatehouse: 500 };
 await testForwardAuth(setup, proxy);
@@ -83,6 +89,31 @@ test('clients cannot request the internal path of the check', async () => {
       assert.equal((await request(port, { path, headers })).status, 404, path);
     }
   }
+});
+
+test('a program whose path accepts larger bodies gets them after the check', async () => {
+  const larger = await startNginx((configuration) =>
+    configuration.replace('location / {\n', 'location / {\n client_max_body_size 100m;\n'),
+  );
+  const body = 'x'.repeat(3_000_000);
+  for (const chunked of [false, true]) {
+    const sent = { method: 'POST', body, chunked };
+    const answer = await request(larger, { ...sent, headers: bearer(setup.admin) });
+    assert.deepEqual([answer.status, answer.json?.body?.length], [200, body.length]);
+    assert.equal((await request(larger, sent)).status, 401);
+    assert.equal((await request(port, { ...sent, headers: bearer(setup.admin) })).status, 413);
+  }
+});
+
+test('with the documented exception, a preflight reaches the program and nothing else', async () => {
+  const block = documentedBlock('docs/proxy-nginx.md', '@preflight');
+  const [map = '', locations = ''] = block.split('# in "server"\n');
+  const changed = await startNginx((configuration) =>
+    `${map}${configuration}`
+      .replace('server {\n', `server {\n${locations}`)
+      .replaceAll('127.0.0.1:5000', `127.0.0.1:${setup.upstream.port}`),
+  );
+  await testPreflights(setup, changed);
 });
 
 testFailingClosed(setup, proxy);

@@ -42,6 +42,15 @@ export function documented(
   }, configuration);
 }
 
+/** The block of code of a document that contains a text. */
+export function documentedBlock(file: string, part: string): string {
+  const text = readFileSync(join(root, file), 'utf8');
+  const blocks = [...text.matchAll(/^```\w*\n(.*?)^```$/gms)].map(([, block = '']) => block);
+  const [found, ...others] = blocks.filter((block) => block.includes(part));
+  assert.ok(found !== undefined && others.length === 0, `${file} has one block with ${part}`);
+  return found;
+}
+
 const MODULES = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
 
 /**
@@ -56,6 +65,8 @@ worker_processes 1;
 events {}
 http {
     access_log off;
+    # As docs/proxy-nginx.md says for large cookies.
+    large_client_header_buffers 4 32k;
     ${MODULES.map((name) => `${name}_temp_path ${name};`).join('\n    ')}
 ${configuration}}
 `;
@@ -107,6 +118,12 @@ async function startUpstream(): Promise<Upstream> {
       requests.push(received);
       response.end(JSON.stringify(received));
     });
+  });
+  server.on('upgrade', ({ method = '', url: path = '', rawHeaders }, socket) => {
+    requests.push({ method, path, headers: pairs(rawHeaders), body: '' });
+    socket.end(
+      'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n',
+    );
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -174,7 +191,7 @@ export async function request(
     headers: [['Host', host], ...connection, ...framing, ...headers].flat(),
   };
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    httpRequest(options, resolve).on('error', reject).end(body);
+    httpRequest(options, resolve).on('upgrade', resolve).on('error', reject).end(body);
   });
   let text = '';
   for await (const chunk of response.setEncoding('utf8')) text += chunk;
