@@ -3,7 +3,8 @@ import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
 import { sentSecret } from '../webhook/accept.ts';
-import { eventBody, readContent } from '../webhook/content.ts';
+import { eventBody, signedPartOf } from '../webhook/body.ts';
+import { readContent } from '../webhook/content.ts';
 import {
   ALGORITHMS,
   ENCODINGS,
@@ -83,7 +84,8 @@ function problemsOf(token: Token, captured: Captured, print: (line: string) => v
     print('It is a signing secret, which waits for: gatehouse token confirm');
     return problems;
   }
-  if (source.scheme) problems.push(...signatureProblems(source.scheme, captured, print));
+  const signed = { ...captured, body: signedPartOf(source, captured.headers, captured.body) };
+  if (source.scheme) problems.push(...signatureProblems(source.scheme, signed, print));
   else print('signature: none; the token alone decides');
   return [...problems, ...bodyProblems(token, captured, print)];
 }

@@ -5,7 +5,8 @@ import { sha256 } from '../platform/crypto/token.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
-import { deliveryPlaces, isRepetition, jsonBody, readContent } from './content.ts';
+import { isForm, jsonBody } from './body.ts';
+import { deliveryPlaces, isRepetition, readContent } from './content.ts';
 import { isSelected } from './event-names.ts';
 import { lookUpSender } from './guard.ts';
 import { isKeepable } from './header-names.ts';
@@ -13,7 +14,7 @@ import { COMMON_QUEUE } from './migrations.ts';
 import type { NewEvent } from './model.ts';
 import type { Sender, WebhookService } from './service.ts';
 import { isInWindow, namesIn, type Verdicts } from './signatures.ts';
-import { type Source, SOURCES } from './sources.ts';
+import { type ReceiveReply, type Source, SOURCES } from './sources.ts';
 import { findRepeated, insertEvent, redeliver } from './store/events.ts';
 import { insertPending } from './store/signing-secrets.ts';
 import { type ReceiveCall, TOO_OLD, UNKNOWN_KEY, verifySignature } from './verification.ts';
@@ -30,7 +31,7 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
     const decision =
       waitSeconds > 0 ? rateExceeded(waitSeconds) : decide(current, service, verdicts);
     if (decision.kind === 'event') {
-      const reply = await storeEvent(decision.event, current.caller, service);
+      const reply = await storeEvent(decision.event, current, service);
       if (reply !== 'rejected') return reply;
     } else if (isLookedUp) {
       return answer(decision, current, service);
@@ -82,7 +83,7 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
   const { signedAt, handshake, deliveryId, name, pageId } = content;
   const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000, format.maxAge);
   if (isOld) return { kind: 'refused', message: TOO_OLD } as const;
-  if (handshake) return replyWith({ data: format.isAnsweredEmpty ? undefined : handshake });
+  if (handshake) return replyWith(replyTo(call, handshake));
   if (deliveryId instanceof Failure) return replyWith(deliveryId);
   if (name instanceof Failure) return replyWith(name);
   if (pageId instanceof Failure) return replyWith(pageId);
@@ -197,7 +198,7 @@ function statusOf(name: string, { target }: Sender, { commonTarget, delivery }: 
 
 const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
 
-async function storeEvent(event: NewEvent, { format }: Sender, service: WebhookService) {
+async function storeEvent(event: NewEvent, call: ReceiveCall, service: WebhookService) {
   const bytes = event.body.length;
   if (service.uncommittedBytes + bytes > MAX_UNCOMMITTED_BYTES)
     throw new Overloaded('too many events wait for their commit');
@@ -226,8 +227,24 @@ async function storeEvent(event: NewEvent, { format }: Sender, service: WebhookS
   const status = result.status === 'altered' ? 'duplicate' : result.status;
   service.countReceived([event.source, status]);
   if (event.status === 'waiting') service.notifyWorker(event.queue);
-  const ids = { event_id: id, delivery_id: event.delivery_id ?? undefined, outcome: status };
-  return { data: format.isAnsweredEmpty ? undefined : { id, status }, ids };
+  const ids = {
+    event_id: id,
+    delivery_id: event.delivery_id ?? undefined,
+    outcome: status,
+  };
+  return { ...replyTo(call, { id, status }), ids };
+}
+
+/** In the form that the sender expects. */
+function replyTo({ caller, request, body }: ReceiveCall, data: ReceiveReply) {
+  const { emptyReply } = caller.format;
+  if (emptyReply === 'always') return { data: undefined };
+  const isEmpty = emptyReply === 'to forms' && isForm(request.headers, body);
+  if (!isEmpty) return { data };
+  return {
+    text: '',
+    contentType: 'text/plain; charset=utf-8',
+  };
 }
 
 /**
@@ -248,10 +265,15 @@ export async function accept(database: Database, event: NewEvent) {
     if (!first) continue;
     const { id, body, is_dead } = first;
     const isSame = isRepetition(SOURCES[event.source], body, event.body);
-    if (!isSame && event.secret_id === null) return { id, status: 'conflict' } as const;
+    const isConflict = !isSame && event.secret_id === null;
+    if (isConflict) return { id, status: 'conflict' } as const;
     // Without a target, it stays dead: no worker would claim it.
     const isDeliveredAgain = is_dead && event.status !== 'stored';
-    if (isDeliveredAgain && (await redeliver(database, [id])) === 0) continue;
-    return { id, status: isSame ? 'duplicate' : 'altered' } as const;
+    if (isDeliveredAgain) {
+      const count = await redeliver(database, [id]);
+      if (count === 0) continue;
+    }
+    const status = isSame ? 'duplicate' : 'altered';
+    return { id, status } as const;
   }
 }

@@ -1,95 +1,12 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { sha256 } from '../platform/crypto/token.ts';
 import { Failure } from '../platform/http/route/errors.ts';
-import { type BodyRule, invalidBody, json } from '../platform/http/route/json-body.ts';
-import { isObject, nullable, scalar, text, validate } from '../platform/http/route/schema.ts';
+import { invalidBody } from '../platform/http/route/json-body.ts';
+import { nullable, text, validate } from '../platform/http/route/schema.ts';
+import { PAGE_ID, parseBody } from './body.ts';
+import { describePlaces, isPointer, memberAt, valueAt } from './places.ts';
 import { namesIn, secondsOf } from './signatures.ts';
-import { eventName, genericSchema, type JsonObject, type Places, type Source } from './sources.ts';
-
-const isForm = (headers: IncomingHttpHeaders) =>
-  /^\s*application\/x-www-form-urlencoded\s*(;|$)/i.test(headers['content-type'] ?? '');
-
-/**
- * Of a sender with a token. A body of 25 MiB with a string in every 40 bytes, and a comma after
- * every other, has fewer parts.
- */
-export const EVENT_LIMITS = { parts: 1_000_000, depth: Infinity };
-
-/** Unchanged. An array has no members with names, but JSON pointers find its items. */
-export const jsonBody = json(
-  scalar<JsonObject>({}, 'must be a JSON object', (input) => {
-    const isItems = Array.isArray(input) && input.length > 0;
-    return isItems || isObject(input) ? Object(input) : undefined;
-  }),
-  'required',
-  EVENT_LIMITS,
-);
-
-/**
- * The raw bytes: their signature is verified before their content is used. The schema is the
- * generic source's.
- */
-export const eventBody: BodyRule<Buffer> = {
-  ...jsonBody,
-  schema: genericSchema.jsonSchema,
-  formSchema: { type: 'object', description: 'If the source of the token sends forms' },
-  accepts(headers) {
-    const asJson = { ...headers, 'content-type': 'application/json' };
-    return jsonBody.accepts(isForm(headers) ? asJson : headers);
-  },
-  parse: (raw) => raw,
-};
-
-const MAX_FIELDS = 1_000;
-
-/** @returns the members of a body, by its content type */
-function parseContent({ takesForms }: Source, headers: IncomingHttpHeaders, raw: Buffer) {
-  if (!isForm(headers)) return jsonBody.parse(raw);
-  if (takesForms) return parseForm(raw);
-  return new Failure('unsupported_media_type', {
-    message:
-      'The source of this token sends no forms. Send the body with "Content-Type: application/json".',
-  });
-}
-
-/** The members of a form, or of the JSON in its field `payload`, which GitHub and Slack send. */
-function parseForm(raw: Buffer) {
-  const text = raw.toString('latin1');
-  // Percent-encoded, so that it is stored as it was sent.
-  if (!/^[\x20-\x7e]*$/.test(text)) return invalidBody('a form must be in ASCII');
-  if (text.split('&', MAX_FIELDS + 1).length > MAX_FIELDS)
-    return invalidBody(`a form may have ${MAX_FIELDS} fields`);
-  const fields = new URLSearchParams(text);
-  const payload = fields.get('payload');
-  return payload === null ? Object.fromEntries(fields) : jsonBody.parse(Buffer.from(payload));
-}
-
-/** @returns the value, which is not validated yet, or undefined */
-function valueAt(places: Places, headers: IncomingHttpHeaders, body: JsonObject): unknown {
-  const values = places.map((place) =>
-    place.startsWith('/') ? memberAt(body, place) : headers[place],
-  );
-  return values.find((value) => value !== undefined);
-}
-
-/** @param pointer a JSON pointer (RFC 6901) */
-function memberAt(body: unknown, pointer: string) {
-  let value = body;
-  for (const part of pointer.split('/').slice(1)) {
-    const name = part.replaceAll('~1', '/').replaceAll('~0', '~');
-    const parent: JsonObject = Object(typeof value === 'object' ? value : null);
-    value = Object.hasOwn(parent, name) ? parent[name] : undefined;
-  }
-  return value;
-}
-
-/** For an error message. */
-const describePlaces = (places: Places) =>
-  places
-    .map((place) =>
-      place.startsWith('/') ? `in the body as "${place.slice(1)}"` : `in the header ${place}`,
-    )
-    .join(' or ');
+import { eventName, type JsonObject, type Source } from './sources.ts';
 
 /** Where a request has its delivery id: where the signed id was read, if there is one. */
 export function deliveryPlaces({ scheme, deliveryId }: Source, headers: IncomingHttpHeaders) {
@@ -111,13 +28,13 @@ export function readDeliveryId(
   if (unique !== undefined && typeof memberAt(body, unique) === 'string')
     return `sha256:${sha256(raw).toString('hex')}`;
   const isOwnBody = source.isOwnBody?.(body) ?? true;
-  const places = deliveryPlaces(source, headers).filter(
-    (place) => isOwnBody || !place.startsWith('/'),
-  );
-  const value = valueAt(places, headers, body);
-  if (value === undefined) return null;
+  const places = deliveryPlaces(source, headers).filter((place) => isOwnBody || !isPointer(place));
+  const found = valueAt(places, headers, body);
+  if (found === undefined) return null;
+  // Above, two numbers could be read as the same one.
+  const value = Number.isSafeInteger(found) ? String(found) : found;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
-  const name = places.find((place) => headers[place] === value);
+  const name = places.find((place) => headers[place] === found);
   const message = 'the delivery id must have 1 to 255 visible ASCII characters';
   const fields = [{ path: name ?? '', message }];
   return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields });
@@ -154,18 +71,18 @@ const pageIdSchema = nullable(text());
  * the reply, if the request is one
  */
 export function readContent(source: Source, headers: IncomingHttpHeaders, raw: Buffer) {
-  const body = parseContent(source, headers, raw);
+  const body = parseBody(source, headers, raw);
   if (body instanceof Failure) return body;
   const invalid = source.schema && validate(source.schema, body, 'invalid_body');
   if (invalid instanceof Failure) return invalid;
   const { time, handshake } = source;
-  const given = memberAt(body, '/data/page_id');
+  const given = memberAt(body, PAGE_ID);
   const page = typeof given === 'string' ? given : null;
   return {
     signedAt: time === undefined ? undefined : secondsOf(memberAt(body, time)),
     handshake: handshake?.(headers, body),
     deliveryId: readDeliveryId(source, headers, body, raw),
     name: readEventName(source, headers, body),
-    pageId: validate(pageIdSchema, page, 'invalid_body', '/data/page_id'),
+    pageId: validate(pageIdSchema, page, 'invalid_body', PAGE_ID),
   };
 }

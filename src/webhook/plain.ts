@@ -9,7 +9,8 @@ import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import type { ServiceContext } from '../platform/runtime/context.ts';
 import { Overloaded, Unavailable } from '../platform/runtime/errors.ts';
 import { escapeUnsafe } from '../platform/runtime/text.ts';
-import { EVENT_LIMITS, readDeliveryId } from './content.ts';
+import { EVENT_LIMITS, withoutMark } from './body.ts';
+import { readDeliveryId } from './content.ts';
 import { bearerOrQuery, TOKEN_NEEDED } from './guard.ts';
 import { FACTS, webhook } from './routes.ts';
 import type { WebhookSettings } from './settings.ts';
@@ -95,7 +96,7 @@ async function receivePlain(
   { caller, request, body }: Call<true | null, unknown, unknown, Buffer>,
   { appName, stdout }: PlainService,
 ) {
-  const invalid = (caller === null ? fromAnyone : fromSender).parse(body);
+  const invalid = (caller === null ? fromAnyone : fromSender).parse(withoutMark(body));
   if (invalid instanceof Failure) return invalid;
   const { headers, requestId } = request;
   const deliveryId = readDeliveryId(SOURCES.generic, headers, {}, body);
@@ -111,7 +112,11 @@ async function receivePlain(
   };
   // The sender's own text: parsing and printing it again would change long numbers. It is valid
   // JSON, so a line break or a tab can only be between two tokens.
-  const text = escapeUnsafe(body.toString('utf8').replace(/[\r\n\t]+/g, ' '));
+  const text = escapeUnsafe(
+    withoutMark(body)
+      .toString('utf8')
+      .replace(/[\r\n\t]+/g, ' '),
+  );
   await print(stdout, `${JSON.stringify(eventMembers).slice(0, -1)},"body":${text}}\n`);
   const data: ReceiveReply = { id, status: 'accepted' };
   return { data };

@@ -16,7 +16,7 @@ import type { Site } from '../platform/runtime/context.ts';
 import { operator, sender, withRefusalsCounted } from './guard.ts';
 import * as inbox from './inbox.ts';
 import { receive } from './accept.ts';
-import { eventBody } from './content.ts';
+import { eventBody } from './body.ts';
 import type { WebhookService } from './service.ts';
 import * as schemas from './schemas.ts';
 import { STYLE } from './settings.ts';

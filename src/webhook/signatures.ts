@@ -32,7 +32,7 @@ export type Scheme = Readonly<{
   timePrefix?: string | undefined; // if the time is a part of the signature's header
   id?: string | undefined; // the header of {id}
   /** Other names of these three headers. */
-  alias?: Readonly<{ header: string; time: string; id: string }>;
+  alias?: Readonly<{ header: string; time?: string; id?: string }>;
   /**
    * Set for Standard Webhooks, whose secret has a prefix and is decoded: before the signature, if
    * the secret is a public key.

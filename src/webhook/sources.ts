@@ -9,6 +9,7 @@ import {
   uuid,
   withoutNul,
 } from '../platform/http/route/schema.ts';
+import type { Places } from './places.ts';
 import type { Scheme } from './signatures.ts';
 
 /** What each variant may answer to an event, besides the errors of its guard and its storage. */
@@ -23,9 +24,6 @@ export const replySchema = object({
 export type ReceiveReply = Partial<Infer<typeof replySchema>>;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
-
-/** Names of headers, or JSON pointers into the body (RFC 6901). The first that is present counts. */
-export type Places = readonly string[];
 
 /** A kind of sender. */
 export type Source = Readonly<{
@@ -61,10 +59,12 @@ export type Source = Readonly<{
   sendsSecret?: true;
   /** The reply to a handshake, which is not an event. Null: the request is an event. */
   handshake?: (headers: IncomingHttpHeaders, body: JsonObject) => ReceiveReply | null;
-  /** Set if the sender expects 204 without a body. */
-  isAnsweredEmpty?: true;
+  /** Which requests expect a reply without a body: 204 always, or 200 to forms. */
+  emptyReply?: 'always' | 'to forms';
   /** Set if the body may be a form (application/x-www-form-urlencoded). */
   takesForms?: true;
+  /** Set if of a form, the JSON in its field `payload` is signed. */
+  signsPayload?: true;
 }>;
 
 /** What a token of the source `custom` says about its sender, as it is stored. */
@@ -142,6 +142,8 @@ export const SOURCES = {
     scheme: { header: 'x-gitea-signature' },
     event: ['x-gitea-event'],
     deliveryId: ['x-gitea-delivery'],
+    takesForms: true,
+    signsPayload: true,
   },
   bitbucket: {
     scheme: { header: 'x-hub-signature', prefix: 'sha256=' },
@@ -176,10 +178,26 @@ export const SOURCES = {
     varying: ['notification_id'],
   },
   shopify: {
-    scheme: { header: 'x-shopify-hmac-sha256', encoding: 'base64' },
-    event: ['x-shopify-topic'],
-    deliveryId: ['x-shopify-webhook-id'],
-    kept: ['x-shopify-shop-domain', 'x-shopify-api-version', 'x-shopify-event-id'],
+    // Webhooks have the names with x-, Events the others.
+    scheme: {
+      header: 'x-shopify-hmac-sha256',
+      encoding: 'base64',
+      alias: { header: 'shopify-hmac-sha256' },
+    },
+    event: ['x-shopify-topic', 'shopify-topic'],
+    deliveryId: ['x-shopify-webhook-id', 'shopify-webhook-id'],
+    kept: [
+      'x-shopify-shop-domain',
+      'x-shopify-api-version',
+      'x-shopify-event-id',
+      'shopify-shop-domain',
+      'shopify-api-version',
+      'shopify-event-id',
+      'shopify-action',
+      'shopify-handle',
+      'shopify-resource-id',
+      'shopify-triggered-at',
+    ],
   },
   slack: {
     scheme: {
@@ -188,12 +206,17 @@ export const SOURCES = {
       text: 'v0:{timestamp}:{body}',
       time: 'x-slack-request-timestamp',
     },
-    event: ['/event/type', '/type'],
-    deliveryId: ['/event_id'],
+    // Of events; of interactions, and of events about the app; of commands.
+    event: ['/event/type', '/type', '/command'],
+    deliveryId: ['/event_id', '/trigger_id'],
     kept: ['x-slack-retry-num', 'x-slack-retry-reason'],
     takesForms: true,
-    handshake: (_headers, { type, challenge }) =>
-      type === 'url_verification' && typeof challenge === 'string' ? { challenge } : null,
+    // Whoever gave a command would be shown a reply.
+    emptyReply: 'to forms',
+    handshake: (_headers, { type, challenge, ssl_check }) => {
+      if (ssl_check === '1') return {};
+      return type === 'url_verification' && typeof challenge === 'string' ? { challenge } : null;
+    },
   },
   discord: {
     scheme: {
@@ -206,7 +229,7 @@ export const SOURCES = {
     deliveryId: [],
     unique: '/event/timestamp',
     handshake: (_headers, { type }) => (type === 0 ? {} : null), // PING
-    isAnsweredEmpty: true,
+    emptyReply: 'always',
   },
   linear: {
     scheme: { header: 'linear-signature' },

@@ -1,6 +1,7 @@
 import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import type { Call } from '../platform/http/route/route.ts';
 import type { Sender, WebhookService } from './service.ts';
+import { signedPartOf } from './body.ts';
 import { checkSignature, type Verdicts } from './signatures.ts';
 
 /** An event, as raw bytes, with the token that it was sent with. */
@@ -36,8 +37,12 @@ export function verifySignature(
     return secret === null ? [] : [{ id: sealed.id, secret }];
   });
   const now = Date.now() / 1_000;
-  const described = { scheme: format.scheme, maxAge: format.maxAge };
-  const verdict = checkSignature(described, request.headers, raw, opened, now, verdicts);
+  const signed = signedPartOf(format, request.headers, raw);
+  const described = {
+    scheme: format.scheme,
+    maxAge: format.maxAge,
+  };
+  const verdict = checkSignature(described, request.headers, signed, opened, now, verdicts);
   if (verdict.kind === 'valid') return verdict;
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
   const isUnknown = verdict.kind === 'wrong signature' && opened.length < secrets.length;

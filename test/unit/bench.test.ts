@@ -6,7 +6,7 @@ import { compare, noiseOf, resultOf } from '../../scripts/bench/compare.ts';
 import type { Figures, Role } from '../../scripts/bench/measure.ts';
 import { Failure } from '../../src/platform/http/route/errors.ts';
 import { json } from '../../src/platform/http/route/json-body.ts';
-import { EVENT_LIMITS } from '../../src/webhook/content.ts';
+import { EVENT_LIMITS } from '../../src/webhook/body.ts';
 import { genericSchema } from '../../src/webhook/sources.ts';
 
 function figuresOf(role: Role, rates: readonly number[]): Figures {

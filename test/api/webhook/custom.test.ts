@@ -178,7 +178,7 @@ test('a form is stored as it was sent, by sources that send forms only', async (
     [row?.event, row?.body.toString(), row?.headers['content-type']],
     ['push', body, type],
   );
-  for (const wrong of ['payload=%7B', 'payload=1', `a=${'é'}`, 'a&'.repeat(1_001)])
+  for (const wrong of ['payload=%7B', 'payload=%5B1', 'a=\0', 'a&'.repeat(1_001)])
     assert.equal((await send(token, wrong)).status, 400, wrong.slice(0, 20));
   const generic = await send(WEBHOOK_TOKEN, 'event=x');
   assert.equal(generic.status, 415);

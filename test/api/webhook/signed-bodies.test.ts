@@ -1,4 +1,4 @@
-/** Signed bodies that are chunked, too large, of another type, compressed or incomplete. */
+/** Signed bodies that are chunked, too large, forms, compressed or incomplete. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -46,7 +46,7 @@ const headLines = (headers: Record<string, string>) => [
 ];
 const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
 
-test('a signed body may be chunked; too large is 413, another type or compression 415', async () => {
+test('a signed body may be chunked; too large is 413, a form or compression 415', async () => {
   const whole = payload(1_000);
   const chunked = await exchange(
     base,
@@ -71,17 +71,9 @@ test('a signed body may be chunked; too large is 413, another type or compressio
       ).status,
       413,
     );
-    for (const type of ['text/plain', 'application/x-www-form-urlencoded', ''])
-      assert.equal(
-        (
-          await ask('POST', base, {
-            body: whole,
-            headers: { ...signed(whole), 'content-type': type },
-          })
-        ).status,
-        415,
-        type,
-      );
+    const form = { 'content-type': 'application/x-www-form-urlencoded' };
+    const fields = await ask('POST', base, { body: 'a=1', headers: { ...signed('a=1'), ...form } });
+    assert.equal(fields.status, 415);
     // Signed over the original or over the compressed bytes: both are rejected.
     for (const headers of [signed(whole), signed(gzipSync(whole).toString('latin1'))]) {
       assert.equal(

@@ -76,6 +76,8 @@ function parseJson(raw: Buffer, limits: JsonLimits): unknown {
 export interface JsonLimits {
   readonly parts: number; // strings, brackets and commas
   readonly depth: number; // of brackets in one another
+  /** Which names an object must not have twice, and how deep; all names by default. */
+  readonly unique?: Readonly<{ names: ReadonlySet<string>; depth: number }> | undefined;
 }
 
 /** For members that a schema does not describe, and which are ignored. */
@@ -104,6 +106,7 @@ const SEARCHED_DEPTH = 2;
  * @param json may be invalid; what is found is then of no use
  */
 export function problemOf(json: string, limits: JsonLimits) {
+  const { names: wanted = null, depth: searchedDepth = SEARCHED_DEPTH } = limits.unique ?? {};
   const names: Array<Set<string>> = []; // of the open objects, by depth
   const path: string[] = []; // the last name, by depth
   let depth = 0;
@@ -121,7 +124,7 @@ export function problemOf(json: string, limits: JsonLimits) {
       case '[':
         depth += 1;
         if (depth > limits.depth) return invalidBody(`has more than ${limits.depth} levels`);
-        if (depth <= SEARCHED_DEPTH) names[depth] = new Set();
+        if (depth <= searchedDepth) names[depth] = new Set();
         break;
       case '}':
       case ']':
@@ -130,19 +133,20 @@ export function problemOf(json: string, limits: JsonLimits) {
       case ',':
         break;
       case ':': {
-        if (depth > SEARCHED_DEPTH) continue;
+        if (depth > searchedDepth) continue;
         const written = json.slice(start, end);
         // Decoded, because "a" and "\u0061" are one name.
         const name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1);
         // Once: invalid JSON may repeat the colon after a long name.
         end = start;
+        path[depth] = name;
+        if (wanted !== null && !wanted.has(name)) continue;
         if (names[depth]?.has(name)) {
           const owner = path.slice(1, depth).reduce(pointer, '');
           // The name is the client's own text, so it is cut short.
           return invalidBody('must be given only once', pointer(owner, name.slice(0, 64)));
         }
         names[depth]?.add(name);
-        path[depth] = name;
         continue;
       }
       default:

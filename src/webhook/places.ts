@@ -1,0 +1,39 @@
+import type { IncomingHttpHeaders } from 'node:http';
+
+/** Names of headers, or JSON pointers into the body (RFC 6901). The first that is present counts. */
+export type Places = readonly string[];
+
+/** A place in the body; any other is a header. */
+export const isPointer = (place: string) => place.startsWith('/');
+
+/** The names of the members on the way. */
+export const namesIn = (pointer: string) =>
+  pointer
+    .split('/')
+    .slice(1)
+    .map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'));
+
+/** @returns undefined if the body has no such member */
+export function memberAt(body: unknown, pointer: string): unknown {
+  let value = body;
+  for (const name of namesIn(pointer)) {
+    if (typeof value !== 'object' || value === null) return undefined;
+    const entries: Readonly<Record<string, unknown>> = Object(value);
+    value = Object.hasOwn(entries, name) ? entries[name] : undefined;
+  }
+  return value;
+}
+
+/** @returns the value, which is not validated yet, or undefined */
+export function valueAt(places: Places, headers: IncomingHttpHeaders, body: unknown): unknown {
+  const values = places.map((place) => {
+    return isPointer(place) ? memberAt(body, place) : headers[place];
+  });
+  return values.find((value) => value !== undefined);
+}
+
+const describePlace = (place: string) =>
+  isPointer(place) ? `in the body as "${place.slice(1)}"` : `in the header ${place}`;
+
+/** For an error message. */
+export const describePlaces = (places: Places) => places.map(describePlace).join(' or ');
