@@ -3,14 +3,14 @@ import assert from 'node:assert/strict';
 import { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import { test } from 'node:test';
-import { createHeldBodies } from '../../../src/platform/http/wire/held-bodies.ts';
+import { createBodyReader } from '../../../src/platform/http/wire/body-reader.ts';
 
 const SIZE = 60_000;
 /** Of so many bodies, the last ones do not fit into the share of a network. */
 const BODIES = 40;
 
 test('connections of proxies stay paused until each client network has room again', async () => {
-  const bodies = createHeldBodies();
+  const bodies = createBodyReader();
   const fill = (network: string) =>
     Promise.all(
       Array.from({ length: BODIES }, () => {
