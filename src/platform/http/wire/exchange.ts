@@ -5,9 +5,8 @@ import { describeError, Overloaded, Unavailable } from '../../runtime/errors.ts'
 import type { Log } from '../../runtime/log.ts';
 import type { Metrics } from '../../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
-import type { BodyReader } from './body-reader.ts';
+import type { BodyReader, HeldBody } from './body-reader.ts';
 import type { Connection } from './connections.ts';
-import type { HeldBody } from './held-bodies.ts';
 import { Failure } from '../route/errors.ts';
 import { renderAllow, renderSuccess } from './reply.ts';
 import type { FailurePage, ReceivedRequest, ResponseStyle, RouteMatcher } from '../route/route.ts';
@@ -85,68 +84,68 @@ const UNKNOWN_CODING = new Failure('invalid_request', {
   headers: { Connection: 'close' },
 });
 
-/** @returns what a request gets; throws what a handler throws */
-export function createAnswer({
-  routes,
-  style,
-  maxBodyBytes,
-  bodies,
-  failurePage,
-}: ListenerOptions) {
-  /**
-   * @param held what has arrived of the body
-   * @param sendContinue is called before a byte of the body is read
-   */
-  return async (
-    received: ReceivedRequest,
-    request: IncomingMessage,
-    held: HeldBody,
-    sendContinue: () => void,
-  ) => {
-    const { method, headers, network, isFromProxy, progress } = received;
-    // Asks what the server supports (RFC 9110, 9.3.7).
-    if (method === 'OPTIONS' && request.url === '*' && hostOf(request, null) !== null) {
-      return renderAllow({ Allow: ALL_METHODS });
-    }
-    const target = parseTarget(request.url ?? '');
-    if (!target) return new Failure('invalid_target');
-    const { authority, path, query, segments } = target;
-    const host = hostOf(request, authority);
-    if (host === null) return INVALID_HOST;
-    if (!/^(chunked)?$/i.test(headers['transfer-encoding'] ?? '')) return UNKNOWN_CODING;
+/**
+ * @param held what has arrived of the body
+ * @param sendContinue is called before a byte of the body is read
+ * @returns what the request gets; throws what a handler throws
+ */
+export async function answer(
+  { routes, style, maxBodyBytes, bodies, failurePage }: ListenerOptions,
+  received: ReceivedRequest,
+  request: IncomingMessage,
+  held: HeldBody,
+  sendContinue: () => void,
+) {
+  const { method, headers, network, isFromProxy, progress } = received;
+  // Asks what the server supports (RFC 9110, 9.3.7).
+  if (method === 'OPTIONS' && request.url === '*' && hostOf(request, null) !== null) {
+    return renderAllow({ Allow: ALL_METHODS });
+  }
+  const target = parseTarget(request.url ?? '');
+  if (!target) return new Failure('invalid_target');
+  const { authority, path, query, segments } = target;
+  const host = hostOf(request, authority);
+  if (host === null) return INVALID_HOST;
+  if (!/^(chunked)?$/i.test(headers['transfer-encoding'] ?? '')) return UNKNOWN_CODING;
 
-    const match = routes(method, segments);
-    if (match instanceof Failure) {
-      if (headers.accept?.includes('text/html')) progress.failurePage = failurePage;
-      const isOptions = method === 'OPTIONS' && match.details.headers?.Allow?.includes(method);
-      return isOptions ? renderAllow(match.details.headers) : match;
-    }
-    const { route: row, parameters } = match;
-    const route = `${row.method} ${row.pattern}`;
-    progress.route = route;
-    progress.failurePage = row.failurePage;
+  const match = routes(method, segments);
+  if (match instanceof Failure) {
+    if (headers.accept?.includes('text/html')) progress.failurePage = failurePage;
+    const isOptions = method === 'OPTIONS' && match.details.headers?.Allow?.includes(method);
+    return isOptions ? renderAllow(match.details.headers) : match;
+  }
+  const { route: row, parameters } = match;
+  const route = `${row.method} ${row.pattern}`;
+  progress.route = route;
+  progress.failurePage = row.failurePage;
 
-    // The cross-site check comes before the credential check, and before the request counts as an
-    // attempt.
-    const forwarded = isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [];
-    const page = pageOf(headers, [host, ...forwarded]);
-    if (row.method !== 'GET' && page === 'foreign') return new Failure('cross_site');
-    if (held.failure) return held.failure;
+  // The cross-site check comes before the credential check, and before the request counts as an
+  // attempt.
+  const forwarded = isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [];
+  const page = pageOf(headers, [host, ...forwarded]);
+  if (row.method !== 'GET' && page === 'foreign') return new Failure('cross_site');
+  if (held.failure) return held.failure;
 
-    // The copy comes last, because V8 is slow to add members to one.
-    const info = { isFromOwnPage: page === 'own', path, query, parameters, route, ...received };
-    const outcome = await row.answer(info, (isAnonymous, maxBytes) => {
-      const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
-      const limit = maxBytes ?? most;
-      return bodies.read(request, { limit, network, isAnonymous }, () => {
-        held.release();
-        sendContinue();
-      });
-    });
-    if (outcome instanceof Failure) return outcome;
-    if ('ids' in outcome) progress.callerIds = { ...progress.callerIds, ...outcome.ids };
-    return renderSuccess(outcome, row.success, style.wrapping, received.requestId);
+  // The copy comes last, because V8 is slow to add members to one.
+  const info = {
+    isFromOwnPage: page === 'own',
+    path,
+    query,
+    parameters,
+    route,
+    ...received,
   };
+  const outcome = await row.answer(info, (isAnonymous, maxBytes) => {
+    const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
+    const limit = maxBytes ?? most;
+    return bodies.read(request, { limit, network, isAnonymous }, () => {
+      held.release();
+      sendContinue();
+    });
+  });
+  if (outcome instanceof Failure) return outcome;
+  if ('ids' in outcome) progress.callerIds = { ...progress.callerIds, ...outcome.ids };
+  return renderSuccess(outcome, row.success, style.wrapping, received.requestId);
 }
 
 /**

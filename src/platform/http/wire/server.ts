@@ -10,13 +10,7 @@ import { codeOf, StartupError, Unavailable } from '../../runtime/errors.ts';
 import { ClientGone } from './body-reader.ts';
 import { createConnections, isFree } from './connections.ts';
 import { type ErrorCode, Failure } from '../route/errors.ts';
-import {
-  createAnswer,
-  createRequestLog,
-  failureFor,
-  type ListenerOptions,
-  receive,
-} from './exchange.ts';
+import { answer, createRequestLog, failureFor, type ListenerOptions, receive } from './exchange.ts';
 import { renderFailure, renderRaw, type RenderedReply, writeReply } from './reply.ts';
 import type { ReceivedRequest } from '../route/route.ts';
 
@@ -61,7 +55,6 @@ export function createListener(options: ListenerOptions) {
     server,
     connections: createConnections(options),
     requestLog: createRequestLog(options),
-    answer: createAnswer(options),
     inFlight: 0,
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse) =>
@@ -170,7 +163,7 @@ async function handle(
     const isEarly = response.socket === null;
     if (isEarly && !(await connections.turn(connection, network, response))) return;
     const held = await holding;
-    const answered = listener.answer(received, request, held, sendContinue);
+    const answered = answer(listener, received, request, held, sendContinue);
     await inTime(received, response, answered.then(send));
   } catch (error) {
     if (error instanceof ClientGone) return;
