@@ -79,14 +79,26 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
   const expires_at = expires_in === null ? null : await timeIn(database, expires_in);
 
   const clientKey = createClientKey();
-  const terms = { id: randomUUID(), expires_at, max_reads, creator: caller.creator };
+  const terms = {
+    id: randomUUID(),
+    expires_at,
+    max_reads,
+    creator: caller.creator,
+  };
   const row = sealText(serverKey, clientKey, terms, Buffer.from(body.password), lock);
   await insertSecret(database, row);
   recordEvent(service, 'stored', row, request);
   const { id } = row;
   const secret = clientKey.toString('base64url');
   const receipt = sharePages ? capabilityOf(serverKey, 'receipt', id) : undefined;
-  return { data: { id, secret, expires_at, receipt } };
+  return {
+    data: {
+      id,
+      secret,
+      expires_at,
+      receipt,
+    },
+  };
 }
 
 /**

@@ -204,10 +204,19 @@ async function answer({ caller, body, request }: AnswerCall, service: SecretsSer
   const { database, serverKey, openingKeys } = service;
   const { id, seconds, max_reads, creator } = caller;
   const expires_at = await timeIn(database, seconds);
-  const terms = { id, expires_at, max_reads, creator };
+  const terms = {
+    id,
+    expires_at,
+    max_reads,
+    creator,
+  };
   const clientKey = Buffer.from(body.secret, 'base64url');
   const row = sealText(serverKey, clientKey, terms, Buffer.from(body.password), null);
-  const answered = { ...caller, answer_key: body.public_key, expires_at };
+  const answered = {
+    ...caller,
+    answer_key: body.public_key,
+    expires_at,
+  };
   // Under the same key as before, from which the key of the receipt is derived.
   const tagKey = openingKeys.find((key) => key.id === caller.key_id) ?? serverKey;
   const tag = requestTagOf(tagKey, answered);

@@ -139,7 +139,11 @@ export function serverFailure(
   { id, key_id }: Readonly<{ id: string; key_id: string }>,
   route?: string,
 ) {
-  const fields = { secret_id: id, key_id, route };
+  const fields = {
+    secret_id: id,
+    key_id,
+    route,
+  };
   if (code === 'key_unknown') log.error(KEY_MISSING, fields);
   else log.error(ALTERED, fields);
   return new Failure(code);

@@ -98,5 +98,8 @@ const MAX_READS = 1_000;
  */
 function limit(fallback: number, max: number | null, defaultMax: number) {
   if (max === null) return { default: fallback || null, max: Math.max(fallback, defaultMax) };
-  return { default: Math.min(fallback || max, max), max };
+  return {
+    default: Math.min(fallback || max, max),
+    max,
+  };
 }

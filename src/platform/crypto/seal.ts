@@ -69,7 +69,10 @@ export function seal({ key, commitment }: RecordKeys, context: Buffer, text: Buf
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(ALGORITHM, key, nonce, TAG).setAAD(context);
   const sealed = [cipher.update(pad(text)), cipher.final(), cipher.getAuthTag()];
-  return { blob: Buffer.concat([context.subarray(0, 1), nonce, ...sealed]), commitment };
+  return {
+    blob: Buffer.concat([context.subarray(0, 1), nonce, ...sealed]),
+    commitment,
+  };
 }
 
 /**

@@ -33,7 +33,12 @@ export function sealSecret(
 ): SealedSecret {
   const client_key = createClientKey();
   const sealed = seal(deriveKeys(key, client_key, id), contextOf(key, id), Buffer.from(secret));
-  return { id, key_id: key.id, client_key, ...sealed };
+  return {
+    id,
+    key_id: key.id,
+    client_key,
+    ...sealed,
+  };
 }
 
 /** @returns null if the secret is sealed under none of these keys or was altered */

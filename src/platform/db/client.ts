@@ -135,7 +135,11 @@ function sslOf({ sslmode, certificates }: DatabaseAddress, { name: host }: Host)
   if (sslmode === 'require') return { rejectUnauthorized: false, ...own };
   // For an IP address `postgres` gives no name, and Node would check the certificate for
   // "localhost".
-  const verified = { rejectUnauthorized: true, host, ...own };
+  const verified = {
+    rejectUnauthorized: true,
+    host,
+    ...own,
+  };
   return sslmode === 'verify-ca' ? { ...verified, checkServerIdentity: () => undefined } : verified;
 }
 

@@ -133,7 +133,11 @@ async function failLate(seconds: number): Promise<never> {
  */
 function reload(latest: DatabaseAddress, log: Log) {
   try {
-    return { ...latest, ...latest.reload(), hosts: latest.hosts };
+    return {
+      ...latest,
+      ...latest.reload(),
+      hosts: latest.hosts,
+    };
   } catch (error) {
     log.error(
       'the database URL cannot be read again: the earlier one is used',

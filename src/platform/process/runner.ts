@@ -50,7 +50,16 @@ export async function createProcessContext(shared: Shared, output: Output) {
   );
   const stopping = new AbortController();
   const bodies = createBodyReader();
-  return { shared, output, lines, log, metrics, hashing, bodies, stopping };
+  return {
+    shared,
+    output,
+    lines,
+    log,
+    metrics,
+    hashing,
+    bodies,
+    stopping,
+  };
 }
 
 export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;

@@ -165,5 +165,10 @@ export function readSettings(
   if (env.problems.size > 0) throw new ConfigurationError(env.problems.values());
   const { METRICS_HOST: host, METRICS_PORT } = shared;
   const metrics = METRICS_PORT === null ? null : { name: 'metrics', host, port: METRICS_PORT };
-  return { shared, services, metrics, warnings: [...env.warnings] };
+  return {
+    shared,
+    services,
+    metrics,
+    warnings: [...env.warnings],
+  };
 }

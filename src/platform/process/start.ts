@@ -65,7 +65,11 @@ export async function startServices(
   const ready = becomeReady();
   // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
   ready.catch(() => {});
-  return { ports, ready, stop };
+  return {
+    ports,
+    ready,
+    stop,
+  };
 }
 
 const servicesOf = (runners: readonly ServiceRunner[]) =>

@@ -40,5 +40,8 @@ export function describeError(error: unknown) {
   const { name, message, stack = '' } = error;
   const afterMessage = stack.slice(stack.indexOf(message) + message.length);
   const frames = afterMessage.match(/(?<=^ {4})at .*$/gm) ?? [];
-  return { error: name, stack: frames.slice(0, 6).join(' | ') };
+  return {
+    error: name,
+    stack: frames.slice(0, 6).join(' | '),
+  };
 }

@@ -63,7 +63,11 @@ export async function listKeys(
           (select id from secrets.requests where key_id = ${key.key_id} and expires_at > now()
           limit ${most}::int8)) one`,
       );
-      return { ...key, secrets, state: stateOf(key.key_id, secrets) };
+      return {
+        ...key,
+        secrets,
+        state: stateOf(key.key_id, secrets),
+      };
     }),
   );
 }

@@ -172,7 +172,11 @@ export function failureFor(
   { ids, progress: { route } }: ReceivedRequest,
   { log, style }: ListenerOptions,
 ) {
-  const fields = { ...ids, route, ...describeError(error) };
+  const fields = {
+    ...ids,
+    route,
+    ...describeError(error),
+  };
   if (error instanceof Overloaded) {
     log.limited('request rejected: overloaded', fields);
     return new Failure('overloaded');

@@ -86,7 +86,11 @@ export function renderFailure(
   const { code, details } = failure;
   const page = details.page ?? toPage?.(failure);
   const [status, message] = ERRORS[code];
-  const error = { code, message: details.message ?? message, fields: details.fields };
+  const error = {
+    code,
+    message: details.message ?? message,
+    fields: details.fields,
+  };
   const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : null);
   const seconds = String(Math.max(1, Math.ceil(retryAfter ?? 0)));
   return {
