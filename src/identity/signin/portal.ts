@@ -135,6 +135,13 @@ const ENDED =
   'This link cannot be used, or not any more. Each works once, for some days and 20 openings, at the service that made it, and only the newest one does. If you have set your password, sign in. Otherwise ask an administrator for a new link.';
 
 /**
+ * The person may have copied only the token, or the whole address as a mail program left it: with
+ * `%23` for the #, line breaks, and characters behind the token.
+ */
+const tokenIn = (text: string) =>
+  /^[\w-]*/.exec(text.replace(/[=\s]/g, '').replace(/^.*(?:#|%(?:25)*23)/s, ''))?.[0] ?? '';
+
+/**
  * This does not use the link: the next step asks for a second factor, or for the new password. A
  * wrong token counts as a guess of the network. The first use of a link that has ended does not.
  */
@@ -143,8 +150,7 @@ export const openLink = form(
   LINK_FIELDS,
   async ({ body, request }, service) => {
     const { database } = service;
-    // The person may have copied only the token, or the whole address.
-    const token = body.token.trim().replace(/^.*#/s, '');
+    const token = tokenIn(body.token);
     const digest = tokenDigest(token);
     const link = await service.checkCredential(request.network, {
       kind: 'link',

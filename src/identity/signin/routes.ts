@@ -13,6 +13,7 @@ import { json } from '../../platform/http/route/json-body.ts';
 import { createFrame, pageRows } from '../../platform/http/site/pages.ts';
 import {
   type Members,
+  noInput,
   object,
   queryParameters,
   type Values,
@@ -94,7 +95,12 @@ const PAGES: readonly PortalRoute[] = [
   post('/login/enrol', 'set up the second factor that is required', steps.enrol),
   post('/login/passkey', 'sign in with a passkey', portal.signInWithPasskey),
   post('/login/code/passkey', 'a passkey as the second factor', steps.enterPasskey),
-  page('/link', 'the form for a link that sets a password', anonymous, {}, portal.showLink),
+  route({
+    ...pageRow('GET', '/link', 'the form for a link that sets a password'),
+    guard: anonymous,
+    query: noInput, // others append parameters to links
+    handle: portal.showLink,
+  }),
   post('/link', 'open a link that sets a password', portal.openLink),
   page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
   post('/logout', 'sign out', account.signOut),

@@ -79,9 +79,11 @@ for (const shown of document.querySelectorAll('[data-copy]')) {
 }
 
 const linkForm = document.querySelector('form[data-link]');
-if (linkForm instanceof HTMLFormElement && location.hash.length > 1) {
+// Some mail programs write %23 for the # behind parameters that they add.
+const [, linkToken] = /(?:#|%(?:25)*23)(.+)$/.exec(location.href) ?? [];
+if (linkForm instanceof HTMLFormElement && linkToken) {
   const token = linkForm.elements.namedItem('token');
-  if (token instanceof HTMLInputElement) token.value = location.hash.slice(1);
+  if (token instanceof HTMLInputElement) token.value = linkToken;
   // The token must stay neither in the address nor in the history.
   history.replaceState(null, '', location.pathname);
   linkForm.submit();

@@ -321,7 +321,20 @@ test('a link that is cut short, wrong or of another service gets a page that say
     assert.ok(!page.text.includes(token.slice(0, 42)), 'the page does not repeat it');
   }
   await assertEnded('A'.repeat(43));
-  assert.equal((await open(` ${ORIGIN}/link#${token}\n`)).status, 200, 'the whole address');
+  const whole = `${ORIGIN}/link#${token}`;
+  const mailed = [
+    ` ${whole}\n`,
+    `<${whole}>.`,
+    `${whole}<${whole}>`,
+    whole.replace('#', '%23'),
+    `${whole.replace('#', '%2523')}&utm_source=mail`,
+    whole.replace('#', '?utm_source=mail%23'),
+    `https://safe.example/?url=${encodeURIComponent(whole)}&data=05%7C02`,
+    `${whole.slice(0, -9)}=\r\n${whole.slice(-9)}`,
+    `${token.slice(0, 20)} ${token.slice(20)}"`,
+  ];
+  for (const given of mailed) assert.equal((await open(given)).status, 200, given);
+  assert.equal((await visit('/link?utm_source=mail')).status, 200);
   for (const headers of [{ origin: 'https://evil.example' }, { 'sec-fetch-site': 'same-site' }]) {
     assert.equal((await open(token, { headers })).status, 403);
   }
