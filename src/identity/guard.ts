@@ -1,6 +1,5 @@
 import { bearerOf } from '../platform/http/credentials/guess-limit.ts';
-import type { Guard, RequestInfo, Route } from '../platform/http/route/route.ts';
-import { Failure } from '../platform/http/route/errors.ts';
+import { Failure, type Guard, type RequestInfo, type Route } from '../platform/http/route/route.ts';
 import { trimBlanks } from '../platform/runtime/text.ts';
 import { type CallerSession, isUsable, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';

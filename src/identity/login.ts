@@ -1,8 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { normalizePassword } from '../platform/crypto/scrypt.ts';
 import { sha256 } from '../platform/crypto/token.ts';
-import type { Call, RequestInfo } from '../platform/http/route/route.ts';
-import { type ErrorCode, Failure } from '../platform/http/route/errors.ts';
+import {
+  type Call,
+  type ErrorCode,
+  Failure,
+  type RequestInfo,
+} from '../platform/http/route/route.ts';
 import { dateTime, object, oneOf, optional, text } from '../platform/http/route/schema.ts';
 import { describeError } from '../platform/runtime/errors.ts';
 import { type Account, isActive, viewSession } from './model.ts';

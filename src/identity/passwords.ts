@@ -9,8 +9,7 @@ import {
 } from '../platform/crypto/scrypt.ts';
 import { equalDigests } from '../platform/crypto/token.ts';
 import { readThrottle, throttleKey } from '../platform/db/throttle.ts';
-import { Failure } from '../platform/http/route/errors.ts';
-import type { RequestInfo } from '../platform/http/route/route.ts';
+import { Failure, type RequestInfo } from '../platform/http/route/route.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
 import { type Account, mayLogIn } from './model.ts';
 import { accountKey } from './names.ts';

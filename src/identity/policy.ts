@@ -1,5 +1,4 @@
-import type { Call } from '../platform/http/route/route.ts';
-import { Failure } from '../platform/http/route/errors.ts';
+import { type Call, Failure } from '../platform/http/route/route.ts';
 import type { ApiKey, CallerSession, User } from './model.ts';
 
 /** The session or key of a request, and its user. A key may have none. */

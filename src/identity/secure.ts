@@ -1,6 +1,5 @@
 import type { Database } from '../platform/db/pool.ts';
-import { Failure } from '../platform/http/route/errors.ts';
-import { routeDefaults } from '../platform/http/route/route.ts';
+import { Failure, routeDefaults } from '../platform/http/route/route.ts';
 import { dateTime, object, oneOf, optional, text, uuid } from '../platform/http/route/schema.ts';
 import { bearer } from './guard.ts';
 import { type IdentityCall, refusalOf, unknown } from './policy.ts';

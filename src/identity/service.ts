@@ -1,7 +1,6 @@
 import { createReadiness } from '../platform/db/schema.ts';
 import type { Database } from '../platform/db/pool.ts';
-import type { RequestInfo } from '../platform/http/route/route.ts';
-import type { Failure } from '../platform/http/route/errors.ts';
+import type { Failure, RequestInfo } from '../platform/http/route/route.ts';
 import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';
 import { createLastSeen } from '../platform/http/credentials/last-seen.ts';
 import type { ServiceContext } from '../platform/runtime/context.ts';

@@ -1,5 +1,4 @@
-import { Failure } from '../platform/http/route/errors.ts';
-import type { RequestInfo } from '../platform/http/route/route.ts';
+import { Failure, type RequestInfo } from '../platform/http/route/route.ts';
 import { viewSession } from './model.ts';
 import { forbidden, type IdentityCall, may, unknown } from './policy.ts';
 import type { IdentityService } from './service.ts';

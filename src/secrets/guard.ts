@@ -1,8 +1,7 @@
 import { sha256, equalDigests } from '../platform/crypto/token.ts';
 import { bearerOf } from '../platform/http/credentials/guess-limit.ts';
 import { findUser } from '../platform/http/credentials/trusted-user.ts';
-import type { Guard, RequestInfo } from '../platform/http/route/route.ts';
-import { Failure } from '../platform/http/route/errors.ts';
+import { Failure, type Guard, type RequestInfo } from '../platform/http/route/route.ts';
 import type { SecretsService } from './service.ts';
 import { findToken, PREFIX } from './store/tokens.ts';
 

@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { createKdfParams, stretch } from '../platform/crypto/scrypt.ts';
 import { createClientKey } from '../platform/crypto/seal.ts';
-import { Failure } from '../platform/http/route/errors.ts';
-import type { Call, RequestInfo } from '../platform/http/route/route.ts';
+import { type Call, Failure, type RequestInfo } from '../platform/http/route/route.ts';
 import {
   type Infer,
   integer,

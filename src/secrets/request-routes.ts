@@ -1,9 +1,9 @@
 import { ECDH, randomUUID } from 'node:crypto';
 import { sha256 } from '../platform/crypto/token.ts';
-import { Failure } from '../platform/http/route/errors.ts';
 import { json } from '../platform/http/route/json-body.ts';
 import {
   type Call,
+  Failure,
   type Guard,
   type RequestInfo,
   type Route,

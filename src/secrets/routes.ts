@@ -1,7 +1,6 @@
 import type { Database } from '../platform/db/pool.ts';
-import { Failure } from '../platform/http/route/errors.ts';
 import { json } from '../platform/http/route/json-body.ts';
-import { type Route, route, routeDefaults } from '../platform/http/route/route.ts';
+import { Failure, type Route, route, routeDefaults } from '../platform/http/route/route.ts';
 import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import {
   boolean,

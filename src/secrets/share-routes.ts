@@ -5,11 +5,11 @@ import { json } from '../platform/http/route/json-body.ts';
 import {
   anonymous,
   type Call,
+  Failure,
   type Route,
   route,
   routeDefaults,
 } from '../platform/http/route/route.ts';
-import { Failure } from '../platform/http/route/errors.ts';
 import { pageRows } from '../platform/http/site/pages.ts';
 import { dateTime, nullable, object, text } from '../platform/http/route/schema.ts';
 import type { Site } from '../platform/runtime/context.ts';

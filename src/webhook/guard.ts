@@ -1,8 +1,14 @@
 import { sha256 } from '../platform/crypto/token.ts';
 import { bearerOf } from '../platform/http/credentials/guess-limit.ts';
 import { findUser } from '../platform/http/credentials/trusted-user.ts';
-import type { Call, Guard, RequestInfo, Route } from '../platform/http/route/route.ts';
-import { type ErrorCode, Failure } from '../platform/http/route/errors.ts';
+import {
+  type Call,
+  type ErrorCode,
+  Failure,
+  type Guard,
+  type RequestInfo,
+  type Route,
+} from '../platform/http/route/route.ts';
 import type { Sender, WebhookService } from './service.ts';
 import { sourceOf } from './sources.ts';
 import { findTokenCaller, type Role } from './store/tokens.ts';

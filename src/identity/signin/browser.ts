@@ -1,7 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { sha256 } from '../../platform/crypto/token.ts';
-import type { Call, Guard, RequestInfo } from '../../platform/http/route/route.ts';
-import { Failure } from '../../platform/http/route/errors.ts';
+import {
+  type Call,
+  Failure,
+  type Guard,
+  type RequestInfo,
+} from '../../platform/http/route/route.ts';
 import { checkSession, cookieOf, idsOf } from '../guard.ts';
 import { type Caller, isRecent } from '../policy.ts';
 import type { PortalService } from '../service.ts';

@@ -1,5 +1,4 @@
-import type { Call, Guard } from '../../platform/http/route/route.ts';
-import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
+import { type Call, Failure, type Guard, type TextReply } from '../../platform/http/route/route.ts';
 import { type BodyRule, invalidBody, json } from '../../platform/http/route/json-body.ts';
 import {
   type Members,

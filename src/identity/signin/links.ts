@@ -1,7 +1,6 @@
 import { randomToken } from '../../platform/crypto/token.ts';
 import type { Database } from '../../platform/db/pool.ts';
-import { Failure } from '../../platform/http/route/errors.ts';
-import type { Call } from '../../platform/http/route/route.ts';
+import { type Call, Failure } from '../../platform/http/route/route.ts';
 import {
   boolean,
   dateTime,

@@ -1,6 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Call, Guard, RequestInfo } from '../../platform/http/route/route.ts';
-import { Failure } from '../../platform/http/route/errors.ts';
+import {
+  type Call,
+  Failure,
+  type Guard,
+  type RequestInfo,
+} from '../../platform/http/route/route.ts';
 import { decimal, type Infer, oneOf, optional } from '../../platform/http/route/schema.ts';
 import { cookiesOf, createGuard, ownCredential } from '../guard.ts';
 import { forbidden, TEMPORARY_PASSWORD } from '../policy.ts';

@@ -1,5 +1,4 @@
-import type { Database, Sql } from '../../platform/db/pool.ts';
-import { arrayLiteral } from '../../platform/db/sql.ts';
+import { arrayLiteral, type Database, type Sql } from '../../platform/db/sql.ts';
 import {
   countAttempt,
   type Limit,

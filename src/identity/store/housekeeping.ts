@@ -1,5 +1,4 @@
-import { arrayLiteral, removeBatch } from '../../platform/db/sql.ts';
-import type { Database } from '../../platform/db/pool.ts';
+import { arrayLiteral, type Database, removeBatch } from '../../platform/db/sql.ts';
 import { removeForgotten } from '../../platform/db/throttle.ts';
 import { BATCH_ROWS, removalJob } from '../../platform/runtime/jobs.ts';
 import { SCHEMA } from '../migrations.ts';

@@ -1,6 +1,5 @@
 import { sha256 } from '../../platform/crypto/token.ts';
-import { arrayLiteral } from '../../platform/db/sql.ts';
-import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
+import { arrayLiteral, type Database, type Fragment, type Sql } from '../../platform/db/sql.ts';
 import { type ApiKey, groupChange } from '../model.ts';
 import { maskedKey } from '../token.ts';
 import { type Actor, audited } from './audit.ts';

@@ -1,5 +1,4 @@
-import type { Database, Sql } from '../../platform/db/pool.ts';
-import { arrayLiteral } from '../../platform/db/sql.ts';
+import { arrayLiteral, type Database, type Sql } from '../../platform/db/sql.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { isUuid } from '../../platform/runtime/text.ts';
 import type { AuditRecord, User } from '../model.ts';

@@ -1,6 +1,11 @@
-import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import { sharedStatement } from '../../platform/db/share-statement.ts';
-import { alignToKeys, arrayLiteral } from '../../platform/db/sql.ts';
+import {
+  alignToKeys,
+  arrayLiteral,
+  type Database,
+  type Fragment,
+  type Sql,
+} from '../../platform/db/sql.ts';
 import { type User, userMembers } from '../model.ts';
 
 export const firstRow = async <Row>(rows: Promise<readonly Row[]>) => (await rows)[0] ?? null;

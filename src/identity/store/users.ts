@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { arrayLiteral } from '../../platform/db/sql.ts';
-import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
+import { arrayLiteral, type Database, type Fragment, type Sql } from '../../platform/db/sql.ts';
 import { type Account, groupChange, type User } from '../model.ts';
 import { accountKey } from '../names.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';

@@ -1,5 +1,8 @@
 import type { Database, Fragment, Sql } from './pool.ts';
 
+// So that a store needs one import.
+export type { Database, Fragment, Sql };
+
 /**
  * An array in PostgreSQL's text form: one parameter, and so one prepared statement, for any number
  * of values. Text, because the types of arrays are not fetched from the server (`fetch_types`).

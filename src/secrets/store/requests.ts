@@ -1,5 +1,4 @@
-import type { Database, Sql } from '../../platform/db/pool.ts';
-import { removeBatch } from '../../platform/db/sql.ts';
+import { type Database, removeBatch, type Sql } from '../../platform/db/sql.ts';
 import type { RequestState } from '../replies.ts';
 import type { RequestTag, RequestTerms } from '../request-tag.ts';
 import type { NewSecret } from './secrets.ts';

@@ -1,6 +1,12 @@
 import { sharedStatement } from '../../platform/db/share-statement.ts';
-import { alignToKeys, arrayLiteral, hexBytes, removeBatch } from '../../platform/db/sql.ts';
-import type { Database, Sql } from '../../platform/db/pool.ts';
+import {
+  alignToKeys,
+  arrayLiteral,
+  type Database,
+  hexBytes,
+  removeBatch,
+  type Sql,
+} from '../../platform/db/sql.ts';
 import { type Envelope, LOCKED, type Terms } from '../envelope.ts';
 import type { LinkState, Receipt } from '../replies.ts';
 

@@ -1,5 +1,4 @@
-import type { Database } from '../../platform/db/pool.ts';
-import { arrayLiteral } from '../../platform/db/sql.ts';
+import { arrayLiteral, type Database } from '../../platform/db/sql.ts';
 import type { ServerKey } from '../envelope.ts';
 import { readableSql } from './secrets.ts';
 

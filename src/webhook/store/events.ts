@@ -1,6 +1,5 @@
 import { sharedStatement } from '../../platform/db/share-statement.ts';
-import { arrayLiteral, hexBytes } from '../../platform/db/sql.ts';
-import type { Database } from '../../platform/db/pool.ts';
+import { arrayLiteral, type Database, hexBytes } from '../../platform/db/sql.ts';
 import { decodeUtf8 } from '../../platform/runtime/text.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { NewEvent, Status } from '../model.ts';

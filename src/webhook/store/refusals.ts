@@ -1,5 +1,4 @@
-import { jsonRows } from '../../platform/db/sql.ts';
-import type { Database } from '../../platform/db/pool.ts';
+import { type Database, jsonRows } from '../../platform/db/sql.ts';
 import type { Refused } from '../schemas.ts';
 
 /** Stands for an unknown or missing token. */

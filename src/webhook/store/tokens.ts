@@ -1,7 +1,6 @@
 import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
 import { sharedStatement } from '../../platform/db/share-statement.ts';
-import { arrayLiteral } from '../../platform/db/sql.ts';
-import type { Database, Sql } from '../../platform/db/pool.ts';
+import { arrayLiteral, type Database, type Sql } from '../../platform/db/sql.ts';
 import type { Target } from '../model.ts';
 import type { CustomSource, SourceName } from '../sources.ts';
 

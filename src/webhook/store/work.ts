@@ -1,6 +1,11 @@
 import { sharedStatement } from '../../platform/db/share-statement.ts';
-import { arrayLiteral, jsonRows } from '../../platform/db/sql.ts';
-import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
+import {
+  arrayLiteral,
+  type Database,
+  type Fragment,
+  jsonRows,
+  type Sql,
+} from '../../platform/db/sql.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { LeasedEvent, Result } from '../model.ts';
 import { COMMON, isDueOfSql, MAX_SENDERS, nextSenderSql, sendersSql } from './queue.ts';

@@ -1,7 +1,6 @@
 import type { SealedSecret } from '../../../platform/crypto/service-secret.ts';
 import { sha256 } from '../../../platform/crypto/token.ts';
-import { arrayLiteral } from '../../../platform/db/sql.ts';
-import type { Database, Fragment, Sql } from '../../../platform/db/pool.ts';
+import { arrayLiteral, type Database, type Fragment, type Sql } from '../../../platform/db/sql.ts';
 import { type Actor, audited, insertAudit } from '../audit.ts';
 import { changing } from '../rights.ts';
 import { firstRow, hasChanged } from '../rows.ts';

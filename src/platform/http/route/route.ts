@@ -4,6 +4,9 @@ import { type ErrorCode, Failure, type TextReply } from './errors.ts';
 import { createRouter, parameterNames } from './router.ts';
 import { noInput, queryParameters, type Schema, validate } from './schema.ts';
 
+// So that a file with routes needs one import.
+export { type ErrorCode, Failure, type TextReply };
+
 /** What the head of a request says. Plain data: no socket. */
 export interface ReceivedRequest {
   readonly requestId: string;

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { Site } from '../../runtime/context.ts';
-import { Failure } from '../route/errors.ts';
 import {
+  Failure,
   publicRead,
   type ResponseStyle,
   type Route,

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { Site } from '../../runtime/context.ts';
 import { Expected } from '../../runtime/env.ts';
-import { Failure, type TextReply } from '../route/errors.ts';
 import {
   escapeHtml,
   HTML,
@@ -11,7 +10,7 @@ import {
   readTemplates,
   type Values,
 } from './html.ts';
-import { publicRead, route } from '../route/route.ts';
+import { Failure, publicRead, route, type TextReply } from '../route/route.ts';
 import { noInput, object, text } from '../route/schema.ts';
 
 /** By the first bytes, not by the name of the file. */

@@ -7,9 +7,14 @@ import type { Metrics } from '../../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
 import type { BodyReader, HeldBody } from './body-reader.ts';
 import type { Connection } from './connections.ts';
-import { Failure } from '../route/errors.ts';
 import { renderAllow, renderSuccess } from './reply.ts';
-import type { FailurePage, ReceivedRequest, ResponseStyle, RouteMatcher } from '../route/route.ts';
+import {
+  Failure,
+  type FailurePage,
+  type ReceivedRequest,
+  type ResponseStyle,
+  type RouteMatcher,
+} from '../route/route.ts';
 import { hostOf, parseTarget } from '../route/router.ts';
 
 export type ListenerOptions = Readonly<{

@@ -9,10 +9,9 @@ import type { Duplex } from 'node:stream';
 import { codeOf, StartupError, Unavailable } from '../../runtime/errors.ts';
 import { ClientGone } from './body-reader.ts';
 import { createConnections, isFree } from './connections.ts';
-import { type ErrorCode, Failure } from '../route/errors.ts';
 import { answer, createRequestLog, failureFor, type ListenerOptions, receive } from './exchange.ts';
 import { renderFailure, renderRaw, type RenderedReply, writeReply } from './reply.ts';
-import type { ReceivedRequest } from '../route/route.ts';
+import { type ErrorCode, Failure, type ReceivedRequest } from '../route/route.ts';
 
 /** Node's defaults let a silent client hold a connection for minutes. */
 const SERVER_OPTIONS = {
