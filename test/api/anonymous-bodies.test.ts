@@ -8,15 +8,13 @@ import { after, test } from 'node:test';
 import type { Route } from '../../src/platform/http/route/route.ts';
 import { createPlainRoutes } from '../../src/webhook/plain.ts';
 import { TABLES } from '../../scripts/routes.ts';
-import { createDatabase } from '../support/database.ts';
-import { startGatehouse } from '../support/gatehouse.ts';
+import { launch, startGatehouse } from '../support/gatehouse.ts';
 import { ORIGIN, PORTAL } from '../support/portal.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const LIMIT = 8 * 1024;
-const { url: databaseUrl } = await createDatabase();
-const { url } = await startGatehouse({ after }, SERVICES, databaseUrl, {
+const { url, databaseUrl } = await launch(SERVICES, {
   ...PORTAL,
   SHARE_PAGES: 'on',
   INBOX_PAGE: 'on',

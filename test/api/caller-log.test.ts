@@ -10,6 +10,7 @@ import {
   ADMIN_PASSWORD,
   ask,
   AUTH_TOKEN,
+  launch,
   logIn,
   startGatehouse,
   WEBHOOK_TOKEN,
@@ -21,14 +22,9 @@ import { exchange } from '../support/socket.ts';
 import { until } from '../support/until.ts';
 import { PASSWORD } from '../support/users.ts';
 
-const database = await createDatabase();
-const { sql } = database;
-const { url, log } = await startGatehouse(
-  { after },
-  ['identity', 'secrets', 'webhook'],
-  database.url,
-  { WEBHOOK_SECRET },
-);
+const { url, log, sql, databaseUrl } = await launch(['identity', 'secrets', 'webhook'], {
+  WEBHOOK_SECRET,
+});
 await addOperator(sql);
 const EVENT = { event: 'a', data: { page_id: 'b' } };
 
@@ -85,7 +81,7 @@ async function signInAt(identity: string, fields: Record<string, string>): Promi
 }
 
 test("identity: the request line has the ids of a caller who may not see an administrators' page", async (t) => {
-  const pages = await startGatehouse(t, ['identity'], database.url, PORTAL);
+  const pages = await startGatehouse(t, ['identity'], databaseUrl, PORTAL);
   const user = {
     username: 'no-administrator',
     email: 'no-administrator@example.org',
@@ -108,7 +104,7 @@ test("identity: the request line has the ids of a caller who may not see an admi
 });
 
 test('identity: verify with the pages logs callers, counts refused credentials as without', async (t) => {
-  const pages = await startGatehouse(t, ['identity'], database.url, {
+  const pages = await startGatehouse(t, ['identity'], databaseUrl, {
     ...PORTAL,
     COOKIE_DOMAIN: undefined,
   });
@@ -158,7 +154,7 @@ test('identity: verify with the pages logs callers, counts refused credentials a
 });
 
 test('identity: verify with the pages says 429, not 401, beyond the limit of wrong credentials', async (t) => {
-  const pages = await startGatehouse(t, ['identity'], database.url, PORTAL);
+  const pages = await startGatehouse(t, ['identity'], databaseUrl, PORTAL);
   stopClock(t);
   const verify = `${pages.url.identity}/api/auth/verify`;
   const wrong = () => ask('GET', verify, { bearer: `session:${randomUUID()}` });
@@ -187,7 +183,7 @@ const refusedOf = (lines: ReadonlyArray<Record<string, unknown>>) =>
 
 test('a refused credential is logged as a warning and counted by kind; a missing one is not', async () => {
   const { token } = await addToken(
-    openWebhook({ after: (fn) => after(fn) }, database.url),
+    openWebhook({ after: (fn) => after(fn) }, databaseUrl),
     'github',
     SIGNING_SECRETS.github,
   );

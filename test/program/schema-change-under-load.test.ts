@@ -3,8 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startGatehouse } from '../support/gatehouse.ts';
-import { createDatabase } from '../support/database.ts';
+import { launch } from '../support/gatehouse.ts';
 import { startLoad } from '../support/load.ts';
 import { bounded, until } from '../support/until.ts';
 
@@ -12,8 +11,7 @@ test(
   'column types change under load: no request fails, no acknowledged write is lost',
   bounded,
   async (t) => {
-    const { url: databaseUrl, sql } = await createDatabase(t);
-    const { url, log } = await startGatehouse(t, ['identity', 'secrets', 'webhook'], databaseUrl);
+    const { url, log, sql } = await launch(['identity', 'secrets', 'webhook'], {}, t);
     const load = await startLoad(url, 8);
     const runFurther = async () => {
       const enough = load.rounds() + 16;

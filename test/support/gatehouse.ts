@@ -4,11 +4,14 @@ import { appendFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
+import { after } from 'node:test';
+import type { Sql } from 'postgres';
 import type { ConfiguredService } from '../../src/platform/process/service.ts';
 import { startServices } from '../../src/platform/process/start.ts';
 import type { Job } from '../../src/platform/runtime/jobs.ts';
 import type { Limiter } from '../../src/platform/runtime/limiter.ts';
 import { configure, type ServiceName } from '../../src/serve.ts';
+import { createDatabase } from './database.ts';
 import { createLines } from './lines.ts';
 import { latch } from './until.ts';
 
@@ -169,6 +172,25 @@ function createInside() {
       return open;
     },
   };
+}
+
+/** Services on a database of their own. */
+export interface Launched extends Gatehouse, Readonly<Gatehouse['url']> {
+  readonly databaseUrl: string;
+  /** One connection, for looking at what is stored. */
+  readonly sql: Sql;
+  drop(): Promise<void>;
+}
+
+/** As `startGatehouse`. Without an owner, they live as long as the tests of the file. */
+export async function launch(
+  services: readonly ServiceName[],
+  settings: Readonly<Record<string, string | undefined>> = {},
+  owner: Owner = { after },
+): Promise<Launched> {
+  const { url: databaseUrl, sql, drop } = await createDatabase(owner);
+  const gatehouse = await startGatehouse(owner, services, databaseUrl, settings);
+  return { ...gatehouse, ...gatehouse.url, databaseUrl, sql, drop };
 }
 
 /** Notes which errors the routes have sent, for `scripts/reply-codes.ts`. */

@@ -3,15 +3,13 @@
  * and nothing stored.
  */
 import assert from 'node:assert/strict';
-import { after, afterEach, test } from 'node:test';
+import { afterEach, test } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { connectTo, exchange, headOf } from '../../support/socket.ts';
 
 const MAX_BODY_BYTES = 64 * 1024;
-const database = await createDatabase();
-const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], database.url);
+const { url, sql } = await launch(['identity', 'secrets', 'webhook']);
 
 /** Of each service, and of the metrics, which are being asked for. */
 async function inFlight(): Promise<string> {
@@ -70,7 +68,7 @@ const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${te
 
 async function stored(): Promise<number> {
   const [row] =
-    await database.sql`select (select count(*) from secrets.secrets) + (select count(*) from webhook.events) as n`;
+    await sql`select (select count(*) from secrets.secrets) + (select count(*) from webhook.events) as n`;
   return Number(row?.n);
 }
 
@@ -195,7 +193,7 @@ test('webhook: an event nested 30,000 levels deep is stored unchanged', async ()
   const body = `{"event":"deep","data":{"page_id":"b","deep":${DEEP}}}`;
   const answer = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body });
   assert.equal(answer.status, 200);
-  const [row] = await database.sql`select body from webhook.events where id = ${answer.json.id}`;
+  const [row] = await sql`select body from webhook.events where id = ${answer.json.id}`;
   assert.equal(String(row?.body), body);
 });
 

@@ -1,12 +1,10 @@
 /** Under which paths identity answers. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { ask, launch, logIn } from '../../support/gatehouse.ts';
 import { assertError } from '../../support/users.ts';
 
-const { url: databaseUrl } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const { identity } = await launch(['identity']);
 
 test('an unknown path is 404, with and without a credential', async () => {
   const bearer = await logIn(identity);

@@ -7,16 +7,14 @@ import { after, test, type TestContext } from 'node:test';
 import { createSecretToken } from '../../support/tokens.ts';
 import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { openConnections } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { readConfig } from '../../support/settings.ts';
 
-const file = await createDatabase();
-const { sql } = file;
-const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, { LOG_LEVEL: 'debug' });
+const gatehouse = await launch(['secrets'], { LOG_LEVEL: 'debug' });
+const { sql, databaseUrl } = gatehouse;
 const base = gatehouse.url.secrets;
-const database = openConnections({ after }, file.url, 'secrets');
+const database = openConnections({ after }, databaseUrl, 'secrets');
 const tokenOf = async (role: 'sender' | 'operator') =>
   (await createSecretToken(database, { name: role, role })).token;
 const ada = await tokenOf('sender');
@@ -91,7 +89,7 @@ const SAME = {
   'x-forwarded-for': '203.0.113.5',
 };
 const serve = async (t: TestContext, environment: Headers) =>
-  (await startGatehouse(t, ['secrets'], file.url, environment)).url.secrets;
+  (await startGatehouse(t, ['secrets'], databaseUrl, environment)).url.secrets;
 
 test('a person whom a trusted proxy names stores secrets, and sees their own receipts', async (t) => {
   const url = await serve(t, HEADER);

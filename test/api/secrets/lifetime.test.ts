@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
+import { test } from 'node:test';
 import { keepUntil } from '../../support/expired.ts';
-import { startGatehouse } from '../../support/gatehouse.ts';
+import { launch, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
-const database = await createDatabase();
-const { sql } = database;
-const { url } = await startGatehouse({ after }, ['secrets'], database.url);
+const { url, sql, databaseUrl } = await launch(['secrets']);
 const { keep, decrypt, list } = secretsClient(url.secrets);
 
 const rowOf = async (id: string) => (await sql`select * from secrets.secrets where id = ${id}`)[0];
@@ -103,8 +100,8 @@ for (const seconds of [1, 3_600, 30 * 86_400]) {
 }
 
 test('SECRET_TTL sets the default of expires_in, and 0 means never', async (t) => {
-  const forever = await startGatehouse(t, ['secrets'], database.url, { SECRET_TTL: '0' });
-  const hour = await startGatehouse(t, ['secrets'], database.url, { SECRET_TTL: '3600' });
+  const forever = await startGatehouse(t, ['secrets'], databaseUrl, { SECRET_TTL: '0' });
+  const hour = await startGatehouse(t, ['secrets'], databaseUrl, { SECRET_TTL: '3600' });
   const kept = await secretsClient(forever.url.secrets).keep('x');
   assert.equal(kept.expires_at, null);
   assert.equal((await rowOf(kept.id))?.expires_at, null);

@@ -1,20 +1,18 @@
 /** Share links: opening a secret with `POST /s/{id}`. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
+import { test } from 'node:test';
 import { keepExpired } from '../../support/expired.ts';
-import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { secretsClient, storedSecret } from '../../support/secrets.ts';
 import { exchange } from '../../support/socket.ts';
 
-const database = await createDatabase();
-const { sql } = database;
-const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, {
+const gatehouse = await launch(['secrets'], {
   SHARE_PAGES: 'on',
   LOG_LEVEL: 'debug',
   TRUSTED_PROXIES: '127.0.0.1',
 });
+const { sql } = gatehouse;
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt } = secretsClient(base);
 

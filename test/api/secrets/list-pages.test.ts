@@ -1,14 +1,11 @@
 /** The list of secrets by page, also while secrets are added and removed. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, beforeEach, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { beforeEach, test } from 'node:test';
+import { type Answer, ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
-const database = await createDatabase();
-const { sql } = database;
-const { url } = await startGatehouse({ after }, ['secrets'], database.url);
+const { url, sql } = await launch(['secrets']);
 const base = url.secrets;
 const { keep, list, remove, decrypt } = secretsClient(base);
 const NIL = '00000000-0000-0000-0000-000000000000';

@@ -2,16 +2,13 @@ import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const MIB = 1024 * 1024;
 
-const database = await createDatabase();
-const { sql } = database;
-const { url } = await startGatehouse({ after }, ['secrets'], database.url);
+const { url, sql } = await launch(['secrets']);
 const { list } = secretsClient(url.secrets);
 
 /** Rows that suffice for the list, which decrypts nothing. */

@@ -5,20 +5,19 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { Agent, request } from 'node:http';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
 const PASSPHRASE = 'marked passphrase';
 
-const { sql, url: databaseUrl } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, { SHARE_PAGES: 'on' });
+const gatehouse = await launch(['secrets'], { SHARE_PAGES: 'on' });
+const { sql, databaseUrl } = gatehouse;
 const base = gatehouse.url.secrets;
 const { keep, receipt, remove } = secretsClient(base);
 

@@ -1,11 +1,10 @@
 /** The limits and defaults for new secrets: the options document is what encrypt enforces. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { after, test, type TestContext } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { readConfig } from '../../support/settings.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, AUTH_TOKEN, startGatehouse, variables } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, startGatehouse, variables } from '../../support/gatehouse.ts';
 import { root } from '../../support/process.ts';
 import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
 
@@ -27,14 +26,12 @@ type Options = Omit<typeof DEFAULTS, 'expires_in' | 'max_reads'> &
     }
   >;
 
-const database = await createDatabase();
-const { sql } = database;
-const { url } = await startGatehouse({ after }, ['secrets'], database.url);
+const { url, sql, databaseUrl } = await launch(['secrets']);
 const standard = secretsClient(url.secrets);
 
 const countRows = async () => Number((await sql`select count(*) from secrets.secrets`)[0]?.count);
 const serveWith = async (t: TestContext, environment: Record<string, string>) =>
-  secretsClient((await startGatehouse(t, ['secrets'], database.url, environment)).url.secrets);
+  secretsClient((await startGatehouse(t, ['secrets'], databaseUrl, environment)).url.secrets);
 
 const readOptions = async (client: SecretsClient): Promise<Options> =>
   (await client.options()).json;
@@ -212,7 +209,7 @@ test('SECRET_READS=1: a secret can be read once unless its sender asks for more'
 });
 
 test('options: share_pages is true only if the pages are served', async (t) => {
-  const shared = (await startGatehouse(t, ['secrets'], database.url, { SHARE_PAGES: 'on' })).url
+  const shared = (await startGatehouse(t, ['secrets'], databaseUrl, { SHARE_PAGES: 'on' })).url
     .secrets;
   for (const [base, status] of [
     [url.secrets, 404],
@@ -305,7 +302,7 @@ const REFUSED: ReadonlyArray<readonly [name: string, accepts: string, values: re
 
 function problems(environment: Record<string, string>): readonly string[] {
   try {
-    readConfig(['secrets'], 'serve', { ...variables(database.url), ...environment });
+    readConfig(['secrets'], 'serve', { ...variables(databaseUrl), ...environment });
   } catch (error) {
     assert.ok(error instanceof ConfigurationError);
     return error.problems;
@@ -331,7 +328,7 @@ test('invalid settings: exit 78, one sentence for each, and no listener', async 
     execFile(
       process.execPath,
       words,
-      { cwd: root, env: { PATH: process.env.PATH, ...variables(database.url), ...bad } },
+      { cwd: root, env: { PATH: process.env.PATH, ...variables(databaseUrl), ...bad } },
       (error, stdout, stderr) => resolve({ code: error?.code, stdout, stderr }),
     );
   });

@@ -2,20 +2,18 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { FRAME_FILES, framed, PAGE_SECURITY, SCRIPT } from '../../support/page-assertions.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { exchange } from '../../support/socket.ts';
 
-const database = await createDatabase();
-const { sql } = database;
-const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, {
+const gatehouse = await launch(['secrets'], {
   SHARE_PAGES: 'on',
   LOG_LEVEL: 'debug',
   TRUSTED_PROXIES: '127.0.0.1',
 });
+const { sql, databaseUrl } = gatehouse;
 const base = gatehouse.url.secrets;
 const source = new URL('../../../src/secrets/pages/', import.meta.url);
 /** The files that all pages share. */
@@ -51,7 +49,7 @@ const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> 
 ];
 
 test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI document', async (t) => {
-  const { url } = await startGatehouse(t, ['secrets'], database.url);
+  const { url } = await startGatehouse(t, ['secrets'], databaseUrl);
   const { id, secret } = await secretsClient(url.secrets).keep('without share pages');
   for (const [method, path] of [
     ...FILES.map(([path]) => ['GET', path] as const),

@@ -4,18 +4,16 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { after, beforeEach, test } from 'node:test';
+import { beforeEach, test } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { until } from '../../support/until.ts';
 
 const TEXT = 'marked-password-text';
 const PASSPHRASE = 'the right passphrase';
 
-const { sql, url: databaseUrl } = await createDatabase();
-const { url, holdHashes } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, {
+const { url, holdHashes, sql } = await launch(['identity', 'secrets'], {
   PASSWORD_HASHES: '1',
 });
 const { encrypt, keep, decrypt, receipt, list, options } = secretsClient(url.secrets);

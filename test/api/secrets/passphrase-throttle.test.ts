@@ -4,8 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
@@ -18,8 +17,7 @@ const TEXT = 'marked-password-text';
 const PASSPHRASE = 'the right passphrase';
 const WRONG = 'not the passphrase';
 
-const { sql, url: databaseUrl } = await createDatabase();
-const base = (await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY)).url.secrets;
+const { secrets: base, sql, databaseUrl } = await launch(['secrets'], BEHIND_PROXY);
 const replica = (await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY)).url
   .secrets;
 const direct = (await startGatehouse({ after }, ['secrets'], databaseUrl)).url.secrets;

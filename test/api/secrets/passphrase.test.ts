@@ -1,17 +1,16 @@
 /** Secrets that require a passphrase in addition to the key. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { type Answer, launch } from '../../support/gatehouse.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
 const TEXT = 'marked-password-text';
 const PASSPHRASE = 'marked passphrase';
 
-const { sql, url: databaseUrl } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY);
+const gatehouse = await launch(['secrets'], BEHIND_PROXY);
+const { sql } = gatehouse;
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, receipt } = secretsClient(base);
 

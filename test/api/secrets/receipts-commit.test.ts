@@ -1,13 +1,11 @@
 /** A read and its receipt are one statement: if it fails, nothing is returned. */
 import assert from 'node:assert/strict';
-import { after, afterEach, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
+import { afterEach, test } from 'node:test';
+import { type Answer, launch } from '../../support/gatehouse.ts';
 import { secretsClient, wrongKey } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
-const { sql, url: databaseUrl } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl);
+const { url, sql } = await launch(['secrets']);
 const { keep, decrypt, receipt, remove } = secretsClient(url.secrets);
 
 const rows = async () =>

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
-import { createDatabase } from '../../support/database.ts';
 import {
   type Answer,
   ask,
   AUTH_TOKEN,
+  launch,
   SERVER_SECRET,
   startGatehouse,
 } from '../../support/gatehouse.ts';
@@ -27,12 +27,11 @@ const MEMBERS = [
   'failed_reads',
 ];
 
-const database = await createDatabase();
-const { sql } = database;
-const gatehouse = await startGatehouse({ after }, ['secrets'], database.url);
+const gatehouse = await launch(['secrets']);
+const { sql, databaseUrl } = gatehouse;
 const base = gatehouse.url.secrets;
 const { keep, decrypt, list, receipt, remove } = secretsClient(base);
-const housekeeping = startHousekeeping({ after }, database.url);
+const housekeeping = startHousekeeping({ after }, databaseUrl);
 
 const clock = async () =>
   Number((await sql`select date_trunc('milliseconds', clock_timestamp()) as now`)[0]?.now);
@@ -88,7 +87,7 @@ test('receipt: exactly these members, and the status stored, for a new secret', 
 });
 
 test('receipt: null for both limits of a secret without limits', async (t) => {
-  const { url } = await startGatehouse(t, ['secrets'], database.url, { SECRET_TTL: '0' });
+  const { url } = await startGatehouse(t, ['secrets'], databaseUrl, { SECRET_TTL: '0' });
   const { id } = await secretsClient(url.secrets).keep(TEXT);
   const { expires_at, max_reads } = await receiptOf(id);
   assert.deepEqual({ expires_at, max_reads }, { expires_at: null, max_reads: null });
@@ -261,7 +260,7 @@ test('receipt: reading it uses nothing up', async () => {
 });
 
 test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended', async (t) => {
-  const hourly = startHousekeeping(t, database.url, { RECEIPT_RETENTION: '3600' });
+  const hourly = startHousekeeping(t, databaseUrl, { RECEIPT_RETENTION: '3600' });
   const alive = (await keep(TEXT)).id;
   const deleted = (await keep(TEXT)).id;
   const read = await readUp();
@@ -292,7 +291,7 @@ test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended
 test('RECEIPT_RETENTION=0: receipts are removed with the next housekeeping', async (t) => {
   const id = await readUp();
   assert.equal((await receiptOf(id)).status, 'read');
-  await startHousekeeping(t, database.url, { RECEIPT_RETENTION: '0' }).run(
+  await startHousekeeping(t, databaseUrl, { RECEIPT_RETENTION: '0' }).run(
     'remove from secrets.secrets',
   );
   assertFailures(await both(id, AUTH_TOKEN), 404, 'not_found');

@@ -11,17 +11,16 @@ import {
 } from '../../../src/secrets/pages/request-keys.js';
 import { expireRequest } from '../../support/altered-requests.ts';
 import { openConnections } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { createSecretToken } from '../../support/tokens.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, {
+const gatehouse = await launch(['secrets'], {
   SHARE_PAGES: 'on',
   LOG_LEVEL: 'debug',
   TRUSTED_PROXIES: '127.0.0.1',
 });
+const { sql, databaseUrl } = gatehouse;
 const base = gatehouse.url.secrets;
 const database = openConnections({ after }, databaseUrl, 'secrets');
 const TEXT = { kind: 'text' } as const;

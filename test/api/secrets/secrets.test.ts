@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -9,13 +8,12 @@ const ENCRYPT = '/api/store/encrypt';
 const DECRYPT = '/api/store/decrypt';
 const KIB = 1024;
 
-const database = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['secrets'], database.url);
+const gatehouse = await launch(['secrets']);
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, list } = secretsClient(base);
 
 const countRows = async () =>
-  Number((await database.sql`select count(*) from secrets.secrets`)[0]?.count);
+  Number((await gatehouse.sql`select count(*) from secrets.secrets`)[0]?.count);
 
 test('encrypt: 201 with exactly id, key and expiry', async () => {
   const { status, json, headers } = await encrypt({ password: 'a secret' });
@@ -33,7 +31,7 @@ test('encrypt: the same text twice has different ids, keys and ciphertexts', asy
   const other = await keep('the same');
   assert.notEqual(one.id, other.id);
   assert.notEqual(one.secret, other.secret);
-  const [counted] = await database.sql`
+  const [counted] = await gatehouse.sql`
     select count(distinct blob)::int as blobs, count(distinct commitment)::int as commitments
     from secrets.secrets where id in (${one.id}, ${other.id})`;
   assert.deepEqual({ ...counted }, { blobs: 2, commitments: 2 });
@@ -59,7 +57,7 @@ test('list: an array of id and encrypted text, without an envelope', async () =>
   const found = json.find((item) => item.id === id);
   assert.deepEqual(Object.keys(found), ['id', 'secret']);
   assert.ok(!text.includes(secret) && !text.includes('plainly visible'));
-  const [row] = await database.sql`select blob from secrets.secrets where id = ${id}`;
+  const [row] = await gatehouse.sql`select blob from secrets.secrets where id = ${id}`;
   assert.equal(found.secret, row?.blob.toString('base64url'));
 });
 
@@ -196,7 +194,7 @@ test('the output contains no secrets', async () => {
   await encrypt({ password: 'marked-password-text', 'marked-member': 1 });
   await encrypt('{"password":"marked-password-text"');
   const written = gatehouse.stdout() + gatehouse.stderr();
-  const [row] = await database.sql`select blob, commitment from secrets.secrets where id = ${id}`;
+  const [row] = await gatehouse.sql`select blob, commitment from secrets.secrets where id = ${id}`;
   for (const mark of [
     secret,
     AUTH_TOKEN,

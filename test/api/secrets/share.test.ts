@@ -10,10 +10,9 @@ import { keepExpired } from '../../support/expired.ts';
 import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
-const database = await createDatabase();
-const { sql } = database;
+const { url: databaseUrl, sql } = await createDatabase();
 const SETTINGS = { SHARE_PAGES: 'on', LOG_LEVEL: 'debug', TRUSTED_PROXIES: '127.0.0.1' };
-const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, SETTINGS);
+const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, SETTINGS);
 const base = gatehouse.url.secrets;
 const { encrypt, keep, remove } = secretsClient(base);
 
@@ -177,7 +176,7 @@ test('receipts and links outlive a replaced server secret', async (t) => {
     SERVER_SECRET: 'another-server-secret-0123456789-abcdef',
     SERVER_SECRET_PREVIOUS: SERVER_SECRET,
   };
-  const { url } = await startGatehouse(t, ['secrets'], database.url, next);
+  const { url } = await startGatehouse(t, ['secrets'], databaseUrl, next);
   const later = (path: string, body: unknown) => ask('POST', url.secrets + path, { body });
   assert.equal((await later(`/r/${id}`, { key: receipt })).status, 200);
   assert.equal((await later(`/s/${id}/status`, { secret })).json.status, 'stored');
@@ -185,7 +184,7 @@ test('receipts and links outlive a replaced server secret', async (t) => {
 });
 
 test('without SHARE_PAGES there is no receipt key', async (t) => {
-  const { url } = await startGatehouse(t, ['secrets'], database.url);
+  const { url } = await startGatehouse(t, ['secrets'], databaseUrl);
   assert.deepEqual(Object.keys(await secretsClient(url.secrets).keep('x')), [
     'id',
     'secret',

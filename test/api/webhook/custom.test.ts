@@ -7,8 +7,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
@@ -24,8 +23,8 @@ const SECRET = 'the secret of a custom sender';
 const file = join(directory, 'secret');
 writeFileSync(file, SECRET);
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
+const { sql, databaseUrl } = gatehouse;
 const database = openWebhook({ after }, databaseUrl);
 const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET };
 const run = (words: readonly string[]) => runCommand(['token', ...words], environment);

@@ -1,15 +1,14 @@
 /** Senders of many kinds, as tokens of the source `custom` describe them. */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 import { now, WEBHOOK_SECRET } from '../../support/senders.ts';
 
 const SECRET = 'the secret of a sender';
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
+const { sql, databaseUrl } = gatehouse;
 const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET };
 
 const create = (options: readonly string[], secret: string | null) => {

@@ -13,8 +13,7 @@ import {
   rotateSecret,
 } from '../../../src/webhook/store/signing-secrets.ts';
 import { untilLocked } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { bounded } from '../../support/until.ts';
 import {
   addToken,
@@ -25,8 +24,8 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
+const { sql, databaseUrl } = gatehouse;
 const base = `${gatehouse.url.webhook}/webhook`;
 const database = openWebhook({ after }, databaseUrl);
 const key = createSigningKey(WEBHOOK_SECRET);

@@ -5,8 +5,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
   addToken,
   openWebhook,
@@ -18,8 +17,7 @@ import { exchange } from '../../support/socket.ts';
 import { bounded } from '../../support/until.ts';
 
 const LIMIT = 25 * 1024 * 1024;
-const { url: databaseUrl, sql } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+const { url, sql, databaseUrl } = await launch(['webhook'], {
   WEBHOOK_SECRET,
   WEBHOOK_MAX_BODY_BYTES: String(LIMIT),
 });

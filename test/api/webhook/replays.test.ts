@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, launch } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
@@ -22,8 +21,8 @@ import type { CustomSource } from '../../../src/webhook/sources.ts';
 
 type Headers = Readonly<Record<string, string>>;
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
+const { sql, databaseUrl } = gatehouse;
 const base = `${gatehouse.url.webhook}/webhook`;
 const database = openWebhook({ after }, databaseUrl);
 const countEvents = async () => (await sql`select from webhook.events`).length;

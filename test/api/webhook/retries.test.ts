@@ -4,8 +4,14 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import {
+  type Answer,
+  ask,
+  type Gatehouse,
+  launch,
+  startGatehouse,
+  WEBHOOK_TOKEN,
+} from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
@@ -17,8 +23,8 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
+const { sql, databaseUrl } = gatehouse;
 /** With a target, and paused: what is due stays due. */
 const delivering = await startGatehouse({ after }, ['webhook'], databaseUrl, {
   WEBHOOK_SECRET,
@@ -38,7 +44,7 @@ function send(
   body: string,
   deliveryId: string,
   headers: Record<string, string> = {},
-  to = gatehouse,
+  to: Gatehouse = gatehouse,
 ): Promise<Answer> {
   const signature = signatureOf(source, SIGNING_SECRETS[source], body, { id: deliveryId });
   const url = `${to.url.webhook}/webhook?token=${tokens.get(source)}`;
@@ -68,7 +74,7 @@ const BODIES = {
 const headersOf = (source: SignedSource, id: string) => ({
   ...(source === 'linear' ? { 'linear-event': 'Issue', 'linear-delivery': id } : {}),
 });
-const repeat = (source: keyof typeof BODIES, body: string, id: string, to = gatehouse) =>
+const repeat = (source: keyof typeof BODIES, body: string, id: string, to?: Gatehouse) =>
   send(source, body, id, headersOf(source, id), to);
 
 for (const source of ['notion', 'stripe', 'paddle', 'linear'] as const) {

@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 import {
   addToken,
   openWebhook,
@@ -26,8 +25,8 @@ crypto.verify = ((...input: Parameters<typeof verify>) => {
 }) as typeof verify;
 syncBuiltinESMExports();
 
-const { url: databaseUrl } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
+const { databaseUrl } = gatehouse;
 const database = openWebhook({ after }, databaseUrl);
 const [KEY = '', OTHER_KEY = ''] = PUBLIC_KEYS.map(({ standard }) => standard);
 const WRONG = `v1a,${'A'.repeat(86)}==`;

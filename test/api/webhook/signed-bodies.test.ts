@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 import {
   addToken,
   openWebhook,
@@ -14,8 +13,8 @@ import {
 } from '../../support/senders.ts';
 import { connectTo, exchange, headOf } from '../../support/socket.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
+const { sql, databaseUrl } = gatehouse;
 const base = `${gatehouse.url.webhook}/webhook`;
 const { token } = await addToken(
   openWebhook({ after }, databaseUrl),

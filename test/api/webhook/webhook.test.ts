@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { request } from 'node:http';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { type Answer, ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl);
+const gatehouse = await launch(['webhook']);
+const { sql } = gatehouse;
 const base = `${gatehouse.url.webhook}/webhook`;
 
 const insertToken = (token: string, revoked = false) => sql`

@@ -4,16 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { type Finished } from '../../support/process.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { plainKey, plainKeys, plainSeal } from '../../unit/vectors/plain-browser-envelope.ts';
 
-const file = await createDatabase();
-const { url } = await startGatehouse({ after }, ['secrets'], file.url, { SHARE_PAGES: 'on' });
+const { url } = await launch(['secrets'], { SHARE_PAGES: 'on' });
 const base = url.secrets;
 const client = secretsClient(base);
 

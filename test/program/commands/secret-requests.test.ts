@@ -8,12 +8,10 @@ import { after, test, type TestContext } from 'node:test';
 import { createRequest } from '../../../src/secrets/pages/request-keys.js';
 import { expireRequest } from '../../support/altered-requests.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl, { SHARE_PAGES: 'on' });
+const { url, sql } = await launch(['secrets'], { SHARE_PAGES: 'on' });
 const base = url.secrets;
 const files = mkdtempSync(join(tmpdir(), 'gatehouse-requests-'));
 after(() => rmSync(files, { recursive: true }));

@@ -1,13 +1,12 @@
 /** The commands for named tokens of secrets, and their effect on a running service. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, { LOG_LEVEL: 'debug' });
+const gatehouse = await launch(['secrets'], { LOG_LEVEL: 'debug' });
+const { sql, databaseUrl } = gatehouse;
 const base = gatehouse.url.secrets;
 
 const run = (

@@ -6,12 +6,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test, type TestContext } from 'node:test';
 import { EVENTS } from '../../../src/identity/store/audit.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, launch, logIn } from '../../support/gatehouse.ts';
 import { addUser, assertError, openIdentity, PASSWORD, sessionOf } from '../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const { identity, sql, databaseUrl } = await launch(['identity']);
 const database = openIdentity({ after }, databaseUrl);
 const ada = await addUser(database, 'ada');
 

@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
+import { test } from 'node:test';
 import { keepExpired } from '../../support/expired.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
-const database = await createDatabase();
-const { sql } = database;
-const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, { SHARE_PAGES: 'on' });
+const gatehouse = await launch(['secrets'], { SHARE_PAGES: 'on' });
+const { sql } = gatehouse;
 const { keep, decrypt } = secretsClient(gatehouse.url.secrets);
 
 const flip = (at: number) => (id: string) =>

@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilSql } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, launch } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
-const { sql, url: databaseUrl } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl);
+const { url, sql, databaseUrl } = await launch(['secrets']);
 const { encrypt, keep, decrypt } = secretsClient(url.secrets);
 
 const encryptOne = async () => () => encrypt({ password: TEXT });

@@ -8,9 +8,8 @@ import { startProxy } from '../../support/proxy.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
-const database = await createDatabase();
-const { sql } = database;
-const proxy = await startProxy({ after }, database.url);
+const { url: databaseUrl, sql } = await createDatabase();
+const proxy = await startProxy({ after }, databaseUrl);
 const gatehouse = await startGatehouse({ after }, ['secrets'], proxy.url);
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, list } = secretsClient(base);
@@ -55,7 +54,7 @@ test('without a database: every operation is 503 with Retry-After, and no data i
   const failed = gatehouse.log().filter((line) => line.message === 'dependency failed');
   assert.ok(failed.length >= 11, String(failed.length));
   const written = gatehouse.stdout() + gatehouse.stderr();
-  for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(database.url).password])
+  for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(databaseUrl).password])
     assert.ok(!written.includes(mark));
 });
 
@@ -72,7 +71,7 @@ test('a proxy without a database behind it gets at most 10 connections per reque
 });
 
 test('a start without a database: 503 until the database is available', async (t) => {
-  const proxy = await startProxy(t, database.url);
+  const proxy = await startProxy(t, databaseUrl);
   await proxy.cut();
   const { url } = await startGatehouse(t, ['secrets'], proxy.url, {}, 'listening');
   const late = secretsClient(url.secrets);

@@ -9,11 +9,10 @@ const OLD = SERVER_SECRET;
 const NEW = 'new-server-secret-0123456789abcdefghijklmn';
 const OTHER = 'other-server-secret-0123456789abcdefghijkl';
 
-const database = await createDatabase();
-const { sql } = database;
+const { url: databaseUrl, sql } = await createDatabase();
 
 async function start(t: TestContext, current: string, previous: string) {
-  const gatehouse = await startGatehouse(t, ['secrets'], database.url, {
+  const gatehouse = await startGatehouse(t, ['secrets'], databaseUrl, {
     SERVER_SECRET: current,
     SERVER_SECRET_PREVIOUS: previous,
   });
@@ -95,7 +94,7 @@ test('a new AUTH_TOKEN: callers with the earlier one are accepted until it is re
   const NEXT = 'next-auth-token-0123456789abcdefghijklmnop';
   const statusOf = async (url: string, bearer: string) =>
     (await ask('GET', `${url}/api/store/options`, { bearer })).status;
-  const during = await startGatehouse(t, ['secrets'], database.url, {
+  const during = await startGatehouse(t, ['secrets'], databaseUrl, {
     AUTH_TOKEN: NEXT,
     AUTH_TOKEN_PREVIOUS: AUTH_TOKEN,
   });
@@ -110,7 +109,7 @@ test('a new AUTH_TOKEN: callers with the earlier one are accepted until it is re
   const { text } = await ask('GET', `${during.url.metrics}/metrics`);
   for (const count of ['current"} 1', 'previous"} 2'])
     assert.ok(text.includes(`gatehouse_auth_tokens_total{token="${count}`));
-  const afterwards = await startGatehouse(t, ['secrets'], database.url, { AUTH_TOKEN: NEXT });
+  const afterwards = await startGatehouse(t, ['secrets'], databaseUrl, { AUTH_TOKEN: NEXT });
   assert.equal(await statusOf(afterwards.url.secrets, NEXT), 200);
   assert.equal(await statusOf(afterwards.url.secrets, AUTH_TOKEN), 401);
 });

@@ -9,7 +9,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../support/database.ts';
-import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { startProxy } from '../../support/proxy.ts';
@@ -17,8 +17,7 @@ import { exchangeAtOnce, headOf, type RawAnswer } from '../../support/socket.ts'
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { insertSecret, timeIn, useUpRead } from '../../../src/secrets/store/secrets.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const one = (await startGatehouse({ after }, ['secrets'], databaseUrl)).url.secrets;
+const { secrets: one, sql, databaseUrl } = await launch(['secrets']);
 const other = (await startGatehouse({ after }, ['secrets'], databaseUrl)).url.secrets;
 const clients = [one, other].map((url) => secretsClient(url));
 const clientOf = (turns: number) => clients[turns % 2] ?? assert.fail();

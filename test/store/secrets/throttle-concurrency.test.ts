@@ -11,7 +11,7 @@ import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 const TEXT = 'marked-password-text';
 const TEN_MINUTES = 600;
 
-const { sql, url: databaseUrl } = await createDatabase();
+const { url: databaseUrl, sql } = await createDatabase();
 const started = await Promise.all(
   [1, 2].map(() =>
     startGatehouse({ after }, ['secrets'], databaseUrl, { ...BEHIND_PROXY, SHARE_PAGES: 'on' }),

@@ -7,8 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { EVENTS } from '../../../../src/identity/store/audit.ts';
-import { createDatabase } from '../../../support/database.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, launch, logIn } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, loginFrom } from '../../../support/logins.ts';
 import {
   addUser,
@@ -18,9 +17,7 @@ import {
   PASSWORD,
 } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
-  .identity;
+const { identity, sql, databaseUrl } = await launch(['identity'], BEHIND_PROXY);
 const database = openIdentity({ after }, databaseUrl);
 const ada = await addUser(database, 'ada');
 const grace = await addUser(database, 'grace');

@@ -5,14 +5,11 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { EVENTS } from '../../../../src/identity/store/audit.ts';
-import { createDatabase } from '../../../support/database.ts';
-import { ADMIN_PASSWORD, type Answer, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, type Answer, ask, launch } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, newAddress } from '../../../support/logins.ts';
 import { addUser, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
-  .identity;
+const { identity, sql, databaseUrl } = await launch(['identity'], BEHIND_PROXY);
 const database = openIdentity({ after }, databaseUrl);
 const ada = await addUser(database, 'ada');
 const admin = String((await sql`select id from identity.users where username = 'admin'`)[0]?.id);

@@ -3,15 +3,11 @@
  * body alike.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { ask, launch, logIn } from '../../../support/gatehouse.ts';
 import { assertError, sessionOf } from '../../../support/users.ts';
 
-const { url: databaseUrl } = await createDatabase();
-const identity = (
-  await startGatehouse({ after }, ['identity'], databaseUrl, { TRUSTED_PROXIES: '127.0.0.1' })
-).url.identity;
+const { identity } = await launch(['identity'], { TRUSTED_PROXIES: '127.0.0.1' });
 const bearer = await logIn(identity);
 const token = await logIn(identity);
 const { id } = await sessionOf(identity, token);

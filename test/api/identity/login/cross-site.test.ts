@@ -1,12 +1,10 @@
 /** Requests of pages of other sites, as browsers send them. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
-import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { test } from 'node:test';
+import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
 import { exchange } from '../../../support/socket.ts';
 
-const database = await createDatabase();
-const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], database.url, {
+const { url, sql } = await launch(['identity', 'secrets', 'webhook'], {
   TRUSTED_PROXIES: '127.0.0.7',
 });
 const body = (password: string) => JSON.stringify({ username: 'admin', password });
@@ -46,7 +44,7 @@ test('a login from a page of another site gets 403 and does not count as an atte
     const { status, json } = await tryLogin('wrong', headers);
     assert.deepEqual([status, json.error.code], [403, 'cross_site'], headers.join(', '));
   }
-  const [row] = await database.sql`select count(*) as n from identity.throttles`;
+  const [row] = await sql`select count(*) as n from identity.throttles`;
   assert.equal(Number(row?.n), 0, 'no attempt is stored');
   assert.equal((await tryLogin(ADMIN_PASSWORD, [])).status, 200);
   const metrics = await ask('GET', `${url.metrics}/metrics`);

@@ -1,8 +1,7 @@
 /** POST /api/auth/login, /api/auth/logout and /api/auth/session, row by row. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
-import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, launch, logIn } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, newAddress } from '../../../support/logins.ts';
 import {
   addUser,
@@ -15,9 +14,7 @@ import {
   sessionOf,
 } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
-  .identity;
+const { identity, sql, databaseUrl } = await launch(['identity'], BEHIND_PROXY);
 const database = openIdentity({ after }, databaseUrl);
 
 await addUser(database, 'plain-user');

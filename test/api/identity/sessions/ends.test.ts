@@ -3,8 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
   addUser,
   assertError,
@@ -15,8 +14,7 @@ import {
   sessionOf,
 } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const here = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const { identity: here, sql, databaseUrl } = await launch(['identity']);
 const there = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
 const database = openIdentity({ after }, databaseUrl);
 const admin = await logIn(here);

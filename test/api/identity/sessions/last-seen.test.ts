@@ -4,8 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
-import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { exchange } from '../../../support/socket.ts';
 import { BEHIND_PROXY } from '../../../support/logins.ts';
 import {
@@ -20,11 +19,11 @@ import {
   sessionOf,
 } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['identity'], databaseUrl, {
+const gatehouse = await launch(['identity'], {
   ...BEHIND_PROXY,
   SESSION_IDLE_TTL: '300',
 });
+const { sql, databaseUrl } = gatehouse;
 const { identity } = gatehouse.url;
 const recordUse = () => gatehouse.runJobs(/last use/);
 const patient = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url

@@ -4,8 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
   addUser,
   assertSession,
@@ -15,8 +14,7 @@ import {
   PASSWORD,
 } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['identity'], databaseUrl);
+const { url, sql, databaseUrl } = await launch(['identity']);
 const database = openIdentity({ after }, databaseUrl);
 const identity = url.identity;
 

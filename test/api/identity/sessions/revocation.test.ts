@@ -1,8 +1,7 @@
 /** GET /api/session/info and the four revocations, row by row. */
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, launch, logIn } from '../../../support/gatehouse.ts';
 import {
   addUser,
   assertError,
@@ -15,8 +14,7 @@ import {
   sessionOf,
 } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const { identity, sql, databaseUrl } = await launch(['identity']);
 const database = openIdentity({ after }, databaseUrl);
 const one = await addUser(database, 'user-one');
 await addUser(database, 'user-two');
