@@ -16,7 +16,7 @@ const KEYS = {
   request: String.raw`1\.[\w-]{43}\.[\w-]{43}\.[\w-]{48}`,
   answer: String.raw`1\.[\w-]{43}`,
 };
-/** No empty part: in `https://wrapper/https://host`, the link begins with the second address. */
+/** No empty part: where a second address follows a first one, the link begins with it. */
 const BASE = String.raw`https?://[^\s/?#]+(?:/[^\s/?#]+)*`;
 /**
  * Programs add parameters before the #, and Proofpoint writes a * for it. The characters of a

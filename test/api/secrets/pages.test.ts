@@ -280,7 +280,7 @@ test('every element that a script uses exists in its pages with the expected typ
         ([, from = '', to = '']) =>
           [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const),
       );
-      if (!/^(qr|envelope|form|request-keys|reveal)\.js$/.test(script))
+      if (!/^(address|qr|envelope|form|link|request-keys|reveal)\.js$/.test(script))
         assert.ok(used.length > 0, script);
       for (const [id, type] of [...used, ...switched]) {
         assert.match(
