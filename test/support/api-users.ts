@@ -22,6 +22,8 @@ export interface Person {
 export interface Identity extends Pick<Gatehouse, 'runJobs'> {
   readonly identity: string;
   readonly databaseUrl: string;
+  /** The log lines written so far, parsed. */
+  log(): Array<Record<string, unknown>>;
   /** One connection, for looking at what has been stored. */
   readonly sql: Sql;
   readonly admin: Person;
@@ -73,6 +75,7 @@ export async function startIdentity(
     identity,
     runJobs: gatehouse.runJobs,
     databaseUrl: database.url,
+    log: gatehouse.log,
     sql: database.sql,
     admin,
     call,

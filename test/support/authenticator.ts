@@ -1,5 +1,6 @@
 /** A software authenticator and its browser: makes passkeys and signs with them. */
 import { Rejection } from '../../src/identity/factors/webauthn.ts';
+import { coseOf } from './cbor.ts';
 import { createHash, generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 
 const sha256 = (data: Buffer | string) => createHash('sha256').update(data).digest();
@@ -58,16 +59,14 @@ const clientDataOf = (type: string, { challenge, origin, client = {} }: Circumst
     }),
   );
 
-/** The service does not read it. */
-const COSE_KEY = Buffer.alloc(77);
-
 export function createPasskey(key: Key = createKey('ES256'), id: Buffer = randomBytes(16)) {
   return {
     id,
-    register(around: Circumstances, spki: Buffer = key.spki) {
+    /** @param cose the key as the authenticator writes it */
+    register(around: Circumstances, spki: Buffer = key.spki, cose = coseOf(key.spki)) {
       const length = Buffer.alloc(2);
       length.writeUInt16BE(id.length, 0);
-      const more = Buffer.concat([Buffer.alloc(16), length, id, COSE_KEY]);
+      const more = Buffer.concat([Buffer.alloc(16), length, id, cose]);
       return {
         clientData: clientDataOf(around.type ?? 'webauthn.create', around),
         data: dataOf(around, more, 0x40),

@@ -5,6 +5,7 @@ import { Failure } from '../../platform/http/route/errors.ts';
 import type { RequestInfo } from '../../platform/http/route/route.ts';
 import {
   boolean,
+  type Infer,
   object,
   oneOf,
   optional,
@@ -21,30 +22,44 @@ import {
   addPasskey,
   findPasskey,
   listPasskeys,
+  type Passkey,
   readClock,
   consumeChallenge,
   recordPasskeyUse,
 } from '../store/signin/factors.ts';
-import { ALGORITHMS, Rejection, verifyRegistration, verifySignIn } from './webauthn.ts';
+import {
+  ALGORITHMS,
+  authenticatorDataIn,
+  type Ceremony,
+  Rejection,
+  verifyRegistration,
+  verifySignIn,
+} from './webauthn.ts';
+import { insist, MAX_PASSKEYS } from './refusals.ts';
 
 const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
   typeof input === 'string' && input.length <= 24_576
     ? (fromBase64url(input) ?? undefined)
     : undefined,
 );
-const responseMembers = {
-  id: bytes,
-  type: oneOf('public-key'),
-  clientDataJSON: bytes,
-  authenticatorData: bytes,
-};
-/** `rk`: whether the device lists the passkey by itself; missing if the browser does not know. */
+const responseMembers = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
+/**
+ * The attestation object, which every browser and password manager returns, or what some decode of
+ * it. `rk`: whether the device lists the passkey by itself; missing if the browser does not know.
+ */
 const registrationSchema = object({
   ...responseMembers,
-  publicKey: bytes,
+  attestationObject: optional(bytes),
+  authenticatorData: optional(bytes),
+  publicKey: optional(bytes),
   rk: optional(boolean()),
 });
-const signInSchema = object({ ...responseMembers, signature: bytes, userHandle: optional(bytes) });
+const signInSchema = object({
+  ...responseMembers,
+  authenticatorData: bytes,
+  signature: bytes,
+  userHandle: optional(bytes),
+});
 
 /**
  * What a challenge was made for. One for another purpose is not accepted (CVE-2026-37982 in
@@ -55,7 +70,6 @@ type Purpose = 'sign in' | 'second factor' | 'register';
 const RANDOM_BYTES = 16;
 const TIME_BYTES = 4;
 const LIFETIME_SECONDS = 300;
-const MAX_PASSKEYS = 20; // of a user
 
 /**
  * `secret`: the same for all replicas; `binding`: a token that only this browser has, or empty for
@@ -79,11 +93,13 @@ export function createChallenge(scope: Scope, now: number) {
   return Buffer.concat([head, macOf(scope, head)]);
 }
 
-export function isChallengeFor(challenge: Buffer, scope: Scope, now: number) {
+/** @returns empty, or why the challenge is not accepted */
+export function challengeError(challenge: Buffer, scope: Scope, now: number) {
   const head = challenge.subarray(0, RANDOM_BYTES + TIME_BYTES);
   const isOurs = equalDigests(challenge.subarray(head.length), macOf(scope, head));
+  if (!isOurs) return 'other_challenge';
   // A challenge that is too short to be read has no MAC.
-  return isOurs && head.readUInt32BE(RANDOM_BYTES) >= now;
+  return head.readUInt32BE(RANDOM_BYTES) >= now ? '' : 'late_challenge';
 }
 
 const macOf = ({ secret, purpose, binding }: Scope, head: Buffer) =>
@@ -112,7 +128,7 @@ export async function createOptions(
   };
 }
 
-/** @param json the browser's response  @returns whether the passkey was added */
+/** @param json the browser's response  @throws Rejection */
 export async function register(
   service: PortalService,
   to: Addition,
@@ -122,13 +138,14 @@ export async function register(
 ) {
   const { database, userId } = to;
   const response = parse(registrationSchema, json);
-  if (!response) return false;
-  const { id, clientDataJSON: client, authenticatorData: data, publicKey, rk } = response;
+  const { id, clientDataJSON: client, attestationObject, publicKey = null, rk } = response;
+  const { authenticatorData: data = authenticatorDataIn(attestationObject ?? Buffer.alloc(0)) } =
+    response;
   const ceremony = await findCeremony(service, client, 'register', binding);
-  if (!ceremony || (await listPasskeys(database, userId)).length >= MAX_PASSKEYS) return false;
-  const registered = orNull(() => verifyRegistration(client, data, publicKey, ceremony));
-  if (!registered?.id.equals(id)) return false;
-  if (!(await consumeChallenge(database, ceremony.challenge))) return false;
+  insist((await listPasskeys(database, userId)).length < MAX_PASSKEYS, 'limit');
+  const registered = verifyRegistration(client, data, publicKey, ceremony);
+  insist(registered.id.equals(id), 'malformed');
+  insist(await consumeChallenge(database, ceremony.challenge), 'used_challenge');
   // One that was added without a PIN stays a second step: a thief of the key could set one
   // (`uvInitialized` in WebAuthn Level 3, 7.2).
   const signsInAlone = registered.isUserVerified && rk !== false;
@@ -141,7 +158,7 @@ export async function register(
     is_backup_eligible: registered.isBackupEligible,
     signs_in_alone: signsInAlone,
   };
-  return (await addPasskey(to, passkey)) !== null;
+  insist((await addPasskey(to, passkey)) !== null, 'registered');
 }
 
 /**
@@ -149,6 +166,7 @@ export async function register(
  * verified user
  * @returns the account as it was before the check, so that a factor that has since been
  * removed gives no session
+ * @throws Rejection
  */
 export async function authenticate(
   service: PortalService,
@@ -159,50 +177,65 @@ export async function authenticate(
 ) {
   const { database, reportFactor } = service;
   const response = parse(signInSchema, json);
-  if (!response) return null;
-  const { id, clientDataJSON: client, authenticatorData: data, signature, userHandle } = response;
+  const { id, clientDataJSON: client, userHandle } = response;
   const purpose = known ? 'second factor' : 'sign in';
   const ceremony = await findCeremony(service, client, purpose, binding);
-  if (!ceremony) return null;
   const passkey = await findPasskey(database, id);
-  if (!passkey) return null;
+  insist(passkey !== null, 'unknown');
   const account = known ?? (await findUser(database, passkey.user_id));
-  if (account?.id !== passkey.user_id || !mayLogIn(account)) return null;
+  insist(account?.id === passkey.user_id && mayLogIn(account), 'other_account');
   // The authenticator names the user it made the passkey for. As a second factor, it need not.
-  const isForAccount = userHandle ? userHandle.equals(uuidToBytes(account.id)) : known !== null;
-  if (!isForAccount) return null;
-  const proof = orNull(() => verifySignIn(client, data, signature, passkey.spki, ceremony));
-  // The passkey is of the same kind as at its registration. A response is accepted once, and not if
-  // the counter shows that there may be a copy.
-  const isRight =
-    proof !== null &&
-    (known !== null || passkey.signs_in_alone) &&
-    proof.isBackupEligible === passkey.is_backup_eligible &&
-    (await consumeChallenge(database, ceremony.challenge)) &&
-    (await recordPasskeyUse(database, passkey.id, proof.counter));
-  reportFactor('passkey', isRight ? 'right' : 'wrong', account.id);
-  if (isRight) return account;
-  const actor = { ...actorOf(null, request), via: 'passkey' } as const;
-  await auditEvent(database, { event: 'factor.failed', actor }, account.id);
-  return null;
-}
-
-function orNull<T>(work: () => T) {
+  const isForAccount = userHandle?.length
+    ? userHandle.equals(uuidToBytes(account.id))
+    : known !== null;
+  insist(isForAccount, 'other_user');
   try {
-    return work();
+    await checkProof(service, response, passkey, ceremony, known !== null);
   } catch (error) {
-    if (error instanceof Rejection || error instanceof SyntaxError) return null;
+    if (!(error instanceof Rejection)) throw error;
+    reportFactor('passkey', 'wrong', account.id);
+    const actor = { ...actorOf(null, request), via: 'passkey' } as const;
+    await auditEvent(database, { event: 'factor.failed', actor }, account.id);
     throw error;
   }
+  reportFactor('passkey', 'right', account.id);
+  return account;
 }
 
-const parse = <T>(schema: Schema<T>, json: string) =>
-  orNull(() => {
-    const checked = validate(schema, JSON.parse(json), 'invalid_body');
-    return checked instanceof Failure ? null : checked;
-  });
+/**
+ * The passkey is of the same kind as at its registration. A response is accepted once, and not if
+ * the counter shows that there may be a copy.
+ * @throws Rejection
+ */
+async function checkProof(
+  { database }: PortalService,
+  { clientDataJSON: client, authenticatorData: data, signature }: Infer<typeof signInSchema>,
+  passkey: Passkey,
+  ceremony: Ceremony,
+  isSecondStep: boolean,
+) {
+  const proof = verifySignIn(client, data, signature, passkey.spki, ceremony);
+  insist(isSecondStep || passkey.signs_in_alone, 'second_step');
+  insist(proof.isBackupEligible === passkey.is_backup_eligible, 'other_backup');
+  insist(await consumeChallenge(database, ceremony.challenge), 'used_challenge');
+  insist(await recordPasskeyUse(database, passkey.id, proof.counter), 'earlier_counter');
+}
 
-/** @returns what the response must match, if its challenge was made for this purpose and browser */
+/** @throws Rejection */
+function parse<T>(schema: Schema<T>, json: string) {
+  try {
+    const checked = validate(schema, JSON.parse(json), 'invalid_body');
+    if (!(checked instanceof Failure)) return checked;
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  throw new Rejection('malformed');
+}
+
+/**
+ * @returns what the response must match, if its challenge was made for this purpose and browser
+ * @throws Rejection
+ */
 async function findCeremony(
   { database, portal, throttleSecret }: PortalService,
   clientData: Buffer,
@@ -211,10 +244,11 @@ async function findCeremony(
 ) {
   const client = parse(object({ challenge: bytes }), clientData.toString('utf8'));
   // Without a cookie, every browser without one would have the same binding.
-  if (!client || binding === '') return null;
+  insist(binding !== '', 'no_cookie');
   const secret = await throttleSecret();
   const now = await readClock(database);
-  if (!isChallengeFor(client.challenge, { secret, purpose, binding }, now)) return null;
+  const problem = challengeError(client.challenge, { secret, purpose, binding }, now);
+  insist(problem === '', problem);
   const { origin, host } = portal;
   return { ...client, origin, host, needsVerification: purpose === 'sign in' };
 }

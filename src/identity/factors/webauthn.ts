@@ -1,7 +1,8 @@
-import { createPublicKey, type KeyObject, verify } from 'node:crypto';
+import { createPublicKey, type JsonWebKey, type KeyObject, verify } from 'node:crypto';
 import { sha256 } from '../../platform/crypto/token.ts';
 import { isObject } from '../../platform/http/route/schema.ts';
 import { decodeUtf8 } from '../../platform/runtime/text.ts';
+import { type Cbor, decodeCbor } from './cbor.ts';
 
 /**
  * What a registration or sign-in must match (WebAuthn Level 3, 7.1 and 7.2). `host`: the portal's,
@@ -15,7 +16,7 @@ export type Ceremony = Readonly<{
   needsVerification: boolean;
 }>;
 
-/** Its message says why. The client gets the same reply for every reason. */
+/** Its message says why, in one word for the log. */
 export class Rejection extends Error {}
 
 function check(holds: boolean, reason = 'malformed'): asserts holds {
@@ -39,22 +40,37 @@ const FLAG = {
 
 /**
  * No attestation is requested: a signature of the new key would prove only that the key is the
- * same. So the browser decodes the key (WebAuthn Level 3, 5.2.1.1).
- * @param spki SubjectPublicKeyInfo, DER
+ * same.
+ * @param spki the key as SubjectPublicKeyInfo, if the browser decoded it (WebAuthn Level 3,
+ * 5.2.1.1); otherwise it is read from the authenticator's data
  * @throws Rejection
  */
 export function verifyRegistration(
   clientData: Buffer,
   data: Buffer,
-  spki: Buffer,
+  spki: Buffer | null,
   ceremony: Ceremony,
 ) {
   const proof = verifyData('webauthn.create', clientData, data, ceremony);
-  return {
-    ...proof,
-    id: readId(data),
-    spki: readKey(spki),
-  };
+  const { id, cose } = readCredential(data);
+  return { ...proof, id, spki: readKey(spki, cose) };
+}
+
+/** The data in an attestation object, whose statement is ignored. @throws Rejection */
+export function authenticatorDataIn(attestationObject: Buffer) {
+  const object = orMalformed(() => decodeCbor(attestationObject));
+  const data = object instanceof Map ? object.get('authData') : null;
+  check(Buffer.isBuffer(data));
+  return data;
+}
+
+function orMalformed<T>(work: () => T) {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof RangeError) throw new Rejection('malformed');
+    throw error;
+  }
 }
 
 /**
@@ -111,25 +127,46 @@ function parseClientData(bytes: Buffer) {
   }
 }
 
-/** The id of the new credential. Its key follows it. */
-function readId(data: Buffer) {
+/** The id of the new credential, and its key as the authenticator wrote it. */
+function readCredential(data: Buffer) {
   const idAt = HEAD_BYTES + AAGUID_BYTES + 2;
   check((data.readUInt8(32) & FLAG.credential) !== 0 && data.length >= idAt);
   const length = data.readUInt16BE(idAt - 2);
   check(length > 0 && length <= MAX_ID_BYTES && data.length >= idAt + length);
-  return data.subarray(idAt, idAt + length);
+  return { id: data.subarray(idAt, idAt + length), cose: data.subarray(idAt + length) };
 }
 
 /** Accepts only the offered kinds of keys: a browser could send any (CVE-2026-8830). */
-function readKey(spki: Buffer) {
+function readKey(spki: Buffer | null, cose: Buffer) {
   try {
     // Rejects a point that is not on the curve.
-    const key = createPublicKey({ key: spki, format: 'der', type: 'spki' });
+    const key = spki
+      ? createPublicKey({ key: spki, format: 'der', type: 'spki' })
+      : createPublicKey({ key: jwkOf(decodeCbor(cose)), format: 'jwk' });
     const exported = key.export({ format: 'der', type: 'spki' });
     check(isOffered(key, exported));
     return exported;
   } catch {
     throw new Rejection('unsupported_key');
+  }
+}
+
+/** COSE's numbers of kind, algorithm and curve (RFC 9053, 2 and 7.1; RFC 8230, 4). */
+function jwkOf(key: Cbor): JsonWebKey {
+  const member = (label: number) => (key instanceof Map ? key.get(label) : undefined);
+  const text = (label: number) => {
+    const value = member(label);
+    return Buffer.isBuffer(value) ? value.toString('base64url') : '';
+  };
+  switch ([1, 3, -1].map(member).join()) {
+    case '1,-8,6':
+      return { kty: 'OKP', crv: 'Ed25519', x: text(-2) };
+    case '2,-7,1':
+      return { kty: 'EC', crv: 'P-256', x: text(-2), y: text(-3) };
+    default:
+      // The third is the modulus.
+      check(member(1) === 3 && member(3) === -257);
+      return { kty: 'RSA', n: text(-1), e: text(-2) };
   }
 }
 

@@ -13,6 +13,7 @@ import {
   totpUri,
 } from '../factors/codes.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
+import { orRefusal } from '../factors/refusals.ts';
 import {
   type Addition,
   addTotp,
@@ -69,8 +70,9 @@ export async function showFactors(call: PortalCall<Partial<ReturnInput>>, servic
   );
   return accountPage(call, 'Second factors', 'factors', {
     totp: render(totp ? 'totp-used' : unused, { return_to }),
-    ...formValues('passkey', PASSKEY_FIELDS, call),
-    return_to,
+    add_passkey: service.portal.hasPasskeys
+      ? render('add-passkey', { ...formValues('passkey', PASSKEY_FIELDS, call), return_to })
+      : render('passkeys-missing'),
     passkeys: items.length > 0 ? items : render('no-passkey'),
     codes,
     renew: renderIf(totp !== null || passkeys.length > 0, 'renew'),
@@ -243,9 +245,9 @@ export const addPasskey = form(
   async (call, service) => {
     const { caller, body } = call;
     const to = await additionBy(call, service);
-    if (!(await register(service, to, caller.token, body.name, body.credential))) {
-      return new Failure('invalid_passkey');
-    }
+    const added = register(service, to, caller.token, body.name, body.credential);
+    const refused = await orRefusal(added, call.request, service);
+    if (refused instanceof Failure) return refused;
     const codes = await codesAfter(service, to, 'passkey');
     const notice = 'The passkey or security key is added.';
     return showAdded(service, to.tokens, notice, codes, body.return_to);

@@ -8,8 +8,9 @@ import {
 } from '../../platform/http/site/html.ts';
 import { type Members, text, withoutNul } from '../../platform/http/route/schema.ts';
 import { cookieOf } from '../guard.ts';
+import type { Portal } from '../settings.ts';
 import { cookieText, isOpened, type PortalCall } from './browser.ts';
-import { password, return_to } from './forms.ts';
+import { password, PASSKEY_FIELDS, return_to } from './forms.ts';
 import {
   formValues,
   type PageCall,
@@ -40,7 +41,8 @@ export function page(
   const notice = cookieOf(headers, NOTICE_COOKIE);
   const above = notice === null ? [] : [renderNotice(notice)];
   // Otherwise the form has it.
-  const isFormHidden = repeated && shownFields(repeated.fields).length === 0;
+  const isFormHidden =
+    repeated && repeated.fields !== PASSKEY_FIELDS && shownFields(repeated.fields).length === 0;
   if (isFormHidden) above.push(renderAlert(repeated.failure));
   const again = renderIf(repeated !== undefined, 'again');
   const { text } = render('page', { title, again, head, nav, above, main });
@@ -90,8 +92,24 @@ export const LOGIN_FIELDS = {
 };
 
 /** The first page of the sign-in. */
-export const loginPage = (return_to: string, call: PageCall, notice = NOTHING) =>
-  formPage('Sign in', 'login', LOGIN_FIELDS, call, { return_to, notice });
+export const loginPage = (portal: Portal, return_to: string, call: PageCall, notice = NOTHING) =>
+  formPage('Sign in', 'login', LOGIN_FIELDS, call, {
+    return_to,
+    notice,
+    passkey: passkeyForm(portal, '/login/passkey', 'Use a passkey', return_to, call),
+  });
+
+/** Not where browsers offer no passkeys. */
+export const passkeyForm = (
+  { hasPasskeys }: Portal,
+  action: string,
+  words: string,
+  return_to: string,
+  call: PageCall,
+) => {
+  const values = formValues('passkey', PASSKEY_FIELDS, call);
+  return renderIf(hasPasskeys, 'use-passkey', { ...values, action, words, return_to });
+};
 
 /**
  * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after

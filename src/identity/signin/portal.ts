@@ -4,6 +4,7 @@ import { Failure } from '../../platform/http/route/errors.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
 import { oneOf, optional, text, type Values } from '../../platform/http/route/schema.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
+import { orRefusal } from '../factors/refusals.ts';
 import { cookieOf } from '../guard.ts';
 import { logInWithPassword } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
@@ -44,7 +45,7 @@ export async function showLogin(
     return continuePage(destination(return_to, service));
   }
   const notice = reasonOf(request, service, return_to, again);
-  const page = loginPage(return_to, { request }, notice);
+  const page = loginPage(service.portal, return_to, { request }, notice);
   if (cookieOf(request.headers, BROWSER_COOKIE) !== null) return page;
   return withCookies(page, [cookieText(BROWSER_COOKIE, randomToken())]);
 }
@@ -97,8 +98,11 @@ export const signIn = form(
   showLoginAgain,
 );
 
-async function showLoginAgain(call: PageCall & Readonly<{ body: Partial<ReturnInput> }>) {
-  return loginPage(call.body.return_to ?? '', call);
+async function showLoginAgain(
+  call: PageCall & Readonly<{ body: Partial<ReturnInput> }>,
+  { portal }: PortalService,
+) {
+  return loginPage(portal, call.body.return_to ?? '', call);
 }
 
 /** By passkey alone, whatever sign-in waits in this browser for its next step. */
@@ -107,8 +111,9 @@ export const signInWithPasskey = form(
   PASSKEY_FIELDS,
   async (call, service) => {
     const { body, request } = call;
-    const user = await authenticate(service, request, null, browserOf(request), body.credential);
-    if (!user) return new Failure('invalid_passkey');
+    const proof = authenticate(service, request, null, browserOf(request), body.credential);
+    const user = await orRefusal(proof, request, service);
+    if (user instanceof Failure) return user;
     return finishSignIn(call, service, user, 'passkey', 'passkey');
   },
   showLoginAgain,

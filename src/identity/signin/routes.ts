@@ -75,8 +75,16 @@ const options = <Caller>(
   handle: (
     call: Call<Caller, unknown, unknown, null>,
     service: PortalService,
-  ) => Promise<{ data: unknown }>,
-) => route({ ...shared, pattern, summary: `Sign-in pages: ${about}`, guard, handle });
+  ) => Promise<{ data: unknown } | Failure<'invalid_session'>>,
+) =>
+  route({
+    ...shared,
+    errors: ['service_failed', 'invalid_session'],
+    pattern,
+    summary: `Sign-in pages: ${about}`,
+    guard,
+    handle,
+  });
 
 const link = {
   ...routeDefaults,

@@ -4,6 +4,7 @@ import { Failure } from '../../platform/http/route/errors.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
 import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
+import { orRefusal } from '../factors/refusals.ts';
 import { cookieOf } from '../guard.ts';
 import { actorBy, logIn, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
 import { type Account, mayLogIn } from '../model.ts';
@@ -42,7 +43,7 @@ import {
   return_to,
   type ReturnInput,
 } from './forms.ts';
-import { codesPage, continuePage, formPage, loginPage, withCookies } from './pages.ts';
+import { codesPage, continuePage, formPage, loginPage, passkeyForm, withCookies } from './pages.ts';
 import { type PageCall, render, renderIf, type Repeated } from './templates.ts';
 
 type SignInCall = Call<null, unknown, unknown, ReturnInput>;
@@ -99,7 +100,9 @@ function stepPage(
   const temporary = renderIf(step === 'new-password', 'temporary');
   const reason = link ? render('link-of', { username, factors }) : temporary;
   const length = service.passwords.minLength;
-  const values = { return_to, notice, reason, username, length };
+  const words = 'Use a passkey or security key';
+  const passkey = passkeyForm(service.portal, '/login/code/passkey', words, return_to, call);
+  const values = { return_to, notice, reason, username, length, passkey };
   return step === 'code'
     ? formPage('Second factor', 'code', CODE_FIELDS, call, values)
     : formPage('Choose a password', 'new-password', PASSWORD_FIELDS, call, values);
@@ -143,7 +146,8 @@ async function showStep(
   const isOver = repeated.failure === ENDED;
   const pending = isOver ? null : await pendingSignIn(findPending, request, service);
   if (pending) return stepPage(service, pending, return_to, NOTHING, call);
-  const page = loginPage(return_to, { repeated: { ...repeated, fields: {} } });
+  const again = { repeated: { ...repeated, fields: {} } };
+  const page = loginPage(service.portal, return_to, again);
   return withCookies(page, [NO_PENDING]);
 }
 
@@ -176,8 +180,9 @@ export const enterPasskey = form(
   PASSKEY_FIELDS,
   inStep('code', async (call, service, pending) => {
     const { user: known, token } = pending;
-    const user = await authenticate(service, call.request, known, token, call.body.credential);
-    if (!user) return new Failure('invalid_passkey');
+    const proof = authenticate(service, call.request, known, token, call.body.credential);
+    const user = await orRefusal(proof, call.request, service);
+    if (user instanceof Failure) return user;
     return continueAfterFactor(call, service, { ...pending, user, methods: 'password, passkey' });
   }),
   showStep,
@@ -240,8 +245,8 @@ export async function secondFactorOptions(
 ) {
   const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
   const pending = await findPending(service.database, token);
-  const userId = pending?.user_id ?? null;
-  return { data: await createOptions(service, 'second factor', token, userId) };
+  if (!pending) return ENDED;
+  return { data: await createOptions(service, 'second factor', token, pending.user_id) };
 }
 
 /** A pending sign-in that has been used has ended. */

@@ -22,6 +22,7 @@ import {
   verifySignIn as assertion,
 } from '../../../src/identity/factors/webauthn.ts';
 import { orRejection } from '../../support/authenticator.ts';
+import { encodeCbor } from '../../support/cbor.ts';
 
 const verifyRegistration = orRejection(registration);
 const verifySignIn = orRejection(assertion);
@@ -91,21 +92,6 @@ function signEs256(privateKey: Buffer, data: Buffer): Buffer {
 }
 
 type Cose = ReadonlyMap<number, number | Buffer>;
-
-/** CBOR of small integers and of byte strings (RFC 8949). */
-function encodeCose(cose: Cose): Buffer {
-  const items = [...cose].flat().map((item) => {
-    if (Buffer.isBuffer(item)) return Buffer.concat([head(2, item.length), item]);
-    return item < 0 ? head(1, -1 - item) : head(0, item);
-  });
-  return Buffer.concat([head(5, cose.size), ...items]);
-}
-
-function head(type: number, argument: number): Buffer {
-  if (argument < 24) return Buffer.of((type << 5) | argument);
-  if (argument < 256) return Buffer.of((type << 5) | 24, argument);
-  return Buffer.of((type << 5) | 25, argument >> 8, argument & 255);
-}
 
 const spkiOf = (key: Parameters<typeof createPublicKey>[0]) =>
   createPublicKey(key).export({ type: 'spki', format: 'der' });
@@ -303,7 +289,7 @@ function build({
   const flags = consistent(isU2f ? 0 : random(1).readUInt8(0) & 0x1c);
   const length = Buffer.alloc(2);
   length.writeUInt16BE(id.length, 0);
-  const authData = dataOf(0x41 | flags, Buffer.concat([aaguid, length, id, encodeCose(key.cose)]));
+  const authData = dataOf(0x41 | flags, Buffer.concat([aaguid, length, id, encodeCbor(key.cose)]));
   for (const size of attestation) random(size);
 
   const getChallenge = random(challengeLength);
@@ -318,7 +304,7 @@ function build({
     authData,
     spki: key.spki,
     id,
-    cose: encodeCose(key.cose),
+    cose: encodeCbor(key.cose),
     getChallenge,
     getClientData,
     data,
@@ -364,6 +350,8 @@ for (const vector of VECTORS) {
     const { challenge, clientData, authData, spki, id, ...next } = build(vector);
     const { getChallenge, getClientData, data, signed } = next;
     const registered = verifyRegistration(clientData, authData, spki, ceremony(challenge));
+    const decoded = verifyRegistration(clientData, authData, null, ceremony(challenge));
+    assert.deepEqual(decoded, registered, 'the key as the authenticator wrote it');
     if (registered instanceof Rejection) return assert.equal(registered.message, vector.rejected);
     assert.equal(vector.rejected, undefined, 'it was accepted');
     assert.deepEqual(registered.id, id);

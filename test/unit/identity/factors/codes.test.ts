@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import test from 'node:test';
 import { sha256 } from '../../../../src/platform/crypto/token.ts';
-import { createChallenge, isChallengeFor } from '../../../../src/identity/factors/passkeys.ts';
+import { createChallenge, challengeError } from '../../../../src/identity/factors/passkeys.ts';
 import {
   base32,
   createRecoveryCodes,
@@ -92,20 +92,21 @@ test('a challenge holds for its purpose, browser and secret, for five minutes', 
   const now = 1_800_000_000.7;
   const scope = { secret: randomBytes(32), purpose: 'sign in', binding: 'cookie' } as const;
   const challenge = createChallenge(scope, now);
-  assert.equal(isChallengeFor(challenge, scope, now), true);
-  assert.equal(isChallengeFor(challenge, scope, now + 299), true);
-  assert.equal(isChallengeFor(challenge, scope, now + 301), false);
+  assert.equal(challengeError(challenge, scope, now), '');
+  assert.equal(challengeError(challenge, scope, now + 299), '');
+  assert.equal(challengeError(challenge, scope, now + 301), 'late_challenge');
   const others = [
     { ...scope, purpose: 'second factor' },
     { ...scope, binding: 'other' },
     { ...scope, secret: randomBytes(32) },
   ] as const;
-  for (const other of others) assert.equal(isChallengeFor(challenge, other, now), false);
+  for (const other of others)
+    assert.equal(challengeError(challenge, other, now), 'other_challenge');
   assert.notDeepEqual(createChallenge(scope, now), challenge);
   for (let at = 0; at < challenge.length; at += 1) {
     const changed = Buffer.from(challenge);
     changed.writeUInt8(changed.readUInt8(at) ^ 1, at);
-    assert.equal(isChallengeFor(changed, scope, now), false, String(at));
-    assert.equal(isChallengeFor(challenge.subarray(0, at), scope, now), false);
+    assert.equal(challengeError(changed, scope, now), 'other_challenge', String(at));
+    assert.equal(challengeError(challenge.subarray(0, at), scope, now), 'other_challenge');
   }
 });
