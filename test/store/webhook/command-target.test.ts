@@ -172,6 +172,22 @@ test('the result says whether processes were left, and what has a session of its
   process.kill(kept);
 });
 
+test('the log says so, and the event is done', bounded, async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const gatehouse = await startGatehouse(t, ['webhook'], url, {
+    WEBHOOK_COMMAND: '["/bin/sh", "-c", "nohup sleep 1000 >/dev/null 2>&1 & exit 0"]',
+  });
+  const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event: 'e', data: { page_id: 'p' } },
+  });
+  await untilSql(async () => (await stateOf(sql, json.id)).status === 'done', 'it is done');
+  assert.match(
+    gatehouse.stdout(),
+    /"level":"warn"[^\n]*"message":"processes that a command had left running were killed","event_id":"[0-9a-f-]{36}"/,
+  );
+});
+
 test('a shutdown kills a program in progress', bounded, async () => {
   const stop = new AbortController();
   const program = createCommandTarget(

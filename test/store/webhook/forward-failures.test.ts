@@ -9,6 +9,7 @@ import { createServer as createTlsServer } from 'node:tls';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { describeFailure } from '../../../src/webhook/failures.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
+import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
@@ -127,7 +128,7 @@ test('each known code has a sentence of its own, and others have one, too', () =
   assert.equal(describeFailure(new Error('foreign')), 'the request to the target failed');
 });
 
-test('log, store and reply have the same sentence', bounded, async (t) => {
+test('log, store and event show have the same sentence', bounded, async (t) => {
   const silent = await portOf(createServer(() => {}));
   const { url, sql } = await createDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url, {
@@ -144,4 +145,7 @@ test('log, store and reply have the same sentence', bounded, async (t) => {
   await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'it is dead');
   const error = 'no result within 1 s: the target did not answer';
   assert.deepEqual((await stateOf(sql, json.id)).errors, [error]);
+  assert.ok(gatehouse.stdout().includes(`"error":"${error}"`), gatehouse.stdout());
+  const shown = await runCommand(['event', 'show', json.id], { DATABASE_URL: url });
+  assert.ok(shown.stdout.includes(error), shown.stdout + shown.stderr);
 });
