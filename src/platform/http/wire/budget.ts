@@ -51,13 +51,8 @@ export function createBudget(size: number) {
         growTo,
         /** Waits for a moment if there is no room. */
         async growSoon(bytes: number) {
-          let failure = growTo(bytes);
-          const isGrown = () => {
-            failure = growTo(bytes);
-            return failure === null;
-          };
-          if (failure) await waiting.until(isGrown, MAX_WAIT_MS);
-          return failure;
+          await waiting.until(() => growTo(bytes) === null, MAX_WAIT_MS);
+          return growTo(bytes);
         },
         release() {
           add(network, -reserved);
