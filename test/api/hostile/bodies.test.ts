@@ -176,6 +176,8 @@ for (const [name, endpoint] of Object.entries(endpoints)) {
   test(`${name}: an invalid body gets 400 with fields that do not quote it`, () =>
     storesNothing(async () => {
       for (const [what, body] of BAD) {
+        // Some senders begin with it.
+        if (name === 'webhook' && what === 'a byte order mark') continue;
         const bytes = Buffer.from(body(endpoint.good));
         const answer = await exchange(
           endpoint.url,
