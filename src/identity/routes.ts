@@ -28,9 +28,7 @@ import { CALLER_HEADERS, forwardAuth, verifyParameters } from './verify.ts';
 import { secure, secureRow } from './secure.ts';
 
 const sessionBody = json(object({ session: tokenText('The session token that login returned') }));
-const sessionQuery = queryParameters({
-  session: tokenText('The session token, Base64 encoded'),
-});
+const sessionQuery = queryParameters({ session: tokenText('The session token, Base64 encoded') });
 const oneUser = { pattern: '/api/user/{user_id}', path: object({ user_id: uuid() }) } as const;
 
 /** Longer names and passwords than any accepted one get the answer to a wrong one. */
