@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describeError, Unavailable } from '../runtime/errors.ts';
+import { codeOf, describeError, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { type Client, connect, prepare } from './client.ts';
@@ -78,13 +78,13 @@ function createConnector(
     { service: name },
   );
 
-  async function openOn(host: Host, pool: PoolName) {
-    latest = reload(latest, log);
-    const client = connect(latest, host, pool, name, log, (ended) => clients.delete(ended));
+  async function openOn(host: Host, pool: PoolName, password: string) {
+    const own = { ...latest, password };
+    const client = connect(own, host, pool, name, log, (ended) => clients.delete(ended));
     clients.add(client);
     try {
-      const openOther = () => connect(latest, host, pool, name, log, () => {});
-      const prepared = prepare(client, latest, openOther);
+      const openOther = () => connect(own, host, pool, name, log, () => {});
+      const prepared = prepare(client, own, openOther);
       client.server = await Promise.race([prepared, failLate(limits.DATABASE_DEAD_AFTER)]);
     } catch (error) {
       clients.delete(client);
@@ -110,7 +110,8 @@ function createConnector(
       const host = hosts[hostIndex];
       if (!host) throw new Error('internal error: a database address has a host');
       try {
-        return await openOn(host, pool);
+        latest = reload(latest, log);
+        return await tryPassword(latest.password, (text) => openOn(host, pool, text));
       } catch (error) {
         // Unless another client has skipped it already.
         if (hosts[hostIndex] === host) hostIndex = (hostIndex + 1) % hosts.length;
@@ -120,6 +121,26 @@ function createConnector(
       }
     }
   };
+}
+
+const WRONG_PASSWORD = new Set(['28P01', '28000']);
+
+/**
+ * Opens a client with the password as SASLprep makes it (RFC 4013): for SCRAM, servers store it so,
+ * unless it holds what SASLprep prohibits. They check it as it is for MD5, LDAP and others, and the
+ * driver does not say what they ask for.
+ */
+async function tryPassword(password: string, open: (password: string) => Promise<Client>) {
+  const prepared = password
+    .replace(/[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]/g, ' ')
+    .replace(/[\u00ad\u034f\u1806\u180b-\u180d\u200c\u200d\u2060\ufe00-\ufe0f\ufeff]/g, '')
+    .normalize('NFKC');
+  try {
+    return await open(prepared);
+  } catch (error) {
+    if (prepared === password || !WRONG_PASSWORD.has(codeOf(error))) throw error;
+    return open(password);
+  }
 }
 
 async function failLate(seconds: number): Promise<never> {
