@@ -2,7 +2,14 @@ import { isIP } from 'node:net';
 import { readCost } from '../platform/crypto/scrypt.ts';
 import { nullable, object, text } from '../platform/http/route/schema.ts';
 import { readDatabase } from '../platform/db/url.ts';
-import { type Env, Expected, list, oneOf, type Parser } from '../platform/runtime/env.ts';
+import {
+  type Env,
+  exactText,
+  Expected,
+  list,
+  oneOf,
+  type Parser,
+} from '../platform/runtime/env.ts';
 import { nameSchemas, passwordError } from './rules.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
@@ -96,7 +103,7 @@ function readAdministrator(env: Env, rules: Parameters<typeof passwordError>[1])
   const admin = {
     username: env.text('ADMIN_USERNAME', 'admin'),
     email: env.text('ADMIN_EMAIL', 'admin@localhost'),
-    password: env.text('ADMIN_PASSWORD', null),
+    password: env.exact('ADMIN_PASSWORD', null, exactText),
   };
   const { username, email } = nameSchemas;
   const password = nullable(text({ check: (value) => passwordError(value, rules, admin) }));

@@ -124,8 +124,7 @@ for (const [name, least, most, value] of numbers) {
       '1.5',
       '1e3',
       '0x400',
-      ' 4096',
-      '4096 ',
+      '4 096',
       '+4096',
       '٤٠٩٦',
       'many',
@@ -152,7 +151,7 @@ test('SESSION_IDLE_TTL is 0 or at least 300', () => {
     '00',
     '0.0',
     '+300',
-    ' 300',
+    '3 00',
     '3e2',
     'off',
     '٣٠٠',
@@ -328,14 +327,14 @@ test('an invalid first administrator is reported with every problem, and a passw
     'must not consist of names of the user or the service; choose several unrelated words';
   assert.deepEqual(
     problems({
-      ADMIN_USERNAME: ' root',
+      ADMIN_USERNAME: 'ro\u200bot',
       ADMIN_EMAIL: 'nowhere',
       ADMIN_PASSWORD: 'Nowhere-2024',
       PASSWORD_MIN_LENGTH: 'x',
     }),
     [
       'PASSWORD_MIN_LENGTH must be a whole number from 8 to 29.',
-      'ADMIN_USERNAME must not begin or end with a space.',
+      'ADMIN_USERNAME must not contain invisible characters.',
       'ADMIN_EMAIL must be an e-mail address, such as ada@example.org.',
       `ADMIN_PASSWORD ${names}.`,
     ],
@@ -478,22 +477,77 @@ for (const name of Object.keys(VARIABLES)) {
   });
 }
 
-const contents: ReadonlyArray<readonly [content: string, value: string]> = [
-  [`${LONG}`, LONG],
-  [`${LONG}\n`, LONG],
-  [`${LONG}\r\n`, LONG],
-  [`${LONG}\n\n`, `${LONG}\n`],
-  [` ${LONG} \n`, ` ${LONG} `],
-];
+/** What editors, shells and files of variables leave at the ends of a value. */
+const ENDS = ['', '\n', '\r\n', '\r'];
 
-test('exactly one trailing newline of a file is removed', () => {
-  for (const [content, value] of contents) {
-    assert.equal(
-      read({ ADMIN_PASSWORD: undefined, ADMIN_PASSWORD_FILE: file('password', content) }).identity
-        ?.admin.password,
-      value,
-    );
+test('a byte order mark and one line end are no part of a value, nor of a file', () => {
+  for (const content of ENDS.flatMap((end) => [LONG + end, `\ufeff${LONG}${end}`])) {
+    const path = file('password', content);
+    for (const given of [
+      { SERVER_SECRET: content, ADMIN_PASSWORD: content },
+      { SERVER_SECRET: undefined, SERVER_SECRET_FILE: path, ADMIN_PASSWORD_FILE: path },
+      { SERVER_SECRET: undefined, SERVER_SECRET_FILE: ` ${path}\r\n`, ADMIN_PASSWORD_FILE: path },
+    ]) {
+      const { identity, secrets } = read(given);
+      const values = [secrets?.serverSecret, identity?.admin.password];
+      assert.deepEqual(values, [LONG, LONG], JSON.stringify(content));
+    }
   }
+});
+
+test('spaces around a value are not meant; around a secret or a password they are refused', () => {
+  for (const [before, after] of [
+    [' ', ''],
+    ['', ' '],
+    ['\t', '\n\n'],
+    ['\u00a0', '\u3000'],
+    ['', ' \r\n'],
+  ] as const) {
+    const wrap = (text: string) => `${before}${text}${after}`;
+    const config = read({
+      LOG_LEVEL: wrap('warn'),
+      PORT: wrap('4096'),
+      TRUSTED_PROXIES: wrap('10.0.0.1'),
+      SIGNIN_PAGES: wrap('on'),
+      SIGNIN_ORIGIN: wrap('https://login.example.org'),
+      SITE_NAME: wrap('Our site'),
+      DATABASE_URL: wrap(NEEDED.DATABASE_URL),
+    });
+    const { LOG_LEVEL, SITE_NAME, webhook, identity } = config;
+    assert.deepEqual(
+      [LOG_LEVEL, SITE_NAME, webhook?.port, identity?.portal?.origin],
+      ['warn', 'Our site', 4096, 'https://login.example.org'],
+    );
+    assert.equal(identity?.database.database, 'gatehouse');
+    assert.deepEqual(problems({ SERVER_SECRET: wrap(LONG), ADMIN_PASSWORD: wrap(LONG) }), [
+      'ADMIN_PASSWORD must be a text without spaces around it.',
+      'SERVER_SECRET must be a text without commas, and without spaces around it.',
+    ]);
+  }
+});
+
+test('a value in quotation marks is refused with the reason, whatever the variable', () => {
+  const quoted = (name: string) =>
+    `${name} is in quotation marks. Remove them: "docker --env-file", for example, makes them a part of the value.`;
+  const others = [
+    'SITE_NAME',
+    'AUTH_TOKEN',
+    'ADMIN_PASSWORD',
+    'PORT',
+    'LOG_LEVEL',
+    'PASSWORD_WORDS',
+  ];
+  for (const name of ['DATABASE_URL', 'SERVER_SECRET', ...others]) {
+    for (const text of ['"a value"', "'a value'", ' "a value"\r\n', '""', '"a", "b"']) {
+      assert.deepEqual(problems({ [name]: text }), [quoted(name)], text);
+      const given = { [name]: undefined, [`${name}_FILE`]: file('quoted', text) };
+      assert.deepEqual(problems(given), [quoted(name)], text);
+    }
+    const ofFile = problems({ [name]: undefined, [`${name}_FILE`]: '"/run/x"' });
+    assert.ok(ofFile.includes(quoted(`${name}_FILE`)), ofFile.join('\n'));
+  }
+  const { SITE_NAME } = read({ SITE_NAME: 'The "Gate\'s" house"' });
+  assert.equal(SITE_NAME, 'The "Gate\'s" house"');
 });
 
 test('an empty file counts as unset', () => {
@@ -523,10 +577,10 @@ test('a file that is not UTF-8 is rejected', () => {
     'hex',
   );
   const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('bytes', bytes) });
-  assert.ok(
-    found.some((problem) => problem.startsWith('SERVER_SECRET')),
-    'random bytes were taken for text',
-  );
+  assert.deepEqual(found, ['SERVER_SECRET_FILE names a file that is not UTF-8.']);
+  // As "echo … > file" writes it in Windows PowerShell.
+  const utf16 = file('utf16', Buffer.from(`\ufeff${LONG}\r\n`, 'utf16le'));
+  assert.deepEqual(problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: utf16 }), found);
 });
 
 test('the earlier values of a secret are a list without empty entries', () => {

@@ -43,6 +43,11 @@ export class Env {
    * @param documented the fallback as the documentation shows it
    */
   get<T, F>(name: string, fallback: F, parse: Parser<T>, documented: unknown = fallback): T | F {
+    return this.exact(name, fallback, (text) => parse(text.trim()), documented);
+  }
+
+  /** A secret: spaces around it are not removed. */
+  exact<T, F>(name: string, fallback: F, parse: Parser<T>, documented: unknown = fallback): T | F {
     this.asked.set(name, documented);
     const text = this.#textOf(name);
     if (text === null) return fallback;
@@ -75,7 +80,7 @@ export class Env {
    * from it, without a slow hash. So it must be long.
    */
   secret(name: string, parse = secretText): string | null {
-    const value = this.get(name, null, parse);
+    const value = this.exact(name, null, parse);
     if (value !== null) this.#checkLength(name, [value], MIN_SECRET);
     return value;
   }
@@ -107,10 +112,7 @@ export class Env {
     if (!isKnown) this.problems.set(name, `${name} ${text}`);
   }
 
-  /**
-   * `X_FILE` names a file that holds `X`. Editors and `echo` add a trailing newline, and some a
-   * byte order mark: both are removed.
-   */
+  /** `X_FILE` names a file that holds `X`. */
   #textOf(name: string): string | null {
     const value = this.#given(name);
     const file = this.#given(`${name}_FILE`);
@@ -120,19 +122,34 @@ export class Env {
       return null;
     }
     try {
-      return decodeUtf8(readFileSync(file)).replace(/^\ufeff|\r?\n$/g, '') || null;
+      return this.#withoutEnds(name, decodeUtf8(readFileSync(file.trim())));
     } catch (error) {
-      const code = codeOf(error);
-      this.problems.set(name, `${name}_FILE names a file that cannot be read (${code}).`);
+      const reason =
+        error instanceof TypeError ? 'is not UTF-8' : `cannot be read (${codeOf(error)})`;
+      this.problems.set(name, `${name}_FILE names a file that ${reason}.`);
       return null;
     }
+  }
+
+  /**
+   * Editors and `echo` add a line end, and some a byte order mark. Files of variables for Docker,
+   * Kubernetes or a shell may have both. Quotation marks could be meant: they are refused.
+   */
+  #withoutEnds(name: string, text: string) {
+    const bare = text.replace(/^\ufeff|(\r\n|\r|\n)$/g, '');
+    if (!/^\s*(["'])[^]*\1\s*$/.test(bare)) return bare || null;
+    this.problem(
+      name,
+      'is in quotation marks. Remove them: "docker --env-file", for example, makes them a part of the value.',
+    );
+    return null;
   }
 
   /** A program that embeds the services may pass what is not a text. */
   #given(name: string): string | null {
     const value: unknown = this.environment[name];
-    if (value === undefined || value === '') return null;
-    if (typeof value === 'string') return value;
+    if (value === undefined) return null;
+    if (typeof value === 'string') return this.#withoutEnds(name, value);
     const kind = value === null ? 'null' : typeof value;
     this.problem(name, `must be given as a string, not as ${kind}.`);
     return null;
@@ -182,6 +199,11 @@ export const oneOf =
     if (choice === undefined) throw new Expected(`one of ${choices.join(', ')}`);
     return choice;
   };
+
+export const exactText = satisfying(
+  (text) => text === text.trim(),
+  'a text without spaces around it',
+);
 
 /** After a rotation, a secret goes into a list, which is separated by commas. */
 const secretText = satisfying(
