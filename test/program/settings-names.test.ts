@@ -20,6 +20,10 @@ function problems(given: Readonly<Record<string, string>>): readonly string[] {
   return [];
 }
 
+const warnings = (given: Readonly<Record<string, string>>) => [
+  ...readConfig(SERVICES, 'serve', { ...VALID, PASSWORD_SCRYPT: '', ...given }).warnings,
+];
+
 const SHARE_PAGE =
   'SHARE_PAGE is not a variable of Gatehouse. Did you mean SHARE_PAGES? If not, remove it, or add it to IGNORE_VARIABLES.';
 const WORKERS = 'WORKERS was removed: run one process per container and add replicas.';
@@ -68,6 +72,19 @@ const similar: ReadonlyArray<readonly [name: string, meant: string]> = [
   ['IDENTITY_PROT', 'IDENTITY_PORT'],
   ['SESSION_TLL', 'SESSION_TTL'],
   ['SHUTDOWN_GRACES', 'SHUTDOWN_GRACE'],
+  // The words of a name in another number, order, abbreviation or case.
+  ['TRUSTED_PROXY', 'TRUSTED_PROXIES'],
+  ['TRUSTED_PROXY_FILE', 'TRUSTED_PROXIES'],
+  ['PROXIES_TRUSTED', 'TRUSTED_PROXIES'],
+  ['PROXY_TRUSTED', 'TRUSTED_PROXIES'],
+  ['MAX_BODY_SIZE', 'MAX_BODY_BYTES'],
+  ['MAXIMUM_BODY_SIZE', 'MAX_BODY_BYTES'],
+  ['WEBHOOK_MAX_BODY_SIZE', 'WEBHOOK_MAX_BODY_BYTES'],
+  ['MIN_PASSWORD_LENGTH', 'PASSWORD_MIN_LENGTH'],
+  ['SERVER_SECRET_PREV', 'SERVER_SECRET_PREVIOUS'],
+  ['AUTH_PREVIOUS_TOKENS', 'AUTH_TOKEN_PREVIOUS'],
+  ['FIRST_CREDENTIAL_DIRECTORY', 'FIRST_CREDENTIALS_DIR'],
+  ['log_level', 'LOG_LEVEL'],
 ];
 
 for (const [name, meant] of similar) {
@@ -81,7 +98,10 @@ for (const [name, meant] of similar) {
   });
 }
 
-test('an unknown variable with one of the prefixes is rejected', () => {
+const warningOf = (name: string) =>
+  `${name} is not a variable of Gatehouse and has no effect. If another program needs it, add it to IGNORE_VARIABLES.`;
+
+test('an unknown variable with one of the prefixes causes a warning', () => {
   const prefixes = [
     'IDENTITY',
     'SECRETS',
@@ -92,11 +112,34 @@ test('an unknown variable with one of the prefixes is rejected', () => {
     'RECEIPT',
     'AUDIT',
   ];
-  for (const name of prefixes.map((prefix) => `${prefix}_OF_SOMEBODY_ELSE`)) {
-    assert.deepEqual(problems({ [name]: 'x' }), [
-      `${name} is not a variable of Gatehouse. Remove it, or add it to IGNORE_VARIABLES.`,
-    ]);
-  }
+  for (const name of prefixes.map((prefix) => `${prefix}_OF_SOMEBODY_ELSE`))
+    assert.deepEqual(warnings({ [name]: 'x' }), [warningOf(name)]);
+});
+
+/** Of Express, Django, Flask, Rails, Laravel, PHP, Strapi and others. */
+const USUAL =
+  `SESSION_SECRET SESSION_TIMEOUT SESSION_DRIVER SESSION_LIFETIME SESSION_DOMAIN SESSION_KEY
+  SECRET_KEY SECRET_KEY_BASE SECRET_TOKEN WEBHOOK_URL WEBHOOK_SECRET_KEY WEBHOOK_PATH WEBHOOK_KEY
+  PASSWORD_SALT PASSWORD_HASH PASSWORD_RESET_TIMEOUT LOGLEVEL DATABASE_URI DATABASE_SSL APPNAME
+  AUDIT_LOG IDENTITY_PROVIDER LINK_URL`.split(/\s+/);
+const UNLIKE =
+  `DATABASE_HOST DATABASE_NAME DATABASE_USER DB_URL LOG_FILE LOG_DIR ADMIN_USER APP_ENV APP_KEY
+  APP_URL HTTP_PORT SITE_URL TRUST_PROXY TRUSTED_HOSTS MAX_UPLOAD_SIZE METRICS_PATH JWT_SECRET
+  COOKIE_SECRET COOKIE_NAME AUTH_SECRET AUTH_URL SERVER_NAME SERVER_URL SERVER_PORT SHUTDOWN_TIMEOUT
+  REDIS_URL SMTP_HOST CORS_ORIGIN ALLOWED_ORIGINS BASE_URL PGHOST POSTGRES_PASSWORD HOSTNAME`.split(
+    /\s+/,
+  );
+
+test('a variable of another program is at most a warning', () => {
+  const given = Object.fromEntries([...USUAL, ...UNLIKE].map((name) => [name, 'x']));
+  assert.deepEqual(warnings(given).sort(), USUAL.map(warningOf).sort());
+  const ignored = warnings({ ...given, IGNORE_VARIABLES: USUAL.join() });
+  assert.deepEqual(ignored, []);
+});
+
+test('a byte order mark before a name is shown', () => {
+  const [problem] = problems({ '\ufeffLOG_LEVEL': 'info' });
+  assert.match(problem ?? '', /^\\ufeffLOG_LEVEL is not .* Did you mean LOG_LEVEL\?/);
 });
 
 test('the value of an unknown variable is not printed', () => {
@@ -106,9 +149,9 @@ test('the value of an unknown variable is not printed', () => {
 });
 
 test('IGNORE_VARIABLES lists variables of other programs', () => {
-  const given = { WEBHOOK_COLOR: 'red', SHARE_PAGE: 'on' };
-  assert.deepEqual(problems({ ...given, IGNORE_VARIABLES: 'SHARE_PAGE, WEBHOOK_COLOR' }), []);
-  assert.equal(problems({ ...given, IGNORE_VARIABLES: 'WEBHOOK_COLOR' }).length, 1);
+  const given = { TRUSTED_PROXY: 'red', SHARE_PAGE: 'on' };
+  assert.deepEqual(problems({ ...given, IGNORE_VARIABLES: 'SHARE_PAGE, TRUSTED_PROXY' }), []);
+  assert.equal(problems({ ...given, IGNORE_VARIABLES: 'TRUSTED_PROXY' }).length, 1);
 });
 
 const foreign: ReadonlyArray<readonly [what: string, given: Readonly<Record<string, string>>]> = [

@@ -1,9 +1,10 @@
 import type { Env, Environment } from '../runtime/env.ts';
+import { escapeUnsafe } from '../runtime/text.ts';
 
 /** What is known of the names of the variables of a service. */
 export type VariableNames = Readonly<{
   name: string;
-  /** How names of this service begin: an unknown variable that begins so is an error. */
+  /** How names of this service begin: an unknown variable that begins so causes a warning. */
   PREFIXES: readonly string[];
   /** Removed variables, with what to do instead. */
   REMOVED?: Readonly<Record<string, string>>;
@@ -15,6 +16,17 @@ const REMOVED = {
   PGTARGETSESSIONATTRS: 'must not be set: use target_session_attrs in DATABASE_URL',
 };
 
+/** Usual names in other programs, which look like misspelled ones of ours. */
+const FOREIGN = [
+  'APPNAME',
+  'DATABASE_SSL',
+  'DATABASE_URI',
+  'LINK_URL',
+  'LOGLEVEL',
+  'PASSWORD_HASH',
+  'WEBHOOK_PATH',
+];
+
 const withoutFile = (name: string): string => name.replace(/_FILE$/, '');
 
 /** The environment without Gatehouse's variables. */
@@ -24,7 +36,8 @@ export function foreignVariables(environment: Environment, known: readonly strin
 }
 
 /**
- * Rejects unknown names, because a misspelled variable would silently keep its default.
+ * Rejects misspelled names, because the variable would silently keep its default. Other programs
+ * may share the environment, so a name that only begins like ours causes a warning.
  * @param ignored names of other programs
  */
 export function checkNames(
@@ -45,19 +58,45 @@ export function checkNames(
   );
   for (const [name, value] of Object.entries(env.foreign)) {
     if (!value || exempt.includes(name) || kubernetesLink.test(name)) continue;
+    const shown = escapeUnsafe(name);
     const bare = withoutFile(name);
+    const remedy = removed.get(bare);
     const similar = known.find((one) => isMisspelled(bare, one));
-    const isOurs = similar || prefixes.some((prefix) => name.startsWith(prefix));
-    const advice = similar ? `Did you mean ${similar}? If not, remove it` : 'Remove it';
-    const unknown = `is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES`;
-    const problem = removed.get(bare) ?? (isOurs && unknown);
-    if (problem) env.problem(name, `${problem}.`);
+    if (remedy !== undefined) {
+      env.problem(shown, `${remedy}.`);
+    } else if (similar !== undefined && !FOREIGN.includes(bare)) {
+      const advice = `Did you mean ${similar}? If not, remove it, or add it to IGNORE_VARIABLES`;
+      env.problem(shown, `is not a variable of Gatehouse. ${advice}.`);
+    } else if (similar !== undefined || prefixes.some((prefix) => name.startsWith(prefix))) {
+      env.warnings.add(
+        `${shown} is not a variable of Gatehouse and has no effect. If another program needs it, add it to IGNORE_VARIABLES.`,
+      );
+    }
   }
 }
 
 /** Short names are similar by chance: HOME is not a misspelled HOST. */
 const isMisspelled = (name: string, known: string) =>
-  Math.min(name.length, known.length) >= 6 && isWithin(2, name, known);
+  Math.min(name.length, known.length) >= 6 &&
+  (isWithin(2, name, known) || (known.includes('_') && wordsOf(name) === wordsOf(known)));
+
+/** Other forms of words in our names. */
+const OUR_WORDS: Readonly<Record<string, string>> = {
+  DIRECTORY: 'DIR',
+  MAXIMUM: 'MAX',
+  MINIMUM: 'MIN',
+  PREV: 'PREVIOUS',
+  SIZE: 'BYTES',
+};
+
+/** The words of a name, whatever their case, number, order and abbreviation. */
+function wordsOf(name: string) {
+  const words = name.toUpperCase().split('_');
+  const stems = words.map((word) =>
+    (OUR_WORDS[word] ?? word).replace(/IES$/, 'Y').replace(/(ES|E|S)$/, ''),
+  );
+  return stems.sort().join('_');
+}
 
 /** Whether at most so many inserted, removed or replaced letters turn one name into the other. */
 function isWithin(edits: number, a: string, b: string): boolean {
