@@ -2,8 +2,7 @@ import { readFileSync } from 'node:fs';
 import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
-import { sentSecret } from '../webhook/accept.ts';
-import { eventBody, signedPartOf } from '../webhook/body.ts';
+import { eventBody, sentSecret, signedPartOf } from '../webhook/body.ts';
 import { readContent } from '../webhook/content.ts';
 import {
   ALGORITHMS,
@@ -80,7 +79,7 @@ function problemsOf(token: Token, captured: Captured, print: (line: string) => v
   const source = sourceOf(token);
   const refused = eventBody.accepts(captured.headers);
   const problems = refused ? [bodyProblem(refused)] : [];
-  if (source.sendsSecret && sentSecret(captured.body) !== null) {
+  if (sentSecret(source, captured.headers, captured.body) !== null) {
     print('It is a signing secret, which waits for: gatehouse token confirm');
     return problems;
   }
@@ -90,9 +89,13 @@ function problemsOf(token: Token, captured: Captured, print: (line: string) => v
   return [...problems, ...bodyProblems(token, captured, print)];
 }
 
-function bodyProblems(token: Token, { headers, body }: Captured, print: (line: string) => void) {
+function bodyProblems(
+  token: Token,
+  { headers, body, secrets }: Captured,
+  print: (line: string) => void,
+) {
   const source = sourceOf(token);
-  const content = readContent(source, headers, body);
+  const content = readContent(source, headers, body, secrets[0] ?? null);
   if (content instanceof Failure) return [bodyProblem(content)];
   if (content.signedAt === null) return [`body: ${source.time} must be the signed time`];
   if (content.handshake) {

@@ -5,16 +5,19 @@ import { sha256 } from '../platform/crypto/token.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
-import { isForm, jsonBody } from './body.ts';
+import { isForm, sentSecret } from './body.ts';
+import { echoOf } from './challenges.ts';
 import { deliveryPlaces, isRepetition, readContent } from './content.ts';
 import { isSelected } from './event-names.ts';
 import { lookUpSender } from './guard.ts';
 import { isKeepable } from './header-names.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import type { NewEvent } from './model.ts';
+import { isPointer } from './places.ts';
 import type { Sender, WebhookService } from './service.ts';
 import { isInWindow, namesIn, type Verdicts } from './signatures.ts';
-import { type ReceiveReply, type Source, SOURCES } from './sources.ts';
+import { PONG, type ReceiveReply } from './reply.ts';
+import { type Source, SOURCES } from './sources.ts';
 import { findRepeated, insertEvent, redeliver } from './store/events.ts';
 import { insertPending } from './store/signing-secrets.ts';
 import { type ReceiveCall, TOO_OLD, UNKNOWN_KEY, verifySignature } from './verification.ts';
@@ -73,12 +76,14 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
   const { caller, request, body: raw } = call;
   const { headers } = request;
   const { format } = caller;
-  const secret = format.sendsSecret ? sentSecret(raw) : null;
+  const secret = sentSecret(format, headers, raw);
   if (secret !== null) return { kind: 'signing secret', secret } as const;
   const signed = verifySignature(call, service, verdicts);
   if (signed.kind !== 'valid') return signed;
 
-  const content = readContent(format, headers, raw);
+  const echoed = format.echoed ? echoOf(format.echoed, request.query) : null;
+  if (echoed !== null) return replyWith(replyTo(call, echoed));
+  const content = readContent(format, headers, raw, signed.secret);
   if (content instanceof Failure) return replyWith(content);
   const { signedAt, handshake, deliveryId, name, pageId } = content;
   const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000, format.maxAge);
@@ -130,20 +135,6 @@ const rateExceeded = (retryAfterSeconds: number) =>
     }),
   );
 
-const MAX_SECRET_BODY = 1_024;
-
-/**
- * Notion sends its signing secret as the only member of its first, unsigned request.
- * @returns null for any other body
- */
-export function sentSecret(raw: Buffer) {
-  if (raw.length > MAX_SECRET_BODY) return null;
-  const body = jsonBody.parse(raw);
-  if (body instanceof Failure || Object.keys(body).length !== 1) return null;
-  const { verification_token: secret } = body;
-  return typeof secret === 'string' && /^[\x21-\x7e]{8,255}$/.test(secret) ? secret : null;
-}
-
 /**
  * Anyone with the token could send a secret. An operator must confirm it, and the active one stays
  * until then.
@@ -156,7 +147,11 @@ async function keepPending(caller: Sender, secret: string, service: WebhookServi
     'signing secret received from a sender; confirm it with: gatehouse token confirm',
     { token_id: caller.id },
   );
-  return { data: { status: 'pending' as const } };
+  const { sendsSecret: place = '' } = caller.format;
+  return {
+    data: { status: 'pending' as const },
+    headers: isPointer(place) ? {} : { [place]: secret },
+  };
 }
 
 function keyUnknown({ id }: Sender, { log }: WebhookService) {
@@ -236,15 +231,35 @@ async function storeEvent(event: NewEvent, call: ReceiveCall, service: WebhookSe
 }
 
 /** In the form that the sender expects. */
-function replyTo({ caller, request, body }: ReceiveCall, data: ReceiveReply) {
+function replyTo({ caller, request, body }: ReceiveCall, reply: ReceiveReply | string) {
   const { emptyReply } = caller.format;
   if (emptyReply === 'always') return { data: undefined };
   const isEmpty = emptyReply === 'to forms' && isForm(request.headers, body);
-  if (!isEmpty) return { data };
+  const text = isEmpty ? '' : reply;
+  if (typeof text !== 'string') return { data: text };
   return {
-    text: '',
+    text,
     contentType: 'text/plain; charset=utf-8',
   };
+}
+
+/** Some senders send GET or HEAD before they use an address. */
+export async function checkAddress(
+  { request }: Pick<ReceiveCall, 'request'>,
+  service: WebhookService,
+) {
+  const caller = await lookUpSender(request, service);
+  if (caller instanceof Failure) return caller;
+  const { echoed, handshake } = caller.format;
+  const answer = echoed && echoOf(echoed, request.query);
+  const call = {
+    request,
+    caller,
+    path: null,
+    query: null,
+    body: Buffer.alloc(0),
+  };
+  return replyTo(call, answer ?? handshake?.(request.headers, {}, null) ?? PONG);
 }
 
 /**

@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../platform/http/route/errors.ts';
 import { type BodyRule, invalidBody, json } from '../platform/http/route/json-body.ts';
 import { isObject, pointer, scalar } from '../platform/http/route/schema.ts';
-import { isPointer, namesIn } from './places.ts';
+import { isPointer, memberAt, namesIn } from './places.ts';
 import { genericSchema, type JsonObject, type Source } from './sources.ts';
 
 /** By this member, events may be delivered in order. */
@@ -33,7 +33,7 @@ const anyJson = scalar<JsonObject>({}, 'must be a JSON object', (input) => {
   const isItems = Array.isArray(input) && input.length > 0;
   return isItems || isObject(input) ? Object(input) : undefined;
 });
-export const jsonBody = json(anyJson, 'required', EVENT_LIMITS);
+const jsonBody = json(anyJson, 'required', EVENT_LIMITS);
 
 /**
  * The raw bytes: their signature is verified before their content is used. The schema is the
@@ -126,4 +126,21 @@ export function signedPartOf(source: Source, headers: IncomingHttpHeaders, raw: 
   const fields = new URLSearchParams(raw.toString('latin1'));
   const payload = fields.size === 1 ? fields.get('payload') : null;
   return Buffer.from(payload ?? '');
+}
+
+const MAX_SECRET_BODY = 1_024;
+
+/** @returns the signing secret of a sender that sends it first; null for any other request */
+export function sentSecret(source: Source, headers: IncomingHttpHeaders, raw: Buffer) {
+  const { sendsSecret: place } = source;
+  if (place === undefined) return null;
+  const secret = isPointer(place) ? onlyMember(raw, place) : headers[place];
+  return typeof secret === 'string' && /^[\x21-\x7e]{8,255}$/.test(secret) ? secret : null;
+}
+
+function onlyMember(raw: Buffer, pointer: string) {
+  if (raw.length > MAX_SECRET_BODY) return undefined;
+  const body = jsonBody.parse(raw);
+  const isOnly = !(body instanceof Failure) && Object.keys(body).length === 1;
+  return isOnly ? memberAt(body, pointer) : undefined;
 }

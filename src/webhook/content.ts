@@ -67,10 +67,16 @@ const pageIdSchema = nullable(text());
 
 /**
  * What a request says. Each member that is invalid is a failure of its own.
+ * @param secret that verified the request; null if it is not signed
  * @returns `signedAt`: null if malformed, undefined if the body has no signed time; `handshake`:
  * the reply, if the request is one
  */
-export function readContent(source: Source, headers: IncomingHttpHeaders, raw: Buffer) {
+export function readContent(
+  source: Source,
+  headers: IncomingHttpHeaders,
+  raw: Buffer,
+  secret: string | null,
+) {
   const body = parseBody(source, headers, raw);
   if (body instanceof Failure) return body;
   const invalid = source.schema && validate(source.schema, body, 'invalid_body');
@@ -80,7 +86,7 @@ export function readContent(source: Source, headers: IncomingHttpHeaders, raw: B
   const page = typeof given === 'string' ? given : null;
   return {
     signedAt: time === undefined ? undefined : secondsOf(memberAt(body, time)),
-    handshake: handshake?.(headers, body),
+    handshake: handshake?.(headers, body, secret),
     deliveryId: readDeliveryId(source, headers, body, raw),
     name: readEventName(source, headers, body),
     pageId: validate(pageIdSchema, page, 'invalid_body', PAGE_ID),

@@ -12,32 +12,40 @@ import { escapeUnsafe } from '../platform/runtime/text.ts';
 import { EVENT_LIMITS, withoutMark } from './body.ts';
 import { readDeliveryId } from './content.ts';
 import { bearerOrQuery, TOKEN_NEEDED } from './guard.ts';
-import { FACTS, webhook } from './routes.ts';
+import { check, FACTS, webhook } from './routes.ts';
 import type { WebhookSettings } from './settings.ts';
-import { genericSchema, inputErrors, type ReceiveReply, SOURCES } from './sources.ts';
+import { inputErrors, PONG, type ReceiveReply } from './reply.ts';
+import { genericSchema, SOURCES } from './sources.ts';
 
 type PlainService = ReturnType<typeof createPlain>;
 
 /** The plain variant: no database. Each event becomes one JSON line on standard output. */
 export const startPlain = (settings: WebhookSettings, context: ServiceContext) => ({
-  routes: bindRoutes(createPlainRoutes(), createPlain(settings, context)),
+  routes: bindRoutes(createPlainRoutes(settings.token !== null), createPlain(settings, context)),
   storage: null,
   beforeReady: async () => {},
   jobs: [],
 });
 
-export const createPlainRoutes = () =>
+/** @param isGuarded whether requests carry a token, so that it does not matter who sends them */
+export const createPlainRoutes = (isGuarded = false) =>
   withBuiltIns(
     [
       route({
         ...webhook,
         summary: 'Accept an event; the reply is sent once it is printed',
         guard: plainToken,
+        anySite: isGuarded,
         body: plainBody,
         // The operator may ask senders for no token.
         maxBodyBytes: (_caller, { MAX_BODY_BYTES }) => MAX_BODY_BYTES,
         errors: [...inputErrors, 'unavailable'],
         handle: receivePlain,
+      }),
+      route({
+        ...check,
+        guard: plainToken,
+        handle: async () => ({ data: PONG }),
       }),
     ],
     FACTS,

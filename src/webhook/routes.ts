@@ -1,4 +1,4 @@
-import { json } from '../platform/http/route/json-body.ts';
+import { json, noBody } from '../platform/http/route/json-body.ts';
 import { type Route, route, routeDefaults } from '../platform/http/route/route.ts';
 import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import { pageRows } from '../platform/http/site/pages.ts';
@@ -15,12 +15,12 @@ import {
 import type { Site } from '../platform/runtime/context.ts';
 import { operator, sender, withRefusalsCounted } from './guard.ts';
 import * as inbox from './inbox.ts';
-import { receive } from './accept.ts';
+import { checkAddress, receive } from './accept.ts';
 import { eventBody } from './body.ts';
 import type { WebhookService } from './service.ts';
 import * as schemas from './schemas.ts';
 import { STYLE } from './settings.ts';
-import { inputErrors, replySchema } from './sources.ts';
+import { inputErrors, replySchema } from './reply.ts';
 import { listRefusals } from './store/refusals.ts';
 import * as targets from './targets.ts';
 
@@ -31,6 +31,13 @@ export const webhook = {
   pattern: '/webhook',
   query: noInput,
   reply: optional(replySchema),
+} as const;
+/** The same address, checked before it is used. */
+export const check = {
+  ...webhook,
+  method: 'GET',
+  summary: 'Check the address, as some senders do before they use it',
+  body: noBody,
 } as const;
 
 const idSchema = object({ id: uuid() });
@@ -43,6 +50,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
       ...webhook,
       summary: 'Accept an event; the reply is sent once it is stored',
       emptyReply: 'The same, for sources that expect no body',
+      anySite: true,
       guard: sender,
       body: eventBody,
       maxBodyBytes: ({ format }, { maxSignedBytes }) =>
@@ -55,6 +63,14 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
         'key_unknown',
       ],
       handle: receive,
+    }),
+  ),
+  withRefusalsCounted(
+    route({
+      ...check,
+      guard: sender,
+      errors: ['unauthorized', 'too_many_requests'],
+      handle: checkAddress,
     }),
   ),
   route({

@@ -205,7 +205,12 @@ export function checkSignature(
   });
   if (!found) return { kind: 'wrong signature' } as const;
   const isOld = at !== undefined && !isInWindow(at, now, maxAge);
-  return isOld ? ({ kind: 'too old' } as const) : ({ kind: 'valid', secretId: found.id } as const);
+  if (isOld) return { kind: 'too old' } as const;
+  return {
+    kind: 'valid',
+    secretId: found.id,
+    secret: found.secret,
+  } as const;
 }
 
 /** Whether one of the signatures was made with the secret, whatever the signed time. */

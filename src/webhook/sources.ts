@@ -1,27 +1,9 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import {
-  type Infer,
-  object,
-  oneOf,
-  optional,
-  type Schema,
-  text,
-  uuid,
-  withoutNul,
-} from '../platform/http/route/schema.ts';
+import { object, type Schema, text, withoutNul } from '../platform/http/route/schema.ts';
+import { answerChallenge } from './challenges.ts';
 import type { Places } from './places.ts';
+import type { ReceiveReply } from './reply.ts';
 import type { Scheme } from './signatures.ts';
-
-/** What each variant may answer to an event, besides the errors of its guard and its storage. */
-export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
-
-/** The reply to an event, or to a sender's handshake. */
-export const replySchema = object({
-  id: optional(uuid()),
-  status: optional(oneOf('accepted', 'duplicate', 'pong', 'pending')),
-  challenge: optional(text({ description: "The reply to a sender's handshake" })),
-});
-export type ReceiveReply = Partial<Infer<typeof replySchema>>;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -54,11 +36,20 @@ export type Source = Readonly<{
   isOwnBody?: (body: JsonObject) => boolean;
   /**
    * Set if the sender's first request is unsigned and contains the signing secret of the later
-   * ones.
+   * ones: in a header, which it expects back, or as the only member of the body.
    */
-  sendsSecret?: true;
-  /** The reply to a handshake, which is not an event. Null: the request is an event. */
-  handshake?: (headers: IncomingHttpHeaders, body: JsonObject) => ReceiveReply | null;
+  sendsSecret?: string;
+  /**
+   * The reply to a handshake, which is not an event: JSON or a text. Null: the request is an event.
+   * @param secret that verified it; null if it is not signed
+   */
+  handshake?: (
+    headers: IncomingHttpHeaders,
+    body: JsonObject,
+    secret: string | null,
+  ) => ReceiveReply | string | null;
+  /** Parameters of the query of a handshake. The reply is the value of the first that is present. */
+  echoed?: readonly string[];
   /** Which requests expect a reply without a body: 204 always, or 200 to forms. */
   emptyReply?: 'always' | 'to forms';
   /** Set if the body may be a form (application/x-www-form-urlencoded). */
@@ -263,7 +254,19 @@ export const SOURCES = {
     event: ['/type'],
     deliveryId: ['/id'],
     varying: ['attempt_number'],
-    sendsSecret: true,
+    sendsSecret: '/verification_token',
+  },
+  asana: {
+    scheme: { header: 'x-hook-signature' },
+    event: ['/events/0/action'],
+    deliveryId: [],
+    unique: '/events/0/created_at',
+    sendsSecret: 'x-hook-secret',
+    // Asana sends no events each 8 hours, to find out whether somebody listens.
+    handshake: (_headers, { events }) => {
+      const isHeartbeat = Array.isArray(events) && events.length === 0;
+      return isHeartbeat ? { status: 'pong' } : null;
+    },
   },
   // Without what a token says, nothing is accepted.
   custom: {
@@ -273,6 +276,9 @@ export const SOURCES = {
     // Of CloudEvents in binary mode, without which a recipient cannot read them.
     keptPrefixes: ['ce-'],
     takesForms: true,
+    handshake: answerChallenge,
+    // Microsoft Graph and SharePoint, Meta, and Dropbox, Nylas and others.
+    echoed: ['validationToken', 'validationtoken', 'hub.challenge', 'challenge'],
   },
 } as const satisfies Record<string, Source>;
 

@@ -21,9 +21,15 @@ const MESSAGES = {
   'too old': TOO_OLD,
 };
 
+const NOT_SIGNED = {
+  kind: 'valid',
+  secretId: null,
+  secret: null,
+} as const;
+
 /**
  * @param verdicts of this request: a secret is not checked again
- * @returns if valid, the id of the signing secret, null for a source that does not sign
+ * @returns if valid, the signing secret and its id, null for a source that does not sign
  */
 export function verifySignature(
   { request, body: raw, caller }: ReceiveCall,
@@ -31,7 +37,7 @@ export function verifySignature(
   verdicts: Verdicts,
 ) {
   const { secrets, format } = caller;
-  if (format.scheme === null) return { kind: 'valid', secretId: null } as const;
+  if (format.scheme === null) return NOT_SIGNED;
   const opened = secrets.flatMap((sealed) => {
     const secret = unsealServiceSecret(signingKeys, sealed);
     return secret === null ? [] : [{ id: sealed.id, secret }];

@@ -62,6 +62,7 @@ export const SIGNING_SECRETS: Readonly<Record<SignedSource, string>> = {
   discord: PUBLIC_KEYS[0]?.hex ?? '',
   linear: 'lin_wh_0123456789abcdef',
   sentry: 'a client secret of Sentry',
+  asana: 'b537207f20cbfa02357cf448134da559e8bd39d61597dcd5631b8012eae53e81',
   zendesk: 'dGhpc19zZWNyZXRfaXNfZm9yX3Rlc3Rpbmdfb25seQ==',
   notion: 'secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl',
 };
@@ -78,6 +79,7 @@ export const WITHOUT_TIME: readonly SourceName[] = [
   'linear',
   'sentry',
   'notion',
+  'asana',
 ];
 
 /** Seconds since 1970. */
@@ -158,6 +160,8 @@ function laterSignatureOf(
     }
     case 'linear':
       return { 'linear-signature': hmac('').digest('hex') };
+    case 'asana':
+      return { 'x-hook-signature': hmac('').digest('hex') };
     case 'sentry':
       return { 'sentry-hook-signature': hmac('').digest('hex') };
     case 'zendesk': {
@@ -255,6 +259,12 @@ const LATER_SAMPLES = {
       deliveryId,
     };
   },
+  asana: () => ({
+    body: { events: [{ action: 'changed', created_at: '2026-01-01T00:00:00.000Z', user: {} }] },
+    headers: {},
+    event: 'changed',
+    deliveryId: null,
+  }),
   discord: () => ({
     body: {
       version: 1,

@@ -50,6 +50,7 @@ const SECRETS = linesOf(`
 const WEBHOOK = linesOf(`
                                   about  sender operator
   POST   /webhook                 all    200    401
+  GET    /webhook                 all    200    401
   GET    /events                  all    401    200
   GET    /events/stream           all    401    ---
   GET    /events/delivery         all    401    200
@@ -68,6 +69,7 @@ const WEBHOOK = linesOf(`
 const PLAIN = linesOf(`
                   about  sender operator
   POST  /webhook  all    200    401
+  GET   /webhook  all    200    401
 `);
 
 /** Besides the tokens of the settings. */

@@ -73,7 +73,11 @@ for (const { name, rows, url } of running) {
   });
 
   test(`${name}: a page of another site changes nothing`, async () => {
-    for (const row of rows.filter(({ method }) => method !== 'GET')) {
+    // What a sender of events sends carries a credential of its own.
+    const changing = rows.filter(({ method, pattern }) => {
+      return method !== 'GET' && pattern !== '/webhook';
+    });
+    for (const row of changing) {
       for (const headers of [{ 'sec-fetch-site': 'cross-site' }, { origin: 'https://evil.test' }]) {
         const answer = await send(url, row, { headers: { ...headers } });
         assertRefused(answer, row, [403, 'cross_site'], [], JSON.stringify(headers));

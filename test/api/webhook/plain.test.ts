@@ -142,12 +142,12 @@ for (const [why, body, headers, status] of FAULTS) {
   });
 }
 
-test('the plain variant is ready without a database, and GET on its path is 405 with Allow', async () => {
+test('the plain variant is ready without a database, and PUT on its path is 405 with Allow', async () => {
   for (const probe of ['livez', 'readyz'])
     assert.equal((await ask('GET', `${open.url.webhook}/${probe}`)).status, 200);
-  const answer = await ask('GET', `${open.url.webhook}/webhook`);
+  const answer = await ask('PUT', `${open.url.webhook}/webhook`);
   assert.equal(answer.status, 405);
-  assert.equal(answer.headers.get('allow'), 'OPTIONS, POST');
+  assert.equal(answer.headers.get('allow'), 'GET, HEAD, OPTIONS, POST');
 });
 
 test('concurrent events become whole lines', async () => {

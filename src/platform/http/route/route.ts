@@ -156,6 +156,8 @@ type RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends Err
    */
   maxBodyBytes?: (caller: Caller, service: Service) => number | undefined;
   success: 200 | 201;
+  /** Set if pages of other sites may send requests, which carry a credential of their own. */
+  anySite?: boolean;
   /**
    * Any success admits a request at a proxy. Such a proxy may pass the client's method on, so
    * OPTIONS is refused.
@@ -216,7 +218,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
     throw new Error(`internal error: ${pattern} reads a large body without a credential`);
   const errors: ErrorCode[] = [...guard.errors, ...body.errors, ...row.errors];
   errors.push('internal', 'overloaded');
-  if (row.method !== 'GET') errors.push('cross_site');
+  if (row.method !== 'GET' && !row.anySite) errors.push('cross_site');
   if (row.path !== noInput) errors.push('invalid_path');
   if (row.query !== noInput) errors.push('invalid_query');
 

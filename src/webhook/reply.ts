@@ -1,0 +1,18 @@
+import { type Infer, object, oneOf, optional, text, uuid } from '../platform/http/route/schema.ts';
+
+/** What each variant may answer to an event, besides the errors of its guard and its storage. */
+export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
+
+/** The reply to an event, or to a sender's handshake. */
+export const replySchema = object({
+  id: optional(uuid()),
+  status: optional(oneOf('accepted', 'duplicate', 'pong', 'pending')),
+  challenge: optional(text({ description: "The reply to a sender's handshake" })),
+  validationResponse: optional(text({ description: 'The same, for Azure Event Grid' })),
+  verification: optional(text({ description: 'The same, for Okta' })),
+  plainToken: optional(text({ description: 'The same, for Zoom' })),
+  encryptedToken: optional(text({ description: 'Its signature, for Zoom' })),
+});
+export type ReceiveReply = Partial<Infer<typeof replySchema>>;
+/** Nothing was stored, and nothing was wrong. */
+export const PONG: ReceiveReply = { status: 'pong' };
