@@ -78,8 +78,7 @@ function createConnector(
     { service: name },
   );
 
-  async function openOn(host: Host, pool: PoolName, password: string) {
-    const own = { ...latest, password };
+  async function openOn(host: Host, pool: PoolName, own: DatabaseAddress) {
     const client = connect(own, host, pool, name, log, (ended) => clients.delete(ended));
     clients.add(client);
     try {
@@ -111,7 +110,7 @@ function createConnector(
       if (!host) throw new Error('internal error: a database address has a host');
       try {
         latest = reload(latest, log);
-        return await tryPassword(latest.password, (text) => openOn(host, pool, text));
+        return await tryPassword(latest, (own) => openOn(host, pool, own));
       } catch (error) {
         // Unless another client has skipped it already.
         if (hosts[hostIndex] === host) hostIndex = (hostIndex + 1) % hosts.length;
@@ -130,16 +129,19 @@ const WRONG_PASSWORD = new Set(['28P01', '28000']);
  * unless it holds what SASLprep prohibits. They check it as it is for MD5, LDAP and others, and the
  * driver does not say what they ask for.
  */
-async function tryPassword(password: string, open: (password: string) => Promise<Client>) {
-  const prepared = password
+async function tryPassword(
+  address: DatabaseAddress,
+  open: (address: DatabaseAddress) => Promise<Client>,
+) {
+  const password = address.password
     .replace(/[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]/g, ' ')
     .replace(/[\u00ad\u034f\u1806\u180b-\u180d\u200c\u200d\u2060\ufe00-\ufe0f\ufeff]/g, '')
     .normalize('NFKC');
   try {
-    return await open(prepared);
+    return await open({ ...address, password });
   } catch (error) {
-    if (prepared === password || !WRONG_PASSWORD.has(codeOf(error))) throw error;
-    return open(password);
+    if (password === address.password || !WRONG_PASSWORD.has(codeOf(error))) throw error;
+    return open(address);
   }
 }
 
