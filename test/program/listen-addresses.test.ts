@@ -1,10 +1,11 @@
 /** Where the services listen, which database each has, and what an operator is warned of. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { networkInterfaces } from 'node:os';
 import { test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/platform/process/settings.ts';
-import { startGatehouse } from '../support/gatehouse.ts';
+import { ask, startGatehouse } from '../support/gatehouse.ts';
 import { freePorts } from '../support/ports.ts';
 import { readConfig, SERVICES } from '../support/settings.ts';
 
@@ -102,6 +103,24 @@ test('of two listeners on one port, the second one is rejected by name', async (
     );
   }
 });
+
+const hasIpv6 = Object.values(networkInterfaces())
+  .flatMap((all = []) => all)
+  .some(({ address }) => address === '::1');
+test(
+  'a service that listens on :: serves IPv4 and IPv6',
+  hasIpv6 ? {} : { skip: 'this machine has no ::1' },
+  async (t) => {
+    const [port = ''] = await freePorts(1);
+    await startGatehouse(t, ['webhook'], undefined, {
+      WEBHOOK_VARIANT: 'plain',
+      WEBHOOK_HOST: '::',
+      WEBHOOK_PORT: port,
+    });
+    for (const host of ['127.0.0.1', '[::1]'])
+      assert.equal((await ask('GET', `http://${host}:${port}/livez`)).status, 200, host);
+  },
+);
 
 test('the metrics listener is off by default, and local if it has no host', () => {
   assert.equal(readConfig(SERVICES, 'serve', NEEDED).metrics, null);

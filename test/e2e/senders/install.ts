@@ -12,6 +12,7 @@ export const PACKAGES = [
   'svix',
   '@octokit/webhooks',
   '@octokit/webhooks-methods',
+  '@octokit/webhooks-examples',
   'stripe',
   '@slack/bolt',
   '@notionhq/client',
