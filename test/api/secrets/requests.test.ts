@@ -185,6 +185,7 @@ test('nothing is stored for an unknown, withdrawn, expired or answered request',
   const expired = await request();
   await expireRequest(sql, expired.id);
   assert.equal((await answer(expired, 'x')).status, 409);
+  await asSender('DELETE', `/api/store/${expired.id}`);
   assert.deepEqual(await rows(expired.id), { secrets: 0, ending: null });
   assert.equal((await stateOf(expired)).status, 'expired');
 

@@ -7,7 +7,7 @@ import { after, test } from 'node:test';
 import type { ISql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { createRoutes } from '../../../src/identity/routes.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { startIdentity } from '../../support/api-users.ts';
 import { untilSql } from '../../support/connections.ts';
 import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../support/users.ts';
@@ -35,6 +35,8 @@ type Kind = 'session' | 'key' | 'key without a user';
 
 async function scene(kind: Kind): Promise<Scene> {
   const chief = await enter({ super_admin: true });
+  // Another session of the caller, which does not count.
+  await logIn(identity, chief.username, PASSWORD);
   const target = await enter();
   const session = (await sessionOf(identity, target.token)).id;
   const targetKey = (await key(target)).id;

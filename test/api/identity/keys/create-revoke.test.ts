@@ -199,3 +199,10 @@ test('a key may revoke itself; one without a user is revoked by an administrator
   assertRevoked(await revoke(admin.token, program.id), 'Key revoked.');
   assertError(await call(program.key, 'GET', '/api/user/'), 401, 'unauthorized');
 });
+
+test('a deleted key opens nothing and cannot be revoked', async () => {
+  const { id, key: whole } = await key(await enter());
+  await sql`update identity.api_keys set deleted_at = now() where id = ${id}`;
+  assert.equal(await isOpen(identity, whole), false);
+  assertError(await revoke(admin.token, id), 404, 'not_found');
+});

@@ -3,10 +3,12 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { untilLocked } from '../../../support/connections.ts';
 import { ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
   addUser,
   assertError,
+  assertSuccess,
   bearerEndpoints,
   isOpen,
   openIdentity,
@@ -98,6 +100,26 @@ test('a logout after the expiry or after a revocation is 200 and changes no flag
     );
     const [row] = await sql`select logged_out from identity.sessions where id = ${id}`;
     assert.equal(row?.logged_out, false);
+  }
+});
+
+test('a logout that waits for another end of the session changes nothing and is not recorded', async () => {
+  for (const end of ['revoked', 'logged_out']) {
+    const token = await logIn(here);
+    const { id } = await sessionOf(here, token);
+    const { logout } = await sql.begin(async (held) => {
+      await held`update identity.sessions set ${held(end)} = true where id = ${id}`;
+      const sent = ask('POST', `${here}/api/auth/logout`, { body: { session: token } });
+      await untilLocked(held, 1);
+      return { logout: () => sent };
+    });
+    assertSuccess(await logout());
+    const [row] = await sql`
+      select revoked, logged_out, (select count(*)::int from identity.audit
+        where event = 'session.logged_out' and target_id = s.id) as recorded
+      from identity.sessions s where id = ${id}`;
+    const expected = { revoked: end === 'revoked', logged_out: end === 'logged_out', recorded: 0 };
+    assert.deepEqual({ ...row }, expected);
   }
 });
 

@@ -148,6 +148,25 @@ test("revoke/all ends all sessions, the caller's too, and counts the open ones",
   assert.equal(await isOpen(identity, await logIn(identity)), true);
 });
 
+test('a session that had expired before is not revoked by revoke/all', async () => {
+  const expired = await logInAs('user-one');
+  await sql`update identity.sessions set created_at = now() - interval '2 days',
+    expires_at = now() - interval '1 day'`;
+  assertRevoked(await del('revoke/all', await logIn(identity)), '1 session revoked.');
+  assert.equal((await info(expired, await logIn(identity))).json.data.revoked, false);
+});
+
+test('the list of active sessions has its total after revocations of all and of a user', async () => {
+  await logInAs('user-one');
+  await del('revoke/all', await logIn(identity));
+  const admin = await logIn(identity);
+  await logInAs('user-one');
+  await del(`revoke/all/user?user=${one}`, admin);
+  await logInAs('user-one');
+  const { json } = await ask('GET', `${identity}/api/session/?active=true`, { bearer: admin });
+  assert.deepEqual([json.data.length, json._meta.pagination.total], [2, 2]);
+});
+
 test('revoke/all/user ends every session of that user and no other', async () => {
   const admin = await logIn(identity);
   const ended = [await logInAs('user-one'), await logInAs('user-one')];
