@@ -3,8 +3,9 @@
  * of the tree.
  */
 import { setMaxListeners } from 'node:events';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { relative } from 'node:path';
+import { dirname, relative } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { runMain } from './setup-error.ts';
@@ -64,13 +65,24 @@ async function main(): Promise<number> {
     const slowest = [...seconds].sort(([, one], [, other]) => other - one).slice(0, SLOWEST);
     process.stdout.write('\nslowest files:\n');
     for (const [name, taken] of slowest) {
-      process.stdout.write(
-        `${taken.toFixed(1).padStart(6)} s  ${relative('', name).replace(/js$/, 'ts')}\n`,
-      );
+      process.stdout.write(`${taken.toFixed(1).padStart(6)} s  ${sourceOf(name)}\n`);
     }
+    keepTimes(seconds);
   }
   for (const problem of problems) process.stderr.write(`${problem}\n`);
   return problems.length > 0 || failed > 0 ? 1 : 0;
+}
+
+const sourceOf = (file: string) => relative('', file).replace(/js$/, 'ts');
+
+/** For the order of the next run. */
+function keepTimes(seconds: ReadonlyMap<string, number>): void {
+  const { TEST_TIMES: file } = process.env;
+  if (file === undefined) return;
+  const known: object = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {};
+  const measured = [...seconds].map(([name, taken]) => [sourceOf(name), taken] as const);
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, JSON.stringify({ ...known, ...Object.fromEntries(measured) }));
 }
 
 await runMain(main);

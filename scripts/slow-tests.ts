@@ -1,4 +1,7 @@
-/** The test files that take longest, longest first. They start first; `--fast` leaves them out. */
+/**
+ * The test files that take longest: `--fast` leaves them out. They start first on a machine that has
+ * measured none.
+ */
 export const SLOW_FILES: readonly string[] = [
   'test/api/identity/sessions/last-seen.test.ts',
   'test/api/secrets/passphrase-hashing.test.ts',

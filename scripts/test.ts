@@ -7,7 +7,7 @@
  * TEST_POSTGRES_URL, or one started for the run.
  */
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { databaseUrl, withConnection } from './postgres.ts';
@@ -22,6 +22,9 @@ const root = dirname(import.meta.dirname);
 /** They need other programs, or many minutes: `make e2e` runs them by name. */
 const END_TO_END = join(root, 'test/e2e/');
 const STRESS = join(END_TO_END, 'stress');
+/** How long each file took on this machine. */
+const TIMES = join(root, 'node_modules/.cache/test-times.json');
+const LISTED_SECONDS = 30;
 const FAST = ['test/unit', 'test/repository', 'test/api'].map((name) => join(root, name));
 
 const interruption = new AbortController();
@@ -55,13 +58,16 @@ async function main(): Promise<number> {
   }
 }
 
-/** @returns absolute paths, those of the slowest files first */
+/** @returns absolute paths, those of the slowest files first: as measured here, or as listed */
 function chooseFiles(words: readonly string[]): string[] {
-  const rank = (file: string) => SLOW_FILES.indexOf(relative(root, file)) + 1 || Infinity;
-  const files = filesOf(words);
-  return [...files].sort(
-    (one, other) => rank(one) - rank(other) || files.indexOf(one) - files.indexOf(other),
-  );
+  const times: Readonly<Record<string, number>> = existsSync(TIMES)
+    ? JSON.parse(readFileSync(TIMES, 'utf8'))
+    : {};
+  const secondsOf = (file: string) => {
+    const name = relative(root, file);
+    return times[name] ?? (SLOW_FILES.includes(name) ? LISTED_SECONDS : 0);
+  };
+  return filesOf(words).sort((one, other) => secondsOf(other) - secondsOf(one));
 }
 
 function filesOf(words: readonly string[]): string[] {
@@ -114,6 +120,7 @@ async function runTests(copy: string, files: readonly string[], server: string):
       TEST_POSTGRES_URL: server,
       TEST_TEMPLATE: template,
       TEST_CODES: codes,
+      TEST_TIMES: TIMES,
     };
     const isNamed = !first.startsWith('--');
     // Source maps cost a tenth of the whole run. Run a file by its name to see the lines of the
