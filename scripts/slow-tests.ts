@@ -3,8 +3,6 @@
  * measured none.
  */
 export const SLOW_FILES: readonly string[] = [
-  'test/api/identity/sessions/last-seen.test.ts',
-  'test/api/secrets/passphrase-hashing.test.ts',
   'test/api/identity/login/throttle.test.ts',
   'test/api/contract/callers-identity.test.ts',
   'test/api/contract/input.test.ts',
@@ -45,8 +43,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/repository/deploy-files.test.ts',
   'test/api/hostile/connections.test.ts',
   'test/api/hostile/bodies.test.ts',
-  'test/api/identity/login/overload.test.ts',
-  'test/api/identity/login/timing.test.ts',
   'test/api/identity/keys/use.test.ts',
   'test/api/identity/sessions/rights.test.ts',
   'test/api/identity/users/input.test.ts',
