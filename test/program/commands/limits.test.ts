@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
-import { BEHIND_PROXY, loginFrom, loginsFrom } from '../../support/logins.ts';
+import { BEHIND_PROXY, loginFrom, loginsFrom, passTime } from '../../support/logins.ts';
 import { addUser, openIdentity, PASSWORD } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -19,6 +19,11 @@ async function countedLimits(): Promise<number> {
   const rows = await sql`
     select from identity.throttles where attempts > 0 and window_ends_at > now()`;
   return rows.length;
+}
+
+async function assertNothingCounts(username: string): Promise<void> {
+  const { code, stderr } = await run('user', 'unlock', username);
+  assert.deepEqual([code, stderr], [0, `User "${username}" has no failed login that counts.\n`]);
 }
 
 test('user unlock forgets what has failed for one user, and no other', async () => {
@@ -45,11 +50,11 @@ test('user unlock forgets what has failed for one user, and no other', async () 
   assert.deepEqual({ ...row }, { event: 'login.unlocked', via: 'command', count: 3, about: true });
   assert.equal((await loginFrom(identity, '192.0.2.1', 'ada', PASSWORD)).status, 200);
 
-  const again = await run('user', 'unlock', 'ada');
-  assert.deepEqual(
-    [again.code, again.stderr],
-    [0, 'User "ada" has no failed login that counts.\n'],
-  );
+  await assertNothingCounts('ada');
+  // A failure of yesterday.
+  assert.deepEqual(await loginsFrom(identity, '192.0.2.1', 'ada', 1), [401]);
+  await passTime(sql, 24 * 3_600);
+  await assertNothingCounts('ada');
   assert.equal(
     (await sql`select from identity.audit where event = 'login.unlocked'`).length,
     1,
@@ -69,7 +74,7 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   const { codeLimit } = await import('../../../src/identity/factors/codes.ts');
   const { auditEvent } = await import('../../../src/identity/store/audit.ts');
   const { readThrottleSecret } = await import('../../../src/identity/store/failures.ts');
-  const { takeAttempt } = await import('../../../src/platform/db/throttle.ts');
+  const { giveBackAttempts, takeAttempt } = await import('../../../src/platform/db/throttle.ts');
   const limit = codeLimit(await readThrottleSecret(database), id);
   for (let count = 0; count < 20; count += 1)
     assert.equal(await takeAttempt(database, 'identity', limit), 0);
@@ -87,6 +92,8 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   assert.equal((await run('user', 'unlock', id)).code, 0);
   assert.equal(await takeAttempt(database, 'identity', limit), 0);
   assert.deepEqual([...(await known())], before);
+  await giveBackAttempts(database, 'identity', [limit.key]);
+  await assertNothingCounts('grace');
 });
 
 test('user unlock refuses a user that does not exist', async () => {
