@@ -139,16 +139,20 @@ export async function audit(
   return pageReply(request.path, query, listed, viewAudit);
 }
 
-/** For a spreadsheet, with the names of users. */
+/**
+ * For a spreadsheet, with the names of users. Excel reads UTF-8 only behind a byte order mark.
+ */
 export function auditCsv(rows: readonly ListedAudit[]) {
   const columns = ['actor', 'user', ...Object.keys(auditMembers)];
   const lines = rows.map((row) => [row.actor, row.subject, ...Object.values(viewAudit(row))]);
   return {
-    text: [columns, ...lines].map((cells) => `${cells.map(cellOf).join(',')}\r\n`).join(''),
+    text: `\ufeff${[columns, ...lines].map(lineOf).join('')}`,
     contentType: 'text/csv; charset=utf-8',
     headers: { 'Content-Disposition': 'attachment; filename="audit.csv"' },
   };
 }
+
+const lineOf = (cells: readonly unknown[]) => `${cells.map(cellOf).join(',')}\r\n`;
 
 /**
  * A spreadsheet would run a name that begins like a formula, even in full width, in quotes, or

@@ -220,7 +220,7 @@ test('the audit trail is filtered by user, event and day, and exported as CSV', 
   const { text, headers } = await show(`/account/audit.csv?user=${name}&event=user.changed`);
   assert.equal(headers.get('content-type'), 'text/csv; charset=utf-8');
   const [columns, line, ...rest] = text.split('\r\n');
-  assert.match(columns ?? '', /^"actor","user","id","created_at","event"/);
+  assert.match(columns ?? '', /^\ufeff"actor","user","id","created_at","event"/);
   assert.match(line ?? '', new RegExp(`^"[^"]+","'=${username}","[^"]+","[^"]+","user\\.changed"`));
   assert.deepEqual(rest, ['']);
 });
