@@ -21,7 +21,7 @@ const limits = {
 export const TABLES: Readonly<Record<string, { readonly all: Rows; readonly withoutPages: Rows }>> =
   {
     identity: {
-      all: await createIdentityRoutes(site),
+      all: (await createIdentityRoutes(site)).filter(({ isUnlisted = false }) => !isUnlisted),
       withoutPages: await createIdentityRoutes(null),
     },
     secrets: {

@@ -22,7 +22,7 @@ import type { IdentityService } from './service.ts';
 import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
 import * as users from './users.ts';
-import { group, PASSWORD_MAX_UNITS } from './rules.ts';
+import { bytesOfPasswords, group, PASSWORD_MAX_UNITS } from './rules.ts';
 import { tokenText } from './token.ts';
 import { CALLER_HEADERS, forwardAuth, verifyParameters } from './verify.ts';
 import { secure, secureRow } from './secure.ts';
@@ -40,11 +40,7 @@ const credentials = object({
     description: 'The username or the e-mail address',
   }),
   password,
-  otp: optional(
-    nullable(
-      text({ max: 64, description: 'The second-factor code, if the user has a second factor' }),
-    ),
-  ),
+  otp: optional(nullable(text({ max: 64, description: 'The code, if there is a second factor' }))),
 });
 
 const open = { ...routeDefaults, method: 'POST', guard: anonymous } as const;
@@ -64,7 +60,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     ...open,
     pattern: '/api/auth/login',
     summary: 'Log in: username or e-mail address, and password, to a session token',
-    body: json(credentials),
+    body: { ...json(credentials), leastBytes: bytesOfPasswords(1) },
     reply: login.loginSchema,
     handle: login.login,
     errors: [

@@ -120,6 +120,11 @@ export type Names = Pick<User, 'username' | 'email'> &
 const PASSWORD_MAX_LENGTH = 1_024;
 /** In UTF-16 units, before NFKC, which makes one code point of up to four of them. */
 export const PASSWORD_MAX_UNITS = 4 * PASSWORD_MAX_LENGTH;
+/**
+ * For a body with so many passwords. In a form, and escaped in JSON, a character takes up to 12
+ * bytes.
+ */
+export const bytesOfPasswords = (count: number) => 8 * 1024 + count * 12 * PASSWORD_MAX_LENGTH;
 const WORDS = [
   'gatehouse',
   'identity',

@@ -1,6 +1,6 @@
 /**
- * Without a credential, no route reads a body of more than 8 KiB: a large one is refused by its
- * head. `Expect: 100-continue` shows when a body would be read.
+ * Without a credential, no route reads a body of more than 8 KiB, and 12 KiB more for each
+ * password: a large one is refused by its head. `Expect: 100-continue` shows when a body would be read.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -65,11 +65,25 @@ async function readersOf(base: string, rows: readonly Row[], size: number) {
 for (const service of SERVICES) {
   test(`${service}: without a credential, a body above 8 KiB is not read`, async () => {
     const rows = TABLES[service]?.all ?? [];
-    assert.deepEqual(await readersOf(url[service], rows, LIMIT + 1), []);
+    const without = rows.filter(({ body }) => !body.leastBytes);
+    assert.deepEqual(await readersOf(url[service], without, LIMIT + 1), []);
     const small = await readersOf(url[service], rows, LIMIT);
     assert.equal(small.length > 0, service !== 'webhook', 'a small body is read');
   });
 }
+
+test('with passwords, a body may be larger by 12 KiB for each', async () => {
+  const rows = TABLES.identity?.all ?? [];
+  const ONE = LIMIT + 12 * 1024;
+  assert.deepEqual((await readersOf(url.identity, rows, ONE)).sort(), [
+    'POST /api/auth/login',
+    'POST /login',
+    'POST /login/password',
+  ]);
+  const two = await readersOf(url.identity, rows, ONE + 12 * 1024);
+  assert.deepEqual(two, ['POST /login/password']);
+  assert.deepEqual(await readersOf(url.identity, rows, ONE + 12 * 1024 + 1), []);
+});
 
 test('with SHARE_ANYONE, only a new secret may be larger', async () => {
   const rows = TABLES.secrets?.all ?? [];

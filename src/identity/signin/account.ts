@@ -1,3 +1,4 @@
+import type { Call } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import {
   decimal,
@@ -30,6 +31,7 @@ import {
   portalForm,
   recentUserForm,
   setCookies,
+  signedInUserOf,
   userForm,
 } from './browser.ts';
 import { form, label, password, passwordAgain } from './forms.ts';
@@ -80,8 +82,16 @@ export async function showAccount(call: PortalCall, service: PortalService) {
 }
 
 /** For links of other pages to it. The navigation has the button. */
-export const askSignOut = async (call: PortalCall) =>
-  accountPage(call, 'Sign out', 'sign-out', { username: call.caller.user.username });
+export async function askSignOut(call: Call<null, unknown, unknown, null>, service: PortalService) {
+  const caller = await signedInUserOf(call.request, service);
+  if (!(caller instanceof Failure)) {
+    const { username } = caller.user;
+    return accountPage({ ...call, caller }, 'Sign out', 'sign-out', { username });
+  }
+  // The cookie was not checked: its session may be active.
+  if (caller.code === 'too_many_requests') return caller;
+  return page('You are signed out', render('signed-out'));
+}
 
 /** Idempotent: the cookies are removed in any case. */
 export const signOut = form(portalForm, {}, async ({ request }, service) => {

@@ -198,17 +198,19 @@ export const recentlySignedIn = signedInGuard({ recent: true });
 export const userForm = signedInGuard({ changes: true });
 export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
+const PAGE = /^\/(login|account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?)/;
+
+/** The page that has the form of this address. */
+export const pageOf = (path: string) =>
+  PAGE.exec(path.replace(/totp|recovery|passkeys/, 'factors'))?.[0] ?? '/account';
+
 /** Leads back to the page, or to the page of the form. */
 export function signInAgain(
   { path, query }: RequestInfo,
   { portal }: PortalService,
   failure?: Failure,
 ) {
-  const formPath = path.replace(/totp|recovery|passkeys/, 'factors');
-  const pagePath = /^\/account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?/.exec(
-    formPath,
-  )?.[0];
-  const page = new URL(pagePath ?? '/account', portal.origin);
+  const page = new URL(pageOf(path), portal.origin);
   page.search = String(query);
   const Location = `/login?again=on&${new URLSearchParams({ return_to: page.href })}`;
   return new Failure('signin_needed', { ...failure?.details, headers: { Location } });
@@ -216,6 +218,20 @@ export function signInAgain(
 
 export const signedInUserOf = (request: RequestInfo, service: PortalService) =>
   callerByCookie(HOST_COOKIE, request, service);
+
+/** By the cookie of the domain, too, if there is one. */
+export async function isSignedIn(request: RequestInfo, service: PortalService) {
+  const user = await signedInUserOf(request, service);
+  if (user instanceof Failure) return false;
+  if (service.portal.cookieDomain === null) return true;
+  // Without the cookie for the domain, `verify` would send the browser back here, in a loop.
+  const session = await findByCookie(DOMAIN_COOKIE, request, service);
+  return session?.id === user.session.id;
+}
+
+/** Whether the browser sends a cookie: each page of the sign-in with a form has set one. */
+export const keepsCookies = ({ headers }: RequestInfo) =>
+  String(headers.cookie).includes(HOST_COOKIE.name);
 
 /** The session of a cookie of the portal. Wrong tokens do not count as guesses. */
 export async function findByCookie(

@@ -4,6 +4,7 @@ import { uuidToBytes } from '../../platform/crypto/text.ts';
 import { randomToken } from '../../platform/crypto/token.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { text, withDefault } from '../../platform/http/route/schema.ts';
+import { NOTHING } from '../../platform/http/site/html.ts';
 import {
   base32,
   createRecoveryCodes,
@@ -123,13 +124,14 @@ export function offerTotp(
   action: string,
   return_to: string,
   call: PageCall,
+  another = NOTHING,
 ) {
   const setup = call.repeated?.typed.setup ?? randomToken();
   const secret = enrolmentSecret(service, person, setup);
   const uri = totpUri(secret, service.portal.host, person.user.username);
   const { size, path } = qrPicture(uri) ?? { size: 8, path: '' };
   const key = base32(secret).replace(/.{4}(?=.)/g, '$& ');
-  const values = { size, path, key, action, setup, return_to, uri };
+  const values = { size, path, key, action, setup, return_to, uri, another };
   return formPage('Set up an authenticator app', 'enrol', TOTP_FIELDS, call, values);
 }
 

@@ -11,7 +11,7 @@ import {
 } from '../../platform/http/route/schema.ts';
 import { typedCode } from '../names.ts';
 import { invalid } from '../policy.ts';
-import { PASSWORD_MAX_UNITS, shownName } from '../rules.ts';
+import { bytesOfPasswords, PASSWORD_MAX_UNITS, shownName } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { type Repeated, SECRET, type Typed } from './templates.ts';
 
@@ -72,11 +72,13 @@ export const form = <Caller, Path, M extends Members>(
   showAgain?: PageHandler<FormCall<Caller, Path, Typed> & Readonly<{ repeated: Repeated }>>,
 ): Form<Caller, Path> => {
   const schema = object(fields);
+  const passwords = Object.keys(fields).filter((name) => /password|repeated/.test(name));
   return {
     guard,
     body: {
       ...json(schema),
       formSchema: schema.jsonSchema,
+      leastBytes: passwords.length > 0 ? bytesOfPasswords(passwords.length) : 0,
       accepts({ 'content-type': contentType = '' }) {
         if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
         return new Failure('unsupported_media_type', {

@@ -115,10 +115,14 @@ export const passkeyForm = (
  * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after
  * a form.
  */
-export const continuePage = (address: string) =>
-  page('You are signed in', render('continue', { address }), {
-    head: render('refresh', { address }),
-  });
+export const continuePage = (address: string, keepsCookies = true) =>
+  keepsCookies
+    ? page('You are signed in', render('continue', { address }), {
+        head: render('refresh', { address }),
+      })
+    : page('You are signed in', render('continue-anyway', { address }), {
+        head: render('refresh-later', { address }),
+      });
 
 export const failurePage = (failure: Failure) =>
   page('Something went wrong', render('failure', { alert: renderAlert(failure) }));
@@ -130,15 +134,37 @@ export function when(time: Date | null) {
   return render('time', { iso, utc: `${iso.slice(0, 16).replace('T', ' ')} UTC` });
 }
 
+/** The first that fits: most call themselves Chrome or Safari, too, and Android itself Linux. */
+const BROWSERS = [
+  ['Edge', /Edg(A|iOS)?\//],
+  ['Opera', /(OPR|OPT|OPX|OPiOS)\//],
+  ['Samsung Internet', /SamsungBrowser\//],
+  ['Vivaldi', /Vivaldi\//],
+  ['Yandex', /YaBrowser\//],
+  ['DuckDuckGo', /(DuckDuckGo|Ddg)\//],
+  ['Firefox', /(Firefox|FxiOS|Focus)\//],
+  ['Chrome', /(Chrome|CriOS)\//],
+  ['Safari', /Safari\//],
+] as const;
+const SYSTEMS = [
+  ['Android', /Android/],
+  ['iPhone', /iPhone|iPod/],
+  ['iPad', /iPad/],
+  ['ChromeOS', /CrOS/],
+  ['Windows', /Windows/],
+  ['Mac OS X', /Mac OS X/],
+  ['Linux', /Linux/],
+] as const;
+
 /**
  * Names that a person recognizes: a browser and its system, or otherwise the name that the program
- * sends. Edge and Opera call themselves Chrome, too, and Android calls itself Linux.
+ * sends.
  */
 export function programOf(agent: string) {
-  const own = /(?:Edg|OPR)(?=\/)/.exec(agent) ?? /(?:Firefox|Chrome|Safari)(?=\/)/.exec(agent);
-  const system = /Android|iPhone|iPad|Windows|Mac OS X|Linux(?!.*Android)/.exec(agent);
-  if (!own || !system) return agent || 'Unknown program';
-  return `${own[0].replace('Edg', 'Edge').replace('OPR', 'Opera')} on ${system[0]}`;
+  const browser = BROWSERS.find(([, form]) => form.test(agent));
+  const system = SYSTEMS.find(([, form]) => form.test(agent));
+  if (!browser || !system) return agent || 'Unknown program';
+  return `${browser[0]} on ${system[0]}`;
 }
 
 /** Shown once: only their digests are stored. */

@@ -16,26 +16,28 @@ import { findUser } from '../store/users.ts';
 import {
   BROWSER_COOKIE,
   destination,
-  DOMAIN_COOKIE,
-  findByCookie,
   cookieText,
   isElsewhere,
   isListed,
+  isSignedIn,
+  keepsCookies,
   parseAddress,
   portalForm,
   signedInUserOf,
   tokenDigest,
 } from './browser.ts';
+import { continueSignedIn, finishSignIn } from './finish.ts';
 import { form, PASSKEY_FIELDS, return_to, type ReturnInput } from './forms.ts';
 import { continuePage, formPage, LOGIN_FIELDS, loginPage, withCookies } from './pages.ts';
-import { beginStep, continueSignedIn, finishSignIn, nextStep } from './steps.ts';
+import { beginStep, nextStep, waitingStep } from './steps.ts';
 import { type PageCall, render, renderIf } from './templates.ts';
 
 export const loginQuery = { return_to, again: optional(oneOf('on')) };
 
 /**
  * The form. A signed-in user whose browser has kept all cookies continues to the requested address
- * instead.
+ * instead, and a sign-in that waits in this browser, at its next step: phones load a page again
+ * while the person reads the code.
  */
 export async function showLogin(
   { query: { return_to, again }, request }: Call<null, unknown, Values<typeof loginQuery>, null>,
@@ -44,30 +46,22 @@ export async function showLogin(
   if (again === undefined && (await isSignedIn(request, service))) {
     return continuePage(destination(return_to, service));
   }
+  const waiting = again === undefined && (await waitingStep(request, service, return_to));
+  if (waiting) return waiting;
   const notice = reasonOf(request, service, return_to, again);
   const page = loginPage(service.portal, return_to, { request }, notice);
-  if (cookieOf(request.headers, BROWSER_COOKIE) !== null) return page;
+  if (browserOf(request) !== '') return page;
   return withCookies(page, [cookieText(BROWSER_COOKIE, randomToken())]);
-}
-
-/** By the cookie of the domain, too, if there is one. */
-async function isSignedIn(request: RequestInfo, service: PortalService) {
-  const user = await signedInUserOf(request, service);
-  if (user instanceof Failure) return false;
-  if (service.portal.cookieDomain === null) return true;
-  // Without the cookie for the domain, `verify` would send the browser back here, in a loop.
-  const session = await findByCookie(DOMAIN_COOKIE, request, service);
-  return session?.id === user.session.id;
 }
 
 /** Why the form is shown, above it. */
 function reasonOf(
-  { headers }: RequestInfo,
+  request: RequestInfo,
   { portal }: PortalService,
   return_to: string,
   again?: 'on',
 ) {
-  if (isElsewhere(headers, portal))
+  if (isElsewhere(request.headers, portal))
     return render('elsewhere', { address: `${portal.origin}/login` });
   const address = parseAddress(return_to);
   if (address === null) return NOTHING;
@@ -76,7 +70,9 @@ function reasonOf(
   if (!isListed(address, portal)) {
     return renderIf(getsCookie(hostname, portal), 'unlisted', { origin });
   }
-  return render(again ? 'sign-in-again' : 'sign-in-to', { host });
+  if (!again) return render('sign-in-to', { host });
+  const cookies = renderIf(!keepsCookies(request), 'keep-cookies', { host: portal.host });
+  return render('sign-in-again', { host, cookies });
 }
 
 /** By password. A second factor is asked for on the next page, in place of a session. */

@@ -2,7 +2,9 @@ import {
   type Call,
   type Guard,
   anonymous,
+  publicRead,
   type Reply,
+  type RequestInfo,
   type Route,
   route,
   routeDefaults,
@@ -27,7 +29,7 @@ import * as account from './account.ts';
 import * as administration from './administration.ts';
 import * as audit from './audit-trail.ts';
 import * as factors from './factors.ts';
-import { recentlySignedIn, signedIn, signInAgain } from './browser.ts';
+import { pageOf, recentlySignedIn, signedIn, signInAgain } from './browser.ts';
 import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
 import { failurePage } from './pages.ts';
 import { secure, secureRow } from '../secure.ts';
@@ -61,7 +63,13 @@ const page = <Caller, M extends Members>(
   guard: Guard<PortalService, Caller>,
   query: M,
   handle: PageHandler<Call<Caller, unknown, Values<M>, null>>,
-) => route({ ...pageRow('GET', pattern, about), guard, query: queryParameters(query), handle });
+) =>
+  route({
+    ...pageRow('GET', pattern, about),
+    guard,
+    query: queryParameters(query, 'ignored'),
+    handle,
+  });
 
 /** The guard of a form stands beside its fields. */
 const post = <Caller>(pattern: string, about: string, form: Form<Caller, unknown>) =>
@@ -79,12 +87,32 @@ const options = <Caller>(
 ) =>
   route({
     ...shared,
-    errors: ['service_failed', 'invalid_session'],
+    errors: ['service_failed', 'invalid_session', 'signin_needed'],
     pattern,
     summary: `Sign-in pages: ${about}`,
     guard,
-    handle,
+    async handle(call, service: PortalService) {
+      const isPerson = call.request.headers['sec-fetch-mode'] === 'navigate';
+      return isPerson ? toPage(call) : handle(call, service);
+    },
   });
+
+/** For a person who opens the address of a form, as after Enter in the address bar. */
+const toPage = ({ request }: Readonly<{ request: RequestInfo }>) =>
+  new Failure('signin_needed', { headers: { Location: pageOf(request.path) } });
+
+/** The page of a form whose address has none. */
+const pageOfForm = ({ pattern, path }: PortalRoute): PortalRoute => ({
+  ...route({
+    ...publicRead,
+    pattern,
+    path,
+    summary: 'Leads to the page of the form',
+    errors: ['signin_needed'],
+    handle: async (call) => toPage(call),
+  }),
+  isUnlisted: true,
+});
 
 const link = {
   ...routeDefaults,
@@ -110,7 +138,7 @@ const PAGES: readonly PortalRoute[] = [
     handle: portal.showLink,
   }),
   post('/link', 'open a link that sets a password', portal.openLink),
-  page('/logout', 'ask whether to sign out', signedIn, {}, account.askSignOut),
+  page('/logout', 'ask whether to sign out', anonymous, {}, account.askSignOut),
   post('/logout', 'sign out', account.signOut),
 
   page('/account', 'your account', signedIn, {}, account.showAccount),
@@ -140,6 +168,7 @@ const PAGES: readonly PortalRoute[] = [
     ...pageRow('GET', '/account/users/{user_id}', 'one user'),
     guard: signedIn,
     path: userPath,
+    query: noInput,
     handle: administration.showUser,
   }),
   ...Object.entries(administration.CHANGES).map(([name, form]) =>
@@ -242,11 +271,16 @@ export function portalRoutes(site: Site): readonly PortalRoute[] {
       return page ? new Failure(outcome.code, { ...details, page: withFrame(page) }) : outcome;
     },
   });
+  const rows = [...PAGES, ...OTHERS];
+  const hasPage = ({ pattern }: PortalRoute) =>
+    rows.some((row) => row.method === 'GET' && row.pattern === pattern);
+  const forms = PAGES.filter((row) => row.method === 'POST' && !hasPage(row));
   const folder = new URL('pages/', import.meta.url);
   const scripts = ['account.js', 'passkey.js'];
   return [
     ...PAGES.map(framed),
     ...OTHERS,
+    ...forms.map(pageOfForm),
     ...pageRows(site, folder, [], scripts, 'Sign-in pages: files'),
   ];
 }

@@ -4,11 +4,11 @@ import { Failure } from '../../platform/http/route/errors.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
 import { checkCode } from '../factors/codes.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
-import { orRefusal } from '../factors/refusals.ts';
+import { NO_COOKIES, orRefusal } from '../factors/refusals.ts';
 import { cookieOf } from '../guard.ts';
-import { actorBy, logIn, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
-import { type Account, mayLogIn } from '../model.ts';
-import { loginThrottle, verifyPassword } from '../passwords.ts';
+import { actorBy, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
+import { mayLogIn } from '../model.ts';
+import { verifyPassword } from '../passwords.ts';
 import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { actorOf } from '../store/audit.ts';
@@ -25,13 +25,14 @@ import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
 import {
   cookieText,
-  createCookies,
   destination,
-  endCurrentSession,
+  isSignedIn,
+  keepsCookies,
   NO_PENDING,
   PENDING_COOKIE,
   portalForm,
 } from './browser.ts';
+import { ENDED, finishSignIn, type SignInCall } from './finish.ts';
 import { confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
 import {
   code,
@@ -43,10 +44,8 @@ import {
   return_to,
   type ReturnInput,
 } from './forms.ts';
-import { codesPage, continuePage, formPage, loginPage, passkeyForm, withCookies } from './pages.ts';
+import { continuePage, formPage, loginPage, passkeyForm, withCookies } from './pages.ts';
 import { type PageCall, render, renderIf, type Repeated } from './templates.ts';
-
-type SignInCall = Call<null, unknown, unknown, ReturnInput>;
 
 /** What must follow the password or the link before there is a session. */
 type Step = keyof typeof PENDING_DETAILS;
@@ -93,7 +92,11 @@ function stepPage(
   call: PageCall = {},
 ) {
   const step = nextStep(service, pending);
-  if (step === 'enrol') return offerTotp(service, pending, '/login/enrol', return_to, call);
+  const query = String(new URLSearchParams({ again: 'on', return_to }));
+  const another = render('another-user', { query });
+  if (step === 'enrol') {
+    return offerTotp(service, pending, '/login/enrol', return_to, call, another);
+  }
   const { user, link } = pending;
   const { username } = user;
   const factors = renderIf(link?.removes_factors, 'link-removes');
@@ -102,7 +105,7 @@ function stepPage(
   const length = service.passwords.minLength;
   const words = 'Use a passkey or security key';
   const passkey = passkeyForm(service.portal, '/login/code/passkey', words, return_to, call);
-  const values = { return_to, notice, reason, username, length, passkey };
+  const values = { return_to, notice, reason, username, length, passkey, another };
   return step === 'code'
     ? formPage('Second factor', 'code', CODE_FIELDS, call, values)
     : formPage('Choose a password', 'new-password', PASSWORD_FIELDS, call, values);
@@ -111,16 +114,18 @@ function stepPage(
 /**
  * The sign-in that waits in this browser.
  * @param find `countPendingAttempt` before a step is checked
+ * @param withLinks to look at a link that has ended would record its use
  * @returns null after five attempts, a change of the account, or the end of its link
  */
 async function pendingSignIn(
   find: typeof findPending,
   request: RequestInfo,
   service: PortalService,
+  withLinks = true,
 ) {
   const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
-  const pending = await find(service.database, token);
-  if (!pending) return null;
+  const pending = token === '' ? null : await find(service.database, token);
+  if (!pending || (pending.link_digest && !withLinks)) return null;
   const user = await findUser(service.database, pending.user_id);
   if (!user || !mayLogIn(user)) return null;
   const { methods, password_digest, link_digest } = pending;
@@ -132,9 +137,13 @@ async function pendingSignIn(
   return isUnchanged && nextStep(service, current) !== 'none' ? current : null;
 }
 
-const ENDED = new Failure('invalid_session', {
-  message: 'This sign-in has ended. Enter your password again, or open your link again.',
-});
+/** @returns the page of the step that waits in this browser, or null */
+export async function waitingStep(request: RequestInfo, service: PortalService, return_to: string) {
+  const pending = await pendingSignIn(findPending, request, service, false);
+  return pending && stepPage(service, pending, return_to, NOTHING, { request });
+}
+
+const WITHOUT_COOKIES = new Failure('invalid_session', { message: NO_COOKIES });
 
 /** After a failure, the page of the step, or without a pending sign-in the first form. */
 async function showStep(
@@ -158,8 +167,16 @@ const inStep =
     work: (call: StepCall, service: PortalService, pending: PendingSignIn) => Promise<PageReply>,
   ) =>
   async (call: StepCall, service: PortalService) => {
-    const pending = await pendingSignIn(countPendingAttempt, call.request, service);
-    return pending && nextStep(service, pending) === step ? work(call, service, pending) : ENDED;
+    const { request } = call;
+    const pending = await pendingSignIn(countPendingAttempt, request, service);
+    if (pending && nextStep(service, pending) === step) return work(call, service, pending);
+    const hasCookie = cookieOf(request.headers, PENDING_COOKIE) !== null;
+    if (hasCookie || pending) return ENDED;
+    // The form was sent twice, for example by another tab or after the button for the last page.
+    if (await isSignedIn(request, service)) {
+      return continuePage(destination(call.body.return_to, service));
+    }
+    return keepsCookies(request) ? ENDED : WITHOUT_COOKIES;
   };
 
 /** A typed code of the second factor. */
@@ -265,35 +282,4 @@ async function proceed(call: SignInCall, service: PortalService, proven: Proven,
     return finishSignIn(call, service, proven.user, via, proven.methods ?? 'password');
   }
   return beginStep(call.request, service, proven, call.body.return_to);
-}
-
-/**
- * An account that has changed since its check gets no session.
- * @param codes new recovery codes, to be shown before the browser continues
- */
-export async function finishSignIn(
-  call: SignInCall,
-  service: PortalService,
-  account: Account,
-  via: LoginProof,
-  methods: string,
-  codes?: string[],
-) {
-  const { request } = call;
-  const throttle = await loginThrottle(service, request, account);
-  const session = await logIn(service, request, { account, throttle }, via, methods);
-  return session ? continueSignedIn(call, service, session.token, codes) : ENDED;
-}
-
-/** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
-export async function continueSignedIn(
-  { body: { return_to }, request }: SignInCall,
-  service: PortalService,
-  token: string,
-  codes?: string[],
-) {
-  await endCurrentSession(request, service);
-  const cookies = [...(await createCookies(service, request, token)), NO_PENDING];
-  const address = destination(return_to, service);
-  return withCookies(codes ? codesPage(codes, address) : continuePage(address), cookies);
 }

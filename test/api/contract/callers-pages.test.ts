@@ -40,10 +40,10 @@ const PAGES = linesOf(`
   POST /login/passkey                            all     401    401  401  401   401
   GET  /login/passkey                            all     200    200  200  200   200
   POST /login/code/passkey                       all     401    401  401  401   401
-  GET  /login/code/passkey                       all     200    200  200  200   200
+  GET  /login/code/passkey                       all     401    401  401  401   401
   GET  /link                                     all     200    200  200  200   200
   POST /link                                     all     401    401  401  401   401
-  GET  /logout                                   all     sign   200  200  200   200
+  GET  /logout                                   all     200    200  200  200   200
   POST /logout                                   all     done   done done done  done
   GET  /account                                  all     sign   200  200  200   200
   POST /account/name                             self    sign   done done done  done

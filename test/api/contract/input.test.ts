@@ -167,7 +167,7 @@ function* bodyCases(row: Row): Generator<Case> {
   if (!schema) return;
   if (isForm(row)) yield* formCases(schema);
   else yield* jsonCases(schema);
-  const large = 'x'.repeat(20_000);
+  const large = 'x'.repeat(Math.max(20_000, 1 + (row.body.leastBytes ?? 0)));
   yield { what: 'too large', sent: { body: large }, refusal: TOO_LARGE, fields: [] };
   if (!isForm(row) && !NEEDS_TYPE.test(nameOf(row))) return;
   const headers = { 'content-type': 'text/plain' };

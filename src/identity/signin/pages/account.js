@@ -117,6 +117,18 @@ if (filters instanceof HTMLDetailsElement && matchMedia('(max-width: 40rem)').ma
   filters.open = location.search !== '';
 }
 
+// Browsers do not send what follows "#" in the address that was asked for, and keep it.
+const fragment = location.hash.replaceAll('\\', '%5C');
+for (const field of document.querySelectorAll('input[name="return_to"]')) {
+  if (!(field instanceof HTMLInputElement) || field.value === '' || fragment === '') continue;
+  field.value = field.value.replace(/#.*/, '') + fragment;
+}
+const next = document.querySelector('a[data-continue]');
+if (next instanceof HTMLAnchorElement) {
+  if (fragment !== '') next.hash = fragment;
+  location.replace(next.href);
+}
+
 /** The form that was sent last, until its answer is shown. Secrets are not kept. */
 const SENT = 'gatehouse-sent';
 const isSignIn = location.pathname.startsWith('/login');

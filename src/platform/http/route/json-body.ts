@@ -8,6 +8,7 @@ export interface BodyRule<Body> {
   readonly schema: JsonSchema | null; // null if no body is read
   readonly formSchema: JsonSchema | null; // of the fields of a form, if one is accepted
   readonly errors: readonly ErrorCode[];
+  readonly leastBytes?: number; // that are read, even above the usual limit
   /** Checks the headers before a byte of the body is read. */
   accepts(headers: IncomingHttpHeaders): Failure | null;
   parse(raw: Buffer): Body | Failure<'invalid_body'>;

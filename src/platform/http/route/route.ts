@@ -186,6 +186,8 @@ export interface Route<Service> extends Omit<
   'guard' | 'limit' | 'maxBodyBytes' | 'handle'
 > {
   readonly security: readonly string[];
+  /** Whether it only helps a person who opens the address: not in the documents. */
+  readonly isUnlisted?: boolean;
   /**
    * Guard, then body, then schemas, then handler. `errors` has what each of them may return.
    * @param readBody is called at most once, and only after the guard
@@ -197,7 +199,11 @@ export interface Route<Service> extends Omit<
   ): Promise<Reply<unknown> | Failure>;
 }
 
-type ReadBody = (isAnonymous: boolean, maxBytes?: number) => Promise<Buffer | Failure>;
+type ReadBody = (
+  isAnonymous: boolean,
+  maxBytes?: number,
+  leastBytes?: number,
+) => Promise<Buffer | Failure>;
 
 /** How old the result of the guard may be, in milliseconds, when the handler starts. */
 const MAX_CALLER_AGE_MS = 500;
@@ -232,7 +238,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
     if (refused) return refused;
     if (!body.schema) return NO_BYTES;
     const isAnonymous = guard.isAnonymous?.(caller) ?? isOpen;
-    return readBody(isAnonymous, row.maxBodyBytes?.(caller, service));
+    return readBody(isAnonymous, row.maxBodyBytes?.(caller, service), body.leastBytes);
   }
 
   return {

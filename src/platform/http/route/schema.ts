@@ -270,9 +270,13 @@ export function object<M extends Members>(
 /**
  * The parameters of a query. One that is given twice is rejected: two readers might choose
  * different values. So is an unknown one: a misspelled filter must not select everything.
+ * @param unknown for a page: mail programs and other sites append parameters to links
  */
-export function queryParameters<M extends Members>(members: M): Schema<Values<M>> {
-  const { jsonSchema, read } = object(members, 'rejected', 'parameter');
+export function queryParameters<M extends Members>(
+  members: M,
+  unknown: 'ignored' | 'rejected' = 'rejected',
+): Schema<Values<M>> {
+  const { jsonSchema, read } = object(members, unknown, 'parameter');
   return {
     jsonSchema,
     read(input, at, reject) {

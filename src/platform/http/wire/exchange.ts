@@ -75,7 +75,7 @@ export function receive(
   };
 }
 
-/** For routes without a credential. A login with a password of 4,096 ASCII characters fits. */
+/** For routes without a credential, unless the body itself needs more. */
 const MAX_ANONYMOUS_BODY = 8 * 1024;
 
 const ALL_METHODS = 'DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT';
@@ -141,9 +141,11 @@ export async function answer(
     route,
     ...received,
   };
-  const outcome = await row.answer(info, (isAnonymous, maxBytes) => {
+  const outcome = await row.answer(info, (isAnonymous, maxBytes, leastBytes = 0) => {
     const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
-    const limit = maxBytes ?? most;
+    // Only a body that says so counts with more while it is received.
+    const isLarger = Number(headers['content-length']) > most;
+    const limit = maxBytes ?? (isLarger ? Math.max(most, leastBytes) : most);
     return bodies.read(request, { limit, network, isAnonymous }, () => {
       held.release();
       sendContinue();

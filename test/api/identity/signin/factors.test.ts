@@ -473,11 +473,6 @@ test('a rule for a second factor leads to setting one up, and then to the reques
     done.text,
     /<a href="https:\/\/app\.example\.org\/pay\?x=1" class="button primary">/,
   );
-  assert.match(
-    (await visit('/account/factors?retur=x', { cookie: cookieFrom(done, '__Host-gatehouse') }))
-      .text,
-    />Retur is not a known parameter/,
-  );
 });
 
 /** A user with an app, two passkeys, recovery codes and a pending sign-in. */
