@@ -1,7 +1,7 @@
 /**
  * Senders without a row of their own, described by a token of the source `custom` as
- * docs/custom-senders.md says, each beside its own library: both sides must agree whether a request is
- * valid.
+ * docs/custom-senders.md says, each beside its own library: both sides must agree whether a request
+ * is valid.
  */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
