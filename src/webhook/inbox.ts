@@ -162,7 +162,9 @@ export async function streamEvents({ request }: OperatorCall, service: WebhookSe
       service.openStreams -= 1;
     }
   }
-  return { text: messages(), contentType: 'text/event-stream' };
+  // Otherwise nginx would keep events back until its buffer is full.
+  const headers = { 'X-Accel-Buffering': 'no' };
+  return { text: messages(), contentType: 'text/event-stream', headers };
 }
 
 const messageOf = (event: EventSummary) =>

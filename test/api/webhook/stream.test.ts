@@ -70,6 +70,7 @@ test('a stream begins at once, before there is any event, as uncached server-sen
   assert.match(head, /^HTTP\/1\.1 200 /);
   for (const line of [
     'Content-Type: text/event-stream',
+    'X-Accel-Buffering: no',
     'Cache-Control: no-store',
     'X-Content-Type-Options: nosniff',
     'Transfer-Encoding: chunked',

@@ -54,6 +54,7 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
   addOriginTest(pages);
   addForeignPageTest(pages);
   addSenderTests(pages);
+  addStreamTest(pages);
   addSizeTest(pages);
   addEndTests(pages);
   addAppearanceTests(pages);
@@ -326,6 +327,22 @@ function addSenderTests({ setup }: OwnPages): void {
       headers: NAVIGATION,
     });
     assert.ok([302, 303].includes(page.status));
+  });
+}
+
+function addStreamTest(pages: OwnPages): void {
+  const { browser, sql } = pages;
+
+  test('the proxy passes on each event of the stream as it is stored', async () => {
+    await browser.deleteCookies();
+    await openAs(pages, 'alice', `${INBOX}/inbox`);
+    await browser.runAsync(`
+      const source = new EventSource('/events/stream');
+      window.streamed = '';
+      source.addEventListener('received', ({ data }) => { window.streamed += data; });
+      await new Promise((resolve) => { source.onopen = resolve; });`);
+    await putEvent(sql, { event: 'streamed at once' });
+    await browser.until('window.streamed.includes("streamed at once")');
   });
 }
 
