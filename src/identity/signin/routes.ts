@@ -83,11 +83,11 @@ const options = <Caller>(
   handle: (
     call: Call<Caller, unknown, unknown, null>,
     service: PortalService,
-  ) => Promise<{ data: unknown } | Failure<'invalid_session'>>,
+  ) => Promise<{ data: unknown } | Failure<'unauthorized'>>,
 ) =>
   route({
     ...shared,
-    errors: ['service_failed', 'invalid_session', 'signin_needed'],
+    errors: ['service_failed', 'unauthorized', 'signin_needed'],
     pattern,
     summary: `Sign-in pages: ${about}`,
     guard,

@@ -262,7 +262,7 @@ export async function secondFactorOptions(
 ) {
   const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
   const pending = await findPending(service.database, token);
-  if (!pending) return ENDED;
+  if (!pending) return new Failure('unauthorized', ENDED.details);
   return { data: await createOptions(service, 'second factor', token, pending.user_id) };
 }
 

@@ -197,7 +197,7 @@ test('options for a second step that has ended say so', async (t) => {
   const { visit } = await setUp(t);
   const page = await visit(SECOND, { cookie: '__Host-gatehouse-pending=x' });
   assert.equal(page.status, 401);
-  assert.equal(JSON.parse(page.text).error.code, 'invalid_session');
+  assert.equal(JSON.parse(page.text).error.code, 'unauthorized');
   assert.match(JSON.parse(page.text).error.message, /^This sign-in has ended\./);
 });
 
