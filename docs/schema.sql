@@ -99,6 +99,7 @@ create table identity.pending_sign_ins (
   password_digest bytea not null,
   methods text,
   link_digest bytea,
+  stays boolean default false not null,
   attempts integer default 0 not null,
   expires_at timestamp with time zone not null,
   constraint pending_sign_ins_pkey PRIMARY KEY (token_digest)
@@ -119,6 +120,7 @@ create table identity.sessions (
   revoked boolean default false not null,
   logged_out boolean default false not null,
   expires_at timestamp with time zone not null,
+  stays_until timestamp with time zone,
   ip text,
   user_agent text,
   methods text default 'password'::text not null,

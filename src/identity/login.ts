@@ -18,7 +18,7 @@ import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
 import { actorOf, auditEvent } from './store/audit.ts';
 import { logOutSession } from './store/session-ends.ts';
-import { insertSession } from './store/sessions.ts';
+import { insertSession, STAY_IDLE_SECONDS } from './store/sessions.ts';
 import { replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
 import { hashOf } from './users.ts';
@@ -87,6 +87,7 @@ export async function logInWithPassword(
   first: Checked,
   password: string,
   methods: string,
+  stays = false,
 ) {
   const checkAgain = async () => {
     const again = await checkPassword(service, request, null, first.account.username, password);
@@ -95,7 +96,7 @@ export async function logInWithPassword(
     return needsFactor(service, again.account) ? new Failure('second_factor_needed') : again;
   };
   const session = await unlessChanged(first, checkAgain, async (checked) => {
-    const inserted = await logIn(service, request, checked, 'password', methods);
+    const inserted = await logIn(service, request, checked, 'password', methods, stays);
     if (inserted) await upgradeHash(service, checked.account, password);
     return inserted;
   });
@@ -134,8 +135,9 @@ export async function logIn(
   { account, throttle }: Checked,
   via: LoginProof,
   methods: string,
+  stays = false,
 ) {
-  const session = newSession(service, request, methods);
+  const session = newSession(service, request, methods, stays);
   const actor = actorBy(account, request, via);
   // A link takes the place of the password.
   const detail = methods.replace('password', via);
@@ -145,14 +147,20 @@ export async function logIn(
 }
 
 /** The issued token counts as known to the network, so that its checks are never limited. */
-function newSession(service: IdentityService, request: RequestInfo, methods: string) {
+function newSession(
+  service: IdentityService,
+  request: RequestInfo,
+  methods: string,
+  stays = false,
+) {
   const token = createSessionToken();
   const { address, headers, network } = request;
   service.acceptCredential(network, sha256(token).toString('hex'));
   return {
     id: randomUUID(),
     token,
-    seconds: service.sessionSeconds,
+    seconds: stays ? STAY_IDLE_SECONDS : service.sessionSeconds,
+    staySeconds: stays ? (service.portal?.staySeconds ?? null) : null,
     methods,
     ip: address,
     userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,

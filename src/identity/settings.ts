@@ -63,6 +63,13 @@ const idleSeconds: Parser<number> = (text) => {
   throw new Expected(`0, or a whole number from 300 to ${MAX_IDLE}`);
 };
 
+const MIN_STAY = 7 * DAY_SECONDS;
+const staySeconds: Parser<number> = (text) => {
+  const seconds = /^[0-9]{1,9}$/.test(text) ? Number(text) : Number.NaN;
+  if (seconds === 0 || (seconds >= MIN_STAY && seconds <= MAX_IDLE)) return seconds;
+  throw new Expected(`0, or a whole number from ${MIN_STAY} to ${MAX_IDLE}`);
+};
+
 export type IdentitySettings = ReturnType<typeof read>;
 /** The addresses of the sign-in pages, and of the programs whose proxies ask them. */
 export type Portal = ReturnType<typeof readPortal>;
@@ -161,6 +168,8 @@ function readPortal(env: Env, hasPages: boolean) {
     returnOrigins,
     cookieDomain,
     secrets,
+    /** For a browser in which the person chose to stay signed in; 0: it is not offered. */
+    staySeconds: env.get('SESSION_STAY_TTL', 0, staySeconds),
     requireSecondFactor,
     linkSeconds: env.number('LINK_TTL', 3 * DAY_SECONDS, 3_600, 30 * DAY_SECONDS),
   };

@@ -63,6 +63,7 @@ create table identity.sessions (
   revoked boolean not null default false,
   logged_out boolean not null default false,
   expires_at timestamptz not null,
+  stays_until timestamptz, -- if its user chose to stay signed in; each use then moves expires_at
   ip text, -- of the login
   user_agent text, -- of the login
   methods text not null default 'password', -- how it was proved
@@ -126,6 +127,7 @@ create table identity.pending_sign_ins (
   password_digest bytea not null,
   methods text, -- that have proved the second factor
   link_digest bytea, -- of the link that is used in place of a password
+  stays boolean not null default false, -- whether to stay signed in
   attempts int4 not null default 0,
   expires_at timestamptz not null
 );

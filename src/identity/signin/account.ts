@@ -150,7 +150,11 @@ export const endSessions = form(
     const actor = actorOf(caller, request);
     const withKeys = keys === 'revoke';
     await endOtherSessions(service.database, actor, caller.session, tokens, withKeys);
-    return done(PATH, 'All other sessions have ended.', setCookies(tokens, service.portal));
+    return done(
+      PATH,
+      'All other sessions have ended.',
+      setCookies(tokens, service.portal, request),
+    );
   },
 );
 

@@ -102,9 +102,13 @@ const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
 /**
  * @param value empty to remove the cookie
  * @param domain an attribute, such as `Domain=example.org; `; empty for this host alone
+ * @param seconds for which the browser keeps it; 0: until it is closed
  */
-export const cookieText = (name: string, value: string, domain = '') =>
-  `${name}=${value}; ${domain}${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
+export function cookieText(name: string, value: string, domain = '', seconds = 0) {
+  const cookie = `${name}=${value}; ${domain}${ATTRIBUTES}`;
+  if (value === '') return `${cookie}; Max-Age=0`;
+  return seconds > 0 ? `${cookie}; Max-Age=${seconds}` : cookie;
+}
 
 /** Removes the cookie of a sign-in that waits. */
 export const NO_PENDING = cookieText(PENDING_COOKIE, '');
@@ -122,20 +126,43 @@ export async function createTokens({ throttleSecret }: PortalService, { network 
 export const tokenDigest = (token: string) =>
   /^[A-Za-z0-9_-]{43}$/.test(token) ? sha256(token).toString('hex') : null;
 
+/**
+ * Says that the person chose to stay signed in, so that new tokens of the session are kept as long
+ * as the first. It opens nothing: the session ends by its row.
+ */
+const STAY_COOKIE = '__Host-gatehouse-stay';
+
+const isStaying = ({ headers }: RequestInfo) => cookieOf(headers, STAY_COOKIE) !== null;
+
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
-export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal) {
-  const cookies = [cookieText(HOST_COOKIE.name, host)];
+export function setCookies(
+  { host, domain }: Tokens,
+  { cookieDomain, staySeconds }: Portal,
+  stays: boolean | RequestInfo = false,
+) {
+  const isKept = typeof stays === 'boolean' ? stays : isStaying(stays);
+  const seconds = isKept ? staySeconds : 0;
+  const cookies = [cookieText(HOST_COOKIE.name, host, '', seconds)];
   if (cookieDomain !== null) {
-    cookies.push(cookieText(DOMAIN_COOKIE.name, domain, `Domain=${cookieDomain}; `));
+    const attribute = `Domain=${cookieDomain}; `;
+    cookies.push(cookieText(DOMAIN_COOKIE.name, domain, attribute, seconds));
+  }
+  if (staySeconds > 0) {
+    cookies.push(cookieText(STAY_COOKIE, isKept && host !== '' ? 'on' : '', '', seconds));
   }
   return cookies;
 }
 
 /** @param token of the session, which the new cookies replace */
-export async function createCookies(service: PortalService, request: RequestInfo, token: string) {
+export async function createCookies(
+  service: PortalService,
+  request: RequestInfo,
+  token: string,
+  stays: boolean | RequestInfo = request,
+) {
   const tokens = await createTokens(service, request);
   await service.database.write((sql) => replaceToken(sql, token, tokens));
-  return setCookies(tokens, service.portal);
+  return setCookies(tokens, service.portal, stays);
 }
 
 // --- Guards

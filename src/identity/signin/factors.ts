@@ -2,6 +2,7 @@ import { createHmac } from 'node:crypto';
 import { sealSecret } from '../../platform/crypto/service-secret.ts';
 import { uuidToBytes } from '../../platform/crypto/text.ts';
 import { randomToken } from '../../platform/crypto/token.ts';
+import type { RequestInfo } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { text, withDefault } from '../../platform/http/route/schema.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
@@ -189,12 +190,13 @@ const additionBy = async ({ caller, request }: PortalCall, service: PortalServic
 /** The page after a factor was added. */
 function showAdded(
   { portal }: PortalService,
+  request: RequestInfo,
   tokens: Tokens,
   notice: string,
   codes: string[],
   return_to: string,
 ) {
-  const cookies = setCookies(tokens, portal);
+  const cookies = setCookies(tokens, portal, request);
   if (codes.length === 0) return done(PATH, notice, cookies);
   const next = returnAddress(return_to, portal) ?? PATH;
   return withCookies(codesPage(codes, next), cookies);
@@ -218,7 +220,15 @@ export const finishTotp = form(
     const to = await additionBy(call, service);
     const added = await confirmTotp(service, to, caller, body);
     if (added instanceof Failure) return added;
-    return showAdded(service, to.tokens, 'The app is added.', added.codes, body.return_to);
+    const { tokens } = to;
+    return showAdded(
+      service,
+      call.request,
+      tokens,
+      'The app is added.',
+      added.codes,
+      body.return_to,
+    );
   },
   showTotp,
 );
@@ -252,7 +262,7 @@ export const addPasskey = form(
     if (refused instanceof Failure) return refused;
     const codes = await codesAfter(service, to, 'passkey');
     const notice = 'The passkey or security key is added.';
-    return showAdded(service, to.tokens, notice, codes, body.return_to);
+    return showAdded(service, call.request, to.tokens, notice, codes, body.return_to);
   },
   (call, service) => showFactors({ ...call, query: call.body }, service),
 );

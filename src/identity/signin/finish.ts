@@ -32,12 +32,13 @@ export async function finishSignIn(
   account: Account,
   via: LoginProof,
   methods: string,
+  stays: boolean,
   codes?: string[],
 ) {
   const { request } = call;
   const throttle = await loginThrottle(service, request, account);
-  const session = await logIn(service, request, { account, throttle }, via, methods);
-  return session ? continueSignedIn(call, service, session.token, codes) : ENDED;
+  const session = await logIn(service, request, { account, throttle }, via, methods, stays);
+  return session ? continueSignedIn(call, service, session.token, stays, codes) : ENDED;
 }
 
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
@@ -45,10 +46,11 @@ export async function continueSignedIn(
   { body: { return_to }, request }: SignInCall,
   service: PortalService,
   token: string,
+  stays: boolean,
   codes?: string[],
 ) {
   await endCurrentSession(request, service);
-  const cookies = [...(await createCookies(service, request, token)), NO_PENDING];
+  const cookies = [...(await createCookies(service, request, token, stays)), NO_PENDING];
   const address = destination(return_to, service);
   const next = continuePage(address, keepsCookies(request));
   return withCookies(codes ? codesPage(codes, address) : next, cookies);

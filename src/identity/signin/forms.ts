@@ -3,6 +3,7 @@ import { type BodyRule, invalidBody, json } from '../../platform/http/route/json
 import {
   type Members,
   object,
+  oneOf,
   optional,
   text,
   validate,
@@ -27,8 +28,10 @@ export const code = text({
   max: 64,
   check: (typed) => (typedCode(typed) === '' ? 'must not be empty' : null),
 });
+/** Whether to stay signed in on this device, where the operator offers it. */
+export const stay = optional(oneOf('on'));
 /** What the browser returns for a passkey. */
-export const PASSKEY_FIELDS = { credential: text({ max: 8_192 }), return_to };
+export const PASSKEY_FIELDS = { credential: text({ max: 8_192 }), stay, return_to };
 export const label = shownName(64, 1);
 
 /** What a page may answer with. */

@@ -7,10 +7,11 @@ import {
   type Values,
 } from '../../platform/http/site/html.ts';
 import { type Members, text, withoutNul } from '../../platform/http/route/schema.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { cookieOf } from '../guard.ts';
 import type { Portal } from '../settings.ts';
 import { cookieText, isOpened, type PortalCall } from './browser.ts';
-import { password, PASSKEY_FIELDS, return_to } from './forms.ts';
+import { password, PASSKEY_FIELDS, return_to, stay } from './forms.ts';
 import {
   formValues,
   type PageCall,
@@ -88,6 +89,7 @@ export const formPage = (
 export const LOGIN_FIELDS = {
   username: text({ max: 1_024, pattern: withoutNul }),
   password,
+  stay,
   return_to,
 };
 
@@ -96,6 +98,9 @@ export const loginPage = (portal: Portal, return_to: string, call: PageCall, not
   formPage('Sign in', 'login', LOGIN_FIELDS, call, {
     return_to,
     notice,
+    stay: renderIf(portal.staySeconds > 0, 'stay', {
+      days: Math.floor(portal.staySeconds / DAY_SECONDS),
+    }),
     passkey: passkeyForm(portal, '/login/passkey', 'Use a passkey', return_to, call),
   });
 

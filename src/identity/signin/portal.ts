@@ -75,21 +75,35 @@ function reasonOf(
   return render('sign-in-again', { host, cookies });
 }
 
+/** As the person chose, if the operator offers it. */
+const staysSignedIn = (
+  { stay }: Readonly<{ stay?: 'on' | undefined }>,
+  { portal }: PortalService,
+) => stay === 'on' && portal.staySeconds > 0;
+
 /** By password. A second factor is asked for on the next page, in place of a session. */
 export const signIn = form(
   portalForm,
   LOGIN_FIELDS,
   async (call, service) => {
     const { username, password, return_to } = call.body;
+    const stays = staysSignedIn(call.body, service);
     const checked = await checkPassword(service, call.request, null, username, password);
     if (checked instanceof Failure) return checked;
-    const proven = { user: checked.account, methods: null, link: null };
+    const proven = { user: checked.account, methods: null, link: null, stays };
     if (nextStep(service, proven) !== 'none') {
       return beginStep(call.request, service, proven, return_to);
     }
-    const session = await logInWithPassword(service, call.request, checked, password, 'password');
+    const session = await logInWithPassword(
+      service,
+      call.request,
+      checked,
+      password,
+      'password',
+      stays,
+    );
     if (session instanceof Failure) return session;
-    return continueSignedIn(call, service, session.token);
+    return continueSignedIn(call, service, session.token, stays);
   },
   showLoginAgain,
 );
@@ -110,7 +124,8 @@ export const signInWithPasskey = form(
     const proof = authenticate(service, request, null, browserOf(request), body.credential);
     const user = await orRefusal(proof, request, service);
     if (user instanceof Failure) return user;
-    return finishSignIn(call, service, user, 'passkey', 'passkey');
+    const stays = staysSignedIn(body, service);
+    return finishSignIn(call, service, user, 'passkey', 'passkey', stays);
   },
   showLoginAgain,
 );
@@ -167,7 +182,13 @@ export const openLink = form(
     const { username } = user;
     const other = signedIn instanceof Failure ? username : signedIn.user.username;
     const notice = renderIf(other !== username, 'other-user', { other, username });
-    const begun = await beginStep(request, service, { user, methods: null, link }, '', notice);
+    const begun = await beginStep(
+      request,
+      service,
+      { user, methods: null, link, stays: false },
+      '',
+      notice,
+    );
     return begun instanceof Failure ? new Failure('unauthorized', { message: ENDED }) : begun;
   },
   showLink,

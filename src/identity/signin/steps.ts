@@ -128,12 +128,12 @@ async function pendingSignIn(
   if (!pending || (pending.link_digest && !withLinks)) return null;
   const user = await findUser(service.database, pending.user_id);
   if (!user || !mayLogIn(user)) return null;
-  const { methods, password_digest, link_digest } = pending;
+  const { methods, password_digest, link_digest, stays } = pending;
   const link =
     link_digest && (await findLink(service.database, actorOf(null, request), link_digest));
   if (link_digest && !link?.is_open) return null;
   const isUnchanged = equalDigests(sha256(user.password_hash ?? ''), password_digest);
-  const current = { user, token, methods, link };
+  const current = { user, token, methods, link, stays };
   return isUnchanged && nextStep(service, current) !== 'none' ? current : null;
 }
 
@@ -233,7 +233,7 @@ export const choosePassword = form(
     const user = await findUser(database, id);
     // Another change since then may have set another password.
     if (user?.updated_at.getTime() !== changed.updated_at.getTime()) return ENDED;
-    return proceed(call, service, { user, methods, link: null }, via);
+    return proceed(call, service, { user, methods, link: null, stays: pending.stays }, via);
   }),
   showStep,
 );
@@ -250,7 +250,8 @@ export const enrol = form(
     if (added instanceof Failure) return added;
     // Adding the app has ended the pending sign-in and changed the account.
     const account = { ...user, updated_at: added.changedAt };
-    return finishSignIn(call, service, account, 'password', 'password, totp', added.codes);
+    const { stays } = pending;
+    return finishSignIn(call, service, account, 'password', 'password, totp', stays, added.codes);
   }),
   showStep,
 );
@@ -279,7 +280,8 @@ async function continueAfterFactor(
 /** A temporary password is changed before there is a session. */
 async function proceed(call: SignInCall, service: PortalService, proven: Proven, via: LoginProof) {
   if (nextStep(service, proven) === 'none') {
-    return finishSignIn(call, service, proven.user, via, proven.methods ?? 'password');
+    const { user, methods, stays } = proven;
+    return finishSignIn(call, service, user, via, methods ?? 'password', stays);
   }
   return beginStep(call.request, service, proven, call.body.return_to);
 }

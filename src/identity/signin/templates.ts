@@ -35,7 +35,15 @@ export type Repeated = Readonly<{
 /** A request for a page, perhaps by a form that the page shows again. */
 export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated }>;
 
-const HIDDEN = new Set(['return_to', 'setup', 'credential', 'session_id', 'key_id', 'passkey']);
+const HIDDEN = new Set([
+  'return_to',
+  'setup',
+  'credential',
+  'stay',
+  'session_id',
+  'key_id',
+  'passkey',
+]);
 /** Read as it is, and never written into a page. */
 export const SECRET = /password|^(repeated|code)$/;
 

@@ -1,10 +1,11 @@
 import { arrayLiteral, type Database, removeBatch } from '../../platform/db/sql.ts';
 import { removeForgotten } from '../../platform/db/throttle.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { BATCH_ROWS, removalJob } from '../../platform/runtime/jobs.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { IdentityService } from '../service.ts';
 import { countRows, isExpiredSql } from './rows.ts';
-import type { Sessions } from './sessions.ts';
+import { type Sessions, STAY_IDLE_SECONDS } from './sessions.ts';
 
 /**
  * Jobs that remove what no longer counts, and record uses. Replicas may run them at once: one
@@ -68,7 +69,14 @@ export async function writeLastSeen(
     (sql) => sql`
     with seen as (
       update identity.sessions
-      set last_seen_at = now()
+      set last_seen_at = now(),
+        -- At most once a day: an index has it.
+        expires_at = case
+          when expires_at > now() + make_interval(secs => ${STAY_IDLE_SECONDS - DAY_SECONDS})
+          then expires_at
+          else coalesce(
+            least(stays_until, now() + make_interval(secs => ${STAY_IDLE_SECONDS})), expires_at)
+        end
       where id = any (array(
         select id from identity.sessions
         where id = any (${ids}::text::uuid[])

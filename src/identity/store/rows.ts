@@ -120,13 +120,14 @@ export const isOfUserSql = (sql: Sql, userId: string | null) =>
 
 /**
  * Whether a session has expired, in a query of which no other table has these columns.
- * @param idleSeconds as in `Sessions`
+ * @param idleSeconds as in `Sessions`; not of one that stays, whose `expires_at` moves instead
  */
 export const isExpiredSql = (sql: Sql, idleSeconds: number) => {
   const idle =
     idleSeconds === 0
       ? sql``
-      : sql`or last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
+      : sql`or (stays_until is null
+          and last_seen_at <= now() - make_interval(secs => ${idleSeconds}))`;
   return sql`(expires_at <= now() ${idle})`;
 };
 

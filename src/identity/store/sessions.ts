@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { sha256 } from '../../platform/crypto/token.ts';
 import type { Database, Sql } from '../../platform/db/pool.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
 import { audited, type AuditEntry } from './audit.ts';
 import { clearFailures, type LoginThrottle } from './failures.ts';
@@ -19,17 +20,21 @@ import {
   userOf,
 } from './rows.ts';
 
+/** A session that stays ends if it is not used for a week. */
+export const STAY_IDLE_SECONDS = 7 * DAY_SECONDS;
+
 /** `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
 export type Sessions = Readonly<{ database: Database; idleSeconds: number }>;
 
 /**
- * `methods`: how it was proved, such as `password, totp`. With the password alone, there is no
- * session if the user has got a factor since its check.
+ * `staySeconds`: if its user stays signed in. `methods`: how it was proved, such as `password,
+ * totp`. With the password alone, there is no session if the user has got a factor since its check.
  */
 export type NewSession = Readonly<{
   id: string;
   token: string;
   seconds: number;
+  staySeconds: number | null;
   ip: string;
   userAgent: string | null;
   methods: string;
@@ -48,10 +53,11 @@ type LoginAccount = Pick<Account, 'id' | 'password_hash' | 'updated_at'>;
  */
 const insertSessionSql = (sql: Sql, session: NewSession, account: LoginAccount) => sql`
   insert into identity.sessions
-    (id, token_digest, user_id, ip, user_agent, methods, expires_at, created_at, updated_at,
-      last_seen_at)
+    (id, token_digest, user_id, ip, user_agent, methods, expires_at, stays_until, created_at,
+      updated_at, last_seen_at)
   select ${session.id}, ${sha256(session.token)}, allowed.id, ${session.ip}, ${session.userAgent},
-    ${session.methods}, at + make_interval(secs => ${session.seconds}), at, at, at
+    ${session.methods}, at + make_interval(secs => ${session.seconds}),
+    at + make_interval(secs => ${session.staySeconds}), at, at, at
   from (
     select u.id, clock_timestamp() as at from identity.users u
     where u.id = ${account.id} and u.enabled and u.deleted_at is null
@@ -92,9 +98,10 @@ export const insertCopySql = (
 ) => sql`
   insert into identity.sessions
     (id, token_digest, domain_digest, user_id, ip, user_agent, methods, authenticated_at,
-      expires_at, created_at, updated_at, last_seen_at)
+      expires_at, stays_until, created_at, updated_at, last_seen_at)
   select ${randomUUID()}::uuid, ${sha256(token)}, ${domainToken && sha256(domainToken)}, user_id,
-    ip, user_agent, methods, coalesce(authenticated_at, created_at), expires_at, at, at, at
+    ip, user_agent, methods, coalesce(authenticated_at, created_at), expires_at,
+    stays_until, at, at, at
   from identity.sessions, clock_timestamp() as at
   where id = ${id ?? null}`;
 

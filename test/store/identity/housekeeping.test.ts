@@ -24,6 +24,7 @@ const portal = {
   cookieDomain: null,
   secrets: [],
   requireSecondFactor: 'off' as const,
+  staySeconds: 0,
   linkSeconds: 3_600,
 };
 const options = {

@@ -52,7 +52,7 @@ const insertSession = (session: { id: string; token: string; seconds: number }, 
   store.insertSession(
     database,
     { event: 'login.succeeded', actor: COMMAND_LINE },
-    { ...session, ip: '192.0.2.1', userAgent: 'a test', methods: 'password' },
+    { ...session, staySeconds: null, ip: '192.0.2.1', userAgent: 'a test', methods: 'password' },
     user,
     { pair: LIMIT, account: LIMIT, network: LIMIT, known: { key: randomBytes(32), mode: 'known' } },
   );

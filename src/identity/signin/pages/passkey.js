@@ -213,6 +213,8 @@ async function submit(ask, canceled) {
     }
     if (!(form instanceof HTMLFormElement) || !(field instanceof HTMLInputElement)) return;
     field.value = JSON.stringify(credential);
+    const stay = document.querySelector('#stay:checked');
+    if (stay) form.append(stay.cloneNode());
     form.submit();
   } catch (error) {
     // Another request has taken the place of an aborted one.

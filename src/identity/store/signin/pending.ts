@@ -8,13 +8,14 @@ import { countOpening, type Link } from './links.ts';
 /**
  * A sign-in whose password was right, or that a link began in place of a password. `token`: of the
  * cookie that only this browser has; `methods`: with which the user has also proved the second
- * factor, or null. A change of the password ends it.
+ * factor, or null; `stays`: whether the person stays signed in. A change of the password ends it.
  */
 export type PendingSignIn = Readonly<{
   user: Account;
   token: string;
   methods: string | null;
   link: Link | null;
+  stays: boolean;
 }>;
 
 /** For the audit trail. */
@@ -33,7 +34,7 @@ export const PENDING_DETAILS = {
 export const insertPending = (
   database: Database,
   actor: Actor,
-  { user, token, methods, link }: PendingSignIn,
+  { user, token, methods, link, stays }: PendingSignIn,
   nextStep: string,
 ) =>
   database.transaction(async (sql) => {
@@ -41,9 +42,9 @@ export const insertPending = (
     if (isOpening && !(await countOpening(sql, link))) return false;
     const insert = sql`
       insert into identity.pending_sign_ins
-        (token_digest, user_id, password_digest, methods, link_digest, expires_at)
+        (token_digest, user_id, password_digest, methods, link_digest, stays, expires_at)
       values (${sha256(token)}, ${user.id}, ${sha256(user.password_hash ?? '')}, ${methods},
-        ${link?.token_digest ?? null}, now() + interval '10 minutes')
+        ${link?.token_digest ?? null}, ${stays}, now() + interval '10 minutes')
       returning user_id as id, user_id`;
     const detail = isOpening ? 'link opened' : nextStep;
     await audited(sql, { event: 'login.pending', actor, detail }, insert);
@@ -53,7 +54,7 @@ export const insertPending = (
 const isOpenSql = (sql: Sql, token: string) =>
   sql`token_digest = ${sha256(token)} and expires_at > now()`;
 
-type PendingRow = Pick<PendingSignIn, 'methods'> &
+type PendingRow = Pick<PendingSignIn, 'methods' | 'stays'> &
   Readonly<{ user_id: string; password_digest: Buffer; link_digest: Buffer | null }>;
 
 /**
@@ -67,7 +68,7 @@ export const countPendingAttempt = (database: Database, token: string) =>
       update identity.pending_sign_ins
       set attempts = attempts + 1
       where ${isOpenSql(sql, token)} and attempts < 5
-      returning user_id, password_digest, methods, link_digest`,
+      returning user_id, password_digest, methods, stays, link_digest`,
     ),
   );
 
@@ -76,7 +77,7 @@ export const findPending = (database: Database, token: string) =>
   firstRow(
     database.read(
       (sql) => sql<PendingRow[]>`
-      select user_id, password_digest, methods, link_digest
+      select user_id, password_digest, methods, stays, link_digest
       from identity.pending_sign_ins
       where ${isOpenSql(sql, token)}`,
     ),

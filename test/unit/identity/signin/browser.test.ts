@@ -22,6 +22,7 @@ const portal: Portal = {
   cookieDomain: 'example.org',
   secrets: [],
   requireSecondFactor: 'off',
+  staySeconds: 0,
   linkSeconds: 3_600,
 };
 
