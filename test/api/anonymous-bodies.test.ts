@@ -1,6 +1,7 @@
 /**
  * Without a credential, no route reads a body of more than 8 KiB, and 12 KiB more for each
- * password: a large one is refused by its head. `Expect: 100-continue` shows when a body would be read.
+ * password: a large one is refused by its head. `Expect: 100-continue` shows when a body would be
+ * read.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

@@ -143,9 +143,7 @@ export async function answer(
   };
   const outcome = await row.answer(info, (isAnonymous, maxBytes, leastBytes = 0) => {
     const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
-    // Only a body that says so counts with more while it is received.
-    const isLarger = Number(headers['content-length']) > most;
-    const limit = maxBytes ?? (isLarger ? Math.max(most, leastBytes) : most);
+    const limit = maxBytes ?? largerLimit(headers, most, leastBytes);
     return bodies.read(request, { limit, network, isAnonymous }, () => {
       held.release();
       sendContinue();
@@ -155,6 +153,10 @@ export async function answer(
   if ('ids' in outcome) progress.callerIds = { ...progress.callerIds, ...outcome.ids };
   return renderSuccess(outcome, row.success, style.wrapping, received.requestId);
 }
+
+/** Only a body that says that it is larger counts with more while it is received. */
+const largerLimit = (headers: IncomingHttpHeaders, most: number, leastBytes: number) =>
+  Number(headers['content-length']) > most ? Math.max(most, leastBytes) : most;
 
 /**
  * Which page sent the request, by the headers of browsers. Other clients send neither header.
