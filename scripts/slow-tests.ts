@@ -1,6 +1,6 @@
 /**
- * The test files that take longest: `--fast` leaves them out. They start first on a machine that has
- * measured none.
+ * The test files that take longest: `--fast` leaves them out. They start first on a machine that
+ * has measured none.
  */
 export const SLOW_FILES: readonly string[] = [
   'test/api/identity/login/throttle.test.ts',
