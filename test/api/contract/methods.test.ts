@@ -25,7 +25,10 @@ for (const { name, rows, url } of running) {
   test(`${name}: each path allows the methods of its rows, and names them`, async () => {
     for (const pattern of patternsOf(rows)) {
       const own = rows.filter((row) => row.pattern === pattern).map(({ method }) => method);
-      const allowed = own.includes('GET') ? [...own, 'HEAD'] : own;
+      // The address of a form leads to its page.
+      const isForm = /^\/(login|account)/.test(pattern);
+      const hasGet = isForm || own.includes('GET');
+      const allowed = [...new Set([...own, ...(hasGet ? ['GET', 'HEAD'] : [])])];
       // A proxy that passes the client's method on would take 204 for "admitted".
       const isProxyCheck = pattern === '/api/auth/verify';
       const allow = [...allowed, ...(isProxyCheck ? [] : ['OPTIONS'])].sort().join(', ');
