@@ -287,7 +287,7 @@ const REFUSED: ReadonlyArray<readonly [name: string, accepts: string, values: re
     [
       'SECRET_TTL',
       'a whole number from 0 to 31622400',
-      ['-1', '31622401', '1.5', '1e3', '7d', ' 60', 'never'],
+      ['-1', '31622401', '1.5', '1e3', '7d', '6 0', 'never'],
     ],
     [
       'SECRET_TTL_MAX',
@@ -297,7 +297,7 @@ const REFUSED: ReadonlyArray<readonly [name: string, accepts: string, values: re
     ['SECRET_READS', 'a whole number from 0 to 1000', ['-1', '1001', '1.0', 'once', '0x1', '-0']],
     ['SECRET_READS_MAX', 'a whole number from 1 to 1000', ['0', '1001', '-1', 'many', '1e3']],
     ['RECEIPT_RETENTION', 'a whole number from 0 to 316224000', ['-1', '316224001', '30d', '0.5']],
-    ['SHARE_PAGES', 'one of on, off', ['ON', 'true', '1', 'yes', 'on ']],
+    ['SHARE_PAGES', 'one of on, off', ['ON', 'true', '1', 'yes', 'o n']],
   ];
 
 function problems(environment: Record<string, string>): readonly string[] {

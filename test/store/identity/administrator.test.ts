@@ -132,7 +132,11 @@ test('by default the hash has the stated cost', async (t) => {
 
 test('an invalid administrator is a configuration error with every problem before the start', async (t) => {
   const own = await createEmptyDatabase(t);
-  const given = { ADMIN_PASSWORD: 'nowhere99', ADMIN_USERNAME: ' root', ADMIN_EMAIL: 'nowhere' };
+  const given = {
+    ADMIN_PASSWORD: 'nowhere99',
+    ADMIN_USERNAME: 'ro\u0007ot',
+    ADMIN_EMAIL: 'nowhere',
+  };
   const { code, stdout, stderr } = await runProgram(t, program, ['serve'], {
     ...variables(own.url),
     ...given,
