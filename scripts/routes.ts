@@ -17,22 +17,30 @@ const limits = {
   password: { max_bytes: 2_097_152 - 1_024 },
 };
 
-/** With and without the pages that a variable turns on. */
-export const TABLES: Readonly<Record<string, { readonly all: Rows; readonly withoutPages: Rows }>> =
-  {
-    identity: {
-      all: (await createIdentityRoutes(site)).filter(({ isUnlisted = false }) => !isUnlisted),
-      withoutPages: await createIdentityRoutes(null),
-    },
-    secrets: {
-      all: await createSecretsRoutes(limits, site),
-      withoutPages: await createSecretsRoutes(limits, null),
-    },
-    webhook: {
-      all: createWebhookRoutes(site),
-      withoutPages: createWebhookRoutes(null),
-    },
-  };
+interface Tables {
+  /** With the pages that a variable turns on. */
+  readonly all: Rows;
+  readonly withoutPages: Rows;
+  /** Served as well, but of no use to a program, and so in no document. */
+  readonly unlisted?: Rows;
+}
+
+const identity = await createIdentityRoutes(site);
+export const TABLES: Readonly<Record<string, Tables>> = {
+  identity: {
+    all: identity.filter(({ isUnlisted = false }) => !isUnlisted),
+    withoutPages: await createIdentityRoutes(null),
+    unlisted: identity.filter(({ isUnlisted = false }) => isUnlisted),
+  },
+  secrets: {
+    all: await createSecretsRoutes(limits, site),
+    withoutPages: await createSecretsRoutes(limits, null),
+  },
+  webhook: {
+    all: createWebhookRoutes(site),
+    withoutPages: createWebhookRoutes(null),
+  },
+};
 
 const nameOf = ({ method, pattern }: Route<never>): string => `${method} ${pattern}`;
 
