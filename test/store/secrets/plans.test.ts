@@ -39,8 +39,10 @@ test('a read scans no other row, even before PostgreSQL has analyzed the table',
 test('storing a secret scans no row of a table that has grown', async () => {
   observatory.scans();
   for (let time = 0; time < 3; time += 1) await client.keep('text');
+  // A job may remove expired receipts meanwhile.
+  const scans = observatory.scans().filter(({ statement }) => !statement.startsWith('delete'));
   assert.deepEqual(
-    observatory.scans().filter(({ table }) => table === 'secrets.secrets'),
+    scans.filter(({ table }) => table === 'secrets.secrets'),
     [],
   );
 });
