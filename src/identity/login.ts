@@ -59,6 +59,12 @@ export async function login(
   return { data: { session: session.token, password_expires_at } };
 }
 
+/** `start.ts` says so in the log, too. */
+const CODES_OFF = new Failure('key_unknown', {
+  message:
+    'No code can be checked: the operator has turned second factors off. Ask the operator to set IDENTITY_SECRET.',
+});
+
 /**
  * @param code empty for none
  * @returns how a login after the right password is proved, or why the code was not accepted
@@ -70,8 +76,8 @@ async function methodsOf(
   code: string,
 ) {
   if (!needsFactor(service, account)) return 'password';
-  const methods = code === '' ? null : await service.checkCode?.(service, request, account, code);
-  return methods ?? new Failure('second_factor_needed');
+  if (code === '') return new Failure('second_factor_needed');
+  return service.checkCode?.(service, request, account, code) ?? CODES_OFF;
 }
 
 /** A super administrator's login, or everyone's, may need a factor that has not been set up yet. */

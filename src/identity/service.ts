@@ -15,7 +15,7 @@ const MAX_DELAYED = 512;
 export type PortalService = IdentityService & { readonly portal: Portal };
 
 /**
- * Checks a typed code; loaded with SIGNIN_PAGES.
+ * Checks a typed code; loaded with SIGNIN_PAGES or IDENTITY_SECRET.
  * @returns the methods of the login, such as `password, totp`
  */
 export type CheckCode = (
@@ -30,13 +30,13 @@ export type IdentityService = ReturnType<typeof createIdentity>;
 
 /**
  * @param options the settings without secrets
- * @param checkCode only with the sign-in pages
+ * @param checkCode null without the sign-in pages and IDENTITY_SECRET
  */
 export function createIdentity(
   options: Omit<IdentitySettings, 'database' | 'admin'>,
   database: Database,
   context: ServiceContext,
-  checkCode?: CheckCode,
+  checkCode: CheckCode | null = null,
 ) {
   const { log, metrics } = context;
   const countFactor = metrics.counter(

@@ -83,10 +83,13 @@ export function read(env: Env) {
   const cost = readCost(env);
   const admin = readAdministrator(env, rules);
   const hasPages = env.isOn('SIGNIN_PAGES');
-  const portal = readPortal(env, hasPages);
+  // Those of TOTP are sealed under the first and open under all.
+  const factorSecrets = env.secrets('IDENTITY_SECRET');
+  const portal = readPortal(env, hasPages && factorSecrets.length > 0);
   if (hasPages) addWarnings(env, portal);
   return {
     portal: hasPages ? portal : null,
+    factorSecrets,
     admin,
     passwords: { ...rules, cost },
     /** From the login. */
@@ -136,7 +139,7 @@ function addWarnings({ warnings }: Env, portal: Portal) {
   }
 }
 
-function readPortal(env: Env, hasPages: boolean) {
+function readPortal(env: Env, hasFactors: boolean) {
   const origin = env.get('SIGNIN_ORIGIN', 'http://localhost:3000', readOrigin);
   const cookieDomain = env.get('COOKIE_DOMAIN', null, domain);
   const host = new URL(origin).hostname;
@@ -150,9 +153,7 @@ function readPortal(env: Env, hasPages: boolean) {
   const returnOrigins = env.get('RETURN_ORIGINS', [], list(readReturnOrigin));
   const choices = ['off', 'super_admin', 'all'] as const;
   const requireSecondFactor = env.get('REQUIRE_SECOND_FACTOR', 'off', oneOf(choices));
-  // Those of TOTP are sealed under the first and open under all.
-  const secrets = env.secrets('IDENTITY_SECRET');
-  if (requireSecondFactor !== 'off' && !(hasPages && secrets.length > 0)) {
+  if (requireSecondFactor !== 'off' && !hasFactors) {
     env.problem(
       'REQUIRE_SECOND_FACTOR',
       'needs SIGNIN_PAGES=on and IDENTITY_SECRET.',
@@ -167,7 +168,6 @@ function readPortal(env: Env, hasPages: boolean) {
     hasPasskeys: isIP(host.replace(/^\[|\]$/g, '')) === 0,
     returnOrigins,
     cookieDomain,
-    secrets,
     /** For a browser in which the person chose to stay signed in; 0: it is not offered. */
     staySeconds: env.get('SESSION_STAY_TTL', 0, staySeconds),
     requireSecondFactor,

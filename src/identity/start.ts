@@ -9,26 +9,31 @@ import type { IdentitySettings } from './settings.ts';
 import { COMMAND_LINE } from './store/audit.ts';
 import { createJobs } from './store/housekeeping.ts';
 import { takeNamedLock } from './store/rights.ts';
-import { anyUserExists, insertUser } from './store/users.ts';
+import { anyFactorExists, anyUserExists, insertUser } from './store/users.ts';
 import { type AlsoWrite, hashOf } from './users.ts';
 
 export async function start(settings: IdentitySettings, context: ServiceContext) {
   const { database: address, admin, ...options } = settings;
   const { portal } = options;
   const database = createDatabase(address, SCHEMA.name, context.log, context.metrics);
-  const codes = portal && (await import('./factors/codes.ts'));
+  const hasCodes = portal !== null || options.factorSecrets.length > 0;
+  const codes = hasCodes ? await import('./factors/codes.ts') : null;
   const service = createIdentity(options, database, context, codes?.checkCode);
   return {
     routes: bindRoutes(await createRoutes(portal && context.site), service),
     storage: { database, schema: SCHEMA },
     async beforeReady() {
-      await codes?.reportTotpKeys(service);
+      if (codes) await codes.reportTotpKeys(service);
+      else if (await database.read(anyFactorExists)) context.log.warn(NO_CODES);
       const invitation = portal && (await import('./signin/links.ts')).createLink(portal);
       await createFirstAdministrator(admin, service, invitation);
     },
     jobs: createJobs(service),
   };
 }
+
+const NO_CODES =
+  'users with a second factor cannot log in: neither SIGNIN_PAGES nor IDENTITY_SECRET is set, and so their codes cannot be checked';
 
 const CHANGE_SOON =
   'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';

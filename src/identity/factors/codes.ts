@@ -97,7 +97,7 @@ const EARLIER =
   'keys of authenticator apps are sealed under IDENTITY_SECRET_PREVIOUS until the next use of the app';
 
 /** The current key first. */
-const keysOf = ({ portal }: IdentityService) => (portal?.secrets ?? []).map(createTotpKey);
+const keysOf = ({ factorSecrets }: IdentityService) => factorSecrets.map(createTotpKey);
 
 /** What the operator must know before an earlier secret is removed. */
 export async function reportTotpKeys(service: IdentityService) {

@@ -84,15 +84,15 @@ export async function showFactors(call: PortalCall<Partial<ReturnInput>>, servic
 /** Who sets up an app. */
 type Enrolling = Pick<SignedInUser, 'user' | 'token'>;
 
-const hasApps = ({ portal }: PortalService) => portal.secrets.length > 0;
+const hasApps = ({ factorSecrets }: PortalService) => factorSecrets.length > 0;
 
 const NO_APPS = new Failure('conflict', {
   message:
     'Authenticator apps cannot be set up, because the operator has not set IDENTITY_SECRET. Use a passkey or a security key.',
 });
 
-function currentSecret({ portal }: PortalService) {
-  const [current] = portal.secrets;
+function currentSecret({ factorSecrets }: PortalService) {
+  const [current] = factorSecrets;
   if (current === undefined) throw new Error('internal error: TOTP needs IDENTITY_SECRET');
   return current;
 }

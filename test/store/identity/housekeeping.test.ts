@@ -22,7 +22,6 @@ const portal = {
   hasPasskeys: true,
   returnOrigins: [],
   cookieDomain: null,
-  secrets: [],
   requireSecondFactor: 'off' as const,
   staySeconds: 0,
   linkSeconds: 3_600,
@@ -32,6 +31,7 @@ const options = {
   sessionSeconds: 3_600,
   idleSeconds: 600,
   portal,
+  factorSecrets: [],
   retentionSeconds: 86_400,
   auditSeconds: 7 * 86_400,
 };

@@ -34,6 +34,7 @@ const options = {
   sessionSeconds: 60,
   idleSeconds: 0,
   portal: null,
+  factorSecrets: [],
   retentionSeconds: 60,
   auditSeconds: 60,
 };

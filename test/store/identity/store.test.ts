@@ -333,6 +333,7 @@ test('the background job uses the configured retention, and two may run at once'
     sessionSeconds: 60,
     idleSeconds: 0,
     portal: null,
+    factorSecrets: [],
     retentionSeconds: 60,
     auditSeconds: 60,
   };

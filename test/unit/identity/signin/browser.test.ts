@@ -20,7 +20,6 @@ const portal: Portal = {
     'https://*.lab.example.org:8443',
   ],
   cookieDomain: 'example.org',
-  secrets: [],
   requireSecondFactor: 'off',
   staySeconds: 0,
   linkSeconds: 3_600,
