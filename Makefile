@@ -63,10 +63,10 @@ typecheck: node_modules/.installed ## check the types of sources, tests and scri
 	@npm run --silent typecheck
 
 format: ## format all code with Prettier, a pinned version from the npm registry
-	@$(prettier) --write --log-level warn $(formatted)
+	@$(prettier) --write --cache --log-level warn $(formatted)
 
 format-check: ## check that all code is formatted
-	@$(prettier) --check --log-level warn $(formatted)
+	@$(prettier) --check --cache --log-level warn $(formatted)
 
 audit: node_modules/.installed ## list what a security reviewer reads; for one service: SERVICE=secrets; only changes: SINCE=commit
 	@node --import tsx scripts/audit.ts "$(SINCE)" $(SERVICE)
