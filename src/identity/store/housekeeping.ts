@@ -70,12 +70,13 @@ export async function writeLastSeen(
     with seen as (
       update identity.sessions
       set last_seen_at = now(),
-        -- At most once a day: an index has it.
+        -- Only of a session that stays, because least ignores null. At most once a day: an
+        -- index has it.
         expires_at = case
-          when expires_at > now() + make_interval(secs => ${STAY_IDLE_SECONDS - DAY_SECONDS})
+          when stays_until is null
+            or expires_at > now() + make_interval(secs => ${STAY_IDLE_SECONDS - DAY_SECONDS})
           then expires_at
-          else coalesce(
-            least(stays_until, now() + make_interval(secs => ${STAY_IDLE_SECONDS})), expires_at)
+          else least(stays_until, now() + make_interval(secs => ${STAY_IDLE_SECONDS}))
         end
       where id = any (array(
         select id from identity.sessions

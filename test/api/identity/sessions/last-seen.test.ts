@@ -139,9 +139,14 @@ test('a use is recorded at most once a minute', async () => {
         ({ id, version }) => [String(id), String(version)],
       ),
     );
+  const ends = async () => [
+    ...(await sql`select id, expires_at from identity.sessions order by id`),
+  ];
   const before = await versions();
+  const endsBefore = await ends();
   for (const { token } of [recent, last_seen_is_old]) await touch(token);
   await recordUse();
+  assert.deepEqual(await ends(), endsBefore, 'a use extends no session');
   const noted = await versions();
   assert.equal(noted[recent.id], before[recent.id]);
   assert.notEqual(noted[last_seen_is_old.id], before[last_seen_is_old.id]);
