@@ -48,20 +48,21 @@ async function account(key: string): Promise<Account> {
 }
 
 const LIMIT = { key: randomBytes(32), mode: 'window', attempts: 2, seconds: 60 } as const;
-const insertSession = (session: { id: string; token: string; seconds: number }, user: Account) =>
-  store.insertSession(
+/** @returns the new session, or null if the account has changed */
+async function insertSession(user: Account, methods = 'password') {
+  const session = { id: randomUUID(), token: createSessionToken(), seconds: 3_600 };
+  const isInserted = await store.insertSession(
     database,
     { event: 'login.succeeded', actor: COMMAND_LINE },
-    { ...session, staySeconds: null, ip: '192.0.2.1', userAgent: 'a test', methods: 'password' },
+    { ...session, staySeconds: null, ip: '192.0.2.1', userAgent: 'a test', methods },
     user,
     { pair: LIMIT, account: LIMIT, network: LIMIT, known: { key: randomBytes(32), mode: 'known' } },
   );
+  return isInserted ? session : null;
+}
 
 async function openSession(username = 'user-one') {
-  const id = randomUUID();
-  const token = createSessionToken();
-  assert.equal(await insertSession({ id, token, seconds: 3_600 }, await account(username)), true);
-  return { id, token };
+  return (await insertSession(await account(username))) ?? assert.fail(username);
 }
 
 type UserInput = Parameters<typeof insertUser>[2];
@@ -117,6 +118,8 @@ const changes = {
   disabled: sql`enabled = false`,
   deleted: sql`deleted_at = now()`,
   'given another password': sql`password_hash = 'another'`,
+  'given a second factor': sql`second_factor = true`,
+  'changed in anything else': sql`updated_at = updated_at + interval '1 second'`,
 };
 
 for (const [what, change] of Object.entries(changes)) {
@@ -129,14 +132,35 @@ for (const [what, change] of Object.entries(changes)) {
       select event from identity.audit where user_id = ${id} union all select encode(key, 'hex')
         from identity.throttles`;
     const trail = await about();
-    assert.equal(
-      await insertSession({ id: randomUUID(), token: createSessionToken(), seconds: 60 }, checked),
-      false,
-    );
+    assert.equal(await insertSession(checked), null);
     assert.deepEqual([...(await sql`select id from identity.sessions`)], []);
     assert.deepEqual(await about(), trail, 'nothing in the trail, and no failures cleared');
   });
 }
+
+test('a session by more than the password is for its account, which may have a factor', async () => {
+  // The other account is the same in all that is compared.
+  await sql`update identity.users set second_factor = true, password_hash = 'one', updated_at = now()
+    where id in ${sql([one, two])}`;
+  const made = await insertSession(await account('user-two'), 'password, totp');
+  const stored = await sql`select id, user_id from identity.sessions`;
+  assert.deepEqual([...stored], [{ id: made?.id, user_id: two }]);
+  await sql`update identity.users set second_factor = false where id in ${sql([one, two])}`;
+});
+
+test('the sign-in before is that of another session of the user, unless it is deleted', async () => {
+  const { token } = await openSession();
+  await openSession('user-two');
+  const caller = await store.findCallerByToken(sessions, hexDigest(token));
+  assert.ok(caller);
+  assert.equal(await store.findEarlierSignIn(database, caller), null);
+  const { id } = await openSession();
+  await sql`update identity.sessions set created_at = '2020-01-01T00:00:00Z' where id = ${id}`;
+  const then = new Date('2020-01-01T00:00:00Z');
+  assert.deepEqual(await store.findEarlierSignIn(database, caller), then);
+  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
+  assert.equal(await store.findEarlierSignIn(database, caller), null);
+});
 
 test('a hash is replaced only where the password has not been changed meanwhile', async () => {
   const id = await addUser(database, 'user-rehash');
