@@ -242,7 +242,8 @@ for (const { name: variant, rows, url, database } of running) {
   test(`${variant}: any other credential is 401, and changes nothing`, async () => {
     const dead = await deadCredentials(url, sql);
     const subject = await storeUser(sql);
-    for (const line of lines) {
+    // A row decides before it reads what it is about, so one of its lines is enough.
+    for (const line of new Map(lines.map((one) => [one.name, one])).values()) {
       const row = rowOf(api, line);
       for (const [what, headers = {}] of Object.entries(dead)) {
         const sent = { ...requestOf(line.name, line.about, subject), headers };

@@ -3,10 +3,9 @@
  * promise; the service has one of its own.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { createKey } from '../../../src/identity/keys.ts';
-import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
-import { Failure } from '../../../src/platform/http/route/errors.ts';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import { sha256 } from '../../../src/platform/crypto/token.ts';
 import {
   assertComplete,
   assertRefused,
@@ -19,9 +18,9 @@ import {
   send,
   start,
 } from '../../support/contract.ts';
-import { logIn } from '../../support/gatehouse.ts';
-import { cookieFrom, ORIGIN, visitorOf } from '../../support/portal.ts';
-import { addUser, openIdentity, PASSWORD } from '../../support/users.ts';
+import { ORIGIN } from '../../support/portal.ts';
+import { newName, storeUser } from '../../support/stored-users.ts';
+import { PASSWORD } from '../../support/users.ts';
 
 /**
  * `nobody`: without a cookie. `old`: who signed in eleven minutes ago. `sign`: is sent to the
@@ -84,17 +83,15 @@ const [variant = assert.fail()] = await start(({ name }) => name === 'identity w
 const { url, database } = variant;
 assert.ok(database);
 const { sql } = database;
-const store = openIdentity({ after }, database.url);
-const visit = visitorOf(url);
 const rows = variant.rows.filter(({ pattern }) => /^\/(login|link|logout|account)/.test(pattern));
 
-let names = 0;
+/** A user with a session of the pages. */
 async function enter(isAdministrator: boolean) {
-  names += 1;
-  const username = `visitor-${names}`;
-  const user_id = await addUser(store, username, { super_admin: isAdministrator });
-  const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
-  return { username, user_id, cookie: cookieFrom(page, '__Host-gatehouse') };
+  const person = await storeUser(sql, isAdministrator);
+  const token = randomBytes(32).toString('base64url');
+  await sql`update identity.sessions set token_digest = ${sha256(token)}
+    where id = ${person.session_id}`;
+  return { ...person, cookie: `__Host-gatehouse=${token}` };
 }
 
 async function cookieOf(caller: Caller): Promise<string> {
@@ -108,19 +105,9 @@ async function cookieOf(caller: Caller): Promise<string> {
 
 type Fields = Readonly<Record<string, string>>;
 
-/** Another user, with a session and a key. */
-async function subject(): Promise<Fields & { user_id: string }> {
-  const { user_id } = await enter(false);
-  const made = await createKey(store, COMMAND_LINE, { name: '', user_id, groups: [] });
-  assert.ok(!(made instanceof Failure));
-  const [session] = await sql`select id from identity.sessions where user_id = ${user_id}`;
-  return { user_id, key_id: made.id, session_id: session?.id };
-}
-
 function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
   if (method !== 'POST') return undefined;
-  names += 1;
-  const username = `made-${names}`;
+  const username = newName();
   const email = `${username}@example.org`;
   const password = 'another passphrase';
   return {
@@ -137,7 +124,8 @@ test('each page and form is in the table', () => assertComplete(rows, PAGES));
 
 test('what each caller gets', () =>
   assertTable({ url, rows }, PAGES, CALLERS, async (caller, { about }, row) => {
-    const path = about === 'other' ? await subject() : {};
+    const { user_id, session_id, key_id } = await storeUser(sql);
+    const path = about === 'other' ? { user_id, session_id, key_id } : {};
     const body = fieldsOf(row, path);
     const headers = { host: new URL(ORIGIN).host, cookie: await cookieOf(caller) };
     return { path, headers, ...(body ? { body } : {}) };
@@ -160,8 +148,8 @@ test('a form that another page, or no page, has sent is refused', async () => {
 });
 
 test('no other credential opens a page', async () => {
-  const { username, user_id, cookie } = await enter(true);
-  const token = await logIn(url, username, PASSWORD);
+  const { user_id, cookie } = await enter(true);
+  const { session: token } = await storeUser(sql, true);
   const host = new URL(ORIGIN).host;
   const value = cookie.replace(/^.*=/, '');
   const dead: Readonly<Record<string, Readonly<Record<string, string>>>> = {

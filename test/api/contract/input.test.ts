@@ -183,8 +183,8 @@ const merged = (one: Sent, other: Sent): Sent => ({
 
 for (const { name, service, rows, url, sql, callerOf } of running) {
   test(`${name}: what a schema refuses is named, and nothing is stored`, async () => {
+    const before = sql && (await contentOf(sql, service));
     for (const row of rows) {
-      const before = sql && (await contentOf(sql, service));
       for (const { what, sent, refusal, fields } of [
         ...pathCases(row),
         ...queryCases(row),
