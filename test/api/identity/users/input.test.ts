@@ -14,137 +14,40 @@ const subject = await add({ username: 'subject', email: 'subject@example.org' })
 const users = async () => [...(await sql`select * from identity.users order by id`)];
 
 /** Neither a new user nor a change takes this. */
-async function assertRefused(member: string, values: readonly unknown[]) {
+async function assertRefused(member: string, value: string) {
   const before = await users();
-  for (const value of values) {
-    const what = JSON.stringify(value).slice(0, 60);
-    for (const answer of [
-      await create({ username: 'new', email: 'new@example.org', [member]: value }),
-      await call(admin.token, 'PATCH', `/api/user/${subject.id}`, { [member]: value }),
-    ]) {
-      assert.equal(answer.status, 400, `${what}: ${answer.text}`);
-      assertError(answer, 400, 'invalid_body', [`/${member}`]);
-    }
-  }
+  const given = { username: 'new', email: 'new@example.org', [member]: value };
+  assertError(await create(given), 400, 'invalid_body', [`/${member}`]);
+  const changed = await call(admin.token, 'PATCH', `/api/user/${subject.id}`, { [member]: value });
+  assertError(changed, 400, 'invalid_body', [`/${member}`]);
   assert.deepEqual(await users(), before);
 }
 
-const CONTROLS: readonly string[] = [
-  '\0',
-  '\x01',
-  '\b',
-  '\t',
-  '\n',
-  '\r\n',
-  '\x1b[31m',
-  '\x7f',
-  '\u0080',
-  '\u0085',
-  '\u009b31m',
-  '\u2028',
-  '\u2029',
+/** One for each rule: `test/unit/identity/rules.test.ts` has every value that a rule rejects. */
+const RULES: ReadonlyArray<readonly [what: string, member: string, value: string]> = [
+  ['name that is empty', 'username', ''],
+  // 255 characters, and 4,590 after NFKC: more than an entry of an index can hold.
+  ['name that is too long after NFKC', 'username', '\ufdfa'.repeat(255)],
+  ['name with control characters', 'username', 'a\x1b[31mb'],
+  ['name that turns the order of its line round', 'username', 'a\u202eb'],
+  ['name that begins with a space', 'username', ' admin'],
+  ['name that ends with a space of any kind', 'username', 'admin\u3000'],
+  ['name with invisible format characters', 'username', 'a\u200bb'],
+  ['name with invisible letters', 'username', 'admin\u3164'],
+  ['name that looks blank', 'username', '\u2800'],
+  ['address without exactly one @ between two texts', 'email', 'a@b@c'],
+  ['address with a space', 'email', 'a b@example.org'],
+  ['address with control characters', 'email', 'a@exam\nple.org'],
+  ['address with invisible characters', 'email', 'subject\u00ad@example.org'],
+  ['address that is too long after NFKC', 'email', `${'\ufdfa'.repeat(200)}@b`],
+  ['first name with control characters', 'first_name', 'a\x7fb'],
+  ['first name that looks blank', 'first_name', '\u3164 \u200d'],
+  ['last name with control characters', 'last_name', 'a\u2028b'],
+  ['last name that looks blank', 'last_name', ' '],
 ];
-/** They turn the order of a line round where it is shown. */
-const REVERSALS: readonly string[] = [
-  '\u061c',
-  '\u200e',
-  '\u200f',
-  '\u202a',
-  '\u202e',
-  '\u2066',
-  '\u2069',
-];
-// 255 characters, and 4,590 after NFKC: more than an entry of an index can hold.
-const SWELLING = '\ufdfa'.repeat(255);
-const around = (character: string) => `a${character}b`;
-
-test('a name that is too long after NFKC is 400', async () => {
-  await assertRefused('username', [SWELLING]);
-});
-
-test('a name with control characters is 400', async () => {
-  await assertRefused('username', [...CONTROLS, ...REVERSALS].map(around));
-});
-
-test('a name that begins or ends with a space of any kind is 400', async () => {
-  await assertRefused('username', [
-    ' admin',
-    'admin ',
-    '\u00a0admin',
-    'admin\u3000',
-    '\u2003admin',
-    'admin\ufeff',
-    ' ',
-  ]);
-});
-
-test('a name with invisible format characters is 400', async () => {
-  await assertRefused(
-    'username',
-    ['\u00ad', '\u200b', '\u200c', '\u200d', '\u2060', '\u2064', '\ufeff', '\u{e0041}'].map(around),
-  );
-});
-
-test('a name with invisible letters and marks is 400', async () => {
-  // Hangul fillers, the grapheme joiner, variation selectors.
-  await assertRefused(
-    'username',
-    [
-      '\u115f',
-      '\u1160',
-      '\u3164',
-      '\uffa0',
-      '\u034f',
-      '\u180b',
-      '\ufe00',
-      '\ufe0f',
-      '\u{e0100}',
-    ].map((character) => `admin${character}`),
-  );
-});
-
-test('an address without exactly one @ between two texts is 400', async () => {
-  await assertRefused('email', [
-    '',
-    'plain',
-    'plain.example.org',
-    '@example.org',
-    'plain@',
-    '@',
-    '@@',
-    'a@b@c',
-    'plain@@example.org',
-    'plain at example.org',
-  ]);
-});
-
-test('an address with spaces or control characters, or too long after NFKC, is 400', async () => {
-  const inside = [' ', '\u00a0', '\u3000', ...CONTROLS, ...REVERSALS].map(
-    (character) => `a${character}b@example.org`,
-  );
-  await assertRefused('email', [
-    ...inside,
-    ' a@example.org',
-    'a@example.org ',
-    'a@exam\nple.org',
-    `${'\ufdfa'.repeat(200)}@b`,
-  ]);
-});
-
-test('an address with invisible characters is 400', async () => {
-  await assertRefused(
-    'email',
-    ['\u00ad', '\u200b', '\u2060', '\u3164', '\ufe0f'].map(
-      (character) => `subject${character}@example.org`,
-    ),
-  );
-});
-
-test('a first or last name with control characters is 400', async () => {
-  for (const member of ['first_name', 'last_name']) {
-    await assertRefused(member, [...CONTROLS, ...REVERSALS].map(around));
-  }
-});
+for (const [what, member, value] of RULES) {
+  test(`a ${what} is 400, and nothing is stored`, () => assertRefused(member, value));
+}
 
 test('a password that the policy rejects creates no user', async () => {
   const before = await users();
@@ -229,19 +132,6 @@ test('any other name is stored and returned unchanged', async () => {
     const { username, email, first_name, last_name } = shown.json.data;
     assert.deepEqual({ username, email, first_name, last_name }, given);
   }
-});
-
-test('a name that looks blank, or a part of it, is 400', async () => {
-  await assertRefused('username', [
-    '\u2800',
-    '\u3164',
-    'a\u2800b',
-    'a\u115fb',
-    'a\uffa0b',
-    'a\u{1d159}b',
-  ]);
-  for (const member of ['first_name', 'last_name'])
-    await assertRefused(member, [' ', '\u2800', '\u3164 \u200d', '\u00ad']);
 });
 
 test('names that differ only by case folding are one account', async () => {

@@ -7,6 +7,7 @@ import {
 } from '../../../../src/identity/signin/browser.ts';
 import { isNavigation, originalAddress } from '../../../../src/identity/signin/verify.ts';
 import type { Portal } from '../../../../src/identity/settings.ts';
+import { wordsOf } from '../../../support/words.ts';
 
 const portal: Portal = {
   origin: 'https://login.example.org',
@@ -49,65 +50,26 @@ test('an address of a listed origin or of the portal is followed as the parser w
     assert.equal(returnAddress(given, portal), expected, given);
 });
 
-const OTHER_HOSTS = [
-  'evil.example',
-  'app.example.org.evil.example',
-  'evilapp.example.org',
-  'xapp.example.org',
-  'example.org',
-  'sub.app.example.org',
-  'app-example.org',
-  'app.example.organization',
-  'app.example.com',
-  'appexample.org',
-  'app.example.org.',
-  'wiki.example.org',
-  'login.example.org.evil.example',
-  'аpp.example.org',
-  'app.examp1e.org',
-  'apps.example.org',
-  '*.apps.example.org',
-  '%2a.apps.example.org',
-  'one.two.apps.example.org',
-  '.apps.example.org',
-  'one.apps.example.org.',
-  'one.apps.example.org.evil.example',
-  'one.apps.example.org:8443',
-  'oneapps.example.org',
-  'evil.example#.apps.example.org',
-  'evil.example?.apps.example.org',
-  'one.lab.example.org',
-  '127.0.0.1.apps.example.org',
-  'app.example.org%2eevil.example',
-  'app.example.org%00.evil.example',
-  'app.example.org%20.evil.example',
-  '[::1]',
-  '127.0.0.1',
-  '2130706433',
-  '0x7f000001',
-  'localhost',
-  'localhost:5001',
-  'app.example.org:8443',
-  'app.example.org:80',
-  'wiki.example.org:443',
-  'wiki.example.org:08444',
-  'app。evil。example',
-  'evil.example:443',
-];
-const NOT_PLAIN = [
-  'https://good@app.example.org/',
-  'https://good:pass@app.example.org/',
-  'https://:pass@app.example.org/',
-  'https://@app.example.org/',
-  'https://app.example.org@evil.example/',
-  'https://app.example.org:443@evil.example/',
-  'https://app.example.org%40evil.example/',
-  'https://app.example.org:@evil.example/',
-  'https://evil.example@app.example.org/',
-  'https://app.example.org%2f@evil.example/',
-  'https://app.example.org#@evil.example:x@y',
-  'https://a@b@app.example.org/',
-].filter((address) => !address.includes('#'));
+const OTHER_HOSTS = wordsOf(`
+  evil.example app.example.org.evil.example evilapp.example.org xapp.example.org example.org
+  sub.app.example.org app-example.org app.example.organization app.example.com appexample.org
+  app.example.org. wiki.example.org login.example.org.evil.example аpp.example.org app.examp1e.org
+  apps.example.org *.apps.example.org %2a.apps.example.org one.two.apps.example.org
+  .apps.example.org one.apps.example.org. one.apps.example.org.evil.example
+  one.apps.example.org:8443 oneapps.example.org evil.example#.apps.example.org
+  evil.example?.apps.example.org one.lab.example.org 127.0.0.1.apps.example.org
+  app.example.org%2eevil.example app.example.org%00.evil.example app.example.org%20.evil.example
+  [::1] 127.0.0.1 2130706433 0x7f000001 localhost localhost:5001 app.example.org:8443
+  app.example.org:80 wiki.example.org:443 wiki.example.org:08444 app。evil。example evil.example:443
+`);
+const NOT_PLAIN = wordsOf(`
+  https://good@app.example.org/ https://good:pass@app.example.org/ https://:pass@app.example.org/
+  https://@app.example.org/ https://app.example.org@evil.example/
+  https://app.example.org:443@evil.example/ https://app.example.org%40evil.example/
+  https://app.example.org:@evil.example/ https://evil.example@app.example.org/
+  https://app.example.org%2f@evil.example/ https://app.example.org#@evil.example:x@y
+  https://a@b@app.example.org/
+`).filter((address) => !address.includes('#'));
 const OTHER_SCHEMES = [
   'javascript:alert(1)',
   'javascript://app.example.org/%0aalert(1)',

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { read } from '../../../../src/identity/settings.ts';
 import { Env } from '../../../../src/platform/runtime/env.ts';
+import { wordsOf } from '../../../support/words.ts';
 
 /** @returns the settings of the sign-in pages, or the problems */
 function portalOf(given: Readonly<Record<string, string>>) {
@@ -61,21 +62,11 @@ test('a wildcard in RETURN_ORIGINS stands for the first label alone, and never f
     const { portal, problems } = portalOf({ ...domain, RETURN_ORIGINS: given });
     assert.deepEqual([portal?.returnOrigins, problems], [[expected], []], given);
   }
-  for (const given of [
-    'https://*',
-    'https://*.org',
-    'https://*.org:443',
-    'https://*.*.example.org',
-    'https://app.*.example.org',
-    'https://a*.example.org',
-    'https://*a.example.org',
-    'https://**.example.org',
-    'http://*.example.org',
-    'https://*.10.0.0.1',
-    'https://*.example.org.',
-    'https://*.example.org/a',
-    '*.example.org',
-  ]) {
+  for (const given of wordsOf(`
+    https://* https://*.org https://*.org:443 https://*.*.example.org https://app.*.example.org
+    https://a*.example.org https://*a.example.org https://**.example.org http://*.example.org
+    https://*.10.0.0.1 https://*.example.org. https://*.example.org/a *.example.org
+  `)) {
     const [problem = ''] = portalOf({ ...domain, RETURN_ORIGINS: given }).problems;
     assert.match(problem, /^RETURN_ORIGINS must be a comma-separated list, each an origin/, given);
   }
