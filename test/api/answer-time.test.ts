@@ -7,7 +7,7 @@ import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../suppor
 import { get, startListener } from '../support/listener.ts';
 import { startProxy } from '../support/proxy.ts';
 import { connectTo, headOf } from '../support/socket.ts';
-import { until } from '../support/until.ts';
+import { latch, until } from '../support/until.ts';
 
 test('all three services answer while the database sends nothing', async (t) => {
   const { url } = await createDatabase(t);
@@ -74,10 +74,7 @@ test('a reply that is ready too late is discarded', async (t) => {
 });
 
 test('the log shows the reply that was sent, not one that was ready too late', async (t) => {
-  let release = () => {};
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
+  const { opened: released, open: release } = latch();
   const late = get('/late', async () => {
     await released;
     return { data: 'too late' };

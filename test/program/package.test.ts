@@ -22,6 +22,7 @@ import { createEmptyDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, SERVER_SECRET, variables } from '../support/gatehouse.ts';
 import { root } from '../support/process.ts';
 import { bounded, until } from '../support/until.ts';
+import { wordsOf } from '../support/words.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-package-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -44,22 +45,10 @@ const run = (cwd: string, program: string, ...words: readonly string[]) =>
 function makeClone(): void {
   const isCompiled = (path: string) =>
     existsSync(path.replace(/\.js(\.map)?$/, '.ts')) && /\.js(\.map)?$/.test(path);
-  for (const name of [
-    'src',
-    'scripts',
-    'test',
-    'docs',
-    'deploy',
-    'Makefile',
-    'README.md',
-    'LICENSE',
-    'CHANGELOG.md',
-    'SECURITY.md',
-    '.npmrc',
-    'package.json',
-    'package-lock.json',
-    'tsconfig.json',
-  ]) {
+  for (const name of wordsOf(`
+    src scripts test docs deploy Makefile README.md LICENSE CHANGELOG.md SECURITY.md .npmrc
+    package.json package-lock.json tsconfig.json
+  `)) {
     cpSync(join(root, name), join(clone, name), {
       recursive: true,
       dereference: true,
@@ -134,23 +123,13 @@ function start(words: readonly string[], given: Readonly<Record<string, string>>
 
 test('the package holds the program, its types, the documents and files for deployment', () => {
   const paths = packed.files.map(({ path }) => path);
-  for (const path of [
-    'dist/cli.js',
-    'dist/main.js',
-    'dist/index.js',
-    'dist/index.d.ts',
-    'dist/index.js.map',
-    'dist/start/start-package.js',
-    'dist/identity/common-passwords.txt',
-    'dist/identity/migrations/001-initial-schema.sql',
-    'dist/secrets/migrations/001-initial-schema.sql',
-    'dist/webhook/migrations/001-initial-schema.sql',
-    'dist/platform/http/site/pages/style.css',
-    'docs/embedding.md',
-    'deploy/systemd/gatehouse@.service',
-    'README.md',
-    'LICENSE',
-  ])
+  for (const path of wordsOf(`
+    dist/cli.js dist/main.js dist/index.js dist/index.d.ts dist/index.js.map
+    dist/start/start-package.js dist/identity/common-passwords.txt
+    dist/identity/migrations/001-initial-schema.sql dist/secrets/migrations/001-initial-schema.sql
+    dist/webhook/migrations/001-initial-schema.sql dist/platform/http/site/pages/style.css
+    docs/embedding.md deploy/systemd/gatehouse@.service README.md LICENSE
+  `))
     assert.ok(paths.includes(path), path);
   assert.deepEqual(
     paths.filter(

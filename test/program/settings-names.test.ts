@@ -6,6 +6,7 @@ import { runCommand } from '../support/commands.ts';
 import { variables } from '../support/gatehouse.ts';
 import { buildProgram, runProgram } from '../support/process.ts';
 import { readConfig, SERVICES } from '../support/settings.ts';
+import { wordsOf } from '../support/words.ts';
 
 const program = buildProgram();
 const VALID = variables('postgres://user:word@localhost:5432/gatehouse');
@@ -102,16 +103,7 @@ const warningOf = (name: string) =>
   `${name} is not a variable of Gatehouse and has no effect. If another program needs it, add it to IGNORE_VARIABLES.`;
 
 test('an unknown variable with one of the prefixes causes a warning', () => {
-  const prefixes = [
-    'IDENTITY',
-    'SECRETS',
-    'SECRET',
-    'WEBHOOK',
-    'SESSION',
-    'PASSWORD',
-    'RECEIPT',
-    'AUDIT',
-  ];
+  const prefixes = wordsOf('IDENTITY SECRETS SECRET WEBHOOK SESSION PASSWORD RECEIPT AUDIT');
   for (const name of prefixes.map((prefix) => `${prefix}_OF_SOMEBODY_ELSE`))
     assert.deepEqual(warnings({ [name]: 'x' }), [warningOf(name)]);
 });

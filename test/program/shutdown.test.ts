@@ -14,6 +14,7 @@ import { buildProgram, type Running, startProgram } from '../support/process.ts'
 import { startProxy } from '../support/proxy.ts';
 import { startRecorder } from '../support/recorder.ts';
 import { connectTo, headOf, type RawClient } from '../support/socket.ts';
+import { latch } from '../support/until.ts';
 
 const program = buildProgram();
 const file = await createDatabase();
@@ -44,10 +45,7 @@ async function open(t: TestContext, url: string): Promise<RawClient> {
 
 /** Holds a table, so that every statement on it hangs until it is let go. */
 async function holdSessions(t: TestContext): Promise<() => Promise<void>> {
-  let letGo = () => {};
-  const released = new Promise<void>((resolve) => {
-    letGo = resolve;
-  });
+  const { opened: released, open: letGo } = latch();
   let holding: Promise<void> = Promise.resolve();
   const release = async () => {
     letGo();

@@ -7,6 +7,7 @@ import type { Sql } from 'postgres';
 import { createDatabase } from './database.ts';
 import { type Answer, ask, type Gatehouse, logIn, startGatehouse } from './gatehouse.ts';
 import { assertUser, PASSWORD } from './users.ts';
+import { wordsOf } from './words.ts';
 
 interface Owner {
   after(fn: () => Promise<void>): void;
@@ -110,22 +111,10 @@ export function assertCreated(answer: Answer): void {
   assert.equal(answer.headers.get('cache-control'), 'no-store');
 }
 
-const KEY_MEMBERS = [
-  'created_at',
-  'created_by',
-  'created_by_username',
-  'deleted_at',
-  'expires_at',
-  'groups',
-  'id',
-  'key',
-  'last_used_at',
-  'name',
-  'revoked',
-  'updated_at',
-  'user',
-  'user_id',
-];
+const KEY_MEMBERS = wordsOf(`
+  created_at created_by created_by_username deleted_at expires_at groups id key last_used_at name
+  revoked updated_at user user_id
+`);
 
 /** The specification's table "ApiKey", and a name, groups, the time of its last use, and who created it. */
 export function assertKey({ user, ...key }: Record<string, unknown>): void {

@@ -17,6 +17,7 @@ import { parameterNames } from '../../src/platform/http/route/router.ts';
 import { object, type Schema, text } from '../../src/platform/http/route/schema.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
 import { createMetrics } from '../../src/platform/runtime/prometheus.ts';
+import { latch } from './until.ts';
 
 export interface TestListener {
   readonly url: string;
@@ -122,18 +123,12 @@ export function slowGuard(): {
   readonly entered: Promise<void>;
   readonly release: () => void;
 } {
-  let enter = () => {};
-  let release = () => {};
-  const entered = new Promise<void>((resolve) => {
-    enter = resolve;
-  });
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
+  const { opened: entered, open: enter } = latch();
+  const { opened: released, open: release } = latch();
   const check = async () => {
     enter();
     await released;
     return null;
   };
-  return { guard: { security: [], errors: [], check }, entered, release: () => release() };
+  return { guard: { security: [], errors: [], check }, entered, release };
 }

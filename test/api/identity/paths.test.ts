@@ -3,21 +3,16 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ask, launch, logIn } from '../../support/gatehouse.ts';
 import { assertError } from '../../support/users.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const { identity } = await launch(['identity']);
 
 test('an unknown path is 404, with and without a credential', async () => {
   const bearer = await logIn(identity);
-  for (const path of [
-    '/',
-    '/api',
-    '/api/auth',
-    '/api/users/',
-    '/api/session/info/more',
-    '/api/session/revoke/all/user/more',
-    '/API/user/',
-    '/api//user/',
-  ]) {
+  for (const path of wordsOf(`
+    / /api /api/auth /api/users/ /api/session/info/more /api/session/revoke/all/user/more /API/user/
+    /api//user/
+  `)) {
     assertError(await ask('GET', identity + path), 404, 'no_such_path');
     assertError(await ask('GET', identity + path, { bearer }), 404, 'no_such_path');
   }

@@ -14,18 +14,12 @@ import {
 import { rowTagOf } from '../../support/envelope.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const TEXT = 'marked-password-text';
-const MEMBERS = [
-  'id',
-  'status',
-  'created_at',
-  'expires_at',
-  'max_reads',
-  'reads',
-  'last_read_at',
-  'failed_reads',
-];
+const MEMBERS = wordsOf(`
+  id status created_at expires_at max_reads reads last_read_at failed_reads
+`);
 
 const gatehouse = await launch(['secrets']);
 const { sql, databaseUrl } = gatehouse;

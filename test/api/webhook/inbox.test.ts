@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addOperator, openInbox } from '../../support/inbox.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const inbox = await openInbox({ after });
 const { url, sql, call, put } = inbox;
@@ -291,16 +292,11 @@ test('the plain variant has no inbox routes, and its description has none', asyn
       /events|inbox/.test(path),
     );
   assert.deepEqual(await paths(plain), []);
-  assert.deepEqual(await paths(url), [
-    '/events',
-    '/events/stream',
-    '/events/delivery',
-    '/events/refused',
-    '/events/counts',
-    '/events/redeliver',
-    '/events/pause',
-    '/events/resume',
-    '/events/{id}',
-    '/events/{id}/redeliver',
-  ]);
+  assert.deepEqual(
+    await paths(url),
+    wordsOf(`
+    /events /events/stream /events/delivery /events/refused /events/counts /events/redeliver
+    /events/pause /events/resume /events/{id} /events/{id}/redeliver
+  `),
+  );
 });

@@ -31,6 +31,7 @@ import {
   untilProblem,
 } from './setup.ts';
 import { KEYS } from './webdriver.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const service = await startService({
   SITE_NAME: 'Example Ltd',
@@ -57,34 +58,18 @@ async function focusOrder(...keys: ReadonlyArray<string | readonly string[]>): P
 }
 
 // Tab reaches the chosen one of the radio buttons; arrow keys choose another.
-const FORM = [
-  'token',
-  'kind-text',
-  'secret',
-  'generate',
-  'expires-in',
-  'max-reads',
-  'passphrase',
-  'suggest',
-  'end-to-end',
-  'submit',
-];
+const FORM = wordsOf(`
+  token kind-text secret generate expires-in max-reads passphrase suggest end-to-end submit
+`);
 
 test('Tab visits every control in order, in both directions, with a visible focus', async () => {
   await openPage(browser, `${service.url}/`);
   assert.deepEqual(await focusOrder(Tab), FORM);
   assert.deepEqual(await focusOrder([Shift, Tab]), [...FORM].reverse());
   const link = await createLink(browser, service, 'confidential', 'said by phone');
-  const made = [
-    'link',
-    'copy',
-    'made-passphrase',
-    'copy-passphrase',
-    'receipt',
-    'copy-receipt',
-    'open-receipt',
-    'again',
-  ];
+  const made = wordsOf(`
+    link copy made-passphrase copy-passphrase receipt copy-receipt open-receipt again
+  `);
   assert.deepEqual(
     (await focusOrder(Tab)).filter((id) => id !== 'share'),
     made,

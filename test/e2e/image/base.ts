@@ -7,20 +7,9 @@ import { cpSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from 'nod
 import { basename, dirname, join } from 'node:path';
 import { findProgram } from '../programs.ts';
 import { createImageFiles } from './files.ts';
+import { wordsOf } from '../../support/words.ts';
 
-const PROGRAMS = [
-  'chmod',
-  'cp',
-  'env',
-  'find',
-  'grep',
-  'ldd',
-  'ln',
-  'mkdir',
-  'rm',
-  'sort',
-  'touch',
-];
+const PROGRAMS = wordsOf('chmod cp env find grep ldd ln mkdir rm sort touch');
 
 const output = (program: string, ...words: string[]) =>
   spawnSync(program, words, { encoding: 'utf8' }).stdout.trim();

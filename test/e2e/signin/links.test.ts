@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KEYS } from '../browser/webdriver.ts';
-import { APP, askProxy, LOGIN, type Member, NAVIGATION, startSignin } from './setup.ts';
+import { APP, LOGIN, type Member, startSignin } from './setup.ts';
 
 const setup = await startSignin('nginx');
 const { browser } = setup;
@@ -108,43 +108,5 @@ test('a reset link that removes the factors says so, and asks for none', async (
   await browser.deleteCookies();
   await browser.open(`${LOGIN}/login`);
   await setup.enterPassword(member.username, CHOSEN);
-  await atAccount();
-});
-
-test('of 16 browsers that use a link at once, one sets the password', async () => {
-  const link = await setup.invite(administrator, 'invited-16');
-  const { hash } = new URL(link);
-  const post = (path: string, fields: Readonly<Record<string, string>>, cookie = '') =>
-    askProxy(setup, {
-      method: 'POST',
-      host: 'login.example.org',
-      path,
-      headers: [
-        ...NAVIGATION,
-        ['Content-Type', 'application/x-www-form-urlencoded'],
-        ['Origin', LOGIN],
-        ['Sec-Fetch-Site', 'same-origin'],
-        ['Cookie', cookie],
-      ],
-      body: String(new URLSearchParams(fields)),
-    });
-  const numbers = Array.from({ length: 16 }, (_, i) => i);
-  const opened = await Promise.all(numbers.map(() => post('/link', { token: hash.slice(1) })));
-  assert.deepEqual([...new Set(opened.map(({ status }) => status))], [200]);
-  const waiting = opened.map(({ headers }) => (headers.get('set-cookie') ?? '').split(';')[0]);
-  const replies = await Promise.all(
-    numbers.map((i) => {
-      const chosen = `chosen by browser ${i}`;
-      return post('/login/password', { password: chosen, repeated: chosen }, waiting[i]);
-    }),
-  );
-  const winners = numbers.filter((i) => replies[i]?.status === 200);
-  assert.equal(winners.length, 1, replies.map(({ status }) => status).join());
-  for (const { status, text } of replies.filter((_, i) => !winners.includes(i))) {
-    assert.ok(status >= 400, String(status));
-    assert.match(text, /<title>/);
-  }
-  await browser.open(`${LOGIN}/login`);
-  await setup.enterPassword('invited-16', `chosen by browser ${winners[0]}`);
   await atAccount();
 });

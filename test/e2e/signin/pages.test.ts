@@ -569,30 +569,6 @@ test('a user who cannot be created is said at the form, which keeps what was typ
   );
 });
 
-test('a role that was chosen stays when a mistake is corrected, whatever the groups are', async () => {
-  await fillNewUser('not-an-administrator', 'mail of the new one');
-  await browser.fill('groups', 'administrator');
-  await browser.fill('first', 'administrator');
-  await browser.clickOn(`${CREATE} button[type=submit]`);
-  await browser.untilVisible('email-problem');
-  const ids = ['username', 'email', 'first', 'role', 'groups', 'by'];
-  assert.deepEqual(await Promise.all(ids.map((id) => browser.value(id))), [
-    'not-an-administrator',
-    'mail of the new one',
-    'administrator',
-    'user',
-    'administrator',
-    'password',
-  ]);
-  await browser.fill('email', 'no-administrator@example.org');
-  await browser.fill('password', FIRST_PASSWORD);
-  await browser.clickOn(`${CREATE} button[type=submit]`);
-  await setup.untilTitle('The user is created');
-  const rows = await setup.sql`
-    select super_admin, groups from identity.users where username = 'not-an-administrator'`;
-  assert.deepEqual([...rows], [{ super_admin: false, groups: ['administrator'] }]);
-});
-
 test('a form whose session has ended is filled in again after the sign-in, secrets aside', async () => {
   await fillNewUser('typed-before', 'typed@example.org');
   await browser.deleteCookies();
@@ -657,48 +633,6 @@ test('pictures, frames and prefetched pages do not end a sign-in that waits for 
   await browser.log();
   await browser.fill('code', await setup.codeOf(secret));
   await browser.press(Enter);
-  await browser.until('location.pathname === "/account"');
-});
-
-test('a recovery code opens once, in lower case and with spaces', async () => {
-  await openAs(guarded, '/account/factors');
-  await confirm('/account/recovery');
-  await setup.untilTitle('Recovery codes');
-  const codes: string = await browser.run('return document.querySelector("pre").textContent');
-  const code = (codes.trim().split('\n')[0] ?? '').toLowerCase().replaceAll('-', ' ');
-  await openCode();
-  await browser.fill('code', code);
-  await browser.press(Enter);
-  await browser.until('location.pathname === "/account"');
-  assert.match(await browser.run('return document.body.innerText'), /New: Recovery code used/);
-  await openCode();
-  await browser.fill('code', code);
-  await browser.press(Enter);
-  await setup.untilTitle('Second factor: try again');
-});
-
-test('an administrator removes the factors of a user, which ends their sessions', async () => {
-  const member = await setup.addMember();
-  await browser.deleteCookies();
-  await setup.addApp(member);
-  const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
-  await openAs(administrator, `/account/users/${member.id}`);
-  await confirm(`/account/users/${member.id}/remove_factors`);
-  await browser.until('/All second factors are removed/.test(document.body.innerText)');
-  await browser.deleteCookies();
-  for (const { name, value } of cookies) {
-    await browser.devtools('Network.setCookie', {
-      name,
-      value,
-      url: LOGIN,
-      path: '/',
-      secure: true,
-      httpOnly: true,
-    });
-  }
-  await open('/account');
-  await setup.untilTitle('Sign in');
-  await setup.enterPassword(member.username);
   await browser.until('location.pathname === "/account"');
 });
 

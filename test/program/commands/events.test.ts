@@ -9,6 +9,7 @@ import { openInbox, type Wish } from '../../support/inbox.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { startOnTerminal, withoutTerminal } from '../../support/terminal.ts';
 import { bounded, until } from '../../support/until.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const program = buildProgram();
 const inbox = await openInbox({ after });
@@ -109,21 +110,7 @@ const FILTERS: ReadonlyArray<readonly [words: readonly string[], names: readonly
     ['--limit', '2'],
     ['skipped', 'dead'],
   ],
-  [
-    [
-      '--status',
-      'done',
-      '--event',
-      'page.*',
-      '--source',
-      'generic',
-      '--since',
-      '7d',
-      '--limit',
-      '9999',
-    ],
-    ['done'],
-  ],
+  [wordsOf('--status done --event page.* --source generic --since 7d --limit 9999'), ['done']],
 ];
 test('event list takes every filter, alone and together', async () => {
   for (const [words, names] of FILTERS) {

@@ -5,6 +5,7 @@ import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { addUser, assertUser, openIdentity } from '../../support/users.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const file = await createDatabase();
 const environment = { DATABASE_URL: file.url };
@@ -45,22 +46,13 @@ test('key list has all keys, newest first, or those of one user', async () => {
   );
   assert.equal(all.length, 231);
   const [one] = ofUser;
-  assert.deepEqual(Object.keys(one ?? {}), [
-    'id',
-    'key',
-    'name',
-    'user_id',
-    'created_by',
-    'created_by_username',
-    'groups',
-    'revoked',
-    'expires_at',
-    'last_used_at',
-    'created_at',
-    'updated_at',
-    'deleted_at',
-    'user',
-  ]);
+  assert.deepEqual(
+    Object.keys(one ?? {}),
+    wordsOf(`
+    id key name user_id created_by created_by_username groups revoked expires_at last_used_at
+    created_at updated_at deleted_at user
+  `),
+  );
   assert.equal(one?.key, 'key:abcdefgh…');
   assertUser(JSON.parse(JSON.stringify(one.user)));
 });

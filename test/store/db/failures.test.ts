@@ -21,7 +21,7 @@ import {
 } from '../../support/connections.ts';
 import { createWaits, holdStatements } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
-import { until } from '../../support/until.ts';
+import { latch, until } from '../../support/until.ts';
 
 const file = await createDatabase();
 await createWaits(file.sql);
@@ -101,14 +101,8 @@ for (const purpose of PURPOSES) {
  * let.
  */
 function killedHalfway(database: Database) {
-  let goOn = () => {};
-  const gate = new Promise<void>((resolve) => {
-    goOn = resolve;
-  });
-  let over = () => {};
-  const ended = new Promise<void>((resolve) => {
-    over = resolve;
-  });
+  const { opened: gate, open: goOn } = latch();
+  const { opened: ended, open: over } = latch();
   const outcome = failure(
     database.transaction(async (sql) => {
       const [row] = await sql<Array<{ pid: number }>>`select pg_backend_pid() as pid`;

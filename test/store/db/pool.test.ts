@@ -21,6 +21,7 @@ import {
   untilLocked,
   untilSql,
 } from '../../support/connections.ts';
+import { latch } from '../../support/until.ts';
 
 const file = await createDatabase();
 
@@ -195,10 +196,7 @@ async function isRefused(work: Promise<unknown>): Promise<boolean> {
 
 /** Work that keeps its connection until all of it is let go. */
 function hold(t: TestContext) {
-  let release = () => {};
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
+  const { opened: released, open: release } = latch();
   // Also after a failed assertion, or the connections could not be closed.
   t.after(async () => release());
   return { release, work: async () => released };

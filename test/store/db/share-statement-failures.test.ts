@@ -25,7 +25,7 @@ import {
   storing,
   type Thing,
 } from '../../support/batch-table.ts';
-import { bounded, until } from '../../support/until.ts';
+import { bounded, latch, until } from '../../support/until.ts';
 
 const file = await createDatabase();
 
@@ -262,10 +262,7 @@ test(
   async (t) => {
     const pass = stopClock(t);
     const done: number[] = [];
-    let release = () => {};
-    const held = new Promise<void>((resolve) => {
-      release = resolve;
-    });
+    const { opened: held, open: release } = latch();
     const call = sharedStatement('write', async (_sql, items: readonly number[]) => {
       done.push(...items);
       if (items.some((item) => item <= 2)) await held;

@@ -7,7 +7,7 @@ import { before, test } from 'node:test';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
-import { until } from '../../support/until.ts';
+import { latch, until } from '../../support/until.ts';
 
 const file = await createDatabase();
 const CALLERS = 40;
@@ -161,10 +161,7 @@ test('a connection that is replaced finishes its call', async (t) => {
       return { marked: row?.marked, pid: Number(row?.pid) };
     });
   const before = await find();
-  let goOn = () => {};
-  const gate = new Promise<void>((resolve) => {
-    goOn = resolve;
-  });
+  const { opened: gate, open: goOn } = latch();
   const slow = database.transaction(async (sql) => {
     const [row] = await sql`select pg_backend_pid() as pid`;
     await gate;

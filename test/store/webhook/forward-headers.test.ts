@@ -18,36 +18,16 @@ import { runCommand } from '../../support/commands.ts';
 import { createToken } from '../../support/tokens.ts';
 import { untilSql } from '../../support/connections.ts';
 import { deliverOnce, leasedEvent } from '../../support/webhook-store.ts';
+import { wordsOf } from '../../support/words.ts';
 
-const OF_MESSAGE = [
-  'Host',
-  'Connection',
-  'Keep-Alive',
-  'Transfer-Encoding',
-  'TE',
-  'Trailer',
-  'Upgrade',
-  'Expect',
-  'Content-Length',
-  'Content_Length',
-  'Content-Encoding',
-  'Proxy-Connection',
-  'Proxy-Authorization',
-  'Cookie',
-];
-const TRUSTED = [
-  'Authorization',
-  'Forwarded',
-  'Via',
-  'X-Forwarded-For',
-  'X_Forwarded_For',
-  'X-Forwarded-Host',
-  'X-Real-IP',
-  'X-Auth-Username',
-  'x.auth.groups',
-  'X-Original-URL',
-  'True-Client-IP',
-];
+const OF_MESSAGE = wordsOf(`
+  Host Connection Keep-Alive Transfer-Encoding TE Trailer Upgrade Expect Content-Length
+  Content_Length Content-Encoding Proxy-Connection Proxy-Authorization Cookie
+`);
+const TRUSTED = wordsOf(`
+  Authorization Forwarded Via X-Forwarded-For X_Forwarded_For X-Forwarded-Host X-Real-IP
+  X-Auth-Username x.auth.groups X-Original-URL True-Client-IP
+`);
 const ALL = [...OF_MESSAGE, ...TRUSTED];
 
 const directory = makeTemporary(tmpdir(), 'gatehouse-headers');

@@ -13,6 +13,7 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';
 import { rounds } from '../../support/rounds.ts';
 import { addToken, openWebhook, signatureOf, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { latch } from '../../support/until.ts';
 
 const { url, sql } = await createDatabase();
 const settings = { WEBHOOK_SECRET, TRUSTED_PROXIES: '127.0.0.1' };
@@ -108,10 +109,7 @@ for (const [what, prepare] of Object.entries(ENDS)) {
       let isOver = false;
       let answers = 0;
       let accepted = 0;
-      let letGo = () => {};
-      const isBusy = new Promise<void>((resolve) => {
-        letGo = resolve;
-      });
+      const { opened: isBusy, open: letGo } = latch();
       const request = async (number: number) => {
         const event = isOver ? late : early;
         const status = await send(replicas[number % 2 === 0 ? 0 : 1], event);

@@ -18,6 +18,7 @@ import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { startRecorder } from '../../support/recorder.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const REFUSED = {
   error: 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it',
@@ -73,64 +74,18 @@ const PRIVATE = [
   ['168.63.129.16', '168.63.129.16'],
 ] as const;
 /** The addresses next to these ranges, and others of the public network. */
-const PUBLIC = [
-  '1.0.0.0',
-  '9.255.255.255',
-  '11.0.0.0',
-  '100.63.255.255',
-  '100.128.0.0',
-  '126.255.255.255',
-  '128.0.0.0',
-  '169.253.255.255',
-  '169.255.0.0',
-  '172.15.255.255',
-  '172.32.0.0',
-  '191.255.255.255',
-  '192.0.1.0',
-  '192.0.3.0',
-  '192.31.195.255',
-  '192.31.197.0',
-  '192.52.192.255',
-  '192.52.194.0',
-  '192.88.98.255',
-  '192.88.100.0',
-  '192.167.255.255',
-  '192.169.0.0',
-  '192.175.47.255',
-  '192.175.49.0',
-  '198.17.255.255',
-  '198.20.0.0',
-  '198.51.99.255',
-  '198.51.101.0',
-  '203.0.112.255',
-  '203.0.114.0',
-  '223.255.255.255',
-  '8.8.8.8',
-  '168.63.129.15',
-  '168.63.129.17',
-  'ff:ffff::',
-  '100:0:0:2::',
-  '2001:200::',
-  '2001:db7:ffff::',
-  '2001:db9::',
-  '2620:4f:7fff::',
-  '2620:4f:8001::',
-  '3ffe:ffff::',
-  '3fff:1000::',
-  '5eff:ffff::1',
-  '5f01::',
-  '2606:4700::1:5efe:1:2',
-  '2606:4700::200:5eff:1:2',
-  '2606:4700:0:5efe:1:2:3:4',
-  '2606:4700::5efe',
-  'fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
-  'fe00::',
-  'fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
-  '64:ff9b:2::',
-  '2001:4860:4860::8888',
-  '2606:4700::1111',
-  '::ffff:8.8.8.8',
-];
+const PUBLIC = wordsOf(`
+  1.0.0.0 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0
+  169.253.255.255 169.255.0.0 172.15.255.255 172.32.0.0 191.255.255.255 192.0.1.0 192.0.3.0
+  192.31.195.255 192.31.197.0 192.52.192.255 192.52.194.0 192.88.98.255 192.88.100.0 192.167.255.255
+  192.169.0.0 192.175.47.255 192.175.49.0 198.17.255.255 198.20.0.0 198.51.99.255 198.51.101.0
+  203.0.112.255 203.0.114.0 223.255.255.255 8.8.8.8 168.63.129.15 168.63.129.17 ff:ffff::
+  100:0:0:2:: 2001:200:: 2001:db7:ffff:: 2001:db9:: 2620:4f:7fff:: 2620:4f:8001:: 3ffe:ffff::
+  3fff:1000:: 5eff:ffff::1 5f01:: 2606:4700::1:5efe:1:2 2606:4700::200:5eff:1:2
+  2606:4700:0:5efe:1:2:3:4 2606:4700::5efe fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff fe00::
+  fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff 64:ff9b:2:: 2001:4860:4860::8888 2606:4700::1111
+  ::ffff:8.8.8.8
+`);
 
 test('private ranges are private from their first to their last address, and nothing else is', () => {
   for (const address of PRIVATE.flat()) assert.equal(isPrivate(address), true, address);
@@ -147,17 +102,10 @@ test('a name with one private address among public ones is private', () => {
 });
 
 test('an IPv6 address that contains a private IPv4 address is private, in any spelling', () => {
-  for (const address of [
-    '::ffff:127.0.0.1',
-    '::ffff:7f00:1',
-    '::FFFF:10.1.2.3',
-    '::ffff:169.254.169.254',
-    '::ffff:c0a8:0101',
-    '0:0:0:0:0:ffff:7f00:0001',
-    '::ffff:0:0',
-    '::127.0.0.1',
-    '::7f00:1',
-  ]) {
+  for (const address of wordsOf(`
+    ::ffff:127.0.0.1 ::ffff:7f00:1 ::FFFF:10.1.2.3 ::ffff:169.254.169.254 ::ffff:c0a8:0101
+    0:0:0:0:0:ffff:7f00:0001 ::ffff:0:0 ::127.0.0.1 ::7f00:1
+  `)) {
     assert.equal(isPrivate(address), true, address);
   }
 });
@@ -165,29 +113,19 @@ test('an IPv6 address that contains a private IPv4 address is private, in any sp
 test('the metadata services of the clouds are private', () => {
   // AWS, Google, Azure and DigitalOcean; containers of AWS; AWS and Google by IPv6; Alibaba;
   // Oracle; Azure's own.
-  for (const address of [
-    '169.254.169.254',
-    '169.254.170.2',
-    'fd00:ec2::254',
-    'fd20:ce::254',
-    '100.100.100.200',
-    '192.0.0.192',
-    '168.63.129.16',
-  ])
+  for (const address of wordsOf(`
+    169.254.169.254 169.254.170.2 fd00:ec2::254 fd20:ce::254 100.100.100.200 192.0.0.192
+    168.63.129.16
+  `))
     assert.equal(isPrivate(address), true, address);
   for (const zone of ['fe80::1%eth0', 'fe80::1%2']) assert.equal(isPrivate(zone), true, zone);
 });
 
 test('an address that NAT64 or 6to4 maps to a private IPv4 address is private', () => {
-  for (const address of [
-    '64:ff9b::127.0.0.1',
-    '64:ff9b::a00:1',
-    '64:ff9b::169.254.169.254',
-    '2002:7f00:1::',
-    '2002:a00:1::1',
-    '2002:c0a8:101::',
-    '::ffff:0:127.0.0.1',
-  ])
+  for (const address of wordsOf(`
+    64:ff9b::127.0.0.1 64:ff9b::a00:1 64:ff9b::169.254.169.254 2002:7f00:1:: 2002:a00:1::1
+    2002:c0a8:101:: ::ffff:0:127.0.0.1
+  `))
     assert.equal(isPrivate(address), true, address);
   assert.equal(
     isPrivate('64:ff9b::808:808'),
@@ -255,16 +193,10 @@ test('an address of this machine is private, in any form, as long as it has it',
       { ...template, family: 'IPv6', address: '2606:4700::1111', scopeid: 0 },
     ],
   }));
-  for (const address of [
-    '8.8.8.8',
-    '::ffff:8.8.8.8',
-    '::ffff:808:808',
-    '64:ff9b::8.8.8.8',
-    '2606:4700::1111',
-    '2606:4700:0:0:0:0:0:1111',
-    '0.0.0.0',
-    '::',
-  ])
+  for (const address of wordsOf(`
+    8.8.8.8 ::ffff:8.8.8.8 ::ffff:808:808 64:ff9b::8.8.8.8 2606:4700::1111 2606:4700:0:0:0:0:0:1111
+    0.0.0.0 ::
+  `))
     assert.equal(isPrivate(address, own), true, address);
   for (const address of ['8.8.8.9', '::ffff:8.8.8.9', '2606:4700::1112'])
     assert.equal(isPrivate(address, own), false, address);
@@ -326,44 +258,13 @@ test('nothing is sent to an address of this machine, by its number or by a name'
   assert.deepEqual([denied, heard], [0, 1]);
 });
 
-const SPELLINGS = [
-  '127.0.0.1',
-  '127.0.0.2',
-  '127.1',
-  '2130706433',
-  '0x7f.1',
-  '0x7f000001',
-  '0177.0.0.1',
-  '017700000001',
-  '127.0.0.1.',
-  '①②⑦.0.0.1',
-  '127%2e0.0.1',
-  '0.0.0.0',
-  '0',
-  '10.0.0.1',
-  '172.16.0.1',
-  '192.168.1.1',
-  '169.254.169.254',
-  '100.64.0.1',
-  '[::1]',
-  '[::]',
-  '[::ffff:127.0.0.1]',
-  '[::ffff:7f00:1]',
-  '[0:0:0:0:0:0:0:1]',
-  '[::127.0.0.1]',
-  '[::ffff:10.0.0.1]',
-  '[64:ff9b::a00:1]',
-  '[2002:a00:1::]',
-  '[fc00::1]',
-  '[fd12:3456::1]',
-  '[fe80::1]',
-  '[::5efe:127.0.0.1]',
-  '168.63.129.16',
-  '0xa83f8110',
-  '[ff02::1]',
-  'localhost',
-  'LOCALHOST',
-];
+const SPELLINGS = wordsOf(`
+  127.0.0.1 127.0.0.2 127.1 2130706433 0x7f.1 0x7f000001 0177.0.0.1 017700000001 127.0.0.1.
+  ①②⑦.0.0.1 127%2e0.0.1 0.0.0.0 0 10.0.0.1 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 [::1]
+  [::] [::ffff:127.0.0.1] [::ffff:7f00:1] [0:0:0:0:0:0:0:1] [::127.0.0.1] [::ffff:10.0.0.1]
+  [64:ff9b::a00:1] [2002:a00:1::] [fc00::1] [fd12:3456::1] [fe80::1] [::5efe:127.0.0.1]
+  168.63.129.16 0xa83f8110 [ff02::1] localhost LOCALHOST
+`);
 
 test('a private target is rejected before anything is sent, in any spelling and by any name', async () => {
   for (const host of SPELLINGS)

@@ -16,6 +16,7 @@ import {
   openIdentity,
   PASSWORD,
 } from '../../../support/users.ts';
+import { wordsOf } from '../../../support/words.ts';
 
 const { identity, sql, databaseUrl } = await launch(['identity'], BEHIND_PROXY);
 const database = openIdentity({ after }, databaseUrl);
@@ -25,21 +26,10 @@ const bearer = await logIn(identity);
 const read = (query = '', as = bearer) =>
   ask('GET', `${identity}/api/audit/${query}`, { bearer: as });
 
-const MEMBERS = [
-  'actor_id',
-  'count',
-  'created_at',
-  'detail',
-  'event',
-  'id',
-  'ip',
-  'key_created_by',
-  'key_id',
-  'request_id',
-  'target_id',
-  'user_id',
-  'via',
-];
+const MEMBERS = wordsOf(`
+  actor_id count created_at detail event id ip key_created_by key_id request_id target_id user_id
+  via
+`);
 
 test('a line has the same members and values as its row', async () => {
   assertError(await loginFrom(identity, '192.0.2.99', 'ada'), 401, 'invalid_credentials');

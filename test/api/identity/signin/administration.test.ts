@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
+import { wordsOf } from '../../../support/words.ts';
 
 const { sql, call, add, visit, signIn } = await startPortal({ after });
 const administrator = await signIn((await add({ super_admin: true })).username);
@@ -149,19 +150,10 @@ test('an unknown event or page of the audit trail gets a sentence that says what
   assert.doesNotMatch(text, /No entry matches/, 'there are entries, on other pages');
 });
 
-const ACTIONS = [
-  'edit',
-  'enable',
-  'disable',
-  'promote',
-  'demote',
-  'delete',
-  'remove_factors',
-  'end_session',
-  'end_sessions',
-  'revoke_key',
-  'password',
-];
+const ACTIONS = wordsOf(`
+  edit enable disable promote demote delete remove_factors end_session end_sessions revoke_key
+  password
+`);
 
 test('changes of users need a recent sign-in, which leads back to the user', async () => {
   const { id, username } = await add({ super_admin: true });

@@ -9,6 +9,7 @@ import { startIdentity } from '../../../support/api-users.ts';
 import { startProxy } from '../../../support/proxy.ts';
 import { exchange } from '../../../support/socket.ts';
 import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../../support/users.ts';
+import { wordsOf } from '../../../support/words.ts';
 
 const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const verify = (headers: Record<string, string>, query = '') =>
@@ -256,16 +257,10 @@ test('require=super_admin admits super administrators and rejects all other call
 
 test('a parameter that is misspelled, unknown, empty or given twice admits no caller', async () => {
   const wrong = {
-    require: [
-      '?require=',
-      '?require',
-      '?require=SUPER_ADMIN',
-      '?require=superadmin',
-      '?require=super_admin%20',
-      '?require=admin',
-      '?require=super_admin&require=super_admin',
-      '?require=super_admin,enabled',
-    ],
+    require: wordsOf(`
+      ?require= ?require ?require=SUPER_ADMIN ?require=superadmin ?require=super_admin%20
+      ?require=admin ?require=super_admin&require=super_admin ?require=super_admin,enabled
+    `),
     requires: ['?requires=super_admin'],
     Require: ['?Require=super_admin'],
     'require[]': ['?require[]=super_admin'],
