@@ -5,7 +5,7 @@ import { createServer, request } from 'node:http';
 import { after, test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts';
-import { freePorts } from '../support/ports.ts';
+import { freePorts, listenOn } from '../support/ports.ts';
 import { until } from '../support/until.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -176,15 +176,14 @@ test('SHARE_ANYONE admits who is not signed in, and names who is', async () => {
   assert.equal((await options(url.secrets, grace)).json.caller.user, 'grace');
 });
 
-test('an identity service that is down, slow or wrong opens nothing: 503', async () => {
-  const unanswered = createServer(() => {}).listen(0, '127.0.0.1');
-  after(() => unanswered.close().closeAllConnections());
-  await until(() => unanswered.listening, 'it listens');
-  const address = unanswered.address();
-  assert.ok(address !== null && typeof address === 'object');
+test('an identity service that is down, slow or wrong opens nothing: 503', async (t) => {
+  const port = await listenOn(
+    t,
+    createServer(() => {}),
+  );
   for (const verify of [
     'http://127.0.0.1:1/api/auth/verify',
-    `http://127.0.0.1:${address.port}/api/auth/verify`,
+    `http://127.0.0.1:${port}/api/auth/verify`,
     `${VERIFY}?redirect=wrong`,
     `${identity.identity}/no-such-path`,
   ]) {
@@ -213,16 +212,13 @@ async function startVerify(t: TestContext, status = 401, headers: Record<string,
     const reply = () => response.writeHead(status, headers).end();
     if (state.isHolding) held.push(reply);
     else reply();
-  }).listen(0, '127.0.0.1');
-  t.after(() => server.close().closeAllConnections());
-  await until(() => server.listening, 'it listens');
-  const address = server.address();
-  assert.ok(address !== null && typeof address === 'object');
+  });
+  const port = await listenOn(t, server);
   const release = () => {
     state.isHolding = false;
     for (const reply of held.splice(0)) reply();
   };
-  return { state, release, verify: `http://127.0.0.1:${address.port}/verify` };
+  return { state, release, verify: `http://127.0.0.1:${port}/verify` };
 }
 const guess = () => `__Host-gatehouse=${randomBytes(32).toString('base64url')}`;
 

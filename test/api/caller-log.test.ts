@@ -21,6 +21,7 @@ import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../suppo
 import { exchange } from '../support/socket.ts';
 import { until } from '../support/until.ts';
 import { PASSWORD } from '../support/users.ts';
+import { listenOn } from '../support/ports.ts';
 
 const { url, log, sql, databaseUrl } = await launch(['identity', 'secrets', 'webhook'], {
   WEBHOOK_SECRET,
@@ -256,14 +257,9 @@ test('a flood of wrong tokens writes few lines, and one with the number omitted'
 });
 
 test('webhook: an event is followed by its id, from acceptance to its delivery', async (t) => {
-  const target = createServer((_request, response) => response.end()).listen(0, '127.0.0.1');
-  t.after(() => {
-    target.close();
-  });
-  await once(target, 'listening');
+  const target = createServer((_request, response) => response.end());
+  const port = await listenOn(t, target);
   const got = once(target, 'request');
-  const bound = target.address();
-  const port = typeof bound === 'object' ? bound?.port : 0;
   const own = await startGatehouse(t, ['webhook'], (await createDatabase(t)).url, {
     WEBHOOK_FORWARD_URL: `http://127.0.0.1:${port}/`,
     WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',

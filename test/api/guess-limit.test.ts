@@ -21,7 +21,7 @@ import {
   addToken,
   openWebhook,
   signatureOf,
-  SIGNING_SECRETS,
+  signedBy,
   WEBHOOK_SECRET,
 } from '../support/senders.ts';
 import { bounded } from '../support/until.ts';
@@ -39,7 +39,7 @@ const plain = await startGatehouse({ after }, ['webhook'], undefined, {
 const session = await logIn(url.identity);
 const operator = { name: 'reader', role: 'operator', source: 'generic' } as const;
 const database = openWebhook({ after }, databaseUrl);
-const githubToken = await addToken(database, 'github', SIGNING_SECRETS.github);
+const githubToken = await addToken(database, 'github');
 const reading = await createToken(database, operator, null);
 const event = { event: 'x', data: { page_id: 'p' } };
 
@@ -237,7 +237,7 @@ test('credentials of other programs are no guesses at those of identity', async 
 test('wrong signatures are limited by network, right ones pass', async (t) => {
   stopClock(t);
   const body = '{"action":"opened"}';
-  const signed = signatureOf('github', SIGNING_SECRETS.github, body);
+  const signed = signedBy('github', body);
   const forged = signatureOf('github', 'another-secret', body);
   const post = (from: string, signature: Record<string, string>) =>
     ask('POST', `${url.webhook}/webhook`, {

@@ -1,10 +1,8 @@
 /** SIGNIN_VERIFY_URL: identity, or a proxy in front of it, may close a kept connection at any time. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import { after, test } from 'node:test';
-import { createDatabase } from '../support/database.ts';
-import { ask, startGatehouse } from '../support/gatehouse.ts';
+import { ask, launch } from '../support/gatehouse.ts';
+import { listenOnTcp } from '../support/socket.ts';
 import { bounded } from '../support/until.ts';
 
 const USER =
@@ -12,37 +10,23 @@ const USER =
 const COOKIE = `session=${'a'.repeat(44)}`;
 
 /** Each connection answers one request, and ends without a reply when the next one arrives. */
-const sockets: Socket[] = [];
 let requests = 0;
-const server = createServer((socket) => {
-  sockets.push(socket);
+const port = await listenOnTcp({ after }, (socket) => {
   let isUsed = false;
-  socket
-    .on('error', () => {})
-    .on('data', () => {
-      requests += 1;
-      if (isUsed) return socket.resetAndDestroy();
-      isUsed = true;
-      return socket.write(USER);
-    });
+  socket.on('data', () => {
+    requests += 1;
+    if (isUsed) return socket.resetAndDestroy();
+    isUsed = true;
+    return socket.write(USER);
+  });
 });
-server.listen(0, '127.0.0.1');
-await once(server, 'listening');
-after(() => {
-  for (const socket of sockets) socket.destroy();
-  server.close();
-});
-const bound = server.address();
-const verify = `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/api/auth/verify`;
+const verify = `http://127.0.0.1:${port}/api/auth/verify`;
 
 test('a question on a connection that was closed meanwhile is asked again', bounded, async (t) => {
-  const { url } = await createDatabase(t);
-  const { url: pages } = await startGatehouse(t, ['secrets'], url, {
-    SHARE_PAGES: 'on',
-    SIGNIN_VERIFY_URL: verify,
-  });
+  const settings = { SHARE_PAGES: 'on', SIGNIN_VERIFY_URL: verify };
+  const { secrets } = await launch(['secrets'], settings, t);
   for (let count = 0; count < 4; count += 1) {
-    const { status, json, text } = await ask('GET', `${pages.secrets}/api/store/options`, {
+    const { status, json, text } = await ask('GET', `${secrets}/api/store/options`, {
       headers: { cookie: COOKIE, 'sec-fetch-site': 'same-origin' },
     });
     assert.deepEqual([status, json.caller?.user], [200, 'ada'], text);

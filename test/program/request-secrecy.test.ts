@@ -6,7 +6,6 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
-import { once } from 'node:events';
 import { createServer, request as httpRequest } from 'node:http';
 import { after, test } from 'node:test';
 import { runCommand } from '../support/commands.ts';
@@ -14,6 +13,7 @@ import { createDatabase } from '../support/database.ts';
 import { AUTH_TOKEN, variables } from '../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { bounded } from '../support/until.ts';
+import { listenOn } from '../support/ports.ts';
 
 const program = buildProgram();
 const { url: databaseUrl, sql } = await createDatabase({ after });
@@ -31,13 +31,7 @@ async function startWitness(target: string) {
     });
     incoming.on('data', (chunk: Buffer) => seen.push(chunk)).pipe(passed);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  after(() => {
-    server.close().closeAllConnections();
-  });
-  const address = server.address();
-  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  const port = await listenOn({ after }, server);
   return { url: `http://127.0.0.1:${port}`, seen: () => Buffer.concat(seen) };
 }
 

@@ -1,7 +1,6 @@
 /** What serves, when it is ready, and what it says of itself. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
-import { once } from 'node:events';
 import { test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { SERVICES } from '../support/settings.ts';
@@ -21,6 +20,7 @@ import {
 import { buildProgram, runProgram, startProgram } from '../support/process.ts';
 import { startProxy } from '../support/proxy.ts';
 import { bounded, until } from '../support/until.ts';
+import { listenOn } from '../support/ports.ts';
 
 const program = buildProgram();
 const file = await createDatabase();
@@ -170,13 +170,7 @@ test('the plain webhook receiver needs no database and warns without a token', a
 
 for (const service of SERVICES) {
   test(`a port in use ends the process with one line that names it (${service})`, async (t) => {
-    const other = createServer().listen(0, '127.0.0.1');
-    t.after(() => {
-      other.close();
-    });
-    await once(other, 'listening');
-    const bound = other.address();
-    const port = String(typeof bound === 'object' ? bound?.port : '');
+    const port = String(await listenOn(t, createServer()));
     const finished = await runProgram(t, program, ['serve'], {
       ...variables(file.url),
       [`${service.toUpperCase()}_PORT`]: port,

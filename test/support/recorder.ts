@@ -1,6 +1,6 @@
 /** An HTTP server that records requests and replies as the test says. */
-import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
+import { listenOn } from './ports.ts';
 
 export interface Received {
   readonly method: string;
@@ -20,7 +20,7 @@ export interface Recorder {
 }
 
 interface Owner {
-  after(fn: () => Promise<void> | void): void;
+  after(fn: () => Promise<void>): void;
 }
 
 /** A reply that is JSON, or, if it is a text, whatever it is. */
@@ -53,14 +53,7 @@ export async function startRecorder(owner: Owner): Promise<Recorder> {
         answer(response, one);
       });
   });
-  server.listen(0, '0.0.0.0');
-  await once(server, 'listening');
-  owner.after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const bound = server.address();
-  const port = typeof bound === 'object' && bound ? bound.port : 0;
+  const port = await listenOn(owner, server, '0.0.0.0');
   return {
     url: `http://127.0.0.1:${port}`,
     port,

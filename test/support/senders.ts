@@ -177,6 +177,13 @@ function laterSignatureOf(
   }
 }
 
+/** A signature of a source under the secret that it has in tests. */
+export const signedBy = (
+  source: SignedSource,
+  body: string | Buffer,
+  options: Parameters<typeof signatureOf>[3] = {},
+): Record<string, string> => signatureOf(source, SIGNING_SECRETS[source], body, options);
+
 /** The service's own connections, for tests that call its functions. The schema must be there. */
 export function openWebhook(
   owner: { after(fn: () => Promise<void>): void },
@@ -194,6 +201,9 @@ export function openWebhook(
   return database;
 }
 
+const secretOf = (source: SourceName) =>
+  source === 'generic' || source === 'custom' ? null : SIGNING_SECRETS[source];
+
 /**
  * @returns a new token's id and the token itself
  * @param secret null for none, as for Notion before its handshake
@@ -201,7 +211,7 @@ export function openWebhook(
 export async function addToken(
   database: Database,
   source: SourceName,
-  secret: string | null,
+  secret = secretOf(source),
   sealedUnder = WEBHOOK_SECRET,
 ): Promise<{ id: string; token: string }> {
   const sealed = secret === null ? null : sealSecret(createSigningKey(sealedUnder), secret);

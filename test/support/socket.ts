@@ -7,6 +7,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect as open, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
+import { listenOn } from './ports.ts';
 
 export interface RawAnswer {
   readonly status: number;
@@ -224,27 +225,17 @@ function parseChunks(rest: Buffer): { body: Buffer; length: number } | null {
 }
 
 /**
- * A TCP server on 127.0.0.1, with its connections closed at the end of the test.
+ * A TCP server on 127.0.0.1, which is closed with its connections when its owner ends.
  * @returns its port
  */
-export async function listenOnTcp(
-  t: TestContext,
+export function listenOnTcp(
+  owner: Parameters<typeof listenOn>[0],
   accept: (socket: Socket) => void,
 ): Promise<number> {
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    sockets.add(socket.on('error', () => {}));
-    accept(socket);
-  });
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const bound = server.address();
-  if (bound === null || typeof bound === 'string') throw new Error('no port');
-  return bound.port;
+  return listenOn(
+    owner,
+    createServer((socket) => accept(socket.on('error', () => {}))),
+  );
 }
 
 /** The server's side of the connections that are made during a test. */

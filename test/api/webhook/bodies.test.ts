@@ -1,37 +1,28 @@
 /** Bodies as senders send them: their types, marks, forms, members given twice, and ids. */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import type { CustomSource } from '../../../src/webhook/sources.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import {
-  addToken,
-  openWebhook,
-  signatureOf,
-  type SignedSource,
-  SIGNING_SECRETS,
-  WEBHOOK_SECRET,
-} from '../../support/senders.ts';
+import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { addToken, signedBy, type SignedSource, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { createToken } from '../../support/tokens.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
-const database = openWebhook({ after }, databaseUrl);
+const { sql, base, database } = await launchWebhook();
 const SECRET = 'the secret of a custom sender';
 const FORM = 'application/x-www-form-urlencoded';
 
 type Headers = Readonly<Record<string, string>>;
 const post = (bearer: string, body: string | Buffer, headers: Headers) =>
-  ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer, body, headers });
+  ask('POST', base, { bearer, body, headers });
 
 /** @returns sends a signed request of a source */
 async function senderOf(source: SignedSource) {
-  const { token } = await addToken(database, source, SIGNING_SECRETS[source]);
+  const { token } = await addToken(database, source);
   return (body: string | Buffer, headers: Headers = {}) =>
-    post(token, body, { ...signatureOf(source, SIGNING_SECRETS[source], body), ...headers });
+    post(token, body, { ...signedBy(source, body), ...headers });
 }
 /** The same of a custom source, which names the event in a header by default. */
 async function customOf(described: Partial<CustomSource> = {}) {
@@ -164,7 +155,7 @@ test('slack: commands and interactions are stored and get an empty 200', async (
 test('shopify: Events have headers without x-', async () => {
   const send = await senderOf('shopify');
   const body = '{"id":1}';
-  const [value = ''] = Object.values(signatureOf('shopify', SIGNING_SECRETS.shopify, body));
+  const [value = ''] = Object.values(signedBy('shopify', body));
   const id = randomUUID();
   const headers = {
     'x-shopify-hmac-sha256': '',
@@ -174,7 +165,7 @@ test('shopify: Events have headers without x-', async () => {
     'shopify-webhook-id': id,
   };
   const { 'x-shopify-hmac-sha256': _, ...sent } = headers;
-  const { token } = await addToken(database, 'shopify', SIGNING_SECRETS.shopify);
+  const { token } = await addToken(database, 'shopify');
   const answer = await post(token, body, sent);
   const row = await stored(answer);
   assert.deepEqual([row.event, row.id], ['Product', id]);
@@ -187,10 +178,10 @@ test('shopify: Events have headers without x-', async () => {
 });
 
 test('gitea: of a form, its payload is signed', async () => {
-  const { token } = await addToken(database, 'gitea', SIGNING_SECRETS.gitea);
+  const { token } = await addToken(database, 'gitea');
   const json = '{"ref":"refs/heads/é main","a":"b+c"}';
   const headers = {
-    ...signatureOf('gitea', SIGNING_SECRETS.gitea, json),
+    ...signedBy('gitea', json),
     'content-type': FORM,
     'x-gitea-event': 'push',
     'x-gitea-delivery': randomUUID(),

@@ -6,22 +6,18 @@ import { sealSecret, unsealServiceSecret } from '../../../src/platform/crypto/se
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import type { CustomSource } from '../../../src/webhook/sources.ts';
 import { findSecrets } from '../../../src/webhook/store/signing-secrets.ts';
-import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
-  openWebhook,
   signatureOf,
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { createToken } from '../../support/tokens.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
-const base = `${gatehouse.url.webhook}/webhook`;
-const database = openWebhook({ after }, databaseUrl);
+const { sql, base, database } = await launchWebhook();
 const SECRET = 'the secret of a custom sender';
 const key = createSigningKey(WEBHOOK_SECRET);
 
@@ -49,7 +45,7 @@ function assertText(answer: Answer, text: string) {
 }
 
 test('HEAD and GET find out whether a token is valid, until it is revoked', async () => {
-  const { id, token } = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const { id, token } = await addToken(database, 'github');
   for (const method of ['HEAD', 'GET']) {
     const valid = await ask(method, `${base}?token=${token}&more=%F0%9F%8E%89`);
     assert.deepEqual(
@@ -161,7 +157,7 @@ test('challenges in the query get their text from custom tokens, signed or not',
       const script = `${base}?token=${one}&challenge=%3Cscript%3E`;
       assert.deepEqual((await ask('GET', script)).json, { status: 'pong' });
     }
-    const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+    const github = await addToken(database, 'github');
     const other = await ask('GET', `${base}?token=${github.token}&challenge=abc`);
     assert.deepEqual(other.json, { status: 'pong' });
     assert.equal((await ask('GET', `${base}?token=wrong&challenge=abc`)).status, 401);

@@ -7,15 +7,9 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { runCommand } from '../../support/commands.ts';
-import { ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import {
-  addToken,
-  now,
-  openWebhook,
-  signatureOf,
-  SIGNING_SECRETS,
-  WEBHOOK_SECRET,
-} from '../../support/senders.ts';
+import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { addToken, now, signedBy, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
 const directory = makeTemporary(tmpdir(), 'gatehouse-custom');
 after(() => removeTemporary(directory));
@@ -23,9 +17,7 @@ const SECRET = 'the secret of a custom sender';
 const file = join(directory, 'secret');
 writeFileSync(file, SECRET);
 
-const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
-const { sql, databaseUrl } = gatehouse;
-const database = openWebhook({ after }, databaseUrl);
+const { sql, databaseUrl, database, base } = await launchWebhook();
 const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET };
 const run = (words: readonly string[]) => runCommand(['token', ...words], environment);
 
@@ -53,7 +45,7 @@ function signed(body: string, { at = now(), secret = SECRET } = {}) {
   return { body, headers };
 }
 const post = (bearer: string, request: { body: string; headers: Record<string, string> }) =>
-  ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer, ...request });
+  ask('POST', base, { bearer, ...request });
 
 test('a custom sender is verified as its token describes', async () => {
   const created = await run([...BASE, '--name', 'shop', ...SHOP.flat()]);
@@ -156,7 +148,7 @@ test('token test says whether a captured request verifies, and what differs', as
 });
 
 test('a form is stored as it was sent, by sources that send forms only', async () => {
-  const { token } = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const { token } = await addToken(database, 'github');
   const type = 'application/x-www-form-urlencoded';
   const send = (bearer: string, body: string, more: Record<string, string> = {}) =>
     post(bearer, {
@@ -164,7 +156,7 @@ test('a form is stored as it was sent, by sources that send forms only', async (
       headers: {
         'content-type': type,
         'x-github-event': 'push',
-        ...signatureOf('github', SIGNING_SECRETS.github, body),
+        ...signedBy('github', body),
         ...more,
       },
     });
@@ -182,7 +174,7 @@ test('a form is stored as it was sent, by sources that send forms only', async (
   const generic = await send(WEBHOOK_TOKEN, 'event=x');
   assert.equal(generic.status, 415);
   assert.match(generic.json.error.message, /application\/json/);
-  const stripe = await addToken(database, 'stripe', SIGNING_SECRETS.stripe);
-  const signature = signatureOf('stripe', SIGNING_SECRETS.stripe, 'type=x');
+  const stripe = await addToken(database, 'stripe');
+  const signature = signedBy('stripe', 'type=x');
   assert.equal((await send(stripe.token, 'type=x', signature)).status, 415);
 });

@@ -13,7 +13,7 @@ import {
   rotateSecret,
 } from '../../../src/webhook/store/signing-secrets.ts';
 import { untilLocked } from '../../support/connections.ts';
-import { type Answer, ask, launch, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { bounded } from '../../support/until.ts';
 import {
   addToken,
@@ -23,17 +23,16 @@ import {
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
-const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
-const { sql, databaseUrl } = gatehouse;
-const base = `${gatehouse.url.webhook}/webhook`;
-const database = openWebhook({ after }, databaseUrl);
+const gatehouse = await launchWebhook();
+const { sql, databaseUrl, database, base } = gatehouse;
 const key = createSigningKey(WEBHOOK_SECRET);
 const other = connect(databaseUrl);
 after(() => other.end());
-const github = await addToken(database, 'github', SIGNING_SECRETS.github);
-const slack = await addToken(database, 'slack', SIGNING_SECRETS.slack);
-const stripe = await addToken(database, 'stripe', SIGNING_SECRETS.stripe);
+const github = await addToken(database, 'github');
+const slack = await addToken(database, 'slack');
+const stripe = await addToken(database, 'stripe');
 
 /** The pending secret of a token; null if there is none. */
 async function showPending(id: string): Promise<string | null> {
@@ -265,7 +264,7 @@ test('no other source takes a secret from a request, and no wrong token can send
 });
 
 test('of two signing secrets that are set at once, one replaces the other', bounded, async (t) => {
-  const { id } = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const { id } = await addToken(database, 'github');
   let rotations: Array<Promise<boolean>> = [];
   await other.begin(async (held) => {
     await held`select from webhook.signing_secrets where token_id = ${id} for update`;

@@ -4,39 +4,27 @@
  */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
-import { ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import {
-  addToken,
-  openWebhook,
-  signatureOf,
-  SIGNING_SECRETS,
-  WEBHOOK_SECRET,
-} from '../../support/senders.ts';
+import { test } from 'node:test';
+import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { addToken, signedBy } from '../../support/senders.ts';
 import { exchange } from '../../support/socket.ts';
 import { bounded } from '../../support/until.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
 const LIMIT = 25 * 1024 * 1024;
-const { url, sql, databaseUrl } = await launch(['webhook'], {
-  WEBHOOK_SECRET,
-  WEBHOOK_MAX_BODY_BYTES: String(LIMIT),
-});
-const { token } = await addToken(
-  openWebhook({ after }, databaseUrl),
-  'github',
-  SIGNING_SECRETS.github,
-);
+const { url, sql, base, database } = await launchWebhook({ WEBHOOK_MAX_BODY_BYTES: String(LIMIT) });
+const { token } = await addToken(database, 'github');
 
 const headersFor = (body: string) => ({
   'x-github-event': 'push',
   'x-github-delivery': randomUUID(),
-  ...signatureOf('github', SIGNING_SECRETS.github, body),
+  ...signedBy('github', body),
 });
 
 test('a signed event of 25 MiB is stored unchanged', bounded, async () => {
   const body = JSON.stringify({ text: 'x'.repeat(LIMIT - '{"text":""}'.length) });
   assert.equal(Buffer.byteLength(body), LIMIT);
-  const answer = await ask('POST', `${url.webhook}/webhook`, {
+  const answer = await ask('POST', base, {
     bearer: token,
     body,
     headers: headersFor(body),
@@ -79,13 +67,13 @@ for (const [what, part] of HOSTILE) {
     });
     const body = '{"a":['.padEnd(LIMIT, part);
     const send = (signature: Record<string, string>) =>
-      ask('POST', `${url.webhook}/webhook`, {
+      ask('POST', base, {
         bearer: token,
         body,
         headers: { ...headersFor(''), ...signature },
       });
     assert.equal((await send({})).status, 401, 'the signature is checked first');
-    const signed = await send(signatureOf('github', SIGNING_SECRETS.github, body));
+    const signed = await send(signedBy('github', body));
     assert.equal(signed.json.error.code, 'invalid_body');
     assert.deepEqual(parsed, []);
   });
@@ -93,7 +81,7 @@ for (const [what, part] of HOSTILE) {
 
 test('a signed body that is valid but has too many parts is rejected with the limit', async () => {
   const body = `{"a":[${'{},'.repeat(1_000_000)}0]}`;
-  const answer = await ask('POST', `${url.webhook}/webhook`, {
+  const answer = await ask('POST', base, {
     bearer: token,
     body,
     headers: headersFor(body),
@@ -107,8 +95,5 @@ test('a signed body that is valid but has too many parts is rejected with the li
 
 test('unsigned sources keep MAX_BODY_BYTES', async () => {
   const body = JSON.stringify({ event: 'a', data: { page_id: 'b' }, text: 'x'.repeat(65_536) });
-  assert.equal(
-    (await ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body })).status,
-    413,
-  );
+  assert.equal((await ask('POST', base, { bearer: WEBHOOK_TOKEN, body })).status, 413);
 });

@@ -5,12 +5,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
-import { once } from 'node:events';
 import { after, test } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { bounded } from '../../support/until.ts';
+import { listenOn } from '../../support/ports.ts';
 
 /** A target that fails until `isWorking`. */
 let isWorking = false;
@@ -18,11 +18,8 @@ const target = createServer((request, response) => {
   request.resume();
   if (isWorking) response.writeHead(201).end('taken\u0000 over');
   else response.writeHead(503, { 'content-type': 'text/plain' }).end(`busy\n${'x'.repeat(5_000)}`);
-}).listen(0, '127.0.0.1');
-await once(target, 'listening');
-after(() => target.close());
-const bound = target.address();
-const port = typeof bound === 'object' && bound ? bound.port : 0;
+});
+const port = await listenOn({ after }, target);
 
 const inbox = await openInbox(
   { after },

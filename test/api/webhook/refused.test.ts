@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox } from '../../support/inbox.ts';
-import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { addToken, openWebhook, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { removeRefusals } from '../../../src/webhook/store/refusals.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
 
@@ -25,7 +25,7 @@ const refused = async () =>
   );
 
 test('each refused request counts once, by token and error code, also in a flood', async () => {
-  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const github = await addToken(database, 'github');
   const wrong = { 'x-github-event': 'push', 'x-hub-signature-256': `sha256=${'0'.repeat(64)}` };
   await Promise.all(Array.from({ length: 30 }, () => post(github.token, {}, wrong)));
   await post(WEBHOOK_TOKEN, { event: '' });

@@ -8,8 +8,7 @@ import {
   now,
   openWebhook,
   SAMPLES,
-  signatureOf,
-  SIGNING_SECRETS,
+  signedBy,
   type SignedSource,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
@@ -36,8 +35,8 @@ const renamed = (headers: Headers) =>
 async function record(source: SignedSource) {
   const sample = SAMPLES[source]();
   const body = JSON.stringify(sample.body);
-  const { token } = await addToken(database, source, SIGNING_SECRETS[source]);
-  const signed = signatureOf(source, SIGNING_SECRETS[source], body, { id: sample.deliveryId });
+  const { token } = await addToken(database, source);
+  const signed = signedBy(source, body, { id: sample.deliveryId });
   const post = (headers: Headers) =>
     ask('POST', base, { bearer: token, body, headers: { ...sample.headers, ...headers } });
   return { body, token, sample, signed, post };
@@ -137,7 +136,7 @@ test('discord: a recorded request is no second event, and another event is one',
   const later = { ...Object(sample.body.event), timestamp: '2024-10-18T18:41:21.109605' };
   for (const event of [later, { type: 'UNTIMED' }, { type: 'UNTIMED' }]) {
     const body = JSON.stringify({ ...sample.body, event });
-    const headers = signatureOf('discord', SIGNING_SECRETS.discord, body);
+    const headers = signedBy('discord', body);
     assert.equal((await ask('POST', base, { bearer: token, body, headers })).status, 204);
   }
   assert.equal(await countEvents(), before + 4, 'without a time, equal bodies are two events');
@@ -175,7 +174,7 @@ test('a signed time in the body that is neither a number nor a text is a wrong t
     const answer = await ask('POST', base, { bearer: token, body: timed, headers });
     assert.equal(answer.status, 401, `${time.slice(0, 40)}: ${answer.text}`);
     const body = `{"action":"x","webhookTimestamp":${time}}`;
-    const signed = signatureOf('linear', SIGNING_SECRETS.linear, body);
+    const signed = signedBy('linear', body);
     const other = await ask('POST', base, {
       bearer: linear.token,
       body,
@@ -191,7 +190,7 @@ test('names, ids and pages that are neither numbers nor texts are refused withou
       const sample = await record('stripe');
       const close = member.includes('{') ? '}' : '';
       const body = `{"type":"a","${member}":${value}${close}}`;
-      const signed = signatureOf('stripe', SIGNING_SECRETS.stripe, body);
+      const signed = signedBy('stripe', body);
       const answer = await ask('POST', base, { bearer: sample.token, body, headers: signed });
       assert.ok([200, 400].includes(answer.status), `${member}: ${answer.text}`);
     }

@@ -8,23 +8,21 @@ import {
   type Answer,
   ask,
   type Gatehouse,
-  launch,
   startGatehouse,
   WEBHOOK_TOKEN,
 } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
-  openWebhook,
   SIGNED_SOURCES,
-  signatureOf,
+  signedBy,
   type SignedSource,
-  SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
-const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
-const { sql, databaseUrl } = gatehouse;
+const gatehouse = await launchWebhook();
+const { sql, databaseUrl, database, base } = gatehouse;
 /** With a target, and paused: what is due stays due. */
 const delivering = await startGatehouse({ after }, ['webhook'], databaseUrl, {
   WEBHOOK_SECRET,
@@ -32,10 +30,9 @@ const delivering = await startGatehouse({ after }, ['webhook'], databaseUrl, {
   WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
 });
 await sql`insert into webhook.pause default values`;
-const database = openWebhook({ after }, databaseUrl);
 const tokens = new Map<SignedSource, string>();
 for (const source of SIGNED_SOURCES) {
-  tokens.set(source, (await addToken(database, source, SIGNING_SECRETS[source])).token);
+  tokens.set(source, (await addToken(database, source)).token);
 }
 
 /** Sends a body with a valid signature. */
@@ -46,7 +43,7 @@ function send(
   headers: Record<string, string> = {},
   to: Gatehouse = gatehouse,
 ): Promise<Answer> {
-  const signature = signatureOf(source, SIGNING_SECRETS[source], body, { id: deliveryId });
+  const signature = signedBy(source, body, { id: deliveryId });
   const url = `${to.url.webhook}/webhook?token=${tokens.get(source)}`;
   return ask('POST', url, { body, headers: { ...headers, ...signature } });
 }
@@ -185,7 +182,7 @@ test('a member that counts nothing for its source makes another body', async () 
     data: { page_id: 'p' },
   });
   const post = (attempt: number) =>
-    ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    ask('POST', base, {
       bearer: WEBHOOK_TOKEN,
       headers: { 'webhook-id': id },
       body: body(attempt),
@@ -210,7 +207,7 @@ const NO_ID = /^the delivery id must have 1 to 255/;
 type Invalid = readonly [answer: Promise<Answer>, path: string, message: string | RegExp];
 const withLoneSurrogate = (lone: string, id: string): readonly Invalid[] => {
   const generic = (body: string) =>
-    ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    ask('POST', base, {
       bearer: WEBHOOK_TOKEN,
       body,
       headers: { 'content-type': 'application/json' },

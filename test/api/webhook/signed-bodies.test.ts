@@ -1,26 +1,15 @@
 /** Signed bodies that are chunked, too large, forms, compressed or incomplete. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { ask, launch } from '../../support/gatehouse.ts';
-import {
-  addToken,
-  openWebhook,
-  signatureOf,
-  SIGNING_SECRETS,
-  WEBHOOK_SECRET,
-} from '../../support/senders.ts';
+import { ask } from '../../support/gatehouse.ts';
+import { addToken, signedBy } from '../../support/senders.ts';
 import { connectTo, exchange, headOf } from '../../support/socket.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
-const gatehouse = await launch(['webhook'], { WEBHOOK_SECRET });
-const { sql, databaseUrl } = gatehouse;
-const base = `${gatehouse.url.webhook}/webhook`;
-const { token } = await addToken(
-  openWebhook({ after }, databaseUrl),
-  'stripe',
-  SIGNING_SECRETS.stripe,
-);
+const { sql, database, base } = await launchWebhook();
+const { token } = await addToken(database, 'stripe');
 const countEvents = async () => (await sql`select from webhook.events`).length;
 
 async function storesNothing(act: () => Promise<void>): Promise<void> {
@@ -36,7 +25,7 @@ const payload = (bytes: number) => {
 const signed = (body: string) => ({
   authorization: `Bearer ${token}`,
   'content-type': 'application/json',
-  ...signatureOf('stripe', SIGNING_SECRETS.stripe, body),
+  ...signedBy('stripe', body),
 });
 const headLines = (headers: Record<string, string>) => [
   'POST /webhook HTTP/1.1',

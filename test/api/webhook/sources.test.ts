@@ -1,28 +1,25 @@
 /** Each source over real sockets: names, delivery ids, signatures and rejections. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { SOURCES as ROWS } from '../../../src/webhook/sources.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
-  openWebhook,
   type Sample,
   SAMPLES,
   signatureOf,
-  type SignedSource,
   SIGNED_SOURCES,
+  signedBy,
+  type SignedSource,
   SIGNING_SECRETS,
-  WEBHOOK_SECRET,
   WITHOUT_TIME,
 } from '../../support/senders.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
-const base = `${gatehouse.url.webhook}/webhook`;
-const database = openWebhook({ after }, databaseUrl);
+const gatehouse = await launchWebhook();
+const { sql, base, database } = gatehouse;
 
 const counts = async () => ({
   ...(
@@ -44,8 +41,7 @@ const withoutName = ({ headers, event }: Sample) =>
   Object.fromEntries(Object.entries(headers).filter(([, value]) => value !== event));
 
 const tokens = new Map<SignedSource, { id: string; token: string }>();
-for (const source of SIGNED_SOURCES)
-  tokens.set(source, await addToken(database, source, SIGNING_SECRETS[source]));
+for (const source of SIGNED_SOURCES) tokens.set(source, await addToken(database, source));
 const tokenOf = (source: SignedSource) => tokens.get(source) ?? { id: '', token: '' };
 
 /** Sends a sample with a valid signature, unless `more` changes it. */
@@ -153,7 +149,7 @@ for (const source of SOURCES) {
     const body = JSON.stringify(sample.body);
     const headers = {
       ...sample.headers,
-      ...signatureOf(source, SIGNING_SECRETS[source], body, { id: sample.deliveryId }),
+      ...signedBy(source, body, { id: sample.deliveryId }),
     };
     await storesNothing(async () => {
       assertRefused(await ask('POST', base, { body, headers }), 401, 'unauthorized');
@@ -369,9 +365,9 @@ test("slack: without an inner event the body's own type is the name", async () =
 test('standard: Svix header names are accepted', async () => {
   const sample = SAMPLES.standard();
   const body = JSON.stringify(sample.body);
-  const signed = Object.entries(
-    signatureOf('standard', SIGNING_SECRETS.standard, body, { id: sample.deliveryId }),
-  ).map(([name, value]) => [name.replace('webhook', 'svix'), value] as const);
+  const signed = Object.entries(signedBy('standard', body, { id: sample.deliveryId })).map(
+    ([name, value]) => [name.replace('webhook', 'svix'), value] as const,
+  );
   const { json } = await ask('POST', base, {
     bearer: tokenOf('standard').token,
     body,

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingHttpHeaders } from 'node:http';
-import { once } from 'node:events';
 import { after, test } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
 import { OPERATOR_TOKEN, openInbox } from '../../support/inbox.ts';
@@ -12,11 +11,12 @@ import {
   openWebhook,
   SAMPLES,
   signatureOf,
-  SIGNING_SECRETS,
+  signedBy,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { until } from '../../support/until.ts';
 import { setTarget } from '../../../src/webhook/store/targets.ts';
+import { listenOn } from '../../support/ports.ts';
 
 interface Received {
   readonly headers: IncomingHttpHeaders;
@@ -35,11 +35,8 @@ async function startTarget() {
       response.writeHead(answer.status).end('answered');
     });
   });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  after(() => server.close());
-  const address = server.address();
-  assert.ok(typeof address === 'object' && address);
-  return { url: `http://127.0.0.1:${address.port}/hook`, received, answer };
+  const port = await listenOn({ after }, server);
+  return { url: `http://127.0.0.1:${port}/hook`, received, answer };
 }
 
 const inbox = await openInbox(
@@ -56,7 +53,7 @@ const database = openWebhook({ after }, inbox.databaseUrl);
 const one = await startTarget();
 const other = await startTarget();
 
-const newSender = () => addToken(database, 'generic', null);
+const newSender = () => addToken(database, 'generic');
 const put = (id: string, body: object, bearer = OPERATOR_TOKEN) =>
   ask('PUT', `${url}/tokens/${id}/target`, { body, bearer });
 async function send(token: string, event = 'page.updated', page = ''): Promise<string> {
@@ -175,11 +172,11 @@ test('requests are signed with the secret of the target, sealed, and never shown
 
 test('the headers of the sender are passed on; its signature only if the token says so', async () => {
   for (const keep_signature of [false, true]) {
-    const sender = await addToken(database, 'github', SIGNING_SECRETS.github);
+    const sender = await addToken(database, 'github');
     await put(sender.id, { url: one.url, keep_signature });
     const sample = SAMPLES.github();
     const body = JSON.stringify(sample.body);
-    const signature = signatureOf('github', SIGNING_SECRETS.github, body);
+    const signature = signedBy('github', body);
     const headers = { ...sample.headers, ...signature, 'user-agent': 'GitHub-Hookshot/1' };
     const { json } = await ask('POST', `${url}/webhook`, { bearer: sender.token, body, headers });
     await until(() => idsAt(one).includes(json.id));
@@ -218,7 +215,7 @@ test('invalid targets and commands over HTTP are refused, and nothing changes', 
 
 test('without WEBHOOK_FORWARD_ALLOW_PRIVATE, a private address is refused', async (t) => {
   const closed = await openInbox(t);
-  const sender = await addToken(openWebhook(t, closed.databaseUrl), 'generic', null);
+  const sender = await addToken(openWebhook(t, closed.databaseUrl), 'generic');
   for (const host of ['127.0.0.1', '169.254.169.254', '[::1]', '10.0.0.1']) {
     const { status, json } = await closed.call('GET', '/tokens');
     assert.deepEqual([status, json.length > 0], [200, true]);

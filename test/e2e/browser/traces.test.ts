@@ -1,7 +1,6 @@
 /** The share pages in a real Chromium: where link, key and secret may and may not appear. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -23,6 +22,7 @@ import {
   untilEnded,
 } from './setup.ts';
 import { KEYS } from './webdriver.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const service = await startService();
 const browser = await startChromium();
@@ -67,13 +67,7 @@ test('loading, reloading and prefetching a link reveal and change nothing', asyn
   const mail = createServer((_request, response) => {
     response.setHeader('Content-Type', 'text/html').end(html);
   });
-  mail.listen(0, '127.0.0.1');
-  await once(mail, 'listening');
-  t.after(() => {
-    mail.close().closeAllConnections();
-  });
-  const address = mail.address();
-  await openPage(browser, `http://localhost:${typeof address === 'object' ? address?.port : 0}/`);
+  await openPage(browser, `http://localhost:${await listenOn(t, mail)}/`);
   await until(() => loads() === first + 4, 'the prefetch');
   assert.equal(await service.row(id), before);
   await browser.until('document.title === "mail"');

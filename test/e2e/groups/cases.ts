@@ -17,6 +17,7 @@ import { variables } from '../../support/gatehouse.ts';
 import { root, runProgram, startProgram } from '../../support/process.ts';
 import { temporary } from '../faults/system.ts';
 import { freePort } from '../programs.ts';
+import { listenOn } from '../../support/ports.ts';
 
 /** Of each group, from the senders that are in it at the end. */
 const EVENTS = Number(process.env.EVENTS || 10_000);
@@ -58,15 +59,8 @@ async function startTarget(t: TestContext) {
     const body = await readText(incoming);
     received.set(id, [...(received.get(id) ?? []), body]);
     response.writeHead(204).end();
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
   });
-  const address = server.address();
-  const port = typeof address === 'object' && address !== null ? address.port : 0;
-  return { received, url: `http://127.0.0.1:${port}/` };
+  return { received, url: `http://127.0.0.1:${await listenOn(t, server)}/` };
 }
 
 async function startGroup(t: TestContext, name: GroupName, target: string): Promise<Group> {

@@ -1,6 +1,5 @@
 /** Pods are replaced in the order of events of Kubernetes. No request may fail. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { connect, createServer, type Server } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,6 +16,7 @@ import {
   startReplica,
   stopReplica,
 } from './replicas.ts';
+import { listenOn } from '../../support/ports.ts';
 
 /** How long after SIGTERM a node still opens connections to a pod. */
 const STALE_MS = 2_000;
@@ -32,12 +32,7 @@ async function startNode(t: TestContext, pods: ReadonlySet<Ports>, service: Serv
     client.on('error', () => pod.destroy()).pipe(pod);
     pod.on('error', () => client.destroy()).pipe(client);
   });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  t.after(() => {
-    server.close();
-  });
-  const address = server.address();
-  return `http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`;
+  return `http://127.0.0.1:${await listenOn(t, server)}`;
 }
 
 test('in the order of events of Kubernetes, no request fails', bounded, async (t) => {

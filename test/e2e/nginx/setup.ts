@@ -3,7 +3,6 @@
  * requests.
  */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, request as httpRequest } from 'node:http';
 import { dirname, join } from 'node:path';
@@ -12,6 +11,7 @@ import type { Sql } from 'postgres';
 import { createDatabase } from '../../support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, logIn, variables } from '../../support/gatehouse.ts';
 import { findProgram, start, type Started } from '../programs.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const root = dirname(dirname(dirname(import.meta.dirname)));
 /** The files of `deploy/` by proxy and by the part of docs/forward-auth.md that they belong to. */
@@ -125,13 +125,7 @@ async function startUpstream(): Promise<Upstream> {
       'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n',
     );
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  after(() => {
-    server.close();
-  });
-  const address = server.address();
-  return { port: typeof address === 'object' && address !== null ? address.port : 0, requests };
+  return { port: await listenOn({ after }, server), requests };
 }
 
 /**

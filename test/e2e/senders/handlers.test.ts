@@ -4,15 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { tmpdir } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { after, test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 import {
   now,
   signatureOf,
@@ -21,6 +19,7 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { installLibraries, loaderOf, skipWithout } from './install.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const LIBRARIES = ['@octokit/webhooks', 'stripe', '@slack/bolt'] as const;
 const directory = makeTemporary(tmpdir(), 'gatehouse-handlers');
@@ -29,18 +28,11 @@ const failed = installLibraries(directory, LIBRARIES);
 const load = loaderOf(directory);
 
 const SETTINGS = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
-const { url: databaseUrl, sql } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['webhook'], databaseUrl, SETTINGS);
+const { url, sql, databaseUrl } = await launch(['webhook'], SETTINGS);
 
 /** @returns the address of a program with this handler */
 async function listen(handler: RequestListener): Promise<string> {
-  const server = createServer(handler).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  after(() => {
-    server.close().closeAllConnections();
-  });
-  const address = server.address();
-  return `http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`;
+  return `http://127.0.0.1:${await listenOn({ after }, createServer(handler))}`;
 }
 
 /** Sends an event of this source to Gatehouse, for a handler. @returns the event's id */

@@ -8,19 +8,17 @@ import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
-  openWebhook,
-  signatureOf,
+  signedBy,
   type SignedSource,
   SIGNING_SECRETS,
-  WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { installLibraries, loaderOf, skipWithout } from './install.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
 const LIBRARIES = [
   '@octokit/webhooks-methods',
@@ -34,16 +32,13 @@ after(() => removeTemporary(directory));
 const failed = installLibraries(directory, LIBRARIES);
 const load = loaderOf(directory);
 
-const { url: databaseUrl, sql } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
-const database = openWebhook({ after }, databaseUrl);
+const { sql, base, database } = await launchWebhook();
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 
 type Headers = Readonly<Record<string, string>>;
 async function senderOf(source: SignedSource) {
-  const { token } = await addToken(database, source, SIGNING_SECRETS[source]);
-  return (body: string, headers: Headers) =>
-    ask('POST', `${url.webhook}/webhook`, { bearer: token, body, headers });
+  const { token } = await addToken(database, source);
+  return (body: string, headers: Headers) => ask('POST', base, { bearer: token, body, headers });
 }
 async function eventOf(id: string) {
   const [row] = await sql`select event, delivery_id, body from webhook.events where id = ${id}`;
@@ -124,7 +119,7 @@ test(
       ['ssl_check=1&token=x', null],
     ] as const) {
       const at = now();
-      const headers = signatureOf('slack', SIGNING_SECRETS.slack, body, { at });
+      const headers = signedBy('slack', body, { at });
       const received = { ...headers, 'x-slack-request-timestamp': at };
       const signed = { signingSecret: SIGNING_SECRETS.slack, body, headers: received };
       assert.equal(isValidSlackRequest(signed), true);
@@ -156,7 +151,7 @@ test('shopify: webhooks and Events', skipWithout(failed, '@shopify/shopify-api')
   });
   const send = await senderOf('shopify');
   const body = JSON.stringify({ id: 1, title: 'é' });
-  const [mac = ''] = Object.values(signatureOf('shopify', SIGNING_SECRETS.shopify, body));
+  const [mac = ''] = Object.values(signedBy('shopify', body));
   for (const prefix of ['x-shopify-', 'shopify-']) {
     const id = randomUUID();
     const headers = {
@@ -197,7 +192,7 @@ test('paddle: a replay of an event', skipWithout(failed, '@paddle/paddle-node-sd
   const statuses: string[] = [];
   for (const notification_id of ['ntf_01aaa', 'ntf_01bbb']) {
     const body = JSON.stringify({ event_id, event_type: 'transaction.billed', notification_id });
-    const headers = signatureOf('paddle', SIGNING_SECRETS.paddle, body);
+    const headers = signedBy('paddle', body);
     const sent = headers['paddle-signature'] ?? '';
     assert.equal(await webhooks.isSignatureValid(body, SIGNING_SECRETS.paddle, sent), true);
     statuses.push((await send(body, headers)).json.status);

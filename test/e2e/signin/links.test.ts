@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KEYS } from '../browser/webdriver.ts';
-import { APP, LOGIN, type Member, startSignin } from './setup.ts';
+import { APP, askProxy, LOGIN, type Member, startSignin } from './setup.ts';
 
 const setup = await startSignin('nginx');
 const { browser } = setup;

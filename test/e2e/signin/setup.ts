@@ -5,7 +5,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash, X509Certificate } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createTlsServer, request as httpsRequest } from 'node:https';
@@ -30,6 +29,7 @@ import {
   type Upstream,
 } from '../nginx/setup.ts';
 import { findProgram, start } from '../programs.ts';
+import { listenOn } from '../../support/ports.ts';
 
 export const APP = 'https://app.example.org';
 export const LOGIN = 'https://login.example.org';
@@ -163,13 +163,7 @@ async function startProgram(): Promise<Upstream> {
     );
     socket.on('error', () => {});
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  after(() => {
-    server.close().closeAllConnections();
-  });
-  const address = server.address();
-  return { port: typeof address === 'object' && address !== null ? address.port : 0, requests };
+  return { port: await listenOn({ after }, server), requests };
 }
 
 /** A certificate for all names of the test. Chromium accepts it by the digest of its key. */
@@ -446,11 +440,5 @@ async function startOtherSite(certificate: Certificate): Promise<number> {
       );
     },
   );
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  after(() => {
-    server.close().closeAllConnections();
-  });
-  const address = server.address();
-  return typeof address === 'object' && address !== null ? address.port : 0;
+  return listenOn({ after }, server);
 }

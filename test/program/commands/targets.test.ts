@@ -44,7 +44,7 @@ async function shown(id: string): Promise<string> {
 }
 
 test('a target, its events and its signing secret are in force at once, and can be removed', async () => {
-  const { id, token } = await addToken(database, 'generic', null);
+  const { id, token } = await addToken(database, 'generic');
   const key = 'a-signing-key-of-at-least-24-bytes';
   const secret = `whsec_${Buffer.from(key).toString('base64')}`;
   const made = await set(
@@ -80,7 +80,7 @@ test('a target, its events and its signing secret are in force at once, and can 
 });
 
 test('a program takes the place of an address', async () => {
-  const { id, token } = await addToken(database, 'generic', null);
+  const { id, token } = await addToken(database, 'generic');
   await set([id, '--forward', `${target.url}/before`]);
   const file = join(program, `${randomUUID()}.txt`);
   const write = `require('node:fs').writeFileSync(${JSON.stringify(file)}, 'ran')`;
@@ -95,7 +95,7 @@ test('a program takes the place of an address', async () => {
 });
 
 test('a wrong target is refused and changes nothing', async () => {
-  const { id } = await addToken(database, 'generic', null);
+  const { id } = await addToken(database, 'generic');
   const forward = ['--forward', target.url];
   assert.equal((await set([id, ...forward])).code, 0);
   const before = await shown(id);

@@ -7,23 +7,15 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask } from '../../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
-import {
-  addToken,
-  openWebhook,
-  signatureOf,
-  SIGNING_SECRETS,
-  WEBHOOK_SECRET,
-} from '../../support/senders.ts';
+import { addToken, signedBy, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
 const directory = makeTemporary(tmpdir(), 'gatehouse-token-test');
 after(() => removeTemporary(directory));
 const file = join(directory, 'request');
-const { url: databaseUrl, sql } = await createDatabase({ after });
-const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
-const database = openWebhook({ after }, databaseUrl);
+const { sql, databaseUrl, database, base } = await launchWebhook();
 
 interface Captured {
   readonly body: string;
@@ -47,7 +39,7 @@ function examine(id: string, { body, headers }: Captured, secret = WEBHOOK_SECRE
 async function compare({ id, token }: Token, request: Captured, status: number) {
   const result = await examine(id, request);
   const headers = { ...JSON_TYPE, ...request.headers };
-  const url = `${gatehouse.url.webhook}/webhook`;
+  const url = base;
   const answer = await ask('POST', url, { bearer: token, body: request.body, headers });
   assert.equal(answer.status, status, answer.text);
   assert.equal(result.code, status < 300 ? 0 : 1, result.stdout + result.stderr);
@@ -55,9 +47,9 @@ async function compare({ id, token }: Token, request: Captured, status: number) 
 }
 
 test('the headers of Svix are those of Standard Webhooks by another name', async () => {
-  const sender = await addToken(database, 'standard', SIGNING_SECRETS.standard);
+  const sender = await addToken(database, 'standard');
   const body = '{"type":"contact.created"}';
-  const signed = Object.entries(signatureOf('standard', SIGNING_SECRETS.standard, body));
+  const signed = Object.entries(signedBy('standard', body));
   const svix = signed.map(([name, value]) => [name.replace('webhook-', 'svix-'), value] as const);
   const { stdout } = await compare(sender, { body, headers: Object.fromEntries(svix) }, 200);
   assert.match(stdout, /signature: valid\n/);
@@ -70,7 +62,7 @@ test('the headers of Svix are those of Standard Webhooks by another name', async
 const PAGE = '{"event":"page.updated","data":{"page_id":"p"}}';
 
 test('the verdict on headers and body is that of the service', async () => {
-  const generic = await addToken(database, 'generic', null);
+  const generic = await addToken(database, 'generic');
   await compare(generic, { body: PAGE }, 200);
   const incomplete = await compare(generic, { body: '{"event":"a","data":{}}' }, 400);
   assert.match(incomplete.stderr, /^body: \/data\/page_id: /m);
@@ -78,9 +70,9 @@ test('the verdict on headers and body is that of the service', async () => {
   const refused = await compare(generic, plain, 415);
   assert.match(refused.stderr, /^body: Send the body with "Content-Type: application\/json"/m);
 
-  const linear = await addToken(database, 'linear', SIGNING_SECRETS.linear);
+  const linear = await addToken(database, 'linear');
   const body = '{"action":"create"}';
-  const signature = signatureOf('linear', SIGNING_SECRETS.linear, body);
+  const signature = signedBy('linear', body);
   const untimed = await compare(
     linear,
     { body, headers: { ...signature, 'linear-event': 'Issue' } },
@@ -88,9 +80,9 @@ test('the verdict on headers and body is that of the service', async () => {
   );
   assert.match(untimed.stderr, /^body: \/webhookTimestamp/m);
 
-  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const github = await addToken(database, 'github');
   const unpaired = '{"data":{"page_id":"\\ud800"}}';
-  const signed = signatureOf('github', SIGNING_SECRETS.github, unpaired);
+  const signed = signedBy('github', unpaired);
   const push = { body: unpaired, headers: { ...signed, 'x-github-event': 'push' } };
   const { stderr } = await compare(github, push, 400);
   assert.match(stderr, /^body: \/data\/page_id: /m);
@@ -104,9 +96,9 @@ test('the token of an operator sends no events', async () => {
 });
 
 test('a handshake and a signing secret are accepted without an event', async () => {
-  const discord = await addToken(database, 'discord', SIGNING_SECRETS.discord);
+  const discord = await addToken(database, 'discord');
   const body = '{"type":0}';
-  const headers = signatureOf('discord', SIGNING_SECRETS.discord, body);
+  const headers = signedBy('discord', body);
   const ping = await compare(discord, { body, headers }, 204);
   assert.match(ping.stdout, /handshake, which is answered and not stored/);
 
@@ -118,11 +110,11 @@ test('a handshake and a signing secret are accepted without an event', async () 
 });
 
 test('WEBHOOK_SECRET is needed for a token with signing secrets only, and must be theirs', async () => {
-  const generic = await addToken(database, 'generic', null);
+  const generic = await addToken(database, 'generic');
   const unsigned = await examine(generic.id, { body: PAGE }, '');
   assert.equal(unsigned.code, 0, unsigned.stderr);
 
-  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const github = await addToken(database, 'github');
   const other = 'another-webhook-secret-for-tests-0123456789';
   const unknown = await examine(github.id, { body: '{}' }, other);
   assert.equal(unknown.code, 1);
@@ -132,7 +124,7 @@ test('WEBHOOK_SECRET is needed for a token with signing secrets only, and must b
 });
 
 test('the source, header, prefix or time that the request has instead is named', async () => {
-  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const github = await addToken(database, 'github');
   const body = '{"a":1}';
   const sign = (text: string) =>
     createHmac('sha256', SIGNING_SECRETS.github).update(text).digest('hex');
@@ -152,7 +144,7 @@ test('the source, header, prefix or time that the request has instead is named',
 });
 
 test('only options that token create accepts are proposed', async () => {
-  const github = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const github = await addToken(database, 'github');
   const body = '{"a":1}';
   const digest = createHmac('sha512', SIGNING_SECRETS.github).update(body).digest('hex');
   const headers = { 'x-hub-signature-256': `sha256=${digest}`, 'x-github-event': 'push' };

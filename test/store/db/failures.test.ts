@@ -3,7 +3,6 @@
  * end.
  */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { createServer, Socket } from 'node:net';
 import { after, before, test, type TestContext } from 'node:test';
 import { setImmediate as endOfTurn } from 'node:timers/promises';
@@ -22,6 +21,7 @@ import {
 import { createWaits, holdStatements } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { latch, until } from '../../support/until.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const file = await createDatabase();
 await createWaits(file.sql);
@@ -185,14 +185,8 @@ test('if connections are closed at once, calls fail at once, and each connects o
     dials += 1;
     socket.destroy();
   });
-  t.after(async () => {
-    nobody.close();
-  });
-  nobody.listen(0, '127.0.0.1');
-  await once(nobody, 'listening');
-  const bound = nobody.address();
   const url = new URL(file.url);
-  url.port = String(typeof bound === 'object' ? bound?.port : '');
+  url.port = String(await listenOn(t, nobody));
   const database = openConnections(t, url.href, 'nobody');
   const calls = Promise.all(PURPOSES.map((purpose) => failure(ask(database, purpose, 'select 1'))));
   let outcomes: readonly unknown[] | undefined;

@@ -1,7 +1,6 @@
 /** How every connection is set, how many there are, and how many calls may wait for one. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { connect, createServer, type Socket } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
 import type { Sql } from 'postgres';
 import { connect as connectTo } from '../../../scripts/postgres.ts';
@@ -22,6 +21,7 @@ import {
   untilSql,
 } from '../../support/connections.ts';
 import { latch } from '../../support/until.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const file = await createDatabase();
 
@@ -339,25 +339,18 @@ test('an error of the caller’s own code passes unchanged', async (t) => {
 });
 
 test('an IPv6 address works as a host', async (t) => {
-  const sockets = new Set<Socket>();
+  let connections = 0;
   const relay = createServer((near) => {
+    connections += 1;
     const far = connect(Number(new URL(file.url).port), '127.0.0.1');
     for (const [one, other] of [
       [near, far],
       [far, near],
     ] as const)
-      sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+      one.on('error', () => {}).on('close', () => other.destroy());
     near.pipe(far).pipe(near);
   });
-  t.after(async () => {
-    for (const socket of sockets) socket.destroy();
-    relay.close();
-  });
-  relay.listen(0, '::1');
-  await once(relay, 'listening');
-  const bound = relay.address();
-  const port = typeof bound === 'object' ? bound?.port : 0;
-  assert.ok(port);
+  const port = await listenOn(t, relay, '::1');
   // In full: a client that cuts an address at its first colon would reach this host by way of the
   // short form, too.
   const address = { ...addressOf(file.url), hosts: [{ name: '0:0:0:0:0:0:0:1', port }] };
@@ -369,7 +362,7 @@ test('an IPv6 address works as a host', async (t) => {
   );
   t.after(() => database.close());
   assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
-  assert.ok(sockets.size > 0);
+  assert.ok(connections > 0);
 });
 
 test('a call after a connection that the server rejected opens a new one', async (t) => {

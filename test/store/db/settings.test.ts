@@ -3,14 +3,14 @@
  * or changes them.
  */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { connect, createServer, type Socket } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, openConnections, PURPOSES } from '../../support/connections.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const file = await createDatabase();
 
@@ -19,14 +19,13 @@ async function startReplacing(
   t: TestContext,
   ...replacements: ReadonlyArray<readonly [text: string, by: string]>
 ): Promise<string> {
-  const sockets = new Set<Socket>();
   const server = createServer((client) => {
     const upstream = connect(Number(new URL(file.url).port), '127.0.0.1');
     for (const [one, other] of [
       [client, upstream],
       [upstream, client],
     ] as const)
-      sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+      one.on('error', () => {}).on('close', () => other.destroy());
     upstream.pipe(client);
     client.on('data', (chunk) => {
       const text = replacements.reduce(
@@ -37,15 +36,8 @@ async function startReplacing(
       upstream.write(text, 'latin1');
     });
   });
-  t.after(async () => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const bound = server.address();
   const url = new URL(file.url);
-  url.port = String(typeof bound === 'object' ? bound?.port : '');
+  url.port = String(await listenOn(t, server));
   return url.href;
 }
 

@@ -1,8 +1,7 @@
 /** Every way in which a target can fail has a sentence, and the code for a search behind it. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
@@ -15,25 +14,13 @@ import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded } from '../../support/until.ts';
 import { leasedEvent, stateOf } from '../../support/webhook-store.ts';
+import { listenOn } from '../../support/ports.ts';
 
-const sockets = new Set<Socket>();
-const servers: Server[] = [];
-after(() => {
-  for (const socket of sockets) socket.destroy();
-  for (const server of servers) server.close();
-});
-
-async function portOf(server: Server): Promise<number> {
-  servers.push(server);
-  server.on('connection', (socket: Socket) => {
-    sockets.add(socket);
-    socket.on('error', () => {});
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const bound = server.address();
-  return typeof bound === 'object' ? (bound?.port ?? 0) : 0;
-}
+const portOf = (server: Server): Promise<number> =>
+  listenOn(
+    { after },
+    server.on('connection', (socket) => socket.on('error', () => {})),
+  );
 
 async function failureOf(url: string, more: { body?: Buffer; timeoutMs?: number } = {}) {
   const target = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);

@@ -1,7 +1,6 @@
 /** Targets that answer 101 or only 1xx fail the attempt and never block. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
+import { type Socket } from 'node:net';
 import { after, test } from 'node:test';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -9,6 +8,7 @@ import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded } from '../../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import { listenOnTcp } from '../../support/socket.ts';
 
 const SWITCH =
   'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
@@ -17,23 +17,13 @@ const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
 
 /** Answers each request with raw bytes, and leaves the connection open. */
 const target = { answer: (_socket: Socket): void => {}, requests: 0 };
-const sockets = new Set<Socket>();
-const server = createServer((socket) => {
-  sockets.add(socket);
-  socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+const port = await listenOnTcp({ after }, (socket) => {
   socket.on('data', () => {
     target.requests += 1;
     target.answer(socket);
   });
 });
-server.listen(0, '127.0.0.1');
-await once(server, 'listening');
-after(() => {
-  for (const socket of sockets) socket.destroy();
-  server.close();
-});
-const bound = server.address();
-const url = `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`;
+const url = `http://127.0.0.1:${port}/`;
 const forward = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);
 after(() => forward.close());
 const never = new AbortController().signal;

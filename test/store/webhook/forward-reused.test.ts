@@ -3,7 +3,6 @@
  * attempt: the event is sent once more on a connection of its own.
  */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
@@ -15,6 +14,7 @@ import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded } from '../../support/until.ts';
 import { stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
 const CLOSED = 'the target closed the connection before it had answered (ECONNRESET)';
@@ -46,14 +46,7 @@ async function startTarget(scripts: readonly Script[], listen: Listen = createSe
         at += 1;
       });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  after(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const bound = server.address();
-  const port = typeof bound === 'object' ? bound?.port : 0;
+  const port = await listenOn({ after }, server);
   return { port, requests: () => requests, connections: () => sockets.length };
 }
 type Listen = (treat: (socket: Socket) => void) => Server;

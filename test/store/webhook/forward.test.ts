@@ -10,6 +10,8 @@ import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { bounded, until } from '../../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import { listenOn } from '../../support/ports.ts';
+import { listenOnTcp } from '../../support/socket.ts';
 
 interface Got {
   readonly path: string;
@@ -24,8 +26,11 @@ interface Target {
 }
 
 /** Closed after the file's tests. */
-const closing: Array<() => void> = [];
-after(() => closing.forEach((close) => close()));
+const closing: Array<() => Promise<void>> = [];
+after(async () => {
+  for (const close of closing) await close();
+});
+const owner = { after: (close: () => Promise<void>) => void closing.push(close) };
 
 async function startTarget(
   answer: (response: ServerResponse, got: Got) => void,
@@ -50,15 +55,9 @@ async function startTarget(
   server.on('connection', () => {
     connections += 1;
   });
-  server.listen(0, host);
-  await once(server, 'listening');
-  closing.push(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const bound = server.address();
+  const port = await listenOn(owner, server, host);
   return {
-    url: `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/hook?a=b`,
+    url: `http://127.0.0.1:${port}/hook?a=b`,
     got,
     connections: () => connections,
   };
@@ -66,20 +65,7 @@ async function startTarget(
 
 /** A target of raw sockets. */
 async function startRawTarget(treat: (socket: Socket) => void): Promise<string> {
-  const sockets = new Set<Socket>();
-  const server = createRawServer((socket) => {
-    sockets.add(socket);
-    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
-    treat(socket);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  closing.push(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const bound = server.address();
-  return `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`;
+  return `http://127.0.0.1:${await listenOnTcp(owner, treat)}/`;
 }
 
 const forwardTo = (url: string, concurrency = 10) => {
@@ -87,9 +73,7 @@ const forwardTo = (url: string, concurrency = 10) => {
     { url: new URL(url), secret: null, allowPrivate: true },
     concurrency,
   );
-  closing.push(() => {
-    void forward.close();
-  });
+  owner.after(() => forward.close());
   return forward;
 };
 const never = new AbortController().signal;

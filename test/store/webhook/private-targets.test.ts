@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
@@ -19,6 +18,7 @@ import { untilSql } from '../../support/connections.ts';
 import { startRecorder } from '../../support/recorder.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
 import { wordsOf } from '../../support/words.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const REFUSED = {
   error: 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it',
@@ -32,11 +32,8 @@ let heard = 0;
 const neighbour = createServer((socket) => {
   heard += 1;
   socket.destroy();
-}).listen(0);
-await once(neighbour, 'listening');
-after(() => neighbour.close());
-const bound = neighbour.address();
-const port = typeof bound === 'object' && bound ? bound.port : 0;
+});
+const port = await listenOn({ after }, neighbour, '::');
 
 /** First and last address of each special-purpose range of the IANA registries. */
 const PRIVATE = [

@@ -22,9 +22,9 @@ import { newEvent, openWorkQueue, store, type TestToken } from '../../support/we
 
 const { url, sql, databaseUrl } = await openInbox({ after }, { WEBHOOK_SECRET });
 const database = openWebhook({ after }, databaseUrl);
-const github = await addToken(database, 'github', SIGNING_SECRETS.github);
-const second = await addToken(database, 'generic', null);
-const revoked = await addToken(database, 'generic', null);
+const github = await addToken(database, 'github');
+const second = await addToken(database, 'generic');
+const revoked = await addToken(database, 'generic');
 await sql`update webhook.tokens set revoked_at = now() where id = ${revoked.id}`;
 
 interface Delivery {

@@ -61,8 +61,8 @@ const UNKNOWN: Lease = {
 };
 
 test('statements that were planned for an empty queue read few rows of a long one', async () => {
-  const { id: token } = await addToken(database, 'generic', null);
-  const { id: unordered } = await addToken(database, 'generic', null);
+  const { id: token } = await addToken(database, 'generic');
+  const { id: unordered } = await addToken(database, 'generic');
   for (const table of ['work', 'pages', 'page_tails', 'events'])
     await sql.unsafe(`alter table webhook.${table} set (autovacuum_enabled = off)`);
   await sql`vacuum analyze`;
@@ -129,8 +129,8 @@ async function rowsOfProbe(except: string | null, on = database) {
 
 test('probes that were planned when one sender had all events read few of them later', async () => {
   await sql`truncate webhook.work, webhook.pages, webhook.page_tails`;
-  const { id: first } = await addToken(database, 'generic', null);
-  const { id: second } = await addToken(database, 'generic', null);
+  const { id: first } = await addToken(database, 'generic');
+  const { id: second } = await addToken(database, 'generic');
   await addEvents(first, 20_000);
   await sql`vacuum analyze`;
   const planning = openWebhook({ after }, observatory.url);

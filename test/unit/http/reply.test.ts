@@ -11,6 +11,7 @@ import {
   writeReply,
 } from '../../../src/platform/http/wire/reply.ts';
 import { REQUEST } from '../../support/request-info.ts';
+import { listenOn } from '../../support/ports.ts';
 
 const COMMON = {
   'Content-Type': 'application/json; charset=utf-8',
@@ -199,11 +200,7 @@ test('of two replies to a request whose body is unread, only the first is sent a
       ends.push(...settled.map(({ status }) => status));
     });
   });
-  t.after(() => server.close().closeAllConnections());
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const address = server.address();
-  const port = typeof address === 'object' && address !== null ? address.port : 0;
-  const socket = connect(port, '127.0.0.1');
+  const socket = connect(await listenOn(t, server), '127.0.0.1');
   let received = '';
   socket.on('data', (text) => {
     received += String(text);

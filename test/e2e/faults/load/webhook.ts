@@ -1,12 +1,12 @@
 /** A sender of events that knows which were acknowledged, and the target that they must reach. */
 import { createServer, type Server } from 'node:http';
-import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../../../scripts/postgres.ts';
 import { choose } from '../random.ts';
 import type { LoadClient } from './load.ts';
 import type { Requests } from './requests.ts';
+import { listenOn } from '../../../support/ports.ts';
 
 interface Sent {
   readonly deliveryId: string;
@@ -158,15 +158,5 @@ export async function startTarget(t: Owner, random: () => number): Promise<Targe
         response.writeHead(isFailing ? 500 : 204).end();
       });
   });
-  server.listen(0, '127.0.0.1');
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  await once(server, 'listening');
-  const bound = server.address();
-  return {
-    url: `http://127.0.0.1:${typeof bound === 'object' && bound ? bound.port : 0}/`,
-    received,
-  };
+  return { url: `http://127.0.0.1:${await listenOn(t, server)}/`, received };
 }
