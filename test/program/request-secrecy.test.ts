@@ -7,12 +7,12 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { createServer, request as httpRequest } from 'node:http';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { runCommand } from '../support/commands.ts';
 import { createDatabase } from '../support/database.ts';
 import { AUTH_TOKEN, variables } from '../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
-import { bounded } from '../support/until.ts';
+import { test } from '../support/until.ts';
 import { listenOn } from '../support/ports.ts';
 
 const program = buildProgram();
@@ -77,7 +77,7 @@ async function allRows(): Promise<string> {
     .join('\n');
 }
 
-test('neither the text nor the private key reaches the service', bounded, async (t) => {
+test('neither the text nor the private key reaches the service', async (t) => {
   const environment = { ...variables(databaseUrl), SHARE_PAGES: 'on' };
   const service = startProgram(t, program, ['serve', 'secrets'], environment);
   await service.ready('secrets');

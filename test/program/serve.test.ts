@@ -1,7 +1,6 @@
 /** What serves, when it is ready, and what it says of itself. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
-import { test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { SERVICES } from '../support/settings.ts';
 import { migrateAll } from '../../src/commands/program.ts';
@@ -19,7 +18,7 @@ import {
 } from '../support/gatehouse.ts';
 import { buildProgram, runProgram, startProgram } from '../support/process.ts';
 import { startProxy } from '../support/proxy.ts';
-import { bounded, until } from '../support/until.ts';
+import { test, until } from '../support/until.ts';
 import { listenOn } from '../support/ports.ts';
 
 const program = buildProgram();
@@ -48,26 +47,22 @@ async function untilProbed(house: Gatehouse, expected: Readonly<Record<string, n
   await untilSql(isExpected, 'the probes say so');
 }
 
-test(
-  'without a database the process is alive, not ready, and recovers by itself',
-  bounded,
-  async (t) => {
-    const proxy = await startProxy(t, file.url);
-    await proxy.cut();
-    const house = await startGatehouse(t, SERVICES, proxy.url, {}, 'listening');
-    assert.deepEqual(await probe(house, '/livez'), everywhere(200));
-    assert.deepEqual(await probe(house, '/readyz'), UNREADY);
-    await until(() => linesOf(house, 'not ready yet, trying again').length >= SERVICES.length);
-    await proxy.restore();
-    await untilReady(house);
-    await untilProbed(house, everywhere(200));
-    await proxy.cut();
-    assert.deepEqual(await probe(house, '/livez'), everywhere(200));
-    assert.deepEqual(await probe(house, '/readyz'), UNREADY);
-    await proxy.restore();
-    await untilProbed(house, everywhere(200));
-  },
-);
+test('without a database the process is alive, not ready, and recovers by itself', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  await proxy.cut();
+  const house = await startGatehouse(t, SERVICES, proxy.url, {}, 'listening');
+  assert.deepEqual(await probe(house, '/livez'), everywhere(200));
+  assert.deepEqual(await probe(house, '/readyz'), UNREADY);
+  await until(() => linesOf(house, 'not ready yet, trying again').length >= SERVICES.length);
+  await proxy.restore();
+  await untilReady(house);
+  await untilProbed(house, everywhere(200));
+  await proxy.cut();
+  assert.deepEqual(await probe(house, '/livez'), everywhere(200));
+  assert.deepEqual(await probe(house, '/readyz'), UNREADY);
+  await proxy.restore();
+  await untilProbed(house, everywhere(200));
+});
 
 test('with MIGRATE=off the services log and wait until the schema is up to date', async (t) => {
   const { url, sql } = await createEmptyDatabase(t);

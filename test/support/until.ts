@@ -1,7 +1,19 @@
+import { test as runTest, type TestContext } from 'node:test';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 
-/** For a test that waits for other processes: it ends if it fails, and stops what it started. */
-export const bounded = { timeout: 240_000 };
+const TEST_LIMIT_MS = 240_000;
+
+/**
+ * A test that waits for other processes: it ends if it fails, and stops what it started.
+ * @param skip why it cannot run here
+ */
+export function test(
+  name: string,
+  work: (t: TestContext) => Promise<void> | void,
+  skip: string | false = false,
+): void {
+  void runTest(name, { timeout: TEST_LIMIT_MS, skip }, work);
+}
 
 /** Only keeps a broken test from waiting for ever. */
 const LIMIT_MS = 120_000;

@@ -4,11 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
-import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { get, post, slowGuard, startListener } from '../../support/listener.ts';
 import { exchange } from '../../support/socket.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 
 const CONNECT = 'CONNECT gatehouse.test:1 HTTP/1.1\r\nHost: gatehouse.test\r\n\r\n';
 const rows = [get('/a', async () => ({ data: 'a' }))];
@@ -18,7 +17,7 @@ const dial = (url: string, allowHalfOpen = false) =>
     () => {},
   );
 
-test('CONNECT followed by a reset does not harm the process', bounded, async (t) => {
+test('CONNECT followed by a reset does not harm the process', async (t) => {
   const { url } = await startListener(t, rows);
   for (let turns = 0; turns < 30; turns += 1) {
     const socket = dial(url);
@@ -31,63 +30,55 @@ test('CONNECT followed by a reset does not harm the process', bounded, async (t)
   }
 });
 
-test(
-  'CONNECT gets 400, and a half-open connection does not delay the shutdown',
-  bounded,
-  async () => {
-    const ends: Array<() => Promise<void>> = [];
-    const { url, requests } = await startListener(
-      {
-        after: (end) => {
-          ends.push(end);
-        },
+test('CONNECT gets 400, and a half-open connection does not delay the shutdown', async () => {
+  const ends: Array<() => Promise<void>> = [];
+  const { url, requests } = await startListener(
+    {
+      after: (end) => {
+        ends.push(end);
       },
-      rows,
-    );
-    const socket = dial(url, true);
-    let said = '';
-    await new Promise<void>((resolve) =>
-      socket
-        .on('data', (part) => {
-          said += part.toString();
-        })
-        .once('end', resolve)
-        .write(CONNECT),
-    );
-    assert.match(said, /^HTTP\/1\.1 400 /);
-    assert.deepEqual(
-      requests().map(({ route, status }) => [route, status]),
-      [['(unreadable)', 400]],
-    );
-    // With no grace at all: it would wait for this client for ever.
-    for (const end of ends) await end();
-    socket.destroy();
-  },
-);
+    },
+    rows,
+  );
+  const socket = dial(url, true);
+  let said = '';
+  await new Promise<void>((resolve) =>
+    socket
+      .on('data', (part) => {
+        said += part.toString();
+      })
+      .once('end', resolve)
+      .write(CONNECT),
+  );
+  assert.match(said, /^HTTP\/1\.1 400 /);
+  assert.deepEqual(
+    requests().map(({ route, status }) => [route, status]),
+    [['(unreadable)', 400]],
+  );
+  // With no grace at all: it would wait for this client for ever.
+  for (const end of ends) await end();
+  socket.destroy();
+});
 
-test(
-  'CONNECT behind a request without a reply is not answered in its place',
-  bounded,
-  async (t) => {
-    const { guard, entered, release } = slowGuard();
-    const { url } = await startListener(t, [post('/slow', guard)]);
-    const socket = dial(url);
-    let said = '';
-    const closed = new Promise<void>((resolve) =>
-      socket
-        .on('data', (part) => {
-          said += part.toString();
-        })
-        .once('close', () => resolve()),
-    );
-    socket.write('POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}');
-    await entered;
-    socket.write(CONNECT);
-    await closed;
-    assert.equal(said, '');
-    release();
-  },
-);
+test('CONNECT behind a request without a reply is not answered in its place', async (t) => {
+  const { guard, entered, release } = slowGuard();
+  const { url } = await startListener(t, [post('/slow', guard)]);
+  const socket = dial(url);
+  let said = '';
+  const closed = new Promise<void>((resolve) =>
+    socket
+      .on('data', (part) => {
+        said += part.toString();
+      })
+      .once('close', () => resolve()),
+  );
+  socket.write('POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}');
+  await entered;
+  socket.write(CONNECT);
+  await closed;
+  assert.equal(said, '');
+  release();
+});
 
 test('TRACE gets 405 and no echo of its headers (ASVS 13.4.4)', async (t) => {
   const { url } = await startListener(t, rows);

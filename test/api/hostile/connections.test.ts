@@ -1,14 +1,28 @@
 /** More bodies and connections than the process accepts. */
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
+import { stopClock } from '../../support/clock.ts';
 import { bearerGuard, get, post, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
-import { bounded, latch, until } from '../../support/until.ts';
+import { latch, test, until } from '../../support/until.ts';
 
 const HOST = 'Host: gatehouse.test';
 const MAX_BODIES = 1_024;
-const { url, inFlight } = await startListener({ after }, [
+
+/** Without limits of time: this machine may need minutes to open all connections. */
+async function startPatient(
+  owner: Parameters<typeof startListener>[0],
+  routes: Parameters<typeof startListener>[1],
+  proxies = new BlockList(),
+) {
+  const own = await startListener(owner, routes, proxies, 240_000);
+  const limits = { headersTimeout: 0, requestTimeout: 0, keepAliveTimeout: 0, timeout: 0 };
+  Object.assign(own.server, limits);
+  return own;
+}
+
+const { url, inFlight } = await startPatient({ after }, [
   get('/a', async () => ({ data: 'a' })),
   post('/a'),
   post('/large', bearerGuard),
@@ -22,11 +36,13 @@ const TOO_MANY = 'Too many request bodies';
 const postFrom = (from: string) =>
   exchange(url, ['POST /a HTTP/1.1', HOST, 'Transfer-Encoding: chunked'], CHUNKED, from);
 
-/**
- * Clients that each hold back the last byte of a body. The minimum rate ends a body of fewer bytes
- * earlier.
- */
-async function holdBodies(count: number, from: (n: number) => string): Promise<RawClient[]> {
+/** Clients that each hold back the last byte of a body. None is too slow, for the clock stands. */
+async function holdBodies(
+  t: TestContext,
+  count: number,
+  from: (n: number) => string,
+): Promise<RawClient[]> {
+  stopClock(t);
   const hold = async (n: number) => {
     const client = await connectTo(url, from(n));
     client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']), ' '.repeat(7_999));
@@ -35,8 +51,8 @@ async function holdBodies(count: number, from: (n: number) => string): Promise<R
   return Promise.all(Array.from({ length: count }, (_, n) => hold(n)));
 }
 
-test('one network with 1,024 unfinished bodies does not block the bodies of another', async () => {
-  const clients = await holdBodies(MAX_BODIES, () => '127.0.0.2');
+test('one network with 1,024 unfinished bodies does not block the bodies of another', async (t) => {
+  const clients = await holdBodies(t, MAX_BODIES, () => '127.0.0.2');
   await until(
     () => clients.some((client) => client.pending().includes(' 503 ')),
     'its share is used up',
@@ -49,8 +65,8 @@ test('one network with 1,024 unfinished bodies does not block the bodies of anot
   await until(() => inFlight() === 0, 'all slots are free');
 });
 
-test('beyond 1,024 bodies: 503 for another body, 200 for a request without one', async () => {
-  const clients = await holdBodies(MAX_BODIES, (n) => `127.0.0.${2 + (n % 4)}`);
+test('beyond 1,024 bodies: 503 for another body, 200 for a request without one', async (t) => {
+  const clients = await holdBodies(t, MAX_BODIES, (n) => `127.0.0.${2 + (n % 4)}`);
   await until(() => inFlight() === MAX_BODIES, 'all bodies are being received');
   const refused = await postFrom('127.0.0.9');
   assert.deepEqual([refused.status, refused.json.error.code], [503, 'overloaded']);
@@ -149,8 +165,8 @@ const isOpen = (client: RawClient | undefined) =>
   client?.socket.readable === true && client.socket.writable;
 const getFrom = (to: string, from: string) => exchange(to, ['GET /a HTTP/1.1', HOST], '', from);
 
-test('4,096 idle connections of four networks do not shut out a fifth', bounded, async (t) => {
-  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+test('4,096 idle connections of four networks do not shut out a fifth', async (t) => {
+  const own = await startPatient(t, [get('/a', async () => ({ data: 'a' }))]);
   const clients: RawClient[] = [];
   for (const last of [2, 3, 4, 5])
     clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`)));
@@ -165,10 +181,8 @@ test('4,096 idle connections of four networks do not shut out a fifth', bounded,
   for (const client of clients) client.leave();
 });
 
-test('4,096 silent connections of four networks do not shut out a fifth', bounded, async (t) => {
-  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
-  // Only the limit closes one, however long this machine takes to open them all.
-  own.server.headersTimeout = 0;
+test('4,096 silent connections of four networks do not shut out a fifth', async (t) => {
+  const own = await startPatient(t, [get('/a', async () => ({ data: 'a' }))]);
   const clients: RawClient[] = [];
   for (const last of [2, 3, 4, 5])
     clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`, async () => {})));
@@ -179,93 +193,85 @@ test('4,096 silent connections of four networks do not shut out a fifth', bounde
   for (const client of clients) client.leave();
 });
 
-test(
-  'one network holds a quarter of the connections, and its own longest idle one is closed',
-  bounded,
-  async (t) => {
-    const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
-    const [other] = await holdConnections(own.url, 1, '127.0.0.3');
-    const clients = await holdConnections(own.url, SHARE, '127.0.0.2');
-    assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
-    await clients[0]?.closed();
-    assert.deepEqual([clients[1], clients.at(-1), other].map(isOpen), [true, true, true]);
-    assert.match(own.metrics(), CLOSED_OF_NETWORK);
-    for (const client of [...clients, other]) client?.leave();
-    let open = clients.length;
-    await until(() => {
-      own.server.getConnections((_error, count) => {
-        open = count;
-      });
-      return open === 0;
-    }, 'all have left');
-    const [again] = await holdConnections(own.url, 1, '127.0.0.2');
-    assert.match(own.metrics(), CLOSED_OF_NETWORK);
-    again?.leave();
-  },
-);
-
-test(
-  'at a limit, the client that reads a reply for longest is closed, no request in progress is',
-  bounded,
-  async (t) => {
-    const { opened: released, open: release } = latch();
-    // More than the kernel takes for a client that does not read.
-    const large = 'x'.repeat(8 * 1024 * 1024);
-    const endless = async function* () {
-      for (;;)
-        yield await new Promise<string[]>((resolve) =>
-          setImmediate(resolve, ['x'.repeat(64 * 1024)]),
-        );
-    };
-    const rows = [
-      get('/a', async () => ({ data: 'a' })),
-      get('/slow', async () => (await released, { data: 'slow' })),
-      get('/medium', async () => ({ data: large.slice(0, 256 * 1024) })),
-      get('/large', async () => ({ data: large })),
-      get('/list', async () => ({ items: endless() })),
-    ];
-    const own = await startListener(t, rows, new BlockList(), 120_000);
-    // It has sent a reply before.
-    const [again] = await holdConnections(own.url, 1, '127.0.0.2', async (client) => {
-      client.send(headOf(['GET /medium HTTP/1.1', HOST]));
-      await client.answer();
-      client.send(headOf(['GET /slow HTTP/1.1', HOST]));
+test('one network holds a quarter of the connections, and its own longest idle one is closed', async (t) => {
+  const own = await startPatient(t, [get('/a', async () => ({ data: 'a' }))]);
+  const [other] = await holdConnections(own.url, 1, '127.0.0.3');
+  const clients = await holdConnections(own.url, SHARE, '127.0.0.2');
+  assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
+  await clients[0]?.closed();
+  assert.deepEqual([clients[1], clients.at(-1), other].map(isOpen), [true, true, true]);
+  assert.match(own.metrics(), CLOSED_OF_NETWORK);
+  for (const client of [...clients, other]) client?.leave();
+  let open = clients.length;
+  await until(() => {
+    own.server.getConnections((_error, count) => {
+      open = count;
     });
-    assert.ok(again);
-    const others = await holdConnections(own.url, SHARE - 4, '127.0.0.2', async (client) =>
-      client.send(headOf(['GET /slow HTTP/1.1', HOST])),
-    );
-    /** A client that does not read, once its reply has begun. */
-    const begin = async (...requests: readonly string[]) => {
-      const client = await connectTo(own.url, '127.0.0.2');
-      client.socket.pause();
-      client.send(...requests);
-      await until(() => client.socket.bytesRead > 0, 'its reply has begun');
-      return client;
-    };
-    // HTTP/1.0 has no chunks: its list has no known length either.
-    const list = await begin(headOf(['GET /list HTTP/1.0', HOST]));
-    // Its second request waits.
-    const first = await begin(headOf(['GET /large HTTP/1.1', HOST]), GET);
-    const later = await begin(headOf(['GET /large HTTP/1.1', HOST]));
-    await until(() => own.inFlight() === SHARE + 1, 'all are in progress');
-    assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
-    assert.ok([list, later, again, ...others].every(isOpen));
-    first.socket.resume();
-    await first.closed();
-    assert.match(own.metrics(), CLOSED_OF_NETWORK);
-    release();
-    for (const other of [again, ...others]) assert.equal((await other.answer()).json, 'slow');
-    later.socket.resume();
-    assert.equal((await later.answer()).json.length, large.length);
-    for (const client of [list, later, again, ...others]) client.leave();
-  },
-);
+    return open === 0;
+  }, 'all have left');
+  const [again] = await holdConnections(own.url, 1, '127.0.0.2');
+  assert.match(own.metrics(), CLOSED_OF_NETWORK);
+  again?.leave();
+});
 
-test('the share of one network does not apply to a trusted proxy', bounded, async (t) => {
+test('at a limit, the client that reads a reply for longest is closed, no request in progress is', async (t) => {
+  const { opened: released, open: release } = latch();
+  // More than the kernel takes for a client that does not read.
+  const large = 'x'.repeat(8 * 1024 * 1024);
+  const endless = async function* () {
+    for (;;)
+      yield await new Promise<string[]>((resolve) =>
+        setImmediate(resolve, ['x'.repeat(64 * 1024)]),
+      );
+  };
+  const rows = [
+    get('/a', async () => ({ data: 'a' })),
+    get('/slow', async () => (await released, { data: 'slow' })),
+    get('/medium', async () => ({ data: large.slice(0, 256 * 1024) })),
+    get('/large', async () => ({ data: large })),
+    get('/list', async () => ({ items: endless() })),
+  ];
+  const own = await startPatient(t, rows);
+  // It has sent a reply before.
+  const [again] = await holdConnections(own.url, 1, '127.0.0.2', async (client) => {
+    client.send(headOf(['GET /medium HTTP/1.1', HOST]));
+    await client.answer();
+    client.send(headOf(['GET /slow HTTP/1.1', HOST]));
+  });
+  assert.ok(again);
+  const others = await holdConnections(own.url, SHARE - 4, '127.0.0.2', async (client) =>
+    client.send(headOf(['GET /slow HTTP/1.1', HOST])),
+  );
+  /** A client that does not read, once its reply has begun. */
+  const begin = async (...requests: readonly string[]) => {
+    const client = await connectTo(own.url, '127.0.0.2');
+    client.socket.pause();
+    client.send(...requests);
+    await until(() => client.socket.bytesRead > 0, 'its reply has begun');
+    return client;
+  };
+  // HTTP/1.0 has no chunks: its list has no known length either.
+  const list = await begin(headOf(['GET /list HTTP/1.0', HOST]));
+  // Its second request waits.
+  const first = await begin(headOf(['GET /large HTTP/1.1', HOST]), GET);
+  const later = await begin(headOf(['GET /large HTTP/1.1', HOST]));
+  await until(() => own.inFlight() === SHARE + 1, 'all are in progress');
+  assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
+  assert.ok([list, later, again, ...others].every(isOpen));
+  first.socket.resume();
+  await first.closed();
+  assert.match(own.metrics(), CLOSED_OF_NETWORK);
+  release();
+  for (const other of [again, ...others]) assert.equal((await other.answer()).json, 'slow');
+  later.socket.resume();
+  assert.equal((await later.answer()).json.length, large.length);
+  for (const client of [list, later, again, ...others]) client.leave();
+});
+
+test('the share of one network does not apply to a trusted proxy', async (t) => {
   const proxies = new BlockList();
   proxies.addAddress('127.0.0.2');
-  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))], proxies);
+  const own = await startPatient(t, [get('/a', async () => ({ data: 'a' }))], proxies);
   const clients = await holdConnections(own.url, SHARE + 1, '127.0.0.2');
   assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
   assert.ok(clients.every(isOpen));
@@ -276,7 +282,7 @@ test('pipelined requests are processed one after the other, after the reply to t
   let calls = 0;
   // More than the kernel takes for a client that does not read.
   const large = 'x'.repeat(8 * 1024 * 1024);
-  const own = await startListener(t, [
+  const own = await startPatient(t, [
     get('/a', async () => ({ data: 'a' })),
     get('/large', async () => {
       calls += 1;
@@ -304,7 +310,7 @@ async function startSlow(t: TestContext) {
   let calls = 0;
   const { opened: released, open: release } = latch();
   const slow = get('/slow', async () => (await released, { data: 'slow' }));
-  const own = await startListener(t, [
+  const own = await startPatient(t, [
     slow,
     get('/a', async () => {
       calls += 1;

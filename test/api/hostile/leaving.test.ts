@@ -1,51 +1,46 @@
 /** Clients that leave or stop reading: no partial work, and every slot is freed. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import type { Reply } from '../../../src/platform/http/route/route.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { get, post, slowGuard, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, serverSockets } from '../../support/socket.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const HOST = 'Host: gatehouse.test';
 const BODY = '{"name":"posted"}';
 
-test(
-  'a client that leaves during the check of its credential frees its slot',
-  bounded,
-  async (t) => {
-    for (const [framing, part] of [
-      [`Content-Length: ${BODY.length}`, BODY.slice(0, 3)],
-      ['Transfer-Encoding: chunked', `3\r\n${BODY.slice(0, 3)}\r\n`],
-    ] as const) {
-      const { guard, entered, release } = slowGuard();
-      let handled = 0;
-      const { url, inFlight, requests } = await startListener(t, [
-        post('/a', guard, () => {
-          handled += 1;
-        }),
-        get('/b', async () => ({ data: 1 })),
-      ]);
-      const client = await connectTo(url);
-      client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), part);
-      await entered;
-      client.socket.resetAndDestroy();
-      await client.closed();
-      // After another reply, the server has noticed that the first client left.
-      assert.equal((await exchange(url, ['GET /b HTTP/1.1', HOST])).status, 200);
-      release();
-      await until(() => inFlight() === 0, 'the end of the exchange');
-      assert.equal(handled, 0);
-      // Not 408, after its slot was held for a while.
-      assert.deepEqual(
-        requests().map(({ status }) => status),
-        [200, 0],
-      );
-    }
-  },
-);
+test('a client that leaves during the check of its credential frees its slot', async (t) => {
+  for (const [framing, part] of [
+    [`Content-Length: ${BODY.length}`, BODY.slice(0, 3)],
+    ['Transfer-Encoding: chunked', `3\r\n${BODY.slice(0, 3)}\r\n`],
+  ] as const) {
+    const { guard, entered, release } = slowGuard();
+    let handled = 0;
+    const { url, inFlight, requests } = await startListener(t, [
+      post('/a', guard, () => {
+        handled += 1;
+      }),
+      get('/b', async () => ({ data: 1 })),
+    ]);
+    const client = await connectTo(url);
+    client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), part);
+    await entered;
+    client.socket.resetAndDestroy();
+    await client.closed();
+    // After another reply, the server has noticed that the first client left.
+    assert.equal((await exchange(url, ['GET /b HTTP/1.1', HOST])).status, 200);
+    release();
+    await until(() => inFlight() === 0, 'the end of the exchange');
+    assert.equal(handled, 0);
+    // Not 408, after its slot was held for a while.
+    assert.deepEqual(
+      requests().map(({ status }) => status),
+      [200, 0],
+    );
+  }
+});
 
 test('a client that leaves before its body is complete reaches no handler', async (t) => {
   let handled = 0;
@@ -87,49 +82,45 @@ test('a client that leaves before its reply: the work completes', async (t) => {
   assert.ok(handled === 0 || handled === 1, 'handled once or not at all');
 });
 
-test(
-  'webhook: an event whose sender leaves is stored completely or not at all',
-  bounded,
-  async (t) => {
-    const database = await createDatabase(t);
-    const { url } = await startGatehouse(t, ['webhook'], database.url);
-    const event = '{"event":"a","data":{"page_id":"b"}}';
-    const senders = Array.from({ length: 20 }, (_, n) => n);
-    const head = (n: number) =>
-      headOf([
-        `POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`,
-        HOST,
-        'Content-Type: application/json',
-        `webhook-id: d${n}`,
-        `Content-Length: ${event.length}`,
-      ]);
-    for (const n of senders) {
-      const client = await connectTo(url.webhook);
-      client.send(head(n), event.slice(0, n % 2 === 0 ? event.length : 5));
-      await new Promise<void>((resolve) => client.socket.end(resolve));
-      client.leave();
-    }
-    const inFlight = async () =>
-      (await ask('GET', `${url.metrics}/metrics`)).text.match(
-        /in_flight\{service="webhook"\} (\d+)/,
-      )?.[1];
-    const repeated = await Promise.all(
-      senders.map((n) =>
-        ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
-          body: event,
-          headers: { 'webhook-id': `d${n}` },
-        }),
-      ),
-    );
-    assert.deepEqual(new Set(repeated.map(({ status }) => status)), new Set([200]));
-    const rows = await database.sql`select delivery_id, body from webhook.events`;
-    assert.deepEqual(
-      [rows.length, new Set(rows.map(({ body }) => String(body)))],
-      [senders.length, new Set([event])],
-    );
-    while ((await inFlight()) !== '0') await new Promise((resolve) => setImmediate(resolve));
-  },
-);
+test('webhook: an event whose sender leaves is stored completely or not at all', async (t) => {
+  const database = await createDatabase(t);
+  const { url } = await startGatehouse(t, ['webhook'], database.url);
+  const event = '{"event":"a","data":{"page_id":"b"}}';
+  const senders = Array.from({ length: 20 }, (_, n) => n);
+  const head = (n: number) =>
+    headOf([
+      `POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`,
+      HOST,
+      'Content-Type: application/json',
+      `webhook-id: d${n}`,
+      `Content-Length: ${event.length}`,
+    ]);
+  for (const n of senders) {
+    const client = await connectTo(url.webhook);
+    client.send(head(n), event.slice(0, n % 2 === 0 ? event.length : 5));
+    await new Promise<void>((resolve) => client.socket.end(resolve));
+    client.leave();
+  }
+  const inFlight = async () =>
+    (await ask('GET', `${url.metrics}/metrics`)).text.match(
+      /in_flight\{service="webhook"\} (\d+)/,
+    )?.[1];
+  const repeated = await Promise.all(
+    senders.map((n) =>
+      ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
+        body: event,
+        headers: { 'webhook-id': `d${n}` },
+      }),
+    ),
+  );
+  assert.deepEqual(new Set(repeated.map(({ status }) => status)), new Set([200]));
+  const rows = await database.sql`select delivery_id, body from webhook.events`;
+  assert.deepEqual(
+    [rows.length, new Set(rows.map(({ body }) => String(body)))],
+    [senders.length, new Set([event])],
+  );
+  while ((await inFlight()) !== '0') await new Promise((resolve) => setImmediate(resolve));
+});
 
 const ITEM = 'x'.repeat(64 * 1024);
 

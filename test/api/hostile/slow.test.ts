@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Server } from 'node:http';
-import { after, afterEach, describe, test, type TestContext } from 'node:test';
+import { after, afterEach, describe, type TestContext } from 'node:test';
 import { get, post, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const HOST = 'Host: gatehouse.test';
 const rows = [get('/a', async () => ({ data: 'a' })), post('/a')];
@@ -121,13 +121,9 @@ async function testPersistentBody(t: TestContext): Promise<void> {
 
 describe('slow clients', { concurrency: true }, () => {
   // The limit itself is waited for, once: 10 s for the head, looked at every second.
-  test(
-    'a client that sends no or slow headers gets 408 and is disconnected',
-    bounded,
-    testSlowHead,
-  );
+  test('a client that sends no or slow headers gets 408 and is disconnected', testSlowHead);
   test('100 slow clients do not delay others', testManySlow);
-  test('a body below 1 KiB per second gets 408 and is disconnected', bounded, testSlowBody);
+  test('a body below 1 KiB per second gets 408 and is disconnected', testSlowBody);
   test('a slow body gets 408, and its slot is freed', testFreedSlot);
   test('after 408 the connection is closed, even if the client sends on', testPersistentBody);
 });

@@ -5,11 +5,11 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { listenOn } from '../../support/ports.ts';
 
 /** A target that fails until `isWorking`. */
@@ -38,41 +38,37 @@ const clear = () =>
   sql`truncate webhook.events, webhook.work, webhook.outcomes, webhook.failures,
     webhook.failing_targets`;
 
-test(
-  'each attempt has its duration and the start of the answer; a redelivery begins another run',
-  bounded,
-  async () => {
-    const id = await send('order.paid');
-    await untilSql(async () => (await details(id)).attempts.length === 1, 'the first attempt');
-    const first = await details(id);
-    const seconds = (new Date(first.event.next_attempt_at).getTime() - Date.now()) / 1_000;
-    assert.ok(seconds > 2_800 && seconds < 4_400, `the next attempt is due in ${seconds} s`);
-    const [failed] = first.attempts;
-    assert.deepEqual(
-      [failed.run, failed.attempt, failed.error, failed.answer_status, failed.answer],
-      [1, 1, 'the target answered 503', 503, `busy\n${'x'.repeat(1_019)}`],
-    );
-    assert.ok(Number.isInteger(failed.duration_ms));
-    isWorking = true;
-    assert.equal((await call('POST', `/events/${id}/redeliver`)).status, 200);
-    await untilSql(async () => (await details(id)).event.status === 'done', 'delivered');
-    assert.equal((await call('POST', `/events/${id}/redeliver`)).status, 200);
-    const view = async () =>
-      (await details(id)).attempts.map((one: Record<string, unknown>) => [
-        one.run,
-        one.attempt,
-        one.error,
-        one.answer_status,
-        one.answer,
-      ]);
-    await untilSql(async () => (await view()).length === 3, 'delivered once more');
-    isWorking = false;
-    assert.deepEqual((await view()).slice(1), [
-      [1, 2, null, 201, 'taken  over'],
-      [2, 1, null, 201, 'taken  over'],
+test('each attempt has its duration and the start of the answer; a redelivery begins another run', async () => {
+  const id = await send('order.paid');
+  await untilSql(async () => (await details(id)).attempts.length === 1, 'the first attempt');
+  const first = await details(id);
+  const seconds = (new Date(first.event.next_attempt_at).getTime() - Date.now()) / 1_000;
+  assert.ok(seconds > 2_800 && seconds < 4_400, `the next attempt is due in ${seconds} s`);
+  const [failed] = first.attempts;
+  assert.deepEqual(
+    [failed.run, failed.attempt, failed.error, failed.answer_status, failed.answer],
+    [1, 1, 'the target answered 503', 503, `busy\n${'x'.repeat(1_019)}`],
+  );
+  assert.ok(Number.isInteger(failed.duration_ms));
+  isWorking = true;
+  assert.equal((await call('POST', `/events/${id}/redeliver`)).status, 200);
+  await untilSql(async () => (await details(id)).event.status === 'done', 'delivered');
+  assert.equal((await call('POST', `/events/${id}/redeliver`)).status, 200);
+  const view = async () =>
+    (await details(id)).attempts.map((one: Record<string, unknown>) => [
+      one.run,
+      one.attempt,
+      one.error,
+      one.answer_status,
+      one.answer,
     ]);
-  },
-);
+  await untilSql(async () => (await view()).length === 3, 'delivered once more');
+  isWorking = false;
+  assert.deepEqual((await view()).slice(1), [
+    [1, 2, null, 201, 'taken  over'],
+    [2, 1, null, 201, 'taken  over'],
+  ]);
+});
 
 test('what a replica of an earlier release stores is shown as the first run, without an answer', async () => {
   const id = await put({ event: 'order.old', status: 'done', attempts: 2, errors: ['was busy'] });
@@ -168,7 +164,7 @@ test('counts tell the statuses, the last hour and the last day', async () => {
   );
 });
 
-test('counts that failed are read again at the next request', bounded, async () => {
+test('counts that failed are read again at the next request', async () => {
   const read = async () => (await call('GET', '/events/counts')).status;
   await sql`alter table webhook.outcomes rename to absent`;
   await untilSql(async () => (await read()) !== 200, 'the counts before are too old');
@@ -228,39 +224,35 @@ test('a bulk redelivery that is unclear is 400, and redelivers nothing', async (
   assert.equal((await details(id)).event.status, 'dead');
 });
 
-test(
-  'a list looks at a limited number of events, and its Link continues after them',
-  bounded,
-  async () => {
-    await clear();
-    const oldest = await put({
-      event: 'needle',
-      body: '{"event":"needle","data":{"page_id":"hay"}}',
-      age: 9_000,
-    });
-    await sql`
+test('a list looks at a limited number of events, and its Link continues after them', async () => {
+  await clear();
+  const oldest = await put({
+    event: 'needle',
+    body: '{"event":"needle","data":{"page_id":"hay"}}',
+    age: 9_000,
+  });
+  await sql`
     insert into webhook.events (id, token_id, event, body, received_at)
     select gen_random_uuid(), (select id from webhook.tokens limit 1), 'order.hay', 'hay',
       now() - n * interval '100 milliseconds' from generate_series(1, 10050) n`;
-    for (const [filter, pages] of [
-      ['event=needle', 2],
-      ['text=needle', 6],
-    ] as const) {
-      const found: string[] = [];
-      let requests = 0;
-      for (let next: string | undefined = `/events?${filter}`; next !== undefined; requests += 1) {
-        const answer = await call('GET', next);
-        assert.equal(answer.status, 200, answer.text);
-        found.push(...answer.json.map(({ id }: { id: string }) => id));
-        next = /^<([^>]+)>/.exec(answer.headers.get('link') ?? '')?.[1];
-      }
-      assert.deepEqual([found, requests], [[oldest], pages], filter);
+  for (const [filter, pages] of [
+    ['event=needle', 2],
+    ['text=needle', 6],
+  ] as const) {
+    const found: string[] = [];
+    let requests = 0;
+    for (let next: string | undefined = `/events?${filter}`; next !== undefined; requests += 1) {
+      const answer = await call('GET', next);
+      assert.equal(answer.status, 200, answer.text);
+      found.push(...answer.json.map(({ id }: { id: string }) => id));
+      next = /^<([^>]+)>/.exec(answer.headers.get('link') ?? '')?.[1];
     }
-    assert.deepEqual(
-      (await call('GET', '/events?status=dead')).json,
-      [],
-      'a small table needs one look',
-    );
-    await clear();
-  },
-);
+    assert.deepEqual([found, requests], [[oldest], pages], filter);
+  }
+  assert.deepEqual(
+    (await call('GET', '/events?status=dead')).json,
+    [],
+    'a small table needs one look',
+  );
+  await clear();
+});

@@ -1,12 +1,12 @@
 /** GET /events/stream ends soon after its token stops being an operator's, even without events. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { createToken, rotateToken } from '../../support/tokens.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { openWebhook } from '../../support/senders.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const inbox = await openInbox({ after });
 const database = openWebhook({ after }, inbox.databaseUrl);
@@ -49,28 +49,24 @@ const ends: ReadonlyArray<readonly [string, (id: string) => Promise<unknown>]> =
 ];
 
 for (const [what, end] of ends) {
-  test(
-    `a quiet stream ends in order after its token ${what}; another operator's stream continues`,
-    bounded,
-    async (t) => {
-      const one = await addOperator('one');
-      const other = await addOperator('other');
-      const ending = await listen(t, one.token);
-      const going = await listen(t, other.token);
-      await end(one.id);
-      const { status, body } = await ending.answer();
-      assert.deepEqual(
-        [status, body.replaceAll(': new events follow\n\n', '')],
-        [200, ''],
-        'whole, and without an event',
-      );
-      const id = await inbox.send('for those who may see it');
-      await until(() => going.said().includes(id), 'the other is told');
-    },
-  );
+  test(`a quiet stream ends in order after its token ${what}; another operator's stream continues`, async (t) => {
+    const one = await addOperator('one');
+    const other = await addOperator('other');
+    const ending = await listen(t, one.token);
+    const going = await listen(t, other.token);
+    await end(one.id);
+    const { status, body } = await ending.answer();
+    assert.deepEqual(
+      [status, body.replaceAll(': new events follow\n\n', '')],
+      [200, ''],
+      'whole, and without an event',
+    );
+    const id = await inbox.send('for those who may see it');
+    await until(() => going.said().includes(id), 'the other is told');
+  });
 }
 
-test('a stream continues during the overlap of its rotated token', bounded, async (t) => {
+test('a stream continues during the overlap of its rotated token', async (t) => {
   const one = await addOperator('rotated');
   const { said } = await listen(t, one.token);
   await rotateToken(database, one.id, 3_600);
@@ -80,7 +76,7 @@ test('a stream continues during the overlap of its rotated token', bounded, asyn
   }
 });
 
-test('a stream that ended with its token frees its slot', bounded, async (t) => {
+test('a stream that ended with its token frees its slot', async (t) => {
   const one = await addOperator('many streams');
   const streams = await Promise.all(Array.from({ length: 20 }, () => listen(t, one.token)));
   await revokeToken(database, 'webhook', one.id);

@@ -1,9 +1,9 @@
 /** A worker is away: its secrets cannot be used, all others can, and nothing is used up. */
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { type TestContext } from 'node:test';
 import { ask, startGatehouse, type Answer } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { until } from '../ha/cluster.ts';
 import { type Kept, portsOf, startDistributed } from './cluster.ts';
 
@@ -21,47 +21,43 @@ function assertUnavailable(answer: Answer): void {
   assert.ok(Number(answer.headers.get('retry-after')) > 0);
 }
 
-test(
-  'a dead worker: its secrets are 503, also beside others, and no read is used up',
-  bounded,
-  async (t) => {
-    const { citus, base, client, problems } = await start(t);
-    const [worker] = citus.workers;
-    const keep = () => client.keep('text', { max_reads: 1 });
-    const kept = await Promise.all(Array.from({ length: 24 }, keep));
-    const ports = await portsOf(citus, NAME, kept);
-    const isDead = ({ id }: Kept) => ports.get(id) === worker.port;
-    const dead = kept.filter(isDead).length;
-    assert.ok(dead > 2 && kept.length - dead > 2, 'each worker has secrets');
+test('a dead worker: its secrets are 503, also beside others, and no read is used up', async (t) => {
+  const { citus, base, client, problems } = await start(t);
+  const [worker] = citus.workers;
+  const keep = () => client.keep('text', { max_reads: 1 });
+  const kept = await Promise.all(Array.from({ length: 24 }, keep));
+  const ports = await portsOf(citus, NAME, kept);
+  const isDead = ({ id }: Kept) => ports.get(id) === worker.port;
+  const dead = kept.filter(isDead).length;
+  assert.ok(dead > 2 && kept.length - dead > 2, 'each worker has secrets');
 
-    await worker.kill();
-    // All at once, so that they share statements.
-    const read = (one: Kept) => client.decrypt(one.id, one.secret);
-    const answers = await Promise.all(kept.map(read));
-    for (const [index, answer] of answers.entries()) {
-      if (isDead(kept[index] ?? assert.fail())) assertUnavailable(answer);
-      else assert.deepEqual([answer.status, answer.json.password], [200, 'text']);
-    }
-    const stored = await Promise.all(
-      Array.from({ length: 24 }, () => client.encrypt({ password: 'new' })),
-    );
-    const statuses = new Set(stored.map(({ status }) => status));
-    assert.deepEqual(statuses, new Set([201, 503]), problems());
-    assertUnavailable(await client.list());
-    // Other requests are served, and another replica could do no more.
-    assert.equal((await ask('GET', `${base}/readyz`)).status, 200);
+  await worker.kill();
+  // All at once, so that they share statements.
+  const read = (one: Kept) => client.decrypt(one.id, one.secret);
+  const answers = await Promise.all(kept.map(read));
+  for (const [index, answer] of answers.entries()) {
+    if (isDead(kept[index] ?? assert.fail())) assertUnavailable(answer);
+    else assert.deepEqual([answer.status, answer.json.password], [200, 'text']);
+  }
+  const stored = await Promise.all(
+    Array.from({ length: 24 }, () => client.encrypt({ password: 'new' })),
+  );
+  const statuses = new Set(stored.map(({ status }) => status));
+  assert.deepEqual(statuses, new Set([201, 503]), problems());
+  assertUnavailable(await client.list());
+  // Other requests are served, and another replica could do no more.
+  assert.equal((await ask('GET', `${base}/readyz`)).status, 200);
 
-    await worker.start();
-    const again = await Promise.all(kept.map(read));
-    assert.deepEqual(
-      again.map(({ status }, index) => [isDead(kept[index] ?? assert.fail()), status]),
-      kept.map((one) => [isDead(one), isDead(one) ? 200 : 404]),
-    );
-    assert.equal((await client.list()).status, 200);
-  },
-);
+  await worker.start();
+  const again = await Promise.all(kept.map(read));
+  assert.deepEqual(
+    again.map(({ status }, index) => [isDead(kept[index] ?? assert.fail()), status]),
+    kept.map((one) => [isDead(one), isDead(one) ? 200 : 404]),
+  );
+  assert.equal((await client.list()).status, 200);
+});
 
-test('without the coordinator the service is not ready', bounded, async (t) => {
+test('without the coordinator the service is not ready', async (t) => {
   const { citus, base, client } = await start(t);
   await citus.coordinator.kill();
   assertUnavailable(await client.encrypt({ password: 'text' }));

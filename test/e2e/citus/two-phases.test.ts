@@ -1,12 +1,12 @@
 /** The coordinator dies between the two phases of a commit on both workers. */
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
 import { openConnections } from '../../support/connections.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { until } from '../ha/cluster.ts';
 import type { Server } from '../servers.ts';
 import { portsOf, preparedOn, startDistributed } from './cluster.ts';
@@ -56,7 +56,7 @@ const CASES = [
 ];
 
 for (const { when, isCommitted, what } of CASES) {
-  test(`the coordinator dies between the phases, ${when}: ${what}`, bounded, async (t) => {
+  test(`the coordinator dies between the phases, ${when}: ${what}`, async (t) => {
     const { citus, url, ids } = await start(t);
     const { coordinator, workers } = citus;
     const held = isCommitted ? coordinator : workers[1];

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test, type TestContext } from 'node:test';
+import { type TestContext } from 'node:test';
 import postgres from 'postgres';
 import {
   ask as askDatabase,
@@ -16,7 +16,7 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, variables } from '../../support/gatehouse.ts';
 import { startLoad } from '../../support/load.ts';
 import { buildProgram, runProgram, startProgram } from '../../support/process.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { findProgram, start } from '../programs.ts';
 
 const program = findProgram('pgbouncer') ?? assert.fail('PgBouncer is not installed');
@@ -81,36 +81,32 @@ async function startPooler(
   return { url: url.href, command };
 }
 
-test(
-  'session mode: all services under load, and no acknowledged write is lost',
-  bounded,
-  async (t) => {
-    const { url: databaseUrl, sql } = await createDatabase(t);
-    // As of a server whose commits do not wait: the services set what they need.
-    await sql.unsafe(
-      `alter database "${new URL(databaseUrl).pathname.slice(1)}" set synchronous_commit to off`,
-    );
-    const pooler = await startPooler(t, databaseUrl, 'session');
-    const { url, log } = await startGatehouse(t, SERVICES, pooler.url);
-    const load = await startLoad(url, 8);
-    await until(() => load.rounds() >= 48, '48 rounds');
-    assert.deepEqual(load.problems(), {});
-    await load.stopAndCompare(sql);
-    assert.deepEqual(
-      log().filter(({ error }) => error !== undefined),
-      [],
-    );
-    const { stdout } = await runProgram(
-      t,
-      buildProgram(),
-      ['check', 'secrets'],
-      variables(pooler.url),
-    );
-    assert.match(stdout, /^ok +secrets pooler +one in session mode$/m);
-  },
-);
+test('session mode: all services under load, and no acknowledged write is lost', async (t) => {
+  const { url: databaseUrl, sql } = await createDatabase(t);
+  // As of a server whose commits do not wait: the services set what they need.
+  await sql.unsafe(
+    `alter database "${new URL(databaseUrl).pathname.slice(1)}" set synchronous_commit to off`,
+  );
+  const pooler = await startPooler(t, databaseUrl, 'session');
+  const { url, log } = await startGatehouse(t, SERVICES, pooler.url);
+  const load = await startLoad(url, 8);
+  await until(() => load.rounds() >= 48, '48 rounds');
+  assert.deepEqual(load.problems(), {});
+  await load.stopAndCompare(sql);
+  assert.deepEqual(
+    log().filter(({ error }) => error !== undefined),
+    [],
+  );
+  const { stdout } = await runProgram(
+    t,
+    buildProgram(),
+    ['check', 'secrets'],
+    variables(pooler.url),
+  );
+  assert.match(stdout, /^ok +secrets pooler +one in session mode$/m);
+});
 
-test('session mode: every connection has its settings', bounded, async (t) => {
+test('session mode: every connection has its settings', async (t) => {
   const { url: databaseUrl, sql } = await createDatabase(t);
   await sql.unsafe(
     `alter database "${new URL(databaseUrl).pathname.slice(1)}" set synchronous_commit to off`,
@@ -140,7 +136,7 @@ const MODES: ReadonlyArray<readonly [mode: string, ...more: string[]]> = [
   ['transaction', 'default_pool_size = 2', 'server_round_robin = 1'],
 ];
 for (const [mode, ...more] of MODES) {
-  test(`${[mode, ...more].join(', ')}: the start fails`, bounded, async (t) => {
+  test(`${[mode, ...more].join(', ')}: the start fails`, async (t) => {
     const { url: databaseUrl } = await createDatabase(t);
     const pooler = await startPooler(t, databaseUrl, mode, ...more);
     for (const words of [['serve', ...SERVICES], ['migrate'], ['user', 'list']]) {
@@ -158,48 +154,40 @@ for (const [mode, ...more] of MODES) {
   });
 }
 
-test(
-  'a pooler without a free server connection for the check: the start waits and says why',
-  bounded,
-  async (t) => {
-    const { url: databaseUrl } = await createDatabase(t);
-    const pooler = await startPooler(t, databaseUrl, 'session', 'default_pool_size = 1');
-    const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(pooler.url));
-    const line = await running.line(({ message }) => message === 'not ready yet, trying again');
-    assert.match(String(line.error), /pool/);
-  },
-);
+test('a pooler without a free server connection for the check: the start waits and says why', async (t) => {
+  const { url: databaseUrl } = await createDatabase(t);
+  const pooler = await startPooler(t, databaseUrl, 'session', 'default_pool_size = 1');
+  const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(pooler.url));
+  const line = await running.line(({ message }) => message === 'not ready yet, trying again');
+  assert.match(String(line.error), /pool/);
+});
 
-test(
-  'the mode changes while the services serve: no false answer, and the log says what to do',
-  bounded,
-  async (t) => {
-    const { url: databaseUrl } = await createDatabase(t);
-    const pooler = await startPooler(t, databaseUrl, 'session');
-    const { url, log } = await startGatehouse(t, SERVICES, pooler.url);
-    const load = await startLoad(url, 8);
-    await until(() => load.rounds() >= 16, '16 rounds');
-    assert.deepEqual(load.problems(), {});
-    await pooler.command(`set pool_mode = 'transaction'`);
-    await until(
-      () => log().some(({ error }) => REFUSED.test(String(error))),
-      'the refusal in the log',
-    );
-    const rounds = load.rounds() + 40;
-    await until(() => load.rounds() >= rounds, 'further rounds');
-    const problems = Object.entries(load.problems());
-    assert.notDeepEqual(problems, []);
-    for (const [problem] of problems) assert.match(problem, /: (500|503) /);
-    // Its logins fail. A service that sends nothing meanwhile has not met the new mode yet.
+test('the mode changes while the services serve: no false answer, and the log says what to do', async (t) => {
+  const { url: databaseUrl } = await createDatabase(t);
+  const pooler = await startPooler(t, databaseUrl, 'session');
+  const { url, log } = await startGatehouse(t, SERVICES, pooler.url);
+  const load = await startLoad(url, 8);
+  await until(() => load.rounds() >= 16, '16 rounds');
+  assert.deepEqual(load.problems(), {});
+  await pooler.command(`set pool_mode = 'transaction'`);
+  await until(
+    () => log().some(({ error }) => REFUSED.test(String(error))),
+    'the refusal in the log',
+  );
+  const rounds = load.rounds() + 40;
+  await until(() => load.rounds() >= rounds, 'further rounds');
+  const problems = Object.entries(load.problems());
+  assert.notDeepEqual(problems, []);
+  for (const [problem] of problems) assert.match(problem, /: (500|503) /);
+  // Its logins fail. A service that sends nothing meanwhile has not met the new mode yet.
+  await untilSql(
+    async () => (await ask('GET', `${url.identity}/readyz`)).status === 500,
+    'identity is not ready',
+  );
+  await pooler.command(`set pool_mode = 'session'`);
+  for (const service of SERVICES)
     await untilSql(
-      async () => (await ask('GET', `${url.identity}/readyz`)).status === 500,
-      'identity is not ready',
+      async () => (await ask('GET', `${url[service]}/readyz`)).status === 200,
+      `${service} is ready`,
     );
-    await pooler.command(`set pool_mode = 'session'`);
-    for (const service of SERVICES)
-      await untilSql(
-        async () => (await ask('GET', `${url[service]}/readyz`)).status === 200,
-        `${service} is ready`,
-      );
-  },
-);
+});

@@ -13,14 +13,14 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import { dump, load } from '../../../scripts/dump.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
 import { logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { startLoad } from '../../support/load.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-dump-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -46,7 +46,7 @@ async function contents(sql: Sql): Promise<Readonly<Record<string, string>>> {
   return digests;
 }
 
-test('a dump under load is one state, and its copy serves', bounded, async (t) => {
+test('a dump under load is one state, and its copy serves', async (t) => {
   const source = await createDatabase(t);
   const { url, stop } = await startGatehouse(t, SERVICES, source.url);
   const callers = await startLoad(url, 4);
@@ -85,7 +85,7 @@ test('a dump under load is one state, and its copy serves', bounded, async (t) =
   assert.ok(await logIn(again.url.identity));
 });
 
-test('the embedded database of make start: load, and dump again', bounded, async (t) => {
+test('the embedded database of make start: load, and dump again', async (t) => {
   const source = await createDatabase(t);
   await source.sql`insert into secrets.throttles (key, attempts, window_ends_at) values ('\\x00ff', 2, now())`;
   const file = join(directory, 'moved.dump');
@@ -118,73 +118,65 @@ test('the embedded database of make start: load, and dump again', bounded, async
   assert.equal(run('dump', '').status, 1);
 });
 
-test(
-  'a file that is not complete, not a dump, or of a newer release changes nothing',
-  bounded,
-  async (t) => {
-    const source = await createDatabase(t);
-    const whole = join(directory, 'whole.dump');
-    await dump(source.url, whole);
-    const text = readFileSync(whole, 'utf8');
-    const cases: ReadonlyArray<readonly [name: string, text: string, message: RegExp]> = [
-      ['cut', text.slice(0, text.lastIndexOf('{')), /The file is not complete/],
-      ['cut-value', text.slice(0, -3), /The file is not complete/],
-      ['cut-row', `${text.slice(0, text.search(/^\[/m) + 5)}\n`, /The file is not complete/],
-      ['empty', '', /was not written by "make dump"/],
-      ['other', 'drop schema identity;\n', /was not written by "make dump"/],
+test('a file that is not complete, not a dump, or of a newer release changes nothing', async (t) => {
+  const source = await createDatabase(t);
+  const whole = join(directory, 'whole.dump');
+  await dump(source.url, whole);
+  const text = readFileSync(whole, 'utf8');
+  const cases: ReadonlyArray<readonly [name: string, text: string, message: RegExp]> = [
+    ['cut', text.slice(0, text.lastIndexOf('{')), /The file is not complete/],
+    ['cut-value', text.slice(0, -3), /The file is not complete/],
+    ['cut-row', `${text.slice(0, text.search(/^\[/m) + 5)}\n`, /The file is not complete/],
+    ['empty', '', /was not written by "make dump"/],
+    ['other', 'drop schema identity;\n', /was not written by "make dump"/],
+    [
+      'newer',
+      text.replace(/"webhook":\[/, '"webhook":["a later step",'),
+      /is of another release: this one does not know the step "a later step" of webhook/,
+    ],
+    [
+      'foreign',
+      text.replace('"table":"identity.users"', '"table":"pg_catalog.pg_authid"'),
+      /a table that does not fit: pg_catalog\.pg_authid/,
+    ],
+    [
+      'wrong-row',
+      text.replace(/("table":"identity.users".*\n)/, '$1["no such row"]\n'),
+      /SQLSTATE 2|is not complete/,
+    ],
+    ['lost-row', text.replace(/^\[.*\n/m, ''), /The file is not complete/],
+  ];
+  for (const [name, content, message] of cases) {
+    const file = join(directory, name);
+    writeFileSync(file, content);
+    const target = await createEmptyDatabase(t);
+    await assert.rejects(load(target.url, file), message, name);
+    assert.deepEqual(
       [
-        'newer',
-        text.replace(/"webhook":\[/, '"webhook":["a later step",'),
-        /is of another release: this one does not know the step "a later step" of webhook/,
+        ...(await target.sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook')`),
       ],
-      [
-        'foreign',
-        text.replace('"table":"identity.users"', '"table":"pg_catalog.pg_authid"'),
-        /a table that does not fit: pg_catalog\.pg_authid/,
-      ],
-      [
-        'wrong-row',
-        text.replace(/("table":"identity.users".*\n)/, '$1["no such row"]\n'),
-        /SQLSTATE 2|is not complete/,
-      ],
-      ['lost-row', text.replace(/^\[.*\n/m, ''), /The file is not complete/],
-    ];
-    for (const [name, content, message] of cases) {
-      const file = join(directory, name);
-      writeFileSync(file, content);
-      const target = await createEmptyDatabase(t);
-      await assert.rejects(load(target.url, file), message, name);
-      assert.deepEqual(
-        [
-          ...(await target.sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook')`),
-        ],
-        [],
-        name,
-      );
-    }
-  },
-);
-
-test(
-  'a database with data is not loaded into, and a file is not overwritten',
-  bounded,
-  async (t) => {
-    const source = await createDatabase(t);
-    const file = join(directory, 'once.dump');
-    await dump(source.url, file);
-    const before = readFileSync(file, 'utf8');
-    await assert.rejects(dump(source.url, file), /exists\. Name a new file/);
-    assert.equal(readFileSync(file, 'utf8'), before);
-    const contentsBefore = await contents(source.sql);
-    await assert.rejects(
-      load(source.url, file),
-      /The database has a schema "identity" already\. Load into a new database\./,
+      [],
+      name,
     );
-    assert.deepEqual(await contents(source.sql), contentsBefore);
-  },
-);
+  }
+});
 
-test('a dump that fails leaves no file', bounded, async (t) => {
+test('a database with data is not loaded into, and a file is not overwritten', async (t) => {
+  const source = await createDatabase(t);
+  const file = join(directory, 'once.dump');
+  await dump(source.url, file);
+  const before = readFileSync(file, 'utf8');
+  await assert.rejects(dump(source.url, file), /exists\. Name a new file/);
+  assert.equal(readFileSync(file, 'utf8'), before);
+  const contentsBefore = await contents(source.sql);
+  await assert.rejects(
+    load(source.url, file),
+    /The database has a schema "identity" already\. Load into a new database\./,
+  );
+  assert.deepEqual(await contents(source.sql), contentsBefore);
+});
+
+test('a dump that fails leaves no file', async (t) => {
   const empty = await createEmptyDatabase(t);
   const file = join(directory, 'none.dump');
   await assert.rejects(dump(empty.url, file), /has no schema of Gatehouse/);

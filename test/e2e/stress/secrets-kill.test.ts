@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
-import { test, type TestContext } from 'node:test';
+import { type TestContext } from 'node:test';
 import type { Sql } from 'postgres';
 import { createDatabase } from '../../support/database.ts';
 import { startKillablePostgres } from '../../support/killable-postgres.ts';
@@ -14,7 +14,7 @@ import { startProxy } from '../../support/proxy.ts';
 import { untilSql } from '../../support/connections.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const program = buildProgram();
 
@@ -78,61 +78,53 @@ async function kill(service: Running): Promise<void> {
 
 const ROUNDS = 12;
 
-test(
-  `process killed between commit and reply: no read is returned twice, ${ROUNDS} times`,
-  bounded,
-  async (t) => {
-    const database = await createDatabase(t);
-    const survivor = secretsClient(
-      (await startGatehouse(t, ['secrets'], database.url)).url.secrets,
+test(`process killed between commit and reply: no read is returned twice, ${ROUNDS} times`, async (t) => {
+  const database = await createDatabase(t);
+  const survivor = secretsClient((await startGatehouse(t, ['secrets'], database.url)).url.secrets);
+  const { read, twice, of } = ledger();
+  const startNext = async () => {
+    const proxy = await startProxy(t, database.url);
+    const service = await startService(t, proxy.url);
+    // Its statements are prepared, as in a process that has run for a while.
+    for (const one of await keepMany(survivor, 2))
+      assert.equal((await read(service.client, one))?.status, 200);
+    return { ...service, proxy };
+  };
+  let lost = 0;
+  let killable = await startNext();
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const kept = await keepMany(survivor, 12);
+    const answered = randomInt(0, 6);
+    await Promise.all(kept.slice(kept.length - answered).map((one) => read(killable.client, one)));
+    const held = killable.proxy.drop();
+    const readers = [killable, killable].flatMap(({ client }) =>
+      kept.slice(0, kept.length - answered).map((one) => read(client, one)),
     );
-    const { read, twice, of } = ledger();
-    const startNext = async () => {
-      const proxy = await startProxy(t, database.url);
-      const service = await startService(t, proxy.url);
-      // Its statements are prepared, as in a process that has run for a while.
-      for (const one of await keepMany(survivor, 2))
-        assert.equal((await read(service.client, one))?.status, 200);
-      return { ...service, proxy };
-    };
-    let lost = 0;
-    let killable = await startNext();
-    for (let round = 0; round < ROUNDS; round += 1) {
-      const kept = await keepMany(survivor, 12);
-      const answered = randomInt(0, 6);
-      await Promise.all(
-        kept.slice(kept.length - answered).map((one) => read(killable.client, one)),
-      );
-      const held = killable.proxy.drop();
-      const readers = [killable, killable].flatMap(({ client }) =>
-        kept.slice(0, kept.length - answered).map((one) => read(client, one)),
-      );
-      await held;
-      // A replica that is not killed gets requests too, while replies are in transit.
-      readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
-      await untilSql(
-        async () => (await usedUp(database.sql, kept)) >= answered + 3,
-        'more reads are committed than were answered',
-      );
-      await kill(killable);
-      await Promise.all(readers);
+    await held;
+    // A replica that is not killed gets requests too, while replies are in transit.
+    readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
+    await untilSql(
+      async () => (await usedUp(database.sql, kept)) >= answered + 3,
+      'more reads are committed than were answered',
+    );
+    await kill(killable);
+    await Promise.all(readers);
 
-      killable = await startNext();
-      for (const client of [killable.client, survivor])
-        await Promise.all(kept.map((one) => read(client, one)));
-      assert.deepEqual(twice(), []);
-      assert.equal(
-        await usedUp(database.sql, kept),
-        kept.length,
-        'whatever was not read before was read afterwards',
-      );
-      const lostNow = kept.filter((one) => of(one) === 0).length;
-      assert.ok(lostNow > 0, 'no answer was kept back');
-      lost += lostNow;
-    }
-    t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
-  },
-);
+    killable = await startNext();
+    for (const client of [killable.client, survivor])
+      await Promise.all(kept.map((one) => read(client, one)));
+    assert.deepEqual(twice(), []);
+    assert.equal(
+      await usedUp(database.sql, kept),
+      kept.length,
+      'whatever was not read before was read afterwards',
+    );
+    const lostNow = kept.filter((one) => of(one) === 0).length;
+    assert.ok(lostNow > 0, 'no answer was kept back');
+    lost += lostNow;
+  }
+  t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
+});
 
 /** A service that reconnects after its PostgreSQL was killed. */
 async function startOnDoomed(t: TestContext) {
@@ -150,7 +142,7 @@ async function startOnDoomed(t: TestContext) {
   };
 }
 
-test('PostgreSQL killed at any moment: no read is returned twice', bounded, async (t) => {
+test('PostgreSQL killed at any moment: no read is returned twice', async (t) => {
   const { proxy, client, query, kill, restart } = await startOnDoomed(t);
   const { read, total, twice, of } = ledger();
   for (const moment of ['kept', 'any', 'kept', 'any', 'any', 'any'] as const) {

@@ -1,14 +1,14 @@
 /** The event commands: list, show, redeliver and tail. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { untilSql } from '../../support/connections.ts';
 import { openInbox, type Wish } from '../../support/inbox.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { startOnTerminal, withoutTerminal } from '../../support/terminal.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { wordsOf } from '../../support/words.ts';
 
 const program = buildProgram();
@@ -197,56 +197,49 @@ test('event redeliver counts new, repeated and waiting events, and leaves those 
   await sql`delete from webhook.work where event_id <> ${idOf('waiting')}`;
 });
 
-test(
-  'event redeliver --status redelivers all events with a status, even more than 1,000',
-  bounded,
-  async (t) => {
-    const own = await openInbox(t);
-    const here = { DATABASE_URL: own.databaseUrl };
-    const add = (status: string, count: number) => own.sql`
+test('event redeliver --status redelivers all events with a status, even more than 1,000', async (t) => {
+  const own = await openInbox(t);
+  const here = { DATABASE_URL: own.databaseUrl };
+  const add = (status: string, count: number) => own.sql`
     with event as (insert into webhook.events (id, token_id, event, body) select gen_random_uuid(),
       (select id
       from webhook.tokens limit 1), 'many', '' from generate_series(1, ${count}::int) returning id)
     insert into webhook.outcomes (event_id, status, attempts) select id, ${status}, 3 from event`;
-    await add('dead', 2_500);
-    await add('done', 10);
-    await add('skipped', 1_000);
-    await own.sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(),
+  await add('dead', 2_500);
+  await add('done', 10);
+  await add('skipped', 1_000);
+  await own.sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(),
       (select id
     from webhook.tokens limit 1), 'many', '' from generate_series(1, 7)`;
-    const left = async () =>
-      Object.fromEntries(
-        (
-          await own.sql`select coalesce(o.status, 'stored') as status, count(*)::int as count
+  const left = async () =>
+    Object.fromEntries(
+      (
+        await own.sql`select coalesce(o.status, 'stored') as status, count(*)::int as count
           from webhook.events e left join webhook.outcomes o on o.event_id = e.id
             where not exists (select
           from webhook.work where event_id = e.id) group by 1`
-        ).map(({ status, count }) => [status, count]),
-      );
-    for (const [status, said, after] of [
-      ['dead', '2500 events', { done: 10, skipped: 1_000, stored: 7 }],
-      ['skipped', '1000 events', { done: 10, stored: 7 }],
-      ['stored', '7 events', { done: 10 }],
-      ['dead', '0 events', { done: 10 }],
-    ] as const) {
-      assert.deepEqual(await run(['redeliver', '--status', status], here), {
-        code: 0,
-        signal: null,
-        stdout: '',
-        stderr: `${said} ${AGAIN}`,
-      });
-      assert.deepEqual(await left(), after, status);
-    }
-    assert.equal((await own.sql`select from webhook.work`).length, 3_507);
-  },
-);
+      ).map(({ status, count }) => [status, count]),
+    );
+  for (const [status, said, after] of [
+    ['dead', '2500 events', { done: 10, skipped: 1_000, stored: 7 }],
+    ['skipped', '1000 events', { done: 10, stored: 7 }],
+    ['stored', '7 events', { done: 10 }],
+    ['dead', '0 events', { done: 10 }],
+  ] as const) {
+    assert.deepEqual(await run(['redeliver', '--status', status], here), {
+      code: 0,
+      signal: null,
+      stdout: '',
+      stderr: `${said} ${AGAIN}`,
+    });
+    assert.deepEqual(await left(), after, status);
+  }
+  assert.equal((await own.sql`select from webhook.work`).length, 3_507);
+});
 
-test(
-  'event redeliver --status goes on past events that are being delivered',
-  bounded,
-  async (t) => {
-    const own = await openInbox(t);
-    await own.sql`
+test('event redeliver --status goes on past events that are being delivered', async (t) => {
+  const own = await openInbox(t);
+  await own.sql`
     with event as (insert into webhook.events (id, token_id, event, body, received_at)
       select gen_random_uuid(), (select id from webhook.tokens limit 1), 'many', '',
         now() - make_interval(secs => 5000 - n) from generate_series(1, 1501) n
@@ -256,12 +249,11 @@ test(
     insert into webhook.work (event_id, token_id, received_at, run, lease, due_at)
     select id, token_id, received_at, 2, gen_random_uuid(), now() + interval '1 hour' from event
     order by received_at limit 1500`;
-    const { stderr } = await run(['redeliver', '--status', 'dead'], {
-      DATABASE_URL: own.databaseUrl,
-    });
-    assert.equal(stderr, `1 event ${AGAIN}`);
-  },
-);
+  const { stderr } = await run(['redeliver', '--status', 'dead'], {
+    DATABASE_URL: own.databaseUrl,
+  });
+  assert.equal(stderr, `1 event ${AGAIN}`);
+});
 
 const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
   [['list', '--status', 'failed'], /status must be one of stored, waiting, done, dead, skipped/],
@@ -321,31 +313,27 @@ async function untilFollowing(shown: () => string): Promise<void> {
   }, 'it prints');
 }
 
-test(
-  'event tail prints each event once, and an interrupt ends it without a stack',
-  bounded,
-  async (t) => {
-    for (const [words, read] of [
-      [[], (line: string) => line.slice(0, 36)],
-      [['--json'], (line: string): string => JSON.parse(line).id],
-    ] as const) {
-      const tail = await follow(t, words);
-      const sent = [await send('one'), await send('two'), await send('three')];
-      const seen = () => tail.stdout().split('\n').slice(0, -1).map(read);
-      await until(() => seen().includes(sent[2] ?? ''));
-      assert.deepEqual(
-        seen().filter((id) => sent.includes(id)),
-        sent,
-      );
-      tail.signal('SIGINT');
-      const { code, signal } = await tail.ended;
-      // By the signal itself, so that a shell loop ends, too.
-      assert.deepEqual([code, signal, tail.stderr()], [null, 'SIGINT', '']);
-    }
-  },
-);
+test('event tail prints each event once, and an interrupt ends it without a stack', async (t) => {
+  for (const [words, read] of [
+    [[], (line: string) => line.slice(0, 36)],
+    [['--json'], (line: string): string => JSON.parse(line).id],
+  ] as const) {
+    const tail = await follow(t, words);
+    const sent = [await send('one'), await send('two'), await send('three')];
+    const seen = () => tail.stdout().split('\n').slice(0, -1).map(read);
+    await until(() => seen().includes(sent[2] ?? ''));
+    assert.deepEqual(
+      seen().filter((id) => sent.includes(id)),
+      sent,
+    );
+    tail.signal('SIGINT');
+    const { code, signal } = await tail.ended;
+    // By the signal itself, so that a shell loop ends, too.
+    assert.deepEqual([code, signal, tail.stderr()], [null, 'SIGINT', '']);
+  }
+});
 
-test('event tail ends when its output has no reader', bounded, async (t) => {
+test('event tail ends when its output has no reader', async (t) => {
   const deaf = startProgram(t, program, ['event', 'tail'], environment, { deaf: true });
   let isOver = false;
   const ended = deaf.ended.finally(() => {
@@ -361,7 +349,7 @@ test('event tail ends when its output has no reader', bounded, async (t) => {
   assert.deepEqual([(await ended).signal, deaf.stderr()], [null, '']);
 });
 
-test('event tail exits with 1 and one line when the database goes away', bounded, async (t) => {
+test('event tail exits with 1 and one line when the database goes away', async (t) => {
   const tail = await follow(t);
   const other = connect(inbox.databaseUrl);
   t.after(() => other.end());
@@ -384,7 +372,6 @@ test('event tail exits with 1 and one line when the database goes away', bounded
 const EVIL = '\u001b]0;title\u0007\u001b[1A\u001b[2K\u009b31m\rsp\u202eoof\u007f\u0000';
 test(
   'no control character of a sender reaches a terminal, and none forges a line',
-  { ...bounded, skip: withoutTerminal },
   async (t) => {
     const event = `evil${EVIL.replace('\0', '')}\nforged  line`;
     const id = await put({ event, body: `{"a":"${EVIL}"}`, status: 'dead', errors: ['an error'] });
@@ -401,6 +388,7 @@ test(
       assert.doesNotMatch(shown, /^forged/m);
     }
   },
+  withoutTerminal,
 );
 
 test('without a terminal, event show prints the body byte for byte', async () => {

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { buildProgram } from '../../support/process.ts';
@@ -17,10 +17,11 @@ import {
   startOnTerminal,
   withoutTerminal,
 } from '../../support/terminal.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
 
-const options = { ...bounded, skip: withoutTerminal };
+const testOnTerminal = (name: string, work: Parameters<typeof test>[1]) =>
+  test(name, work, withoutTerminal);
 const program = buildProgram();
 const file = await createDatabase();
 const url = (await startGatehouse({ after }, ['secrets'], file.url, { SHARE_PAGES: 'on' })).url
@@ -49,7 +50,7 @@ const PASSPHRASE = 'Passphrase: ';
 const AGAIN = 'Repeat the passphrase: ';
 const SECRET = 'Secret: (end with Enter and Ctrl-D) ';
 
-test('get: prompts for the key without echo, and prints the text', options, async (t) => {
+testOnTerminal('get: prompts for the key without echo, and prints the text', async (t) => {
   const { id, secret } = await client.keep('what was kept');
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -61,7 +62,7 @@ test('get: prompts for the key without echo, and prints the text', options, asyn
   });
 });
 
-test('get: prompts for the passphrase without echo, only if required', options, async (t) => {
+testOnTerminal('get: prompts for the passphrase without echo, only if required', async (t) => {
   const { id, secret } = await client.keep('what was kept', { passphrase: 'five wörds' });
   const terminal = start(t, 'get', `${url}/s/${id}`);
   await terminal.sees(KEY);
@@ -75,9 +76,8 @@ test('get: prompts for the passphrase without echo, only if required', options, 
   });
 });
 
-test(
+testOnTerminal(
   'put: prompts for passphrase and secret without echo, and prints the link',
-  options,
   async (t) => {
     const terminal = start(t, 'put', '--passphrase', '--max-reads', '1');
     await terminal.sees(PASSPHRASE);
@@ -100,7 +100,7 @@ test(
   },
 );
 
-test('put: two different passphrases store nothing', options, async (t) => {
+testOnTerminal('put: two different passphrases store nothing', async (t) => {
   const before = await file.sql`select count(*) from secrets.secrets`;
   const terminal = start(t, 'put', '--passphrase');
   await terminal.sees(PASSPHRASE);
@@ -115,7 +115,7 @@ test('put: two different passphrases store nothing', options, async (t) => {
   assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
 });
 
-test('hidden input can be edited', options, async (t) => {
+testOnTerminal('hidden input can be edited', async (t) => {
   const { id, secret } = await client.keep('what was kept');
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -131,7 +131,7 @@ for (const [name, keys] of [
   ['Ctrl-C', CONTROL_C],
   ['Ctrl-D', CONTROL_D],
 ] as const) {
-  test(`${name} at the first prompt: exit 1, and the terminal is restored`, options, async (t) => {
+  testOnTerminal(`${name} at the first prompt: exit 1, and the terminal is restored`, async (t) => {
     for (const [words, prompt] of [
       [['get', '00000000-0000-4000-8000-000000000000'], KEY],
       [['put'], SECRET],
@@ -147,9 +147,8 @@ for (const [name, keys] of [
     }
   });
 
-  test(
+  testOnTerminal(
     `${name} at the second prompt: exit 1, and nothing is stored or read`,
-    options,
     async (t) => {
       const { id, secret } = await client.keep('x', { passphrase: 'five words', max_reads: 1 });
       const getting = start(t, 'get', id);
@@ -185,7 +184,7 @@ for (const [name, keys] of [
   );
 }
 
-test('Ctrl-C within a secret shows and stores nothing', options, async (t) => {
+testOnTerminal('Ctrl-C within a secret shows and stores nothing', async (t) => {
   const terminal = start(t, 'put');
   await terminal.sees(SECRET);
   terminal.types(`marked-line${ENTER}marked-text${CONTROL_C}`);
@@ -196,7 +195,7 @@ test('Ctrl-C within a secret shows and stores nothing', options, async (t) => {
   });
 });
 
-test('an empty input is exit 2 with a message', options, async (t) => {
+testOnTerminal('an empty input is exit 2 with a message', async (t) => {
   const { id } = await client.keep('x');
   for (const [words, prompt, said] of [
     [['get', id], KEY, /no key on standard input/],
@@ -211,7 +210,7 @@ test('an empty input is exit 2 with a message', options, async (t) => {
   }
 });
 
-test('an empty passphrase uses nothing up', options, async (t) => {
+testOnTerminal('an empty passphrase uses nothing up', async (t) => {
   const { id, secret } = await client.keep('x', { passphrase: 'five words' });
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -224,7 +223,7 @@ test('an empty passphrase uses nothing up', options, async (t) => {
   assert.equal((await client.receipt(id)).json.failed_reads, 0);
 });
 
-test('a pasted secret of several lines is stored whole and not shown', options, async (t) => {
+testOnTerminal('a pasted secret of several lines is stored whole and not shown', async (t) => {
   const terminal = start(t, 'put');
   await terminal.sees(SECRET);
   // Like a terminal that sends pasted text.
@@ -237,7 +236,7 @@ test('a pasted secret of several lines is stored whole and not shown', options, 
   assert.equal(await textBehind(shown), '-----BEGIN KEY-----\nbm8ga2V5\n\n-----END KEY-----\n');
 });
 
-test('input before the prompt is not shown', options, async (t) => {
+testOnTerminal('input before the prompt is not shown', async (t) => {
   const { id, secret } = await client.keep('what was kept', { passphrase: 'five words' });
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -249,9 +248,8 @@ test('input before the prompt is not shown', options, async (t) => {
   });
 });
 
-test(
+testOnTerminal(
   'control characters of a secret are removed on a terminal, with a note',
-  options,
   async (t) => {
     const { id, secret } = await client.keep('one\u001b[2Jtwo\nthree\tfour\u0007\u009b');
     const terminal = start(t, 'get', id);
@@ -266,7 +264,7 @@ test(
   },
 );
 
-test('Ctrl-C ends the command while it waits for a reply', options, async (t) => {
+testOnTerminal('Ctrl-C ends the command while it waits for a reply', async (t) => {
   const silent = await startRecorder(t);
   silent.answer(() => {});
   const terminal = start(t, 'get', `${silent.url}/s/00000000-0000-4000-8000-000000000000`);

@@ -1,7 +1,7 @@
 /** `event tail --forward`: a developer's program gets each new event, over HTTP. */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -11,7 +11,7 @@ import { freePorts } from '../../support/ports.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import { SIGNING_SECRETS } from '../../support/senders.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const program = buildProgram();
 const { url: databaseUrl, sql } = await createDatabase({ after });
@@ -61,77 +61,69 @@ async function send(address: string, body: string, delivery: string): Promise<st
   return JSON.parse(text).id;
 }
 
-test(
-  'a program gets each new event once, raw, also across a restart of the service',
-  bounded,
-  async (t) => {
-    const service = await startService(t);
-    await addOperator(sql);
-    const address = await createSender('code');
-    const before = await send(address, '{"before":true}', 'before');
-    const local = await startRecorder(t);
-    local.answer((response, { body }) => reply(body.includes('fails') ? 500 : 200, {})(response));
-    const tail = startProgram(t, program, ['event', 'tail', '--forward', local.url], developer);
-    await until(() => tail.stderr().includes('Ctrl-C ends it'));
+test('a program gets each new event once, raw, also across a restart of the service', async (t) => {
+  const service = await startService(t);
+  await addOperator(sql);
+  const address = await createSender('code');
+  const before = await send(address, '{"before":true}', 'before');
+  const local = await startRecorder(t);
+  local.answer((response, { body }) => reply(body.includes('fails') ? 500 : 200, {})(response));
+  const tail = startProgram(t, program, ['event', 'tail', '--forward', local.url], developer);
+  await until(() => tail.stderr().includes('Ctrl-C ends it'));
 
-    const raw = '{ "commits" :[ "é", "\\u00e9", 1.50, 12345678901234567890 ]}\n';
-    const one = await send(address, raw, 'one');
-    const failing = await send(address, '{"fails":true}', 'two');
-    const isPrinted = (id: string) => tail.stdout().includes(id);
-    await until(() => isPrinted(one) && isPrinted(failing));
+  const raw = '{ "commits" :[ "é", "\\u00e9", 1.50, 12345678901234567890 ]}\n';
+  const one = await send(address, raw, 'one');
+  const failing = await send(address, '{"fails":true}', 'two');
+  const isPrinted = (id: string) => tail.stdout().includes(id);
+  await until(() => isPrinted(one) && isPrinted(failing));
 
-    service.signal('SIGKILL');
-    await until(() => /does not answer; trying again/.test(tail.stderr()));
-    await startService(t);
-    const three = await send(address, '{"three":3}', 'three');
-    await until(() => isPrinted(three) && /Connected again/.test(tail.stderr()));
+  service.signal('SIGKILL');
+  await until(() => /does not answer; trying again/.test(tail.stderr()));
+  await startService(t);
+  const three = await send(address, '{"three":3}', 'three');
+  await until(() => isPrinted(three) && /Connected again/.test(tail.stderr()));
 
-    const bodies = local.received.map(({ body }) => body);
-    assert.equal(new Set(bodies).size, bodies.length, 'nothing was sent twice');
-    assert.ok(!bodies.includes('{"before":true}') && !isPrinted(before), 'only new events');
-    const [sent] = local.received.filter(({ body }) => body === raw);
-    assert.ok(sent, 'the raw bytes');
-    const { headers } = sent;
-    assert.deepEqual(
-      ['content-type', 'user-agent', 'x-github-event', 'x-github-delivery', 'webhook-id'].map(
-        (name) => headers[name],
-      ),
-      ['application/json', 'GitHub-Hookshot/044aadd', 'push', 'one', one],
-    );
-    assert.match(tail.stdout(), new RegExp(`^\\S+Z {2}${one} {2}push {2}200 {2}\\d+ ms$`, 'm'));
-    assert.match(tail.stdout(), new RegExp(`^\\S+Z {2}${failing} {2}push {2}500 {2}\\d+ ms$`, 'm'));
-    const [rows] = await sql`
+  const bodies = local.received.map(({ body }) => body);
+  assert.equal(new Set(bodies).size, bodies.length, 'nothing was sent twice');
+  assert.ok(!bodies.includes('{"before":true}') && !isPrinted(before), 'only new events');
+  const [sent] = local.received.filter(({ body }) => body === raw);
+  assert.ok(sent, 'the raw bytes');
+  const { headers } = sent;
+  assert.deepEqual(
+    ['content-type', 'user-agent', 'x-github-event', 'x-github-delivery', 'webhook-id'].map(
+      (name) => headers[name],
+    ),
+    ['application/json', 'GitHub-Hookshot/044aadd', 'push', 'one', one],
+  );
+  assert.match(tail.stdout(), new RegExp(`^\\S+Z {2}${one} {2}push {2}200 {2}\\d+ ms$`, 'm'));
+  assert.match(tail.stdout(), new RegExp(`^\\S+Z {2}${failing} {2}push {2}500 {2}\\d+ ms$`, 'm'));
+  const [rows] = await sql`
     select (select count(*)::int from webhook.outcomes) as attempted,
       (select count(*)::int from webhook.work where attempts > 0) as tried`;
-    assert.deepEqual({ ...rows }, { attempted: 0, tried: 0 }, 'the delivery state is unchanged');
+  assert.deepEqual({ ...rows }, { attempted: 0, tried: 0 }, 'the delivery state is unchanged');
 
-    tail.signal('SIGINT');
-    const { code, signal } = await tail.ended;
-    assert.deepEqual([code, signal], [null, 'SIGINT']);
-  },
-);
+  tail.signal('SIGINT');
+  const { code, signal } = await tail.ended;
+  assert.deepEqual([code, signal], [null, 'SIGINT']);
+});
 
-test(
-  'a program that does not answer is named in the line, and the next event is sent',
-  bounded,
-  async (t) => {
-    await startService(t);
-    const address = await createSender('quiet');
-    const [closed = ''] = await freePorts(1);
-    const words = ['event', 'tail', '--forward', `http://127.0.0.1:${closed}`];
-    const tail = startProgram(t, program, words, developer);
-    await until(() => tail.stderr().includes('Ctrl-C ends it'));
-    const lines = () => tail.stdout().match(/ {2}push {2}no answer {2}\d+ ms\n/g) ?? [];
-    let count = 0;
-    await untilSql(async () => {
-      count += 1;
-      await send(address, `{"warm":${count}}`, `quiet-${count}`);
-      return lines().length >= 2;
-    }, 'two lines are printed');
-  },
-);
+test('a program that does not answer is named in the line, and the next event is sent', async (t) => {
+  await startService(t);
+  const address = await createSender('quiet');
+  const [closed = ''] = await freePorts(1);
+  const words = ['event', 'tail', '--forward', `http://127.0.0.1:${closed}`];
+  const tail = startProgram(t, program, words, developer);
+  await until(() => tail.stderr().includes('Ctrl-C ends it'));
+  const lines = () => tail.stdout().match(/ {2}push {2}no answer {2}\d+ ms\n/g) ?? [];
+  let count = 0;
+  await untilSql(async () => {
+    count += 1;
+    await send(address, `{"warm":${count}}`, `quiet-${count}`);
+    return lines().length >= 2;
+  }, 'two lines are printed');
+});
 
-test('events from before the start are not sent, however many', bounded, async (t) => {
+test('events from before the start are not sent, however many', async (t) => {
   await startService(t);
   const address = await createSender('busy');
   await Promise.all(Array.from({ length: 150 }, () => putEvent(sql)));
@@ -147,7 +139,7 @@ test('events from before the start are not sent, however many', bounded, async (
   );
 });
 
-test('a service that answers 503 is called not available', bounded, async (t) => {
+test('a service that answers 503 is called not available', async (t) => {
   const service = await startRecorder(t);
   service.answer(reply(503, {}));
   const given = { ...developer, GATEHOUSE_WEBHOOK_URL: service.url };
@@ -157,7 +149,7 @@ test('a service that answers 503 is called not available', bounded, async (t) =>
   assert.equal(tail.stderr(), `${service.url} is not available; trying again.\n`);
 });
 
-test('wrong input ends with what to do', bounded, async (t) => {
+test('wrong input ends with what to do', async (t) => {
   const run = (url: string, more: Readonly<Record<string, string>>) =>
     runCommand(['event', 'tail', '--forward', url], { ...developer, ...more });
   assertRefused(await run('ftp://localhost', {}), 2, /--forward must be an http or https URL/);

@@ -14,8 +14,8 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
 import type { TestContext } from 'node:test';
+import { after } from 'node:test';
 import {
   EMBEDDED,
   findBinaries,
@@ -26,11 +26,11 @@ import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import type { PostgresServer } from '../../../scripts/postgres.ts';
 import { SetupError } from '../../../scripts/setup-error.ts';
 import { root } from '../../support/process.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 // Only its owner may enter it, like a checkout in root's home directory.
 const closed = mkdtempSync(join(tmpdir(), 'gatehouse-closed-'));
-test.after(() => rmSync(closed, { recursive: true, force: true }));
+after(() => rmSync(closed, { recursive: true, force: true }));
 const directory = join(closed, 'state');
 const data = join(directory, 'postgres/data');
 
@@ -56,29 +56,25 @@ function starter(): ReturnType<typeof spawn> {
   return spawn(process.execPath, [program], { stdio: ['ignore', 'pipe', 'inherit'] });
 }
 
-test(
-  'a start that was killed during initdb leaves nothing the next one uses',
-  bounded,
-  async (t) => {
-    const parent = starter();
-    const drafts = () =>
-      (existsSync(directory) ? readdirSync(directory) : []).map((name) => join(directory, name));
-    await until(() => drafts().some((draft) => existsSync(join(draft, 'data/PG_VERSION'))));
-    parent.kill('SIGKILL');
-    await once(parent, 'exit');
-    assert.equal(existsSync(join(directory, 'postgres')), false);
-    assert.equal(drafts().length, 2, 'the draft and the log');
+test('a start that was killed during initdb leaves nothing the next one uses', async (t) => {
+  const parent = starter();
+  const drafts = () =>
+    (existsSync(directory) ? readdirSync(directory) : []).map((name) => join(directory, name));
+  await until(() => drafts().some((draft) => existsSync(join(draft, 'data/PG_VERSION'))));
+  parent.kill('SIGKILL');
+  await once(parent, 'exit');
+  assert.equal(existsSync(join(directory, 'postgres')), false);
+  assert.equal(drafts().length, 2, 'the draft and the log');
 
-    const server = await start(t);
-    await query(server.url, 'create table kept as select 42 as number');
-    assert.equal(
-      drafts().some((draft) => draft.includes('.new-')),
-      false,
-    );
-  },
-);
+  const server = await start(t);
+  await query(server.url, 'create table kept as select 42 as number');
+  assert.equal(
+    drafts().some((draft) => draft.includes('.new-')),
+    false,
+  );
+});
 
-test('the next start finds the data, which only its owner can read', bounded, async (t) => {
+test('the next start finds the data, which only its owner can read', async (t) => {
   const server = await start(t);
   assert.deepEqual(await query(server.url, 'select number from kept'), [{ number: 42 }]);
   for (const [path, mode] of [
@@ -100,7 +96,7 @@ test('the next start finds the data, which only its owner can read', bounded, as
   await assert.rejects(query(wrong.href, 'select'), { code: '28P01' });
 });
 
-test('only fsync depends on `durable`', bounded, async (t) => {
+test('only fsync depends on `durable`', async (t) => {
   const settings =
     "select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'full_page_writes') order by name";
   const values = async (durable: boolean) => {
@@ -119,7 +115,7 @@ test('only fsync depends on `durable`', bounded, async (t) => {
   assert.deepEqual(await values(false), [{ name: 'fsync', setting: 'off' }, ...shipped.slice(1)]);
 });
 
-test('of two simultaneous starts one reports the other', bounded, async (t) => {
+test('of two simultaneous starts one reports the other', async (t) => {
   const starts = await Promise.allSettled([start(t), start(t)]);
   const refused = starts.flatMap((outcome) =>
     outcome.status === 'rejected' ? [outcome.reason] : [],
@@ -132,7 +128,7 @@ test('of two simultaneous starts one reports the other', bounded, async (t) => {
   );
 });
 
-test('the server shuts down in order when its parent is killed', bounded, async (t) => {
+test('the server shuts down in order when its parent is killed', async (t) => {
   const parent = starter();
   if (parent.stdout !== null) await once(parent.stdout, 'data');
   assert.equal(existsSync(join(data, 'postmaster.pid')), true);
@@ -142,24 +138,20 @@ test('the server shuts down in order when its parent is killed', bounded, async 
   await start(t);
 });
 
-test(
-  'a killed server is detected, and the next one recovers committed data',
-  bounded,
-  async (t) => {
-    const server = await start(t);
-    await query(server.url, 'insert into kept values (43)');
-    process.kill(server.processId, 'SIGKILL');
-    assert.equal(await server.ended, 128 + 9);
+test('a killed server is detected, and the next one recovers committed data', async (t) => {
+  const server = await start(t);
+  await query(server.url, 'insert into kept values (43)');
+  process.kill(server.processId, 'SIGKILL');
+  assert.equal(await server.ended, 128 + 9);
 
-    const next = await start(t);
-    assert.deepEqual(await query(next.url, 'select number from kept order by number'), [
-      { number: 42 },
-      { number: 43 },
-    ]);
-  },
-);
+  const next = await start(t);
+  assert.deepEqual(await query(next.url, 'select number from kept order by number'), [
+    { number: 42 },
+    { number: 43 },
+  ]);
+});
 
-test('a stale pid file is ignored if another program has its number', bounded, async (t) => {
+test('a stale pid file is ignored if another program has its number', async (t) => {
   const other = spawn('sleep', ['1000'], { ...unprivilegedUser(), stdio: 'ignore' });
   t.after(() => other.kill());
   await once(other, 'spawn');
@@ -167,14 +159,14 @@ test('a stale pid file is ignored if another program has its number', bounded, a
   await start(t);
 });
 
-test('an old and empty pid file is ignored', bounded, async (t) => {
+test('an old and empty pid file is ignored', async (t) => {
   const file = join(data, 'postmaster.pid');
   writeFileSync(file, '');
   utimesSync(file, new Date(0), new Date(0));
   await start(t);
 });
 
-test('a setup error is one line', bounded, async () => {
+test('a setup error is one line', async () => {
   assert.throws(
     () => findBinaries('linux', 'riscv64'),
     new SetupError(
@@ -212,7 +204,7 @@ test('a setup error is one line', bounded, async () => {
   );
 });
 
-test('programs that the user of PostgreSQL cannot reach are copied for the run', bounded, () => {
+test('programs that the user of PostgreSQL cannot reach are copied for the run', () => {
   const native = join(closed, 'native');
   cpSync(findBinaries(), native, { recursive: true, verbatimSymlinks: true });
   const user = unprivilegedUser();

@@ -16,15 +16,14 @@ import {
 import { createServer as createWebServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { freePorts } from '../../support/ports.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const repository = join(import.meta.dirname, '../../..');
 const checkout = mkdtempSync(join(tmpdir(), 'gatehouse-checkout-'));
-test.after(() => rmSync(checkout, { recursive: true, force: true }));
+after(() => rmSync(checkout, { recursive: true, force: true }));
 cpSync(join(repository, 'scripts'), join(checkout, 'scripts'), { recursive: true });
 symlinkSync(join(repository, 'node_modules'), join(checkout, 'node_modules'));
 writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
@@ -33,6 +32,7 @@ writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
 const standIn = `
 import { createServer } from 'node:http';
 import { readFileSync, existsSync, writeFileSync } from 'node:fs';
+import { after } from 'node:test';
 const say = (word, value) => console.log(JSON.stringify({ [word]: value }));
 process.on('SIGINT', () => say('signal', 'SIGINT'));
 let patience = Number(process.env.PATIENCE ?? 0);
@@ -134,68 +134,61 @@ const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postma
 const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
 const ready = 'Gatehouse is ready';
 
-test(
-  'a first start generates and prints everything, and Ctrl-C ends it in order',
-  bounded,
-  async (t) => {
-    const run = start(t);
-    await run.shows(ready);
-    await run.shows('"42"');
-    await query(run.said('database')[0], 'create table kept as select 42 as number');
-    await query(run.said('database')[0], USERS);
-    for (const name of ['server-secret', 'identity-secret', 'auth-token', 'webhook-token']) {
-      assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
-      assert.deepEqual(
-        run.said(name.toUpperCase().replace('-', '_')),
-        [kept(name)],
-        'the services get the printed values',
-      );
-    }
-    assert.match(kept('server-secret'), /^[\w-]{43}$/);
-    for (const page of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE']) {
-      assert.deepEqual(run.said(page), ['on']);
-    }
-    const origin = `http://localhost:${IDENTITY_PORT}`;
-    assert.deepEqual(run.said('SIGNIN_ORIGIN'), [origin]);
-    const forCommands = [kept('signin-pages'), kept('signin-origin')];
-    assert.deepEqual(forCommands, ['on', origin]);
-    const verify = `http://127.0.0.1:${IDENTITY_PORT}/api/auth/verify?redirect=401`;
-    assert.deepEqual(run.said('SIGNIN_VERIFY_URL'), [verify]);
-    const share = `http://localhost:${SECRETS_PORT}`;
-    const inbox = `http://localhost:${WEBHOOK_PORT}`;
-    assert.deepEqual(run.said('RETURN_ORIGINS'), [`${share},${inbox}`]);
-    assert.deepEqual(run.said('INBOX_USERS'), ['admin']);
-    const links = `Account=${origin}/account,Share=${share}/,Inbox=${inbox}/inbox,Sign out=${origin}/logout`;
-    assert.deepEqual(run.said('SITE_LINKS'), [links]);
-    assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
-    const shown = run.output().slice(run.output().indexOf(ready));
-    const open = `Open ${origin}/login and sign in as admin with the first password a-generated-password.`;
-    assert.ok(shown.includes(open), shown);
-    assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
-    assert.ok(!shown.includes(kept('identity-secret')), 'the identity secret is not printed');
-    assert.match(
-      shown,
-      /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another:\n +node dist\/cli\.js user password admin\n/,
-    );
-    assert.ok(
-      shown.includes(`or choose a password of your own at ${origin}/link#a-token\n`),
-      shown,
-    );
-    assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
-    assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
-
-    run.press('SIGINT');
-    assert.equal(await run.ended, 0);
+test('a first start generates and prints everything, and Ctrl-C ends it in order', async (t) => {
+  const run = start(t);
+  await run.shows(ready);
+  await run.shows('"42"');
+  await query(run.said('database')[0], 'create table kept as select 42 as number');
+  await query(run.said('database')[0], USERS);
+  for (const name of ['server-secret', 'identity-secret', 'auth-token', 'webhook-token']) {
+    assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
     assert.deepEqual(
-      run.said('signal'),
-      ['SIGTERM'],
-      'the signal comes from make start, not from the terminal',
+      run.said(name.toUpperCase().replace('-', '_')),
+      [kept(name)],
+      'the services get the printed values',
     );
-    assert.equal(postgresRuns(), false);
-  },
-);
+  }
+  assert.match(kept('server-secret'), /^[\w-]{43}$/);
+  for (const page of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE']) {
+    assert.deepEqual(run.said(page), ['on']);
+  }
+  const origin = `http://localhost:${IDENTITY_PORT}`;
+  assert.deepEqual(run.said('SIGNIN_ORIGIN'), [origin]);
+  const forCommands = [kept('signin-pages'), kept('signin-origin')];
+  assert.deepEqual(forCommands, ['on', origin]);
+  const verify = `http://127.0.0.1:${IDENTITY_PORT}/api/auth/verify?redirect=401`;
+  assert.deepEqual(run.said('SIGNIN_VERIFY_URL'), [verify]);
+  const share = `http://localhost:${SECRETS_PORT}`;
+  const inbox = `http://localhost:${WEBHOOK_PORT}`;
+  assert.deepEqual(run.said('RETURN_ORIGINS'), [`${share},${inbox}`]);
+  assert.deepEqual(run.said('INBOX_USERS'), ['admin']);
+  const links = `Account=${origin}/account,Share=${share}/,Inbox=${inbox}/inbox,Sign out=${origin}/logout`;
+  assert.deepEqual(run.said('SITE_LINKS'), [links]);
+  assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
+  const shown = run.output().slice(run.output().indexOf(ready));
+  const open = `Open ${origin}/login and sign in as admin with the first password a-generated-password.`;
+  assert.ok(shown.includes(open), shown);
+  assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
+  assert.ok(!shown.includes(kept('identity-secret')), 'the identity secret is not printed');
+  assert.match(
+    shown,
+    /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another:\n +node dist\/cli\.js user password admin\n/,
+  );
+  assert.ok(shown.includes(`or choose a password of your own at ${origin}/link#a-token\n`), shown);
+  assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
+  assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
 
-test('a second start reuses everything, and a simultaneous one is rejected', bounded, async (t) => {
+  run.press('SIGINT');
+  assert.equal(await run.ended, 0);
+  assert.deepEqual(
+    run.said('signal'),
+    ['SIGTERM'],
+    'the signal comes from make start, not from the terminal',
+  );
+  assert.equal(postgresRuns(), false);
+});
+
+test('a second start reuses everything, and a simultaneous one is rejected', async (t) => {
   const before = kept('auth-token');
   const run = start(t);
   await run.shows(ready);
@@ -217,7 +210,7 @@ test('a second start reuses everything, and a simultaneous one is rejected', bou
   assert.equal(await run.ended, 0);
 });
 
-test('a kill leaves no process behind', bounded, async (t) => {
+test('a kill leaves no process behind', async (t) => {
   const run = start(t);
   await run.shows(ready);
   run.kill();
@@ -227,7 +220,7 @@ test('a kill leaves no process behind', bounded, async (t) => {
   assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
-test('it ends when PostgreSQL ends', bounded, async (t) => {
+test('it ends when PostgreSQL ends', async (t) => {
   const run = start(t);
   await run.shows(ready);
   process.kill(Number(kept('postgres/data/postmaster.pid').split('\n')[0]), 'SIGKILL');
@@ -239,7 +232,7 @@ test('it ends when PostgreSQL ends', bounded, async (t) => {
   assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
-test('a second signal is forwarded, unless it duplicates the first', bounded, async (t) => {
+test('a second signal is forwarded, unless it duplicates the first', async (t) => {
   const later = join(checkout, 'later');
   // Its clock stands still until that file exists.
   const clock = `import { existsSync } from 'node:fs';
@@ -257,19 +250,15 @@ test('a second signal is forwarded, unless it duplicates the first', bounded, as
   assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
 });
 
-test(
-  'services that fail to start decide the last message and the exit status',
-  bounded,
-  async (t) => {
-    const run = start(t, { FAIL: 'yes' });
-    assert.equal(await run.ended, 3);
-    assert.match(run.output(), /a port is taken\n$/);
-    assert.ok(!run.output().includes(ready));
-    assert.equal(postgresRuns(), false);
-  },
-);
+test('services that fail to start decide the last message and the exit status', async (t) => {
+  const run = start(t, { FAIL: 'yes' });
+  assert.equal(await run.ended, 3);
+  assert.match(run.output(), /a port is taken\n$/);
+  assert.ok(!run.output().includes(ready));
+  assert.equal(postgresRuns(), false);
+});
 
-test('replies of another program on the same ports are ignored', bounded, async (t) => {
+test('replies of another program on the same ports are ignored', async (t) => {
   for (const port of [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT]) {
     const other = createWebServer((_, response) => response.end());
     await new Promise<void>((resolve) => other.listen(Number(port), '127.0.0.1', resolve));
@@ -280,38 +269,34 @@ test('replies of another program on the same ports are ignored', bounded, async 
   assert.ok(!run.output().includes(ready));
 });
 
-test(
-  'given values are forwarded and not printed, and no database is started',
-  bounded,
-  async (t) => {
-    const run = start(t, {
-      DATABASE_URL: 'postgres://elsewhere/',
-      AUTH_TOKEN: 'given-token',
-      ADMIN_PASSWORD: '',
-      WEBHOOK_TOKEN: 'given-webhook',
-      SIGNIN_ORIGIN: 'https://login.example.org',
-      INBOX_PAGE: 'off',
-    });
-    await run.shows(ready);
-    assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
-    assert.deepEqual(run.said('AUTH_TOKEN'), ['given-token']);
-    assert.deepEqual(run.said('INBOX_PAGE'), ['off']);
-    assert.deepEqual(run.said('SIGNIN_ORIGIN'), ['https://login.example.org']);
-    assert.match(
-      run.output(),
-      /first password a-generated-password\n/,
-      'an empty variable counts as unset',
-    );
-    assert.equal(postgresRuns(), false);
-    const shown = run.output().slice(run.output().indexOf(ready));
-    assert.ok(!shown.includes('given-'));
-    assert.match(shown, /bearer token from AUTH_TOKEN\n/);
-    run.press('SIGINT');
-    assert.equal(await run.ended, 0);
-  },
-);
+test('given values are forwarded and not printed, and no database is started', async (t) => {
+  const run = start(t, {
+    DATABASE_URL: 'postgres://elsewhere/',
+    AUTH_TOKEN: 'given-token',
+    ADMIN_PASSWORD: '',
+    WEBHOOK_TOKEN: 'given-webhook',
+    SIGNIN_ORIGIN: 'https://login.example.org',
+    INBOX_PAGE: 'off',
+  });
+  await run.shows(ready);
+  assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
+  assert.deepEqual(run.said('AUTH_TOKEN'), ['given-token']);
+  assert.deepEqual(run.said('INBOX_PAGE'), ['off']);
+  assert.deepEqual(run.said('SIGNIN_ORIGIN'), ['https://login.example.org']);
+  assert.match(
+    run.output(),
+    /first password a-generated-password\n/,
+    'an empty variable counts as unset',
+  );
+  assert.equal(postgresRuns(), false);
+  const shown = run.output().slice(run.output().indexOf(ready));
+  assert.ok(!shown.includes('given-'));
+  assert.match(shown, /bearer token from AUTH_TOKEN\n/);
+  run.press('SIGINT');
+  assert.equal(await run.ended, 0);
+});
 
-test('with --watch the services restart from source after every change', bounded, async (t) => {
+test('with --watch the services restart from source after every change', async (t) => {
   const run = start(t, {}, '--watch');
   await run.shows(ready);
   writeFileSync(join(checkout, 'src/cli.ts'), `console.log('changed');\n${standIn}`);
@@ -323,7 +308,7 @@ test('with --watch the services restart from source after every change', bounded
   assert.equal(postgresRuns(), false);
 });
 
-test('Ctrl-C ends it while PostgreSQL is being set up', bounded, async (t) => {
+test('Ctrl-C ends it while PostgreSQL is being set up', async (t) => {
   rmSync(join(checkout, '.data'), { recursive: true, force: true });
   const run = start(t);
   // Not before initdb writes: until it has a session of its own, the signal ends it before it
@@ -339,7 +324,7 @@ test('Ctrl-C ends it while PostgreSQL is being set up', bounded, async (t) => {
   assert.equal(postgresRuns(), false);
 });
 
-test('an unwritable directory is reported in one line', bounded, async (t) => {
+test('an unwritable directory is reported in one line', async (t) => {
   rmSync(join(checkout, '.data'), { recursive: true, force: true });
   writeFileSync(join(checkout, '.data'), 'in the way');
   for (const variables of [{}, { DATABASE_URL: 'postgres://elsewhere/' }]) {
@@ -349,23 +334,19 @@ test('an unwritable directory is reported in one line', bounded, async (t) => {
   }
 });
 
-test(
-  'the services listen for this machine only, unless a variable says otherwise',
-  bounded,
-  async (t) => {
-    const hosts = (run: Run) =>
-      ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'].map((name) => run.said(name)[0]);
-    rmSync(join(checkout, '.data'), { recursive: true, force: true });
-    const first = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes' });
-    await first.ended;
-    assert.deepEqual(hosts(first), ['127.0.0.1', '127.0.0.1', '127.0.0.1']);
-    const told = start(t, {
-      DATABASE_URL: 'postgres://elsewhere/',
-      FAIL: 'yes',
-      IDENTITY_HOST: '0.0.0.0',
-      HOST: '::',
-    });
-    await told.ended;
-    assert.deepEqual(hosts(told), ['0.0.0.0', '127.0.0.1', 'unset']);
-  },
-);
+test('the services listen for this machine only, unless a variable says otherwise', async (t) => {
+  const hosts = (run: Run) =>
+    ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'].map((name) => run.said(name)[0]);
+  rmSync(join(checkout, '.data'), { recursive: true, force: true });
+  const first = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes' });
+  await first.ended;
+  assert.deepEqual(hosts(first), ['127.0.0.1', '127.0.0.1', '127.0.0.1']);
+  const told = start(t, {
+    DATABASE_URL: 'postgres://elsewhere/',
+    FAIL: 'yes',
+    IDENTITY_HOST: '0.0.0.0',
+    HOST: '::',
+  });
+  await told.ended;
+  assert.deepEqual(hosts(told), ['0.0.0.0', '127.0.0.1', 'unset']);
+});

@@ -4,13 +4,13 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { after } from 'node:test';
 import { supervise } from '../../../scripts/supervise.ts';
 import { root } from '../../support/process.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-supervise-'));
-test.after(() => rmSync(directory, { recursive: true }));
+after(() => rmSync(directory, { recursive: true }));
 const options = { cwd: directory, env: process.env };
 
 /**
@@ -35,12 +35,12 @@ function listener(
   return { command: [process.execPath, ['-e', program]], said };
 }
 
-test('the end of a command is reported with its status', bounded, async () => {
+test('the end of a command is reported with its status', async () => {
   assert.equal(await supervise('TERM', 'sh', ['-c', 'exit 7'], options).ended, 7);
   assert.equal(await supervise('TERM', 'sh', ['-c', 'kill -9 $$'], options).ended, 128 + 9);
 });
 
-test('signals are forwarded one by one', bounded, async (t) => {
+test('signals are forwarded one by one', async (t) => {
   const { command, said } = listener('told', 2);
   const run = supervise('TERM', ...command, options);
   t.after(() => run.tell('QUIT'));
@@ -52,7 +52,7 @@ test('signals are forwarded one by one', bounded, async (t) => {
   assert.deepEqual(said(), ['up', 'SIGINT', 'SIGTERM']);
 });
 
-test('a command gets its last signal when its parent is killed', bounded, async () => {
+test('a command gets its last signal when its parent is killed', async () => {
   const { command, said } = listener('orphan', 1);
   const starter = join(directory, 'starter.mjs');
   const module = JSON.stringify(join(root, 'scripts/supervise.js'));

@@ -3,7 +3,6 @@
  * end.
  */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
@@ -11,7 +10,7 @@ import { openConnections, untilSql } from '../../support/connections.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 test('an address that the system does not connect to is Unavailable', async (t) => {
   // The broadcast address: no stream goes there (ENETUNREACH, EACCES), as where the route to the
@@ -24,62 +23,58 @@ test('an address that the system does not connect to is Unavailable', async (t) 
     );
 });
 
-test(
-  'without a free file descriptor requests get 503, and 200 when there is one again',
-  bounded,
-  async (t) => {
-    const { url } = await createDatabase(t);
-    const proxy = await startProxy(t, url);
-    const FILES = 200;
-    const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(proxy.url), {
-      files: FILES,
-    });
-    await running.ready('webhook');
-    const address = await running.url('webhook');
-    const sender = await connectTo(address);
-    t.after(() => sender.leave());
-    const crowd: Array<Awaited<ReturnType<typeof connectTo>>> = [];
-    t.after(() => crowd.forEach((one) => one.leave()));
-    let turnedAway = 0;
-    const useUpFiles = async (count: number) => {
-      turnedAway = 0;
-      const more = await Promise.all(Array.from({ length: count }, () => connectTo(address)));
-      crowd.push(...more);
-      for (const one of more)
-        void one.closed().then(() => {
-          turnedAway += 1;
-        });
-      await until(() => turnedAway > 0, 'no file is left');
-    };
-    await useUpFiles(FILES + 50);
-    const event = JSON.stringify({ event: 'e', data: { page_id: 'p' } });
-    const head = headOf([
-      'POST /webhook HTTP/1.1',
-      'Host: x',
-      `Authorization: Bearer ${WEBHOOK_TOKEN}`,
-      'Content-Type: application/json',
-      `Content-Length: ${event.length}`,
-    ]);
-    // It may have connected again before the files of the connections that were cut are used up.
-    const isRefused = async () => {
-      await proxy.cut();
-      await proxy.restore();
-      await useUpFiles(20);
-      sender.send(head, event);
-      return (await sender.answer()).status === 503;
-    };
-    await untilSql(isRefused, 'an event is refused');
-    for (const one of crowd) one.leave();
-    await untilSql(
-      async () =>
-        (
-          await ask('POST', `${address}/webhook`, { bearer: WEBHOOK_TOKEN, body: event }).catch(
-            () => null,
-          )
-        )?.status === 200,
-      'events are accepted again',
-    );
-    running.signal('SIGTERM');
-    assert.deepEqual(await running.ended, { code: 0, signal: null });
-  },
-);
+test('without a free file descriptor requests get 503, and 200 when there is one again', async (t) => {
+  const { url } = await createDatabase(t);
+  const proxy = await startProxy(t, url);
+  const FILES = 200;
+  const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(proxy.url), {
+    files: FILES,
+  });
+  await running.ready('webhook');
+  const address = await running.url('webhook');
+  const sender = await connectTo(address);
+  t.after(() => sender.leave());
+  const crowd: Array<Awaited<ReturnType<typeof connectTo>>> = [];
+  t.after(() => crowd.forEach((one) => one.leave()));
+  let turnedAway = 0;
+  const useUpFiles = async (count: number) => {
+    turnedAway = 0;
+    const more = await Promise.all(Array.from({ length: count }, () => connectTo(address)));
+    crowd.push(...more);
+    for (const one of more)
+      void one.closed().then(() => {
+        turnedAway += 1;
+      });
+    await until(() => turnedAway > 0, 'no file is left');
+  };
+  await useUpFiles(FILES + 50);
+  const event = JSON.stringify({ event: 'e', data: { page_id: 'p' } });
+  const head = headOf([
+    'POST /webhook HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${WEBHOOK_TOKEN}`,
+    'Content-Type: application/json',
+    `Content-Length: ${event.length}`,
+  ]);
+  // It may have connected again before the files of the connections that were cut are used up.
+  const isRefused = async () => {
+    await proxy.cut();
+    await proxy.restore();
+    await useUpFiles(20);
+    sender.send(head, event);
+    return (await sender.answer()).status === 503;
+  };
+  await untilSql(isRefused, 'an event is refused');
+  for (const one of crowd) one.leave();
+  await untilSql(
+    async () =>
+      (
+        await ask('POST', `${address}/webhook`, { bearer: WEBHOOK_TOKEN, body: event }).catch(
+          () => null,
+        )
+      )?.status === 200,
+    'events are accepted again',
+  );
+  running.signal('SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
+});

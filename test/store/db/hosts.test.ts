@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
@@ -19,7 +19,7 @@ import { variables } from '../../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { type Proxy, startProxy } from '../../support/proxy.ts';
 import { listenOnTcp } from '../../support/socket.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 
 const run = promisify(execFile);
 const ROLE = `create role app superuser login password 'app-word'`;
@@ -154,7 +154,7 @@ function controlConnectTimeout(t: TestContext): () => void {
   };
 }
 
-test('hosts that are dead or silent are skipped, for every purpose', bounded, async (t) => {
+test('hosts that are dead or silent are skipped, for every purpose', async (t) => {
   const server = await startServer(t, 'a');
   const silent = `127.0.0.1:${await listenOnTcp(t, controlConnectTimeout(t))}`;
   const database = openConnections(t, urlOf([NOBODY, silent, server.at], CONNECT_TIMEOUT), 'skip');
@@ -168,122 +168,105 @@ test('hosts that are dead or silent are skipped, for every purpose', bounded, as
     assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
 });
 
-test(
-  'no host can be reached: calls fail with the names of all, and succeed when one is back',
-  bounded,
-  async (t) => {
-    const server = await startServer(t, 'a');
-    await server.stop();
-    const database = openConnections(t, urlOf([NOBODY, server.at]), 'none');
-    for (const purpose of PURPOSES) {
-      await assert.rejects(
-        ask(database, purpose, NAME),
-        (error) =>
-          error instanceof Unavailable &&
-          error.isTemporary &&
-          error.message ===
-            `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED)`,
-      );
-    }
-    await server.start();
-    for (const purpose of PURPOSES)
-      assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
-  },
-);
-
-test(
-  'target_session_attrs: read-write, the default, and primary skip a standby; any does not',
-  bounded,
-  async (t) => {
-    const [standby, primary] = await Promise.all([
-      startServer(t, 'standby'),
-      startServer(t, 'primary'),
-    ]);
-    await standby.restartAsStandby();
-    const found = async (parameters: string) => {
-      const database = openConnections(t, urlOf([standby.at, primary.at], parameters), 'target');
-      const names = await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, NAME)));
-      return [...new Set(names.map(({ name }) => name))];
-    };
-    assert.deepEqual(await found(''), ['primary']);
-    assert.deepEqual(await found('?target_session_attrs=read-write'), ['primary']);
-    assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
-    assert.deepEqual(await found('?target_session_attrs=any'), ['standby']);
-    // A primary that is read-only is a primary.
-    await primary.query('alter system set default_transaction_read_only = on');
-    await primary.query('select pg_reload_conf()');
-    assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
-    for (const target of ['read-write', 'primary']) {
-      const url = urlOf([standby.at], `?target_session_attrs=${target}`);
-      const message = `the server at ${standby.at} is not ${target}, as target_session_attrs requires`;
-      await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
-    }
-  },
-);
-
-test(
-  'a server becomes read-only under open connections: writes find the other one, reads follow',
-  bounded,
-  async (t) => {
-    const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
-    for (const server of [old, next]) await server.query('create table things (id integer)');
-    const database = openConnections(t, urlOf([old.at, next.at]), 'follow');
-    for (const purpose of PURPOSES)
-      assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
-    await old.query('alter system set default_transaction_read_only = on');
-    await old.query('select pg_reload_conf()');
-    const isWritten = async () =>
-      ask(database, 'write', 'insert into things values (1)').then(
-        () => true,
-        () => false,
-      );
-    await untilSql(isWritten, 'a write reaches the next server');
-    await untilSql(
-      async () => (await ask(database, 'read', NAME).catch(() => ({ name: '' }))).name === 'next',
-      'reads follow',
+test('no host can be reached: calls fail with the names of all, and succeed when one is back', async (t) => {
+  const server = await startServer(t, 'a');
+  await server.stop();
+  const database = openConnections(t, urlOf([NOBODY, server.at]), 'none');
+  for (const purpose of PURPOSES) {
+    await assert.rejects(
+      ask(database, purpose, NAME),
+      (error) =>
+        error instanceof Unavailable &&
+        error.isTemporary &&
+        error.message ===
+          `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED)`,
     );
-    for (const purpose of PURPOSES)
-      assert.deepEqual(await ask(database, purpose, NAME), { name: 'next' }, purpose);
-    // The former primary keeps its place in the list, and nobody goes back to it.
-    await old.query('alter system reset default_transaction_read_only');
-    await old.query('select pg_reload_conf()');
-    assert.deepEqual(await ask(database, 'write', NAME), { name: 'next' });
-  },
-);
+  }
+  await server.start();
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
+});
 
-test(
-  'a server falls silent while it is in use: the services continue with the other one',
-  bounded,
-  async (t) => {
-    const endAttempts = controlConnectTimeout(t);
-    let isSilent = false;
-    const onConnection = () => {
-      if (isSilent) endAttempts();
-    };
-    const [old, next] = await Promise.all([
-      startServer(t, 'old', onConnection),
-      startServer(t, 'next'),
-    ]);
-    const limits = { DATABASE_STATEMENT_TIMEOUT: '4', DATABASE_DEAD_AFTER: '5' };
-    const url = urlOf([old.at, next.at], CONNECT_TIMEOUT);
-    const database = openConnections(t, url, 'silence', limits);
-    for (const purpose of PURPOSES)
-      assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
-    isSilent = true;
-    old.proxy.stall('all');
-    await assert.rejects(ask(database, 'read', NAME), Unavailable);
-    // The other connections were idle, and are given up with it.
-    for (const purpose of PURPOSES) {
-      await untilSql(
-        async () =>
-          (await ask(database, purpose, NAME).catch(() => ({ name: '' }))).name === 'next',
-        `${purpose} follows`,
-      );
-    }
-  },
-);
+test('target_session_attrs: read-write, the default, and primary skip a standby; any does not', async (t) => {
+  const [standby, primary] = await Promise.all([
+    startServer(t, 'standby'),
+    startServer(t, 'primary'),
+  ]);
+  await standby.restartAsStandby();
+  const found = async (parameters: string) => {
+    const database = openConnections(t, urlOf([standby.at, primary.at], parameters), 'target');
+    const names = await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, NAME)));
+    return [...new Set(names.map(({ name }) => name))];
+  };
+  assert.deepEqual(await found(''), ['primary']);
+  assert.deepEqual(await found('?target_session_attrs=read-write'), ['primary']);
+  assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
+  assert.deepEqual(await found('?target_session_attrs=any'), ['standby']);
+  // A primary that is read-only is a primary.
+  await primary.query('alter system set default_transaction_read_only = on');
+  await primary.query('select pg_reload_conf()');
+  assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
+  for (const target of ['read-write', 'primary']) {
+    const url = urlOf([standby.at], `?target_session_attrs=${target}`);
+    const message = `the server at ${standby.at} is not ${target}, as target_session_attrs requires`;
+    await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
+  }
+});
 
-test('a process starts with a standby first, and serves', bounded, async (t) => {
+test('a server becomes read-only under open connections: writes find the other one, reads follow', async (t) => {
+  const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
+  for (const server of [old, next]) await server.query('create table things (id integer)');
+  const database = openConnections(t, urlOf([old.at, next.at]), 'follow');
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
+  await old.query('alter system set default_transaction_read_only = on');
+  await old.query('select pg_reload_conf()');
+  const isWritten = async () =>
+    ask(database, 'write', 'insert into things values (1)').then(
+      () => true,
+      () => false,
+    );
+  await untilSql(isWritten, 'a write reaches the next server');
+  await untilSql(
+    async () => (await ask(database, 'read', NAME).catch(() => ({ name: '' }))).name === 'next',
+    'reads follow',
+  );
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'next' }, purpose);
+  // The former primary keeps its place in the list, and nobody goes back to it.
+  await old.query('alter system reset default_transaction_read_only');
+  await old.query('select pg_reload_conf()');
+  assert.deepEqual(await ask(database, 'write', NAME), { name: 'next' });
+});
+
+test('a server falls silent while it is in use: the services continue with the other one', async (t) => {
+  const endAttempts = controlConnectTimeout(t);
+  let isSilent = false;
+  const onConnection = () => {
+    if (isSilent) endAttempts();
+  };
+  const [old, next] = await Promise.all([
+    startServer(t, 'old', onConnection),
+    startServer(t, 'next'),
+  ]);
+  const limits = { DATABASE_STATEMENT_TIMEOUT: '4', DATABASE_DEAD_AFTER: '5' };
+  const url = urlOf([old.at, next.at], CONNECT_TIMEOUT);
+  const database = openConnections(t, url, 'silence', limits);
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
+  isSilent = true;
+  old.proxy.stall('all');
+  await assert.rejects(ask(database, 'read', NAME), Unavailable);
+  // The other connections were idle, and are given up with it.
+  for (const purpose of PURPOSES) {
+    await untilSql(
+      async () => (await ask(database, purpose, NAME).catch(() => ({ name: '' }))).name === 'next',
+      `${purpose} follows`,
+    );
+  }
+});
+
+test('a process starts with a standby first, and serves', async (t) => {
   const [standby, primary] = await Promise.all([
     startServer(t, 'standby'),
     startServer(t, 'primary'),
@@ -299,45 +282,41 @@ test('a process starts with a standby first, and serves', bounded, async (t) => 
   assert.equal((await fetch(`${await running.url('webhook')}/readyz`)).status, 200);
 });
 
-test(
-  'a Unix socket, in the authority and as the parameter host; TLS is not asked for there',
-  bounded,
-  async (t) => {
-    const { url } = await createDatabase(t);
-    const { port, username, password, pathname } = new URL(url);
-    const directory = mkdtempSync(join(tmpdir(), 'gatehouse-socket-'));
-    t.after(() => rmSync(directory, { recursive: true, force: true }));
-    const sockets = new Set<Socket>();
-    const relay = createServer((near) => {
-      const far = connect(Number(port), '127.0.0.1');
-      for (const [one, other] of [
-        [near, far],
-        [far, near],
-      ] as const)
-        sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
-      near.pipe(far).pipe(near);
-    });
-    t.after(() => {
-      for (const socket of sockets) socket.destroy();
-      relay.close();
-    });
-    relay.listen(join(directory, '.s.PGSQL.6543'));
-    await once(relay, 'listening');
-    const user = `${username}:${password}`;
-    const encoded = encodeURIComponent(directory);
-    for (const form of [
-      `${user}@${encoded}:6543${pathname}`,
-      `${user}@:6543${pathname}?host=${directory}`,
-      `${user}@:6543${pathname}?host=${encoded}&sslmode=require`,
-    ]) {
-      assert.deepEqual(
-        await ask(openConnections(t, `postgres://${form}`, 'socket'), 'write', 'select 1 as one'),
-        { one: 1 },
-      );
-    }
-    assert.ok(sockets.size > 0);
-  },
-);
+test('a Unix socket, in the authority and as the parameter host; TLS is not asked for there', async (t) => {
+  const { url } = await createDatabase(t);
+  const { port, username, password, pathname } = new URL(url);
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-socket-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const sockets = new Set<Socket>();
+  const relay = createServer((near) => {
+    const far = connect(Number(port), '127.0.0.1');
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const)
+      sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+    near.pipe(far).pipe(near);
+  });
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    relay.close();
+  });
+  relay.listen(join(directory, '.s.PGSQL.6543'));
+  await once(relay, 'listening');
+  const user = `${username}:${password}`;
+  const encoded = encodeURIComponent(directory);
+  for (const form of [
+    `${user}@${encoded}:6543${pathname}`,
+    `${user}@:6543${pathname}?host=${directory}`,
+    `${user}@:6543${pathname}?host=${encoded}&sslmode=require`,
+  ]) {
+    assert.deepEqual(
+      await ask(openConnections(t, `postgres://${form}`, 'socket'), 'write', 'select 1 as one'),
+      { one: 1 },
+    );
+  }
+  assert.ok(sockets.size > 0);
+});
 
 test('application_name and the limits reach the server', async (t) => {
   const { url } = await createDatabase(t);
@@ -366,7 +345,7 @@ test('application_name and the limits reach the server', async (t) => {
   await assert.rejects(ask(short, 'list', endless), /57014/);
 });
 
-test('DATABASE_LOCK_TIMEOUT ends a call that waits for a lock', bounded, async (t) => {
+test('DATABASE_LOCK_TIMEOUT ends a call that waits for a lock', async (t) => {
   const own = await createDatabase(t);
   await own.sql`create table things (id integer)`;
   const open = (seconds: string) =>

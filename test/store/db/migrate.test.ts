@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { connect } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
@@ -21,7 +21,7 @@ import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-steps-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -95,42 +95,34 @@ test('a current schema is left unchanged', async (t) => {
   assert.deepEqual(await traces(file), [1, 2, 3]);
 });
 
-test(
-  'a step that waits for a table lets other statements pass, and succeeds later',
-  bounded,
-  async (t) => {
-    const file = await createDatabase(t);
-    await migrateTo(open(t, file), STEPS.slice(0, 1));
-    const other = connect(file.url);
-    t.after(() => other.end({ timeout: 0 }));
-    const reader = await other.reserve();
-    await reader`begin`;
-    await reader`select from house.traces`;
-    const applied = migrateTo(open(t, file), STEPS);
-    const waits = async () =>
-      (
-        await file.sql`select from pg_locks l join pg_database d on d.oid = l.database
+test('a step that waits for a table lets other statements pass, and succeeds later', async (t) => {
+  const file = await createDatabase(t);
+  await migrateTo(open(t, file), STEPS.slice(0, 1));
+  const other = connect(file.url);
+  t.after(() => other.end({ timeout: 0 }));
+  const reader = await other.reserve();
+  await reader`begin`;
+  await reader`select from house.traces`;
+  const applied = migrateTo(open(t, file), STEPS);
+  const waits = async () =>
+    (
+      await file.sql`select from pg_locks l join pg_database d on d.oid = l.database
           where not granted and mode = 'AccessExclusiveLock' and datname = current_database()`
-      ).length > 0;
-    for (let round = 0; round < 2; round += 1) {
-      await untilSql(waits, 'the step waits');
-      // It stands in a queue behind the step, and comes to its end although the reader is still
-      // there.
-      await file.sql.begin(async (sql) => {
-        await sql`set local lock_timeout = '15s'`;
-        await sql`insert into house.traces values (10)`;
-      });
-    }
-    await reader`commit`;
-    reader.release();
-    assert.equal(await applied, 2);
-    assert.deepEqual(
-      await traces(file),
-      [1, 2, 3, 10, 10],
-      'each once, however often it was tried',
-    );
-  },
-);
+    ).length > 0;
+  for (let round = 0; round < 2; round += 1) {
+    await untilSql(waits, 'the step waits');
+    // It stands in a queue behind the step, and comes to its end although the reader is still
+    // there.
+    await file.sql.begin(async (sql) => {
+      await sql`set local lock_timeout = '15s'`;
+      await sql`insert into house.traces values (10)`;
+    });
+  }
+  await reader`commit`;
+  reader.release();
+  assert.equal(await applied, 2);
+  assert.deepEqual(await traces(file), [1, 2, 3, 10, 10], 'each once, however often it was tried');
+});
 
 test('a role without DDL privileges finds the schema current', async (t) => {
   const file = await createDatabase(t);

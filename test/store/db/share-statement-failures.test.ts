@@ -3,7 +3,7 @@
  * nobody hangs, and it goes on.
  */
 import assert from 'node:assert/strict';
-import { before, test, type TestContext } from 'node:test';
+import { before, type TestContext } from 'node:test';
 import { sharedStatement } from '../../../src/platform/db/share-statement.ts';
 import { arrayLiteral } from '../../../src/platform/db/sql.ts';
 import { Rejected } from '../../../src/platform/db/errors.ts';
@@ -25,7 +25,7 @@ import {
   storing,
   type Thing,
 } from '../../support/batch-table.ts';
-import { bounded, latch, until } from '../../support/until.ts';
+import { latch, test, until } from '../../support/until.ts';
 
 const file = await createDatabase();
 
@@ -159,68 +159,64 @@ test('calls whose committed statement gets no answer fail, and it is not sent ag
   assert.equal(statements, 2);
 });
 
-test(
-  'after kill -9 of PostgreSQL, every acknowledged item is stored and no call hangs',
-  bounded,
-  async (t) => {
-    const killable = await startKillablePostgres(t);
-    await killable.query(makeThings);
-    const database = openConnections(t, killable.proxyUrl, 'killable');
-    const { store, statements } = storing();
-    const outcomes = new Map<Thing, Outcome>();
-    let goesOn = true;
-    let isUp = true;
-    /** Asks for one after the other, and while there is no server waits for the next one. */
-    const client = async () => {
-      while (goesOn) {
-        await until(() => isUp, 'there is a server');
-        for (const thing of someThings(1))
-          outcomes.set(thing, await outcomeOf(store(database, thing)));
-      }
-    };
-    const clients = Promise.all(Array.from({ length: 64 }, client));
-    const successes = () =>
-      [...outcomes.values()].filter((outcome) => typeof outcome === 'string').length;
-    for (let round = 0; round < 3; round += 1) {
-      const before = successes();
-      await until(() => successes() >= before + 1_000, 'a thousand are stored');
-      const [held] = someThings(1);
-      assert.ok(held);
-      // At any moment, or in the middle of a statement for certain.
-      const other = round === 0 ? null : await blockThing(t, killable.url(), held);
-      const call = other && outcomeOf(store(database, held));
-      await other?.met();
-      const killed = killable.kill();
-      isUp = false;
-      await killed;
-      if (call) assertUnavailable(await call);
-      await killable.restart();
-      await untilStored(database, store);
-      isUp = true;
+test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call hangs', async (t) => {
+  const killable = await startKillablePostgres(t);
+  await killable.query(makeThings);
+  const database = openConnections(t, killable.proxyUrl, 'killable');
+  const { store, statements } = storing();
+  const outcomes = new Map<Thing, Outcome>();
+  let goesOn = true;
+  let isUp = true;
+  /** Asks for one after the other, and while there is no server waits for the next one. */
+  const client = async () => {
+    while (goesOn) {
+      await until(() => isUp, 'there is a server');
+      for (const thing of someThings(1))
+        outcomes.set(thing, await outcomeOf(store(database, thing)));
     }
-    goesOn = false;
-    await clients;
-    const list = [...outcomes.keys()];
-    const told = acknowledged(list, [...outcomes.values()]);
-    const found = await killable.query((sql) => stored(sql, list));
-    assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
-    assert.deepEqual(
-      idsOf(told).filter((id) => !found.includes(id)),
-      [],
-      'told "stored", and gone',
-    );
-    const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');
-    failures.forEach(assertUnavailable);
-    assert.ok(failures.length > 0, 'it was killed under load');
-    assert.ok(
-      statements.some((ids) => ids.length > 1),
-      'statements were shared',
-    );
-    t.diagnostic(
-      `${told.length} were told "stored", ${failures.length} of a failure, of whom ${found.length - told.length} are stored`,
-    );
-  },
-);
+  };
+  const clients = Promise.all(Array.from({ length: 64 }, client));
+  const successes = () =>
+    [...outcomes.values()].filter((outcome) => typeof outcome === 'string').length;
+  for (let round = 0; round < 3; round += 1) {
+    const before = successes();
+    await until(() => successes() >= before + 1_000, 'a thousand are stored');
+    const [held] = someThings(1);
+    assert.ok(held);
+    // At any moment, or in the middle of a statement for certain.
+    const other = round === 0 ? null : await blockThing(t, killable.url(), held);
+    const call = other && outcomeOf(store(database, held));
+    await other?.met();
+    const killed = killable.kill();
+    isUp = false;
+    await killed;
+    if (call) assertUnavailable(await call);
+    await killable.restart();
+    await untilStored(database, store);
+    isUp = true;
+  }
+  goesOn = false;
+  await clients;
+  const list = [...outcomes.keys()];
+  const told = acknowledged(list, [...outcomes.values()]);
+  const found = await killable.query((sql) => stored(sql, list));
+  assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
+  assert.deepEqual(
+    idsOf(told).filter((id) => !found.includes(id)),
+    [],
+    'told "stored", and gone',
+  );
+  const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');
+  failures.forEach(assertUnavailable);
+  assert.ok(failures.length > 0, 'it was killed under load');
+  assert.ok(
+    statements.some((ids) => ids.length > 1),
+    'statements were shared',
+  );
+  t.diagnostic(
+    `${told.length} were told "stored", ${failures.length} of a failure, of whom ${found.length - told.length} are stored`,
+  );
+});
 
 test('closing lets the statement under way finish, and fails waiting and later calls', async (t) => {
   const database = openConnections(t, file.url, 'closed');
@@ -256,29 +252,25 @@ test('closing fails the calls of a statement that does not finish', async (t) =>
   assert.deepEqual(await storedOf(waiting), []);
 });
 
-test(
-  'a call that waited for ten seconds fails, and its work is not done later',
-  bounded,
-  async (t) => {
-    const pass = stopClock(t);
-    const done: number[] = [];
-    const { opened: held, open: release } = latch();
-    const call = sharedStatement('write', async (_sql, items: readonly number[]) => {
-      done.push(...items);
-      if (items.some((item) => item <= 2)) await held;
-      return items;
-    });
-    const context = openConnections(t, file.url, 'late');
-    const first = call(context, 1);
-    await until(() => done.length === 1, 'the first is under way');
-    const second = call(context, 2);
-    await until(() => done.length === 2, 'the second is under way, too');
-    const late = call(context, 3);
-    pass(10);
-    const last = call(context, 4);
-    release();
-    assert.deepEqual(await Promise.all([first, second, last]), [1, 2, 4]);
-    await assert.rejects(late, Overloaded);
-    assert.deepEqual(done, [1, 2, 4]);
-  },
-);
+test('a call that waited for ten seconds fails, and its work is not done later', async (t) => {
+  const pass = stopClock(t);
+  const done: number[] = [];
+  const { opened: held, open: release } = latch();
+  const call = sharedStatement('write', async (_sql, items: readonly number[]) => {
+    done.push(...items);
+    if (items.some((item) => item <= 2)) await held;
+    return items;
+  });
+  const context = openConnections(t, file.url, 'late');
+  const first = call(context, 1);
+  await until(() => done.length === 1, 'the first is under way');
+  const second = call(context, 2);
+  await until(() => done.length === 2, 'the second is under way, too');
+  const late = call(context, 3);
+  pass(10);
+  const last = call(context, 4);
+  release();
+  assert.deepEqual(await Promise.all([first, second, last]), [1, 2, 4]);
+  await assert.rejects(late, Overloaded);
+  assert.deepEqual(done, [1, 2, 4]);
+});

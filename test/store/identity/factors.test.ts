@@ -1,6 +1,6 @@
 /** Second factors that change while another request is under way. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { migrate } from '../../../src/platform/db/schema.ts';
@@ -11,7 +11,7 @@ import { addTotp } from '../../../src/identity/store/signin/factors.ts';
 import { findUser } from '../../../src/identity/store/users.ts';
 import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { addUser, openIdentity } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -32,27 +32,23 @@ async function enrolByPassword(userId: string) {
 const appsOf = async (userId: string) =>
   (await sql`select from identity.totp where user_id = ${userId}`).length;
 
-test(
-  'the password alone sets up an app only while the account has no second factor',
-  bounded,
-  async () => {
-    const first = await addUser(database, 'first-app');
-    assert.ok(await enrolByPassword(first));
-    assert.equal(await appsOf(first), 1);
+test('the password alone sets up an app only while the account has no second factor', async () => {
+  const first = await addUser(database, 'first-app');
+  assert.ok(await enrolByPassword(first));
+  assert.equal(await appsOf(first), 1);
 
-    const overtaken = await addUser(database, 'overtaken-app');
-    let enrolment: ReturnType<typeof enrolByPassword> | undefined;
-    await other.begin(async (held) => {
-      await held`update identity.users set second_factor = true where id = ${overtaken}`;
-      enrolment = enrolByPassword(overtaken);
-      await untilLocked(sql, 1);
-    });
-    assert.equal(await enrolment, null);
-    assert.equal(await appsOf(overtaken), 0);
-  },
-);
+  const overtaken = await addUser(database, 'overtaken-app');
+  let enrolment: ReturnType<typeof enrolByPassword> | undefined;
+  await other.begin(async (held) => {
+    await held`update identity.users set second_factor = true where id = ${overtaken}`;
+    enrolment = enrolByPassword(overtaken);
+    await untilLocked(sql, 1);
+  });
+  assert.equal(await enrolment, null);
+  assert.equal(await appsOf(overtaken), 0);
+});
 
-test('the password alone sets up no app after the password has changed', bounded, async () => {
+test('the password alone sets up no app after the password has changed', async () => {
   const user = await addUser(database, 'changed-password');
   let enrolment: ReturnType<typeof enrolByPassword> | undefined;
   await other.begin(async (held) => {

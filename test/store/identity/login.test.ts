@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { createHook } from 'node:async_hooks';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { ISql } from 'postgres';
 import { hashPassword } from '../../../src/identity/passwords.ts';
@@ -21,7 +21,7 @@ import { Overloaded } from '../../../src/platform/runtime/errors.ts';
 import { REQUEST } from '../../support/request-info.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { addUser, CHEAP, openIdentity, PASSWORD } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -162,7 +162,7 @@ async function overtake(
 const setHash = (username: string, hash: string) => (held: ISql<{}>) =>
   held`update identity.users set password_hash = ${hash} where username = ${username}`;
 
-test('a login that is overtaken by the renewal of the hash still succeeds', bounded, async () => {
+test('a login that is overtaken by the renewal of the hash still succeeds', async () => {
   await addUser(database, 'user-overtaken');
   const renewed = await hashPassword(PASSWORD, { logN: 5, r: 8, p: 1 });
   assert.equal(
@@ -174,7 +174,7 @@ test('a login that is overtaken by the renewal of the hash still succeeds', boun
   assert.equal(await hashOf('user-overtaken'), renewed);
 });
 
-test('a login that is overtaken by a password change makes no session', bounded, async () => {
+test('a login that is overtaken by a password change makes no session', async () => {
   await addUser(database, 'user-changing');
   const hash = await hashPassword('another password', CHEAP.cost);
   assert.equal(
@@ -186,21 +186,17 @@ test('a login that is overtaken by a password change makes no session', bounded,
   assert.equal(await sessionsOf('user-changing'), 0);
 });
 
-test(
-  'a login by password that is overtaken by a second factor makes no session',
-  bounded,
-  async () => {
-    const addFactor = (held: ISql<{}>) => held`
+test('a login by password that is overtaken by a second factor makes no session', async () => {
+  const addFactor = (held: ISql<{}>) => held`
     update identity.users set second_factor = true, updated_at = now()
     where username = 'user-with-factor'`;
-    await addUser(database, 'user-with-factor');
-    assert.equal(
-      await overtake(addFactor, () => tryLogin(withCost(4), 'user-with-factor', PASSWORD)),
-      'second_factor_needed',
-    );
-    assert.equal(await sessionsOf('user-with-factor'), 0);
-  },
-);
+  await addUser(database, 'user-with-factor');
+  assert.equal(
+    await overtake(addFactor, () => tryLogin(withCost(4), 'user-with-factor', PASSWORD)),
+    'second_factor_needed',
+  );
+  assert.equal(await sessionsOf('user-with-factor'), 0);
+});
 
 /** A limiter whose only slot is taken until the test releases it. */
 function closedGate(queueLength: number) {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { readConfig } from '../../support/settings.ts';
 import { connect } from '../../../scripts/postgres.ts';
 import { migrate } from '../../../src/platform/db/schema.ts';
@@ -10,7 +10,7 @@ import { openConnections, untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
 import { AUTH_TOKEN, SERVER_SECRET } from '../../support/gatehouse.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 
 const { url, sql } = await createDatabase();
 const config =
@@ -85,7 +85,7 @@ test('housekeeping removes the content of expired secrets only, and logs id and 
   assert.deepEqual(new Set(logged.map(({ key_id }) => key_id)), new Set(['expired']));
 });
 
-test('two replicas report the expiry of a secret once', bounded, async () => {
+test('two replicas report the expiry of a secret once', async () => {
   await sql`truncate secrets.secrets`;
   await insert('expired', 20, '-1 second');
   const replicas = [1, 2].map((n) => openConnections({ after }, url, `replica-${n}`));

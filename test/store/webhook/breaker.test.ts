@@ -3,7 +3,7 @@
  * attempt on any.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createBreaker } from '../../../src/webhook/breaker.ts';
 import {
@@ -19,7 +19,7 @@ import { claimProbes } from '../../../src/webhook/store/probes.ts';
 import { COMMON } from '../../../src/webhook/store/queue.ts';
 import { claimWork } from '../../../src/webhook/store/work.ts';
 import { untilSql } from '../../support/connections.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { FAILED, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
@@ -180,7 +180,7 @@ test('failures count for one sender until those of another come', async () => {
   assert.equal(await sender(), null);
 });
 
-test('the failing events of one sender do not stop the events of another', bounded, async () => {
+test('the failing events of one sender do not stop the events of another', async () => {
   await fresh(0);
   const other = await queue.addToken('other');
   await sql`
@@ -205,7 +205,7 @@ test('the failing events of one sender do not stop the events of another', bound
   await worker.stop();
 });
 
-test('a target that rejects an event is not counted as failing', bounded, async () => {
+test('a target that rejects an event is not counted as failing', async () => {
   await fresh(20);
   const answer = { ...FAILED, answer_status: 422 };
   const worker = queue.startWorker(async () => answer, { maxAttempts: 1 });
@@ -237,81 +237,73 @@ async function letLook(
   await until(haveLooked, 'each has looked twice');
 }
 
-test(
-  'a failing target gets probes only; the first success lets all events through',
-  bounded,
-  async () => {
-    const ids = await fresh(30);
-    await fail(3_600);
-    let isWorking = false;
-    let calls = 0;
-    const lines: string[] = [];
-    const start = () =>
-      queue.startWorker(
-        async () => {
-          calls += 1;
-          return isWorking ? null : FAILED;
+test('a failing target gets probes only; the first success lets all events through', async () => {
+  const ids = await fresh(30);
+  await fail(3_600);
+  let isWorking = false;
+  let calls = 0;
+  const lines: string[] = [];
+  const start = () =>
+    queue.startWorker(
+      async () => {
+        calls += 1;
+        return isWorking ? null : FAILED;
+      },
+      { pausesMs: [3_600_000] },
+      {
+        log: (line) => {
+          lines.push(line);
         },
-        { pausesMs: [3_600_000] },
-        {
-          log: (line) => {
-            lines.push(line);
-          },
-        },
-      );
-    const workers = [start(), start(), start()];
-    await until(() => calls === 1, 'the probe');
-    await untilSql(
-      async () => (await findFailing(database, 'test'))?.failures === 11,
-      'its failure is stored',
+      },
     );
-    await letLook(...workers);
-    assert.equal(calls, 1, 'no other attempt');
-    const attempts = await sql`select from webhook.work where attempts > 0`;
-    assert.equal(attempts.length, 1, 'the others have used no attempt up');
-    assert.ok(lines.some((line) => line.includes('it is only probed')));
-    isWorking = true;
-    await sql`update webhook.failing_targets set probe_at = now()`;
-    await untilSql(
-      async () => (await sql`select from webhook.outcomes`).length === ids.length - 1,
-      'all others are done',
-    );
-    await untilSql(
-      async () => (await findFailing(database, 'test')) === undefined,
-      'nothing is left of the failures',
-    );
-    await until(() => lines.some((line) => line.includes('works again')), 'the log says so');
-    await Promise.all(workers.map((worker) => worker.stop()));
-  },
-);
+  const workers = [start(), start(), start()];
+  await until(() => calls === 1, 'the probe');
+  await untilSql(
+    async () => (await findFailing(database, 'test'))?.failures === 11,
+    'its failure is stored',
+  );
+  await letLook(...workers);
+  assert.equal(calls, 1, 'no other attempt');
+  const attempts = await sql`select from webhook.work where attempts > 0`;
+  assert.equal(attempts.length, 1, 'the others have used no attempt up');
+  assert.ok(lines.some((line) => line.includes('it is only probed')));
+  isWorking = true;
+  await sql`update webhook.failing_targets set probe_at = now()`;
+  await untilSql(
+    async () => (await sql`select from webhook.outcomes`).length === ids.length - 1,
+    'all others are done',
+  );
+  await untilSql(
+    async () => (await findFailing(database, 'test')) === undefined,
+    'nothing is left of the failures',
+  );
+  await until(() => lines.some((line) => line.includes('works again')), 'the log says so');
+  await Promise.all(workers.map((worker) => worker.stop()));
+});
 
-test(
-  'failures of several replicas add up, and successes among them keep the target open',
-  bounded,
-  async () => {
-    await fresh(40);
-    const workers = [1, 2].map(() => queue.startWorker(async () => FAILED, { maxAttempts: 1 }));
-    await nothingWaits();
-    for (const worker of workers) worker.notify();
-    await untilSql(
-      async () => (await findFailing(database, 'test'))?.failures === 40,
-      'all failures are counted',
-    );
-    await Promise.all(workers.map((worker) => worker.stop()));
-    await fresh(1);
-    await fail(30, 'test', 40);
-    const worker = queue.startWorker(async () => null);
-    await nothingWaits();
-    worker.notify();
-    await untilSql(
-      async () => (await findFailing(database, 'test')) === undefined,
-      'a success clears them',
-    );
-    await worker.stop();
-  },
-);
+test('failures of several replicas add up, and successes among them keep the target open', async () => {
+  await fresh(40);
+  const workers = [1, 2].map(() => queue.startWorker(async () => FAILED, { maxAttempts: 1 }));
+  await nothingWaits();
+  for (const worker of workers) worker.notify();
+  await untilSql(
+    async () => (await findFailing(database, 'test'))?.failures === 40,
+    'all failures are counted',
+  );
+  await Promise.all(workers.map((worker) => worker.stop()));
+  await fresh(1);
+  await fail(30, 'test', 40);
+  const worker = queue.startWorker(async () => null);
+  await nothingWaits();
+  worker.notify();
+  await untilSql(
+    async () => (await findFailing(database, 'test')) === undefined,
+    'a success clears them',
+  );
+  await worker.stop();
+});
 
-test('what happened during a database outage is counted after it', bounded, async () => {
+test('what happened during a database outage is counted after it', async () => {
   const lines: string[] = [];
   const log = createLog('debug', (line) => lines.push(line));
   const breaker = createBreaker(database, 'test', COMMON.id, log);
@@ -349,33 +341,29 @@ test('what happened during a database outage is counted after it', bounded, asyn
   );
 });
 
-test(
-  'while delivery is paused nothing is claimed, on any replica and after a restart',
-  bounded,
-  async () => {
-    const ids = await fresh(5);
-    await queue.put({ order_key: 'page' });
-    assert.equal(await pauseDelivery(database, 'an operator'), true);
-    assert.equal(await pauseDelivery(database, 'another'), false, 'paused already');
-    assert.equal((await findPause(database))?.paused_by, 'an operator');
-    assert.equal((await claim()).length, 0);
-    const delivered = new Set<string>();
-    const worker = queue.startWorker(async ({ id }) => {
-      delivered.add(id);
-      return null;
-    });
-    const late = await queue.put();
-    await letLook(worker);
-    assert.deepEqual([...delivered], []);
-    assert.equal(await resumeDelivery(database), true);
-    assert.equal(await resumeDelivery(database), false);
-    await nothingWaits();
-    assert.ok([...ids, late].every((id) => delivered.has(id)) && delivered.size === 7);
-    await worker.stop();
-  },
-);
+test('while delivery is paused nothing is claimed, on any replica and after a restart', async () => {
+  const ids = await fresh(5);
+  await queue.put({ order_key: 'page' });
+  assert.equal(await pauseDelivery(database, 'an operator'), true);
+  assert.equal(await pauseDelivery(database, 'another'), false, 'paused already');
+  assert.equal((await findPause(database))?.paused_by, 'an operator');
+  assert.equal((await claim()).length, 0);
+  const delivered = new Set<string>();
+  const worker = queue.startWorker(async ({ id }) => {
+    delivered.add(id);
+    return null;
+  });
+  const late = await queue.put();
+  await letLook(worker);
+  assert.deepEqual([...delivered], []);
+  assert.equal(await resumeDelivery(database), true);
+  assert.equal(await resumeDelivery(database), false);
+  await nothingWaits();
+  assert.ok([...ids, late].every((id) => delivered.has(id)) && delivered.size === 7);
+  await worker.stop();
+});
 
-test('an attempt under way when delivery is paused ends and is stored', bounded, async () => {
+test('an attempt under way when delivery is paused ends and is stored', async () => {
   const [id = ''] = await fresh(1);
   let finish = (): void => {};
   let calls = 0;

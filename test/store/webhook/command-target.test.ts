@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { VARIABLES } from '../../support/settings.ts';
 import { createCommandTarget } from '../../../src/webhook/targets/command.ts';
 import { errorLine } from '../../../src/webhook/worker.ts';
@@ -12,7 +12,7 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-command-'));
@@ -104,7 +104,7 @@ test('the error has the end of a long output', async () => {
   );
 });
 
-test('unlimited output on both streams is read and takes no memory', bounded, async () => {
+test('unlimited output on both streams is read and takes no memory', async () => {
   const before = process.resourceUsage().maxRSS;
   const MB = 1_000_000;
   assert.equal(
@@ -127,29 +127,18 @@ test('a program need not read its input, and may close it', async () => {
   assert.match((await sh('exit 3', { body })) ?? '', /^the command ended with status 3/);
 });
 
-test(
-  'a program that hangs is killed with its whole process group, even if it ignores signals',
-  bounded,
-  async () => {
-    const child = `(trap '' TERM; sleep 1000 & echo $! >> "$DIRECTORY/hanging"; wait)`;
-    const hanging = `trap '' TERM INT HUP; ${child} & echo $$ $! >> "$DIRECTORY/hanging"; while :; do sleep 1000; done`;
-    assert.match(
-      (await sh(hanging, { timeoutMs: 1_000 })) ?? '',
-      /^the command ended with SIGKILL/,
-    );
-    assert.equal(processesIn('hanging').length, 3);
-    await until(() => !processesIn('hanging').some(isRunning), 'all three are gone');
-  },
-);
+test('a program that hangs is killed with its whole process group, even if it ignores signals', async () => {
+  const child = `(trap '' TERM; sleep 1000 & echo $! >> "$DIRECTORY/hanging"; wait)`;
+  const hanging = `trap '' TERM INT HUP; ${child} & echo $$ $! >> "$DIRECTORY/hanging"; while :; do sleep 1000; done`;
+  assert.match((await sh(hanging, { timeoutMs: 1_000 })) ?? '', /^the command ended with SIGKILL/);
+  assert.equal(processesIn('hanging').length, 3);
+  await until(() => !processesIn('hanging').some(isRunning), 'all three are gone');
+});
 
-test(
-  'processes that a program leaves running are killed and do not delay its result',
-  bounded,
-  async () => {
-    assert.equal(await sh('sleep 1000 & echo $! > "$DIRECTORY/left"'), null);
-    await until(() => !processesIn('left').some(isRunning), 'it is gone');
-  },
-);
+test('processes that a program leaves running are killed and do not delay its result', async () => {
+  assert.equal(await sh('sleep 1000 & echo $! > "$DIRECTORY/left"'), null);
+  await until(() => !processesIn('left').some(isRunning), 'it is gone');
+});
 
 test('the result says whether processes were left, and what has a session of its own goes on', async () => {
   const resultOf = (script: string) =>
@@ -172,7 +161,7 @@ test('the result says whether processes were left, and what has a session of its
   process.kill(kept);
 });
 
-test('the log says so, and the event is done', bounded, async (t) => {
+test('the log says so, and the event is done', async (t) => {
   const { url, sql } = await createDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url, {
     WEBHOOK_COMMAND: '["/bin/sh", "-c", "nohup sleep 1000 >/dev/null 2>&1 & exit 0"]',
@@ -188,7 +177,7 @@ test('the log says so, and the event is done', bounded, async (t) => {
   );
 });
 
-test('a shutdown kills a program in progress', bounded, async () => {
+test('a shutdown kills a program in progress', async () => {
   const stop = new AbortController();
   const program = createCommandTarget(
     ['/bin/sh', '-c', 'echo $$ > "$DIRECTORY/stopped"; exec sleep 1000'],
@@ -227,74 +216,69 @@ const environmentIn = (name: string): Record<string, string> =>
   );
 
 const OUTPUT = '\\033[31mred\\000nul\\377\\n\\342\\200\\256second line\\r\\007';
-test(
-  'the environment has the event and no Gatehouse variable; stored output is printable',
-  bounded,
-  async (t) => {
-    const { url, sql } = await createDatabase(t);
-    // Gatehouse's variables in both forms, and another one.
-    const secretFile = file('webhook-secret');
-    writeFileSync(secretFile, 'a secret that no program shall know');
-    const ours = {
-      WEBHOOK_SECRET_FILE: secretFile,
-      SERVER_SECRET_PREVIOUS: 'previous-secret-0123456789abcdefghijkl',
+test('the environment has the event and no Gatehouse variable; stored output is printable', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  // Gatehouse's variables in both forms, and another one.
+  const secretFile = file('webhook-secret');
+  writeFileSync(secretFile, 'a secret that no program shall know');
+  const ours = {
+    WEBHOOK_SECRET_FILE: secretFile,
+    SERVER_SECRET_PREVIOUS: 'previous-secret-0123456789abcdefghijkl',
+  };
+  const gatehouse = await startGatehouse(t, ['webhook'], url, {
+    ...ours,
+    PATH,
+    DIRECTORY: directory,
+    GREETING: 'for the program',
+    WEBHOOK_COMMAND: JSON.stringify([
+      '/bin/sh',
+      '-c',
+      `env -0 > "$DIRECTORY/env-$EVENT_ATTEMPT"; printf '${OUTPUT}'; exit 9`,
+    ]),
+    WEBHOOK_RETRY_SCHEDULE: '1ms',
+  });
+  const answer = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event: 'né\nw "$(id)"', data: { page_id: 'p' } },
+    headers: { 'webhook-id': 'd-42' },
+  });
+  assert.equal(answer.status, 200);
+  const id: string = answer.json.id;
+  await untilSql(async () => (await stateOf(sql, id)).status === 'dead', 'the event is dead');
+
+  const [row] = await sql<[{ received_at: Date }]>`
+      select received_at from webhook.events where id = ${id}`;
+  for (const attempt of ['1', '2']) {
+    const given = environmentIn(`env-${attempt}`);
+    const facts = {
+      EVENT_ID: id,
+      EVENT_NAME: 'né\nw "$(id)"',
+      EVENT_SOURCE: 'generic',
+      EVENT_DELIVERY_ID: 'd-42',
+      EVENT_ATTEMPT: attempt,
+      EVENT_RECEIVED_AT: row.received_at.toISOString(),
     };
-    const gatehouse = await startGatehouse(t, ['webhook'], url, {
-      ...ours,
+    // Without the variables that the shell adds.
+    const { EVENT_REQUEST_ID: _0, PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
+    assert.deepEqual(others, {
       PATH,
       DIRECTORY: directory,
       GREETING: 'for the program',
-      WEBHOOK_COMMAND: JSON.stringify([
-        '/bin/sh',
-        '-c',
-        `env -0 > "$DIRECTORY/env-$EVENT_ATTEMPT"; printf '${OUTPUT}'; exit 9`,
-      ]),
-      WEBHOOK_RETRY_SCHEDULE: '1ms',
+      ...facts,
     });
-    const answer = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-      bearer: WEBHOOK_TOKEN,
-      body: { event: 'né\nw "$(id)"', data: { page_id: 'p' } },
-      headers: { 'webhook-id': 'd-42' },
-    });
-    assert.equal(answer.status, 200);
-    const id: string = answer.json.id;
-    await untilSql(async () => (await stateOf(sql, id)).status === 'dead', 'the event is dead');
-
-    const [row] = await sql<[{ received_at: Date }]>`
-      select received_at from webhook.events where id = ${id}`;
-    for (const attempt of ['1', '2']) {
-      const given = environmentIn(`env-${attempt}`);
-      const facts = {
-        EVENT_ID: id,
-        EVENT_NAME: 'né\nw "$(id)"',
-        EVENT_SOURCE: 'generic',
-        EVENT_DELIVERY_ID: 'd-42',
-        EVENT_ATTEMPT: attempt,
-        EVENT_RECEIVED_AT: row.received_at.toISOString(),
-      };
-      // Without the variables that the shell adds.
-      const { EVENT_REQUEST_ID: _0, PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
-      assert.deepEqual(others, {
-        PATH,
-        DIRECTORY: directory,
-        GREETING: 'for the program',
-        ...facts,
-      });
-      for (const name of Object.keys(VARIABLES))
-        assert.ok(!(name in given) && !(`${name}_FILE` in given), name);
-    }
-    const { errors } = await stateOf(sql, id);
-    assert.equal(errors.length, 2);
-    assert.equal(errors[0], 'the command ended with status 9:  [31mred nul\ufffd second line');
-    // No control character of the program reaches the log.
-    const logged = gatehouse.log().map((line) => String(line.error));
-    assert.ok(!/[\p{Cc}\p{Cf}]/u.test(logged.join('')));
-  },
-);
+    for (const name of Object.keys(VARIABLES))
+      assert.ok(!(name in given) && !(`${name}_FILE` in given), name);
+  }
+  const { errors } = await stateOf(sql, id);
+  assert.equal(errors.length, 2);
+  assert.equal(errors[0], 'the command ended with status 9:  [31mred nul\ufffd second line');
+  // No control character of the program reaches the log.
+  const logged = gatehouse.log().map((line) => String(line.error));
+  assert.ok(!/[\p{Cc}\p{Cf}]/u.test(logged.join('')));
+});
 
 test(
   'a program can read the environment of the service: with X_FILE, it has no secret',
-  { ...bounded, skip: existsSync('/proc/self/environ') ? false : 'needs /proc' },
   async (t) => {
     const secret = 'a secret that was given as a variable 0123456789';
     for (const isFile of [false, true]) {
@@ -326,4 +310,5 @@ test(
       assert.equal(parts.at(-1), secret, 'the file can be read by the same user');
     }
   },
+  existsSync('/proc/self/environ') ? false : 'needs /proc',
 );

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { describeFailure } from '../../../src/webhook/failures.ts';
@@ -12,7 +12,7 @@ import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { leasedEvent, stateOf } from '../../support/webhook-store.ts';
 import { listenOn } from '../../support/ports.ts';
 
@@ -39,31 +39,27 @@ test('a name without an address says so', async () => {
   );
 });
 
-test(
-  'a certificate of an unknown authority, and TLS where there is none, say so',
-  bounded,
-  async () => {
-    const options = { key: read('server.key'), cert: read('server.crt') };
-    const port = await portOf(createTlsServer(options, () => {}));
-    assert.equal(
-      await failureOf(`https://localhost:${port}/`),
-      "the target's certificate is of an unknown authority, or an intermediate certificate is missing; NODE_EXTRA_CA_CERTS names certificates to trust (UNABLE_TO_VERIFY_LEAF_SIGNATURE)",
-    );
-    assert.match(
-      (await failureOf(`http://localhost:${port}/`)) ?? '',
-      /^the target('s answer is not valid HTTP: its URL may begin with https \(HPE_\w+\)| closed the connection before it had answered \(ECONNRESET\))$/,
-    );
-    const plain = await portOf(
-      createServer((socket) => socket.once('data', () => socket.end('HTTP/1.1 400 Bad\r\n\r\n'))),
-    );
-    assert.match(
-      (await failureOf(`https://localhost:${plain}/`)) ?? '',
-      /^the target uses another version of TLS, or none: then its URL begins with http \(\w+\)$/,
-    );
-  },
-);
+test('a certificate of an unknown authority, and TLS where there is none, say so', async () => {
+  const options = { key: read('server.key'), cert: read('server.crt') };
+  const port = await portOf(createTlsServer(options, () => {}));
+  assert.equal(
+    await failureOf(`https://localhost:${port}/`),
+    "the target's certificate is of an unknown authority, or an intermediate certificate is missing; NODE_EXTRA_CA_CERTS names certificates to trust (UNABLE_TO_VERIFY_LEAF_SIGNATURE)",
+  );
+  assert.match(
+    (await failureOf(`http://localhost:${port}/`)) ?? '',
+    /^the target('s answer is not valid HTTP: its URL may begin with https \(HPE_\w+\)| closed the connection before it had answered \(ECONNRESET\))$/,
+  );
+  const plain = await portOf(
+    createServer((socket) => socket.once('data', () => socket.end('HTTP/1.1 400 Bad\r\n\r\n'))),
+  );
+  assert.match(
+    (await failureOf(`https://localhost:${plain}/`)) ?? '',
+    /^the target uses another version of TLS, or none: then its URL begins with http \(\w+\)$/,
+  );
+});
 
-test('an attempt that was aborted says for what it waited', bounded, async () => {
+test('an attempt that was aborted says for what it waited', async () => {
   const silent = await portOf(createServer(() => {}));
   const timeoutMs = 300;
   assert.equal(
@@ -115,7 +111,7 @@ test('each known code has a sentence of its own, and others have one, too', () =
   assert.equal(describeFailure(new Error('foreign')), 'the request to the target failed');
 });
 
-test('log, store and event show have the same sentence', bounded, async (t) => {
+test('log, store and event show have the same sentence', async (t) => {
   const silent = await portOf(createServer(() => {}));
   const { url, sql } = await createDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url, {

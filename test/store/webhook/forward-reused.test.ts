@@ -6,13 +6,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { stateOf, leasedEvent } from '../../support/webhook-store.ts';
 import { listenOn } from '../../support/ports.ts';
 
@@ -59,20 +59,16 @@ function forwardTo(url: string) {
 }
 
 for (const [how, end] of Object.entries({ reset, close, cut })) {
-  test(
-    `an event on a connection that the target had ended by ${how} is sent again`,
-    bounded,
-    async () => {
-      const target = await startTarget([[answer, end], [answer]]);
-      const deliver = forwardTo(`http://127.0.0.1:${target.port}/`);
-      assert.equal(await deliver(), null);
-      assert.equal(await deliver(), null);
-      assert.deepEqual([target.requests(), target.connections()], [3, 2]);
-    },
-  );
+  test(`an event on a connection that the target had ended by ${how} is sent again`, async () => {
+    const target = await startTarget([[answer, end], [answer]]);
+    const deliver = forwardTo(`http://127.0.0.1:${target.port}/`);
+    assert.equal(await deliver(), null);
+    assert.equal(await deliver(), null);
+    assert.deepEqual([target.requests(), target.connections()], [3, 2]);
+  });
 }
 
-test('it is sent again once: a target that then closes as well has failed', bounded, async () => {
+test('it is sent again once: a target that then closes as well has failed', async () => {
   const target = await startTarget([[answer, reset], [reset], [answer]]);
   const deliver = forwardTo(`http://127.0.0.1:${target.port}/`);
   assert.equal(await deliver(), null);
@@ -81,22 +77,18 @@ test('it is sent again once: a target that then closes as well has failed', boun
   assert.equal(await deliver(), null);
 });
 
-test(
-  'an event on a new connection, or with the beginning of a reply, is not sent again',
-  bounded,
-  async () => {
-    const first = await startTarget([[reset], [answer]]);
-    assert.equal(await forwardTo(`http://127.0.0.1:${first.port}/`)(), CLOSED);
-    assert.equal(first.requests(), 1);
-    const begun = await startTarget([[answer, begin], [answer]]);
-    const deliver = forwardTo(`http://127.0.0.1:${begun.port}/`);
-    assert.equal(await deliver(), null);
-    assert.notEqual(await deliver(), null);
-    assert.equal(begun.requests(), 2);
-  },
-);
+test('an event on a new connection, or with the beginning of a reply, is not sent again', async () => {
+  const first = await startTarget([[reset], [answer]]);
+  assert.equal(await forwardTo(`http://127.0.0.1:${first.port}/`)(), CLOSED);
+  assert.equal(first.requests(), 1);
+  const begun = await startTarget([[answer, begin], [answer]]);
+  const deliver = forwardTo(`http://127.0.0.1:${begun.port}/`);
+  assert.equal(await deliver(), null);
+  assert.notEqual(await deliver(), null);
+  assert.equal(begun.requests(), 2);
+});
 
-test('the same with TLS', bounded, async (t) => {
+test('the same with TLS', async (t) => {
   const files = join(import.meta.dirname, '../../unit/vectors/tls');
   const read = (name: string) => readFileSync(join(files, name));
   const listen: Listen = (treat) =>
@@ -113,7 +105,7 @@ test('the same with TLS', bounded, async (t) => {
   }
 });
 
-test('in the service it is no attempt: without retries no event dies of it', bounded, async (t) => {
+test('in the service it is no attempt: without retries no event dies of it', async (t) => {
   const scripts = Array.from({ length: 20 }, () => [answer, reset]);
   const target = await startTarget(scripts);
   const { url, sql } = await createDatabase(t);

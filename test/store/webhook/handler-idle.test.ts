@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { root } from '../../support/process.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { stateOf } from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-idle-'));
@@ -41,20 +41,16 @@ async function handle(event: string): Promise<string> {
 const lines = () => readFileSync(told, 'utf8').split('\n').length - 1;
 
 for (const event of ['fails later', 'rejects later', 'exits later']) {
-  test(
-    `an idle handler thread that ${event} affects neither events nor the service`,
-    bounded,
-    async () => {
-      const before = lines();
-      assert.equal(await handle(event), 'done');
-      writeFileSync(LATER, '');
-      await until(() => lines() === before + 1, 'it has happened');
-      for (const next of ['returns', 'fulfils']) assert.equal(await handle(next), 'done', next);
-      assert.equal((await ask('GET', `${gatehouse.url.webhook}/readyz`)).status, 200);
-      assert.deepEqual(
-        gatehouse.log().filter(({ level }) => level === 'error'),
-        [],
-      );
-    },
-  );
+  test(`an idle handler thread that ${event} affects neither events nor the service`, async () => {
+    const before = lines();
+    assert.equal(await handle(event), 'done');
+    writeFileSync(LATER, '');
+    await until(() => lines() === before + 1, 'it has happened');
+    for (const next of ['returns', 'fulfils']) assert.equal(await handle(next), 'done', next);
+    assert.equal((await ask('GET', `${gatehouse.url.webhook}/readyz`)).status, 200);
+    assert.deepEqual(
+      gatehouse.log().filter(({ level }) => level === 'error'),
+      [],
+    );
+  });
 }

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { createHandlerTarget } from '../../../src/webhook/targets/handler.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { buildProgram, root, startProgram } from '../../support/process.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-handler-'));
@@ -93,33 +93,29 @@ test('an error whose message is null is an error', async (t) => {
   );
 });
 
-test(
-  'a handler that exits, loops, hangs or throws outside of its call fails alone',
-  bounded,
-  async (t) => {
-    const { outcome } = open(t);
-    const late = 'the handler was stopped';
-    const expected = new Map<string, string | null>([
-      ['exits', 'the handler ended its thread'],
-      ['exits with 1', 'the handler ended its thread'],
-      ['never ends', late],
-      ['loops', late],
-      [
-        'fails out of turn',
-        'the handler could not be loaded, or threw outside of a call: out of turn',
-      ],
-    ]);
-    const given = await Promise.all(
-      [...expected.keys(), 'returns', 'fulfils'].map((event) =>
-        outcome(event, expected.get(event) === late ? 1_000 : undefined),
-      ),
-    );
-    assert.deepEqual(given, [...expected.values(), null, null]);
-    for (const event of ['returns', 'fulfils']) assert.equal(await outcome(event), null);
-  },
-);
+test('a handler that exits, loops, hangs or throws outside of its call fails alone', async (t) => {
+  const { outcome } = open(t);
+  const late = 'the handler was stopped';
+  const expected = new Map<string, string | null>([
+    ['exits', 'the handler ended its thread'],
+    ['exits with 1', 'the handler ended its thread'],
+    ['never ends', late],
+    ['loops', late],
+    [
+      'fails out of turn',
+      'the handler could not be loaded, or threw outside of a call: out of turn',
+    ],
+  ]);
+  const given = await Promise.all(
+    [...expected.keys(), 'returns', 'fulfils'].map((event) =>
+      outcome(event, expected.get(event) === late ? 1_000 : undefined),
+    ),
+  );
+  assert.deepEqual(given, [...expected.values(), null, null]);
+  for (const event of ['returns', 'fulfils']) assert.equal(await outcome(event), null);
+});
 
-test('a handler that throws null outside of its call fails like any other', bounded, async (t) => {
+test('a handler that throws null outside of its call fails like any other', async (t) => {
   const { outcome } = open(t);
   assert.match(
     (await outcome('fails out of turn with null')) ?? '',
@@ -128,7 +124,7 @@ test('a handler that throws null outside of its call fails like any other', boun
 });
 
 for (const event of ['fails later', 'rejects later', 'exits later']) {
-  test(`an idle thread that ${event} affects no other event`, bounded, async (t) => {
+  test(`an idle thread that ${event} affects no other event`, async (t) => {
     const { outcome, told } = open(t);
     assert.equal(await outcome(event), null);
     writeFileSync(LATER, '');
@@ -139,32 +135,28 @@ for (const event of ['fails later', 'rejects later', 'exits later']) {
   });
 }
 
-test(
-  'a missing or broken module, or one without default function, fails events with the reason',
-  bounded,
-  async (t) => {
-    const modules = {
-      'missing.mjs': null,
-      'broken.mjs': 'export default (',
-      'none.mjs': 'export const x = 1;',
-      'text.mjs': 'export default "x";',
-      'throws.mjs': 'throw new Error("at load");',
-    };
-    for (const [name, text] of Object.entries(modules)) {
-      const path = join(directory, name);
-      if (text !== null) writeFileSync(path, text);
-      const { outcome } = open(t, path);
-      for (const turn of [1, 2])
-        assert.match(
-          (await outcome('returns')) ?? '',
-          /^the handler could not be loaded, or threw outside of a call: ./,
-          `${name}, ${turn}`,
-        );
-    }
-  },
-);
+test('a missing or broken module, or one without default function, fails events with the reason', async (t) => {
+  const modules = {
+    'missing.mjs': null,
+    'broken.mjs': 'export default (',
+    'none.mjs': 'export const x = 1;',
+    'text.mjs': 'export default "x";',
+    'throws.mjs': 'throw new Error("at load");',
+  };
+  for (const [name, text] of Object.entries(modules)) {
+    const path = join(directory, name);
+    if (text !== null) writeFileSync(path, text);
+    const { outcome } = open(t, path);
+    for (const turn of [1, 2])
+      assert.match(
+        (await outcome('returns')) ?? '',
+        /^the handler could not be loaded, or threw outside of a call: ./,
+        `${name}, ${turn}`,
+      );
+  }
+});
 
-test('a module that never finishes loading meets the time limit', bounded, async (t) => {
+test('a module that never finishes loading meets the time limit', async (t) => {
   const path = join(directory, 'loading.mjs');
   writeFileSync(path, 'await new Promise(() => setInterval(() => {}, 1_000));');
   assert.equal(await open(t, path).outcome('returns', 500), 'the handler was stopped');
@@ -201,74 +193,63 @@ test('as many threads as WEBHOOK_CONCURRENCY allows cause no leak warning', asyn
   assert.deepEqual(warnings, []);
 });
 
-test('a shutdown ends a handler in progress', bounded, async (t) => {
+test('a shutdown ends a handler in progress', async (t) => {
   const stop = new AbortController();
   const pending = open(t).deliver(leasedEvent({ event: 'never ends' }), stop.signal);
   stop.abort();
   assert.deepEqual(await pending, { error: 'the handler was stopped' });
 });
 
-test(
-  'the build behaves the same with handlers that fail, exit, loop or fail later',
-  bounded,
-  async (t) => {
-    const { url, sql } = await createDatabase(t);
-    const program = buildProgram();
-    const told = join(directory, 'compiled');
-    writeFileSync(told, '');
-    const running = startProgram(t, program, ['serve', 'webhook'], {
-      ...variables(url),
-      WEBHOOK_HANDLER: MODULE,
-      TOLD: told,
-      LATER,
-      // Enough for a slow machine to start its threads.
-      WEBHOOK_TIMEOUT: '5',
-      WEBHOOK_RETRY_SCHEDULE: 'none',
+test('the build behaves the same with handlers that fail, exit, loop or fail later', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const program = buildProgram();
+  const told = join(directory, 'compiled');
+  writeFileSync(told, '');
+  const running = startProgram(t, program, ['serve', 'webhook'], {
+    ...variables(url),
+    WEBHOOK_HANDLER: MODULE,
+    TOLD: told,
+    LATER,
+    // Enough for a slow machine to start its threads.
+    WEBHOOK_TIMEOUT: '5',
+    WEBHOOK_RETRY_SCHEDULE: 'none',
+  });
+  await running.ready('webhook');
+  const address = `${await running.url('webhook')}/webhook`;
+  const states = new Map<string, string>();
+  for (const event of ['facts', 'prints', 'throws', 'exits', 'loops', 'returns', 'fails later']) {
+    const { status, json } = await ask('POST', address, {
+      bearer: WEBHOOK_TOKEN,
+      body: { event, data: { page_id: 'p' } },
     });
-    await running.ready('webhook');
-    const address = `${await running.url('webhook')}/webhook`;
-    const states = new Map<string, string>();
-    for (const event of ['facts', 'prints', 'throws', 'exits', 'loops', 'returns', 'fails later']) {
-      const { status, json } = await ask('POST', address, {
-        bearer: WEBHOOK_TOKEN,
-        body: { event, data: { page_id: 'p' } },
-      });
-      assert.equal(status, 200);
-      states.set(event, json.id);
-    }
-    for (const [event, id] of states) {
-      await untilSql(
-        async () => (await stateOf(sql, id)).status !== 'waiting',
-        `${event} has ended`,
-      );
-      states.set(event, (await stateOf(sql, id)).status);
-    }
-    assert.deepEqual(Object.fromEntries(states), {
-      facts: 'done',
-      prints: 'done',
-      throws: 'dead',
-      exits: 'dead',
-      loops: 'dead',
-      returns: 'done',
-      'fails later': 'done',
-    });
-    assert.match(running.stderr(), /^printed by a handler$/m);
-    assert.ok(!running.stdout().includes('printed by a handler'), 'standard output is for the log');
-    const facts: { environment: object } = JSON.parse(
-      readFileSync(told, 'utf8')
-        .split('\n')
-        .find((line) => line.startsWith('{')) ?? '',
-    );
-    assert.deepEqual(
-      facts.environment,
-      { TOLD: told, LATER },
-      'none of the variables that are ours',
-    );
-    writeFileSync(LATER, '');
-    await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
-    const body = { event: 'returns', data: { page_id: 'p' } };
-    assert.equal((await ask('POST', address, { bearer: WEBHOOK_TOKEN, body })).status, 200);
-    running.signal('SIGTERM');
-    assert.deepEqual(await running.ended, { code: 0, signal: null });
-  },
-);
+    assert.equal(status, 200);
+    states.set(event, json.id);
+  }
+  for (const [event, id] of states) {
+    await untilSql(async () => (await stateOf(sql, id)).status !== 'waiting', `${event} has ended`);
+    states.set(event, (await stateOf(sql, id)).status);
+  }
+  assert.deepEqual(Object.fromEntries(states), {
+    facts: 'done',
+    prints: 'done',
+    throws: 'dead',
+    exits: 'dead',
+    loops: 'dead',
+    returns: 'done',
+    'fails later': 'done',
+  });
+  assert.match(running.stderr(), /^printed by a handler$/m);
+  assert.ok(!running.stdout().includes('printed by a handler'), 'standard output is for the log');
+  const facts: { environment: object } = JSON.parse(
+    readFileSync(told, 'utf8')
+      .split('\n')
+      .find((line) => line.startsWith('{')) ?? '',
+  );
+  assert.deepEqual(facts.environment, { TOLD: told, LATER }, 'none of the variables that are ours');
+  writeFileSync(LATER, '');
+  await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
+  const body = { event: 'returns', data: { page_id: 'p' } };
+  assert.equal((await ask('POST', address, { bearer: WEBHOOK_TOKEN, body })).status, 200);
+  running.signal('SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
+});

@@ -3,7 +3,7 @@
  * it.
  */
 import assert from 'node:assert/strict';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import type { LeasedEvent } from '../../../src/webhook/model.ts';
 import { redeliver } from '../../../src/webhook/store/events.ts';
 import {
@@ -21,7 +21,7 @@ import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { observe } from '../../support/plans.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { startRecorder } from '../../support/recorder.ts';
-import { bounded, latch, someTurns, until } from '../../support/until.ts';
+import { latch, someTurns, test, until } from '../../support/until.ts';
 import {
   FAILED,
   newEvent,
@@ -79,117 +79,109 @@ async function holdCommits(t: TestContext, own: WorkQueue) {
   return { ...(await holdStatements(t, own.databaseUrl)), isLocked };
 }
 
-test(
-  'an event that commits late is never delivered at once with another of its page',
-  bounded,
-  async (t) => {
-    const own = await openWorkQueue(t);
-    const gate = await holdCommits(t, own);
-    const first = await createReplica(own);
-    const second = await createReplica(own);
-    const finish = latch();
-    const begun = new Array<string>();
-    const active = new Set<string>();
-    let overlaps = 0;
-    const worker = own.startWorker(async ({ event }) => {
-      begun.push(event);
-      overlaps += active.size;
-      active.add(event);
-      await finish.opened;
-      active.delete(event);
-      return null;
-    });
-    const late = first('late', 'page');
-    await gate.met();
-    let isStored = false;
-    const next = second('next', 'page').then(() => {
-      isStored = true;
-    });
-    await untilSql(
-      async () => isStored || gate.isLocked(),
-      'the second is stored, or waits for the first',
-    );
-    worker.notify();
-    if (isStored) await until(() => begun.length > 0, 'its delivery begins');
-    await gate.release();
-    await Promise.all([late, next]);
-    worker.notify();
-    await until(() => begun.length > 0, 'a delivery begins');
-    // Both are stored, so a claim that took the other one, too, would find it.
-    assert.equal((await claimWork(own.database, 10)).length, 0);
-    finish.open();
-    await untilSql(
-      async () => (await own.sql`select from webhook.work`).length === 0,
-      'nothing waits',
-    );
-    assert.deepEqual([overlaps, begun], [0, ['late', 'next']]);
-    await worker.stop();
-  },
-);
+test('an event that commits late is never delivered at once with another of its page', async (t) => {
+  const own = await openWorkQueue(t);
+  const gate = await holdCommits(t, own);
+  const first = await createReplica(own);
+  const second = await createReplica(own);
+  const finish = latch();
+  const begun = new Array<string>();
+  const active = new Set<string>();
+  let overlaps = 0;
+  const worker = own.startWorker(async ({ event }) => {
+    begun.push(event);
+    overlaps += active.size;
+    active.add(event);
+    await finish.opened;
+    active.delete(event);
+    return null;
+  });
+  const late = first('late', 'page');
+  await gate.met();
+  let isStored = false;
+  const next = second('next', 'page').then(() => {
+    isStored = true;
+  });
+  await untilSql(
+    async () => isStored || gate.isLocked(),
+    'the second is stored, or waits for the first',
+  );
+  worker.notify();
+  if (isStored) await until(() => begun.length > 0, 'its delivery begins');
+  await gate.release();
+  await Promise.all([late, next]);
+  worker.notify();
+  await until(() => begun.length > 0, 'a delivery begins');
+  // Both are stored, so a claim that took the other one, too, would find it.
+  assert.equal((await claimWork(own.database, 10)).length, 0);
+  finish.open();
+  await untilSql(
+    async () => (await own.sql`select from webhook.work`).length === 0,
+    'nothing waits',
+  );
+  assert.deepEqual([overlaps, begun], [0, ['late', 'next']]);
+  await worker.stop();
+});
 
-test(
-  'events of three replicas with slow commits are delivered in their order by two workers',
-  bounded,
-  async (t) => {
-    const own = await openWorkQueue(t);
-    await delayCommits(own, '%', 'perform from generate_series(0, (random() * 1e5)::integer)');
-    const PAGES = ['p', 'q', 'r'];
-    /** A clock of this process. */
-    let time = 0;
-    const tick = () => {
-      time += 1;
-      return time;
-    };
-    const sent = new Map<string, { from: number; to: number }>();
-    const begun = new Map<string, number>();
-    const active = new Map<string, number>();
-    let overlaps = 0;
-    const workers = [1, 2].map(() =>
-      own.startWorker(
-        async ({ event, attempt }) => {
-          const page = event.slice(0, 1);
-          active.set(page, (active.get(page) ?? 0) + 1);
-          if (active.get(page) !== 1) overlaps += 1;
-          if (!begun.has(event)) begun.set(event, tick());
-          await someTurns();
-          active.set(page, (active.get(page) ?? 0) - 1);
-          return attempt === 1 && event.endsWith('7') ? FAILED : null;
-        },
-        { concurrency: 4 },
-      ),
-    );
-    await Promise.all(
-      [1, 2, 3].map(async (number) => {
-        const store = await createReplica(own);
-        const send = async (page: string, index: number) => {
-          const event = `${page} ${number} ${index}`;
-          const span = { from: tick(), to: Infinity };
-          sent.set(event, span);
-          await store(event, page);
-          span.to = tick();
-          for (const { notify } of workers) notify();
-        };
-        for (let index = 0; index < 20; index += 1)
-          await Promise.all(PAGES.map((page) => send(page, index)));
-      }),
-    );
-    await untilSql(
-      async () => (await own.sql`select from webhook.work`).length === 0,
-      'nothing waits',
-    );
-    await Promise.all(workers.map((worker) => worker.stop()));
-    assert.deepEqual([overlaps, begun.size], [0, 180]);
-    for (const page of PAGES) {
-      const order = [...begun.keys()]
-        .filter((event) => event.startsWith(page))
-        .map((event) => ({ event, ...sent.get(event) }));
-      for (const [index, { event, from = 0 }] of order.entries()) {
-        const overtaken = order.slice(index + 1).find(({ to = 0 }) => to < from);
-        assert.equal(overtaken, undefined, `${event} overtook ${overtaken?.event}`);
-      }
+test('events of three replicas with slow commits are delivered in their order by two workers', async (t) => {
+  const own = await openWorkQueue(t);
+  await delayCommits(own, '%', 'perform from generate_series(0, (random() * 1e5)::integer)');
+  const PAGES = ['p', 'q', 'r'];
+  /** A clock of this process. */
+  let time = 0;
+  const tick = () => {
+    time += 1;
+    return time;
+  };
+  const sent = new Map<string, { from: number; to: number }>();
+  const begun = new Map<string, number>();
+  const active = new Map<string, number>();
+  let overlaps = 0;
+  const workers = [1, 2].map(() =>
+    own.startWorker(
+      async ({ event, attempt }) => {
+        const page = event.slice(0, 1);
+        active.set(page, (active.get(page) ?? 0) + 1);
+        if (active.get(page) !== 1) overlaps += 1;
+        if (!begun.has(event)) begun.set(event, tick());
+        await someTurns();
+        active.set(page, (active.get(page) ?? 0) - 1);
+        return attempt === 1 && event.endsWith('7') ? FAILED : null;
+      },
+      { concurrency: 4 },
+    ),
+  );
+  await Promise.all(
+    [1, 2, 3].map(async (number) => {
+      const store = await createReplica(own);
+      const send = async (page: string, index: number) => {
+        const event = `${page} ${number} ${index}`;
+        const span = { from: tick(), to: Infinity };
+        sent.set(event, span);
+        await store(event, page);
+        span.to = tick();
+        for (const { notify } of workers) notify();
+      };
+      for (let index = 0; index < 20; index += 1)
+        await Promise.all(PAGES.map((page) => send(page, index)));
+    }),
+  );
+  await untilSql(
+    async () => (await own.sql`select from webhook.work`).length === 0,
+    'nothing waits',
+  );
+  await Promise.all(workers.map((worker) => worker.stop()));
+  assert.deepEqual([overlaps, begun.size], [0, 180]);
+  for (const page of PAGES) {
+    const order = [...begun.keys()]
+      .filter((event) => event.startsWith(page))
+      .map((event) => ({ event, ...sent.get(event) }));
+    for (const [index, { event, from = 0 }] of order.entries()) {
+      const overtaken = order.slice(index + 1).find(({ to = 0 }) => to < from);
+      assert.equal(overtaken, undefined, `${event} overtook ${overtaken?.event}`);
     }
-  },
-);
+  }
+});
 
 test('a claim reads as many rows, whatever waits for its page and however many pages wait', async (t) => {
   const own = await openWorkQueue(t);
@@ -293,7 +285,7 @@ test('delivery of a page continues after a deletion by hand, and idle pages are 
   assert.deepEqual(names(await claim()), ['a5']);
 });
 
-test('events are stored while idle pages are removed, and each is delivered', bounded, async () => {
+test('events are stored while idle pages are removed, and each is delivered', async () => {
   await clear();
   const removing = { goesOn: true };
   const delivered: string[] = [];
@@ -321,32 +313,28 @@ test('events are stored while idle pages are removed, and each is delivered', bo
   assert.equal(await countPages(), 0);
 });
 
-test(
-  'after a change of WEBHOOK_ORDER the waiting events keep theirs, and all are delivered',
-  bounded,
-  async () => {
-    await clear();
-    for (let number = 0; number < 40; number += 1) {
-      await queue.put({
-        event: String(number),
-        order_key: Math.floor(number / 10) % 2 ? null : 'page',
-      });
-    }
-    const delivered: number[] = [];
-    const worker = queue.startWorker(async ({ event }) => {
-      delivered.push(Number(event));
-      return null;
+test('after a change of WEBHOOK_ORDER the waiting events keep theirs, and all are delivered', async () => {
+  await clear();
+  for (let number = 0; number < 40; number += 1) {
+    await queue.put({
+      event: String(number),
+      order_key: Math.floor(number / 10) % 2 ? null : 'page',
     });
-    await nothingWaits();
-    assert.equal(delivered.length, 40);
-    const ordered = delivered.filter((number) => Math.floor(number / 10) % 2 === 0);
-    assert.deepEqual(
-      ordered,
-      [...ordered].sort((one, other) => one - other),
-    );
-    await worker.stop();
-  },
-);
+  }
+  const delivered: number[] = [];
+  const worker = queue.startWorker(async ({ event }) => {
+    delivered.push(Number(event));
+    return null;
+  });
+  await nothingWaits();
+  assert.equal(delivered.length, 40);
+  const ordered = delivered.filter((number) => Math.floor(number / 10) % 2 === 0);
+  assert.deepEqual(
+    ordered,
+    [...ordered].sort((one, other) => one - other),
+  );
+  await worker.stop();
+});
 
 /** A target that counts deliveries of one page at the same time, and holds its replies. */
 async function startPageTarget(t: TestContext) {
@@ -367,107 +355,93 @@ async function startPageTarget(t: TestContext) {
   return seen;
 }
 
-test(
-  'kill -9 of a replica that delivers a page ends neither the order nor the delivery',
-  bounded,
-  async (t) => {
-    const own = await createDatabase(t);
-    const target = await startPageTarget(t);
-    const { begun } = target;
-    const environment = {
-      ...variables(own.url),
-      WEBHOOK_FORWARD_URL: target.url,
-      WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-      WEBHOOK_ORDER: 'page_id',
-    };
-    const start = async () => {
-      const program = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
-      await program.ready('webhook');
-      return program;
-    };
-    const first = await start();
-    const send = async (from: number, to: number, url: string) => {
-      for (let number = from; number < to; number += 1) {
-        for (const page_id of ['p', 'q']) {
-          const body = { event: `${page_id} ${number}`, data: { page_id } };
-          const { status } = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body });
-          assert.equal(status, 200);
-        }
+test('kill -9 of a replica that delivers a page ends neither the order nor the delivery', async (t) => {
+  const own = await createDatabase(t);
+  const target = await startPageTarget(t);
+  const { begun } = target;
+  const environment = {
+    ...variables(own.url),
+    WEBHOOK_FORWARD_URL: target.url,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_ORDER: 'page_id',
+  };
+  const start = async () => {
+    const program = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
+    await program.ready('webhook');
+    return program;
+  };
+  const first = await start();
+  const send = async (from: number, to: number, url: string) => {
+    for (let number = from; number < to; number += 1) {
+      for (const page_id of ['p', 'q']) {
+        const body = { event: `${page_id} ${number}`, data: { page_id } };
+        const { status } = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body });
+        assert.equal(status, 200);
       }
-    };
-    await send(0, 20, await first.url('webhook'));
-    await until(() => begun.length === 2, 'both pages are being delivered');
-    first.signal('SIGKILL');
-    await first.ended;
-    target.isHeld = false;
-    const others = [await start(), await start()];
-    await Promise.all(
-      others.map(
-        async (program, index) => index === 0 && send(20, 40, await program.url('webhook')),
-      ),
-    );
-    assert.equal(begun.length, 2, 'the leases of the killed replica hold');
-    await own.sql`update webhook.work set due_at = now() where lease is not null`;
-    await own.sql`update webhook.pages set due_at = now()`;
-    await untilSql(
-      async () => (await own.sql`select from webhook.work`).length === 0,
-      'nothing waits',
-    );
-    assert.equal(target.overlaps, 0);
-    for (const page of ['p', 'q']) {
-      const expected = [0, ...Array.from({ length: 40 }, (_, number) => number)].map(
-        (number) => `${page} ${number}`,
-      );
-      assert.deepEqual(
-        begun.filter((event) => event.startsWith(page)),
-        expected,
-        'the interrupted one twice, then in order',
-      );
     }
-  },
-);
+  };
+  await send(0, 20, await first.url('webhook'));
+  await until(() => begun.length === 2, 'both pages are being delivered');
+  first.signal('SIGKILL');
+  await first.ended;
+  target.isHeld = false;
+  const others = [await start(), await start()];
+  await Promise.all(
+    others.map(async (program, index) => index === 0 && send(20, 40, await program.url('webhook'))),
+  );
+  assert.equal(begun.length, 2, 'the leases of the killed replica hold');
+  await own.sql`update webhook.work set due_at = now() where lease is not null`;
+  await own.sql`update webhook.pages set due_at = now()`;
+  await untilSql(
+    async () => (await own.sql`select from webhook.work`).length === 0,
+    'nothing waits',
+  );
+  assert.equal(target.overlaps, 0);
+  for (const page of ['p', 'q']) {
+    const expected = [0, ...Array.from({ length: 40 }, (_, number) => number)].map(
+      (number) => `${page} ${number}`,
+    );
+    assert.deepEqual(
+      begun.filter((event) => event.startsWith(page)),
+      expected,
+      'the interrupted one twice, then in order',
+    );
+  }
+});
 
-test(
-  'while events of a page are being stored, deliveries continue, and the page is not removed',
-  bounded,
-  async (t) => {
-    const own = await openWorkQueue(t);
-    const gate = await holdCommits(t, own);
-    const store = await createReplica(own);
-    for (const event of ['first', 'second']) await own.put({ event, order_key: 'page' });
-    const late = store('late', 'page');
-    await gate.met();
-    for (const event of ['first', 'second']) {
-      const events = await claimWork(own.database, 10);
-      assert.deepEqual(names(events), [event]);
-      await endWork(own.database, events, 'done');
-    }
-    assert.equal((await claimWork(own.database, 10)).length, 0);
-    assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
-    await gate.release();
-    await late;
-    assert.deepEqual(names(await claimWork(own.database, 10)), ['late']);
-  },
-);
+test('while events of a page are being stored, deliveries continue, and the page is not removed', async (t) => {
+  const own = await openWorkQueue(t);
+  const gate = await holdCommits(t, own);
+  const store = await createReplica(own);
+  for (const event of ['first', 'second']) await own.put({ event, order_key: 'page' });
+  const late = store('late', 'page');
+  await gate.met();
+  for (const event of ['first', 'second']) {
+    const events = await claimWork(own.database, 10);
+    assert.deepEqual(names(events), [event]);
+    await endWork(own.database, events, 'done');
+  }
+  assert.equal((await claimWork(own.database, 10)).length, 0);
+  assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
+  await gate.release();
+  await late;
+  assert.deepEqual(names(await claimWork(own.database, 10)), ['late']);
+});
 
-test(
-  'events of a page that wait for the commit of another replica are stored together',
-  bounded,
-  async (t) => {
-    const own = await openWorkQueue(t);
-    const gate = await holdCommits(t, own);
-    const first = await createReplica(own);
-    const second = await createReplica(own);
-    const late = first('late', 'page');
-    await gate.met();
-    const others = Array.from({ length: 40 }, (_, number) => second(`next ${number}`, 'page'));
-    await untilSql(gate.isLocked, 'the others wait for it');
-    await second('other', 'another page');
-    await gate.release();
-    await Promise.all([late, ...others]);
-    const [row] = await own.sql<[{ statements: number }]>`
+test('events of a page that wait for the commit of another replica are stored together', async (t) => {
+  const own = await openWorkQueue(t);
+  const gate = await holdCommits(t, own);
+  const first = await createReplica(own);
+  const second = await createReplica(own);
+  const late = first('late', 'page');
+  await gate.met();
+  const others = Array.from({ length: 40 }, (_, number) => second(`next ${number}`, 'page'));
+  await untilSql(gate.isLocked, 'the others wait for it');
+  await second('other', 'another page');
+  await gate.release();
+  await Promise.all([late, ...others]);
+  const [row] = await own.sql<[{ statements: number }]>`
     select count(distinct xmin::text)::int as statements from webhook.events
       where event like 'next%'`;
-    assert.ok(row.statements <= 4, `${row.statements} statements`);
-  },
-);
+  assert.ok(row.statements <= 4, `${row.statements} statements`);
+});

@@ -4,11 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { test, type TestContext } from 'node:test';
+import { type TestContext } from 'node:test';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { buildProgram } from '../../support/process.ts';
 import { startUnread } from '../../support/unread.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const program = buildProgram();
 
@@ -28,35 +28,31 @@ async function startReceiver(t: TestContext) {
   return { ...unread, send };
 }
 
-test(
-  'events that wait to be printed drop no log lines; beyond a limit they are refused, not printed',
-  bounded,
-  async (t) => {
-    const { child, parsed, url, readOn, send } = await startReceiver(t);
-    const answers = new Map<number, number>();
-    const sent = Promise.all(
-      Array.from({ length: 300 }, async (_, number) =>
-        answers.set(number, (await send(number)).status),
-      ),
-    );
-    // By then more waits than the MiB after which request lines are dropped.
-    await until(() => [...answers.values()].includes(503), 'one is refused');
-    const PROBES = 20;
-    for (let probe = 0; probe < PROBES; probe += 1)
-      assert.equal((await ask('GET', `${url}/livez`)).status, 200);
-    readOn();
-    await sent;
-    child.kill('SIGTERM');
-    await once(child, 'close');
-    const requests = parsed().filter(({ message }) => message === 'request');
-    const count = (what: string) => requests.filter(({ route }) => route === what).length;
-    assert.deepEqual([count('GET /livez'), count('POST /webhook')], [PROBES, 300]);
-    const printed = parsed().flatMap(({ body }) => (body ? [Object(body).event] : []));
-    const accepted = [...answers].flatMap(([number, status]) =>
-      status === 200 ? [`event-${number}`] : [],
-    );
-    assert.deepEqual(new Set(answers.values()), new Set([200, 503]));
-    assert.deepEqual(new Set(printed), new Set(accepted));
-    assert.equal(printed.length, accepted.length);
-  },
-);
+test('events that wait to be printed drop no log lines; beyond a limit they are refused, not printed', async (t) => {
+  const { child, parsed, url, readOn, send } = await startReceiver(t);
+  const answers = new Map<number, number>();
+  const sent = Promise.all(
+    Array.from({ length: 300 }, async (_, number) =>
+      answers.set(number, (await send(number)).status),
+    ),
+  );
+  // By then more waits than the MiB after which request lines are dropped.
+  await until(() => [...answers.values()].includes(503), 'one is refused');
+  const PROBES = 20;
+  for (let probe = 0; probe < PROBES; probe += 1)
+    assert.equal((await ask('GET', `${url}/livez`)).status, 200);
+  readOn();
+  await sent;
+  child.kill('SIGTERM');
+  await once(child, 'close');
+  const requests = parsed().filter(({ message }) => message === 'request');
+  const count = (what: string) => requests.filter(({ route }) => route === what).length;
+  assert.deepEqual([count('GET /livez'), count('POST /webhook')], [PROBES, 300]);
+  const printed = parsed().flatMap(({ body }) => (body ? [Object(body).event] : []));
+  const accepted = [...answers].flatMap(([number, status]) =>
+    status === 200 ? [`event-${number}`] : [],
+  );
+  assert.deepEqual(new Set(answers.values()), new Set([200, 503]));
+  assert.deepEqual(new Set(printed), new Set(accepted));
+  assert.equal(printed.length, accepted.length);
+});

@@ -1,6 +1,6 @@
 /** Retention and redelivery of the same event at the same time: one of them wins completely. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
@@ -9,7 +9,7 @@ import { redeliver, removeEnded } from '../../../src/webhook/store/events.ts';
 import { claimWork, endWork } from '../../../src/webhook/store/work.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { newEvent, openWorkQueue, store, type TestToken } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
@@ -70,7 +70,7 @@ async function rowsOf(id: string, at = sql): Promise<Record<string, number>> {
 const GONE = { events: 0, work: 0, outcomes: 0, failures: 0 };
 const WAITING = { events: 1, work: 1, outcomes: 0, failures: 1 };
 
-test('an event under removal is not redelivered, and no work is left of it', bounded, async () => {
+test('an event under removal is not redelivered, and no work is left of it', async () => {
   const id = await deadEvent();
   const end = await hold(queue.databaseUrl, remove);
   const driven = redeliver(database, [id]);
@@ -83,7 +83,7 @@ test('an event under removal is not redelivered, and no work is left of it', bou
   assert.deepEqual(await rowsOf(id), GONE);
 });
 
-test('an event under redelivery is not removed and keeps its failures', bounded, async () => {
+test('an event under redelivery is not removed and keeps its failures', async () => {
   const id = await deadEvent();
   const end = await hold(queue.databaseUrl, (on) => redeliver(on, [id]));
   const removed = remove(database);
@@ -96,7 +96,7 @@ test('an event under redelivery is not removed and keeps its failures', bounded,
   assert.deepEqual(await rowsOf(id), WAITING);
 });
 
-test('an event whose delivery ends is not redelivered at the same time', bounded, async () => {
+test('an event whose delivery ends is not redelivered at the same time', async () => {
   const id = await queue.put();
   const claimed = (await claimWork(database, 100)).filter((event) => event.id === id);
   assert.equal(claimed.length, 1);
@@ -109,145 +109,125 @@ test('an event whose delivery ends is not redelivered at the same time', bounded
   assert.deepEqual(await rowsOf(id), { events: 1, work: 0, outcomes: 1, failures: 0 });
 });
 
-test(
-  'a removal and a redelivery that wait for each other do not fail, and one does its work',
-  bounded,
-  async () => {
-    const id = await deadEvent();
-    // The reader's lock on the event makes the removal wait, which holds the outcome.
-    const reader = connect(queue.databaseUrl);
-    await reader`begin`;
-    await reader`select from webhook.events where id = ${id} for key share`;
-    const removed = remove(other);
-    await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the removal waits');
-    // The redelivery locks the event, and waits for the outcome until the removal, tired of
-    // waiting, starts again.
-    const driven = redeliver(database, [id]);
-    await untilWaiting(driven, 2);
-    await reader`commit`;
-    await reader.end();
-    const outcome = [await removed, await driven];
-    assert.ok(outcome[0] !== outcome[1], `one of both has it: ${outcome.join()}`);
-    assert.deepEqual(await rowsOf(id), outcome[0] === 1 ? GONE : WAITING);
-  },
-);
+test('a removal and a redelivery that wait for each other do not fail, and one does its work', async () => {
+  const id = await deadEvent();
+  // The reader's lock on the event makes the removal wait, which holds the outcome.
+  const reader = connect(queue.databaseUrl);
+  await reader`begin`;
+  await reader`select from webhook.events where id = ${id} for key share`;
+  const removed = remove(other);
+  await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the removal waits');
+  // The redelivery locks the event, and waits for the outcome until the removal, tired of
+  // waiting, starts again.
+  const driven = redeliver(database, [id]);
+  await untilWaiting(driven, 2);
+  await reader`commit`;
+  await reader.end();
+  const outcome = [await removed, await driven];
+  assert.ok(outcome[0] !== outcome[1], `one of both has it: ${outcome.join()}`);
+  assert.deepEqual(await rowsOf(id), outcome[0] === 1 ? GONE : WAITING);
+});
 
-test(
-  'POST /events/{id}/redeliver of an event under removal is answered 404',
-  bounded,
-  async (t) => {
-    const inbox = await openInbox(t, { WEBHOOK_COMMAND: '["/bin/true"]' });
-    const id = await inbox.put({ status: 'dead', errors: ['an error'] });
-    await inbox.sql`update webhook.outcomes set ended_at = now() - interval '91 days'`;
-    const end = await hold(inbox.databaseUrl, remove);
-    const answer = inbox.call('POST', `/events/${id}/redeliver`);
-    await untilSql(
-      async () => (await locksWaitedFor(inbox.sql)) === 1,
-      'the redelivery waits for the removal',
-    );
-    await end();
-    assert.equal((await answer).status, 404);
-    assert.deepEqual(await rowsOf(id, inbox.sql), GONE);
-  },
-);
+test('POST /events/{id}/redeliver of an event under removal is answered 404', async (t) => {
+  const inbox = await openInbox(t, { WEBHOOK_COMMAND: '["/bin/true"]' });
+  const id = await inbox.put({ status: 'dead', errors: ['an error'] });
+  await inbox.sql`update webhook.outcomes set ended_at = now() - interval '91 days'`;
+  const end = await hold(inbox.databaseUrl, remove);
+  const answer = inbox.call('POST', `/events/${id}/redeliver`);
+  await untilSql(
+    async () => (await locksWaitedFor(inbox.sql)) === 1,
+    'the redelivery waits for the removal',
+  );
+  await end();
+  assert.equal((await answer).status, 404);
+  assert.deepEqual(await rowsOf(id, inbox.sql), GONE);
+});
 
-test(
-  'a repeated delivery is accepted as new while the first event is removed',
-  bounded,
-  async () => {
-    const first = await deadEvent('repeated');
-    const end = await hold(queue.databaseUrl, remove);
-    const repeated = queue.send({ delivery_id: 'repeated' });
-    await untilSql(
-      async () => (await locksWaitedFor(sql)) === 1,
-      'the repetition waits for the removal',
-    );
-    await end();
-    const accepted = await repeated;
-    assert.ok(accepted !== 'conflict' && accepted.status === 'accepted' && accepted.id !== first);
-    assert.deepEqual(await rowsOf(first), GONE);
-    assert.deepEqual(await rowsOf(accepted.id), { ...WAITING, failures: 0 });
-  },
-);
+test('a repeated delivery is accepted as new while the first event is removed', async () => {
+  const first = await deadEvent('repeated');
+  const end = await hold(queue.databaseUrl, remove);
+  const repeated = queue.send({ delivery_id: 'repeated' });
+  await untilSql(
+    async () => (await locksWaitedFor(sql)) === 1,
+    'the repetition waits for the removal',
+  );
+  await end();
+  const accepted = await repeated;
+  assert.ok(accepted !== 'conflict' && accepted.status === 'accepted' && accepted.id !== first);
+  assert.deepEqual(await rowsOf(first), GONE);
+  assert.deepEqual(await rowsOf(accepted.id), { ...WAITING, failures: 0 });
+});
 
 for (const [when, removeBefore] of [
   ['after it was met, and before it is looked at', true],
   ['after it was found dead, and before it is driven again', false],
 ] as const) {
-  test(
-    `a repeated delivery whose event is removed ${when} is accepted as new`,
-    bounded,
-    async () => {
-      const first = await deadEvent(`removed ${when}`);
-      // The removal runs between two statements of one call.
-      const slow: Database = {
-        ...database,
-        async read(statement) {
-          if (removeBefore) await remove(other);
-          const found = await database.read(statement);
-          if (!removeBefore) await remove(other);
-          return found;
-        },
-      };
-      const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
-      const answer = await store(slow, newEvent(token, { delivery_id: `removed ${when}` }));
-      assert.ok(answer !== 'conflict');
-      assert.deepEqual(await rowsOf(first), GONE);
-      assert.deepEqual(
-        await rowsOf(answer.id),
-        { ...WAITING, failures: 0 },
-        `what was answered "${answer.status}" is there, and waits`,
-      );
-    },
-  );
+  test(`a repeated delivery whose event is removed ${when} is accepted as new`, async () => {
+    const first = await deadEvent(`removed ${when}`);
+    // The removal runs between two statements of one call.
+    const slow: Database = {
+      ...database,
+      async read(statement) {
+        if (removeBefore) await remove(other);
+        const found = await database.read(statement);
+        if (!removeBefore) await remove(other);
+        return found;
+      },
+    };
+    const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
+    const answer = await store(slow, newEvent(token, { delivery_id: `removed ${when}` }));
+    assert.ok(answer !== 'conflict');
+    assert.deepEqual(await rowsOf(first), GONE);
+    assert.deepEqual(
+      await rowsOf(answer.id),
+      { ...WAITING, failures: 0 },
+      `what was answered "${answer.status}" is there, and waits`,
+    );
+  });
 }
 
-test(
-  'of events removed, redelivered and delivered at once, each is removed or delivered once',
-  bounded,
-  async () => {
-    await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
-    const done: string[] = [];
-    const worker = queue.startWorker(async ({ id }) => {
-      done.push(id);
-      return null;
-    });
-    const driven = new Set<string>();
-    const drive = async (id: string) => (await redeliver(database, [id])) === 1 && driven.add(id);
-    const removeSome = () => removeEnded(other, 'dead', 90 * DAY, 3);
-    for (let round = 0; round < 10; round += 1) {
-      const [first = '', ...ids] = await Promise.all(Array.from({ length: 30 }, () => deadEvent()));
-      // One of each is certain; then they meet from the same end or from both ends.
-      await drive(first);
-      await removeSome();
-      const removing = (async () => {
-        while ((await removeSome()) > 0);
-      })();
-      await Promise.all([removing, ...(round % 2 === 0 ? ids : ids.reverse()).map(drive)]);
-      worker.notify();
-    }
-    await untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
-    const left = (await sql<Array<{ id: string }>>`select id from webhook.events`)
-      .map(({ id }) => id)
-      .sort();
+test('of events removed, redelivered and delivered at once, each is removed or delivered once', async () => {
+  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
+  const done: string[] = [];
+  const worker = queue.startWorker(async ({ id }) => {
+    done.push(id);
+    return null;
+  });
+  const driven = new Set<string>();
+  const drive = async (id: string) => (await redeliver(database, [id])) === 1 && driven.add(id);
+  const removeSome = () => removeEnded(other, 'dead', 90 * DAY, 3);
+  for (let round = 0; round < 10; round += 1) {
+    const [first = '', ...ids] = await Promise.all(Array.from({ length: 30 }, () => deadEvent()));
+    // One of each is certain; then they meet from the same end or from both ends.
+    await drive(first);
+    await removeSome();
+    const removing = (async () => {
+      while ((await removeSome()) > 0);
+    })();
+    await Promise.all([removing, ...(round % 2 === 0 ? ids : ids.reverse()).map(drive)]);
+    worker.notify();
+  }
+  await untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+  const left = (await sql<Array<{ id: string }>>`select id from webhook.events`)
+    .map(({ id }) => id)
+    .sort();
+  assert.deepEqual(
+    left,
+    [...driven].sort(),
+    'what is left was driven again, and the other way round',
+  );
+  assert.deepEqual([...done].sort(), left);
+  for (const table of ['outcomes', 'failures'])
     assert.deepEqual(
+      (
+        await sql<
+          Array<{ id: string }>
+        >`select event_id as id from webhook.${sql(table)} order by 1`
+      )
+        .map(({ id }) => id)
+        .sort(),
       left,
-      [...driven].sort(),
-      'what is left was driven again, and the other way round',
+      table,
     );
-    assert.deepEqual([...done].sort(), left);
-    for (const table of ['outcomes', 'failures'])
-      assert.deepEqual(
-        (
-          await sql<
-            Array<{ id: string }>
-          >`select event_id as id from webhook.${sql(table)} order by 1`
-        )
-          .map(({ id }) => id)
-          .sort(),
-        left,
-        table,
-      );
-    await worker.stop();
-  },
-);
+  await worker.stop();
+});

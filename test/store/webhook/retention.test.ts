@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { readConfig } from '../../support/settings.ts';
 import { start } from '../../../src/webhook/start.ts';
 import { removeEnded } from '../../../src/webhook/store/events.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { quiet } from '../../support/service-context.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
@@ -110,56 +110,52 @@ test('a removal removes the oldest events first, in batches, and says whether th
   assert.deepEqual(await left(), []);
 });
 
-test(
-  'a repeated delivery is delivered again if its event is dead, not if it waits or is done',
-  bounded,
-  async () => {
-    const outcome = { fails: true };
-    const calls: string[] = [];
-    const worker = queue.startWorker(
-      async ({ id, attempt }) => {
-        calls.push(`${id} ${attempt}`);
-        return outcome.fails ? FAILED : null;
-      },
-      { maxAttempts: 2 },
-    );
-    const wish = { delivery_id: 'delivery-1', body: Buffer.from('{"a":1}') };
-    const first = await queue.send(wish);
-    assert.ok(first !== 'conflict');
-    worker.notify();
-    const is = (status: string) =>
-      untilSql(async () => (await queue.stateOf(first.id)).status === status, `it is ${status}`);
-    await is('dead');
-    assert.equal(await queue.send({ ...wish, body: Buffer.from('{"a":2}') }), 'conflict');
-    assert.equal((await queue.stateOf(first.id)).status, 'dead', 'another body drives nothing');
-    const unread = await queue.send({ ...wish, status: 'stored' });
-    assert.deepEqual(unread, { id: first.id, status: 'duplicate' });
-    assert.equal((await queue.stateOf(first.id)).status, 'dead', 'nobody would deliver it');
-    outcome.fails = false;
-    assert.deepEqual(
-      await Promise.all(Array.from({ length: 10 }, () => queue.send(wish))),
-      Array.from({ length: 10 }, () => ({ id: first.id, status: 'duplicate' })),
-    );
-    worker.notify();
-    await is('done');
-    assert.deepEqual(
-      calls,
-      [`${first.id} 1`, `${first.id} 2`, `${first.id} 1`],
-      'once more, from its first attempt',
-    );
-    assert.deepEqual(await queue.send(wish), { id: first.id, status: 'duplicate' });
-    worker.notify();
-    assert.deepEqual([...(await sql`select from webhook.work`)], []);
-    assert.equal(
-      (await queue.stateOf(first.id)).errors.length,
-      2,
-      'what failed before stays on record',
-    );
-    await worker.stop();
-  },
-);
+test('a repeated delivery is delivered again if its event is dead, not if it waits or is done', async () => {
+  const outcome = { fails: true };
+  const calls: string[] = [];
+  const worker = queue.startWorker(
+    async ({ id, attempt }) => {
+      calls.push(`${id} ${attempt}`);
+      return outcome.fails ? FAILED : null;
+    },
+    { maxAttempts: 2 },
+  );
+  const wish = { delivery_id: 'delivery-1', body: Buffer.from('{"a":1}') };
+  const first = await queue.send(wish);
+  assert.ok(first !== 'conflict');
+  worker.notify();
+  const is = (status: string) =>
+    untilSql(async () => (await queue.stateOf(first.id)).status === status, `it is ${status}`);
+  await is('dead');
+  assert.equal(await queue.send({ ...wish, body: Buffer.from('{"a":2}') }), 'conflict');
+  assert.equal((await queue.stateOf(first.id)).status, 'dead', 'another body drives nothing');
+  const unread = await queue.send({ ...wish, status: 'stored' });
+  assert.deepEqual(unread, { id: first.id, status: 'duplicate' });
+  assert.equal((await queue.stateOf(first.id)).status, 'dead', 'nobody would deliver it');
+  outcome.fails = false;
+  assert.deepEqual(
+    await Promise.all(Array.from({ length: 10 }, () => queue.send(wish))),
+    Array.from({ length: 10 }, () => ({ id: first.id, status: 'duplicate' })),
+  );
+  worker.notify();
+  await is('done');
+  assert.deepEqual(
+    calls,
+    [`${first.id} 1`, `${first.id} 2`, `${first.id} 1`],
+    'once more, from its first attempt',
+  );
+  assert.deepEqual(await queue.send(wish), { id: first.id, status: 'duplicate' });
+  worker.notify();
+  assert.deepEqual([...(await sql`select from webhook.work`)], []);
+  assert.equal(
+    (await queue.stateOf(first.id)).errors.length,
+    2,
+    'what failed before stays on record',
+  );
+  await worker.stop();
+});
 
-test('without a target, events stay stored, and no worker touches them', bounded, async () => {
+test('without a target, events stay stored, and no worker touches them', async () => {
   const stored = await queue.put({ status: 'stored' });
   const seen: string[] = [];
   const worker = queue.startWorker(async ({ id }) => {

@@ -1,7 +1,7 @@
 /** Deliveries that share statements: own replies, exact rows, and order. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import type { Database, Sql } from '../../../src/platform/db/pool.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
@@ -17,7 +17,7 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { exchangeAtOnce, headOf } from '../../support/socket.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 import { newEvent, openWorkQueue, store, type TestToken } from '../../support/webhook-store.ts';
 
 const { url, sql, databaseUrl } = await openInbox({ after }, { WEBHOOK_SECRET });
@@ -201,46 +201,42 @@ test('forty deliveries on connections of their own are accepted once; another bo
   }
 });
 
-test(
-  'events of a page that arrive in one turn are delivered in order of arrival',
-  bounded,
-  async (t) => {
-    const recorder = await startRecorder(t);
-    recorder.answer((response) => response.writeHead(200).end());
-    const place = await createDatabase(t);
-    const { url: ordered } = await startGatehouse(t, ['webhook'], place.url, {
-      WEBHOOK_FORWARD_URL: recorder.url,
-      WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-      WEBHOOK_ORDER: 'page_id',
-    });
-    const PAGES = ['a', 'b', 'c', 'd', 'e'];
-    const deliveries = Array.from({ length: 150 }, (_, number) => ({
-      token: WEBHOOK_TOKEN,
-      body: bodyOf(PAGES[number % PAGES.length] ?? '', `event ${number}`),
-    }));
-    const answers = await inOneTurn(ordered.webhook, deliveries);
-    assert.deepEqual(
-      [...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))],
-      ['200 accepted'],
-    );
-    assert.ok(
-      (await place.sql`select distinct xmin::text from webhook.events`).length < 10,
-      'they shared statements',
-    );
-    await untilSql(
-      async () =>
-        (await place.sql`select from webhook.outcomes where status = 'done'`).length ===
-        deliveries.length,
-      'all are delivered',
-    );
-    const came = recorder.received.map(({ body }) => body);
-    for (const page of PAGES) {
-      const ofPage = (list: readonly string[]) =>
-        list.filter((body) => JSON.parse(body).data.page_id === page);
-      assert.deepEqual(ofPage(came), ofPage(deliveries.map(({ body }) => body)), page);
-    }
-  },
-);
+test('events of a page that arrive in one turn are delivered in order of arrival', async (t) => {
+  const recorder = await startRecorder(t);
+  recorder.answer((response) => response.writeHead(200).end());
+  const place = await createDatabase(t);
+  const { url: ordered } = await startGatehouse(t, ['webhook'], place.url, {
+    WEBHOOK_FORWARD_URL: recorder.url,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_ORDER: 'page_id',
+  });
+  const PAGES = ['a', 'b', 'c', 'd', 'e'];
+  const deliveries = Array.from({ length: 150 }, (_, number) => ({
+    token: WEBHOOK_TOKEN,
+    body: bodyOf(PAGES[number % PAGES.length] ?? '', `event ${number}`),
+  }));
+  const answers = await inOneTurn(ordered.webhook, deliveries);
+  assert.deepEqual(
+    [...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))],
+    ['200 accepted'],
+  );
+  assert.ok(
+    (await place.sql`select distinct xmin::text from webhook.events`).length < 10,
+    'they shared statements',
+  );
+  await untilSql(
+    async () =>
+      (await place.sql`select from webhook.outcomes where status = 'done'`).length ===
+      deliveries.length,
+    'all are delivered',
+  );
+  const came = recorder.received.map(({ body }) => body);
+  for (const page of PAGES) {
+    const ofPage = (list: readonly string[]) =>
+      list.filter((body) => JSON.parse(body).data.page_id === page);
+    assert.deepEqual(ofPage(came), ofPage(deliveries.map(({ body }) => body)), page);
+  }
+});
 
 async function countDeadlocks(sql: Sql): Promise<number> {
   const [counts] = await sql`

@@ -6,79 +6,75 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { root } from '../../support/process.ts';
 import { startRecorder } from '../../support/recorder.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 import { stateOf } from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-shutdown-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 const file = (name: string) => join(directory, name);
 
-test(
-  'an attempt that a shutdown interrupts does not count, for each kind of target',
-  bounded,
-  async (t) => {
-    const recorder = await startRecorder(t);
-    recorder.answer(() => {});
-    const PATH = process.env.PATH ?? '';
-    const script =
-      'echo "$EVENT_ATTEMPT" >> "$DIRECTORY/attempts"; [ -f "$DIRECTORY/go" ] || exec sleep 1000';
-    const targets: Readonly<Record<string, Record<string, string>>> = {
-      command: {
-        WEBHOOK_COMMAND: JSON.stringify(['/bin/sh', '-c', script]),
-        PATH,
-        DIRECTORY: directory,
-      },
-      handler: { WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'), TOLD: file('told') },
-      forward: { WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' },
-    };
-    // Concurrently, because each shutdown waits for attempts in progress.
-    await Promise.all(
-      Object.entries(targets).map(async ([name, target]) => {
-        const { url, sql } = await createDatabase(t);
-        // The only attempt: if it counted, the event would be dead.
-        const environment = {
-          ...target,
-          WEBHOOK_RETRY_SCHEDULE: 'none',
-          WEBHOOK_TIMEOUT: '300',
-        };
-        const gatehouse = await startGatehouse(t, ['webhook'], url, environment);
-        const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-          bearer: WEBHOOK_TOKEN,
-          body: { event: 'never ends', data: { page_id: 'p' } },
-        });
-        await untilSql(
-          async () => (await stateOf(sql, json.id)).attempts === 1,
-          `${name}: it is under way`,
-        );
-        if (name === 'command') await until(() => existsSync(file('attempts')), 'the command runs');
-        await gatehouse.stop();
-        assert.deepEqual(
-          await stateOf(sql, json.id),
-          { status: 'waiting', attempts: 0, errors: [] },
-          name,
-        );
-        assert.deepEqual(
-          [...(await sql`select lease, due_at <= now() as due from webhook.work`)],
-          [{ lease: null, due: true }],
-          `${name}: nobody waits for a lease to end`,
-        );
-        if (name !== 'command') return;
-        writeFileSync(file('go'), '');
-        const again = await startGatehouse(t, ['webhook'], url, environment);
-        await untilSql(
-          async () => (await stateOf(sql, json.id)).status !== 'waiting',
-          'it has ended',
-        );
-        assert.deepEqual(await stateOf(sql, json.id), { status: 'done', attempts: 1, errors: [] });
-        assert.equal(readFileSync(file('attempts'), 'utf8'), '1\n1\n', 'its first attempt, twice');
-        await again.stop();
-      }),
-    );
-  },
-);
+test('an attempt that a shutdown interrupts does not count, for each kind of target', async (t) => {
+  const recorder = await startRecorder(t);
+  recorder.answer(() => {});
+  const PATH = process.env.PATH ?? '';
+  const script =
+    'echo "$EVENT_ATTEMPT" >> "$DIRECTORY/attempts"; [ -f "$DIRECTORY/go" ] || exec sleep 1000';
+  const targets: Readonly<Record<string, Record<string, string>>> = {
+    command: {
+      WEBHOOK_COMMAND: JSON.stringify(['/bin/sh', '-c', script]),
+      PATH,
+      DIRECTORY: directory,
+    },
+    handler: { WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'), TOLD: file('told') },
+    forward: { WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' },
+  };
+  // Concurrently, because each shutdown waits for attempts in progress.
+  await Promise.all(
+    Object.entries(targets).map(async ([name, target]) => {
+      const { url, sql } = await createDatabase(t);
+      // The only attempt: if it counted, the event would be dead.
+      const environment = {
+        ...target,
+        WEBHOOK_RETRY_SCHEDULE: 'none',
+        WEBHOOK_TIMEOUT: '300',
+      };
+      const gatehouse = await startGatehouse(t, ['webhook'], url, environment);
+      const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+        bearer: WEBHOOK_TOKEN,
+        body: { event: 'never ends', data: { page_id: 'p' } },
+      });
+      await untilSql(
+        async () => (await stateOf(sql, json.id)).attempts === 1,
+        `${name}: it is under way`,
+      );
+      if (name === 'command') await until(() => existsSync(file('attempts')), 'the command runs');
+      await gatehouse.stop();
+      assert.deepEqual(
+        await stateOf(sql, json.id),
+        { status: 'waiting', attempts: 0, errors: [] },
+        name,
+      );
+      assert.deepEqual(
+        [...(await sql`select lease, due_at <= now() as due from webhook.work`)],
+        [{ lease: null, due: true }],
+        `${name}: nobody waits for a lease to end`,
+      );
+      if (name !== 'command') return;
+      writeFileSync(file('go'), '');
+      const again = await startGatehouse(t, ['webhook'], url, environment);
+      await untilSql(
+        async () => (await stateOf(sql, json.id)).status !== 'waiting',
+        'it has ended',
+      );
+      assert.deepEqual(await stateOf(sql, json.id), { status: 'done', attempts: 1, errors: [] });
+      assert.equal(readFileSync(file('attempts'), 'utf8'), '1\n1\n', 'its first attempt, twice');
+      await again.stop();
+    }),
+  );
+});

@@ -1,12 +1,12 @@
 /** The events of one sender, however many, do not delay those of another. */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { claimWork } from '../../../src/webhook/store/work.ts';
 import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { observe } from '../../support/plans.ts';
 import { openWebhook } from '../../support/senders.ts';
-import { bounded, latch } from '../../support/until.ts';
+import { latch, test } from '../../support/until.ts';
 import { openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
@@ -129,7 +129,7 @@ test('senders that only wait for retries do not hide one with a due event', asyn
   assert.equal(countBy(await claims(SLOTS)(), due), 3);
 });
 
-test('a worker begins the event of another sender among its next attempts', bounded, async () => {
+test('a worker begins the event of another sender among its next attempts', async () => {
   await clear();
   const [many, few] = await senders(2);
   assert.ok(many && few);

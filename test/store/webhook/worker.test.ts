@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import { type Metrics, noMetrics } from '../../../src/platform/runtime/metrics.ts';
 import {
   claimWork,
@@ -13,7 +13,7 @@ import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked, untilSql } from '../../support/connections.ts';
 import { createWaits, holdStatements } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
-import { bounded, latch, someTurns, until } from '../../support/until.ts';
+import { latch, someTurns, test, until } from '../../support/until.ts';
 import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
@@ -54,64 +54,56 @@ test('a claim takes the events and pages that nobody has locked, without waiting
   });
 });
 
-test(
-  'a claim that ends after the time for attempts has run out begins none',
-  bounded,
-  async (t) => {
-    const [id = ''] = await fresh(1);
-    let calls = 0;
-    const blocker = connect(queue.databaseUrl);
-    await blocker`begin`;
-    await blocker`lock table webhook.work in access exclusive mode`;
-    const worker = queue.startWorker(() => {
-      calls += 1;
-      return new Promise(() => {});
-    });
-    await untilLocked(sql, 1);
-    t.mock.timers.enable({ apis: ['setTimeout'] });
-    const stopping = worker.stop(0);
-    t.mock.timers.tick(1);
-    t.mock.timers.reset();
-    await blocker.end();
-    await stopping;
-    assert.equal(calls, 0);
-    assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
-    assert.equal((await claim()).length, 1, 'it is due at once');
-  },
-);
+test('a claim that ends after the time for attempts has run out begins none', async (t) => {
+  const [id = ''] = await fresh(1);
+  let calls = 0;
+  const blocker = connect(queue.databaseUrl);
+  await blocker`begin`;
+  await blocker`lock table webhook.work in access exclusive mode`;
+  const worker = queue.startWorker(() => {
+    calls += 1;
+    return new Promise(() => {});
+  });
+  await untilLocked(sql, 1);
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const stopping = worker.stop(0);
+  t.mock.timers.tick(1);
+  t.mock.timers.reset();
+  await blocker.end();
+  await stopping;
+  assert.equal(calls, 0);
+  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
+  assert.equal((await claim()).length, 1, 'it is due at once');
+});
 
-test(
-  'an attempt that a shutdown interrupts is counted neither as done nor as failed',
-  bounded,
-  async () => {
-    const [id = ''] = await fresh(1);
-    const counted: string[] = [];
-    const metrics: Metrics = {
-      ...noMetrics,
-      counter:
-        () =>
-        (labels = []) =>
-          counted.push(...labels),
-    };
-    const isUnderWay = latch();
-    const worker = queue.startWorker(
-      (_event, signal) => {
-        isUnderWay.open();
-        return new Promise((resolve) => {
-          signal.addEventListener('abort', () => resolve(FAILED));
-        });
-      },
-      {},
-      { metrics },
-    );
-    await isUnderWay.opened;
-    await worker.stop(0);
-    assert.deepEqual(counted, []);
-    assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
-  },
-);
+test('an attempt that a shutdown interrupts is counted neither as done nor as failed', async () => {
+  const [id = ''] = await fresh(1);
+  const counted: string[] = [];
+  const metrics: Metrics = {
+    ...noMetrics,
+    counter:
+      () =>
+      (labels = []) =>
+        counted.push(...labels),
+  };
+  const isUnderWay = latch();
+  const worker = queue.startWorker(
+    (_event, signal) => {
+      isUnderWay.open();
+      return new Promise((resolve) => {
+        signal.addEventListener('abort', () => resolve(FAILED));
+      });
+    },
+    {},
+    { metrics },
+  );
+  await isUnderWay.opened;
+  await worker.stop(0);
+  assert.deepEqual(counted, []);
+  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
+});
 
-test('a slow list delays no claim', bounded, async (t) => {
+test('a slow list delays no claim', async (t) => {
   const ids = await fresh(1);
   await createWaits(sql);
   const slow = await holdStatements(t, queue.databaseUrl);
@@ -125,7 +117,7 @@ test('a slow list delays no claim', bounded, async (t) => {
   await list;
 });
 
-test('two replicas deliver each event once, and both deliver some', bounded, async () => {
+test('two replicas deliver each event once, and both deliver some', async () => {
   await fresh(0);
   const done: string[][] = [[], []];
   const bothHaveSome = latch();
@@ -199,88 +191,76 @@ test('a renewal extends exactly the leases that are still held', async () => {
   assert.ok(LEASE_SECONDS <= 60 && row.least > 0 && row.least <= LEASE_SECONDS);
 });
 
-test(
-  'an attempt counts from its claim; if the last one died with its process, the event is dead',
-  bounded,
-  async () => {
-    const [id = ''] = await fresh(1);
-    for (let crash = 1; crash <= 3; crash += 1) {
-      assert.equal((await claim())[0]?.attempt, crash);
-      await endLeases();
-    }
-    let calls = 0;
-    const worker = queue.startWorker(
-      async () => {
-        calls += 1;
-        return null;
-      },
-      { maxAttempts: 3 },
-    );
-    await ended(id, 'dead');
-    assert.deepEqual(await queue.stateOf(id), {
-      status: 'dead',
-      attempts: 3,
-      errors: [
-        'no attempt left: the last one ended with its process, or the retry schedule was shortened',
-      ],
-    });
-    assert.equal(calls, 0);
-    await worker.stop();
-  },
-);
+test('an attempt counts from its claim; if the last one died with its process, the event is dead', async () => {
+  const [id = ''] = await fresh(1);
+  for (let crash = 1; crash <= 3; crash += 1) {
+    assert.equal((await claim())[0]?.attempt, crash);
+    await endLeases();
+  }
+  let calls = 0;
+  const worker = queue.startWorker(
+    async () => {
+      calls += 1;
+      return null;
+    },
+    { maxAttempts: 3 },
+  );
+  await ended(id, 'dead');
+  assert.deepEqual(await queue.stateOf(id), {
+    status: 'dead',
+    attempts: 3,
+    errors: [
+      'no attempt left: the last one ended with its process, or the retry schedule was shortened',
+    ],
+  });
+  assert.equal(calls, 0);
+  await worker.stop();
+});
 
-test(
-  'an event with more attempts than now allowed is dead and keeps their number',
-  bounded,
-  async () => {
-    const [id = ''] = await fresh(1);
-    await queue.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
-    const worker = queue.startWorker(async () => null, { maxAttempts: 3 });
-    await ended(id, 'dead');
-    assert.equal((await queue.stateOf(id)).attempts, 8);
-    await worker.stop();
-  },
-);
+test('an event with more attempts than now allowed is dead and keeps their number', async () => {
+  const [id = ''] = await fresh(1);
+  await queue.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
+  const worker = queue.startWorker(async () => null, { maxAttempts: 3 });
+  await ended(id, 'dead');
+  assert.equal((await queue.stateOf(id)).attempts, 8);
+  await worker.stop();
+});
 
-test(
-  'a failing event is retried to the end of its schedule, and is then dead with every error',
-  bounded,
-  async () => {
-    const [bad = '', thrown = '', late = ''] = await fresh(3);
-    const lines: string[] = [];
-    const worker = queue.startWorker(
-      async ({ id, attempt }) => {
-        if (id === thrown) throw new Error('a secret message');
-        if (id === late) return attempt < 4 ? FAILED : null;
-        return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
-      },
-      { maxAttempts: 4 },
-      { log: (line) => lines.push(line) },
-    );
-    await nothingWaits();
-    const state = await queue.stateOf(bad);
-    assert.deepEqual([state.status, state.attempts], ['dead', 4]);
-    assert.deepEqual(
-      state.errors.map((error) => [error.slice(0, 14), error.length]),
-      [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]),
-    );
-    const internal = 'internal error: Error';
-    assert.deepEqual(await queue.stateOf(thrown), {
-      status: 'dead',
-      attempts: 4,
-      errors: [internal, internal, internal, internal],
-    });
-    assert.deepEqual(await queue.stateOf(late), {
-      status: 'done',
-      attempts: 4,
-      errors: [FAILED.error, FAILED.error, FAILED.error],
-    });
-    assert.ok(!lines.join('').includes('a secret message'));
-    await worker.stop();
-  },
-);
+test('a failing event is retried to the end of its schedule, and is then dead with every error', async () => {
+  const [bad = '', thrown = '', late = ''] = await fresh(3);
+  const lines: string[] = [];
+  const worker = queue.startWorker(
+    async ({ id, attempt }) => {
+      if (id === thrown) throw new Error('a secret message');
+      if (id === late) return attempt < 4 ? FAILED : null;
+      return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
+    },
+    { maxAttempts: 4 },
+    { log: (line) => lines.push(line) },
+  );
+  await nothingWaits();
+  const state = await queue.stateOf(bad);
+  assert.deepEqual([state.status, state.attempts], ['dead', 4]);
+  assert.deepEqual(
+    state.errors.map((error) => [error.slice(0, 14), error.length]),
+    [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]),
+  );
+  const internal = 'internal error: Error';
+  assert.deepEqual(await queue.stateOf(thrown), {
+    status: 'dead',
+    attempts: 4,
+    errors: [internal, internal, internal, internal],
+  });
+  assert.deepEqual(await queue.stateOf(late), {
+    status: 'done',
+    attempts: 4,
+    errors: [FAILED.error, FAILED.error, FAILED.error],
+  });
+  assert.ok(!lines.join('').includes('a secret message'));
+  await worker.stop();
+});
 
-test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () => {
+test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', async () => {
   const ids = await fresh(60);
   let now = 0;
   let most = 0;
@@ -304,32 +284,28 @@ test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () 
   await worker.stop();
 });
 
-test(
-  'an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ignores the signal',
-  bounded,
-  async () => {
-    const [obedient = '', deaf = ''] = await fresh(2);
-    const worker = queue.startWorker(
-      ({ id }, stop) =>
-        new Promise((resolve) =>
-          id === obedient
-            ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 }))
-            : undefined,
-        ),
-      { timeoutMs: 50, maxAttempts: 1 },
-    );
-    for (const id of [obedient, deaf]) await ended(id, 'dead');
-    for (const id of [obedient, deaf])
-      assert.deepEqual(await queue.stateOf(id), {
-        status: 'dead',
-        attempts: 1,
-        errors: ['no result within 0.05 s'],
-      });
-    await worker.stop();
-  },
-);
+test('an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ignores the signal', async () => {
+  const [obedient = '', deaf = ''] = await fresh(2);
+  const worker = queue.startWorker(
+    ({ id }, stop) =>
+      new Promise((resolve) =>
+        id === obedient
+          ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 }))
+          : undefined,
+      ),
+    { timeoutMs: 50, maxAttempts: 1 },
+  );
+  for (const id of [obedient, deaf]) await ended(id, 'dead');
+  for (const id of [obedient, deaf])
+    assert.deepEqual(await queue.stateOf(id), {
+      status: 'dead',
+      attempts: 1,
+      errors: ['no result within 0.05 s'],
+    });
+  await worker.stop();
+});
 
-test('the lease of an attempt that is under way is renewed', bounded, async (t) => {
+test('the lease of an attempt that is under way is renewed', async (t) => {
   const [id = ''] = await fresh(1);
   const renewals: Array<() => void> = [];
   const { setInterval } = globalThis;
@@ -361,7 +337,7 @@ test('the lease of an attempt that is under way is renewed', bounded, async (t) 
   await worker.stop();
 });
 
-test('an attempt that hangs delays no other', bounded, async () => {
+test('an attempt that hangs delays no other', async () => {
   const [stuck = '', ...others] = await fresh(40);
   const hanging = latch();
   const worker = queue.startWorker(
@@ -378,39 +354,35 @@ test('an attempt that hangs delays no other', bounded, async () => {
   await worker.stop();
 });
 
-test(
-  'a shutdown claims nothing, finishes attempts, and returns the others without counting them',
-  bounded,
-  async () => {
-    const [finishing = '', stuck = '', ...untouched] = await fresh(5);
-    await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
-    const begun = new Set<string>();
-    const finish = latch();
-    const worker = queue.startWorker(async ({ id }, stop) => {
-      begun.add(id);
-      if (id === finishing) await finish.opened;
-      else await new Promise((resolve) => stop.addEventListener('abort', resolve));
-      return id === finishing ? null : FAILED;
-    });
-    await until(() => begun.size === 2, 'both are under way');
-    const stopped = worker.stop();
-    await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
-    worker.notify();
-    finish.open();
-    await stopped;
-    assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
-    assert.deepEqual(
-      await queue.stateOf(stuck),
-      { status: 'waiting', attempts: 0, errors: [] },
-      'what a shutdown cuts short does not count',
-    );
-    assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
-    // Due for another replica at once, without waiting for a lease.
-    assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
-  },
-);
+test('a shutdown claims nothing, finishes attempts, and returns the others without counting them', async () => {
+  const [finishing = '', stuck = '', ...untouched] = await fresh(5);
+  await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
+  const begun = new Set<string>();
+  const finish = latch();
+  const worker = queue.startWorker(async ({ id }, stop) => {
+    begun.add(id);
+    if (id === finishing) await finish.opened;
+    else await new Promise((resolve) => stop.addEventListener('abort', resolve));
+    return id === finishing ? null : FAILED;
+  });
+  await until(() => begun.size === 2, 'both are under way');
+  const stopped = worker.stop();
+  await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
+  worker.notify();
+  finish.open();
+  await stopped;
+  assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
+  assert.deepEqual(
+    await queue.stateOf(stuck),
+    { status: 'waiting', attempts: 0, errors: [] },
+    'what a shutdown cuts short does not count',
+  );
+  assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
+  // Due for another replica at once, without waiting for a lease.
+  assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
+});
 
-test('after a database outage everything is delivered', bounded, async (t) => {
+test('after a database outage everything is delivered', async (t) => {
   const ids = await fresh(20);
   const proxy = await startProxy(t, queue.databaseUrl);
   const begun = new Set<string>();

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
-import { test, type TestContext } from 'node:test';
+import { type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { createLineWriter } from '../../../src/platform/runtime/log.ts';
 import { migrateAll } from '../../../src/commands/program.ts';
@@ -15,7 +15,7 @@ import { ask, variables } from '../../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { startUnread } from '../../support/unread.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const program = buildProgram();
 const database = await createDatabase();
@@ -185,35 +185,31 @@ async function startBusy(
   return { ...unread, client };
 }
 
-test('a process with an unread log ends on SIGTERM', bounded, async (t) => {
+test('a process with an unread log ends on SIGTERM', async (t) => {
   const { child, client } = await startBusy(t, BEYOND_PIPE, { SHUTDOWN_GRACE: '1' });
   await client.leave();
   child.kill('SIGTERM');
   assert.deepEqual(await once(child, 'exit'), [0, null]);
 });
 
-test(
-  'a process with an unread log continues, and later logs how many lines are missing',
-  bounded,
-  async (t) => {
-    const { client, parsed, readOn } = await startBusy(t, BEYOND_LIMIT);
-    readOn();
-    const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
-    let more = 0;
-    await until(() => {
-      client.send(last);
-      more += 1;
-      return parsed().some(({ request_id }) => request_id === 'last');
-    }, 'further log lines');
-    const lines = parsed();
-    const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
-    const notices = lines.filter(({ message }) => message === DROPPED);
-    const missing = notices.reduce((sum, notice) => sum + Number(notice.lines), 0);
-    const facts = `${seen} seen, ${missing} missing, ${more} more`;
-    assert.ok(seen + missing >= BEYOND_LIMIT && seen + missing <= BEYOND_LIMIT + more, facts);
-    assert.ok(seen > 1_000 && missing > 1_000, facts);
-  },
-);
+test('a process with an unread log continues, and later logs how many lines are missing', async (t) => {
+  const { client, parsed, readOn } = await startBusy(t, BEYOND_LIMIT);
+  readOn();
+  const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
+  let more = 0;
+  await until(() => {
+    client.send(last);
+    more += 1;
+    return parsed().some(({ request_id }) => request_id === 'last');
+  }, 'further log lines');
+  const lines = parsed();
+  const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
+  const notices = lines.filter(({ message }) => message === DROPPED);
+  const missing = notices.reduce((sum, notice) => sum + Number(notice.lines), 0);
+  const facts = `${seen} seen, ${missing} missing, ${more} more`;
+  assert.ok(seen + missing >= BEYOND_LIMIT && seen + missing <= BEYOND_LIMIT + more, facts);
+  assert.ok(seen > 1_000 && missing > 1_000, facts);
+});
 
 /** Ends the process in a given way within the turn that gathered the line of the last request. */
 function endingBy(how: string): Record<string, string> {
@@ -233,7 +229,7 @@ const ENDS: ReadonlyArray<readonly [what: string, how: string, code: number]> = 
 ];
 
 for (const [what, how, code] of ENDS) {
-  test(`a process that ends by ${what} writes each line once`, bounded, async (t) => {
+  test(`a process that ends by ${what} writes each line once`, async (t) => {
     const running = startProgram(t, program, ['serve', 'identity'], {
       ...variables(database.url),
       ...endingBy(how),

@@ -1,9 +1,8 @@
 /** One JSON object per line, whatever its values. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { createLog, LOG_LEVELS, type LogLevel } from '../../../src/platform/runtime/log.ts';
 import { describeError, Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
-import { bounded, until } from '../../support/until.ts';
+import { test, until } from '../../support/until.ts';
 
 const NAMES = ['debug', 'info', 'warn', 'error'] as const;
 
@@ -83,39 +82,35 @@ test('errors of one route are limited like warnings, other errors are all writte
   assert.equal(count('event moved to dead letters'), 50);
 });
 
-test(
-  'a flood of one warning is five lines a second and one that counts the rest',
-  bounded,
-  async () => {
-    const { log, lines } = memory();
-    const flood = (route: string, count: number) => {
-      for (let number = 1; number <= count; number += 1) log.limited('rejected', { route, number });
-    };
-    flood('/a', 1_000);
-    flood('/b', 6);
-    log.limited('another');
-    const five = (route: string) =>
-      [1, 2, 3, 4, 5].map((number) => ['rejected', route, number, undefined]);
-    const rows = () =>
-      lines().map(({ message, route, number, omitted }) => [message, route, number, omitted]);
-    assert.deepEqual(
-      rows(),
-      [...five('/a'), ...five('/b'), ['another', undefined, undefined, undefined]],
-      'the first of each kind at once',
-    );
-    await until(() => lines().length === 13);
-    assert.deepEqual(rows().slice(11), [
-      ['rejected', '/a', undefined, 995],
-      ['rejected', '/b', undefined, 1],
-    ]);
-    flood('/a', 1);
-    assert.deepEqual(
-      rows().slice(13),
-      [['rejected', '/a', 1, undefined]],
-      'the next second begins anew',
-    );
-  },
-);
+test('a flood of one warning is five lines a second and one that counts the rest', async () => {
+  const { log, lines } = memory();
+  const flood = (route: string, count: number) => {
+    for (let number = 1; number <= count; number += 1) log.limited('rejected', { route, number });
+  };
+  flood('/a', 1_000);
+  flood('/b', 6);
+  log.limited('another');
+  const five = (route: string) =>
+    [1, 2, 3, 4, 5].map((number) => ['rejected', route, number, undefined]);
+  const rows = () =>
+    lines().map(({ message, route, number, omitted }) => [message, route, number, omitted]);
+  assert.deepEqual(
+    rows(),
+    [...five('/a'), ...five('/b'), ['another', undefined, undefined, undefined]],
+    'the first of each kind at once',
+  );
+  await until(() => lines().length === 13);
+  assert.deepEqual(rows().slice(11), [
+    ['rejected', '/a', undefined, 995],
+    ['rejected', '/b', undefined, 1],
+  ]);
+  flood('/a', 1);
+  assert.deepEqual(
+    rows().slice(13),
+    [['rejected', '/a', 1, undefined]],
+    'the next second begins anew',
+  );
+});
 
 const THROWN: ReadonlyArray<readonly [what: string, thrown: unknown, said: string]> = [
   [
