@@ -9,9 +9,11 @@ const root = dirname(import.meta.dirname);
 
 interface Suite {
   readonly summary: string;
-  /** Other suites whose programs it needs as well. */
+  /** Its folders, if they are not one of its own name. */
+  readonly folders?: readonly string[];
+  /** Other folders whose programs it needs as well. */
   readonly installs?: readonly string[];
-  /** Options of scripts/test.ts, in place of its folder. */
+  /** Options of scripts/test.ts, in place of its folders. */
   readonly flags?: readonly string[];
   /** Whether its files run one after the other: each needs the whole machine. */
   readonly isSerial?: boolean;
@@ -21,35 +23,39 @@ interface Suite {
 
 const SUITES: Readonly<Record<string, Suite>> = {
   arm: { summary: 'the program on an emulated ARM processor; installs nothing' },
-  browser: { summary: 'the web pages in Chromium', isSerial: true, hasPictures: true },
+  browser: {
+    summary: 'the web pages in Chromium, and the sign-in through nginx and Caddy, as documented',
+    folders: ['browser', 'signin'],
+    installs: ['nginx'],
+    isSerial: true,
+    hasPictures: true,
+  },
   citus: {
     summary: 'secrets on two workers of Citus, which must be installed; 20 faults, or FAULTS',
     isSerial: true,
   },
-  compose: { summary: 'compose.yaml in Docker, with images made here; needs root', isSerial: true },
-  deploy: { summary: 'the files in deploy/, read by the tools that use them' },
+  deploy: {
+    summary: 'the files in deploy/ and /openapi.json, read by the tools that use them',
+    folders: ['deploy', 'openapi'],
+  },
   faults: { summary: 'processes, PostgreSQL, network and disk break under load' },
-  groups: {
-    summary: 'two groups of senders behind nginx and Caddy',
-    installs: ['nginx'],
-    isSerial: true,
-  },
   ha: {
-    summary: 'failover of a Patroni cluster, rolling upgrades, backup and restore',
+    summary: 'failover with Patroni and poolers, rolling upgrades, backup and restore',
+    folders: ['ha', 'pgbouncer'],
     installs: ['nginx'],
     isSerial: true,
   },
-  image: { summary: 'both container images, built with buildah; needs root' },
-  nginx: { summary: 'the configurations of deploy/nginx and deploy/caddy on the real programs' },
-  openapi: { summary: '/openapi.json with two linters and a generated client' },
-  pgbouncer: { summary: 'the services behind PgBouncer, in every pool mode' },
-  senders: { summary: "signatures made by the senders' own libraries" },
-  signin: {
-    summary: 'sign-in with Chromium through nginx and Caddy, as documented',
-    installs: ['nginx', 'browser'],
+  image: {
+    summary: 'both container images, and compose.yaml in Docker with them; needs root',
+    folders: ['image', 'compose'],
     isSerial: true,
-    hasPictures: true,
   },
+  nginx: {
+    summary: 'deploy/nginx and deploy/caddy, and two groups of senders, on the real programs',
+    folders: ['nginx', 'groups'],
+    isSerial: true,
+  },
+  senders: { summary: "signatures made by the senders' own libraries" },
   stress: { summary: 'races, memory and plans with many rounds and rows', flags: ['--stress'] },
 };
 
@@ -60,14 +66,15 @@ async function main(): Promise<number> {
     const problem = name === '' ? 'NAME is missing' : `There is no suite "${name}"`;
     throw new SetupError(`${problem}.\n${list()}`);
   }
-  for (const folder of [name, ...(suite.installs ?? [])]) {
+  const { folders = [name], installs = [], flags, isSerial, hasPictures } = suite;
+  for (const folder of [...folders, ...installs]) {
     const install = join(root, 'test/e2e', folder, 'install.ts');
     const status = existsSync(install) ? runScript([install]) : 0;
     if (status !== 0) return status;
   }
-  const folder = join(root, 'test/e2e', name);
-  const environment = { ...process.env, ...(suite.hasPictures ? { SCREENSHOTS: pictures() } : {}) };
-  const runs = suite.isSerial ? testsIn(folder).map((file) => [file]) : [suite.flags ?? [folder]];
+  const paths = folders.map((folder) => join(root, 'test/e2e', folder));
+  const environment = { ...process.env, ...(hasPictures ? { SCREENSHOTS: pictures() } : {}) };
+  const runs = isSerial ? paths.flatMap(testsIn).map((file) => [file]) : [flags ?? paths];
   const statuses = runs.map((files) => {
     return runScript([join(root, 'scripts/test.ts'), ...files], environment);
   });
