@@ -80,19 +80,6 @@ test('the dashboard shows every metric', () => {
   );
 });
 
-test('the panels of the dashboard do not overlap', () => {
-  const { panels }: { panels: Array<{ gridPos: { x: number; y: number; w: number; h: number } }> } =
-    JSON.parse(readDeployFile('grafana/gatehouse.json'));
-  const taken = panels.flatMap(({ gridPos: { x, y, w, h } }) => {
-    assert.ok(x + w <= 24);
-    return Array.from(
-      { length: w * h },
-      (_, cell) => `${x + (cell % w)},${y + Math.floor(cell / w)}`,
-    );
-  });
-  assert.equal(new Set(taken).size, taken.length);
-});
-
 test('every alert has a test in which it is silent and then fires', () => {
   const tested = listAt(only(readYaml(readDeployFile('prometheus/rules.test.yaml'))), 'tests').map(
     (one) => {

@@ -277,14 +277,6 @@ test('observability.md lists every metric, and no other', () => {
   );
 });
 
-test('the unit of a metric is that of its name', () => {
-  for (const { name, unit } of documentedMetrics()) {
-    for (const one of ['seconds', 'bytes'])
-      assert.equal(unit === one, new RegExp(`_${one}$`).test(name), name);
-    assert.notEqual(unit, '', name);
-  }
-});
-
 /**
  * Calls that write a warning or an error, and functions that pass their message on. The level is
  * that of the log.

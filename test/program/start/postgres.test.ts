@@ -14,8 +14,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { TestContext } from 'node:test';
-import { after } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import {
   EMBEDDED,
   findBinaries,

@@ -16,7 +16,7 @@ import {
 import { createServer as createWebServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { freePorts } from '../../support/ports.ts';
 import { test, until } from '../../support/until.ts';
@@ -32,7 +32,6 @@ writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
 const standIn = `
 import { createServer } from 'node:http';
 import { readFileSync, existsSync, writeFileSync } from 'node:fs';
-import { after } from 'node:test';
 const say = (word, value) => console.log(JSON.stringify({ [word]: value }));
 process.on('SIGINT', () => say('signal', 'SIGINT'));
 let patience = Number(process.env.PATIENCE ?? 0);
