@@ -298,6 +298,7 @@ create table webhook.events (
   token_id uuid not null,
   source text default 'generic'::text not null,
   delivery_id text,
+  body_digest bytea,
   event text not null,
   headers jsonb default '{}'::jsonb not null,
   ip text,
@@ -305,6 +306,7 @@ create table webhook.events (
   received_at timestamp with time zone default now() not null,
   constraint events_pkey PRIMARY KEY (id)
 );
+CREATE UNIQUE INDEX events_body ON webhook.events USING btree (token_id, body_digest) WHERE (body_digest IS NOT NULL);
 CREATE UNIQUE INDEX events_delivery ON webhook.events USING btree (token_id, delivery_id) WHERE (delivery_id IS NOT NULL);
 CREATE INDEX events_newest ON webhook.events USING btree (received_at DESC, id DESC);
 

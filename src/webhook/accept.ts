@@ -85,7 +85,7 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
   if (echoed !== null) return replyWith(replyTo(call, echoed));
   const content = readContent(format, headers, raw, signed.secret);
   if (content instanceof Failure) return replyWith(content);
-  const { signedAt, handshake, deliveryId, name, pageId } = content;
+  const { signedAt, handshake, deliveryId, bodyDigest, name, pageId } = content;
   const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000, format.maxAge);
   if (isOld) return { kind: 'refused', message: TOO_OLD } as const;
   if (handshake) return replyWith(replyTo(call, handshake));
@@ -102,6 +102,7 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
     secret_id: signed.secretId,
     source: caller.source,
     delivery_id: deliveryId,
+    body_digest: bodyDigest,
     event: name,
     // With the id of this request, by which the event can be found in the log.
     headers: {

@@ -14,19 +14,8 @@ export function deliveryPlaces({ scheme, deliveryId }: Source, headers: Incoming
   return signed === undefined ? deliveryId : [signed];
 }
 
-/**
- * @param raw of which `body` is the content
- * @returns the id that identifies repetitions of a delivery, or null if the sender gave none
- */
-export function readDeliveryId(
-  source: Source,
-  headers: IncomingHttpHeaders,
-  body: JsonObject,
-  raw: Buffer,
-) {
-  const { unique } = source;
-  if (unique !== undefined && typeof memberAt(body, unique) === 'string')
-    return `sha256:${sha256(raw).toString('hex')}`;
+/** @returns the id that identifies repetitions of a delivery, or null if the sender gave none */
+export function readDeliveryId(source: Source, headers: IncomingHttpHeaders, body: JsonObject) {
   const isOwnBody = source.isOwnBody?.(body) ?? true;
   const places = deliveryPlaces(source, headers).filter((place) => isOwnBody || !isPointer(place));
   const found = valueAt(places, headers, body);
@@ -81,13 +70,15 @@ export function readContent(
   if (body instanceof Failure) return body;
   const invalid = source.schema && validate(source.schema, body, 'invalid_body');
   if (invalid instanceof Failure) return invalid;
-  const { time, handshake } = source;
+  const { time, unique, handshake } = source;
+  const isUnique = unique !== undefined && memberAt(body, unique) !== undefined;
   const given = memberAt(body, PAGE_ID);
   const page = typeof given === 'string' ? given : null;
   return {
     signedAt: time === undefined ? undefined : secondsOf(memberAt(body, time)),
     handshake: handshake?.(headers, body, secret),
-    deliveryId: readDeliveryId(source, headers, body, raw),
+    deliveryId: readDeliveryId(source, headers, body),
+    bodyDigest: isUnique ? sha256(raw) : null,
     name: readEventName(source, headers, body),
     pageId: validate(pageIdSchema, page, 'invalid_body', PAGE_ID),
   };

@@ -29,6 +29,7 @@ export type NewEvent = Readonly<{
   secret_id: string | null;
   source: SourceName;
   delivery_id: string | null;
+  body_digest: Buffer | null;
   event: string;
   headers: Readonly<Record<string, string>>;
   ip: string;

@@ -107,7 +107,7 @@ async function receivePlain(
   const invalid = (caller === null ? fromAnyone : fromSender).parse(withoutMark(body));
   if (invalid instanceof Failure) return invalid;
   const { headers, requestId } = request;
-  const deliveryId = readDeliveryId(SOURCES.generic, headers, {}, body);
+  const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
   if (deliveryId instanceof Failure) return deliveryId;
   const id = randomUUID();
   const eventMembers = {

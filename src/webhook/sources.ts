@@ -19,8 +19,8 @@ export type Source = Readonly<{
   /** Unless the scheme signs an id. */
   deliveryId: Places;
   /**
-   * A member that makes each body of a sender without delivery ids unique: the digest of the body,
-   * which is signed, is then the delivery id.
+   * A member that makes each body unique. The digest of a body, which is signed, then identifies
+   * the event as well as an id that is missing or not signed.
    */
   unique?: string;
   /** Where the body has the time at which it was signed. */
@@ -224,9 +224,11 @@ export const SOURCES = {
   },
   linear: {
     scheme: { header: 'linear-signature' },
-    event: ['linear-event'],
+    event: ['/type', 'linear-event'],
     deliveryId: ['linear-delivery'],
     time: '/webhookTimestamp',
+    // For hours, a recorded request could be sent again under another id, which is not signed.
+    unique: '/webhookTimestamp',
     varying: ['webhookTimestamp'],
     // The last retry comes after 1 minute, 1 hour and 6 hours, with the same bytes.
     maxAge: 8 * HOUR_SECONDS,

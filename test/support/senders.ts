@@ -245,11 +245,11 @@ const LATER_SAMPLES = {
   gitea: named('x-gitea-event', 'push', 'x-gitea-delivery', { ref: 'refs/heads/main' }),
   bitbucket: named('x-event-key', 'repo:push', 'x-request-uuid', { push: { changes: [] } }),
   shopify: named('x-shopify-topic', 'orders/create', 'x-shopify-webhook-id', { id: 8_000 }),
-  linear: named('linear-event', 'Issue', 'linear-delivery', {
-    action: 'create',
-    type: 'Issue',
-    webhookTimestamp: Date.now(),
-  }),
+  linear: () => {
+    const data = { id: randomUUID() };
+    const body = { action: 'create', type: 'Issue', data, webhookTimestamp: Date.now() };
+    return named('linear-event', 'Issue', 'linear-delivery', body)();
+  },
   sentry: named('sentry-hook-resource', 'issue', 'request-id', { action: 'created' }),
   paddle: () => {
     const deliveryId = `evt_${randomUUID()}`;

@@ -87,6 +87,7 @@ export const newEvent = (
   secret_id: null,
   source: 'generic',
   delivery_id: null,
+  body_digest: null,
   event: 'page.updated',
   headers: { 'content-type': 'application/json' },
   ip: '127.0.0.1',

@@ -48,6 +48,8 @@ create table webhook.events (
   token_id uuid not null,
   source text not null default 'generic',
   delivery_id text,
+  -- SHA-256, if the sender makes each body unique, and the delivery id is not signed.
+  body_digest bytea,
   event text not null,
   -- Only headers of an allow-list, none of which can hold a credential.
   headers jsonb not null default '{}',
@@ -57,6 +59,8 @@ create table webhook.events (
 );
 create unique index events_delivery on webhook.events (token_id, delivery_id)
   where delivery_id is not null;
+create unique index events_body on webhook.events (token_id, body_digest)
+  where body_digest is not null;
 create index events_newest on webhook.events (received_at desc, id desc);
 -- LZ4 takes a fraction of the time of pglz, but PostgreSQL may be built without it.
 do $$ begin

@@ -9,7 +9,7 @@ import type { NewEvent, Status } from '../model.ts';
  *
  * 1. Check the token, and the signing secret of a signature, which the caller may have looked up
  *    seconds ago: nothing is stored once the end of one is committed.
- * 2. Store the events. The unique index decides which are repetitions: of two copies in flight, a
+ * 2. Store the events. Unique indexes decide which are repetitions: of two copies in flight, a
  *    query in advance would find neither.
  * 3. Number those of a page: raise its tail, under a lock until the commit.
  * 4. Queue them: as work, with a new row for a page that had none. Those that are not selected end.
@@ -26,13 +26,14 @@ export const insertEvent = sharedStatement(
     // U+0000.
     const bodies = decodeUtf8(Buffer.concat(events.map(({ body }) => body)));
     let end = 0;
-    const given = events.map(({ body: { length }, token_digest, ...others }, n) => {
+    const given = events.map(({ body: { length }, token_digest, body_digest, ...others }, n) => {
       const start = end + 1;
       end += length;
       // The spread last: V8 takes microseconds for members that follow one.
       return {
         n,
         token_digest: hexBytes(token_digest),
+        body_digest: body_digest && hexBytes(body_digest),
         start,
         length,
         ...others,
@@ -46,7 +47,7 @@ export const insertEvent = sharedStatement(
           select g.*
           from json_to_recordset(${rows}::text::json) as g (
             id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
-            delivery_id text, event text, headers jsonb, ip text, status text, order_key text,
+            delivery_id text, body_digest bytea, event text, headers jsonb, ip text, status text, order_key text,
             revision int4, queue uuid, n int4, start int4, length int4)
           join webhook.tokens t on t.id = g.token_id and revoked_at is null and role = 'sender'
             and t.source = g.source and t.revision = g.revision and (digest = token_digest
@@ -59,11 +60,11 @@ export const insertEvent = sharedStatement(
           -- Each gets a later received_at, for lists. The same order in all replicas avoids
           -- deadlocks. It is made of rows without their bodies.
           insert into webhook.events
-            (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-          select id, token_id, source, delivery_id, event, headers, ip,
+            (id, token_id, source, delivery_id, body_digest, event, headers, ip, body, received_at)
+          select id, token_id, source, delivery_id, body_digest, event, headers, ip,
             substring(bodies from start for length), now() + n * interval '1 microsecond'
-          from sent, (select * from given order by token_id, delivery_id, n) as sorted
-          on conflict (token_id, delivery_id) where delivery_id is not null do nothing
+          from sent, (select * from given order by token_id, delivery_id, body_digest, n) as sorted
+          on conflict do nothing
           returning id, received_at
         ), stored as (
           select *
@@ -114,14 +115,19 @@ export const insertEvent = sharedStatement(
   },
 );
 
-/** The event that has the same token and delivery id. */
-export async function findRepeated(database: Database, { token_id, delivery_id }: NewEvent) {
+/** The event that has the same token and delivery id, or else the same token and body. */
+export async function findRepeated(
+  database: Database,
+  { token_id, delivery_id, body_digest }: NewEvent,
+) {
   const [first] = await database.read(
     (sql) => sql<Array<{ id: string; body: Buffer; is_dead: boolean }>>`
     select id, body,
       exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
     from webhook.events
-    where token_id = ${token_id} and delivery_id = ${delivery_id}`,
+    where id = coalesce(
+      (select id from webhook.events where token_id = ${token_id} and delivery_id = ${delivery_id}),
+      (select id from webhook.events where token_id = ${token_id} and body_digest = ${body_digest}))`,
   );
   return first;
 }

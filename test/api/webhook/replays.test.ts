@@ -142,6 +142,28 @@ test('discord: a recorded request is no second event, and another event is one',
   assert.equal(await countEvents(), before + 4, 'without a time, equal bodies are two events');
 });
 
+test('linear: a recorded request is no second event under another id or name', async () => {
+  const { body, token, signed, post } = await record('linear');
+  const before = await countEvents();
+  // At once, so that only the database can tell.
+  const names = ['linear-delivery', 'linear-event', 'x-request-id'];
+  const altered = names.flatMap((name) => [{ [name]: 'one' }, { [name]: 'two' }]);
+  const answers = await Promise.all(altered.map((headers) => post({ ...headers, ...signed })));
+  const first = answers.find(({ json }) => json.status === 'accepted');
+  assert.ok(first);
+  for (const answer of answers)
+    assert.ok(answer === first || isRepetition(answer, first.json.id), answer.text);
+  const unnamed = await ask('POST', base, { bearer: token, body, headers: signed });
+  assert.ok(isRepetition(unnamed, first.json.id), unnamed.text);
+  assert.equal(await countEvents(), before + 1);
+  const [row] = await sql`select event from webhook.events where id = ${first.json.id}`;
+  assert.equal(row?.event, 'Issue', 'as the body says');
+  const later = body.replace(/\d+(?=})/, (time) => String(Number(time) + 1));
+  const another = signedBy('linear', later);
+  const answer = await ask('POST', base, { bearer: token, body: later, headers: another });
+  assert.equal(answer.json.status, 'accepted', answer.text);
+});
+
 /** JSON that is no time, although some of it would become one as a text. */
 const NOT_TIMES = [
   '{"toString":1}',
