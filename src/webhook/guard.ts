@@ -13,10 +13,14 @@ import type { Sender, WebhookService } from './service.ts';
 import { sourceOf } from './sources.ts';
 import { findTokenCaller, type Role } from './store/tokens.ts';
 
-/** The bearer token takes precedence. A query with two tokens has none. */
+/**
+ * The bearer token takes precedence. A query with two tokens has none. Some senders append their
+ * parameters with a second question mark, which no token has.
+ */
 export function bearerOrQuery({ headers, query }: RequestInfo) {
-  const [token = null, ...others] = query.getAll('token');
-  return bearerOf(headers.authorization) ?? (others.length === 0 ? token : null);
+  const [token = '', ...others] = query.getAll('token');
+  const isOnly = token !== '' && others.length === 0;
+  return bearerOf(headers.authorization) ?? (isOnly ? token.replace(/\?.*/s, '') : null);
 }
 
 /** What to send, by the role that is needed. */

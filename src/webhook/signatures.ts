@@ -156,7 +156,7 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
 }
 
 /**
- * @param value seconds or milliseconds since 1970, or an ISO time; as text or number, because the
+ * @param value seconds, ms, µs or ns since 1970, or an ISO time; as text or number, because the
  * sender's objects and lists must not be converted to text
  * @returns null for another value
  */
@@ -164,8 +164,10 @@ export function secondsOf(value: unknown) {
   if (typeof value !== 'string' && typeof value !== 'number') return null;
   const text = String(value);
   if (/^[0-9]{1,11}$/.test(text)) return Number(text);
-  if (/^[0-9]{12,14}$/.test(text)) return Number(text) / 1_000;
-  const isIso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(text);
+  if (/^[0-9]{12,14}$/.test(text)) return Number(text) / 1e3;
+  if (/^[0-9]{16}$/.test(text)) return Number(text) / 1e6;
+  if (/^[0-9]{19}$/.test(text)) return Number(text) / 1e9;
+  const isIso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)$/.test(text);
   const ms = isIso ? Date.parse(text) : Number.NaN;
   return Number.isNaN(ms) ? null : ms / 1_000;
 }

@@ -69,6 +69,8 @@ const CREDENTIALS: ReadonlyArray<
     200,
   ],
   ['another live token', query(OTHER_TOKEN), undefined, 200],
+  // Some senders append their own with a second question mark.
+  ['the token and other parameters', `?a=1&${query(WEBHOOK_TOKEN).slice(1)}?b=1&c`, undefined, 200],
   ['no token', '', undefined, 401],
   ['an empty token', '?token=', undefined, 401],
   ['a wrong token', query(`${WEBHOOK_TOKEN}x`), undefined, 401],

@@ -111,7 +111,7 @@ test('each known code has a sentence of its own, and others have one, too', () =
   assert.equal(describeFailure(new Error('foreign')), 'the request to the target failed');
 });
 
-test('log, store and event show have the same sentence', async (t) => {
+test('log, store, event show and what the inbox page reads have the same sentence', async (t) => {
   const silent = await portOf(createServer(() => {}));
   const { url, sql } = await createDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url, {
@@ -131,4 +131,13 @@ test('log, store and event show have the same sentence', async (t) => {
   assert.ok(gatehouse.stdout().includes(`"error":"${error}"`), gatehouse.stdout());
   const shown = await runCommand(['event', 'show', json.id], { DATABASE_URL: url });
   assert.ok(shown.stdout.includes(error), shown.stdout + shown.stderr);
+  const operator = await runCommand(['token', 'create', '--role', 'operator'], {
+    DATABASE_URL: url,
+  });
+  const read = (path: string) =>
+    ask('GET', `${gatehouse.url.webhook}${path}`, { bearer: operator.stdout.trim() });
+  const [event] = (await read('/events')).json;
+  assert.equal(event.last_error, error);
+  const [attempt] = (await read(`/events/${json.id}`)).json.attempts;
+  assert.equal(attempt.error, error);
 });

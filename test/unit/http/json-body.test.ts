@@ -92,7 +92,8 @@ test('a compressed body is rejected', () => {
       );
     }
   }
-  for (const encoding of ['identity', '']) {
+  // Some clients name the encoding of the text.
+  for (const encoding of ['identity', 'Identity', '', 'utf-8', 'UTF-8', 'utf8']) {
     assert.equal(
       outcome(strict, { 'content-type': 'application/json', 'content-encoding': encoding }),
       'accepted',

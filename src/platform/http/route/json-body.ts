@@ -38,9 +38,9 @@ export function json<Body>(
     formSchema: null,
     errors: ['invalid_body', 'body_too_large', 'unsupported_media_type', 'request_timeout'],
     accepts(headers) {
-      // A compressed body could expand to any size.
-      const { 'content-encoding': encoding = 'identity' } = headers;
-      if (encoding !== '' && encoding !== 'identity') return new Failure('unsupported_media_type');
+      // A compressed body could expand to any size. Some clients name the encoding of the text.
+      const isPlain = /^(identity|utf-?8)?$/i.test(headers['content-encoding'] ?? '');
+      if (!isPlain) return new Failure('unsupported_media_type');
       if (contentType === 'any' || JSON_TYPE.test(headers['content-type'] ?? '')) return null;
       return new Failure('unsupported_media_type', {
         message: 'Send the body with "Content-Type: application/json".',
