@@ -1,6 +1,7 @@
 /**
  * Every kind of request that a sender makes, as far as its library knows them: all published
- * examples of GitHub, commands and interactions of Slack, both forms of Shopify, replays of Paddle.
+ * examples of GitHub, commands and interactions of Slack, both forms of Shopify, replays of Paddle,
+ * and the types of events of Stripe, Discord and Linear.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -26,6 +27,11 @@ const LIBRARIES = [
   '@slack/bolt',
   '@shopify/shopify-api',
   '@paddle/paddle-node-sdk',
+  'stripe',
+  'standardwebhooks',
+  'svix',
+  'discord-interactions',
+  '@linear/sdk',
 ] as const;
 const directory = makeTemporary(tmpdir(), 'gatehouse-kinds');
 after(() => removeTemporary(directory));
@@ -198,4 +204,161 @@ test('paddle: a replay of an event', skipWithout(failed, '@paddle/paddle-node-sd
     statuses.push((await send(body, headers)).json.status);
   }
   assert.deepEqual(statuses, ['accepted', 'duplicate']);
+});
+
+interface StripeLibrary {
+  readonly default: new (key: string) => {
+    webhooks: {
+      generateTestHeaderString(options: { payload: string; secret: string }): string;
+      constructEvent(body: string, header: string, secret: string): { type: string };
+    };
+    parseEventNotification(body: string, header: string, secret: string): { type: string };
+  };
+}
+test('stripe: every type of event, and of thin event', skipWithout(failed, 'stripe'), async () => {
+  const { default: Stripe } = await load<StripeLibrary>('stripe');
+  const stripe = new Stripe('sk_test_not_a_real_key');
+  const secret = SIGNING_SECRETS.stripe;
+  const send = await senderOf('stripe');
+  /** The library describes each type, and has no list of them. */
+  const typesIn = (file: string) => {
+    const text = readFileSync(join(directory, 'node_modules/stripe/esm/resources', file), 'utf8');
+    return new Set(
+      [...text.matchAll(/type: '([a-z0-9_]+\.[a-z0-9_.]+)'/g)].map(([, type]) => type),
+    );
+  };
+  const kinds = [
+    ['event', 'Events.d.ts', stripe.webhooks.constructEvent.bind(stripe.webhooks)],
+    ['v2.core.event', 'V2/Core/Events.d.ts', stripe.parseEventNotification.bind(stripe)],
+  ] as const;
+  for (const [object, file, parse] of kinds) {
+    const types = typesIn(file);
+    assert.ok(types.size > 20, `${file}: ${types.size}`);
+    for (const type of types) {
+      const id = `evt_${randomUUID()}`;
+      const payload = JSON.stringify({ id, object, type, created: now(), context: null }, null, 2);
+      const header = stripe.webhooks.generateTestHeaderString({ payload, secret });
+      assert.equal(parse(payload, header, secret).type, type);
+      const answer = await send(payload, { 'stripe-signature': header });
+      assert.equal(answer.json.status, 'accepted', answer.text);
+      assert.deepEqual(await eventOf(answer.json.id), { event: type, id, body: payload });
+    }
+  }
+});
+
+interface StandardLibrary {
+  readonly Webhook: new (secret: string) => {
+    sign(id: string, time: Date, body: string): string;
+    verify(body: string, headers: Headers): unknown;
+  };
+}
+for (const [name, prefix] of [
+  ['standardwebhooks', 'webhook'],
+  ['svix', 'svix'],
+] as const) {
+  test(
+    `${name}: two secrets in a rotation, and a repetition`,
+    skipWithout(failed, name),
+    async () => {
+      const { Webhook } = await load<StandardLibrary>(name);
+      const ours = new Webhook(SIGNING_SECRETS.standard);
+      const other = new Webhook(`whsec_${Buffer.alloc(32, 7).toString('base64')}`);
+      const send = await senderOf('standard');
+      const id = `msg_${randomUUID()}`;
+      const body = JSON.stringify({ type: 'contact.created', data: { text: 'é 🎉' } });
+      const statuses: string[] = [];
+      for (const age of [0, 4]) {
+        const time = new Date((now() - age) * 1_000);
+        const signatures = [other, ours].map((webhook) => webhook.sign(id, time, body));
+        const headers = {
+          [`${prefix}-id`]: id,
+          [`${prefix}-timestamp`]: String(now() - age),
+          [`${prefix}-signature`]: `${signatures.join(' ')} v1a,AAAA`,
+        };
+        assert.deepEqual(ours.verify(body, headers), JSON.parse(body));
+        statuses.push((await send(body, headers)).json.status);
+      }
+      assert.deepEqual(statuses, ['accepted', 'duplicate']);
+    },
+  );
+}
+
+interface DiscordLibrary {
+  readonly WebhookEventType: Readonly<Record<string, string>>;
+  verifyKey(body: string, signature: string, time: string, key: string): Promise<boolean>;
+}
+test(
+  'discord: PING and every type of event',
+  skipWithout(failed, 'discord-interactions'),
+  async () => {
+    const { WebhookEventType, verifyKey } = await load<DiscordLibrary>('discord-interactions');
+    const send = await senderOf('discord');
+    const eventsNow = async () =>
+      (
+        await sql`select event from webhook.events where source = 'discord' order by received_at`
+      ).map(({ event }) => event);
+    const types = Object.values(WebhookEventType);
+    assert.ok(types.length > 2);
+    for (const type of [null, ...types]) {
+      const event = { type, timestamp: new Date().toISOString(), data: {} };
+      const body = JSON.stringify({
+        version: 1,
+        type: 1,
+        ...(type === null ? { type: 0 } : { event }),
+      });
+      const headers = signedBy('discord', body);
+      const signature = headers['x-signature-ed25519'] ?? '';
+      const time = headers['x-signature-timestamp'] ?? '';
+      assert.equal(await verifyKey(body, signature, time, SIGNING_SECRETS.discord), true);
+      for (const answer of [await send(body, headers), await send(body, headers)])
+        assert.deepEqual([answer.status, answer.text], [204, '']);
+    }
+    assert.deepEqual(await eventsNow(), types);
+  },
+);
+
+/** LinearWebhookEventType of the library, which exists for its compiler only. */
+const LINEAR_TYPES = [
+  ...['Attachment', 'AuditEntry', 'Comment', 'Customer', 'CustomerNeed', 'Cycle', 'Document'],
+  ...['Initiative', 'InitiativeUpdate', 'Issue', 'IssueLabel', 'Project', 'ProjectUpdate'],
+  ...['Reaction', 'User', 'IssueSLA', 'OAuthApp', 'AppUserNotification', 'PermissionChange'],
+  'AgentSessionEvent',
+];
+interface LinearLibrary {
+  readonly LinearWebhookClient: new (secret: string) => {
+    createHandler(): ((request: Request) => Promise<Response>) & {
+      on(type: string, handle: (payload: { type: string }) => void): void;
+    };
+  };
+}
+test('linear: every type of event', skipWithout(failed, '@linear/sdk'), async () => {
+  const { LinearWebhookClient } = await load<LinearLibrary>('@linear/sdk/webhooks');
+  const handler = new LinearWebhookClient(SIGNING_SECRETS.linear).createHandler();
+  const handled: string[] = [];
+  handler.on('*', ({ type }) => {
+    handled.push(type);
+  });
+  const send = await senderOf('linear');
+  for (const type of LINEAR_TYPES) {
+    const id = randomUUID();
+    const createdAt = new Date().toISOString();
+    const body = JSON.stringify({
+      action: 'update',
+      type,
+      createdAt,
+      webhookTimestamp: Date.now(),
+    });
+    const headers = {
+      ...signedBy('linear', body),
+      'linear-event': type,
+      'linear-delivery': id,
+    };
+    const request = new Request('http://localhost/', { method: 'POST', body, headers });
+    assert.equal((await handler(request)).status, 200);
+    const answer = await send(body, headers);
+    assert.deepEqual(await eventOf(answer.json.id), { event: type, id, body });
+    const replayed = await send(body, { ...headers, 'linear-delivery': randomUUID() });
+    assert.deepEqual(replayed.json, { id: answer.json.id, status: 'duplicate' });
+  }
+  assert.deepEqual(handled, LINEAR_TYPES);
 });
