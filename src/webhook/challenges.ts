@@ -15,7 +15,12 @@ type Answer =
   | Readonly<
       Partial<
         Record<
-          'challenge' | 'validationResponse' | 'verification' | 'plainToken' | 'encryptedToken',
+          | 'challenge'
+          | 'validationResponse'
+          | 'verification'
+          | 'smartsheetHookResponse'
+          | 'plainToken'
+          | 'encryptedToken',
           string
         >
       >
@@ -49,6 +54,11 @@ const CHALLENGES: readonly Challenge[] = [
   {
     find: ({ headers }) => headers['x-okta-verification-challenge'],
     answer: (verification) => ({ verification }),
+  },
+  // Smartsheet
+  {
+    find: ({ headers }) => headers['smartsheet-hook-challenge'],
+    answer: (smartsheetHookResponse) => ({ smartsheetHookResponse }),
   },
   // Zoom. What is signed for it must not pass for a request, which begins with "v0:".
   {

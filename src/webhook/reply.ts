@@ -10,6 +10,7 @@ export const replySchema = object({
   challenge: optional(text({ description: "The reply to a sender's handshake" })),
   validationResponse: optional(text({ description: 'The same, for Azure Event Grid' })),
   verification: optional(text({ description: 'The same, for Okta' })),
+  smartsheetHookResponse: optional(text({ description: 'The same, for Smartsheet' })),
   plainToken: optional(text({ description: 'The same, for Zoom' })),
   encryptedToken: optional(text({ description: 'Its signature, for Zoom' })),
 });

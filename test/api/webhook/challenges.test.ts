@@ -135,6 +135,10 @@ test('challenges in a body or header get back what they hold, and nothing harmfu
       headers: { 'x-okta-verification-challenge': 'abc' },
     });
     assert.deepEqual(okta.json, { verification: 'abc' });
+    const smartsheet = await post(token, '{"challenge":"c1f","webhookId":1}', {
+      'smartsheet-hook-challenge': 'c1f',
+    });
+    assert.deepEqual(smartsheet.json, { smartsheetHookResponse: 'c1f' });
     for (const code of ['<script>', 'a"b', 'x'.repeat(1_025), '', 7, {}, 'é'])
       assert.equal((await grid(code)).status, 400, String(code));
   });
