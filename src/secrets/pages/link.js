@@ -18,14 +18,16 @@ const KEYS = {
 };
 /** No empty part: where a second address follows a first one, the link begins with it. */
 const BASE = String.raw`https?://[^\s/?#]+(?:/[^\s/?#]+)*`;
+/** Proofpoint writes a * for it, East Asian keyboards a wide sign, others an entity of HTML. */
+const HASH = '[#＃*]+(?:(?:35|x23);)?';
 /**
- * Programs add parameters before the #, and Proofpoint writes a * for it. The characters of a
- * sentence or of quotes may follow the keys, but no others: a part of other keys is no key.
+ * Programs add parameters before the #. The characters of a sentence or of quotes may follow the
+ * keys, but no others: a part of other keys is no key.
  * @param {Kind} kind
  */
 const formOf = (kind) =>
   new RegExp(
-    `(${BASE}|^)/${kind}/(${ID})(?:[/?&;][^#]*)?[#*]+(${KEYS[kind]})(?![._-]*[a-z0-9])`,
+    `(${BASE}|^)/${kind}/(${ID})(?:[/?&;][^#]*)?${HASH}(${KEYS[kind]})(?![._-]*[a-z0-9])`,
     'i',
   );
 
@@ -72,19 +74,18 @@ const fromProofpoint = (text) =>
   );
 
 /**
- * Removes line breaks with their marks (quoted-printable, RFC 2045, 6.7; replies), spaces, and
- * characters that nobody sees. Before the path only the first kind: the name of a host with a space
- * in it is not another name.
+ * Removes line breaks with their marks (quoted-printable, RFC 2045, 6.7; replies), spaces, the
+ * backslashes of Markdown, and characters that nobody sees, and makes a hyphen of each dash. Before
+ * the path only the first kind: the name of a host with a space in it is not another name.
  * @param {string} text
  */
 const withoutBreaks = (text) =>
-  text
-    .replace(/=\s*\n\s*/g, '')
-    .replace(
-      /(\/(?:s|r|request|answer)\/)(.*)/s,
-      (_, start, rest) =>
-        start +
-        rest
-          .replace(/(-[0-9a-f]{12})=23/i, '$1#')
-          .replace(/[=>\s\p{Cc}\p{Default_Ignorable_Code_Point}]/gu, ''),
-    );
+  text.replace(/=\s*\n\s*/g, '').replace(
+    /(\/(?:s|r|request|answer)\/)(.*)/s,
+    (_, start, rest) =>
+      start +
+      rest
+        .replace(/\p{Pd}/gu, '-')
+        .replace(/(-[0-9a-f]{12})=23/i, '$1#')
+        .replace(/[=>\\\s\p{Cc}\p{Default_Ignorable_Code_Point}]/gu, ''),
+  );
