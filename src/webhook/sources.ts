@@ -224,8 +224,9 @@ export const SOURCES = {
   },
   linear: {
     scheme: { header: 'linear-signature' },
-    event: ['/type', 'linear-event'],
+    event: ['/type'],
     deliveryId: ['linear-delivery'],
+    kept: ['linear-event'],
     time: '/webhookTimestamp',
     // For hours, a recorded request could be sent again under another id, which is not signed.
     unique: '/webhookTimestamp',
