@@ -153,7 +153,7 @@ const BROWSERS = [
 ] as const;
 const SYSTEMS = [
   ['Android', /Android/],
-  ['iPhone', /iPhone|iPod/],
+  ['iPhone', /iPhone/],
   ['iPad', /iPad/],
   ['ChromeOS', /CrOS/],
   ['Windows', /Windows/],

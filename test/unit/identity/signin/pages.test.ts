@@ -33,6 +33,15 @@ const PROGRAMS: Readonly<Record<string, string>> = {
   [`${IPHONE} ${WEBKIT} Version/17.0 EdgiOS/126.0.2592.86 Mobile/15E148 Safari/604.1`]:
     'Edge on iPhone',
   [`${IPHONE} ${WEBKIT} Version/17.5 Mobile/15E148 Safari/604.1 OPT/5.0.4`]: 'Opera on iPhone',
+  [`${IPHONE} ${WEBKIT} Version/17.5 Mobile/15E148 Safari/604.1 OPX/2.4.5`]: 'Opera on iPhone',
+  [`${IPHONE} ${WEBKIT} OPiOS/16.0.15.124050 Mobile/15E148 Safari/9537.53`]: 'Opera on iPhone',
+  [`${IPHONE} ${WEBKIT} Focus/8.1.9 Mobile/15E148`]: 'Firefox on iPhone',
+  [`${IPHONE} ${WEBKIT} Version/17.5 Mobile/15E148 DuckDuckGo/7 Safari/605.1.15`]:
+    'DuckDuckGo on iPhone',
+  [`${MAC} ${WEBKIT} Version/17.5 Safari/605.1.15 Ddg/17.5`]: 'DuckDuckGo on Mac OS X',
+  [`${WINDOWS} ${BLINK} YaBrowser/24.6.0.0 Safari/537.36`]: 'Yandex on Windows',
+  'Mozilla/5.0 (iPod touch; CPU iPhone OS 12_5 like Mac OS X) AppleWebKit/605.1.15 Safari/604.1':
+    'Safari on iPhone',
   [`${IPAD} ${WEBKIT} CriOS/126.0.6478.153 Mobile/15E148 Safari/604.1`]: 'Chrome on iPad',
   'curl/8.8.0': 'curl/8.8.0',
   '': 'Unknown program',
