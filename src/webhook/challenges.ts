@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { memberAt } from './places.ts';
+import type { ReceiveReply } from './reply.ts';
 
 type Asked = Readonly<{
   headers: IncomingHttpHeaders;
@@ -9,27 +10,10 @@ type Asked = Readonly<{
   secret: string | null;
 }>;
 
-/** JSON, or a text. */
-type Answer =
-  | string
-  | Readonly<
-      Partial<
-        Record<
-          | 'challenge'
-          | 'validationResponse'
-          | 'verification'
-          | 'smartsheetHookResponse'
-          | 'plainToken'
-          | 'encryptedToken',
-          string
-        >
-      >
-    >;
-
 type Challenge = Readonly<{
   /** What the sender wants back. Undefined: the request is no challenge of this kind. */
   find: (asked: Asked) => unknown;
-  answer: (found: string, secret: string) => Answer;
+  answer: (found: string, secret: string) => ReceiveReply | string;
 }>;
 
 /** How senders check that an address expects them, from their documentation. */
