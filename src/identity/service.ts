@@ -1,4 +1,4 @@
-import { createReadiness } from '../platform/db/schema.ts';
+import { createReadiness } from '../platform/db/readiness.ts';
 import type { Database } from '../platform/db/pool.ts';
 import type { Failure, RequestInfo } from '../platform/http/route/route.ts';
 import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';

@@ -1,5 +1,5 @@
 import { sha256 } from '../platform/crypto/token.ts';
-import { createReadiness } from '../platform/db/schema.ts';
+import { createReadiness } from '../platform/db/readiness.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { type Limit, takeAttempt, throttleKey } from '../platform/db/throttle.ts';
 import { Failure, type RequestInfo } from '../platform/http/route/route.ts';

@@ -1,5 +1,5 @@
 import { deriveServerKey, type ServerKey } from '../platform/crypto/seal.ts';
-import { createReadiness } from '../platform/db/schema.ts';
+import { createReadiness } from '../platform/db/readiness.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';
 import { createLastSeen } from '../platform/http/credentials/last-seen.ts';

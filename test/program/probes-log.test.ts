@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { untilSql } from '../support/connections.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
 
@@ -51,6 +52,7 @@ test('the log has one line when a service is no longer ready, and one when it is
   const probes = async () => [await probe(), await probe(), await probe()];
   assert.deepEqual(await probes(), [200, 200, 200]);
   await sql`alter table secrets.migrations rename to away`;
+  await untilSql(async () => (await probe()) === 503, 'the next check, after a second');
   assert.deepEqual(await probes(), [503, 503, 503]);
   await sql`alter table secrets.away rename to migrations`;
   assert.deepEqual(await probes(), [200, 200, 200]);
@@ -59,9 +61,13 @@ test('the log has one line when a service is no longer ready, and one when it is
     .log()
     .filter(({ message }) => /^(request|not ready|ready again)$/.test(String(message)));
   assert.deepEqual(
-    changes.map(({ level, message, problem }) => [level, message, problem]),
+    changes.map(({ level, message, error }) => [level, message, error]),
     [
-      ['warn', 'not ready', 'the schema is not current: run "gatehouse migrate"'],
+      [
+        'warn',
+        'not ready',
+        'the database returned an error (SQLSTATE 42P01: the schema is of another version; run "gatehouse migrate")',
+      ],
       ['info', 'ready again', undefined],
     ],
   );

@@ -29,8 +29,7 @@ async function assertUnready({ url, log }: Gatehouse, problem: RegExp): Promise<
         (line) =>
           line.service === service &&
           line.message === 'not ready' &&
-          problem.test(String(line.problem)) &&
-          String(line.error).includes('SQLSTATE'),
+          problem.test(String(line.error)),
       ),
     );
   }
@@ -56,7 +55,7 @@ test('on a read-only database, as on a standby, a service is not ready', async (
   const { sql } = database;
   await sql`alter database ${sql(nameOf(database))} set default_transaction_read_only = on`;
   await endConnections(database);
-  await assertUnready(gatehouse, /the database can be read but not written/);
+  await assertUnready(gatehouse, /SQLSTATE 25006: the server accepts no writes/);
   await sql`set default_transaction_read_only = off`;
   await sql`alter database ${sql(nameOf(database))} reset default_transaction_read_only`;
   await untilReady(gatehouse);
@@ -68,7 +67,7 @@ test('without disk space for new data, a service is not ready', async (t) => {
   // Like a full disk for a statement that needs space. An update in place still succeeds.
   await sql`alter database ${sql(nameOf(database))} set temp_file_limit = 0`;
   await endConnections(database);
-  await assertUnready(gatehouse, /the database can be read but not written/);
+  await assertUnready(gatehouse, /SQLSTATE 53400: a limit in the configuration/);
   await sql`alter database ${sql(nameOf(database))} reset temp_file_limit`;
   await endConnections(database);
   await untilReady(gatehouse);
@@ -93,6 +92,7 @@ test('without a connection left for requests, a service is not ready', async (t)
     for (let round = 0; round < 5; round += 1) {
       const { status, text } = await ask('GET', `${gatehouse.url[service]}/readyz`);
       assert.equal(status, UNREADY[service], text);
+      assert.match(text, /SQLSTATE 53300: no connection is left/);
     }
   }
   await sql.unsafe(`alter role ${role} connection limit -1`);

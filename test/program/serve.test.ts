@@ -117,7 +117,7 @@ test('passing trouble of the database delays a start, and each try is logged wit
     assert.deepEqual(logged, codes.slice(0, 4), service);
     assert.deepEqual(
       lines().map(({ level, pause_ms: pause }) => [level, pause]),
-      [250, 500, 1_000, 2_000].map((pause) => ['warn', pause]),
+      [250, 500, 1_000, 1_000].map((pause) => ['warn', pause]),
     );
     await house.stop();
   }

@@ -17,6 +17,8 @@ export interface Proxy {
    * open.
    */
   stall(what?: Stalled): void;
+  /** Makes each round trip so much longer. */
+  delay(roundTripMs: number): void;
   /** Calls back with each piece that the server sends from now on, before it is forwarded. */
   onReply(callback: () => void): void;
   /**
@@ -50,6 +52,7 @@ interface ProxyState {
   /** Of the PostgreSQL server. */
   targetPort: number;
   mode: 'forward' | 'cut' | Stalled;
+  roundTripMs: number;
   accepted: number;
   onReply: () => void;
   /** Called with the reply that is dropped. */
@@ -72,6 +75,7 @@ export async function startProxy(
     server,
     targetPort: portOf(databaseUrl),
     mode: 'forward',
+    roundTripMs: 0,
     accepted: 0,
     onReply: () => {},
     onDropped: null,
@@ -90,6 +94,9 @@ export async function startProxy(
     connections: () => state.accepted,
     cut: (manner = 'refused') => cut(state, manner),
     stall: (what = 'all') => stall(state, what),
+    delay(roundTripMs) {
+      state.roundTripMs = roundTripMs;
+    },
     onReply(callback) {
       state.onReply = callback;
     },
@@ -138,9 +145,14 @@ function acceptClient(state: ProxyState, client: Socket, observe: Observe | unde
   addSocket(state, client, upstream, 'statements');
   addSocket(state, upstream, client, 'replies');
   client.on('data', (chunk) => {
-    if (!state.stalled.has(client)) upstream.write(chunk);
+    if (!state.stalled.has(client)) forward(state, upstream, chunk);
   });
   forwardReplies(state, upstream, client, observe?.());
+}
+
+function forward({ roundTripMs }: ProxyState, to: Socket, chunk: Buffer): void {
+  if (roundTripMs === 0) to.write(chunk);
+  else setTimeout(() => to.write(chunk), roundTripMs / 2);
 }
 
 /** What breaks on one side breaks on the other. The error itself is what the test provokes. */
@@ -176,7 +188,7 @@ function forwardReplies(
     if (at < 0) {
       tail = all.subarray(1 - MAX_UPDATED_LENGTH);
       state.onReply();
-      client.write(chunk);
+      forward(state, client, chunk);
       return;
     }
     isDropping = true;

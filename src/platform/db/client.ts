@@ -4,6 +4,8 @@ import postgres, { type Sql } from 'postgres';
 import { Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import { type PoolName, settingsOf, TYPES } from './connection-settings.ts';
+import type { Dialed } from './dial.ts';
+import { Unreachable } from './errors.ts';
 import { type DatabaseAddress, type Host, hostList } from './url.ts';
 
 /** A client of `postgres` for exactly one connection, which one call uses at a time. */
@@ -49,15 +51,13 @@ const FIXED_OPTIONS = {
 /** @param onEnd called when the connection has ended: the client must not be used any more */
 export function connect(
   address: DatabaseAddress,
-  host: Host,
+  { host, socket }: Dialed,
   pool: PoolName,
   name: string,
   log: Log,
   onEnd: (client: Client) => void,
 ): Client {
   const { database, user, password } = address;
-  // `postgres` reads `host` to check the certificate's name.
-  const socket = Object.assign(new Socket(), { host: host.name });
   const options = {
     ...FIXED_OPTIONS,
     host: host.name,
@@ -68,7 +68,7 @@ export function connect(
     ssl: sslOf(address, host),
     connect_timeout: address.connectSeconds,
     connection: { application_name: `${address.applicationName}-${name}` },
-    socket: dialOnce(socket, host),
+    socket: giveOnce(socket),
     onclose() {
       // Work that goes on must fail, instead of waiting for another connection.
       void client.close(0);
@@ -110,20 +110,16 @@ export function connect(
  * old connection, or connects again and again, without a pause, to a proxy that closes at once. So
  * the second socket that it asks for is a closed one.
  */
-function dialOnce(socket: Socket, { name, port }: Host) {
-  let isDialed = false;
-  // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which would
-  // end the process.
+function giveOnce(socket: Socket) {
+  let isGiven = false;
   return async () => {
-    await null;
-    if (isDialed) {
-      const closed = { code: 'CONNECTION_CLOSED' };
-      return new Socket().destroy(Object.assign(new Error('reconnected'), closed));
+    if (!isGiven && !socket.destroyed) {
+      isGiven = true;
+      return socket;
     }
-    isDialed = true;
-    return name.startsWith('/')
-      ? socket.connect(`${name}/.s.PGSQL.${port}`)
-      : socket.connect(port, name);
+    await null; // `postgres` does not listen yet for an error that is raised at once
+    const closed = { code: 'CONNECTION_CLOSED' };
+    return new Socket().destroy(Object.assign(new Error('reconnected'), closed));
   };
 }
 
@@ -168,26 +164,27 @@ const WITHOUT_CHARACTERS =
 export async function prepare(
   { sql, host, pool }: Client,
   { target, limits }: DatabaseAddress,
-  openOther: () => Client,
+  openOther: () => Promise<Client>,
 ) {
   const wanted = JSON.stringify(settingsOf(limits.DATABASE_STATEMENT_TIMEOUT, pool));
-  // Citus finds the shard of a row by the values of a statement, so it must not plan once.
-  await sql`
+  // Two statements in one round trip. The settings are constants. Citus finds the shard of a row by the values of a statement,
+  // so it must not plan once.
+  const settings = sql.unsafe(`json_each_text('${wanted}')`);
+  const [, rows] = await sql`
     select set_config(key, case when key = 'plan_cache_mode'
       and to_regproc('citus_version') is not null then 'auto' else value end, false)
-    from json_each_text(${wanted}::text::json)
-    where current_setting(key, true) is not null`;
-  const rows = await sql`
+    from ${settings}
+    where current_setting(key, true) is not null;
     select pg_backend_pid() as pid, pg_postmaster_start_time()::text as server,
       bool_and(current_setting(key, true) = value or key = 'plan_cache_mode') as is_kept,
       current_setting('session_replication_role') = 'origin' as has_foreign_keys,
       current_setting('server_encoding') in ('UTF8', 'SQL_ASCII') as has_all_characters,
       json_build_object('read-write', current_setting('transaction_read_only') = 'off',
         'primary', not pg_is_in_recovery(), 'any', true) as fits
-    from json_each_text(${wanted}::text::json)`;
-  const [row] = rows;
+    from ${settings}`.simple();
+  const row = rows?.[0];
   if (!row?.fits[target]) {
-    throw new Unavailable(
+    throw new Unreachable(
       `the server at ${hostList([host])} is not ${target}, as target_session_attrs requires`,
     );
   }
@@ -195,8 +192,8 @@ export async function prepare(
   if (!row.has_foreign_keys) throw new Unavailable(WITHOUT_FOREIGN_KEYS, false);
   if (!row.has_all_characters) throw new Unavailable(WITHOUT_CHARACTERS, false);
   // A pooler makes up the process id that it sends at the start of a connection.
-  const isPooled = rows.state.pid !== row.pid;
-  if (isPooled) await requireOwnProcess(sql, openOther());
+  const isPooled = rows?.state.pid !== row.pid;
+  if (isPooled) await requireOwnProcess(sql, await openOther());
   return row.server;
 }
 

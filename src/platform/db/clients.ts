@@ -4,8 +4,11 @@ import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { type Client, connect, prepare } from './client.ts';
 import type { PoolName } from './connection-settings.ts';
+import { dial, type Dialed } from './dial.ts';
 import type { DatabaseAddress, Host } from './url.ts';
 
+const CERTIFICATE_END = 'gatehouse_database_certificate_end_seconds';
+const CERTIFICATE_HELP = 'When sslrootcert or sslcert ends, in seconds since 1970.';
 /** Before all hosts are tried again: a standby that rejects connections is busy. */
 const SEARCH_PAUSE_MS = 100;
 
@@ -14,10 +17,10 @@ export type Clients = ReturnType<typeof createClients>;
 /** The clients of a database, all connected to one server. */
 export function createClients(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
   const clients = new Set<Client>();
-  const open = createConnector(clients, address, name, log, metrics);
+  const open = createConnector(clients, address, name, log, metrics, () => isClosed);
   let isClosed = false;
 
-  function find(pool: PoolName, isFit: (client: Client) => boolean) {
+  function find(pool: string, isFit: (client: Client) => boolean) {
     for (const client of clients) {
       if (client.pool === pool && !client.isRetired && isFit(client)) return client;
     }
@@ -51,7 +54,7 @@ export function createClients(address: DatabaseAddress, name: string, log: Log, 
         if (!client.isBusy) void client.close(0);
       }
     },
-    isOpen: (pool: PoolName) => find(pool, ({ server }) => server !== null) !== null,
+    isOpen: (pool: string) => find(pool, ({ server }) => server !== null) !== null,
     /** Statements under way may finish within two seconds. No client is opened afterwards. */
     async close() {
       isClosed = true;
@@ -67,22 +70,23 @@ function createConnector(
   name: string,
   log: Log,
   metrics: Metrics,
+  isClosed: () => boolean,
 ) {
   const { hosts, limits } = address;
+  /** Of the host that was usable last. */
   let hostIndex = 0;
   let latest = address;
-  metrics.gauge(
-    'gatehouse_database_certificate_end_seconds',
-    'When sslrootcert or sslcert ends, in seconds since 1970.',
-    () => latest.certificates?.endSeconds ?? NaN,
-    { service: name },
-  );
+  const endOfCertificates = () => latest.certificates?.endSeconds ?? NaN;
+  metrics.gauge(CERTIFICATE_END, CERTIFICATE_HELP, endOfCertificates, { service: name });
 
-  async function openOn(host: Host, pool: PoolName, own: DatabaseAddress) {
-    const client = connect(own, host, pool, name, log, (ended) => clients.delete(ended));
+  const dialOne = (among: readonly Host[]) => dial(among, latest.connectSeconds, isClosed);
+
+  async function openOn(dialed: Dialed, pool: PoolName, own: DatabaseAddress) {
+    const { host } = dialed;
+    const client = connect(own, dialed, pool, name, log, (ended) => clients.delete(ended));
     clients.add(client);
     try {
-      const openOther = () => connect(own, host, pool, name, log, () => {});
+      const openOther = async () => connect(own, await dialOne([host]), pool, name, log, () => {});
       const prepared = prepare(client, own, openOther);
       client.server = await Promise.race([prepared, failLate(limits.DATABASE_DEAD_AFTER)]);
     } catch (error) {
@@ -92,58 +96,61 @@ function createConnector(
     }
     // A change of the schema may take hours.
     if (pool !== 'migration') client.watch(limits.DATABASE_DEAD_AFTER);
-    // After a failover, or if the address of the host has changed, a connection to the former
-    // server would read outdated data, and write what is lost.
-    for (const other of clients) {
-      const isOtherServer = other.server !== null && other.server !== client.server;
-      if (other.host !== host || isOtherServer) {
-        other.isRetired = true;
-        void other.close(0);
-      }
-    }
+    closeOthers(clients, client);
+    hostIndex = hosts.indexOf(host);
     return client;
   }
 
-  return async (pool: PoolName) => {
-    for (let hostsLeft = hosts.length; ; hostsLeft -= 1) {
-      const host = hosts[hostIndex];
-      if (!host) throw new Error('internal error: a database address has a host');
+  async function openOnAny(pool: PoolName) {
+    let untried = [...hosts.slice(hostIndex), ...hosts.slice(0, hostIndex)];
+    latest = reload(latest, log);
+    let password = prepareForScram(latest.password);
+    for (;;) {
+      const dialed = await dialOne(untried);
       try {
-        latest = reload(latest, log);
-        return await tryPassword(latest, (own) => openOn(host, pool, own));
+        return await openOn(dialed, pool, { ...latest, password });
       } catch (error) {
-        // Unless another client has skipped it already.
-        if (hosts[hostIndex] === host) hostIndex = (hostIndex + 1) % hosts.length;
-        if (hostsLeft > 1) continue;
-        if (hosts.length > 1) await sleep(SEARCH_PAUSE_MS);
-        throw error;
+        const isOther = password !== latest.password && WRONG_PASSWORD.has(codeOf(error));
+        if (isOther) password = latest.password;
+        else untried = untried.filter((host) => host !== dialed.host);
+        if (untried.length === 0) throw error;
       }
     }
-  };
+  }
+
+  return (pool: PoolName) =>
+    openOnAny(pool).catch(async (error: unknown) => {
+      if (hosts.length > 1) await sleep(SEARCH_PAUSE_MS);
+      throw error;
+    });
+}
+
+/**
+ * After a failover, or if the address of the host has changed, a connection to the former server
+ * would read outdated data, and write what is lost.
+ */
+function closeOthers(clients: ReadonlySet<Client>, { host, server }: Client) {
+  for (const other of clients) {
+    const isOtherServer = other.server !== null && other.server !== server;
+    if (other.host !== host || isOtherServer) {
+      other.isRetired = true;
+      void other.close(0);
+    }
+  }
 }
 
 const WRONG_PASSWORD = new Set(['28P01', '28000']);
 
 /**
- * Opens a client with the password as SASLprep makes it (RFC 4013): for SCRAM, servers store it so,
- * unless it holds what SASLprep prohibits. They check it as it is for MD5, LDAP and others, and the
- * driver does not say what they ask for.
+ * The password as SASLprep makes it (RFC 4013): for SCRAM, servers store it so, unless it holds what
+ * SASLprep prohibits. They check it as it is for MD5, LDAP and others, and the driver does not say
+ * what they ask for. So it is tried as it is, too.
  */
-async function tryPassword(
-  address: DatabaseAddress,
-  open: (address: DatabaseAddress) => Promise<Client>,
-) {
-  const password = address.password
+const prepareForScram = (password: string) =>
+  password
     .replace(/[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]/g, ' ')
     .replace(/[\u00ad\u034f\u1806\u180b-\u180d\u200c\u200d\u2060\ufe00-\ufe0f\ufeff]/g, '')
     .normalize('NFKC');
-  try {
-    return await open({ ...address, password });
-  } catch (error) {
-    if (password === address.password || !WRONG_PASSWORD.has(codeOf(error))) throw error;
-    return open(address);
-  }
-}
 
 async function failLate(seconds: number): Promise<never> {
   await sleep(seconds * 1_000, undefined, { ref: false });

@@ -77,17 +77,20 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
           await client.close(2);
         }
       } catch (error) {
-        throw translate(error, address);
+        throw translate(error, address, 'migration');
       }
     },
+    /** Whether the connection for readiness is open. */
+    isProbed: () => clients.isOpen('readiness'),
     /** Opens the connections that most requests need. @throws if one cannot be opened */
-    async ensureConnected() {
-      if (!clients.isOpen('read')) await read(async () => {});
-      if (!clients.isOpen('write')) await write(async () => {});
-      if (!clients.isOpen('list')) await list(async () => {});
-    },
+    ensureConnected: () => ensureOpen(clients, { read, write, list }),
     close: clients.close,
   };
+}
+
+async function ensureOpen(clients: Clients, runs: Readonly<Record<string, Run>>) {
+  const closed = Object.keys(runs).filter((pool) => !clients.isOpen(pool));
+  await Promise.all(closed.map((pool) => runs[pool]?.(async () => {})));
 }
 
 function createPool(clients: Clients, pool: PoolName, address: DatabaseAddress) {
@@ -113,7 +116,7 @@ function createPool(clients: Clients, pool: PoolName, address: DatabaseAddress) 
         try {
           return await slots.run(() => runOnce(work));
         } catch (error) {
-          if (tries === MAX_TRIES || !isRepeatable(error)) throw translate(error, address);
+          if (tries === MAX_TRIES || !isRepeatable(error)) throw translate(error, address, pool);
           await sleep(Math.random() * 10 * 2 ** tries);
         }
       }

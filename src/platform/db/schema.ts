@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { codeOf, describeError, Unavailable } from '../runtime/errors.ts';
-import type { Log } from '../runtime/log.ts';
+import { codeOf, Unavailable } from '../runtime/errors.ts';
 import { LOCK_NOT_AVAILABLE } from './errors.ts';
 import type { Database, Sql } from './pool.ts';
 
@@ -19,67 +18,9 @@ export interface DatabaseSchema {
 }
 
 const LOCK_RETRY_MS = 1_000;
-/** How long a probe may take, and for how long a write is not repeated. */
-const PROBE_MS = 1_000;
-
 /** Whether all steps have been applied; a newer program may have added more. */
 export const isCurrent = (database: Database, { name, steps }: DatabaseSchema) =>
   database.readiness(async (sql) => (await versionOf(sql, name)) >= steps.length);
-
-/**
- * For the readiness probe. Only changes are logged, because probes repeat every few seconds.
- * @returns a function that answers within a second and never throws: null if requests can be
- * served, otherwise why not
- */
-export function createReadiness(database: Database, schema: DatabaseSchema, log: Log) {
-  let triedAt = -Infinity;
-  let written = Promise.resolve();
-  /** The latest problem that was logged, with its reason. */
-  let logged = '';
-
-  return async () => {
-    let problem = 'the database cannot be read'; // if the check goes no further
-    const check = async () => {
-      if (!(await isCurrent(database, schema))) {
-        problem = 'the schema is not current: run "gatehouse migrate"';
-        throw new Unavailable('steps are missing');
-      }
-      problem = 'the database can be read but not written';
-      if (performance.now() - triedAt > PROBE_MS) {
-        triedAt = performance.now();
-        written = tryToWrite(database, schema.name);
-      }
-      await written;
-      problem = 'requests have no connection to the database';
-      await database.ensureConnected();
-    };
-    try {
-      await Promise.race([check(), failLate()]);
-      if (logged !== '') log.info('ready again');
-      logged = '';
-      return null;
-    } catch (error) {
-      const facts = { problem, ...describeError(error) };
-      const text = `${problem}: ${facts.error}`;
-      if (text !== logged) log.warn('not ready', facts);
-      logged = text;
-      return problem;
-    }
-  };
-}
-
-async function failLate() {
-  await sleep(PROBE_MS, undefined, { ref: false });
-  throw new Unavailable('no answer within a second');
-}
-
-const tryToWrite = (database: Database, schema: string) =>
-  database.readiness(async (sql) => {
-    await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
-    // The update needs no new disk space. This result does: it exceeds the working memory and
-    // goes to a file.
-    await sql`select count(*) from generate_series(1, 20000)`;
-  });
 
 /** @returns how many steps have been applied; -1 if the table is missing */
 export async function versionOf(sql: Sql, schema: string) {
@@ -122,9 +63,11 @@ export async function migrate(database: Database, schema: DatabaseSchema) {
 
 /** @throws Unavailable, as temporary: another process has to migrate */
 export async function requireCurrent(database: Database, schema: DatabaseSchema) {
-  if (await isCurrent(database, schema)) return;
-  throw new Unavailable(`the schema "${schema.name}" is not up to date; run "gatehouse migrate"`);
+  if (!(await isCurrent(database, schema))) throw outdated(schema);
 }
+
+export const outdated = ({ name }: DatabaseSchema) =>
+  new Unavailable(`the schema "${name}" is not up to date; run "gatehouse migrate"`);
 
 /** Such as "secrets.secrets by id". None without Citus, and no local ones. */
 export const distributedTables = (database: Database, { name }: DatabaseSchema) =>

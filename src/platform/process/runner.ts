@@ -215,7 +215,7 @@ async function retryUntilAvailable(
   stopping: AbortSignal,
   work: () => Promise<void>,
 ) {
-  for (let pauseMs = 250; !stopping.aborted; pauseMs = Math.min(pauseMs * 2, 5_000)) {
+  for (let pauseMs = 250; !stopping.aborted; pauseMs = Math.min(pauseMs * 2, 1_000)) {
     try {
       return await work();
     } catch (error) {

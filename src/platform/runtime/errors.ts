@@ -9,6 +9,9 @@ export class Unavailable extends Error {
   }
 }
 
+/** A list took longer than its statement may. The database itself may be well. */
+export class TooSlow extends Unavailable {}
+
 /**
  * Work was rejected before it started, to protect the process. Always answered 503 with
  * `Retry-After`.

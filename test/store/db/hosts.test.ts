@@ -3,94 +3,21 @@
  * socket.
  */
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, type TestContext } from 'node:test';
-import { promisify } from 'node:util';
-import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
+import type { TestContext } from 'node:test';
+import { withConnection } from '../../../scripts/postgres.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
+import { startServer, urlOf } from '../../support/database-servers.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
-import { type Proxy, startProxy } from '../../support/proxy.ts';
 import { listenOnTcp } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
-
-const run = promisify(execFile);
-const ROLE = `create role app superuser login password 'app-word'`;
-
-/** The directory of a stopped server. To copy it takes a third of the CPU of a new database. */
-async function createModel(): Promise<string> {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
-  after(() => rmSync(directory, { recursive: true, force: true }));
-  const server = await startPostgres({ directory, durable: false });
-  await withConnection(server.url, (sql) => sql.unsafe(ROLE));
-  await server.stop();
-  return directory;
-}
-
-const model = await createModel();
-
-interface Server {
-  /** The address of a proxy, which keeps it when the server restarts. */
-  readonly at: string;
-  readonly proxy: Proxy;
-  /** Its present URL, not through the proxy. */
-  url(): string;
-  query(statement: string): Promise<unknown>;
-  stop(): Promise<void>;
-  start(): Promise<void>;
-  /** Starts it again as a standby, which nobody promotes. */
-  restartAsStandby(): Promise<void>;
-}
-
-/**
- * A server of its own. What it is called is in its table `name`.
- * @param onConnection called for each connection to it
- */
-async function startServer(t: TestContext, name: string, onConnection = () => {}): Promise<Server> {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
-  // With the owner of each file, whom PostgreSQL runs as.
-  await run('cp', ['-a', `${model}/.`, directory]);
-  let server = await startPostgres({ directory, durable: false });
-  // In this order: a running server still writes files.
-  t.after(async () => {
-    await server.stop();
-    rmSync(directory, { recursive: true, force: true });
-  });
-  const query = (statement: string) => withConnection(server.url, (sql) => sql.unsafe(statement));
-  await query(`create table name as select '${name}' as name`);
-  const proxy = await startProxy(t, server.url, () => {
-    onConnection();
-    return () => {};
-  });
-  const stop = async () => {
-    await server.stop();
-    await proxy.cut();
-  };
-  const start = async () => {
-    server = await startPostgres({ directory, durable: false });
-    await proxy.restore(server.url);
-  };
-  return {
-    at: `127.0.0.1:${new URL(proxy.url).port}`,
-    proxy,
-    url: () => server.url,
-    query,
-    stop,
-    start,
-    async restartAsStandby() {
-      await stop();
-      writeFileSync(join(directory, 'postgres/data/standby.signal'), '');
-      await start();
-    },
-  };
-}
 
 test('after the address of a host has changed, no connection stays on the former server', async (t) => {
   const first = await startServer(t, 'first');
@@ -118,8 +45,6 @@ test('after the address of a host has changed, no connection stays on the former
   );
 });
 
-const urlOf = (servers: ReadonlyArray<string>, parameters = '') =>
-  `postgres://app:app-word@${servers.join()}/postgres${parameters}`;
 const NAME = 'select name from name';
 
 /** A port on which nothing listens. */
@@ -179,7 +104,7 @@ test('no host can be reached: calls fail with the names of all, and succeed when
         error instanceof Unavailable &&
         error.isTemporary &&
         error.message ===
-          `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED)`,
+          `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED: no server listens there)`,
     );
   }
   await server.start();

@@ -11,14 +11,12 @@ import { pathToFileURL } from 'node:url';
 import { connect } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import {
-  createReadiness,
   isCurrent,
   migrate,
   requireCurrent,
   type DatabaseSchema,
 } from '../../../src/platform/db/schema.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
-import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { test } from '../../support/until.ts';
@@ -195,13 +193,12 @@ for (const [what, statement] of failing) {
 test('a schema is current with all steps or more, not with fewer or none', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
-  const ready = readinessOf(database);
-  const judge = async () => [await isCurrent(database, HOUSE), (await ready()) === null];
-  assert.deepEqual(await judge(), [false, false], 'nothing is there');
+  const judge = () => isCurrent(database, HOUSE);
+  assert.equal(await judge(), false, 'nothing is there');
   await file.sql`create schema house`;
-  assert.deepEqual(await judge(), [false, false], 'an empty schema');
+  assert.equal(await judge(), false, 'an empty schema');
   await migrateTo(database, STEPS.slice(0, 2));
-  assert.deepEqual(await judge(), [false, false], 'a step is missing');
+  assert.equal(await judge(), false, 'a step is missing');
   await assert.rejects(
     requireCurrent(database, HOUSE),
     (error) =>
@@ -210,53 +207,8 @@ test('a schema is current with all steps or more, not with fewer or none', async
       /run "gatehouse migrate"/.test(error.message),
   );
   await migrateTo(database, STEPS);
-  assert.deepEqual(await judge(), [true, true]);
+  assert.equal(await judge(), true);
   await migrateTo(database, [...STEPS, writeStep('newer', 'select 1')]);
-  assert.deepEqual(await judge(), [true, true], 'a newer program was here');
+  assert.equal(await judge(), true, 'a newer program was here');
   await requireCurrent(database, HOUSE);
-});
-
-const readinessOf = (database: Database) =>
-  createReadiness(
-    database,
-    HOUSE,
-    createLog('silent', () => {}),
-  );
-
-test('readiness ends within a second when the database hangs', async (t) => {
-  const file = await createDatabase(t);
-  const database = open(t, file);
-  await migrateTo(database, STEPS);
-  const ready = readinessOf(database);
-  let free = () => {};
-  const held = file.sql.begin(async (sql) => {
-    await sql`lock table house.migrations in access exclusive mode`;
-    await new Promise<void>((resolve) => {
-      free = resolve;
-    });
-  });
-  await untilSql(
-    async () =>
-      (
-        await database.list(
-          (sql) => sql`select from pg_locks
-          where relation = 'house.migrations'::regclass and mode = 'AccessExclusiveLock'
-            and granted`,
-        )
-      ).length > 0,
-    'the table is locked',
-  );
-  try {
-    assert.equal(await ready(), 'the database cannot be read');
-    const waiting = await database.list(
-      (sql) =>
-        sql`select from pg_stat_activity where wait_event_type = 'Lock'
-          and application_name = 'gatehouse-house'`,
-    );
-    assert.equal(waiting.length, 1, 'the answer came only after PostgreSQL had given up');
-  } finally {
-    free();
-  }
-  await held;
-  await untilSql(async () => (await ready()) === null, 'it is ready again');
 });

@@ -286,7 +286,11 @@ function assertSilent(error: Error, words: readonly string[]): void {
 }
 
 const refusals: ReadonlyArray<readonly [what: string, statement: string, code: string]> = [
-  ['a wrong statement', `select marked from things`, '42703'],
+  [
+    'a wrong statement',
+    `select marked from things`,
+    '42703: the schema is of another version; run "gatehouse migrate"',
+  ],
   ['a value that does not fit', `insert into things values ('marked-value')`, '22P02'],
   ['a row that a rule refuses', `insert into things values (-1, 'marked')`, '23514'],
 ];

@@ -83,7 +83,7 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
   load.goesOn = false;
   await senders;
   for (const service of ['secrets', 'webhook'] as const)
-    assert.equal(await probe(service, 'readyz'), 200);
+    await untilSql(async () => (await probe(service, 'readyz')) === 200, `${service} is ready`);
 
   for (const answer of refused) assertUnavailable(answer);
   const stored = await killable.query((sql) => sql`select delivery_id, id from webhook.events`);

@@ -1,0 +1,122 @@
+/** A service is ready while its database can be used, however slow, and as soon as it is back. */
+import assert from 'node:assert/strict';
+import dns from 'node:dns';
+import { test, type TestContext } from 'node:test';
+import { createReadiness } from '../../../src/platform/db/readiness.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
+import { createLog } from '../../../src/platform/runtime/log.ts';
+import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
+import { createDatabase } from '../../support/database.ts';
+import { startServer, urlOf } from '../../support/database-servers.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { startSwallowing } from '../../support/swallowing.ts';
+import { bounded } from '../../support/until.ts';
+
+const LEDGER = `create schema house;
+  create table house.migrations (version int4 primary key, name text);
+  insert into house.migrations values (1, 'first')`;
+const SCHEMA = { name: 'house', folder: new URL('file:///none'), steps: ['first'] };
+/** No call fails before the end of the test because of these limits. */
+const PATIENT = { DATABASE_STATEMENT_TIMEOUT: '299', DATABASE_DEAD_AFTER: '300' };
+
+const TOO_SLOW = 'the database is too slow: no answer within 5 s';
+
+/** @returns a probe, and what the log says */
+function createProbe(database: Database) {
+  const lines: string[] = [];
+  const log = createLog('info', (line) => lines.push(line));
+  const said = () =>
+    lines.map((line) => JSON.parse(line)).map(({ message, error }) => error ?? message);
+  return { probe: createReadiness(database, SCHEMA, log), said };
+}
+
+async function createHouse(t: TestContext) {
+  const { sql, url } = await createDatabase(t);
+  await sql.unsafe(LEDGER);
+  return { sql, proxy: await startProxy(t, url) };
+}
+
+for (const roundTripMs of [100, 300, 800]) {
+  test(`ready with ${roundTripMs} ms to the database and back`, bounded, async (t) => {
+    const { proxy } = await createHouse(t);
+    proxy.delay(roundTripMs);
+    const { probe } = createProbe(openConnections(t, proxy.url, 'house', PATIENT));
+    for (let round = 0; round < 20; round += 1) assert.equal(await probe(), null);
+  });
+}
+
+test(
+  'a database without an answer: not ready after five seconds, which the log says once',
+  bounded,
+  async (t) => {
+    const { sql, proxy } = await createHouse(t);
+    const { probe, said } = createProbe(openConnections(t, proxy.url, 'house', PATIENT));
+    assert.equal(await probe(), null);
+    await sql.begin(async (holding) => {
+      await holding`lock table house.migrations in access exclusive mode`;
+      await untilSql(async () => (await probe()) !== null, 'it is not ready');
+      assert.equal(await probe(), TOO_SLOW);
+    });
+    await untilSql(async () => (await probe()) === null, 'it is ready again');
+    assert.deepEqual(said(), [TOO_SLOW, 'ready again']);
+  },
+);
+
+test('the reply does not name hosts, and the log does', bounded, async (t) => {
+  const { proxy } = await createHouse(t);
+  const { probe, said } = createProbe(openConnections(t, proxy.url, 'house'));
+  assert.equal(await probe(), null);
+  await proxy.cut();
+  await untilSql(async () => (await probe()) !== null, 'it is not ready');
+  assert.equal(await probe(), 'the database cannot be reached; the log says why');
+  assert.match(String(said()[0]), /^the connection to the database at 127\.0\.0\.1:\d+ failed \(/);
+  await proxy.restore();
+  await untilSql(async () => (await probe()) === null, 'it is ready again');
+});
+
+test(
+  'the server goes silent and another takes over: no call waits for the end of its connection',
+  bounded,
+  async (t) => {
+    const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
+    for (const { query } of [old, next]) await query(LEDGER);
+    const database = openConnections(t, urlOf([old.at]), 'house', PATIENT);
+    const { probe } = createProbe(database);
+    assert.equal(await probe(), null);
+    old.proxy.stall();
+    const waiting = assert.rejects(ask(database, 'read', 'select 1'), /CONNECTION_/);
+    await old.proxy.restore(next.url());
+    await untilSql(async () => (await probe()) !== null, 'the silence is noticed');
+    await untilSql(async () => (await probe()) === null, 'it is ready again');
+    await waiting;
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, 'select name from name'), { name: 'next' });
+  },
+);
+
+test('an address that swallows packets does not hold up the next try', bounded, async (t) => {
+  const { proxy } = await createHouse(t);
+  const url = new URL(proxy.url);
+  await startSwallowing(t, '127.0.0.2', Number(url.port));
+  // As after the restart of a container, whose name gets another address.
+  const addresses = ['127.0.0.2'];
+  const lookUp = dns.lookup;
+  t.mock.method(dns, 'lookup', (name: string, ...more: [object, () => void]) =>
+    lookUp(name === 'moving' ? (addresses.shift() ?? '127.0.0.1') : name, ...more),
+  );
+  url.hostname = 'moving';
+  url.searchParams.set('connect_timeout', '99');
+  url.searchParams.set('sslmode', 'disable');
+  const { probe } = createProbe(openConnections(t, url.href, 'house', PATIENT));
+  await untilSql(async () => (await probe()) === null, 'it is ready');
+  assert.deepEqual(addresses, []);
+});
+
+test('a host that swallows packets does not hold up the others', bounded, async (t) => {
+  const server = await startServer(t, 'a');
+  const swallowing = `127.0.0.1:${await startSwallowing(t, '127.0.0.1')}`;
+  const url = urlOf([swallowing, server.at], '?connect_timeout=99');
+  const database = openConnections(t, url, 'skip', PATIENT);
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, 'select name from name'), { name: 'a' }, purpose);
+});
