@@ -53,7 +53,7 @@ const revoke = {
   reply: outcomeSchema('REVOKED'),
   errors: ['forbidden', 'not_found'],
 } as const;
-const pages = { ...read, paged: 'always', errors: ['forbidden'] } as const;
+const pages = { ...read, paged: 'always', errors: ['forbidden', 'too_slow'] } as const;
 
 const rows: ReadonlyArray<Route<IdentityService>> = [
   route({
@@ -122,6 +122,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     pattern: '/api/user/',
     reply: list(userSchema),
     paged: 'if asked',
+    errors: ['too_slow'],
     handle: lists.users,
     summary:
       'Users, oldest first, all or a page; without super administrator rights, only yourself',

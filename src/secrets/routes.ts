@@ -109,7 +109,7 @@ const ROUTES: ReadonlyArray<Route<SecretsService>> = [
       after: optional(uuid('The last id of the previous page')),
     }),
     reply: list(listedSchema),
-    errors: ['unavailable'],
+    errors: ['too_slow', 'unavailable'],
     /** Every readable secret: all of them as a stream, or one page. None of it is a key. */
     async handle({ query: { limit, after } }, { database, limits }) {
       const most = Math.min(PAGE, Math.ceil(MAX_LISTED_BYTES / limits.password.max_bytes));

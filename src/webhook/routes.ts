@@ -84,6 +84,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
       limit: withDefault(decimal({ min: 1, max: 100 }), 20),
     }),
     reply: list(schemas.summarySchema),
+    errors: ['too_slow'],
     handle: inbox.listPage,
   }),
   route({
@@ -107,6 +108,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/events/refused',
     summary: 'List refused requests of the last 24 hours, by token and reason',
     reply: list(schemas.refusedSchema),
+    errors: ['too_slow'],
     handle: async (_call, { database }) => ({ data: await listRefusals(database) }),
   }),
   route({
@@ -114,6 +116,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     pattern: '/tokens',
     summary: 'List the active sender tokens with their targets and refused requests',
     reply: list(schemas.senderSchema),
+    errors: ['too_slow'],
     handle: targets.listSenders,
   }),
   route({

@@ -47,6 +47,7 @@ export const ERRORS = {
     'The stored secret or request was altered. No read was used. Contact the operator.',
   ],
   unavailable: [503, 'The database or the sign-in service is unavailable. Try again soon.'],
+  too_slow: [503, 'The list took too long. Narrow it, ask for a shorter page, or try again later.'],
   overloaded: [503, 'The service is overloaded. The request was not processed. Try again soon.'],
   key_unknown: [503, 'The key of this secret is missing. No read was used. Contact the operator.'],
 } as const satisfies Record<string, readonly [status: number, message: string]>;

@@ -43,6 +43,8 @@ export interface RequestInfo extends ReceivedRequest {
 /** What becomes known of a request, for its log line and an error. */
 interface Progress {
   route: string;
+  /** What its row declares. */
+  errors?: readonly ErrorCode[];
   failurePage?: FailurePage | undefined;
   /** Ids of the caller. */
   callerIds?: CallerIds | undefined;

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { BlockList } from 'node:net';
-import { describeError, Overloaded, Unavailable } from '../../runtime/errors.ts';
+import { describeError, Overloaded, TooSlow, Unavailable } from '../../runtime/errors.ts';
 import type { Log } from '../../runtime/log.ts';
 import type { Metrics } from '../../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
@@ -122,6 +122,7 @@ export async function answer(
   const { route: row, parameters } = match;
   const route = `${row.method} ${row.pattern}`;
   progress.route = route;
+  progress.errors = row.errors;
   progress.failurePage = row.failurePage;
 
   // The cross-site check comes before the credential check, and before the request counts as an
@@ -179,7 +180,7 @@ function pageOf(headers: IncomingHttpHeaders, hosts: readonly string[]) {
 /** @returns the reply for what a handler has thrown: never a message that is not ours */
 export function failureFor(
   error: unknown,
-  { ids, progress: { route } }: ReceivedRequest,
+  { ids, progress: { route, errors } }: ReceivedRequest,
   { log, style }: ListenerOptions,
 ) {
   const fields = {
@@ -190,6 +191,10 @@ export function failureFor(
   if (error instanceof Overloaded) {
     log.limited('request rejected: overloaded', fields);
     return new Failure('overloaded');
+  }
+  if (error instanceof TooSlow && errors?.includes('too_slow')) {
+    log.limited('list took too long', fields);
+    return new Failure('too_slow');
   }
   if (error instanceof Unavailable) {
     log.error('dependency failed', fields);
