@@ -32,7 +32,9 @@ function readOrigin(text: string, examples = 'https://login.example.org') {
   // A host with a dot at its end is another one for cookies.
   const isPlain = url?.href === `${url?.origin}/` && !/[*]|\.$/.test(host);
   if (url && isProtected && isPlain) return url.origin;
-  throw new Expected(`an origin such as ${examples}, with https unless the host is localhost`);
+  throw new Expected(
+    `an origin such as ${examples}, without a path, and with https unless the host is localhost`,
+  );
 }
 
 /** In `https://*.example.org`, `*` stands for one label. @throws Expected */

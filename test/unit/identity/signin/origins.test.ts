@@ -31,7 +31,7 @@ test('an origin is read as browsers write it', () => {
 
 test('what is no origin, or can never match one, is refused', () => {
   const form =
-    'an origin such as https://login.example.org, with https unless the host is localhost.';
+    'an origin such as https://login.example.org, without a path, and with https unless the host is localhost.';
   for (const given of [
     'login.example.org',
     'http://login.example.org',
