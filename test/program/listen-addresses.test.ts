@@ -289,7 +289,7 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
   [
     'a remote database with sslmode=disable',
     { DATABASE_URL: `${remote}?sslmode=disable` },
-    [/may be unencrypted/],
+    [/database at db\.example:5432 is not encrypted/],
   ],
   [
     'one remote host among several',

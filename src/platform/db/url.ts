@@ -39,8 +39,9 @@ export function readDatabase(env: Env, own: string) {
   const url: DatabaseUrl = given ?? common ?? { ...parse(FORM_TEXT), hosts: [] };
   const remote = url.hosts.filter((host) => !isThisHost(host.name));
   if (remote.length > 0 && ['disable', 'prefer'].includes(url.sslmode)) {
+    const state = url.sslmode === 'disable' ? 'is not encrypted' : 'may be unencrypted';
     env.warnings.add(
-      `The connection to the database at ${hostList(remote)} may be unencrypted; add ?sslmode=verify-full to its URL.`,
+      `The connection to the database at ${hostList(remote)} ${state}; set sslmode=verify-full in its URL.`,
     );
   }
   return {
