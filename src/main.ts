@@ -47,10 +47,13 @@ function firstSignal(): Promise<NodeJS.Signals> {
       resolve(signal);
     };
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-    // Operators send it to programs that read settings again.
-    process.on('SIGHUP', () =>
-      terminal.note('gatehouse: SIGHUP changes nothing. Restart to apply new settings.'),
-    );
+    // Operators send these to programs that read settings or open log files again. Without a
+    // listener, SIGUSR1 opens Node's inspector, which can read every secret, and SIGUSR2 ends the
+    // process.
+    for (const name of ['SIGHUP', 'SIGUSR1', 'SIGUSR2'])
+      process.on(name, () =>
+        terminal.note(`gatehouse: ${name} changes nothing. Restart to apply new settings.`),
+      );
   });
 }
 

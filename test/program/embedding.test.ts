@@ -31,7 +31,15 @@ async function embed(
   return { ...instance, url, text: () => text };
 }
 
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'uncaughtException', 'unhandledRejection'];
+const SIGNALS = [
+  'SIGINT',
+  'SIGTERM',
+  'SIGHUP',
+  'SIGUSR1',
+  'SIGUSR2',
+  'uncaughtException',
+  'unhandledRejection',
+];
 const listeners = (...names: readonly string[]) => names.map((name) => process.listenerCount(name));
 
 test('two instances in one process are independent', async (t) => {

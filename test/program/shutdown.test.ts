@@ -291,11 +291,15 @@ test('a second SIGTERM ends the delay, and SIGINT has none', async (t) => {
   assert.deepEqual(await interrupted.ended, { code: 0, signal: null });
 });
 
-test('SIGHUP changes nothing, and says so', async (t) => {
+test('signals for other programs change nothing, and open no inspector', async (t) => {
   const running = await start(t, ['identity']);
   const url = await running.url('identity');
-  running.signal('SIGHUP');
-  await untilSql(async () => running.stderr().includes('SIGHUP changes nothing'), 'it says so');
+  for (const name of ['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const) {
+    running.signal(name);
+    const said = `${name} changes nothing`;
+    await untilSql(async () => running.stderr().includes(said), 'it says so');
+  }
+  assert.ok(!running.stderr().includes('Debugger listening'));
   assert.equal((await ask('GET', `${url}/readyz`)).status, 200);
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
