@@ -1,17 +1,18 @@
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { inspectDatabase, type SchemaState } from './store/diagnose.ts';
 import { type DatabaseSchema, distributedTables } from '../platform/db/schema.ts';
 import { describeError, StartupError } from '../platform/runtime/errors.ts';
 import { configure, SERVICE_NAMES } from '../serve.ts';
-import type { Configuration } from '../platform/process/settings.ts';
+import { type Configuration, ConfigurationError } from '../platform/process/settings.ts';
 import {
   createProcessContext,
   createServiceRunner,
   type Output,
 } from '../platform/process/runner.ts';
 import type { ConfiguredService, Service } from '../platform/process/service.ts';
-import { type Command, json, OperationFailed } from './command.ts';
+import { type Command, type Invocation, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
 import { printRows } from './terminal.ts';
 
@@ -39,7 +40,7 @@ export const CHECK: Command = {
   options: { json },
   summary: 'Check settings and databases, and say what serve would start; change nothing',
   async run(call) {
-    const configuration = await configure(call.positionals, 'serve', call.environment);
+    const configuration = await configureServices(call);
     const { warnings, metrics, shared } = configuration;
     const findings = warnings.map((detail) => warning('settings', detail));
     if (findings.length === 0) findings.push(ok('settings', 'valid'));
@@ -52,6 +53,37 @@ export const CHECK: Command = {
     if (count > 0) throw new OperationFailed(`${counted(count, 'check')} failed`);
   },
 };
+
+/** @throws ConfigurationError */
+async function configureServices({ positionals, environment }: Invocation) {
+  const names = positionals.length > 0 ? positionals : servedBy(readCommandLine());
+  try {
+    return await configure(names, 'serve', environment);
+  } catch (error) {
+    if (!(error instanceof ConfigurationError) || names.length > 0) throw error;
+    const hint = 'All services were checked. To check one, name it, as in "check webhook".';
+    throw new ConfigurationError([...error.problems, hint]);
+  }
+}
+
+/**
+ * In a container, the environment has what the service of process 1 needs, and no more.
+ * @returns the services that a process serves by its command line; none for all
+ */
+export function servedBy(commandLine: string) {
+  const words = commandLine.split('\0');
+  const at = words.indexOf('serve');
+  const isGatehouse = /(^|\/)(cli\.js|gatehouse)$/.test(words[at - 1] ?? '');
+  return isGatehouse ? words.slice(at + 1).filter((word) => SERVICE_NAMES.includes(word)) : [];
+}
+
+function readCommandLine() {
+  try {
+    return readFileSync('/proc/1/cmdline', 'utf8');
+  } catch {
+    return ''; // not on Linux
+  }
+}
 
 /**
  * Runs work with each configured service, assembled but not served.

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
+import { servedBy } from '../../../src/commands/check.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
 import { startGatehouse, variables } from '../../support/gatehouse.ts';
@@ -191,4 +192,27 @@ test('check of the plain webhook receiver needs no database', async () => {
   };
   const { code, lines } = await check(['webhook'], given);
   assert.deepEqual([code, lines['webhook database']], [0, ['ok', 'none is needed']]);
+});
+
+test('without a name, check takes the services that process 1 of a container serves', () => {
+  const node = 'node\0/app/dist/cli.js';
+  for (const [commandLine, services] of [
+    [`${node}\0serve\0webhook\0`, ['webhook']],
+    [`/sbin/docker-init\0--\0${node}\0serve\0secrets\0webhook\0`, ['secrets', 'webhook']],
+    [`${node}\0serve\0`, []],
+    [`${node}\0check\0`, []],
+    ['/sbin/init\0', []],
+    ['other\0serve\0webhook\0', []],
+    ['', []],
+  ] as const)
+    assert.deepEqual(servedBy(commandLine), services, commandLine);
+});
+
+test('without the settings of all services, check says how to check one', async (t) => {
+  const { url } = await createEmptyDatabase(t);
+  const { code, stderr } = await runCommand(['check'], { DATABASE_URL: url });
+  assert.equal(code, 78);
+  assert.match(stderr, /AUTH_TOKEN must be set/);
+  assert.match(stderr, /To check one, name it, as in "check webhook"\.\n$/);
+  assert.equal((await runCommand(['check', 'webhook'], { DATABASE_URL: url })).code, 0);
 });
