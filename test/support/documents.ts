@@ -25,6 +25,13 @@ export function rowsUnder(document: string, head: string): string[][] {
   return rows.map(cellsOf);
 }
 
+/** The code blocks of the section below this heading, such as `### With Compose`. */
+export function blocksUnder(document: string, heading: string): string[] {
+  const [, rest = ''] = readDocument(document).split(`\n${heading}\n`);
+  const [section = ''] = rest.split(/\n#+ /);
+  return [...section.matchAll(/^```\w*\n([^]*?)^```$/gm)].map(([, block = '']) => block);
+}
+
 export interface DocumentedMetric {
   readonly name: string;
   readonly type: string;

@@ -3,10 +3,10 @@
  * machine to a restored database. Each test goes on where the one before it ended.
  */
 import assert from 'node:assert/strict';
-import { appendFileSync, readFileSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { runTool } from '../deploy/tools.ts';
+import { blocksUnder } from '../../support/documents.ts';
 import { PAGE, signIn } from '../deploy/visit.ts';
 import { startDocker } from './docker.ts';
 import { createStack, DOMAIN } from './stack.ts';
@@ -180,8 +180,8 @@ function countRows(): string {
   return compose(...words, '--tuples-only', '--command', `select ${counts}`).stdout;
 }
 
-function shell(command: string): void {
-  const { code, output } = runTool('sh', ['-c', command], { DOCKER_HOST: docker.socket, DOMAIN });
+function shell(command: string, environment: Readonly<Record<string, string>> = { DOMAIN }): void {
+  const { code, output } = docker.tryRun('sh', ['-euc', command], environment);
   assert.equal(code, 0, output);
 }
 
@@ -191,6 +191,59 @@ function inspectStopped(service: string): string {
   const format = '{{.State.ExitCode}} {{.State.OOMKilled}}';
   return docker.run('docker', ['inspect', '--format', format, id]).stdout.trim();
 }
+
+test('after the documented rotations, backup and rebuild, everything is there', async () => {
+  const before = await store('stored before the rotation');
+  const directory = join(stack.place, 'deploy/compose/secrets');
+  const contents = () =>
+    readdirSync(directory).map((name) => readFileSync(join(directory, name), 'utf8'));
+  const old = contents();
+  follow(`echo DOMAIN=${DOMAIN} > deploy/.env`);
+  const unchanged = ['admin-password', 'postgres-password', 'webhook-token'];
+  for (const block of blocksUnder('docs/deploy.md', '### With Compose')) follow(block);
+  const changed = contents();
+  const kept = readdirSync(directory).filter((_, index) => old[index] === changed[index]);
+  assert.deepEqual(kept, unchanged, 'each other file has another value');
+  await untilAllServed();
+  const after = await store('stored after it');
+  await assertReads(before, 'stored before the rotation');
+  const count = countRows();
+
+  const [backup = '', restore = '', rebuild = ''] = blocksUnder(
+    'docs/database.md',
+    '### With Compose',
+  );
+  follow(backup);
+  compose('down', '--volumes');
+  for (const lost of ['deploy/compose/secrets', 'deploy/.env'])
+    rmSync(join(stack.place, lost), { recursive: true });
+  follow(rebuild);
+  await untilAllServed();
+  follow(restore);
+  await untilAllServed();
+  assert.equal(countRows(), count);
+  await assertReads(before, 'stored before the rotation');
+  await assertReads(after, 'stored after it');
+  assert.deepEqual(contents(), changed);
+  await signIn(`login.${DOMAIN}`, 443, secret('admin-password'));
+});
+
+/** Runs the commands of a document as they are written, with docker-compose 1.29. */
+const follow = (commands: string) =>
+  shell(
+    `cd ${stack.place}
+    docker() { shift; docker-compose "$@"; }
+    ${commands}`,
+    {},
+  );
+
+test('"check" without a name checks what its container serves', () => {
+  for (const service of SERVICES) {
+    const checked = compose('exec', '-T', service, 'gatehouse', 'check').stdout;
+    for (const other of SERVICES)
+      assert.equal(checked.includes(`${other} database`), other === service, checked);
+  }
+});
 
 test('"down" and "up" keep the data, and new-secrets keeps the secrets', async () => {
   const stored = await store('kept over down');
