@@ -60,7 +60,8 @@ async function configureServices({ positionals, environment }: Invocation) {
   try {
     return await configure(names, 'serve', environment);
   } catch (error) {
-    if (!(error instanceof ConfigurationError) || names.length > 0) throw error;
+    const isOfAll = names.length === 0 && error instanceof ConfigurationError;
+    if (!isOfAll || !/ must be set/.test(error.message)) throw error;
     const hint = 'All services were checked. To check one, name it, as in "check webhook".';
     throw new ConfigurationError([...error.problems, hint]);
   }

@@ -89,6 +89,10 @@ test('without a connection left for requests, a service is not ready', async (t)
   await sql.unsafe(`alter role ${role} connection limit ${SERVICES.length}`);
   await endConnections(database);
   for (const service of SERVICES) {
+    await untilSql(
+      async () => (await ask('GET', `${gatehouse.url[service]}/readyz`)).status !== 200,
+      `${service} has noticed`,
+    );
     for (let round = 0; round < 5; round += 1) {
       const { status, text } = await ask('GET', `${gatehouse.url[service]}/readyz`);
       assert.equal(status, UNREADY[service], text);

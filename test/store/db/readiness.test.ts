@@ -1,7 +1,7 @@
 /** A service is ready while its database can be used, however slow, and as soon as it is back. */
 import assert from 'node:assert/strict';
 import dns from 'node:dns';
-import { test, type TestContext } from 'node:test';
+import type { TestContext } from 'node:test';
 import { createReadiness } from '../../../src/platform/db/readiness.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
@@ -10,7 +10,7 @@ import { createDatabase } from '../../support/database.ts';
 import { startServer, urlOf } from '../../support/database-servers.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { startSwallowing } from '../../support/swallowing.ts';
-import { bounded } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
 
 const LEDGER = `create schema house;
   create table house.migrations (version int4 primary key, name text);
@@ -36,33 +36,34 @@ async function createHouse(t: TestContext) {
   return { sql, proxy: await startProxy(t, url) };
 }
 
+const connectAll = (database: Database) =>
+  Promise.all(PURPOSES.map((purpose) => ask(database, purpose, 'select 1')));
+
 for (const roundTripMs of [100, 300, 800]) {
-  test(`ready with ${roundTripMs} ms to the database and back`, bounded, async (t) => {
+  test(`ready with ${roundTripMs} ms to the database and back`, async (t) => {
     const { proxy } = await createHouse(t);
+    const database = openConnections(t, proxy.url, 'house', PATIENT);
+    await connectAll(database);
     proxy.delay(roundTripMs);
-    const { probe } = createProbe(openConnections(t, proxy.url, 'house', PATIENT));
+    const { probe } = createProbe(database);
     for (let round = 0; round < 20; round += 1) assert.equal(await probe(), null);
   });
 }
 
-test(
-  'a database without an answer: not ready after five seconds, which the log says once',
-  bounded,
-  async (t) => {
-    const { sql, proxy } = await createHouse(t);
-    const { probe, said } = createProbe(openConnections(t, proxy.url, 'house', PATIENT));
-    assert.equal(await probe(), null);
-    await sql.begin(async (holding) => {
-      await holding`lock table house.migrations in access exclusive mode`;
-      await untilSql(async () => (await probe()) !== null, 'it is not ready');
-      assert.equal(await probe(), TOO_SLOW);
-    });
-    await untilSql(async () => (await probe()) === null, 'it is ready again');
-    assert.deepEqual(said(), [TOO_SLOW, 'ready again']);
-  },
-);
+test('a database without an answer: not ready after five seconds, which the log says once', async (t) => {
+  const { sql, proxy } = await createHouse(t);
+  const { probe, said } = createProbe(openConnections(t, proxy.url, 'house', PATIENT));
+  assert.equal(await probe(), null);
+  await sql.begin(async (holding) => {
+    await holding`lock table house.migrations in access exclusive mode`;
+    await untilSql(async () => (await probe()) !== null, 'it is not ready');
+    assert.equal(await probe(), TOO_SLOW);
+  });
+  await untilSql(async () => (await probe()) === null, 'it is ready again');
+  assert.deepEqual(said(), [TOO_SLOW, 'ready again']);
+});
 
-test('the reply does not name hosts, and the log does', bounded, async (t) => {
+test('the reply does not name hosts, and the log does', async (t) => {
   const { proxy } = await createHouse(t);
   const { probe, said } = createProbe(openConnections(t, proxy.url, 'house'));
   assert.equal(await probe(), null);
@@ -74,27 +75,24 @@ test('the reply does not name hosts, and the log does', bounded, async (t) => {
   await untilSql(async () => (await probe()) === null, 'it is ready again');
 });
 
-test(
-  'the server goes silent and another takes over: no call waits for the end of its connection',
-  bounded,
-  async (t) => {
-    const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
-    for (const { query } of [old, next]) await query(LEDGER);
-    const database = openConnections(t, urlOf([old.at]), 'house', PATIENT);
-    const { probe } = createProbe(database);
-    assert.equal(await probe(), null);
-    old.proxy.stall();
-    const waiting = assert.rejects(ask(database, 'read', 'select 1'), /CONNECTION_/);
-    await old.proxy.restore(next.url());
-    await untilSql(async () => (await probe()) !== null, 'the silence is noticed');
-    await untilSql(async () => (await probe()) === null, 'it is ready again');
-    await waiting;
-    for (const purpose of PURPOSES)
-      assert.deepEqual(await ask(database, purpose, 'select name from name'), { name: 'next' });
-  },
-);
+test('the server goes silent and another takes over: no call waits for the end of its connection', async (t) => {
+  const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
+  for (const { query } of [old, next]) await query(LEDGER);
+  const database = openConnections(t, urlOf([old.at]), 'house', PATIENT);
+  const { probe } = createProbe(database);
+  assert.equal(await probe(), null);
+  await connectAll(database);
+  old.proxy.stall();
+  const waiting = assert.rejects(ask(database, 'read', 'select 1'), /CONNECTION_/);
+  await old.proxy.restore(next.url());
+  await untilSql(async () => (await probe()) !== null, 'the silence is noticed');
+  await untilSql(async () => (await probe()) === null, 'it is ready again');
+  await waiting;
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, 'select name from name'), { name: 'next' });
+});
 
-test('an address that swallows packets does not hold up the next try', bounded, async (t) => {
+test('an address that swallows packets does not hold up the next try', async (t) => {
   const { proxy } = await createHouse(t);
   const url = new URL(proxy.url);
   await startSwallowing(t, '127.0.0.2', Number(url.port));
@@ -112,7 +110,7 @@ test('an address that swallows packets does not hold up the next try', bounded, 
   assert.deepEqual(addresses, []);
 });
 
-test('a host that swallows packets does not hold up the others', bounded, async (t) => {
+test('a host that swallows packets does not hold up the others', async (t) => {
   const server = await startServer(t, 'a');
   const swallowing = `127.0.0.1:${await startSwallowing(t, '127.0.0.1')}`;
   const url = urlOf([swallowing, server.at], '?connect_timeout=99');
