@@ -73,55 +73,31 @@ test('event list --json equals GET /events', async () => {
   assert.deepEqual(JSON.parse(stdout), (await inbox.call('GET', '/events')).json);
 });
 
-const FILTERS: ReadonlyArray<readonly [words: readonly string[], names: readonly string[]]> = [
-  ...ALL.map((status) => [['--status', status], [status]] as const),
-  [
-    ['--event', 'page.*'],
-    ['done', 'waiting', 'stored'],
-  ],
-  [['--event', '%'], []],
-  [['--event', '100%'], ['skipped']],
-  [['--source', 'github'], ['dead']],
-  [
-    ['--since', '3600'],
-    ['skipped', 'dead'],
-  ],
-  [
-    ['--since', '55m'],
-    ['skipped', 'dead'],
-  ],
-  [
-    ['--since', '24h'],
-    ['skipped', 'dead', 'done'],
-  ],
-  [
-    ['--since', '7d'],
-    ['skipped', 'dead', 'done', 'waiting'],
-  ],
-  [['--since', '0'], []],
-  [
-    ['--since', '1w'],
-    ['skipped', 'dead', 'done', 'waiting'],
-  ],
-  [['--delivery-id', 'msg_1'], ['done']],
-  [['--delivery-id', 'msg_%'], []],
-  [['--text', '"push"'], ['dead']],
-  [
-    ['--limit', '2'],
-    ['skipped', 'dead'],
-  ],
-  [wordsOf('--status done --event page.* --source generic --since 7d --limit 9999'), ['done']],
-];
+/** The options, and the events that they list. */
+const FILTERS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(ALL.map((status) => [`--status ${status}`, status])),
+  '--event page.*': 'done waiting stored',
+  '--event %': '',
+  '--event 100%': 'skipped',
+  '--source github': 'dead',
+  '--since 3600': 'skipped dead',
+  '--since 55m': 'skipped dead',
+  '--since 24h': 'skipped dead done',
+  '--since 7d': 'skipped dead done waiting',
+  '--since 0': '',
+  '--since 1w': 'skipped dead done waiting',
+  '--delivery-id msg_1': 'done',
+  '--delivery-id msg_%': '',
+  '--text "push"': 'dead',
+  '--limit 2': 'skipped dead',
+  '--status done --event page.* --source generic --since 7d --limit 9999': 'done',
+};
 test('event list takes every filter, alone and together', async () => {
-  for (const [words, names] of FILTERS) {
-    const { code, stdout, stderr } = await run(['list', '--json', ...words]);
+  for (const [words, names] of Object.entries(FILTERS)) {
+    const { code, stdout, stderr } = await run(['list', '--json', ...words.split(' ')]);
     assert.equal(code, 0, stderr);
     const events: Array<{ id: string }> = JSON.parse(stdout);
-    assert.deepEqual(
-      events.map(({ id }) => nameOf(id)),
-      names,
-      words.join(' '),
-    );
+    assert.equal(events.map(({ id }) => nameOf(id)).join(' '), names, words);
   }
 });
 

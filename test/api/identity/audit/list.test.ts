@@ -17,6 +17,7 @@ import {
   PASSWORD,
 } from '../../../support/users.ts';
 import { wordsOf } from '../../../support/words.ts';
+import { assertPages } from '../../../support/paged.ts';
 
 const { identity, sql, databaseUrl } = await launch(['identity'], BEHIND_PROXY);
 const database = openIdentity({ after }, databaseUrl);
@@ -57,23 +58,8 @@ test('pages go through the whole trail, newest first, even within one moment', a
   const all = (await sql`select id from identity.audit order by created_at desc, id desc`).map(
     ({ id }) => String(id),
   );
-  const found: string[] = [];
-  for (let page = 1, next = '?page=1&limit=7'; next !== ''; page += 1) {
-    const answer = await read(next);
-    assertSuccess(answer, 'paged');
-    assert.deepEqual(answer.json._meta.pagination, {
-      page,
-      limit: 7,
-      total: all.length,
-      total_pages: Math.ceil(all.length / 7),
-    });
-    found.push(...answer.json.data.map((line: { id: string }) => line.id));
-    next = answer.json._links.next.replace('/api/audit/', '');
-  }
-  assert.deepEqual(found, all);
-  const beyond = await read('?page=99&limit=7');
-  assertSuccess(beyond, 'paged');
-  assert.deepEqual(beyond.json.data, []);
+  const readPath = (path: string) => read(path.replace('/api/audit/', ''));
+  await assertPages(readPath, '/api/audit/', 7, all);
 });
 
 test('the filters by user and event hold for rows, total and links', async () => {

@@ -3,6 +3,7 @@
  * through it.
  */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
@@ -13,6 +14,7 @@ import {
   openIdentity,
   PASSWORD,
 } from '../../../support/users.ts';
+import { assertPages } from '../../../support/paged.ts';
 
 const { url, sql, databaseUrl } = await launch(['identity']);
 const database = openIdentity({ after }, databaseUrl);
@@ -118,57 +120,13 @@ test('sessions are listed newest first, with any flags, without deleted ones', a
 });
 
 test('the pages have no gap or overlap, and the links lead through them', async () => {
-  const seen: string[] = [];
-  let path = `/api/session/?page=1&limit=5&user=${many}`;
-  const visited: string[] = [];
-  while (path !== '') {
-    const answer = await ask('GET', identity + path, { bearer: admin });
-    assertSuccess(answer, 'paged');
-    assert.equal(answer.json._links.prev, visited.at(-1) ?? '');
-    assert.equal(answer.json._links.first, `/api/session/?page=1&limit=5&user=${many}`);
-    assert.equal(answer.json._links.last, `/api/session/?page=5&limit=5&user=${many}`);
-    assert.deepEqual(answer.json._meta.pagination, {
-      page: visited.length + 1,
-      limit: 5,
-      total: 23,
-      total_pages: 5,
-    });
-    seen.push(...ids(answer));
-    visited.push(path);
-    path = answer.json._links.next;
-  }
-  assert.deepEqual(seen, inOrder);
-});
-
-test('a page past the end is empty, and its links lead back', async () => {
-  for (const page of [4, 1_000_000]) {
-    const answer = await list(`?page=${page}&limit=10&user=${many}`);
-    assertSuccess(answer, 'paged');
-    assert.deepEqual(answer.json.data, []);
-    assert.deepEqual(answer.json._meta.pagination, { page, limit: 10, total: 23, total_pages: 3 });
-    assert.equal(answer.json._links.next, '');
-    assert.equal(answer.json._links.prev, `/api/session/?page=3&limit=10&user=${many}`);
-  }
-});
-
-test('an empty list has 0 pages', async () => {
-  for (const user of [
-    idle,
-    '00000000-0000-4000-8000-000000000000',
-    '00000000-0000-0000-0000-000000000000',
-  ]) {
-    const answer = await list(`?user=${user}`);
-    assertSuccess(answer, 'paged');
-    assert.deepEqual(answer.json.data, []);
-    assert.deepEqual(answer.json._meta.pagination, {
-      page: 1,
-      limit: 10,
-      total: 0,
-      total_pages: 0,
-    });
-    assert.deepEqual([answer.json._links.prev, answer.json._links.next], ['', '']);
-    assert.equal(answer.json._links.first, `/api/session/?page=1&limit=10&user=${user}`);
-  }
+  const pages = (user: string, expected: readonly string[]) => {
+    const read = (path: string) => ask('GET', identity + path, { bearer: admin });
+    return assertPages(read, '/api/session/', 5, expected, `&user=${user}`);
+  };
+  await pages(many, inOrder);
+  for (const user of [idle, randomUUID(), '00000000-0000-0000-0000-000000000000'])
+    await pages(user, []);
 });
 
 test('page and limit accept their bounds', async () => {
