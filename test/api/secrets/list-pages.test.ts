@@ -182,11 +182,3 @@ test('pages: several clients do not affect each other', async () => {
   );
   for (const pages of walks) assert.deepEqual(pages.flat(), ids);
 });
-
-test('pages: the bearer token is required, and HEAD has the link', async () => {
-  const ids = await fill(3);
-  assert.equal((await ask('GET', `${base}/api/store?limit=1`)).status, 401);
-  const head = await ask('HEAD', `${base}/api/store?limit=1`, { bearer: AUTH_TOKEN });
-  assert.deepEqual([head.status, head.text], [200, '']);
-  assert.equal(nextOf(head), `/api/store?limit=1&after=${ids[0]}`);
-});

@@ -116,11 +116,3 @@ test('list: memory does not grow with its length', async () => {
   // The whole list in memory would exceed its length.
   assert.ok(most - before < 60 * MIB, `it took ${Math.round((most - before) / MIB)} MiB`);
 });
-
-test('list: HEAD has the headers of GET, and a trailing slash is accepted', async () => {
-  const headers = { authorization: `Bearer ${AUTH_TOKEN}` };
-  const head = await fetch(`${url.secrets}/api/store/`, { method: 'HEAD', headers });
-  assert.equal(head.status, 200);
-  assert.equal(head.headers.get('content-type'), 'application/json; charset=utf-8');
-  assert.equal(await head.text(), '');
-});

@@ -6,7 +6,6 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { Agent, request } from 'node:http';
 import { test } from 'node:test';
-import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
 import { ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
@@ -306,57 +305,6 @@ test('2,000 wrong keys change only the count of failed reads', async () => {
   assert.deepEqual(await counts(), { ...before, read_failed: (before.read_failed ?? 0) + WRONG });
   assert.equal((await receipt(id)).json.failed_reads, WRONG);
   assert.equal((await secretsClient(base).decrypt(id, secret)).json.password, TEXT);
-});
-
-const bomb = Buffer.from(JSON.stringify({ password: 'x'.repeat(16 * 1024 * 1024) }));
-const CODINGS: ReadonlyArray<readonly [coding: string, pack: (body: Buffer) => Buffer]> = [
-  ['gzip', gzipSync],
-  ['x-gzip', gzipSync],
-  ['GZIP', gzipSync],
-  ['deflate', deflateSync],
-  ['br', brotliCompressSync],
-  ['zstd', (body) => body],
-  ['gzip, identity', gzipSync],
-  ['identity, gzip', gzipSync],
-  ['unheard-of', (body) => body],
-];
-test('a compressed body is 415 in every operation and is not decompressed', async () => {
-  const { id, secret } = await keep(TEXT, { max_reads: 1 });
-  const row = await storedSecret(sql, id);
-  const rows = async () => (await sql`select count(*)::int as rows from secrets.secrets`)[0]?.rows;
-  const before = await rows();
-  for (const [coding, pack] of CODINGS) {
-    const { lines, counted } = await traced(async () => {
-      const headers = { 'content-encoding': coding };
-      const packed = (body: unknown) => pack(Buffer.from(JSON.stringify(body)));
-      const answers = [
-        await ask('POST', `${base}/api/store/encrypt`, {
-          bearer: AUTH_TOKEN,
-          headers,
-          body: packed({ password: TEXT }),
-        }),
-        await ask('POST', `${base}/api/store/decrypt?id=${id}`, {
-          bearer: AUTH_TOKEN,
-          headers,
-          body: packed({ secret }),
-        }),
-        await ask('POST', `${base}/s/${id}`, { headers, body: packed({ secret }) }),
-      ];
-      for (const { status, json } of answers) {
-        assert.deepEqual([status, json.error.code], [415, 'unsupported_media_type'], coding);
-      }
-    });
-    assert.deepEqual([lines, counted], [[], {}], coding);
-  }
-  const small = gzipSync(bomb);
-  assert.ok(small.length < 64 * 1024, 'it would pass as a body of its own size');
-  const send = async (path: string, body: unknown, headers = {}) =>
-    (await ask('POST', `${base}/api/store/${path}`, { bearer: AUTH_TOKEN, headers, body })).status;
-  assert.equal(await send('encrypt', small, { 'content-encoding': 'gzip' }), 415);
-  assert.equal(await send('encrypt', small), 400, 'without the header it is not JSON');
-  assert.equal(await rows(), before);
-  assert.deepEqual(await storedSecret(sql, id), { ...row });
-  assert.equal(await send(`decrypt?id=${id}`, { secret }, { 'content-encoding': 'identity' }), 200);
 });
 
 test('the output contains no text, key, passphrase, token or stored content', async () => {

@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { test, type TestContext } from 'node:test';
 import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { readConfig } from '../../support/settings.ts';
-import { ask, AUTH_TOKEN, launch, startGatehouse, variables } from '../../support/gatehouse.ts';
+import { ask, launch, startGatehouse, variables } from '../../support/gatehouse.ts';
 import { root } from '../../support/process.ts';
 import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
 
@@ -225,61 +225,6 @@ test('new limits do not affect secrets stored before', async (t) => {
   for (let read = 0; read < 10; read += 1)
     assert.equal((await narrow.decrypt(before.id, before.secret)).status, 200);
   assert.equal((await narrow.receipt(before.id)).json.expires_at, before.expires_at);
-});
-
-const VALUES: ReadonlyArray<readonly [name: string, values: readonly unknown[]]> = [
-  ['expires_in', [0, -1, 1.5, 30 * DAY + 1, 1e300, '3600', '', null, true, [60], { seconds: 60 }]],
-  ['max_reads', [0, -1, 0.5, 1_001, 1e300, '1', '', null, false, [1], {}]],
-  ['passphrase', ['', 'abc', 'x'.repeat(1_025), 'mar\0ked', 1234, null, true, ['four'], {}]],
-  ['password', ['', 'x'.repeat(64_513), 1, null, true, ['x'], {}]],
-];
-for (const [name, values] of VALUES) {
-  test(`encrypt: each invalid ${name} is one field error that says what is accepted`, async () => {
-    for (const value of values) {
-      await assertRefused(
-        standard,
-        { password: 'x', [name]: value },
-        name,
-        /^must (not )?(be|have|contain) /,
-      );
-    }
-  });
-}
-
-test('encrypt: unknown members are rejected by name', async () => {
-  for (const name of [
-    'expiresIn',
-    'expires',
-    'ttl',
-    'max_read',
-    'maxReads',
-    'MAX_READS',
-    'max_reads ',
-    'pass-phrase',
-    'constructor',
-    '__proto__',
-  ]) {
-    await assertRefused(
-      standard,
-      `{"password":"x",${JSON.stringify(name)}:1}`,
-      name,
-      /^is not a known member$/,
-    );
-  }
-});
-
-test('options: the bearer token is required, and only GET and HEAD are allowed', async () => {
-  assert.equal((await ask('GET', `${url.secrets}/api/store/options`)).status, 401);
-  assert.equal(
-    (await ask('HEAD', `${url.secrets}/api/store/options`, { bearer: AUTH_TOKEN })).status,
-    200,
-  );
-  for (const method of ['POST', 'DELETE']) {
-    const { status, headers } = await ask(method, `${url.secrets}/api/store/options`, {
-      bearer: AUTH_TOKEN,
-    });
-    assert.deepEqual([status, headers.get('allow')], [405, 'GET, HEAD, OPTIONS']);
-  }
 });
 
 const REFUSED: ReadonlyArray<readonly [name: string, accepts: string, values: readonly string[]]> =

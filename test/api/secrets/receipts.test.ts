@@ -231,16 +231,6 @@ test('receipt and deletion: 404 for an unknown id', async () => {
   for (const { json } of answers) assert.match(json.error.message, /no such secret|does not exist/);
 });
 
-test('receipt and deletion: 401 without the bearer token, whatever the id', async () => {
-  const { id, secret } = await keep(TEXT, { max_reads: 1 });
-  const before = await storedSecret(sql, id);
-  for (const bearer of [undefined, secret, `${AUTH_TOKEN}x`]) {
-    for (const about of [id, randomUUID(), 'no-uuid'])
-      assertFailures(await both(about, bearer), 401, 'unauthorized');
-  }
-  assert.deepEqual(await storedSecret(sql, id), before);
-});
-
 test('receipt: reading it uses nothing up', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const before = await storedSecret(sql, id);

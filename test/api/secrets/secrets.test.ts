@@ -94,17 +94,7 @@ for (const [why, authorization, admitted] of CREDENTIALS) {
   });
 }
 
-const bytes = (...values: number[]) =>
-  Buffer.concat([Buffer.from('{"password":"'), Buffer.from(values), Buffer.from('"}')]);
-
 const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: string]> = [
-  ['a byte that is not UTF-8', bytes(0xff), ''],
-  ['UTF-8 that is too long for its character', bytes(0xc0, 0xaf), ''],
-  ['a surrogate in UTF-8', bytes(0xed, 0xa0, 0x80), ''],
-  ['a byte order mark', Buffer.from('\ufeff{"password":"x"}'), ''],
-  ['a line break within a string', '{"password":"a\nb"}', ''],
-  ['half of a surrogate pair, high', '{"password":"a\\ud83d"}', '/password'],
-  ['half of a surrogate pair, low', '{"password":"\\ude00a"}', '/password'],
   ['63 KiB and one byte of ASCII', { password: 'x'.repeat(63 * KIB + 1) }, '/password'],
   [
     '63 KiB and one byte in two-byte characters',
@@ -116,8 +106,6 @@ const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: str
     { password: `${'😀'.repeat(15.75 * KIB)}xy` },
     '/password',
   ],
-  ['expires_in one above 30 days', { password: 'x', expires_in: 30 * 86_400 + 1 }, '/expires_in'],
-  ['max_reads one above 1000', { password: 'x', max_reads: 1_001 }, '/max_reads'],
 ];
 for (const [why, body, path] of BODY_FAULTS) {
   test(`encrypt: 400 at "${path}" for ${why}`, async () => {

@@ -155,20 +155,6 @@ test('wrong keys count also for an altered secret, but not if the server secret 
   refused(await guess(sealedElsewhere.id), 503, 'key_unknown');
 });
 
-test('a page of another site and a form cannot use them', async () => {
-  const { id, secret, receipt } = await store();
-  for (const [path, body] of [
-    [`/s/${id}/status`, { secret }],
-    [`/s/${id}/delete`, { key: receipt }],
-    [`/r/${id}`, { key: receipt }],
-  ] as const) {
-    refused(await send(path, body, { 'sec-fetch-site': 'cross-site' }), 403, 'cross_site');
-    const form = await send(path, JSON.stringify(body), { 'content-type': 'text/plain' });
-    refused(form, 415, 'unsupported_media_type');
-  }
-  assert.equal((await stateOf(id, secret)).json.status, 'stored');
-});
-
 test('receipts and links outlive a replaced server secret', async (t) => {
   const { id, secret, receipt } = await store({ max_reads: 1 });
   const next = {

@@ -2,9 +2,8 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
-import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addOperator, openInbox } from '../../support/inbox.ts';
-import { wordsOf } from '../../support/words.ts';
 
 const inbox = await openInbox({ after });
 const { url, sql, call, put } = inbox;
@@ -203,18 +202,6 @@ test('a page has 20 events by default and at most 100', async () => {
   await sql`delete from webhook.events where event = 'many'`;
 });
 
-const ROWS = [
-  ['GET', '/events'],
-  ['GET', '/events/stream'],
-  ['GET', '/events/delivery'],
-  ['GET', '/events/refused'],
-  ['GET', '/events/counts'],
-  ['POST', '/events/redeliver'],
-  ['POST', '/events/pause'],
-  ['POST', '/events/resume'],
-  ['GET', `/events/${idOf('dead')}`],
-  ['POST', `/events/${idOf('dead')}/redeliver`],
-] as const;
 test('an event is shown with its body as received, its headers and every failure in order', async () => {
   const body =
     ' {"event":"shown",\r\n"data":{"page_id":"p\\u0000"},"more":"é 🎉\u2028","n":12345678901234567890}\n';
@@ -277,26 +264,4 @@ test('without a target redelivery is a conflict', async () => {
     assert.match(json.error.message, /Set a target for their token, or WEBHOOK_FORWARD_URL/);
     assert.equal(await statusOf(idOf(name)), before);
   }
-});
-
-test('the plain variant has no inbox routes, and its description has none', async (t) => {
-  const plain = (
-    await startGatehouse(t, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', INBOX_PAGE: 'on' })
-  ).url.webhook;
-  for (const [method, path] of [...ROWS, ['GET', '/inbox'], ['GET', '/pages/inbox.js']] as const) {
-    const { status, json } = await ask(method, plain + path, { bearer: WEBHOOK_TOKEN });
-    assert.deepEqual([status, json.error.code], [404, 'no_such_path'], path);
-  }
-  const paths = async (base: string) =>
-    Object.keys((await ask('GET', `${base}/openapi.json`)).json.paths).filter((path) =>
-      /events|inbox/.test(path),
-    );
-  assert.deepEqual(await paths(plain), []);
-  assert.deepEqual(
-    await paths(url),
-    wordsOf(`
-    /events /events/stream /events/delivery /events/refused /events/counts /events/redeliver
-    /events/pause /events/resume /events/{id} /events/{id}/redeliver
-  `),
-  );
 });

@@ -9,7 +9,6 @@ import { openInbox, type Wish } from '../../support/inbox.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { startOnTerminal, withoutTerminal } from '../../support/terminal.ts';
 import { test, until } from '../../support/until.ts';
-import { wordsOf } from '../../support/words.ts';
 
 const program = buildProgram();
 const inbox = await openInbox({ after });
