@@ -167,8 +167,8 @@ export async function prepare(
   openOther: () => Promise<Client>,
 ) {
   const wanted = JSON.stringify(settingsOf(limits.DATABASE_STATEMENT_TIMEOUT, pool));
-  // Two statements in one round trip. The settings are constants. Citus finds the shard of a row by the values of a statement,
-  // so it must not plan once.
+  // Two statements in one round trip: the settings are constants. Citus finds the shard of a row by
+  // the values of a statement, so it must not plan once.
   const settings = sql.unsafe(`json_each_text('${wanted}')`);
   const [, rows] = await sql`
     select set_config(key, case when key = 'plan_cache_mode'

@@ -142,9 +142,9 @@ function closeOthers(clients: ReadonlySet<Client>, { host, server }: Client) {
 const WRONG_PASSWORD = new Set(['28P01', '28000']);
 
 /**
- * The password as SASLprep makes it (RFC 4013): for SCRAM, servers store it so, unless it holds what
- * SASLprep prohibits. They check it as it is for MD5, LDAP and others, and the driver does not say
- * what they ask for. So it is tried as it is, too.
+ * The password as SASLprep makes it (RFC 4013): for SCRAM, servers store it so, unless it holds
+ * what SASLprep prohibits. They check it as it is for MD5, LDAP and others, and the driver does not
+ * say what they ask for. So it is tried as it is, too.
  */
 const prepareForScram = (password: string) =>
   password
