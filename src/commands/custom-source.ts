@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { isKeepable, isReadable } from '../webhook/header-names.ts';
+import { isPointer } from '../webhook/places.ts';
 import {
   ALGORITHMS,
   checkSignature,
@@ -44,9 +45,6 @@ export const CUSTOM_OPTIONS = {
 };
 
 const PLACEHOLDERS = ['{body}', '{timestamp}', '{id}'];
-
-/** A place in the body; any other is a header. */
-const isPointer = (place: string) => place.startsWith('/');
 
 const firstGiven = (given: Arguments, options: object) =>
   Object.keys(options).find((name) => given.text(name) !== undefined);
