@@ -3,6 +3,7 @@ import type { Environment } from '../platform/runtime/env.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
 import { toOneLine } from '../platform/runtime/text.ts';
 import type { Output } from '../platform/process/runner.ts';
+import { isWithin } from '../platform/process/variable-names.ts';
 
 /** An option as `util.parseArgs` understands it, with a line of help. */
 export interface Option {
@@ -115,7 +116,8 @@ export async function runCommand(
     }
     if (!(error instanceof UsageError)) throw error;
     const help = command ? `${command.name} --help` : '--help';
-    terminal.note(`gatehouse: ${error.message}. See: gatehouse ${help}`);
+    const message = error.message.replace(/(?<!\?)$/, '.');
+    terminal.note(`gatehouse: ${message} See: gatehouse ${help}`);
     return 2;
   }
 }
@@ -145,15 +147,22 @@ function commandsToList(commands: readonly Command[], words: readonly string[]) 
   const wantsHelp = words.includes('--help') || words.includes('-h');
   if (wantsHelp && group.length > 0) return group;
   if (wantsHelp && first.startsWith('-')) return commands;
-  if (group.length > 0) {
-    const next = group.map(({ name }) => name.slice(first.length + 1));
-    throw new UsageError(`"${first}" needs a subcommand: ${next.join(', ')}`);
-  }
   const removed = REMOVED.get(first);
   if (removed) throw new UsageError(`"${first}" ${removed}`);
-  const shown = /^(-|$)/.test(second) ? first : `${first} ${second}`;
-  throw new UsageError(`there is no command "${shown}"`);
+  const isAlone = /^(-|$)/.test(second);
+  const next = group.map(({ name }) => name.slice(first.length + 1));
+  if (isAlone && group.length > 0)
+    throw new UsageError(`"${first}" needs a subcommand: ${next.join(', ')}`);
+  const advice = group.length > 0 ? `. "${first}" has: ${next.join(', ')}` : '';
+  const meant = commands.find(({ name }) => isWithin(2, beginOf(words, name), name));
+  const shown = isAlone ? first : `${first} ${second}`;
+  const end = meant ? `. Did you mean "${meant.name}"?` : advice;
+  throw new UsageError(`there is no command "${shown}"${end}`);
 }
+
+/** As many words as the name of the command has. */
+const beginOf = (words: readonly string[], name: string) =>
+  words.slice(0, name.split(' ').length).join(' ');
 
 function printCommands(commands: readonly Command[], { print, printText }: Terminal) {
   printText('Usage: gatehouse COMMAND [OPTION…]\n');
@@ -213,7 +222,10 @@ function parseWords(command: Command, words: readonly string[]) {
     // The word may be a secret, so it is not repeated.
     const isWord = codeOf(error) === 'ERR_PARSE_ARGS_UNEXPECTED_POSITIONAL';
     const problem = isWord ? `takes no argument; ${FROM_STDIN}` : sentence;
-    throw new UsageError(`${command.name}: ${problem}`);
+    const [, given = ''] = /^Unknown option '--([^']+)'/.exec(sentence ?? '') ?? [];
+    const meant = Object.keys(command.options ?? {}).find((name) => isWithin(2, given, name));
+    const advice = given !== '' && meant ? `. Did you mean --${meant}?` : '';
+    throw new UsageError(`${command.name}: ${problem}${advice}`);
   }
 }
 

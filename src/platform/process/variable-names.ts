@@ -99,7 +99,7 @@ function wordsOf(name: string) {
 }
 
 /** Whether at most so many inserted, removed or replaced letters turn one name into the other. */
-function isWithin(edits: number, a: string, b: string): boolean {
+export function isWithin(edits: number, a: string, b: string): boolean {
   if (edits === 0 || Math.abs(a.length - b.length) > edits) return a === b;
   const restOfA = a.slice(1);
   const restOfB = b.slice(1);

@@ -254,7 +254,10 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['pause', 'x'], /./],
   [['tail', 'x'], /./],
   [['tail', '--json', '--forward', 'http://127.0.0.1:1'], /--json does not go with --forward/],
-  [['nonsense'], /"event" needs a subcommand: list, show, redeliver, pause, resume, tail/],
+  [
+    ['nonsense'],
+    /no command "event nonsense". "event" has: list, show, redeliver, pause, resume, tail/,
+  ],
 ];
 for (const [words, said] of WRONG) {
   test(`event ${words.join(' ').replace(/[0-9a-f-]{36}/g, 'ID')} exits with 2 and changes nothing`, async () => {
