@@ -186,6 +186,7 @@ create table identity.users (
   last_name text not null,
   last_name_key text default ''::text not null,
   password_hash text,
+  has_password boolean generated always as (password_hash IS NOT NULL) not null,
   password_generated boolean default false not null,
   password_set_at timestamp with time zone default now() not null,
   enabled boolean not null,
@@ -201,6 +202,7 @@ create table identity.users (
   constraint users_pkey PRIMARY KEY (id)
 );
 CREATE INDEX users_administrators ON identity.users USING btree (id) WHERE (super_admin AND enabled AND (deleted_at IS NULL));
+CREATE INDEX users_chosen ON identity.users USING btree (enabled, has_password, super_admin, second_factor) WHERE (deleted_at IS NULL);
 CREATE UNIQUE INDEX users_email_key ON identity.users USING btree (email_key) WHERE (deleted_at IS NULL);
 CREATE INDEX users_generated ON identity.users USING btree (password_set_at) WHERE password_generated;
 CREATE INDEX users_named ON identity.users USING btree (username_key);

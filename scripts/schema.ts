@@ -36,7 +36,8 @@ export async function describeSchemas(sql: Sql): Promise<string> {
       coalesce(' with (' || array_to_string(c.reloptions, ', ') || ')', '') as options,
       (select json_agg(line order by kind, at, line) from (
         select 1 as kind, attnum as at, format('%I %s', attname, format_type(atttypid, atttypmod))
-          || coalesce(' default ' || pg_get_expr(adbin, adrelid), '')
+          || coalesce(case attgenerated when 's' then ' generated always as ' else ' default ' end
+            || pg_get_expr(adbin, adrelid), '')
           || case when attnotnull then ' not null' else '' end as line
         from pg_attribute left join pg_attrdef on adrelid = attrelid and adnum = attnum
         where attrelid = c.oid and attnum > 0 and not attisdropped

@@ -23,12 +23,12 @@ import { isUuid } from '../platform/runtime/text.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { decimal, object, oneOf, optional, withDefault } from '../platform/http/route/schema.ts';
 import { createKey, newKeySchema } from '../identity/keys.ts';
-import { type ApiKey, type AuditRecord, viewAudit, viewKey } from '../identity/model.ts';
+import { type ApiKey, viewAudit, viewKey } from '../identity/model.ts';
 import { endedText } from '../identity/sessions.ts';
 import type * as settings from '../identity/settings.ts';
 import { createLink, hoursOf, makeLink } from '../identity/signin/links.ts';
 import { COMMAND_LINE, EVENTS } from '../identity/store/audit.ts';
-import { listAudit } from '../identity/store/lists.ts';
+import { type ListedAudit, listAudit } from '../identity/store/lists.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
 import { endRestored } from '../identity/store/session-ends.ts';
 import { revokeLink } from '../identity/store/signin/links.ts';
@@ -52,14 +52,15 @@ const KEY_COLUMNS: Columns<ApiKey> = {
   EXPIRES: 'expires_at',
   STATE: stateOf,
 };
-const AUDIT_COLUMNS: Columns<AuditRecord> = {
+/** A deleted user's name is erased after some time. */
+const AUDIT_COLUMNS: Columns<ListedAudit> = {
   TIME: 'created_at',
   EVENT: 'event',
-  'ABOUT USER': 'user_id',
-  BY: (entry) => entry.actor_id ?? entry.key_id ?? entry.via,
+  'ABOUT USER': (entry) => entry.subject || entry.user_id,
+  BY: (entry) => entry.actor || (entry.actor_id ?? entry.via),
   // Who made a key may be another than the user whose rights it has.
-  KEY: 'key_id',
-  'KEY BY': (entry) => entry.key_id && (entry.key_created_by ?? 'command'),
+  KEY: (entry) => entry.key_name || entry.key_id,
+  'KEY BY': (entry) => entry.key_id && (entry.key_creator || (entry.key_created_by ?? 'command')),
   IP: 'ip',
   COUNT: 'count',
   DETAIL: 'detail',

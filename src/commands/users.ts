@@ -16,13 +16,12 @@ import { randomToken } from '../platform/crypto/token.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { networkOf } from '../platform/http/wire/address.ts';
 import type { Failure } from '../platform/http/route/errors.ts';
-import { object, optional, type Schema, validate } from '../platform/http/route/schema.ts';
+import { object, type Schema, validate } from '../platform/http/route/schema.ts';
 import { codeLimit } from '../identity/factors/codes.ts';
 import { loginLimits } from '../identity/passwords.ts';
 import { type User, viewUser } from '../identity/model.ts';
 import { SCHEMA } from '../identity/migrations.ts';
 import { accountKey } from '../identity/names.ts';
-import { group } from '../identity/rules.ts';
 import * as settings from '../identity/settings.ts';
 import { COMMAND_LINE } from '../identity/store/audit.ts';
 import {
@@ -31,7 +30,8 @@ import {
   readThrottleSecret,
 } from '../identity/store/failures.ts';
 import { removeFactors } from '../identity/store/signin/factors.ts';
-import { listGroups, listUsers } from '../identity/store/lists.ts';
+import { stateOf, userFilter } from '../identity/lists.ts';
+import { listGroups, type ListedUser, listUsers } from '../identity/store/lists.ts';
 import { findAccount, findUser } from '../identity/store/users.ts';
 import {
   changeUser,
@@ -42,8 +42,6 @@ import {
   setPassword,
   userChangeSchema,
 } from '../identity/users.ts';
-
-const userFilter = object({ group: optional(group) });
 
 /** A page that holds every row. */
 export const ALL = { page: 1, limit: 2 ** 31 };
@@ -62,11 +60,13 @@ export const NEW_USER = {
   verified: flag('mark the user as verified'),
 } as const;
 const PASSWORD_STDIN = flag('read the password from standard input');
-const COLUMNS: Columns<User> = {
+const COLUMNS: Columns<ListedUser> = {
   ID: 'id',
   USERNAME: 'username',
   EMAIL: 'email',
   CREATED: 'created_at',
+  'LAST SIGN-IN': 'last_sign_in_at',
+  STATE: stateOf,
   FLAGS: flagsOf,
   GROUPS: ({ groups }) => groups.join(','),
 };
@@ -88,10 +88,17 @@ export const USER_COMMANDS: readonly Command[] = [
   {
     name: 'user list',
     summary: 'List the users, oldest first',
-    options: { group: option('NAME', 'only the members of this group'), json },
+    options: {
+      search: option('WORDS', 'parts of the username, address or names, or a group'),
+      state: option('STATE', 'only active, invited or disabled users'),
+      role: option('ROLE', 'only user or super_admin'),
+      'second-factor': option('on|off', 'only with or without a second factor'),
+      group: option('NAME', 'only the members of this group'),
+      json,
+    },
     async run(call) {
-      const { group = null } = readOptions(userFilter, call);
-      const { rows } = await inIdentity(call, (database) => listUsers(database, ALL, group));
+      const filter = readOptions(object(userFilter), call);
+      const { rows } = await inIdentity(call, (database) => listUsers(database, ALL, filter));
       printRows(call, rows, COLUMNS, viewUser);
     },
   },
@@ -262,7 +269,7 @@ async function withPassword(
   call.print(password);
 }
 
-function flagsOf({ super_admin: isAdmin, verified, enabled }: User) {
-  const flags = [isAdmin && 'super-admin', verified && 'verified', !enabled && 'disabled'];
+function flagsOf({ super_admin: isAdmin, verified, second_factor }: ListedUser) {
+  const flags = [isAdmin && 'super-admin', verified && 'verified', second_factor && '2fa'];
   return flags.filter(Boolean).join(',');
 }

@@ -7,14 +7,29 @@ import {
   withDefault,
   withoutNul,
 } from '../platform/http/route/schema.ts';
-import { auditMembers, type User, viewAudit, viewKey, viewSession, viewUser } from './model.ts';
+import {
+  auditMembers,
+  type User,
+  userMembers,
+  viewAudit,
+  viewKey,
+  viewSession,
+  viewUser,
+} from './model.ts';
 import { forbidden, type IdentityCall, may } from './policy.ts';
+import { group } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { EVENTS } from './store/audit.ts';
 import { listKeys } from './store/keys.ts';
 import type { Page, PageOf } from './store/rows.ts';
 import { listSessions } from './store/sessions.ts';
-import { eachUser, type ListedAudit, listAudit, listUsers } from './store/lists.ts';
+import {
+  eachUser,
+  type ListedAudit,
+  type ListedUser,
+  listAudit,
+  listUsers,
+} from './store/lists.ts';
 
 /** The parameters of every paged list. */
 export const page = decimal({ min: 1, max: 1_000_000_000 });
@@ -24,6 +39,13 @@ export const pageQuery = {
   page: withDefault(page, 1),
   limit: withDefault(limit, DEFAULT_LIMIT),
 };
+
+/** The path and query of a list with these parameters. */
+export function addressOf(path: string, query: object) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  const texts = given.map(([name, value]) => [name, String(value)]);
+  return `${path}?${new URLSearchParams(Object.fromEntries(texts))}`;
+}
 
 /**
  * @param query the page, and the list's other parameters, which the links keep. A link is a path
@@ -37,13 +59,7 @@ export function pageReply<Row, View>(
 ) {
   const { page, limit } = query;
   const pages = Math.ceil(total / limit);
-  const linkTo = (number: number) => {
-    const parameters = new URLSearchParams();
-    for (const [name, value] of Object.entries({ ...query, page: number })) {
-      if (value !== undefined) parameters.set(name, String(value));
-    }
-    return `${path}?${parameters}`;
-  };
+  const linkTo = (page: number) => addressOf(path, { ...query, page });
   return {
     data: rows.map(view),
     pagination: { page, limit, total, total_pages: pages },
@@ -57,7 +73,22 @@ export function pageReply<Row, View>(
   };
 }
 
-type UsersQuery = Record<'page' | 'limit', number | undefined> & { group: string | undefined };
+/** The same on the page of users, over the API, and as options of the command. */
+export const userFilter = {
+  search: optional(
+    text({
+      min: 1,
+      max: 255,
+      pattern: withoutNul,
+      description: 'Parts of the username, e-mail address or names, or a group',
+    }),
+  ),
+  state: optional(oneOf('active', 'invited', 'disabled')),
+  role: optional(oneOf('user', 'super_admin')),
+  second_factor: optional(oneOf('on', 'off')),
+  group: optional(group),
+};
+type UsersQuery = Values<typeof userFilter> & Record<'page' | 'limit', number | undefined>;
 
 /**
  * All users for a caller who may list them, otherwise the caller alone. A page only if one is
@@ -67,18 +98,15 @@ export async function users(
   { caller, query, request }: IdentityCall<unknown, UsersQuery>,
   { database }: IdentityService,
 ) {
-  const { group } = query;
-  const mayListAll = may(caller, 'list every user');
-  const isInGroup = group === undefined || caller.user?.groups.includes(group);
-  const self = caller.user && isInGroup ? [caller.user] : [];
-  if (query.page === undefined && query.limit === undefined) {
-    if (!mayListAll) return { data: self.map(viewUser) };
-    return { items: viewEach(eachUser(database, group ?? null)) };
+  const self = caller.user?.id ?? null;
+  const { page, limit, ...asked } = query;
+  const filter = { ...asked, id: may(caller, 'list every user') ? undefined : self };
+  if (page === undefined && limit === undefined) {
+    return { items: viewEach(eachUser(database, filter)) };
   }
-  const range = { page: query.page ?? 1, limit: query.limit ?? DEFAULT_LIMIT, group };
-  const own = { rows: range.page === 1 ? self : [], total: self.length };
-  const listed = mayListAll ? await listUsers(database, range, group ?? null) : own;
-  return pageReply(request.path, range, listed, viewUser);
+  const range = { page: page ?? 1, limit: limit ?? DEFAULT_LIMIT };
+  const listed = await listUsers(database, range, filter);
+  return pageReply(request.path, { ...range, ...asked }, listed, viewUser);
 }
 
 async function* viewEach(batches: AsyncIterable<readonly User[]>) {
@@ -115,8 +143,7 @@ export async function keys(
   return pageReply(request.path, query, await listKeys(database, query, userId), viewKey);
 }
 
-export const auditQuery = {
-  ...pageQuery,
+export const auditFilter = {
   user: optional(
     text({
       min: 1,
@@ -128,6 +155,8 @@ export const auditQuery = {
   ),
   event: optional(oneOf(...EVENTS)),
 };
+
+export const auditQuery = { ...pageQuery, ...auditFilter };
 
 /** The audit trail, newest first. */
 export async function audit(
@@ -142,14 +171,38 @@ export async function audit(
 /**
  * For a spreadsheet, with the names of users. Excel reads UTF-8 only behind a byte order mark.
  */
-export function auditCsv(rows: readonly ListedAudit[]) {
-  const columns = ['actor', 'user', ...Object.keys(auditMembers)];
-  const lines = rows.map((row) => [row.actor, row.subject, ...Object.values(viewAudit(row))]);
+function csvOf(name: string, columns: readonly string[], lines: readonly unknown[][]) {
   return {
     text: `\ufeff${[columns, ...lines].map(lineOf).join('')}`,
     contentType: 'text/csv; charset=utf-8',
-    headers: { 'Content-Disposition': 'attachment; filename="audit.csv"' },
+    headers: { 'Content-Disposition': `attachment; filename="${name}.csv"` },
   };
+}
+
+export const auditCsv = (rows: readonly ListedAudit[]) =>
+  csvOf(
+    'audit',
+    ['actor', 'user', ...Object.keys(auditMembers)],
+    rows.map((row) => [row.actor, row.subject, ...Object.values(viewAudit(row))]),
+  );
+
+export const usersCsv = (rows: readonly ListedUser[]) =>
+  csvOf(
+    'users',
+    ['state', 'second_factor', 'last_sign_in_at', 'link_ends_at', ...Object.keys(userMembers)],
+    rows.map((row) => [
+      stateOf(row),
+      row.second_factor,
+      row.last_sign_in_at?.toISOString(),
+      row.link_ends_at?.toISOString(),
+      ...Object.values(viewUser(row)),
+    ]),
+  );
+
+/** As filters name it. */
+export function stateOf({ enabled, has_password }: ListedUser) {
+  if (!enabled) return 'disabled';
+  return has_password ? 'active' : 'invited';
 }
 
 const lineOf = (cells: readonly unknown[]) => `${cells.map(cellOf).join(',')}\r\n`;

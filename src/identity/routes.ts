@@ -22,7 +22,7 @@ import type { IdentityService } from './service.ts';
 import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
 import * as users from './users.ts';
-import { bytesOfPasswords, group, PASSWORD_MAX_UNITS } from './rules.ts';
+import { bytesOfPasswords, PASSWORD_MAX_UNITS } from './rules.ts';
 import { tokenText } from './token.ts';
 import { CALLER_HEADERS, forwardAuth, verifyParameters } from './verify.ts';
 import { secure, secureRow } from './secure.ts';
@@ -129,7 +129,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     query: queryParameters({
       page: optional(lists.page),
       limit: optional(lists.limit),
-      group: optional(group),
+      ...lists.userFilter,
     }),
   }),
   route({

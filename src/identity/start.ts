@@ -9,7 +9,8 @@ import type { IdentitySettings } from './settings.ts';
 import { COMMAND_LINE } from './store/audit.ts';
 import { createJobs } from './store/housekeeping.ts';
 import { takeNamedLock } from './store/rights.ts';
-import { anyFactorExists, anyUserExists, insertUser } from './store/users.ts';
+import { anyFactorExists } from './store/lists.ts';
+import { anyUserExists, insertUser } from './store/users.ts';
 import { type AlsoWrite, hashOf } from './users.ts';
 
 export async function start(settings: IdentitySettings, context: ServiceContext) {

@@ -11,13 +11,14 @@ import {
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
+import { limit } from '../lists.ts';
 import { changePassword } from '../login.ts';
 import { type ApiKey, type Session } from '../model.ts';
 import { nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
 import { actorOf } from '../store/audit.ts';
-import { listAudit } from '../store/lists.ts';
+import { type ListedAudit, listAudit } from '../store/lists.ts';
 import { listKeys } from '../store/keys.ts';
 import type { PageOf } from '../store/rows.ts';
 import { findEarlierSignIn, listSessions } from '../store/sessions.ts';
@@ -35,7 +36,7 @@ import {
   userForm,
 } from './browser.ts';
 import { form, label, password, passwordAgain } from './forms.ts';
-import { accountPage, done, page, PAGE_ROWS, pager, programOf, when } from './pages.ts';
+import { accountPage, done, page, pager, programOf, when } from './pages.ts';
 import { formValues, render, renderIf } from './templates.ts';
 
 const PATH = '/account';
@@ -48,16 +49,31 @@ const PASSWORD_FIELDS = {
   repeated: passwordAgain,
 };
 
-export async function showAccount(call: PortalCall, service: PortalService) {
+/** How many events are shown. */
+export const accountQuery = { events: withDefault(limit, 10) };
+
+/** Events that leave nothing behind. */
+const UNDONE = /failed|pending|throttled|logged_out/;
+
+export async function showAccount(
+  call: PortalCall<Partial<Values<typeof accountQuery>>>,
+  service: PortalService,
+) {
   const { user, session } = call.caller;
   const { username, email, first_name, last_name } = user;
-  const [{ rows: sessions, total }, { rows: events }, earlier] = await Promise.all([
-    listSessions(service, rangeOf(), user.id, true),
-    listAudit(service.database, rangeOf(), { user: user.id }),
+  const range = { page: 1, limit: call.query.events ?? 10 };
+  const [{ rows: sessions, total }, listed, earlier] = await Promise.all([
+    listSessions(service, FIRST_PAGE, user.id, true),
+    listAudit(service.database, range, { user: user.id }),
     findEarlierSignIn(service.database, session),
   ]);
-  // What a thief may have done between two sign-ins of the user.
-  const isNew = (time: Date) => earlier !== null && time > earlier && time < session.at;
+  const own = sessions.find(({ id }) => id === session.id)?.ip;
+  // What a thief may have done between two sign-ins of the user. From the same address, what did
+  // not succeed was the user.
+  const isNew = ({ created_at: time, ip, event }: ListedAudit) => {
+    const isOwn = event === 'login.succeeded' || (ip === own && UNDONE.test(event));
+    return !isOwn && earlier !== null && time > earlier && time < session.at;
+  };
   return accountPage(call, 'Your account', 'account', {
     username,
     email,
@@ -69,13 +85,14 @@ export async function showAccount(call: PortalCall, service: PortalService) {
     sessions: sessionItems(sessions, `${PATH}/sessions/end`, session.id),
     shown: sessions.length,
     total,
-    events: events.map(({ event, detail, ip, created_at: time }) =>
+    more: renderIf(listed.total > range.limit && range.limit < 100, 'more-events'),
+    events: listed.rows.map((entry) =>
       render('event', {
-        is_new: renderIf(event !== 'login.succeeded' && isNew(time), 'new'),
-        what: render(event),
-        detail,
-        time: when(time),
-        ip: ip ?? 'the command line',
+        is_new: renderIf(isNew(entry), 'new'),
+        what: render(entry.event),
+        detail: entry.detail,
+        time: when(entry.created_at),
+        ip: entry.ip ?? 'the command line',
       }),
     ),
   });
@@ -156,27 +173,26 @@ export const endSessions = form(
       setCookies(tokens, service.portal, request),
     );
   },
+  showAccount,
 );
 
 /** The parameters of a list. A form that shows the list again has none. */
-export const pageQuery = { page: withDefault(decimal({ min: 1, max: 1_000_000 }), 1) };
-export const rangeOf = ({ page = 1 }: Partial<Values<typeof pageQuery>> = {}) => ({
-  page,
-  limit: PAGE_ROWS,
-});
+export const listQuery = {
+  page: withDefault(decimal({ min: 1, max: 1_000_000 }), 1),
+  limit: withDefault(limit, 50),
+};
+type ListQuery = Values<typeof listQuery>;
+export const FIRST_PAGE: ListQuery = { page: 1, limit: 50 };
 
 const KEY_FIELDS = { name: label, days: oneOf('30', '90', '365', 'never') };
 
 /** The user's API keys. */
-export async function showKeys(
-  call: PortalCall<Partial<Values<typeof pageQuery>>>,
-  { database }: PortalService,
-) {
-  const range = rangeOf(call.query);
+export async function showKeys(call: PortalCall<Partial<ListQuery>>, { database }: PortalService) {
+  const range = { ...FIRST_PAGE, ...call.query };
   const listed = await listKeys(database, range, call.caller.user.id);
   return accountPage(call, 'API keys', 'keys', {
     keys: keyItems(listed, '/account/keys/revoke'),
-    pages: pager('/account/keys?page=', range.page, listed.total),
+    pages: pager('/account/keys', range, listed.total),
     ...formValues('key', KEY_FIELDS, call, { days: '90' }),
   });
 }
@@ -210,12 +226,17 @@ export const createKey = form(
     const body = { user_id: call.caller.user.id, expires_at, name, groups: [] };
     const created = await keys.create({ ...call, body }, service);
     if (created instanceof Failure) return created;
-    return page('Your new API key', render('new-key', { name, key: created.data.key }));
+    return accountPage(call, 'Your new API key', 'new-key', { name, key: created.data.key });
   },
   showKeys,
 );
 
-export const revokeKey = form(userForm, { key_id: uuid() }, async (call, service) => {
-  const revoked = await keys.revoke({ ...call, path: call.body }, service);
-  return revoked instanceof Failure ? revoked : done('/account/keys', 'The key is revoked.');
-});
+export const revokeKey = form(
+  userForm,
+  { key_id: uuid() },
+  async (call, service) => {
+    const revoked = await keys.revoke({ ...call, path: call.body }, service);
+    return revoked instanceof Failure ? revoked : done('/account/keys', 'The key is revoked.');
+  },
+  showKeys,
+);

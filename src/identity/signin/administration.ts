@@ -3,16 +3,15 @@ import {
   type Members,
   oneOf,
   optional,
-  text,
   uuid,
   type Values,
   withDefault,
-  withoutNul,
 } from '../../platform/http/route/schema.ts';
-import { Html, NOTHING } from '../../platform/http/site/html.ts';
+import { Html } from '../../platform/http/site/html.ts';
 import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
-import { forbidden, invalid, may, refusalOf } from '../policy.ts';
+import { addressOf, stateOf, userFilter, usersCsv } from '../lists.ts';
+import { forbidden, invalid, may, refusalOf, unknown } from '../policy.ts';
 import { groupList, nameSchemas, newNameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { secure } from '../secure.ts';
@@ -21,21 +20,24 @@ import { actorOf } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { removeFactors } from '../store/signin/factors.ts';
-import { type ListedUser, searchUsers } from '../store/lists.ts';
+import { findListedUser, type ListedUser, listUsers, USER_ORDERS } from '../store/lists.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
-import { keyItems, pageQuery, rangeOf, sessionItems } from './account.ts';
+import { FIRST_PAGE, keyItems, listQuery, sessionItems } from './account.ts';
 import { type PortalCall, recentUserForm, type SignedInUser } from './browser.ts';
 import { form, password } from './forms.ts';
 import * as links from './links.ts';
-import { accountPage, done, page, pager, when } from './pages.ts';
+import { accountPage, CSV_ROWS, done, listValues, page, when } from './pages.ts';
 import { formValues, render, renderIf } from './templates.ts';
 
 const PATH = '/account/users';
 
-/** Empty for all. */
-export const anyName = withDefault(text({ max: 255, pattern: withoutNul }), '');
-export const usersQuery = { ...pageQuery, search: anyName };
+export const usersQuery = {
+  ...listQuery,
+  ...userFilter,
+  sort: withDefault(oneOf(...USER_ORDERS), 'username'),
+};
+type UsersQuery = Values<typeof usersQuery>;
 
 /** An administrator may choose one; otherwise it has 120 random bits and can be read aloud. */
 const firstPassword = { password: withDefault(password, '') };
@@ -54,36 +56,65 @@ const NEW_USER_FIELDS = {
  * refused.
  */
 export async function showUsers(
-  call: PortalCall<Partial<Values<typeof usersQuery>>>,
+  call: PortalCall<Partial<UsersQuery>>,
   { database, portal }: PortalService,
 ) {
-  if (!may(call.caller, 'list every user')) return forbidden(call.caller);
-  const { search = '' } = call.query;
-  const range = rangeOf(call.query);
-  const { rows, total } = await searchUsers(database, search, range);
+  const { caller } = call;
+  if (!may(caller, 'list every user')) return forbidden(caller);
+  const query = { ...FIRST_PAGE, sort: 'username', ...call.query };
+  const { rows, total } = await listUsers(database, query, query, query.sort);
   return accountPage(call, 'Users', 'users', {
     ...formValues('new', NEW_USER_FIELDS, call),
-    search,
-    total,
+    ...listValues(PATH, usersQuery, query, total),
+    ...sortValues(query),
     hours: links.hoursOf(portal),
-    pages: pager(`${PATH}?search=${encodeURIComponent(search)}&page=`, range.page, total),
-    rows: total > 0 ? rows.map(userRow) : render('no-user'),
+    rows:
+      total > 0 ? rows.map((user) => render('user-row', shownOf(user, caller))) : render('no-user'),
   });
 }
 
-const userRow = (user: ListedUser) =>
-  render('user-row', { ...shownOf(user), last_sign_in: when(user.last_sign_in_at) });
+/** By the last part of their addresses. Names go up first, and times down. */
+const SORTS = ['username', 'email', '-created'];
 
-type Shown = Omit<ListedUser, 'last_sign_in_at'>;
-const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }: Shown) => ({
-  id,
-  username,
-  email,
-  first_name,
-  last_name,
-  groups: groups.map((name) => render('group', { name })),
+/** For the head of a column: where it leads, and whether the list is sorted by it. */
+function sortValues(query: Readonly<{ sort: string }>) {
+  const values = SORTS.map((first) => {
+    const name = first.replace('-', '');
+    const second = first === name ? `-${name}` : name;
+    const sort = query.sort === first ? second : first;
+    const direction = query.sort === name ? 'ascending' : 'descending';
+    return [
+      [`sort.${name}`, addressOf(PATH, { ...query, page: 1, sort })],
+      [`sort.${name}.state`, renderIf(query.sort.replace('-', '') === name, direction)],
+    ];
+  });
+  return Object.fromEntries(values.flat());
+}
+
+/** As `showUsers` lists them, on any number of pages. */
+export async function exportUsers(
+  { caller, query }: PortalCall<UsersQuery>,
+  { database }: PortalService,
+) {
+  if (!may(caller, 'list every user')) return forbidden(caller);
+  return usersCsv((await listUsers(database, CSV_ROWS, query, query.sort)).rows);
+}
+
+const shownOf = (user: ListedUser, caller: SignedInUser) => ({
+  id: user.id,
+  username: user.username,
+  email: user.email,
+  first_name: user.first_name,
+  last_name: user.last_name,
+  you: renderIf(user.id === caller.user.id, 'you'),
+  groups: user.groups.map((name) => render('group', { name })),
   created: when(user.created_at),
-  state: render(`enabled-${user.enabled}`),
+  last_sign_in: when(user.last_sign_in_at),
+  state: render(`state-${stateOf(user)}`, {
+    link: user.link_ends_at
+      ? render('link-open', { time: when(user.link_ends_at) })
+      : render('link-none'),
+  }),
   role: render(`administrator-${user.super_admin}`),
   factor: render(`factor-${user.second_factor}`),
 });
@@ -91,9 +122,10 @@ const shownOf = ({ id, username, email, first_name, last_name, groups, ...user }
 /** A user must change a password that an administrator sets, like a generated one (ASVS 6.4.1). */
 const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
 
-/** Shown once: only its digest is stored. */
-const shownLink = (link: string, id: string, { portal }: PortalService, note = NOTHING) =>
-  render('user-link', { link, hours: links.hoursOf(portal), id, note });
+/** Shown once: only its digest is stored. @param note of what else has happened */
+const shownLink = (link: string, user: Named, { portal }: PortalService, note = '') =>
+  render('user-link', { link, hours: links.hoursOf(portal), ...user, note });
+type Named = Readonly<{ id: string; username: string }>;
 
 export const createUser = form(
   recentUserForm,
@@ -116,9 +148,15 @@ export const createUser = form(
       invitation?.insert,
     );
     if (created instanceof Failure) return created;
-    const { id } = created.data;
-    if (invitation) return page('The user is invited', shownLink(invitation.link, id, service));
-    return page('The user is created', render('first-password', { password, id }));
+    const { id, username } = created.data;
+    if (invitation) {
+      return page(
+        'The user is invited',
+        shownLink(invitation.link, { id, username }, service),
+        call,
+      );
+    }
+    return accountPage(call, 'The user is created', 'first-password', { password, id, username });
   },
   showUsers,
 );
@@ -135,17 +173,17 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
   const { user_id: id } = call.path;
   if (!may(caller, 'list every user')) return forbidden(caller);
   const { database } = service;
-  const user = await findUser(database, id);
-  if (!user) return new Failure('not_found');
+  const user = await findListedUser(database, id);
+  if (!user) return unknown('user');
   const [sessions, ownKeys] = await Promise.all([
-    listSessions(service, rangeOf(), id, true),
-    listKeys(database, rangeOf(), id),
+    listSessions(service, FIRST_PAGE, id, true),
+    listKeys(database, FIRST_PAGE, id),
   ]);
   const { username } = user;
   const stored = { ...user, groups: user.groups.join(', ') };
-  const isOwn = caller.user?.id === id;
+  const isOwn = caller.user.id === id;
   return accountPage(call, username, 'user', {
-    ...shownOf(user),
+    ...shownOf(user, caller),
     ...formValues('edit', EDIT_FIELDS, call, stored),
     ...formValues('link', LINK_FIELDS, call),
     ...formValues('password', firstPassword, call),
@@ -155,7 +193,7 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
     own: renderIf(isOwn, 'hidden'),
     no_factor: renderIf(!user.second_factor, 'hidden'),
     query: encodeURIComponent(username),
-    sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`),
+    sessions: sessionItems(sessions.rows, `${PATH}/${id}/end_session`, caller.session.id),
     session_count: sessions.total,
     keys: keyItems(ownKeys, `${PATH}/${id}/revoke_key`),
     actions: [
@@ -184,11 +222,20 @@ const change = <M extends Members>(
     async (call, service) => {
       const changed = await apply(call, service);
       if (changed instanceof Failure) return changed;
-      if (changed instanceof Html) return page(notice, changed);
+      if (changed instanceof Html) return page(notice, changed, call);
       return done(notice === DELETED ? PATH : `${PATH}/${call.path.user_id}`, notice);
     },
     showUser,
   );
+
+/** The user of the page, who may have been deleted since. */
+async function named(
+  { path: { user_id: id } }: PortalCall<unknown, OfUser>,
+  { database }: PortalService,
+) {
+  const user = await findUser(database, id);
+  return { id, username: user?.username ?? '' };
+}
 
 const DELETED = 'The user is deleted. All sessions and keys of the user have ended.';
 const set = (body: Readonly<{ enabled?: boolean; super_admin?: boolean }>, notice: string) =>
@@ -227,20 +274,20 @@ export const CHANGES = {
     const remove_factors = call.body.factors === 'remove';
     const made = await links.make({ ...call, body: { remove_factors } }, service);
     if (made instanceof Failure) return made;
-    const note = renderIf(remove_factors, 'link-removes');
-    return shownLink(made.data.link, call.path.user_id, service, note);
+    const note = remove_factors ? 'The link also removes the second factors.' : '';
+    return shownLink(made.data.link, await named(call, service), service, note);
   }),
   secure: change({}, 'The account is secured', async (call, service) => {
     const secured = await secure(call, service, links.createLink(service.portal));
     if (secured instanceof Failure || !secured.data.link) return secured;
-    const note = render('note', { message: secured.data.message });
-    return shownLink(secured.data.link, call.path.user_id, service, note);
+    const { link, message } = secured.data;
+    return shownLink(link, await named(call, service), service, message);
   }),
   password: change(firstPassword, 'The password is set', async (call, service) => {
     const password = passwordOf(call.body.password);
     const own = { ...call, body: { password } };
     const changed = await users.setPasswordOf(own, firstPasswords(service));
     if (changed instanceof Failure) return changed;
-    return render('first-password', { password, id: call.path.user_id });
+    return render('first-password', { password, ...(await named(call, service)) });
   }),
 };

@@ -1,52 +1,51 @@
-import { scalar, text, type Values, withDefault } from '../../platform/http/route/schema.ts';
-import { auditCsv } from '../lists.ts';
+import { optional, text, type Values } from '../../platform/http/route/schema.ts';
+import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
+import { auditCsv, auditFilter } from '../lists.ts';
 import { forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { EVENTS } from '../store/audit.ts';
 import { listAudit } from '../store/lists.ts';
-import { pageQuery, rangeOf } from './account.ts';
-import { anyName } from './administration.ts';
+import { listQuery } from './account.ts';
 import type { PortalCall } from './browser.ts';
-import { accountPage, pager, when } from './pages.ts';
-import { formValues, render } from './templates.ts';
+import { accountPage, CSV_ROWS, listValues, when } from './pages.ts';
+import { render, renderIf } from './templates.ts';
 
-/** A day of a month. 31 February is 3 March. */
-const day = withDefault(
+const DAY = /^[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$/;
+const isTime = (value: string) => DAY.test(value) || /^[12]\d{3}-.+T.+Z$/.test(value);
+
+/** A day in UTC, for which scripts send the time at which it begins or ends for the reader. */
+const dayOrTime = optional(
   text({
-    pattern: {
-      form: /^([12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?$/,
-      problem: 'must be a day, such as 2026-02-28',
-    },
+    max: 32,
+    check: (value) =>
+      isTime(value) && !Number.isNaN(Date.parse(value))
+        ? null
+        : 'must be a day, such as 2026-02-28',
   }),
-  '',
 );
 
-const CHOICES = ['', ...EVENTS] as const;
-const event = scalar(
-  { type: 'string', enum: CHOICES },
-  'must be the name of an event, such as login.failed',
-  (input) => CHOICES.find((name) => name === input),
-);
-
-/** Empty for all. Days are those of UTC. */
-export const auditQuery = {
-  ...pageQuery,
-  user: anyName,
-  event: withDefault(event, ''),
-  from: day,
-  to: day,
-};
+export const auditQuery = { ...listQuery, ...auditFilter, from: dayOrTime, to: dayOrTime };
 type AuditCall = PortalCall<Values<typeof auditQuery>>;
+
+function filterOf({ user, event, from, to }: AuditCall['query']) {
+  const end = to === undefined ? undefined : Date.parse(to);
+  const isDay = DAY.test(to ?? '');
+  return {
+    user,
+    event,
+    from: from === undefined ? undefined : new Date(from),
+    before: end === undefined ? undefined : new Date(end + (isDay ? DAY_SECONDS * 1000 : 0)),
+  };
+}
 
 /** The audit trail, newest first. */
 export async function showAudit(call: AuditCall, service: PortalService) {
   const { caller, query } = call;
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const { page, ...filters } = query;
-  const { rows, total } = await listAudit(service.database, rangeOf(query), filters);
+  const { rows, total } = await listAudit(service.database, query, filterOf(query));
   const who = (id: string | null, name: string | null) =>
     id === null ? '–' : render('audit-user', { id, name: name || 'an erased user' });
-  const entries = rows.map(({ via, ip, detail, key_id: key, key_created_by: creator, ...entry }) =>
+  const entries = rows.map(({ via, ip, detail, key_id: id, ...entry }) =>
     render('audit-row', {
       time: when(entry.created_at),
       event: render(entry.event),
@@ -54,22 +53,29 @@ export async function showAudit(call: AuditCall, service: PortalService) {
       via: render(`via-${via}`),
       user: who(entry.user_id, entry.subject),
       ip: ip ?? '–',
-      detail: key === null ? detail : render('audit-key', { detail, key, creator: creator ?? '–' }),
+      detail,
+      key: renderIf(id !== null, 'audit-key', {
+        id: id ?? '',
+        name: entry.key_name || 'without a name',
+        creator: entry.key_creator || 'the command line',
+      }),
     }),
   );
-  const parameters = String(new URLSearchParams(filters));
   return accountPage(call, 'Audit trail', 'audit', {
-    ...formValues('filter', auditQuery, {}, filters),
-    total,
-    parameters,
+    ...listValues('/account/audit', auditQuery, query, total),
+    events: EVENTS.map((value) =>
+      render('option', {
+        value,
+        label: render(value),
+        state: renderIf(value === query.event, 'selected'),
+      }),
+    ),
     rows: total > 0 ? entries : render('no-entry'),
-    pages: pager(`/account/audit?${parameters}&page=`, page, total),
   });
 }
 
 /** The newest entries, which are held in memory. */
 export async function exportAudit({ caller, query }: AuditCall, service: PortalService) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const newest = { page: 1, limit: 10_000 };
-  return auditCsv((await listAudit(service.database, newest, query)).rows);
+  return auditCsv((await listAudit(service.database, CSV_ROWS, filterOf(query))).rows);
 }

@@ -2,10 +2,9 @@ import { createHmac } from 'node:crypto';
 import { sealSecret } from '../../platform/crypto/service-secret.ts';
 import { uuidToBytes } from '../../platform/crypto/text.ts';
 import { randomToken } from '../../platform/crypto/token.ts';
-import type { RequestInfo } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { text, withDefault } from '../../platform/http/route/schema.ts';
-import { NOTHING } from '../../platform/http/site/html.ts';
+import { type Html, NOTHING } from '../../platform/http/site/html.ts';
 import {
   base32,
   createRecoveryCodes,
@@ -27,6 +26,7 @@ import {
   replaceRecoveryCodes,
 } from '../store/signin/factors.ts';
 import { typedCode } from '../names.ts';
+import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Tokens } from '../store/signin/sign-ins.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
@@ -81,6 +81,11 @@ export async function showFactors(call: PortalCall<Partial<ReturnInput>>, servic
   });
 }
 
+const showFactorsAgain = (
+  call: PortalCall<unknown, unknown, Partial<ReturnInput>>,
+  service: PortalService,
+) => showFactors({ ...call, query: call.body }, service);
+
 /** Who sets up an app. */
 type Enrolling = Pick<SignedInUser, 'user' | 'token'>;
 
@@ -118,21 +123,23 @@ const enrolmentSecret = (service: PortalService, { user, token }: Enrolling, set
     .digest()
     .subarray(0, SECRET_BYTES);
 
-/** @param action where the form with the first code goes */
+const NO_WAYS = { another: NOTHING, cancel: NOTHING };
+
+/** @param action where the form with the first code goes  @param ways out of the page */
 export function offerTotp(
   service: PortalService,
   person: Enrolling,
   action: string,
   return_to: string,
   call: PageCall,
-  another = NOTHING,
+  ways: Readonly<{ another: Html } | { cancel: Html }>,
 ) {
   const setup = call.repeated?.typed.setup ?? randomToken();
   const secret = enrolmentSecret(service, person, setup);
   const uri = totpUri(secret, service.portal.host, person.user.username);
   const { size, path } = qrPicture(uri) ?? { size: 8, path: '' };
   const key = base32(secret).replace(/.{4}(?=.)/g, '$& ');
-  const values = { size, path, key, action, setup, return_to, uri, another };
+  const values = { size, path, key, action, setup, return_to, uri, ...NO_WAYS, ...ways };
   return formPage('Set up an authenticator app', 'enrol', TOTP_FIELDS, call, values);
 }
 
@@ -142,10 +149,12 @@ const showTotp = async (
   service: PortalService,
 ) => {
   if (!hasApps(service)) return NO_APPS;
-  return offerTotp(service, call.caller, '/account/totp', call.body.return_to ?? '', call);
+  const { return_to = '' } = call.body;
+  const ways = { cancel: render('cancel') };
+  return offerTotp(service, call.caller, '/account/totp', return_to, call, ways);
 };
 
-export const startTotp = form(recentUserForm, { return_to }, showTotp);
+export const startTotp = form(recentUserForm, { return_to }, showTotp, showFactorsAgain);
 
 /** @returns the new recovery codes, and when the account was changed */
 export async function confirmTotp(
@@ -189,17 +198,16 @@ const additionBy = async ({ caller, request }: PortalCall, service: PortalServic
 
 /** The page after a factor was added. */
 function showAdded(
+  call: PortalCall<unknown, unknown, ReturnInput>,
   { portal }: PortalService,
-  request: RequestInfo,
   tokens: Tokens,
   notice: string,
   codes: string[],
-  return_to: string,
 ) {
-  const cookies = setCookies(tokens, portal, request);
+  const cookies = setCookies(tokens, portal, call.request);
   if (codes.length === 0) return done(PATH, notice, cookies);
-  const next = returnAddress(return_to, portal) ?? PATH;
-  return withCookies(codesPage(codes, next), cookies);
+  const next = returnAddress(call.body.return_to, portal) ?? PATH;
+  return withCookies(codesPage(codes, next, call), cookies);
 }
 
 /** @returns none if the account has no second factor */
@@ -220,26 +228,24 @@ export const finishTotp = form(
     const to = await additionBy(call, service);
     const added = await confirmTotp(service, to, caller, body);
     if (added instanceof Failure) return added;
-    const { tokens } = to;
-    return showAdded(
-      service,
-      call.request,
-      tokens,
-      'The app is added.',
-      added.codes,
-      body.return_to,
-    );
+    return showAdded(call, service, to.tokens, 'The app is added.', added.codes);
   },
   showTotp,
 );
 
-export const newCodes = form(recentUserForm, {}, async ({ caller, request }, service) => {
-  const codes = await renewCodes(service, actorOf(caller, request), caller.user.id);
-  if (codes.length > 0) return codesPage(codes, PATH);
-  return new Failure('conflict', {
-    message: 'You have no second factor. Add one first; you get recovery codes with it.',
-  });
-});
+export const newCodes = form(
+  recentUserForm,
+  {},
+  async (call, service) => {
+    const { caller, request } = call;
+    const codes = await renewCodes(service, actorOf(caller, request), caller.user.id);
+    if (codes.length > 0) return codesPage(codes, PATH, call);
+    return new Failure('conflict', {
+      message: 'You have no second factor. Add one first; you get recovery codes with it.',
+    });
+  },
+  showFactorsAgain,
+);
 
 /** Options for `navigator.credentials.create`. */
 export async function passkeyOptions(
@@ -256,15 +262,19 @@ export const addPasskey = form(
   PASSKEY_FIELDS,
   async (call, service) => {
     const { caller, body } = call;
+    const passkeys = await listPasskeys(service.database, caller.user.id);
+    if (passkeys.some(({ name }) => name === body.name)) {
+      return invalid('/name', 'is the name of another passkey or security key of yours');
+    }
     const to = await additionBy(call, service);
     const added = register(service, to, caller.token, body.name, body.credential);
     const refused = await orRefusal(added, call.request, service);
     if (refused instanceof Failure) return refused;
     const codes = await codesAfter(service, to, 'passkey');
     const notice = 'The passkey or security key is added.';
-    return showAdded(service, call.request, to.tokens, notice, codes, body.return_to);
+    return showAdded(call, service, to.tokens, notice, codes);
   },
-  (call, service) => showFactors({ ...call, query: call.body }, service),
+  showFactorsAgain,
 );
 
 /** One passkey, or without a passkey the app. */
@@ -280,4 +290,5 @@ export const removeFactor = form(
     if (removed) service.reportFactor(factor, 'removed', userId);
     return done(PATH, 'The factor is removed.');
   },
+  showFactorsAgain,
 );

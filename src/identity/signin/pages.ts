@@ -1,4 +1,4 @@
-import type { Failure, TextReply } from '../../platform/http/route/errors.ts';
+import type { ErrorCode, Failure, TextReply } from '../../platform/http/route/errors.ts';
 import {
   HTML,
   type Html,
@@ -9,7 +9,9 @@ import {
 import { type Members, text, withoutNul } from '../../platform/http/route/schema.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { cookieOf } from '../guard.ts';
+import { addressOf } from '../lists.ts';
 import type { Portal } from '../settings.ts';
+import type { Page } from '../store/rows.ts';
 import { cookieText, isOpened, type PortalCall } from './browser.ts';
 import { password, PASSKEY_FIELDS, return_to, stay } from './forms.ts';
 import {
@@ -27,17 +29,15 @@ import {
  */
 const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
 
-type PageParts = PageCall & Readonly<{ nav?: Html; head?: Html }>;
+type PageParts = PageCall & Readonly<{ head?: Html }>;
 
 /**
- * A page. `nav`: for who is signed in.
+ * A page: with the way to the others, for who is signed in, and otherwise narrow. A main part
+ * without a card is one.
  * @param parts with the request, the page says what was done before
  */
-export function page(
-  title: string,
-  main: Html,
-  { nav = NOTHING, head = NOTHING, repeated, request }: PageParts = {},
-): TextReply {
+export function page(title: string, main: Html, parts: PageParts = {}): TextReply {
+  const { head = NOTHING, repeated, request, caller } = parts;
   const headers = request?.headers ?? {};
   const notice = cookieOf(headers, NOTICE_COOKIE);
   const above = notice === null ? [] : [renderNotice(notice)];
@@ -46,10 +46,18 @@ export function page(
     repeated && repeated.fields !== PASSKEY_FIELDS && shownFields(repeated.fields).length === 0;
   if (isFormHidden) above.push(renderAlert(repeated.failure));
   const again = renderIf(repeated !== undefined, 'again');
-  const { text } = render('page', { title, again, head, nav, above, main });
+  const template = main.text.includes('class="card') ? 'page' : 'card-page';
+  const narrow = renderIf(!caller?.user, 'narrow');
+  const { text } = render(template, { title, again, head, nav: navOf(parts), above, main, narrow });
   const shown = { text, contentType: HTML, headers: FORM_HEADERS };
   const isRead = notice !== null && isOpened(headers);
   return isRead ? withCookies(shown, [cookieText(NOTICE_COOKIE, '')]) : shown;
+}
+
+function navOf({ caller }: PageParts) {
+  if (!caller?.user) return NOTHING;
+  const { username, super_admin } = caller.user;
+  return render('nav', { username, administration: renderIf(super_admin, 'administration') });
 }
 
 const renderNotice = (cookie: string) =>
@@ -60,13 +68,9 @@ export const withCookies = (page: TextReply, cookies: readonly string[]): TextRe
   headers: { ...page.headers, 'Set-Cookie': [...(page.headers?.['Set-Cookie'] ?? []), ...cookies] },
 });
 
-/** A page with the way to the others. @param template of its main part */
-export function accountPage(call: PortalCall, title: string, template: string, values: Values) {
-  const { user } = call.caller;
-  const administration = renderIf(user.super_admin, 'administration');
-  const nav = render('nav', { username: user.username, administration });
-  return page(title, render(template, values), { ...call, nav });
-}
+/** @param template of the main part of the page */
+export const accountPage = (call: PortalCall, title: string, template: string, values: Values) =>
+  page(title, render(template, values), call);
 
 /** Says on the next page what was done. Another site cannot set it, as it could a query. */
 const NOTICE_COOKIE = '__Host-gatehouse-notice';
@@ -129,14 +133,36 @@ export const continuePage = (address: string, keepsCookies = true) =>
         head: render('refresh-later', { address }),
       });
 
-export const failurePage = (failure: Failure) =>
-  page('Something went wrong', render('failure', { alert: renderAlert(failure) }));
+/** By what went wrong. */
+const HEADINGS: Partial<Record<ErrorCode, string>> = {
+  forbidden: 'You may not do this',
+  cross_site: 'You may not do this',
+  not_found: 'Not found',
+  too_many_requests: 'Too many attempts',
+  service_failed: 'The service does not work now',
+};
+
+/** @param call of who is signed in */
+export function failurePage(failure: Failure, call: PageCall = {}) {
+  const username = call.caller?.user?.username ?? '';
+  return page(
+    HEADINGS[failure.code] ?? 'This did not work',
+    render('failure', {
+      alert: renderAlert(failure),
+      advice:
+        username === ''
+          ? render('failed-signed-out')
+          : render(failure.code === 'forbidden' ? 'not-allowed' : 'failed', { username }),
+    }),
+    call,
+  );
+}
 
 /** Scripts show it in the zone of the reader. */
 export function when(time: Date | null) {
   if (!time) return 'never';
   const iso = time.toISOString();
-  return render('time', { iso, utc: `${iso.slice(0, 16).replace('T', ' ')} UTC` });
+  return render('time', { iso, utc: `${iso.slice(0, 19).replace('T', ' ')} UTC` });
 }
 
 /** The first that fits: most call themselves Chrome or Safari, too, and Android itself Linux. */
@@ -173,17 +199,27 @@ export function programOf(agent: string) {
 }
 
 /** Shown once: only their digests are stored. */
-export const codesPage = (codes: readonly string[], next: string) =>
-  page('Recovery codes', render('codes', { codes: codes.join('\n'), next }));
+export const codesPage = (codes: readonly string[], next: string, call: PageCall = {}) =>
+  page('Recovery codes', render('codes', { codes: codes.join('\n'), next }), call);
 
-export const PAGE_ROWS = 20;
+export const CSV_ROWS = { page: 1, limit: 10_000 };
 
-/** @param path with the other parameters of the list, and `page=` at its end */
-export function pager(path: string, number: number, total: number) {
-  const last = Math.max(1, Math.ceil(total / PAGE_ROWS));
-  if (number > last) return render('no-page', { page: number, last, address: `${path}${last}` });
+/** What the template of a list needs for its filters, its length and its other pages. */
+export const listValues = (path: string, fields: Members, query: ListQuery, total: number) => ({
+  ...formValues('filter', fields, {}, query),
+  total,
+  csv: addressOf(`${path}.csv`, query),
+  pages: pager(path, query, total),
+});
+type ListQuery = Page & object;
+
+export function pager(path: string, query: ListQuery, total: number) {
+  const last = Math.max(1, Math.ceil(total / query.limit));
+  const linkTo = (page: number) => ({ address: addressOf(path, { ...query, page }) });
+  const { page } = query;
+  if (page > last) return render('no-page', { page, last, ...linkTo(last) });
   if (last === 1) return NOTHING;
-  const previous = renderIf(number > 1, 'previous', { address: `${path}${number - 1}` });
-  const next = renderIf(number < last, 'next', { address: `${path}${number + 1}` });
-  return render('pages', { page: number, last, previous, next });
+  const previous = renderIf(page > 1, 'previous', linkTo(page - 1));
+  const next = renderIf(page < last, 'next', linkTo(page + 1));
+  return render('pages', { page, last, previous, next });
 }

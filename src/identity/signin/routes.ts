@@ -13,14 +13,7 @@ import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
 import { HTML } from '../../platform/http/site/html.ts';
 import { json } from '../../platform/http/route/json-body.ts';
 import { createFrame, pageRows } from '../../platform/http/site/pages.ts';
-import {
-  type Members,
-  noInput,
-  object,
-  queryParameters,
-  type Values,
-  uuid,
-} from '../../platform/http/route/schema.ts';
+import { noInput, object, uuid } from '../../platform/http/route/schema.ts';
 import type { Site } from '../../platform/runtime/context.ts';
 import { bearer } from '../guard.ts';
 import { nil, outcomeSchema } from '../model.ts';
@@ -30,50 +23,17 @@ import * as administration from './administration.ts';
 import * as audit from './audit-trail.ts';
 import * as factors from './factors.ts';
 import { pageOf, recentlySignedIn, signedIn, signInAgain } from './browser.ts';
-import { FAILURES, type Form, type PageHandler, return_to } from './forms.ts';
+import { return_to } from './forms.ts';
 import { failurePage } from './pages.ts';
 import { secure, secureRow } from '../secure.ts';
 import { createLink, linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
 import * as steps from './steps.ts';
 import { CALLER_HEADERS } from '../verify.ts';
+import { csv, page, pageRow, post, shared, withPage } from './rows.ts';
 import { portalVisitor, verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
-
-const shared = {
-  ...routeDefaults,
-  method: 'GET',
-  reply: null,
-  errors: ['service_failed'],
-} as const;
-const pageRow = (method: 'GET' | 'POST', pattern: string, about: string) =>
-  ({
-    ...shared,
-    method,
-    pattern,
-    summary: `Sign-in pages: ${about}`,
-    replyType: 'text/html',
-    errors: FAILURES,
-  }) as const;
-
-const page = <Caller, M extends Members>(
-  pattern: string,
-  about: string,
-  guard: Guard<PortalService, Caller>,
-  query: M,
-  handle: PageHandler<Call<Caller, unknown, Values<M>, null>>,
-) =>
-  route({
-    ...pageRow('GET', pattern, about),
-    guard,
-    query: queryParameters(query, 'ignored'),
-    handle,
-  });
-
-/** The guard of a form stands beside its fields. */
-const post = <Caller>(pattern: string, about: string, form: Form<Caller, unknown>) =>
-  route({ ...pageRow('POST', pattern, about), ...form });
 
 /** What a script of a page passes on to `navigator.credentials`. */
 const options = <Caller>(
@@ -135,13 +95,13 @@ const PAGES: readonly PortalRoute[] = [
     ...pageRow('GET', '/link', 'the form for a link that sets a password'),
     guard: anonymous,
     query: noInput, // others append parameters to links
-    handle: portal.showLink,
+    handle: (call) => portal.showLink(call),
   }),
   post('/link', 'open a link that sets a password', portal.openLink),
   page('/logout', 'ask whether to sign out', anonymous, {}, account.askSignOut),
   post('/logout', 'sign out', account.signOut),
 
-  page('/account', 'your account', signedIn, {}, account.showAccount),
+  page('/account', 'your account', signedIn, account.accountQuery, account.showAccount),
   post('/account/name', 'change your name', account.changeOwnName),
   post('/account/password', 'change your password', account.changeOwnPassword),
   post('/account/sessions/end', 'end one of your sessions, or all', account.endSessions),
@@ -158,7 +118,7 @@ const PAGES: readonly PortalRoute[] = [
   post('/account/factors/remove', 'remove a second factor', factors.removeFactor),
   post('/account/passkeys', 'add a passkey', factors.addPasskey),
 
-  page('/account/keys', 'your API keys', recentlySignedIn, account.pageQuery, account.showKeys),
+  page('/account/keys', 'your API keys', recentlySignedIn, account.listQuery, account.showKeys),
   post('/account/keys', 'create an API key', account.createKey),
   post('/account/keys/revoke', 'revoke an API key', account.revokeKey),
 
@@ -169,26 +129,19 @@ const PAGES: readonly PortalRoute[] = [
     guard: signedIn,
     path: userPath,
     query: noInput,
-    handle: administration.showUser,
+    handle: withPage(administration.showUser),
   }),
   ...Object.entries(administration.CHANGES).map(([name, form]) =>
     route({
       ...pageRow('POST', `/account/users/{user_id}/${name}`, `${name} of a user`),
       path: userPath,
       ...form,
+      handle: withPage(form.handle),
     }),
   ),
   page('/account/audit', 'the audit trail', signedIn, audit.auditQuery, audit.showAudit),
-  {
-    ...page(
-      '/account/audit.csv',
-      'the audit trail as CSV',
-      signedIn,
-      audit.auditQuery,
-      audit.exportAudit,
-    ),
-    replyType: 'text/csv',
-  },
+  csv('/account/users.csv', 'users', administration.usersQuery, administration.exportUsers),
+  csv('/account/audit.csv', 'the audit trail', audit.auditQuery, audit.exportAudit),
 ];
 
 /** For scripts of the pages, other programs and proxies. */
@@ -258,8 +211,14 @@ const isHtml = (reply: Reply<unknown>): reply is TextReply =>
  * the one without the pages.
  */
 export function portalRoutes(site: Site): readonly PortalRoute[] {
-  const frame = createFrame(site);
-  const withFrame = (page: TextReply) => ({ ...page, text: frame(page.text) });
+  // The other links are in the navigation of who is signed in, or lead to what needs a sign-in.
+  const others = site.SITE_LINKS.filter((link) => !/\/(account|logout)$/.test(link));
+  const ownFrame = createFrame({ ...site, SITE_LINKS: others });
+  const frame = createFrame({ ...site, SITE_LINKS: [] });
+  const withFrame = (page: TextReply) => ({
+    ...page,
+    text: (page.text.includes('<nav') ? ownFrame : frame)(page.text),
+  });
   const framed = (row: PortalRoute): PortalRoute => ({
     ...row,
     failurePage: (failure) => withFrame(failurePage(failure)),

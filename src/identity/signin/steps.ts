@@ -95,7 +95,7 @@ function stepPage(
   const query = String(new URLSearchParams({ again: 'on', return_to }));
   const another = render('another-user', { query });
   if (step === 'enrol') {
-    return offerTotp(service, pending, '/login/enrol', return_to, call, another);
+    return offerTotp(service, pending, '/login/enrol', return_to, call, { another });
   }
   const { user, link } = pending;
   const { username } = user;

@@ -2,6 +2,7 @@ import { ERRORS, type Failure } from '../../platform/http/route/errors.ts';
 import { NOTHING, readTemplates, type Values } from '../../platform/http/site/html.ts';
 import type { RequestInfo } from '../../platform/http/route/route.ts';
 import type { Members } from '../../platform/http/route/schema.ts';
+import type { Caller } from '../policy.ts';
 
 export const render = readTemplates(import.meta.url, 'pages/pages.html');
 
@@ -33,7 +34,10 @@ export type Repeated = Readonly<{
 }>;
 
 /** A request for a page, perhaps by a form that the page shows again. */
-export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated }>;
+export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated; caller?: Visitor }>;
+
+/** Null for nobody who is signed in. */
+export type Visitor = Pick<Caller, 'user'> | null;
 
 const HIDDEN = new Set([
   'return_to',

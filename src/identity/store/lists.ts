@@ -1,30 +1,64 @@
 import { arrayLiteral, type Database, type Sql } from '../../platform/db/sql.ts';
-import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { isUuid } from '../../platform/runtime/text.ts';
 import type { AuditRecord, User } from '../model.ts';
 import { accountKey } from '../names.ts';
 import type { AuditEvent } from './audit.ts';
-import { isInGroupSql, listPage, type Page, userColumns } from './rows.ts';
+import { firstRow, isInGroupSql, isOpenLinkSql, listPage, type Page, userColumns } from './rows.ts';
 
 const LIST_BATCH = 500;
 
+/** What must hold of every user of a list. `invited`: enabled, and without a password so far. */
+export type UserFilter = Readonly<{
+  /** Only this user; null for none. */
+  id?: string | null | undefined;
+  /** Words that are parts of the username, address or names, or a group. */
+  search?: string | undefined;
+  state?: 'active' | 'invited' | 'disabled' | undefined;
+  role?: 'user' | 'super_admin' | undefined;
+  second_factor?: 'on' | 'off' | undefined;
+  group?: string | undefined;
+}>;
+
+/** For users `x`, without the deleted. */
+function isChosenSql(sql: Sql, filter: UserFilter) {
+  const { id, search, state, role, second_factor: factor, group } = filter;
+  const idSql = id === undefined ? sql`` : sql`and x.id = ${id}`;
+  const stateSql = state
+    ? sql`and x.enabled = ${state !== 'disabled'}
+        and (not x.enabled or x.has_password = ${state === 'active'})`
+    : sql``;
+  const roleSql = role ? sql`and x.super_admin = ${role === 'super_admin'}` : sql``;
+  const factorSql = factor ? sql`and x.second_factor = ${factor === 'on'}` : sql``;
+  const groupSql = group ? sql`and ${isInGroupSql(sql, group)}` : sql``;
+  const searchSql = search ? sql`and ${isFoundSql(sql, search)}` : sql``;
+  return sql`x.deleted_at is null
+    ${idSql} ${stateSql} ${roleSql} ${factorSql} ${groupSql} ${searchSql}`;
+}
+
+function isFoundSql(sql: Sql, search: string) {
+  const key = accountKey(search);
+  const words = arrayLiteral(key.split(/[ ,]+/));
+  return sql`(${isInGroupSql(sql, key)}
+    or not exists (
+      select from unnest(${words}::text::text[]) as word
+      where position(word in concat_ws(' ', x.username_key, x.email_key, x.first_name_key,
+        x.last_name_key)) = 0))`;
+}
+
 /**
- * Oldest first, without the deleted; in batches, so that memory does not grow with the number of
- * users.
- * @param group only its members; null for all
+ * Oldest first; in batches, so that memory does not grow with the number of users.
  */
-export async function* eachUser(database: Database, group: string | null) {
+export async function* eachUser(database: Database, filter: UserFilter) {
   for (let after: string | null = null; ;) {
     const users: User[] = await database.list((sql) => {
       // Compared in the database: its times have microseconds, a Date only milliseconds.
-      const isNextSql = sql`(u.created_at, u.id) > (select created_at, id from identity.users
+      const isNextSql = sql`(x.created_at, x.id) > (select created_at, id from identity.users
         where id = ${after})`;
       return sql<User[]>`
-        select ${userColumns(sql)} from identity.users u
-        where u.deleted_at is null
-          and ${isInGroupSql(sql, group)}
+        select ${userColumns(sql, 'x')} from identity.users x
+        where ${isChosenSql(sql, filter)}
           and ${after === null ? sql`true` : isNextSql}
-        order by u.created_at, u.id limit ${LIST_BATCH}`;
+        order by x.created_at, x.id limit ${LIST_BATCH}`;
     });
     yield users;
     after = users.at(-1)?.id ?? null;
@@ -32,17 +66,71 @@ export async function* eachUser(database: Database, group: string | null) {
   }
 }
 
-/** Oldest first, without the deleted. @param group only its members; null for all */
-export const listUsers = (database: Database, page: Page, group: string | null) =>
+/**
+ * `last_sign_in_at`: as long as the audit trail is kept. `link_ends_at`: of an open link with which
+ * the user sets a password.
+ */
+export type ListedUser = User &
+  Readonly<{
+    second_factor: boolean;
+    has_password: boolean;
+    last_sign_in_at: Date | null;
+    link_ends_at: Date | null;
+  }>;
+
+/** Columns of users `u`, as in `ListedUser`. */
+const listedColumns = (sql: Sql) => sql`
+  ${userColumns(sql)}, u.second_factor, u.has_password,
+  (select max(a.created_at) from identity.audit a
+    where a.user_id = u.id and a.event = 'login.succeeded') as last_sign_in_at,
+  (select l.expires_at from identity.links l
+    where l.user_id = u.id and ${isOpenLinkSql(sql)}) as link_ends_at`;
+
+/** Each has an index. */
+const ORDERS = {
+  username: (sql: Sql) => sql`username_key`,
+  email: (sql: Sql) => sql`email_key`,
+  created: (sql: Sql) => sql`created_at`,
+} as const;
+type Order = keyof typeof ORDERS;
+/** By which users can be sorted: up, or with a minus sign down. */
+export const USER_ORDERS = Object.keys(ORDERS).flatMap((name) => [name, `-${name}`]);
+
+function userOrderSql(sql: Sql, sort: string) {
+  const isOrder = (name: string): name is Order => Object.hasOwn(ORDERS, name);
+  const name = sort.replace('-', '');
+  const columnSql = isOrder(name) ? ORDERS[name](sql) : ORDERS.created(sql);
+  return sort.startsWith('-') ? sql`${columnSql} desc, id desc` : sql`${columnSql}, id`;
+}
+
+/** @param sort one of `USER_ORDERS` */
+export const listUsers = (
+  database: Database,
+  page: Page,
+  filter: UserFilter = {},
+  sort = 'created',
+) =>
   database.list((sql) =>
-    listPage<User>(sql, page, {
+    listPage<ListedUser>(sql, page, {
       table: 'users',
-      whereSql: sql`x.deleted_at is null and ${isInGroupSql(sql, group)}`,
-      selectSql: sql`${userColumns(sql)} from identity.users u`,
+      whereSql: isChosenSql(sql, filter),
+      selectSql: sql`${listedColumns(sql)} from identity.users u`,
       id: 'u.id',
-      orderSql: sql`created_at, id`,
+      orderSql: userOrderSql(sql, sort),
     }),
   );
+
+/** @returns null if there is none, or the user is deleted */
+export const findListedUser = (database: Database, id: string) =>
+  firstRow(
+    database.read(
+      (sql) => sql<ListedUser[]>`
+        select ${listedColumns(sql)} from identity.users u where id = ${id} and deleted_at is null`,
+    ),
+  );
+
+export const anyFactorExists = async (sql: Sql) =>
+  (await sql`select from identity.totp union all select from identity.passkeys limit 1`).count > 0;
 
 /** The groups that have a member, by name. */
 export const listGroups = (database: Database) =>
@@ -53,51 +141,20 @@ export const listGroups = (database: Database) =>
     where deleted_at is null group by name order by name`,
   );
 
-/** `last_sign_in_at`: of the sessions that are kept. */
-export type ListedUser = User & Readonly<{ second_factor: boolean; last_sign_in_at: Date | null }>;
-
-/**
- * By name, without deleted users.
- * @param search words that are parts of the username, address or names, or a group; empty for all
- */
-export function searchUsers(database: Database, search: string, page: Page) {
-  const key = accountKey(search);
-  const words = arrayLiteral(key.split(/[ ,]+/));
-  return database.list((sql) =>
-    listPage<ListedUser>(sql, page, {
-      table: 'users',
-      whereSql: sql`x.deleted_at is null
-        and (${isInGroupSql(sql, key)}
-          or not exists (
-            select from unnest(${words}::text::text[]) as word
-            where position(word in concat_ws(' ', x.username_key, x.email_key, x.first_name_key,
-              x.last_name_key)) = 0))`,
-      selectSql: sql`
-        ${userColumns(sql)}, u.second_factor,
-          (select max(s.created_at)
-            from identity.sessions s
-            where s.user_id = u.id and s.deleted_at is null) as last_sign_in_at
-        from identity.users u`,
-      id: 'u.id',
-      orderSql: sql`username_key`,
-    }),
-  );
-}
-
 /**
  * `user`: the id, name or address of whom an entry is about, or who did it. A name is also that of
- * deleted users: whoever deletes an account must not hide what was done with it. `from` and `to`:
- * days. An empty text stands for all.
+ * deleted users: whoever deletes an account must not hide what was done with it.
  */
 type AuditFilter = Readonly<{
   user?: string | undefined;
-  event?: AuditEvent | '' | undefined;
-  from?: string;
-  to?: string;
+  event?: AuditEvent | undefined;
+  from?: Date | undefined;
+  before?: Date | undefined;
 }>;
 
 /** With the names of users, which are empty after they were erased. */
-export type ListedAudit = AuditRecord & Readonly<Record<'actor' | 'subject', string | null>>;
+export type ListedAudit = AuditRecord &
+  Readonly<Record<'actor' | 'subject' | 'key_name' | 'key_creator', string | null>>;
 
 /** Read before the entries, so that these are found by an index. */
 async function findIds(sql: Sql, user: string) {
@@ -112,24 +169,26 @@ async function findIds(sql: Sql, user: string) {
 }
 
 /** Newest first. */
-export function listAudit(database: Database, page: Page, { user, event, from, to }: AuditFilter) {
+export function listAudit(database: Database, page: Page, filter: AuditFilter) {
+  const { user, event, from, before } = filter;
   return database.list(async (sql) => {
     const ids = arrayLiteral(user ? await findIds(sql, user) : []);
     const userSql = user
       ? sql`(x.user_id = any (${ids}::text::uuid[]) or x.actor_id = any (${ids}::text::uuid[]))`
       : sql`true`;
     const eventSql = event ? sql`and x.event = ${event}` : sql``;
-    const fromSql = from ? sql`and x.created_at >= ${new Date(from)}` : sql``;
-    const end = new Date(Date.parse(to ?? '') + DAY_SECONDS * 1000);
-    const toSql = to ? sql`and x.created_at < ${end}` : sql``;
+    const fromSql = from ? sql`and x.created_at >= ${from}` : sql``;
+    const beforeSql = before ? sql`and x.created_at < ${before}` : sql``;
     const selectSql = sql`
-      a.*, (select created_by from identity.api_keys where id = a.key_id) as key_created_by,
+      a.*, k.created_by as key_created_by, k.name as key_name,
+        (select username from identity.users where id = k.created_by) as key_creator,
         (select username from identity.users where id = a.actor_id) as actor,
         (select username from identity.users where id = a.user_id) as subject
-      from identity.audit a`;
+      from identity.audit a
+      left join identity.api_keys k on k.id = a.key_id`;
     return listPage<ListedAudit>(sql, page, {
       table: 'audit',
-      whereSql: sql`${userSql} ${eventSql} ${fromSql} ${toSql}`,
+      whereSql: sql`${userSql} ${eventSql} ${fromSql} ${beforeSql}`,
       selectSql,
       id: 'a.id',
     });

@@ -16,11 +16,10 @@ export type Page = Readonly<{ page: number; limit: number }>;
 /** `total`: the rows of the whole list. */
 export type PageOf<Row> = Readonly<{ rows: readonly Row[]; total: number }>;
 
-const USER_COLUMNS = Object.keys(userMembers)
-  .filter((name) => name !== 'groups')
-  .map((name) => `u.${name}`);
-/** Columns of users `u`. Arrays are read as JSON, which the driver parses without their types. */
-export const userColumns = (sql: Sql) => sql`${sql(USER_COLUMNS)}, to_json(u.groups) as groups`;
+const USER_COLUMNS = Object.keys(userMembers).filter((name) => name !== 'groups');
+/** Columns of users. Arrays are read as JSON, which the driver parses without their types. */
+export const userColumns = (sql: Sql, table = 'u') => sql`
+  ${sql(USER_COLUMNS.map((name) => `${table}.${name}`))}, to_json(${sql(table)}.groups) as groups`;
 
 type Renamed = 'id' | 'groups' | 'created_at' | 'updated_at';
 /** The user of a session or key. */
@@ -66,9 +65,19 @@ export type ByDigest<Row> = Array<Row & { digest: string }>;
 
 type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 
-/** Whether a user is in this group; null for any group. */
-export const isInGroupSql = (sql: Sql, group: string | null) =>
-  group === null ? sql`true` : sql`groups @> array[${group}]`;
+/** Whether a user is in this group. */
+export const isInGroupSql = (sql: Sql, group: string) => sql`groups @> array[${group}]`;
+
+/** For a link `l`. It has the rights of the administrator who made it, as they are by now. */
+export const isOpenLinkSql = (sql: Sql) => sql`
+  not l.is_ended
+    and l.expires_at > now()
+    and (l.created_by is null or exists (
+      select from identity.users
+      where id = l.created_by
+        and super_admin
+        and enabled
+        and deleted_at is null))`;
 
 type List = Readonly<{
   table: Table;

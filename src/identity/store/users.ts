@@ -54,9 +54,6 @@ export const findUser = accountFinder((sql, id) => sql`u.id = ${id}`);
 export const anyUserExists = async (sql: Sql) =>
   (await sql`select from identity.users limit 1`).count > 0;
 
-export const anyFactorExists = async (sql: Sql) =>
-  (await sql`select from identity.totp union all select from identity.passkeys limit 1`).count > 0;
-
 /** @param write a statement that writes one user `u` */
 export async function writeUser(sql: Sql, entry: AuditEntry, write: Fragment) {
   const change = sql`${write} returning ${userColumns(sql)}, u.id as user_id`;

@@ -77,6 +77,7 @@ const PAGES = linesOf(`
   POST /account/users/{user_id}/password         other   sign   403  sign 200   sign
   GET  /account/audit                            all     sign   403  403  200   200
   GET  /account/audit.csv                        all     sign   403  403  200   200
+  GET  /account/users.csv                        all     sign   403  403  200   200
 `);
 
 const [variant = assert.fail()] = await start(({ name }) => name === 'identity with pages');

@@ -42,7 +42,7 @@ await setViewport(browser, 'desktop');
 
 const followLink = (label: string) =>
   browser.run(`
-    const links = [...document.querySelectorAll('.site-links a')];
+    const links = [...document.querySelectorAll('.site-header a')];
     links.find((link) => link.textContent === ${JSON.stringify(label)}).click();`);
 const untilAt = (address: string) => browser.until(`location.href === '${address}'`);
 const person = (): Promise<string> =>

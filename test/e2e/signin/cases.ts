@@ -371,7 +371,7 @@ function addCrossSiteTests(setup: SigninSetup): void {
       await browser.until(
         `location.href === ${JSON.stringify(action)} && document.readyState === "complete"`,
       );
-      assert.equal(await browser.title(), 'Something went wrong');
+      assert.equal(await browser.title(), 'You may not do this');
     };
     const fields = {
       username: attacker.username,

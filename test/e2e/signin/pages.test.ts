@@ -69,7 +69,7 @@ async function confirm(action: string): Promise<void> {
 /** Fills in the form that creates a user, with a first password in place of a link. */
 async function fillNewUser(username: string, email: string): Promise<void> {
   await openAs(administrator, '/account/users');
-  await browser.clickOn('summary');
+  await browser.clickOn(`details:has(${CREATE}) > summary`);
   await browser.fill('username', username);
   await browser.fill('email', email);
   await browser.run('document.getElementById("by").value = "password"');
@@ -172,7 +172,10 @@ const STATES: readonly PageState[] = [
   ],
   [
     'account',
-    () => openAs(plain, '/account'),
+    async () => {
+      await openAs(plain, '/account');
+      await browser.clickOn('details:has(#current) > summary');
+    },
     {
       current: ['textbox', 'Current password'],
       new: ['textbox', 'New password'],
@@ -182,6 +185,7 @@ const STATES: readonly PageState[] = [
     'account-wrong',
     async () => {
       await openAs(plain, '/account');
+      await browser.clickOn('details:has(#current) > summary');
       await browser.fill('current', 'wrong');
       await browser.fill('new', 'another long passphrase');
       await browser.fill('repeated', 'another long passphrase');
@@ -271,14 +275,14 @@ const STATES: readonly PageState[] = [
     'users',
     () => openAs(administrator, '/account/users'),
     {
-      search: ['textbox', 'Part of a name or e-mail address, or a group'],
+      search: ['textbox', 'Name, e-mail address or group'],
     },
   ],
   [
     'users-create',
     async () => {
       await openAs(administrator, '/account/users');
-      await browser.clickOn('summary');
+      await browser.clickOn(`details:has(${CREATE}) > summary`);
     },
     {
       role: ['combobox', 'Role'],
@@ -286,14 +290,13 @@ const STATES: readonly PageState[] = [
       email: ['textbox', 'E-mail address'],
       groups: ['textbox', 'Groups, separated by commas (optional)'],
       by: ['combobox', 'First sign-in'],
-      password: ['textbox', 'First password (without an invitation link)'],
     },
   ],
   [
     'users-found-none',
     () => openAs(administrator, '/account/users?search=nobody-at-all'),
     {
-      search: ['textbox', 'Part of a name or e-mail address, or a group'],
+      search: ['textbox', 'Name, e-mail address or group'],
     },
   ],
   ['users-second-page', () => openAs(administrator, '/account/users?page=2'), {}],
@@ -407,7 +410,7 @@ const STATES: readonly PageState[] = [
       Object.assign(form, { method: 'post', action: '${LOGIN}/login' });
       document.body.append(form);
       form.submit();`);
-      await setup.untilTitle('Something went wrong');
+      await setup.untilTitle('You may not do this');
     },
     { problem: ['alert', ''] },
   ],

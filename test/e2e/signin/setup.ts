@@ -354,7 +354,7 @@ async function invite(
   await enterPassword(browser, administrator.username);
   await browser.until('location.pathname === "/account"');
   await browser.open(`${LOGIN}/account/users`);
-  await browser.clickOn('summary');
+  await browser.clickOn('details:has(form[method="post"]) > summary');
   await browser.fill('username', username);
   await browser.fill('email', `${username}@example.org`);
   await browser.fill('groups', groups);

@@ -188,7 +188,7 @@ test('of simultaneous users with one name exactly one is made', async () => {
 
 async function allUsers(): Promise<User[]> {
   const users: User[] = [];
-  for await (const batch of eachUser(database, null)) users.push(...batch);
+  for await (const batch of eachUser(database, {})) users.push(...batch);
   return users;
 }
 
@@ -210,7 +210,7 @@ test('users are listed oldest first, without the deleted, whole or by the page',
     ['first', 'second', 'third'],
   );
   const page = async (number: number) => {
-    const { rows, total } = await listUsers(database, { page: number, limit: 2 }, null);
+    const { rows, total } = await listUsers(database, { page: number, limit: 2 });
     return [total, ...rows.map((user) => user.username)];
   };
   assert.deepEqual(

@@ -16,7 +16,7 @@ function createButton(words, work) {
 
 for (const time of document.querySelectorAll('time')) {
   const local = new Date(time.dateTime);
-  time.textContent = local.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+  time.textContent = local.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 }
 
 for (const link of document.querySelectorAll('nav a')) {
@@ -66,13 +66,14 @@ function download(text, name) {
 
 for (const shown of document.querySelectorAll('[data-copy]')) {
   if (!(shown instanceof HTMLElement)) continue;
-  const { download: name, return: address } = shown.dataset;
+  const { download: name, print: isPrinted, return: address } = shown.dataset;
   const actions = document.createElement('div');
   actions.className = 'actions';
   actions.append(createButton('Copy', (button) => copy(shown, button)));
   if (name !== undefined) {
     actions.append(createButton('Download', () => download(textOf(shown), name)));
   }
+  if (isPrinted !== undefined) actions.append(createButton('Print', () => print()));
   shown.after(actions);
   // A reload must not send the form again, which would make another one.
   if (address !== undefined) history.replaceState(null, '', address);
@@ -116,6 +117,24 @@ const filters = document.querySelector('details:has(> form[method="get"])');
 if (filters instanceof HTMLDetailsElement && matchMedia('(max-width: 40rem)').matches) {
   filters.open = location.search !== '';
 }
+
+// Without scripts, days are those of UTC.
+for (const field of document.querySelectorAll('input[type="date"]')) {
+  if (!(field instanceof HTMLInputElement)) continue;
+  const isEnd = field.name === 'to';
+  const given = new URLSearchParams(location.search).get(field.name) ?? '';
+  if (given.includes('T')) {
+    // Written as a day, such as 2026-02-28.
+    field.value = new Date(Date.parse(given) - Number(isEnd)).toLocaleDateString('sv');
+  }
+  field.form?.addEventListener('formdata', ({ formData }) => {
+    if (field.value === '') return;
+    const day = new Date(`${field.value}T00:00`);
+    if (isEnd) day.setDate(day.getDate() + 1);
+    formData.set(field.name, day.toISOString());
+  });
+}
+for (const zone of document.querySelectorAll('.zone')) zone.remove();
 
 // Browsers do not send what follows "#" in the address that was asked for, and keep it.
 const fragment = location.hash.replaceAll('\\', '%5C');

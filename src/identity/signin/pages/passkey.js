@@ -251,7 +251,7 @@ function onSubmit(event) {
 }
 
 if (form && 'PublicKeyCredential' in window) {
-  for (const button of form.querySelectorAll('button')) button.hidden = false;
+  for (const part of form.querySelectorAll('[hidden]')) part.removeAttribute('hidden');
   form.addEventListener('submit', onSubmit);
   if (isSignIn && (await PublicKeyCredential.isConditionalMediationAvailable?.())) {
     offer();

@@ -3,7 +3,7 @@ import type { Database, Sql } from '../../../platform/db/pool.ts';
 import { type Actor, audited } from '../audit.ts';
 import { changeRows, changing } from '../rights.ts';
 import { endLink, type PasswordInput, writePassword } from '../users.ts';
-import { hasChanged } from '../rows.ts';
+import { hasChanged, isOpenLinkSql } from '../rows.ts';
 import { removeFactorsOf } from './factors.ts';
 
 /**
@@ -17,22 +17,11 @@ export type Link = Readonly<{
   is_open: boolean;
 }>;
 
-/** For a link `l`. It has the rights of the administrator who made it, as they are by now. */
-const isOpenSql = (sql: Sql) => sql`
-  not l.is_ended
-    and l.expires_at > now()
-    and (l.created_by is null or exists (
-      select from identity.users
-      where id = l.created_by
-        and super_admin
-        and enabled
-        and deleted_at is null))`;
-
 /** Finds a link even if it has ended. The use of an ended link is recorded. */
 export async function findLink(database: Database, actor: Actor, digest: Buffer) {
   const [link] = await database.read(
     (sql) => sql<Link[]>`
-      select token_digest, user_id, removes_factors, ${isOpenSql(sql)} as is_open
+      select token_digest, user_id, removes_factors, ${isOpenLinkSql(sql)} as is_open
       from identity.links l where token_digest = ${digest}`,
   );
   if (link && !link.is_open) await database.write((sql) => recordLateUse(sql, actor, digest));
@@ -83,7 +72,7 @@ export const revokeLink = (database: Database, actor: Actor, userId: string) =>
     update identity.links l
     set is_ended = true
     where user_id = ${userId}
-      and ${isOpenSql(sql)}
+      and ${isOpenLinkSql(sql)}
     returning user_id as id, user_id`,
   );
 
@@ -101,7 +90,7 @@ export const applyLink = (
   changing(database, actor, userId, async (sql) => {
     const end = sql`
       update identity.links l set is_ended = true
-      where token_digest = ${digest} and ${isOpenSql(sql)}
+      where token_digest = ${digest} and ${isOpenLinkSql(sql)}
       returning user_id as id, user_id, removes_factors`;
     const [used] = await audited<Link>(sql, { event: 'link.used', actor }, end);
     if (!used) {
@@ -123,6 +112,6 @@ const recordLateUse = (sql: Sql, actor: Actor, digest: Buffer) =>
     sql`
     delete from identity.links l
     where token_digest = ${digest}
-      and not (${isOpenSql(sql)})
+      and not (${isOpenLinkSql(sql)})
     returning user_id as id, user_id`,
   );

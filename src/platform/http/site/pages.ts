@@ -88,9 +88,12 @@ export function textColorOn(color: string) {
 
 export const render = readTemplates(import.meta.url, 'pages/frame.html');
 
+/** Where the navigation of a page has the links of the site. */
+const LINKS = '<!-- links -->';
+
 /**
  * @returns puts the frame of the site around a page: what its head holds, then perhaps a `<nav>`,
- * then its `<main>`
+ * which takes the links of the site in, then its `<main>`
  */
 export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: Site) {
   const links = SITE_LINKS.map((link) => {
@@ -99,13 +102,15 @@ export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: 
   });
   const footer = text === null ? NOTHING : render('footer', { words: withLinks(text) });
   return (page: string) => {
-    const at = page.search(/<(nav|main)/);
+    const [, head = '', nav = '', main = ''] = /^(.*?)(<nav.*?)?(<main.*)$/s.exec(page) ?? [];
+    const all = links.map(({ text }) => text).join(' ');
     return render('frame', {
       name,
-      links,
+      skip: nav === '' ? NOTHING : render('skip'),
+      nav: nav === '' ? render('site-links', { links }) : new Html(nav.replace(LINKS, () => all)),
       footer,
-      head: new Html(page.slice(0, at)),
-      main: new Html(page.slice(at)),
+      head: new Html(head),
+      main: new Html(main.replace('<main', '<main id="content" tabindex="-1"')),
     }).text;
   };
 }

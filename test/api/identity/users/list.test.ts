@@ -40,7 +40,7 @@ test('2,000 users are listed in order, each once, without deleted ones', async (
 });
 
 test('a user is listed once, even if others are created and deleted between two batches', async (t) => {
-  const batches = eachUser(openIdentity(t, databaseUrl), null);
+  const batches = eachUser(openIdentity(t, databaseUrl), {});
   const first = ((await batches.next()).value ?? []).map((user: { id: string }) => user.id);
   assert.ok(first.length > 0 && first.length < inOrder.length);
   // The one by which the next batch is found is among them.
