@@ -1,8 +1,11 @@
-import { type Command, createTerminal, runCommand } from './commands/command.ts';
+import { type Command, createTerminal, runCommand, type Terminal } from './commands/command.ts';
+import { Env } from './platform/runtime/env.ts';
 import { describeError, StartupError, Unavailable } from './platform/runtime/errors.ts';
+import { createLog } from './platform/runtime/log.ts';
 import { startServices } from './platform/process/start.ts';
 import { configure, SERVICE_NAMES } from './serve.ts';
-import { ConfigurationError } from './platform/process/settings.ts';
+import { ConfigurationError, readLogForm } from './platform/process/settings.ts';
+import { readVersion } from './platform/process/version.ts';
 
 /**
  * 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and
@@ -52,7 +55,7 @@ function firstSignal(): Promise<NodeJS.Signals> {
     // process.
     for (const name of ['SIGHUP', 'SIGUSR1', 'SIGUSR2'])
       process.on(name, () =>
-        terminal.note(`gatehouse: ${name} changes nothing. Restart to apply new settings.`),
+        people.note(`gatehouse: ${name} changes nothing. Restart to apply new settings.`),
       );
   });
 }
@@ -69,12 +72,24 @@ const COMMANDS = {
 let isRead = true;
 /** Whether something written was lost. */
 let isLost = false;
-const terminal = createTerminal(process, process.env, () => isRead);
+const people = createTerminal(process, process.env, () => isRead);
+const isServed = process.argv[2] === SERVE.name;
+const terminal = isServed ? { ...people, note: noteInLog(people) } : people;
+
+/** A collector of JSON lines drops or misfiles other lines, such as why `serve` has ended. */
+function noteInLog({ note, environment }: Terminal) {
+  const { LOG_FORMAT, INSTANCE_NAME: instance } = readLogForm(new Env(environment));
+  const isSeen = process.stdout.isTTY || process.stderr.isTTY;
+  if (LOG_FORMAT === 'text' || (LOG_FORMAT === 'auto' && isSeen)) return note;
+  const common = { instance, version: readVersion() };
+  const log = createLog('error', (line) => process.stderr.write(line), common);
+  return (message: string) => log.error(message.replace(/^gatehouse: /, ''));
+}
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]) {
   try {
-    const loads = words[0] === SERVE.name ? [] : Object.values(COMMANDS);
+    const loads = isServed ? [] : Object.values(COMMANDS);
     const modules = await Promise.all(loads.flatMap((load) => load()));
     const commands = modules.flatMap((module) => module.COMMANDS);
     return await runCommand([SERVE, ...commands], words, terminal);

@@ -1,10 +1,12 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { readSchema, type SchemaState } from './store/diagnose.ts';
 import { migrate } from '../platform/db/schema.ts';
 import { configure, SERVICE_NAMES } from '../serve.ts';
 import type { Configuration } from '../platform/process/settings.ts';
 import type { Output } from '../platform/process/runner.ts';
+import { readVersion } from '../platform/process/version.ts';
 import { CHECK, withServices } from './check.ts';
+import { COMMANDS as CONTROL_COMMANDS } from './control.ts';
 import { type Command, flag, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
 
@@ -38,6 +40,7 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   CHECK,
+  ...CONTROL_COMMANDS,
   {
     name: 'start',
     summary: 'Try all services with a PostgreSQL of their own; data and secrets are in ./.data',
@@ -52,9 +55,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'version',
     summary: 'Print the version',
     async run({ print }) {
-      const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-      const { version }: { version: string } = JSON.parse(text);
-      print(`gatehouse ${version} (Node ${process.versions.node})`);
+      print(`gatehouse ${readVersion()} (Node ${process.versions.node})`);
     },
   },
 ];

@@ -8,12 +8,12 @@ const shown = (value: unknown): string => {
 
 /**
  * Rewrites a line of the log for human readers: time, level, service and message, then the other
- * members.
+ * members. Only one process writes to a terminal: which one is left out.
  * @param line a JSON object with its newline
  */
 export function formatLine(line: string) {
   const parsed: Readonly<Record<string, unknown>> = JSON.parse(line);
-  const { time, level, service = 'process', message, ...others } = parsed;
+  const { time, level, service = 'process', message, instance, version, ...others } = parsed;
   const { method, route, status, duration_ms: ms, ...rest } = others;
   const isRequest = message === 'request';
   // The name of a route begins with its method, unless there is none.

@@ -35,6 +35,9 @@ const ABORT_MS = 2_000;
  */
 const JITTER = 0.2;
 
+/** Seconds: from an idle target to the end of the retries. */
+const DELAYS = [0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 3_600, 21_600, 86_400, 259_200];
+
 type Parts = Readonly<{
   database: Database;
   deliverer: Deliverer;
@@ -54,6 +57,17 @@ const createWorker = (parts: Parts) => ({
     'gatehouse_delivery_attempts_total',
     'Attempts to deliver a webhook event, by outcome.',
     ['outcome'],
+  ),
+  observeDuration: parts.metrics.histogram(
+    'gatehouse_delivery_duration_seconds',
+    'Duration of an attempt.',
+    ['outcome'],
+  ),
+  observeDelay: parts.metrics.histogram(
+    'gatehouse_delivery_delay_seconds',
+    'From the acceptance of an event to its delivery.',
+    ['attempt'],
+    DELAYS,
   ),
   running: new Set<LeasedEvent>(),
   /** The sender whose turn it is; null for the first one. */
@@ -163,7 +177,9 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   const duration_ms = Math.round(performance.now() - startedAt);
   const { error, answer, answer_status = 0 } = delivery;
   if (error !== null && signal.aborted) return releaseWork(database, event, null, 0);
-  worker.countAttempt([error === null ? 'done' : 'failed']);
+  const outcome = error === null ? 'done' : 'failed';
+  worker.countAttempt([outcome]);
+  worker.observeDuration([outcome], duration_ms / 1_000);
   const isRejected = error !== null && REJECTED.has(answer_status);
   if (!isRejected) breaker.record(error === null, event.token_id);
   return conclude(worker, event, {
@@ -192,6 +208,8 @@ async function conclude(worker: Worker, event: LeasedEvent, result: Result) {
   if (wereKilled) log.warn('processes that a command had left running were killed', facts);
   if (error === null) {
     log.info('event delivered', facts);
+    const delayMs = Date.now() - Number(event.received_at);
+    worker.observeDelay([event.attempt === 1 ? 'first' : 'later'], Math.max(0, delayMs) / 1_000);
     return endDelivered(database, { ...event, result });
   }
   const pauseMs = settings.pausesMs[event.attempt - 1];

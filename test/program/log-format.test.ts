@@ -1,11 +1,14 @@
 /** The form of the log: text on a terminal, JSON elsewhere, or as LOG_FORMAT says. */
 import assert from 'node:assert/strict';
+import { hostname } from 'node:os';
+import type { TestContext } from 'node:test';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { CONTROL_C, startOnTerminal, withoutTerminal } from '../support/terminal.ts';
 import { test, until } from '../support/until.ts';
 
 const program = buildProgram();
 const environment = {
+  INSTANCE_NAME: 'hooks-1',
   WEBHOOK_VARIANT: 'plain',
   WEBHOOK_TOKEN: 'a-webhook-token-of-32-characters',
   HOST: '127.0.0.1',
@@ -13,7 +16,7 @@ const environment = {
 };
 const TEXT = /^\d\d:\d\d:\d\d\.\d{3} INFO {2}webhook {2}ready app=gatehouse-webhook$/m;
 const JSON_LINE =
-  /^\{"time":"[^"]+","level":"info","service":"webhook","app":"gatehouse-webhook","message":"ready"\}$/m;
+  /^\{"time":"[^"]+","level":"info","instance":"hooks-1","version":"[0-9.]+","service":"webhook","app":"gatehouse-webhook","message":"ready"\}$/m;
 
 test(
   'on a terminal, the log is text unless LOG_FORMAT is json',
@@ -49,4 +52,35 @@ test('in a pipe, the log is JSON unless LOG_FORMAT is text', async (t) => {
     assertForm('text', TEXT),
     assertForm('json', JSON_LINE),
   ]);
+});
+
+const failure = async (
+  t: TestContext,
+  given: Readonly<Record<string, string>>,
+  words = 'webhook',
+) => {
+  const running = startProgram(t, program, ['serve', words], { ...environment, ...given });
+  const { code } = await running.ended;
+  return { code, notes: running.notes(), stderr: running.stderr() };
+};
+
+test('why serve ended has the form of the log', async (t) => {
+  for (const [code, given, said, words] of [
+    [78, { LOG_LEVEL: 'loud' }, 'LOG_LEVEL must be one of debug, info, warn, error, silent.'],
+    [78, { INSTANCE_NAME: 'a\nb' }, 'INSTANCE_NAME must be one line of at most 300 characters.'],
+    // No machine has this address (RFC 5737).
+    [1, { HOST: '192.0.2.1' }, /^webhook cannot listen on 192\.0\.2\.1:0 \(EADDRNOTAVAIL\)/],
+    [2, {}, /^serve: "letterbox" is not one of /, 'letterbox'],
+  ] as const) {
+    const ended = await failure(t, given, words);
+    assert.deepEqual([ended.code, ended.notes.length], [code, 1], ended.stderr);
+    const [{ level, instance, version, message } = {}] = ended.notes;
+    const name = 'INSTANCE_NAME' in given ? hostname() : 'hooks-1';
+    assert.deepEqual([level, instance, typeof version], ['error', name, 'string']);
+    if (typeof said === 'string') assert.equal(message, said);
+    else assert.match(String(message), said);
+  }
+  const text = await failure(t, { LOG_LEVEL: 'loud', LOG_FORMAT: 'text' });
+  assert.deepEqual(text.notes, []);
+  assert.match(text.stderr, /^gatehouse: LOG_LEVEL must be one of [^\n]*\n$/);
 });

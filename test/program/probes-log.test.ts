@@ -13,21 +13,30 @@ const requestsOf = ({ log }: Gatehouse) =>
     .filter(({ message }) => message === 'request')
     .map(({ level, route, status }) => `${level} ${route} ${status}`);
 
+const PROBED = ['GET /livez 200', 'GET /readyz 200', 'GET /metrics 200'];
+const OTHERS = ['GET / 200', '(none) 404'];
+const ALL = OTHERS.map((one) => `info ${one}`);
 for (const [settings, expected] of [
-  [{ LOG_PROBES: undefined }, []],
+  [{}, ALL],
+  [{ LOG_LEVEL: 'debug' }, [...PROBED.map((one) => `debug ${one}`), ...ALL]],
+  [{ LOG_PROBES: 'on' }, [...PROBED.map((one) => `info ${one}`), ...ALL]],
+  [{ LOG_REQUESTS: 'errors' }, ['info (none) 404']],
+  [{ LOG_REQUESTS: 'none' }, []],
   [
-    { LOG_PROBES: undefined, LOG_LEVEL: 'debug' },
-    ['debug GET /livez 200', 'debug GET /readyz 200'],
+    { LOG_REQUESTS: 'none', LOG_LEVEL: 'debug' },
+    [...PROBED, ...OTHERS].map((one) => `debug ${one}`),
   ],
-  [{ LOG_PROBES: 'on' }, ['info GET /livez 200', 'info GET /readyz 200']],
 ] as const) {
-  test(`probes in the log with ${JSON.stringify(settings)}`, async (t) => {
-    const plain = { WEBHOOK_VARIANT: 'plain', ...settings };
+  test(`probes and requests in the log with ${JSON.stringify(settings)}`, async (t) => {
+    const plain = { WEBHOOK_VARIANT: 'plain', LOG_PROBES: undefined, ...settings };
     const gatehouse = await startGatehouse(t, ['webhook'], undefined, plain);
-    for (const path of ['/livez', '/readyz', '/none'])
-      await ask('GET', gatehouse.url.webhook + path);
+    const { webhook, metrics } = gatehouse.url;
+    for (const path of ['/livez', '/readyz']) await ask('GET', webhook + path);
+    await ask('GET', `${metrics}/metrics`);
+    await ask('GET', `${webhook}/`, { headers: { accept: 'text/html' } });
+    await ask('GET', `${webhook}/none`);
     await gatehouse.stop();
-    assert.deepEqual(requestsOf(gatehouse), [...expected, 'info (none) 404']);
+    assert.deepEqual(requestsOf(gatehouse), expected);
   });
 }
 

@@ -60,6 +60,7 @@ function environmentOf(
   const given: Record<string, string> = {
     ...Object.fromEntries(moved),
     FIRST_CREDENTIALS_DIR: own,
+    ...('CONTROL_SOCKET' in environment && { CONTROL_SOCKET: join(own, 'control') }),
   };
   if (url !== null) {
     given.DATABASE_URL_FILE = join(own, 'url');

@@ -107,7 +107,7 @@ function namesOfServices(tree: Tree): string[] {
 
 /** Where a part of the program begins that may not be needed: all else is loaded at the start. */
 const SEAMS =
-  /^src\/(main\.ts$|commands\/|platform\/runtime\/prometheus\.ts$|[a-z]+\/(start|settings|migrations)\.ts$|identity\/(signin|factors)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
+  /^src\/(main\.ts$|commands\/|platform\/runtime\/prometheus\.ts$|platform\/process\/control\.ts$|[a-z]+\/(start|settings|migrations)\.ts$|identity\/(signin|factors)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
 
 function importsOnDemand(tree: Tree): string[] {
   return [...tree].flatMap(([file, text]) =>
@@ -215,12 +215,14 @@ const RULES: readonly Rule[] = [
     planted: ['src/serve.ts', 'process.exit(1)'],
   },
   // Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These
-  // three exchange times with others.
+  // exchange times with others, or compare the clocks.
   {
     rule: 'the wall clock decides nothing',
     check: (tree) =>
       elsewhere(tree, /Date\.now\(|new Date\(\)(?!\.toISOString)/, [
+        'src/platform/db/clock.ts',
         'src/webhook/accept.ts',
+        'src/webhook/worker.ts',
         'src/webhook/verification.ts',
         'src/webhook/targets/forward.ts',
         'src/commands/events.ts',

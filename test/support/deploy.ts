@@ -134,7 +134,11 @@ export function systemdUnits(services: readonly string[]): Deployed[] {
   return services.map((service) => {
     const unit = unitOf(service);
     const specified = (text: string) =>
-      text.replaceAll('%i', service).replaceAll('%d', CREDENTIALS).replaceAll('%S', '/var/lib');
+      text
+        .replaceAll('%i', service)
+        .replaceAll('%d', CREDENTIALS)
+        .replaceAll('%S', '/var/lib')
+        .replaceAll('%t', '/run');
     const [, ...words] = specified(unitValues(unit, 'ExecStart').join('\n')).split(' ');
     const environment = unitValues(unit, 'Environment').map((one) =>
       specified(one).split(/=(.*)/s, 2),
@@ -152,6 +156,8 @@ export function systemdUnits(services: readonly string[]): Deployed[] {
 export interface Rule {
   readonly alert: string;
   readonly expr: string;
+  readonly severity: string;
+  readonly runbook: string;
 }
 
 export function alertRules(): Rule[] {
@@ -159,6 +165,8 @@ export function alertRules(): Rule[] {
   return listAt(rules, 'groups.0.rules').map((rule) => ({
     alert: textAt(rule, 'alert'),
     expr: textAt(rule, 'expr'),
+    severity: textAt(rule, 'labels.severity'),
+    runbook: textAt(rule, 'annotations.runbook'),
   }));
 }
 

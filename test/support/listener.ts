@@ -46,7 +46,7 @@ export async function startListener(
 ): Promise<TestListener> {
   const lines: Array<Record<string, unknown>> = [];
   const metrics = createMetrics();
-  const stopping = new AbortController();
+  let isLeaving = false;
   const listener = createListener({
     name: 'test',
     host: '127.0.0.1',
@@ -58,9 +58,10 @@ export async function startListener(
     trustedProxies,
     answerMs,
     logProbes: true,
+    logRequests: 'all',
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,
-    stopping: stopping.signal,
+    isLeaving: () => isLeaving,
   });
   const port = await listen(listener);
   owner.after(() => close(listener, 0));
@@ -73,7 +74,7 @@ export async function startListener(
     lines: () => lines,
     requests: () => lines.filter((line) => line.message === 'request'),
     close(graceMs) {
-      stopping.abort();
+      isLeaving = true;
       return close(listener, graceMs);
     },
   };

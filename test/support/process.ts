@@ -24,7 +24,10 @@ export interface End {
 
 export interface Running {
   stdout(): string;
+  /** A line of JSON is shown as a person would get it. */
   stderr(): string;
+  /** Its lines of JSON. */
+  notes(): Array<Record<string, unknown>>;
   /** The log lines so far; what is no JSON object is left out. */
   log(): Array<Record<string, unknown>>;
   /** Resolves with the first log line that fits; rejects when the process ends before that. */
@@ -91,7 +94,9 @@ export function startProgram(
   };
   return {
     stdout: stdout.text,
-    stderr: () => stderr,
+    stderr: () =>
+      stderr.replace(/^\{"time":.*\}$/gm, (line) => `gatehouse: ${parseNote(line).message}`),
+    notes: () => stderr.split('\n').flatMap(parseLine),
     log: stdout.parsed,
     line,
     async url(service) {
@@ -133,6 +138,8 @@ function endOf(child: ChildProcessWithoutNullStreams): Promise<End> {
     child.on('close', (code, signal) => resolve({ code, signal }));
   });
 }
+
+const parseNote = (line: string): Record<string, unknown> => JSON.parse(line);
 
 function parseLine(text: string): Array<Record<string, unknown>> {
   if (!text.startsWith('{')) return [];

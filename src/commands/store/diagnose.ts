@@ -1,4 +1,5 @@
 import { type DatabaseSchema, versionOf } from '../../platform/db/schema.ts';
+import { compareClocks } from '../../platform/db/clock.ts';
 import type { Database, Sql } from '../../platform/db/pool.ts';
 
 export type SchemaState = Awaited<ReturnType<typeof schemaOf>>;
@@ -58,16 +59,6 @@ type Server = Readonly<
     Record<'number' | 'pid', number> &
     Record<'encrypted' | 'standby' | 'creates', boolean>
 >;
-
-/** By how much the clock of the server is ahead of this machine's, and how exactly. */
-async function compareClocks(sql: Sql) {
-  const before = performance.now();
-  const [clock] = await sql<[{ now: number }]>`
-    select extract(epoch from clock_timestamp())::float8 * 1000 as now`;
-  const uncertaintyMs = (performance.now() - before) / 2;
-  const now = performance.timeOrigin + before + uncertaintyMs;
-  return { aheadMs: clock.now - now, uncertaintyMs };
-}
 
 /**
  * @returns what `serve` needs and the role lacks, such as `insert on identity.users`; nothing

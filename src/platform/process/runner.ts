@@ -2,6 +2,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { compareClocks } from '../db/clock.ts';
 import { distributedTables, isCurrent, migrate, requireCurrent } from '../db/schema.ts';
 import { sitePage } from '../http/site/pages.ts';
 import { createBodyReader } from '../http/wire/body-reader.ts';
@@ -9,11 +10,12 @@ import { close, createListener, listen } from '../http/wire/server.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { codeOf, describeError, StartupError, Unavailable } from '../runtime/errors.ts';
 import { type Job, startJobs } from '../runtime/jobs.ts';
-import { createLimiter } from '../runtime/limiter.ts';
-import { createLineWriter, createLog, type Log } from '../runtime/log.ts';
+import { createLimiter, type Limiter } from '../runtime/limiter.ts';
+import { createLineWriter, createLog, type Log, type LogLevel } from '../runtime/log.ts';
 import { type Metrics, noMetrics } from '../runtime/metrics.ts';
 import type { ConfiguredService, Service, ServiceStorage, Work } from './service.ts';
 import type { Shared } from './settings.ts';
+import { readVersion } from './version.ts';
 
 /**
  * Where the process writes: log lines and events as JSON on one stream, announcements as plain text
@@ -26,6 +28,9 @@ export interface Output {
   readonly format?: ((line: string) => string) | undefined;
 }
 
+/** How many warnings and errors an operator can ask for. */
+const MAX_RECENT = 20;
+
 /** How many callers may wait for a password hash, in each of the two queues of a service. */
 const HASHES_WAITING = 32;
 
@@ -34,32 +39,50 @@ export type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
 /** What all services of a process share. */
 export async function createProcessContext(shared: Shared, output: Output) {
   const lines = createLineWriter(output.stdout, output.format);
-  const log = createLog(shared.LOG_LEVEL, lines.write);
-  const prometheus = shared.METRICS_PORT === null ? null : await import('../runtime/prometheus.ts');
-  const metrics = prometheus?.createMetrics() ?? noMetrics;
-  const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
-  metrics.gauge(
-    'gatehouse_password_hashes_running',
-    'Password hashes being computed.',
-    hashing.running,
+  const recent: string[] = [];
+  const write = (line: string, level: LogLevel) => {
+    lines.write(line);
+    if (level === 'error' || level === 'warn') recent.push(line);
+    if (recent.length > MAX_RECENT) recent.shift();
+  };
+  const common = { instance: shared.INSTANCE_NAME, version: readVersion() };
+  const isMeasured = shared.METRICS_PORT !== null || shared.CONTROL_SOCKET !== null;
+  const prometheus = isMeasured ? await import('../runtime/prometheus.ts') : null;
+  const context = {
+    shared,
+    output,
+    lines,
+    log: createLog(shared.LOG_LEVEL, write, common),
+    metrics: prometheus?.createMetrics() ?? noMetrics,
+    hashing: createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash'),
+    bodies: createBodyReader(),
+    stopping: new AbortController(),
+    /** Set by an operator: readiness fails, and requests are still served. */
+    drain: { isOn: false },
+    /** The latest warnings and errors, as they were written. */
+    recent,
+  };
+  addGauges(context.metrics, context.hashing, context.drain, common.version);
+  return context;
+}
+
+function addGauges(
+  { gauge }: Metrics,
+  hashing: Limiter,
+  drain: Readonly<{ isOn: boolean }>,
+  version: string,
+) {
+  const { node } = process.versions;
+  gauge('gatehouse_build_info', 'Always 1.', () => 1, { version, node });
+  gauge('gatehouse_draining', 'Whether an operator drains the process: 1 or 0.', () =>
+    Number(drain.isOn),
   );
-  metrics.gauge(
+  gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', hashing.running);
+  gauge(
     'gatehouse_password_hashes_waiting',
     'Password hashes waiting for a slot.',
     hashing.waiting,
   );
-  const stopping = new AbortController();
-  const bodies = createBodyReader();
-  return {
-    shared,
-    output,
-    lines,
-    log,
-    metrics,
-    hashing,
-    bodies,
-    stopping,
-  };
 }
 
 export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
@@ -73,21 +96,11 @@ export async function createServiceRunner(configured: ConfiguredService, context
   const background: Work[] = [];
   let isPrepared = false;
   let preparing = Promise.resolve();
-  const isServing = () => isPrepared && !stopping.aborted;
+  const options = listenerOptions(context);
+  const isServing = () => isPrepared && !options.isLeaving();
   const service = await configured.start(contextOf(context, log, isServing));
   const { routes, storage, beforeReady, startWork } = service;
-  const listener = createListener({
-    ...configured,
-    log,
-    metrics,
-    routes,
-    stopping,
-    bodies: context.bodies,
-    maxBodyBytes: shared.MAX_BODY_BYTES,
-    trustedProxies: shared.TRUSTED_PROXIES,
-    logProbes: shared.LOG_PROBES,
-    failurePage: () => sitePage(shared, 'not-found'),
-  });
+  const listener = createListener({ ...configured, ...options, log, routes });
 
   /** May be called again after a failure. */
   async function tryToPrepare() {
@@ -102,9 +115,11 @@ export async function createServiceRunner(configured: ConfiguredService, context
   return {
     name,
     service,
+    listener,
+    isPrepared: () => isPrepared,
     /** @throws StartupError with what the operator can do, if the port is not available */
     async listen() {
-      const port = await listen(listener);
+      const port = await (configured.open ?? listen)(listener);
       log.info('listening', { host, port });
       return port;
     },
@@ -126,6 +141,18 @@ export async function createServiceRunner(configured: ConfiguredService, context
   };
 }
 
+/** What all listeners of a process have in common. */
+const listenerOptions = ({ shared, metrics, bodies, stopping, drain }: ProcessContext) => ({
+  metrics,
+  bodies,
+  maxBodyBytes: shared.MAX_BODY_BYTES,
+  trustedProxies: shared.TRUSTED_PROXIES,
+  logProbes: shared.LOG_PROBES,
+  logRequests: shared.LOG_REQUESTS,
+  isLeaving: () => stopping.signal.aborted || drain.isOn,
+  failurePage: () => sitePage(shared, 'not-found'),
+});
+
 const contextOf = (
   { shared, output, metrics, hashing }: ProcessContext,
   log: Log,
@@ -139,6 +166,8 @@ const contextOf = (
   isServing,
   announce(text) {
     output.stderr.write(`${text}\n`);
+    // Without the credential: what a log holds, many can read (ASVS 16.2.5).
+    log.info('a first credential was created: standard error says which');
   },
   handOut: async (name, secret) => handOut(shared.FIRST_CREDENTIALS_DIR, name, secret),
   stdout: output.stdout,
@@ -183,10 +212,19 @@ function withMeasuring(
     () => Number(performance.now() - upAt < 45_000),
     { service: name },
   );
+  let aheadMs = NaN;
+  gauge(
+    'gatehouse_database_clock_ahead_seconds',
+    "By how much the clock of PostgreSQL is ahead of this machine's.",
+    () => aheadMs / 1_000,
+    { service: name },
+  );
   const measuring = {
     name: 'measure the database',
     everySeconds: 15,
     async batch() {
+      const clock = await database.readiness(compareClocks);
+      aheadMs = clock.aheadMs;
       if (await isCurrent(database, schema)) upAt = performance.now();
     },
   };

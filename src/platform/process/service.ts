@@ -1,6 +1,7 @@
 import type { Database } from '../db/pool.ts';
 import type { DatabaseSchema } from '../db/schema.ts';
 import type { ResponseStyle, RouteMatcher } from '../http/route/route.ts';
+import type { Listener } from '../http/wire/server.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import type { Job } from '../runtime/jobs.ts';
 
@@ -28,6 +29,8 @@ export type ConfiguredService = Readonly<{
   style: ResponseStyle;
   logFields?: Readonly<Record<string, string>> | undefined;
   answerMs?: number;
+  /** Opens the listener otherwise than at `host` and `port`. @returns the port */
+  open?: (listener: Listener) => Promise<number>;
   /** Loads the modules of the service and assembles it. */
   start: (context: ServiceContext) => Promise<Service>;
 }>;

@@ -1,8 +1,10 @@
 import { BlockList } from 'node:net';
+import { hostname } from 'node:os';
 import { readUserSource } from '../http/credentials/user-source.ts';
 import type { ResponseStyle } from '../http/route/route.ts';
 import { readLogo } from '../http/site/pages.ts';
 import { parseNetworks } from '../http/wire/address.ts';
+import { LOG_REQUESTS } from '../http/wire/exchange.ts';
 import {
   Env,
   type Environment,
@@ -62,6 +64,11 @@ function port(text: string) {
 
 const line = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
 const link = matching(/^[^=]+=https?:\/\/\S+$/, 'a name, = and an http or https address');
+/** The kernel allows 107 bytes. */
+export const socketPath = matching(
+  /^\/[ -~]{1,100}$/,
+  'an absolute path of at most 101 ASCII characters',
+);
 const color = matching(/^#[0-9a-f]{6}$/i, 'a color such as #0a7d4b');
 
 const SMALL_CONTAINER_BYTES = 256 * 2 ** 20;
@@ -76,6 +83,12 @@ export function readHashes(env: Env, limit = 0) {
   return env.number('PASSWORD_HASHES', isSmall ? 1 : 2, 1, 64, 2);
 }
 
+/** What the lines of the log look like, also those about settings that are wrong. */
+export const readLogForm = (env: Env) => ({
+  LOG_FORMAT: env.get('LOG_FORMAT', 'auto', oneOf(['auto', 'json', 'text'])),
+  INSTANCE_NAME: env.get('INSTANCE_NAME', hostname(), line, 'the host name'),
+});
+
 export type Shared = ReturnType<typeof readShared>;
 
 /** The variables of the process, most of them under their own names. */
@@ -88,9 +101,11 @@ export function readShared(env: Env) {
     MIGRATE: env.isOn('MIGRATE', true),
     METRICS_HOST: env.text('METRICS_HOST', '127.0.0.1'),
     METRICS_PORT: env.get('METRICS_PORT', null, port),
+    CONTROL_SOCKET: env.get('CONTROL_SOCKET', null, socketPath),
     LOG_LEVEL: env.get('LOG_LEVEL', 'info', oneOf(LOG_LEVELS)),
     LOG_PROBES: env.isOn('LOG_PROBES'),
-    LOG_FORMAT: env.get('LOG_FORMAT', 'auto', oneOf(['auto', 'json', 'text'])),
+    LOG_REQUESTS: env.get('LOG_REQUESTS', 'all', oneOf(LOG_REQUESTS)),
+    ...readLogForm(env),
     TRUSTED_PROXIES: env.get('TRUSTED_PROXIES', new BlockList(), parseNetworks),
     MAX_BODY_BYTES: env.number('MAX_BODY_BYTES', 65_536, 1_024, 16_777_216),
     SHUTDOWN_DELAY: env.number('SHUTDOWN_DELAY', 5, 0, 600),

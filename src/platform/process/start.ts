@@ -44,7 +44,13 @@ export async function startServices(
   };
   try {
     // Listeners open first: the process is alive, and says so, while databases are connected.
-    for (const service of [...services, ...(metrics ? [{ ...METRICS, ...metrics }] : [])]) {
+    const { CONTROL_SOCKET: path } = shared;
+    const control = path === null ? null : await import('./control.ts');
+    const own = [
+      ...(metrics ? [{ ...METRICS, ...metrics }] : []),
+      ...(control && path ? [control.createControl(path, context, () => servicesOf(runners))] : []),
+    ];
+    for (const service of [...services, ...own]) {
       const runner = await createServiceRunner(service, context);
       runners.push(runner);
       ports[service.name] = await runner.listen();
@@ -72,8 +78,9 @@ export async function startServices(
   };
 }
 
+/** Metrics and the control socket store nothing, and are there until the services have ended. */
 const servicesOf = (runners: readonly ServiceRunner[]) =>
-  runners.filter(({ name }) => name !== METRICS.name);
+  runners.filter(({ name }) => name !== METRICS.name && name !== 'control');
 
 async function shutDown(
   { log, lines, shared, stopping }: ProcessContext,

@@ -23,7 +23,7 @@ export type ServiceContext = Readonly<{
   site: Site;
   /** What a request with a credential may send, unless its route says otherwise. */
   MAX_BODY_BYTES: number;
-  /** False until the first run is done, and again once the process shuts down. */
+  /** False until the first run is done, while the process drains, and once it shuts down. */
   isServing: () => boolean;
   /** Tells the operator something once, as plain text outside the log. */
   announce: (text: string) => void;

@@ -15,23 +15,29 @@ export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error'
   readonly limited: Write;
   /** The same log with additional fields on every line. */
   with(fields: Fields): Log;
+  /** The lowest level that is written; `silent` writes nothing. One for all logs made by `with`. */
+  level: LogLevel;
 }
 
-/**
- * @param level the lowest level that is written; `silent` writes nothing
- * @param write takes one line with its newline
- */
-export function createLog(
+/** @param write takes one line with its newline, and its level */
+export const createLog = (
   level: LogLevel,
-  write: (line: string) => void,
+  write: (line: string, level: LogLevel) => void,
   common: Fields = {},
+) => derive({ level, write }, common);
+
+function derive(
+  output: { level: LogLevel; write: (line: string, level: LogLevel) => void },
+  common: Fields,
 ): Log {
   const at = (name: LogLevel): Write => {
-    if (LOG_LEVELS.indexOf(name) < LOG_LEVELS.indexOf(level)) return () => {};
+    // Rendered once: what all lines have in common costs a line nothing.
+    const head = escapeUnsafe(JSON.stringify({ level: name, ...common }).slice(1, -1));
     return (message, own) => {
+      if (LOG_LEVELS.indexOf(name) < LOG_LEVELS.indexOf(output.level)) return;
       const time = new Date().toISOString();
-      const line = JSON.stringify({ time, level: name, ...common, message, ...own });
-      write(`${escapeUnsafe(line)}\n`);
+      const rest = escapeUnsafe(JSON.stringify({ message, ...own }).slice(1));
+      output.write(`{"time":"${time}",${head},${rest}\n`, name);
     };
   };
   return {
@@ -40,7 +46,13 @@ export function createLog(
     warn: at('warn'),
     error: limitPerSecond(at('error')),
     limited: limitPerSecond(at('warn')),
-    with: (fields) => createLog(level, write, { ...common, ...fields }),
+    with: (fields) => derive(output, { ...common, ...fields }),
+    get level() {
+      return output.level;
+    },
+    set level(level) {
+      output.level = level;
+    },
   };
 }
 

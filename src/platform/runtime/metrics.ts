@@ -8,8 +8,13 @@ export type Labels = readonly string[];
 export interface Metrics {
   /** @returns adds 1, or `by`, to the series with these label values, in the order of `labels` */
   counter(name: string, help: string, labels: Labels): (values: Labels, by?: number) => void;
-  /** @returns adds an observation, in seconds */
-  histogram(name: string, help: string, labels: Labels): (values: Labels, seconds: number) => void;
+  /** @param bounds of the buckets; from 1 ms to 10 s by default  @returns adds seconds */
+  histogram(
+    name: string,
+    help: string,
+    labels: Labels,
+    bounds?: readonly number[],
+  ): (values: Labels, seconds: number) => void;
   /** A value that is read at each scrape. */
   gauge(
     name: string,

@@ -1,9 +1,11 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Labels, Metrics } from './metrics.ts';
 
 /** Seconds: from a look-up by key to the slowest request that the listener allows. */
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
+type Bounds = readonly number[];
 type Series = Readonly<{ add: (amount: number) => void; rows: () => string[] }>;
 
 /** Loaded if METRICS_PORT is set. */
@@ -17,28 +19,31 @@ export function createMetrics(): Metrics {
     return family;
   };
   const adderOf =
-    (type: string, create: (name: string, rendered: string) => Series) =>
-    (name: string, help: string, labels: Labels) => {
+    (type: string, create: (name: string, rendered: string, bounds: Bounds) => Series) =>
+    (name: string, help: string, labels: Labels, bounds: Bounds = BUCKETS) => {
       const all = declare(name, type, help);
       return (values: Labels, amount = 1) => {
         const key = values.join('\0');
-        const series = all.get(key) ?? create(name, render(labels, values));
+        const series = all.get(key) ?? create(name, render(labels, values), bounds);
         all.set(key, series);
         series.add(amount);
       };
     };
-  const metrics: Metrics = {
-    counter: adderOf('counter', counterSeries),
-    histogram: adderOf('histogram', histogramSeries),
-    gauge(name, help, read, labels = {}) {
+  const readerOf =
+    (type: string): Metrics['gauge'] =>
+    (name, help, read, labels = {}) => {
       const rendered = render(Object.keys(labels), Object.values(labels));
       const full = rendered === '' ? name : `${name}{${rendered}}`;
       // A later declaration replaces the reader.
-      declare(name, 'gauge', help).set(rendered, {
+      declare(name, type, help).set(rendered, {
         add: () => {},
         rows: () => [`${full} ${read()}`],
       });
-    },
+    };
+  const metrics: Metrics = {
+    counter: adderOf('counter', counterSeries),
+    histogram: adderOf('histogram', histogramSeries),
+    gauge: readerOf('gauge'),
     text: () =>
       [...families]
         .filter(([, family]) => family.size > 0)
@@ -46,7 +51,7 @@ export function createMetrics(): Metrics {
         .map((row) => `${row}\n`)
         .join(''),
   };
-  addProcessGauges(metrics);
+  addProcessMetrics(metrics.gauge, readerOf('counter'));
   return metrics;
 }
 
@@ -61,8 +66,8 @@ function counterSeries(name: string, labels: string): Series {
 }
 
 /** Buckets are cumulative: each counts all observations up to its bound. */
-function histogramSeries(name: string, labels: string): Series {
-  const buckets = BUCKETS.map((bound) => ({ bound, count: 0 }));
+function histogramSeries(name: string, labels: string, bounds: Bounds): Series {
+  const buckets = bounds.map((bound) => ({ bound, count: 0 }));
   let sum = 0;
   let total = 0;
   return {
@@ -80,7 +85,20 @@ function histogramSeries(name: string, labels: string): Series {
   };
 }
 
-function addProcessGauges({ gauge }: Metrics) {
+function addProcessMetrics(gauge: Metrics['gauge'], counter: Metrics['gauge']) {
+  counter('process_cpu_seconds_total', 'Processor time.', () => {
+    const { user, system } = process.cpuUsage();
+    return (user + system) / 1e6;
+  });
+  gauge('process_open_fds', 'Open files, sockets and pipes.', () =>
+    ofLinux(() => readdirSync('/proc/self/fd').length),
+  );
+  gauge('process_max_fds', 'How many may be open.', () =>
+    ofLinux(() => {
+      const limits = readFileSync('/proc/self/limits', 'utf8');
+      return Number(/^Max open files +(\d+)/m.exec(limits)?.[1]);
+    }),
+  );
   const delay = monitorEventLoopDelay({ resolution: 20 });
   delay.enable();
   gauge(
@@ -95,6 +113,15 @@ function addProcessGauges({ gauge }: Metrics) {
     delay.reset();
     return seconds;
   });
+}
+
+/** @returns NaN on other systems */
+function ofLinux(read: () => number) {
+  try {
+    return read();
+  } catch {
+    return NaN;
+  }
 }
 
 function render(names: Labels, values: Labels) {

@@ -117,6 +117,7 @@ test('the services start with its settings and that role', async () => {
       HOST: '127.0.0.1',
       METRICS_HOST: '127.0.0.1',
       METRICS_PORT: '0',
+      CONTROL_SOCKET: join(place, `control-${service}`),
       [`${service.toUpperCase()}_PORT`]: '0',
       PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
     };

@@ -46,7 +46,7 @@ export const livez = route({
 
 /**
  * A service is ready if its database can be read and written, its schema is current, and the
- * process is neither starting nor shutting down.
+ * process is neither starting, draining nor shutting down.
  */
 const readyz = ({ unavailable }: ResponseStyle) =>
   route({
@@ -58,7 +58,7 @@ const readyz = ({ unavailable }: ResponseStyle) =>
     async handle(_call, service: AnyService) {
       const problem = service.isServing()
         ? await service.readiness()
-        : 'the process is starting or shutting down';
+        : 'the process is starting, draining or shutting down';
       if (problem !== null) return new Failure(unavailable, { message: `Not ready: ${problem}.` });
       return { data: { status: 'ready' } };
     },

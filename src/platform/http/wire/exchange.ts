@@ -28,9 +28,11 @@ export type ListenerOptions = Readonly<{
   bodies: BodyReader;
   trustedProxies: BlockList;
   logProbes: boolean; // at level info; otherwise at debug, because they are frequent
+  logRequests: (typeof LOG_REQUESTS)[number]; // at level info; the others at debug
   log: Log;
   metrics: Metrics;
-  stopping: AbortSignal;
+  /** Whether clients should go to another replica. */
+  isLeaving: () => boolean;
   /** Shows a person that an address does not exist. */
   failurePage?: FailurePage;
   answerMs?: number; // how long a request may wait for its reply
@@ -204,11 +206,16 @@ export function failureFor(
   return new Failure('internal');
 }
 
-/** Balancers and container platforms ask every few seconds. */
-const PROBES: ReadonlySet<string> = new Set(['GET /livez', 'GET /readyz']);
+/** Balancers, container platforms and Prometheus ask every few seconds. */
+const PROBES: ReadonlySet<string> = new Set(['GET /livez', 'GET /readyz', 'GET /metrics']);
+
+export const LOG_REQUESTS = ['all', 'errors', 'none'] as const;
+/** The lowest status whose requests are logged. */
+const LEAST_STATUS = { all: 0, errors: 400, none: Infinity };
 
 /** Counts and logs the requests of one listener. */
-export function createRequestLog({ name, logProbes, log, metrics }: ListenerOptions) {
+export function createRequestLog(options: ListenerOptions) {
+  const { name, logProbes, logRequests, log, metrics } = options;
   const { counter, histogram } = metrics;
   const labels = ['service', 'route'];
   const count = counter('gatehouse_requests_total', 'Requests answered.', [...labels, 'status']);
@@ -242,7 +249,8 @@ export function createRequestLog({ name, logProbes, log, metrics }: ListenerOpti
       count([name, route, String(status)]);
       observe([name, route], seconds);
       const duration_ms = Math.round(seconds * 1e5) / 100;
-      const write = PROBES.has(route) && !logProbes ? log.debug : log.info;
+      const isLogged = PROBES.has(route) ? logProbes : status >= LEAST_STATUS[logRequests];
+      const write = isLogged ? log.info : log.debug;
       // By name: V8 takes microseconds for each member that follows a spread.
       const { request_id, trace_id } = ids;
       write('request', {

@@ -54,14 +54,14 @@ export function createListener(options: ListenerOptions) {
     server,
     connections: createConnections(options),
     requestLog: createRequestLog(options),
-    inFlight: 0,
+    inFlight: new Set<ReceivedRequest>(),
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse) =>
     handle(listener, request, response);
   options.metrics.gauge(
     'gatehouse_requests_in_flight',
     'Requests being processed.',
-    () => listener.inFlight,
+    () => listener.inFlight.size,
     { service: options.name },
   );
 
@@ -146,14 +146,14 @@ async function handle(
   const received = receive(request, connection, listener);
   const { network, requestId, progress } = received;
   connections.begin(connection, response);
-  listener.inFlight += 1;
+  listener.inFlight.add(received);
   const send = (outcome: RenderedReply | Failure) => {
     const isFailure = outcome instanceof Failure;
     if (isFailure) requestLog.failed(received, outcome);
     const reply = isFailure ? renderFailure(outcome, requestId, progress.failurePage) : outcome;
-    // During a shutdown, closes the connection: the client reconnects, through a load balancer to
+    // Before a shutdown, closes the connection: the client reconnects, through a load balancer to
     // another replica.
-    return writeReply(response, received, reply, listener.stopping.aborted, () =>
+    return writeReply(response, received, reply, listener.isLeaving(), () =>
       connections.sending.add(connection),
     );
   };
@@ -172,7 +172,7 @@ async function handle(
     else await send(failure);
   } finally {
     (await holding).release();
-    listener.inFlight -= 1;
+    listener.inFlight.delete(received);
     connections.finish(connection, response);
     // A reply that was started before the shutdown has no `Connection: close`.
     if (!listener.server.listening) setImmediate(() => listener.server.closeIdleConnections());

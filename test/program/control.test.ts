@@ -1,0 +1,177 @@
+/** CONTROL_SOCKET: what an operator sees and changes of a process that runs. */
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after } from 'node:test';
+import { assertRefused, runCommand } from '../support/commands.ts';
+import {
+  ADMIN_PASSWORD,
+  ask,
+  AUTH_TOKEN,
+  launch,
+  logIn,
+  SERVER_SECRET,
+  startGatehouse,
+} from '../support/gatehouse.ts';
+import { buildProgram, startProgram } from '../support/process.ts';
+import { pause, test, until } from '../support/until.ts';
+
+const place = mkdtempSync(join(tmpdir(), 'gatehouse-control-'));
+after(() => rmSync(place, { recursive: true }));
+const socketIn = (name: string) => ({ CONTROL_SOCKET: join(place, name) });
+const environment = socketIn('both');
+const run = (words: string, given = environment) => runCommand(words.split(' '), given);
+
+const gatehouse = await launch(['identity', 'secrets'], {
+  ...environment,
+  METRICS_PORT: undefined,
+  LOG_PROBES: undefined,
+});
+const { identity, secrets } = gatehouse;
+
+const statusOf = async (given = environment) => {
+  const { code, stdout, stderr } = await run('status --json', given);
+  assert.equal(code, 0, stderr);
+  return { text: stdout, json: JSON.parse(stdout) };
+};
+
+type Requests = ReadonlyArray<Readonly<{ requests: number }>>;
+
+/** @param fits the requests of identity */
+async function untilStatus(given: typeof environment, fits: (requests: Requests) => boolean) {
+  const begun = Date.now();
+  for (;;) {
+    const status = await statusOf(given);
+    if (fits(status.json.services[0].requests)) return status;
+    await pause(begun, () => 'for these requests');
+  }
+}
+
+test('only the user of the process can connect', () => {
+  assert.equal(statSync(environment.CONTROL_SOCKET).mode & 0o777, 0o600);
+});
+
+test('status shows requests by route and age, queues, and the latest warnings', async () => {
+  await ask('GET', `${identity}/api/auth/verify`, { bearer: 'session:none' });
+  const release = gatehouse.holdHashes();
+  const logins = [logIn(identity), logIn(identity)];
+  const both = await untilStatus(environment, (requests) => requests[0]?.requests === 2);
+  release();
+  await Promise.all(logins);
+  const { services, measurements, recent, state, log_level: level, pid } = both.json;
+  assert.deepEqual([state, level, pid], ['serving', 'info', process.pid]);
+  const [first, second] = services;
+  assert.deepEqual(
+    [first.name, first.prepared, first.requests[0].route, second.name, second.requests],
+    ['identity', true, 'POST /api/auth/login', 'secrets', []],
+  );
+  assert.ok(first.requests[0].oldest_ms >= 0 && first.connections >= 2);
+  const names = measurements.map(({ name }: { name: string }) => name);
+  for (const name of [
+    'gatehouse_password_hashes_waiting',
+    'gatehouse_database_pending{service="identity",connection="read"}',
+  ])
+    assert.ok(names.includes(name), `${name} in ${names.join()}`);
+  const { message, credential } = recent.at(-1);
+  assert.deepEqual([message, credential], ['credential refused', 'session']);
+  for (const secret of [ADMIN_PASSWORD, SERVER_SECRET, AUTH_TOKEN, 'postgres://'])
+    assert.equal(both.text.includes(secret), false);
+  const { stdout } = await run('status');
+  assert.match(stdout, /^state +serving$/m);
+  assert.match(stdout, /^gatehouse_password_hashes_running +\d+$/m);
+});
+
+test('the log level changes without a restart', async () => {
+  const probes = () =>
+    gatehouse.log().filter(({ level, route }) => level === 'debug' && route === 'GET /livez');
+  await ask('GET', `${secrets}/livez`);
+  assert.equal(probes().length, 0);
+  const changed = await run('log-level debug');
+  assert.equal(changed.stderr, 'log level debug; it was info\n');
+  await ask('GET', `${secrets}/livez`);
+  await until(() => probes().length === 1);
+  assertRefused(await run('log-level loud'), 2, /LEVEL must be one of debug, info, warn, error/);
+  assert.equal((await statusOf()).json.log_level, 'debug');
+  await run('log-level info');
+  const lines = gatehouse.log().filter(({ message }) => message === 'log level changed');
+  assert.deepEqual(
+    lines.map(({ from, to }) => [from, to]),
+    [
+      ['info', 'debug'],
+      ['debug', 'info'],
+    ],
+  );
+});
+
+test('a process that drains is not ready and serves requests, until that is undone', async () => {
+  const probe = () => Promise.all([identity, secrets].map((url) => ask('GET', `${url}/readyz`)));
+  // On a busy machine, a probe of the database may take too long.
+  const untilReady = async () => {
+    const begun = Date.now();
+    while ((await probe()).some(({ status }) => status !== 200))
+      await pause(begun, () => 'for readiness');
+  };
+  await untilReady();
+  assert.equal((await run('drain')).stderr, 'the process is draining now\n');
+  assert.equal((await run('drain')).stderr, 'the process was draining before\n');
+  const refused = await probe();
+  assert.deepEqual(
+    refused.map(({ status, json }) => [status, json.error.message]),
+    [500, 503].map((status) => [
+      status,
+      'Not ready: the process is starting, draining or shutting down.',
+    ]),
+  );
+  assert.equal((await statusOf()).json.state, 'draining');
+  const { status, headers } = await ask('GET', `${identity}/livez`);
+  assert.deepEqual([status, headers.get('connection')], [200, 'close']);
+  await logIn(identity);
+  assert.equal((await run('drain --undo')).stderr, 'the process is not draining now\n');
+  await untilReady();
+});
+
+test('a process that shuts down cannot be drained', async (t) => {
+  const given = socketIn('ending');
+  const ending = await startGatehouse(t, ['identity'], gatehouse.databaseUrl, given);
+  const release = ending.holdHashes();
+  const login = logIn(ending.url.identity).catch(() => {});
+  await untilStatus(given, ({ length }) => length === 1);
+  const stopped = ending.stop();
+  assert.equal((await statusOf(given)).json.state, 'shutting down');
+  assertRefused(await run('drain', given), 1, /The process is shutting down\./);
+  release();
+  await Promise.all([login, stopped]);
+  assert.equal(existsSync(given.CONTROL_SOCKET), false);
+  assertRefused(await run('status', given), 1, /no process listens there\. Is one running/);
+});
+
+test('a socket that a killed process has left is replaced, one that is in use is not', async (t) => {
+  const given = socketIn('left');
+  const serve = { ...given, WEBHOOK_VARIANT: 'plain', HOST: '127.0.0.1', PORT: '0' };
+  const start = () => startProgram(t, buildProgram(), ['serve', 'webhook'], serve);
+  const killed = start();
+  await killed.ready('webhook');
+  killed.signal('SIGKILL');
+  await killed.ended;
+  assertRefused(await run('status', given), 1, /does not run any more/);
+  const next = start();
+  await next.ready('webhook');
+  const third = start();
+  assert.deepEqual(await third.ended, { code: 1, signal: null });
+  assert.match(third.stderr(), /CONTROL_SOCKET=\S+ cannot be made \(EADDRINUSE\): name a file/);
+  assert.equal((await statusOf(given)).json.pid, next.pid);
+});
+
+test('what is missing is said', async (t) => {
+  assertRefused(await run('status', { CONTROL_SOCKET: '' }), 2, /set CONTROL_SOCKET .* or pass/);
+  assertRefused(
+    await run('status --socket /nowhere/socket', { CONTROL_SOCKET: '' }),
+    1,
+    /\/nowhere\/socket: no process listens there/,
+  );
+  const given = { WEBHOOK_VARIANT: 'plain', CONTROL_SOCKET: '/nowhere/socket' };
+  await assert.rejects(startGatehouse(t, ['webhook'], undefined, given), {
+    message: /^CONTROL_SOCKET=\/nowhere\/socket cannot be made \((ENOENT|EACCES)\): name a file/,
+  });
+});
