@@ -8,7 +8,7 @@ import { createRoutes as createSecretsRoutes } from '../../src/secrets/routes.ts
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
 import { SITE } from '../support/service-context.ts';
 import { alertRules, dashboardExpressions, only, readDeployFile } from '../support/deploy.ts';
-import { documentedMetrics, rowsUnder } from '../support/documents.ts';
+import { documentedMetrics, readDocument } from '../support/documents.ts';
 import { listAt, mapAt, readYaml, textAt, type YamlMap } from '../support/yaml.ts';
 
 const limits = {
@@ -98,9 +98,14 @@ test('every alert has a test in which it is silent and then fires', () => {
   );
 });
 
-test('observability.md says of every alert what to do, and of no other', () => {
+test('the runbook has an entry for every alert, which the alert names, and no other', () => {
+  const entries = [...readDocument('docs/runbook.md').matchAll(/^## (.*)\n\n(\w+)\. /gm)];
   assert.deepEqual(
-    rowsUnder('docs/observability.md', 'alert').map(([name]) => name),
-    rules.map(({ alert }) => alert),
+    entries.map(([, name, severity]) => [name, severity?.toLowerCase()]),
+    rules.map(({ alert, severity }) => [alert, severity]),
+  );
+  assert.deepEqual(
+    rules.map(({ runbook }) => runbook),
+    rules.map(({ alert }) => `docs/runbook.md#${alert.toLowerCase()}`),
   );
 });
