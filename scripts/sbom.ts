@@ -16,6 +16,34 @@ interface Component {
   readonly version: string;
   readonly purl: string;
   readonly cpe?: string;
+  readonly licenses: ReadonlyArray<
+    Readonly<{ expression: string } | { license: { name: string } }>
+  >;
+}
+
+/** By the names of `process.versions` and of Debian's packages, as SPDX expressions. */
+const LICENSES: Readonly<Record<string, string>> = {
+  ...ofAll('MIT', 'node napi acorn amaro ares brotli cjs_module_lexer llhttp nbytes ncrypto'),
+  ...ofAll('MIT', 'nghttp2 nghttp3 ngtcp2 undici uv uvwasi'),
+  ...ofAll('Apache-2.0 OR MIT', 'ada simdjson simdutf'),
+  ...ofAll('Unicode-3.0', 'cldr icu unicode'),
+  ...ofAll('Apache-2.0', 'openssl'),
+  ...ofAll('BSD-3-Clause', 'v8 zstd'),
+  ...ofAll('Zlib', 'zlib'),
+  ...ofAll('blessing', 'sqlite'),
+  ...ofAll('GPL-3.0-or-later', 'coreutils'),
+  ...ofAll('LGPL-2.1-or-later', 'libc6'),
+  ...ofAll('GPL-3.0-or-later WITH GCC-exception-3.1', 'libgcc-s1 libstdc++6'),
+};
+
+function ofAll(expression: string, names: string): Record<string, string> {
+  return Object.fromEntries(names.split(' ').map((name) => [name, expression]));
+}
+
+/** @param file with the license of what has no SPDX expression here, such as data in the public domain */
+function licensesOf(name: string, file: string): Component['licenses'] {
+  const expression = LICENSES[name];
+  return expression ? [{ expression }] : [{ license: { name: `see ${file}` } }];
 }
 
 interface Document {
@@ -43,7 +71,13 @@ function nodeComponents(): Component[] {
   const versions = Object.entries(process.versions).filter(([name]) => name !== 'modules');
   return versions.map(([name, version = '']) => {
     const cpe = CPE[name];
-    const component = { type: 'library', name, version, purl: `pkg:generic/${name}@${version}` };
+    const component = {
+      type: 'library',
+      name,
+      version,
+      purl: `pkg:generic/${name}@${version}`,
+      licenses: licensesOf(name, 'the LICENSE of Node'),
+    };
     return cpe ? { ...component, cpe: `cpe:2.3:a:${cpe}:${version}:*:*:*:*:*:*:*` } : component;
   });
 }
@@ -67,7 +101,13 @@ function systemLibraries(): Component[] {
     names.length > 0 ? lines('dpkg-query', ['--show', `--showformat=${format}`, ...names]) : [];
   return found.map((line) => {
     const [name = '', version = ''] = line.replace(/:\S+/, '').split(' ');
-    return { type: 'library', name, version, purl: `pkg:deb/debian/${name}@${version}` };
+    return {
+      type: 'library',
+      name,
+      version,
+      purl: `pkg:deb/debian/${name}@${version}`,
+      licenses: licensesOf(name, `/usr/share/doc/${name}/copyright`),
+    };
   });
 }
 

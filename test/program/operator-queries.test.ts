@@ -1,10 +1,9 @@
 /** The queries of docs/postgresql.md, while a statement waits for a lock. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { withConnection } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
 import { readDocument } from '../support/documents.ts';
-import { bounded, pause } from '../support/until.ts';
+import { pause, test } from '../support/until.ts';
 
 const { sql, url } = await createDatabase();
 const QUERIES = [...readDocument('docs/postgresql.md').matchAll(/```sql\n([^]*?)```/g)].map(
@@ -12,7 +11,7 @@ const QUERIES = [...readDocument('docs/postgresql.md').matchAll(/```sql\n([^]*?)
 );
 const [locks = ''] = QUERIES.filter((text) => text.includes('pg_blocking_pids'));
 
-test('each query for an operator runs', bounded, async () => {
+test('each query for an operator runs', async () => {
   await sql`create extension pgstattuple`;
   await sql`create extension pg_stat_statements`;
   assert.ok(QUERIES.length >= 12);
@@ -27,7 +26,7 @@ test('each query for an operator runs', bounded, async () => {
   }
 });
 
-test('the query for locks says who waits for whom', bounded, async () => {
+test('the query for locks says who waits for whom', async () => {
   await withConnection(url, async (holder) => {
     const [{ pid } = { pid: 0 }] = await holder`select pg_backend_pid() as pid`;
     await holder`begin`;

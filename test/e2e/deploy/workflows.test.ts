@@ -38,7 +38,8 @@ test('every action is pinned to a commit, and no credential is kept in the check
     const text = readFileSync(join(folder, name), 'utf8');
     const uses = [...text.matchAll(/uses: (\S+)/g)].map(([, action = '']) => action);
     assert.ok(uses.length > 0, name);
-    for (const action of uses) assert.match(action, /^actions\/[a-z-]+@[0-9a-f]{40}$/, name);
+    for (const action of uses)
+      assert.match(action, /^(actions|anchore)\/[a-z-]+@[0-9a-f]{40}$/, name);
     const checkouts = uses.filter((action) => action.startsWith('actions/checkout'));
     const safe = text.match(/persist-credentials: false/g) ?? [];
     assert.equal(safe.length, checkouts.length, name);

@@ -12,6 +12,10 @@ interface Component {
   readonly purl: string;
   readonly cpe?: string;
   readonly hashes?: unknown;
+  readonly licenses?: ReadonlyArray<{
+    expression?: string;
+    license?: { id?: string; name?: string };
+  }>;
 }
 
 const text = createSbom();
@@ -40,6 +44,15 @@ test('the SBOM lists the one package with its digest, and is the same each time'
   );
   const digest = Buffer.from(lock.integrity.replace('sha512-', ''), 'base64').toString('hex');
   assert.deepEqual(packages[0]?.hashes, [{ alg: 'SHA-512', content: digest }]);
+});
+
+test('every entry has a license, those of Node by its SPDX expression', () => {
+  for (const { name, purl, licenses = [] } of components) {
+    const [{ expression, license } = {}] = licenses;
+    assert.ok(expression ?? license?.id ?? license?.name, name);
+    // The time zone data is in the public domain.
+    if (purl.startsWith('pkg:generic/') && name !== 'tz') assert.ok(expression, name);
+  }
 });
 
 test('the SBOM names Node and its OpenSSL as vulnerability databases do', () => {
