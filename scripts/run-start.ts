@@ -107,6 +107,7 @@ async function run(
     if (![variable, ...others].some((one) => isSet(process.env, one)))
       Object.assign(env, { [variable]: '127.0.0.1' });
   }
+  allowLocalTargets(env);
   for (const variable of PAGES) {
     if (!isSet(process.env, variable)) Object.assign(env, { [variable]: 'on' });
   }
@@ -127,6 +128,7 @@ async function run(
     keep(join(state, 'database-url'), env.DATABASE_URL);
     keep(join(state, 'signin-pages'), setting(env, 'SIGNIN_PAGES') ?? '');
     keep(join(state, 'signin-origin'), setting(env, 'SIGNIN_ORIGIN') ?? '');
+    keep(join(state, 'webhook-forward-allow-private'), setting(env, ALLOW_PRIVATE) ?? '');
   }
 
   // The replies of another program on one of the ports must not count as ours. The services report
@@ -134,6 +136,15 @@ async function run(
   const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
   if (!taken) void announce(addresses, values, directory, place.shown, env, database);
   return serve(place, env, database);
+}
+
+const ALLOW_PRIVATE = 'WEBHOOK_FORWARD_ALLOW_PRIVATE';
+
+/** Programs of this machine are the first targets. Only this machine can set one by default. */
+function allowLocalTargets(env: NodeJS.ProcessEnv): void {
+  const host = setting(env, 'WEBHOOK_HOST') ?? setting(env, 'HOST') ?? '';
+  const isLocal = /^(127\.\d+\.\d+\.\d+|::1|localhost)$/.test(host);
+  if (isLocal && !isSet(process.env, ALLOW_PRIVATE)) Object.assign(env, { [ALLOW_PRIVATE]: 'on' });
 }
 
 /** One sign-in opens all pages, and each links to the others. What is set stays as it is. */
@@ -151,7 +162,8 @@ function joinPages(env: NodeJS.ProcessEnv, addresses: Addresses): void {
   const joined = {
     SIGNIN_VERIFY_URL: `${origin(addresses.identity)}/api/auth/verify?redirect=401`,
     RETURN_ORIGINS: `${share},${inbox}`,
-    INBOX_USERS: setting(env, 'ADMIN_USERNAME') ?? 'admin',
+    // A group, so that an administrator can let others in without a restart.
+    INBOX_USERS: `${setting(env, 'ADMIN_USERNAME') ?? 'admin'},group:inbox`,
     SITE_LINKS: links.join(','),
   };
   for (const [variable, value] of Object.entries(joined)) {

@@ -54,6 +54,7 @@ for (const name of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN'
 for (const name of ['SIGNIN_VERIFY_URL', 'RETURN_ORIGINS', 'INBOX_USERS', 'SITE_LINKS']) {
   say(name, process.env[name]);
 }
+say('WEBHOOK_FORWARD_ALLOW_PRIVATE', process.env.WEBHOOK_FORWARD_ALLOW_PRIVATE);
 for (const name of ['SERVER_SECRET', 'IDENTITY_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN']) {
   const file = process.env[name + '_FILE'];
   say(name, process.env[name] ?? readFileSync(file, 'utf8').trim());
@@ -153,14 +154,16 @@ test('a first start generates and prints everything, and Ctrl-C ends it in order
   }
   const origin = `http://localhost:${IDENTITY_PORT}`;
   assert.deepEqual(run.said('SIGNIN_ORIGIN'), [origin]);
-  const forCommands = [kept('signin-pages'), kept('signin-origin')];
-  assert.deepEqual(forCommands, ['on', origin]);
+  const files = ['signin-pages', 'signin-origin', 'webhook-forward-allow-private'];
+  const forCommands = files.map(kept);
+  assert.deepEqual(forCommands, ['on', origin, 'on']);
   const verify = `http://127.0.0.1:${IDENTITY_PORT}/api/auth/verify?redirect=401`;
   assert.deepEqual(run.said('SIGNIN_VERIFY_URL'), [verify]);
   const share = `http://localhost:${SECRETS_PORT}`;
   const inbox = `http://localhost:${WEBHOOK_PORT}`;
   assert.deepEqual(run.said('RETURN_ORIGINS'), [`${share},${inbox}`]);
-  assert.deepEqual(run.said('INBOX_USERS'), ['admin']);
+  assert.deepEqual(run.said('INBOX_USERS'), ['admin,group:inbox']);
+  assert.deepEqual(run.said('WEBHOOK_FORWARD_ALLOW_PRIVATE'), ['on']);
   const links = `Account=${origin}/account,Share=${share}/,Inbox=${inbox}/inbox,Sign out=${origin}/logout`;
   assert.deepEqual(run.said('SITE_LINKS'), [links]);
   assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
