@@ -331,6 +331,7 @@ create table webhook.failures (
   duration_ms integer,
   answer_status integer,
   answer text,
+  target text,
   constraint failures_pkey PRIMARY KEY (id)
 );
 CREATE INDEX failures_event ON webhook.failures USING btree (event_id, failed_at);
@@ -350,6 +351,7 @@ create table webhook.outcomes (
   duration_ms integer,
   answer_status integer,
   answer text,
+  target text,
   received_at timestamp with time zone default now() not null,
   ended_at timestamp with time zone default now() not null,
   constraint outcomes_pkey PRIMARY KEY (event_id),
@@ -382,15 +384,6 @@ create table webhook.pause (
   constraint pause_id_check CHECK (id),
   constraint pause_pkey PRIMARY KEY (id)
 );
-
-create table webhook.refusals (
-  token_id uuid not null,
-  reason text not null,
-  hour timestamp with time zone not null,
-  count bigint not null,
-  last_at timestamp with time zone default now() not null,
-  constraint refusals_pkey PRIMARY KEY (hour, token_id, reason)
-) with (fillfactor=70);
 
 create table webhook.signing_secrets (
   id uuid not null,
@@ -428,6 +421,17 @@ create table webhook.tokens (
 );
 CREATE UNIQUE INDEX tokens_digest ON webhook.tokens USING btree (digest);
 CREATE UNIQUE INDEX tokens_previous ON webhook.tokens USING btree (previous_digest) WHERE (previous_digest IS NOT NULL);
+
+create table webhook.unstored (
+  token_id uuid not null,
+  reason text not null,
+  hour timestamp with time zone not null,
+  count bigint not null,
+  last_at timestamp with time zone default now() not null,
+  detail text default ''::text not null,
+  address text default ''::text not null,
+  constraint unstored_pkey PRIMARY KEY (hour, token_id, reason)
+) with (fillfactor=70);
 
 create table webhook.work (
   event_id uuid not null,

@@ -30,7 +30,7 @@ const COLUMNS: Columns<EventSummary> = {
   SOURCE: 'source',
   EVENT: 'event',
   STATUS: 'status',
-  ATTEMPTS: 'attempts',
+  ATTEMPTS: 'total_attempts',
   'LAST ERROR': 'last_error',
 };
 
@@ -174,10 +174,10 @@ async function listAll(database: Database, filter: EventFilter, limit: number) {
 }
 
 function attemptText(sent: Attempt) {
-  const { run, attempt, ended_at, duration_ms, error, answer_status } = sent;
+  const { run, attempt, ended_at, duration_ms, error, answer_status, target } = sent;
   const name = run === 1 ? `attempt ${attempt}` : `redelivery ${run - 1}, attempt ${attempt}`;
   const duration = duration_ms === null ? '' : `${duration_ms} ms`;
   const status = answer_status === null ? '' : `status ${answer_status}`;
-  const facts = [duration, status].filter(Boolean).join(', ');
+  const facts = [target, duration, status].filter(Boolean).join(', ');
   return `${name}  ${new Date(ended_at).toISOString()} ${error ?? 'delivered'} ${facts}`.trimEnd();
 }

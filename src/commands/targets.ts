@@ -4,7 +4,7 @@ import { COMMAND_FORM, type WebhookSettings } from '../webhook/settings.ts';
 import { setTarget } from '../webhook/store/targets.ts';
 import { describeTarget } from '../webhook/target.ts';
 import { programSchema, type TargetInput, targetSchema } from '../webhook/schemas.ts';
-import { NO_TOKEN, prepareTarget } from '../webhook/targets.ts';
+import { NO_PLACE, NO_TOKEN, prepareTarget } from '../webhook/targets.ts';
 import {
   type Command,
   flag,
@@ -26,30 +26,48 @@ export const TARGET_OPTIONS = {
   'keep-signature': flag("pass the sender's own signature headers on, from the next event on"),
 };
 
+/** What `--reset` takes, and what it sends. */
+const RESETS = {
+  events: { events: null },
+  timeout: { timeout_seconds: null },
+  'forward-secret': { secret: null },
+  'keep-signature': { keep_signature: false },
+} as const;
+
+const isReset = (name: string): name is keyof typeof RESETS => Object.hasOwn(RESETS, name);
+
+function readResets(call: Invocation) {
+  const names = call.text('reset')?.split(',') ?? [];
+  const known = names.filter(isReset);
+  if (known.length < names.length)
+    throw new UsageError(`--reset takes ${Object.keys(RESETS).join(', ')}, separated by commas`);
+  return known.reduce<TargetInput>((all, name) => ({ ...all, ...RESETS[name] }), {});
+}
+
 /** @returns null without an option that sets a target */
-export async function readTarget(call: Invocation) {
+export async function readTarget(call: Invocation): Promise<TargetInput | null> {
   const url = call.text('forward');
   const command = call.text('command');
   const file = call.text('forward-secret-file');
   const names = call.text('events')?.split(',');
   if (url !== undefined && command !== undefined)
     throw new UsageError('give --forward or --command, not both');
-  if (url === undefined && file !== undefined)
-    throw new UsageError('--forward-secret-file needs --forward');
   const options = {
     events: names?.map((name) => name.trim()),
     timeout_seconds: readDuration(call, 'timeout'),
-    keep_signature: call.flag('keep-signature'),
+    keep_signature: call.flag('keep-signature') || undefined,
+    ...readResets(call),
   };
-  if (url !== undefined) {
-    const secret = file && (await readSecretFile('forward-secret-file', file, call));
-    return orThrow(validate(targetSchema, { url, secret, ...options }, 'invalid_body'));
-  }
   if (command !== undefined)
     return orThrow(validate(programSchema, { command, ...options }, 'invalid_body'));
-  if ((names ?? options.timeout_seconds) !== undefined || options.keep_signature)
-    throw new UsageError('--events, --timeout and --keep-signature need --forward or --command');
-  return null;
+  const secret = file && (await readSecretFile('forward-secret-file', file, call));
+  const given = {
+    ...(url === undefined ? {} : { url }),
+    ...(secret ? { secret } : {}),
+    ...options,
+  };
+  const isGiven = Object.values(given).some((value) => value !== undefined);
+  return isGiven ? orThrow(validate(targetSchema, given, 'invalid_body')) : null;
 }
 
 /** @returns what `setTarget` stores */
@@ -64,18 +82,24 @@ export const targetText = (own: Target | null) => (own ? describeTarget(own).nam
 export const TARGET_COMMAND: Command = {
   name: 'token target',
   positionals: 'ID',
-  summary: 'Set the target of a token, for new and waiting events, on every replica at once',
-  options: { default: flag('deliver to the target of the process again'), ...TARGET_OPTIONS },
+  summary:
+    'Change the target of a token, for new and waiting events at once; what is not given stays',
+  options: {
+    default: flag('deliver to the target of the process again'),
+    reset: option('NAMES', `take back: ${Object.keys(RESETS).join(', ')}`),
+    ...TARGET_OPTIONS,
+  },
   async run(call) {
     const id = requireUuid(call.first, ' from gatehouse token list');
     const target = await readTarget(call);
     if ((target === null) !== call.flag('default'))
-      throw new UsageError('give --forward, --command or --default');
-    const isKnown = await inWebhook(call, async (database, settings) => {
+      throw new UsageError('give what to change, or --default');
+    const outcome = await inWebhook(call, async (database, settings) => {
       const prepared = target && (await prepare(target, settings));
       return setTarget(database, id, prepared);
     });
-    if (!isKnown) throw new OperationFailed(NO_TOKEN);
+    if (outcome === 'unknown') throw new OperationFailed(NO_TOKEN);
+    if (outcome === 'no place') throw new OperationFailed(NO_PLACE);
     return `The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`;
   },
 };

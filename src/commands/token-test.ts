@@ -8,6 +8,7 @@ import {
   ALGORITHMS,
   ENCODINGS,
   isSignedWith,
+  missingHeaders,
   namesIn,
   readSigned,
   type Scheme,
@@ -121,8 +122,8 @@ function signatureProblems(scheme: Scheme, captured: Captured, print: (line: str
   const { headers, body, secrets } = captured;
   if (secrets.length === 0) return ['The token has no active signing secret.'];
   const { prefix = '' } = scheme;
-  const { header, time, id } = namesIn(scheme, headers);
-  const missing = [header, time, id].filter((name) => name !== undefined && !headers[name]);
+  const { header } = namesIn(scheme, headers);
+  const missing = missingHeaders(scheme, headers);
   if (missing.length > 0)
     return [
       `The request lacks the header ${missing.join(' and ')}.`,

@@ -62,6 +62,13 @@ export const tokenCommands = (group: TokenGroup): readonly Command[] => [
   },
 ];
 
+export function readName(call: Invocation) {
+  const name = (call.text('name') ?? '').trim();
+  const isName = name.length <= 255 && !/\p{C}/u.test(name);
+  if (!isName) throw new UsageError('--name takes at most 255 printable characters');
+  return name;
+}
+
 const createCommand = (group: TokenGroup): Command => ({
   name: `${group.name} create`,
   summary: `Create a ${group.noun} and print it once`,
@@ -71,9 +78,7 @@ const createCommand = (group: TokenGroup): Command => ({
     ...group.createOptions,
   },
   async run(call) {
-    const name = (call.text('name') ?? '').trim();
-    const isName = name.length <= 255 && !/\p{C}/u.test(name);
-    if (!isName) throw new UsageError('--name takes at most 255 printable characters');
+    const name = readName(call);
     const role = choice(call, 'role', ['sender', 'operator']) ?? 'sender';
     const id = randomUUID();
     const token = group.prefix + randomToken();

@@ -2,9 +2,9 @@ import { sealSecret, staleKeys, unsealServiceSecret } from '../platform/crypto/s
 import type { Database } from '../platform/db/pool.ts';
 import type { NewToken } from '../platform/db/tokens.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
-import { keyOf, type Scheme } from '../webhook/signatures.ts';
+import { signingSecretProblem } from '../webhook/senders.ts';
 import { SOURCE_NAMES, sourceOf } from '../webhook/sources.ts';
-import { insertToken, revokeRestored } from '../webhook/store/admin.ts';
+import { insertToken, renameSender, revokeRestored } from '../webhook/store/admin.ts';
 import {
   acceptPending,
   countByKey,
@@ -15,6 +15,7 @@ import {
 } from '../webhook/store/signing-secrets.ts';
 import type { WebhookSettings } from '../webhook/settings.ts';
 import { setTarget } from '../webhook/store/targets.ts';
+import { NO_TOKEN } from '../webhook/targets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import {
   choice,
@@ -32,7 +33,7 @@ import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { prepare, readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
 import { printRows, readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
-import { tokenCommands } from './tokens.ts';
+import { readName, tokenCommands } from './tokens.ts';
 import { inWebhook, requireKeys } from './webhook-database.ts';
 
 export const COMMANDS: readonly Command[] = [
@@ -73,6 +74,19 @@ export const COMMANDS: readonly Command[] = [
     create,
     rotateSecret: rotateSigningSecret,
   }),
+  {
+    name: 'token rename',
+    positionals: 'ID',
+    summary: 'Rename the token of a sender',
+    options: { name: { ...option('NAME', 'the new name'), required: true } },
+    async run(call) {
+      const id = requireUuid(call.first, ' from gatehouse token list');
+      const name = readName(call);
+      const isKnown = await inWebhook(call, (database) => renameSender(database, id, name));
+      if (!isKnown) throw new OperationFailed(NO_TOKEN);
+      return `Renamed token ${id}.`;
+    },
+  },
   TARGET_COMMAND,
   TEST_COMMAND,
   {
@@ -154,17 +168,15 @@ async function create(call: Invocation, token: NewToken) {
   const secret = await readSigningSecret(call, row);
   const target = await readTarget(call);
   if (token.role === 'operator' && target) throw new UsageError('an operator has no target');
-  // Notion sends its secret later. Until then its events are rejected.
-  const { scheme, sendsSecret } = sourceOf(row);
-  if (secret === null && scheme !== null && !sendsSecret)
-    throw new UsageError(`source ${source} needs --signing-secret-file`);
+  if (target && !(target.url ?? target.command))
+    throw new UsageError('--events, --timeout and others need --forward or --command');
   await inWebhook(call, async (database, settings) => {
     const prepared = target && (await prepare(target, settings));
-    const sealed = secret === null ? null : await seal(secret, settings, database, call);
+    const sealed = secret === undefined ? null : await seal(secret, settings, database, call);
     await insertToken(database, row, sealed);
     if (prepared) await setTarget(database, token.id, prepared);
   });
-  if (custom && scheme === null)
+  if (custom?.scheme === null)
     call.note('Requests are not signed: whoever has the token can send events.');
 }
 
@@ -173,8 +185,8 @@ async function rotateSigningSecret(call: Invocation, id: string, overlap: number
   return inWebhook(call, async (database, settings) => {
     const tokens = await listTokens(database);
     const known = tokens.find((one) => one.id === id && one.revoked_at === null);
-    const secret = known ? await readSigningSecret(call, known) : null;
-    if (secret === null) return false;
+    const secret = known && (await readSigningSecret(call, known));
+    if (secret === undefined) return false;
     return rotateSecret(database, id, overlap, await seal(secret, settings, database, call));
   });
 }
@@ -184,32 +196,16 @@ function stateOf({ revoked_at, pending }: Token) {
   return pending ? 'active, secret pending' : 'active';
 }
 
-/** @returns null without `--signing-secret-file` */
+/** @returns undefined without `--signing-secret-file` */
 async function readSigningSecret(call: Invocation, token: Pick<Token, 'source' | 'custom'>) {
-  const file = call.text('signing-secret-file');
-  if (file === undefined) return null;
-  const { source } = token;
+  const option = 'signing-secret-file';
+  const file = call.text(option);
   const { scheme } = sourceOf(token);
-  if (scheme === null)
-    throw new UsageError(
-      `source ${source} is not signed; leave out --signing-secret-file${token.custom ? ', or give --signature-header' : ''}`,
-    );
-  const secret = await readSecretFile('signing-secret-file', file, call);
-  const isOneLine = secret.length >= 8 && !/\p{Cc}/u.test(secret);
-  if (isOneLine && secret !== secret.trim())
-    throw new UsageError('the signing secret has spaces around it; remove them');
-  if (isOneLine && keyOf(scheme, secret)) return secret;
-  const form = formOf(scheme);
-  throw new UsageError(
-    `not a signing secret of ${source}; it is one line of ${form}, as the sender shows it`,
-  );
-}
-
-function formOf({ algorithm, publicPrefix, secretEncoding = 'text' }: Scheme) {
-  if (algorithm === 'ed25519') return 'the public key of 32 bytes in hex or Base64';
-  if (secretEncoding !== 'text') return `at least 8 characters in ${secretEncoding}`;
-  if (publicPrefix === undefined) return 'at least 8 characters';
-  return 'whsec_ and 24 to 64 bytes in Base64, or whpk_ and a public key';
+  // Without a signature, the file is not read.
+  const secret = file && (scheme === null ? '' : await readSecretFile(option, file, call));
+  const problem = signingSecretProblem(token, secret);
+  if (problem !== null) throw new UsageError(`--${option}: the signing secret ${problem}`);
+  return secret;
 }
 
 /** Seals a signing secret. The service can open it only if it has the same WEBHOOK_SECRET. */

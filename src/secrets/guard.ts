@@ -48,8 +48,9 @@ const ANYONE: Caller = { role: 'anyone', creator: 'anyone' };
 /** Who sends a request without a token; a failure or null if this is not allowed. */
 async function findVisitor(request: RequestInfo, { userSource, users, anyone }: SecretsService) {
   const user = await findUser(request, userSource, users);
-  if (typeof user !== 'string') return anyone ? ANYONE : user;
-  const caller: Caller = { role: 'sender', creator: `user:${user}` };
+  if (user instanceof Failure) return anyone ? ANYONE : user;
+  if (!user?.isAllowed) return anyone ? ANYONE : null;
+  const caller: Caller = { role: 'sender', creator: `user:${user.name}` };
   return caller;
 }
 

@@ -20,6 +20,7 @@ import { PONG, type ReceiveReply } from './reply.ts';
 import { type Source, SOURCES } from './sources.ts';
 import { findRepeated, insertEvent, redeliver } from './store/events.ts';
 import { insertPending } from './store/signing-secrets.ts';
+import { HANDSHAKE } from './store/unstored.ts';
 import { type ReceiveCall, TOO_OLD, UNKNOWN_KEY, verifySignature } from './verification.ts';
 
 /**
@@ -50,11 +51,16 @@ type Decision = ReturnType<typeof decide>;
 /** Changes what a request without an event changes, and replies to it. */
 function answer(
   decision: Exclude<Decision, { kind: 'event' }>,
-  { caller, request }: ReceiveCall,
+  call: ReceiveCall,
   service: WebhookService,
 ) {
+  const { caller, request } = call;
   if (decision.kind === 'reply') return decision.reply;
-  if (decision.kind === 'signing secret') return keepPending(caller, decision.secret, service);
+  if (decision.kind === 'handshake') {
+    service.unstored.add(caller, HANDSHAKE, decision.name, request.address);
+    return replyTo(call, decision.reply);
+  }
+  if (decision.kind === 'signing secret') return keepPending(call, decision.secret, service);
   if (decision.kind === 'key unknown') return keyUnknown(caller, service);
   // Counts as a guess of the network.
   return service.checkCredential<never>(request.network, {
@@ -82,13 +88,16 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
   if (signed.kind !== 'valid') return signed;
 
   const echoed = format.echoed ? echoOf(format.echoed, request.query) : null;
-  if (echoed !== null) return replyWith(replyTo(call, echoed));
+  if (echoed !== null) return { kind: 'handshake', name: 'challenge', reply: echoed } as const;
   const content = readContent(format, headers, raw, signed.secret);
   if (content instanceof Failure) return replyWith(content);
   const { signedAt, handshake, deliveryId, bodyDigest, name, pageId } = content;
   const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000, format.maxAge);
   if (isOld) return { kind: 'refused', message: TOO_OLD } as const;
-  if (handshake) return replyWith(replyTo(call, handshake));
+  if (handshake) {
+    const kind = name instanceof Failure ? 'check of the address' : name;
+    return { kind: 'handshake', name: kind, reply: handshake } as const;
+  }
   if (deliveryId instanceof Failure) return replyWith(deliveryId);
   if (name instanceof Failure) return replyWith(name);
   if (pageId instanceof Failure) return replyWith(pageId);
@@ -140,10 +149,15 @@ const rateExceeded = (retryAfterSeconds: number) =>
  * Anyone with the token could send a secret. An operator must confirm it, and the active one stays
  * until then.
  */
-async function keepPending(caller: Sender, secret: string, service: WebhookService) {
+async function keepPending(
+  { caller, request: { address } }: ReceiveCall,
+  secret: string,
+  service: WebhookService,
+) {
   const [signingKey] = service.signingKeys;
   if (!signingKey) return keyUnknown(caller, service);
   await insertPending(service.database, caller.id, sealSecret(signingKey, secret));
+  service.unstored.add(caller, HANDSHAKE, 'signing secret', address);
   service.log.warn(
     'signing secret received from a sender; confirm it with: gatehouse token confirm',
     { token_id: caller.id },
@@ -223,11 +237,7 @@ async function storeEvent(event: NewEvent, call: ReceiveCall, service: WebhookSe
   const status = result.status === 'altered' ? 'duplicate' : result.status;
   service.countReceived([event.source, status]);
   if (event.status === 'waiting') service.notifyWorker(event.queue);
-  const ids = {
-    event_id: id,
-    delivery_id: event.delivery_id ?? undefined,
-    outcome: status,
-  };
+  const ids = { event_id: id, delivery_id: event.delivery_id ?? undefined, outcome: status };
   return { ...replyTo(call, { id, status }), ids };
 }
 
@@ -252,14 +262,9 @@ export async function checkAddress(
   const caller = await lookUpSender(request, service);
   if (caller instanceof Failure) return caller;
   const { echoed, handshake } = caller.format;
+  service.unstored.add(caller, HANDSHAKE, `${request.method} request`, request.address);
   const answer = echoed && echoOf(echoed, request.query);
-  const call = {
-    request,
-    caller,
-    path: null,
-    query: null,
-    body: Buffer.alloc(0),
-  };
+  const call = { request, caller, path: null, query: null, body: Buffer.alloc(0) };
   return replyTo(call, answer ?? handshake?.(request.headers, {}, null) ?? PONG);
 }
 
@@ -281,8 +286,7 @@ export async function accept(database: Database, event: NewEvent) {
     if (!first) continue;
     const { id, body, is_dead } = first;
     const isSame = isRepetition(SOURCES[event.source], body, event.body);
-    const isConflict = !isSame && event.secret_id === null;
-    if (isConflict) return { id, status: 'conflict' } as const;
+    if (!isSame && event.secret_id === null) return { id, status: 'conflict' } as const;
     // Without a target, it stays dead: no worker would claim it.
     const isDeliveredAgain = is_dead && event.status !== 'stored';
     if (isDeliveredAgain) {

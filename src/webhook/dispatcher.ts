@@ -77,13 +77,19 @@ export function startDispatcher(service: WebhookService, common: Deliverer | und
 type TargetRow = Awaited<ReturnType<typeof listTargets>>[number];
 
 async function startOwn({ id, revision, target }: TargetRow, service: WebhookService) {
-  const { database, log, signingKeys, delivery } = service;
-  const [sealed] = await database.read((sql) => findSecrets(sql, id, 'sign'));
+  const deliverer = await openTarget(id, target, service);
+  const ownLog = service.log.with({ target: describeTarget(target).name });
+  return startFor(target, deliverer, { id, revision }, ownLog, service);
+}
+
+/** @param tokenId whose target it is; null for that of the process */
+export async function openTarget(tokenId: string | null, target: Target, service: WebhookService) {
+  const { database, signingKeys, delivery, forwardSecret } = service;
+  if (tokenId === null) return (await loadTarget(target, forwardSecret, delivery)).create();
+  const [sealed] = await database.read((sql) => findSecrets(sql, tokenId, 'sign'));
   const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
   const canSign = !target.is_signed || secret !== null;
-  const deliverer = canSign ? (await loadTarget(target, secret, delivery)).create() : CANNOT_SIGN;
-  const ownLog = log.with({ target: describeTarget(target).name });
-  return startFor(target, deliverer, { id, revision }, ownLog, service);
+  return canSign ? (await loadTarget(target, secret, delivery)).create() : CANNOT_SIGN;
 }
 
 /** If the secret of a target cannot be opened, nothing is sent: it would be unsigned. */
@@ -99,9 +105,9 @@ function startFor(
   log: Log,
   { database, metrics, delivery }: WebhookService,
 ) {
-  const { key: targetKey } = describeTarget(target);
   const { timeout_seconds: seconds } = target;
   const timeoutMs = seconds === null ? delivery.timeoutMs : seconds * 1_000;
   const settings = { ...delivery, timeoutMs };
-  return startWorker({ database, deliverer, settings, log, metrics, targetKey, queue });
+  const described = describeTarget(target);
+  return startWorker({ database, deliverer, settings, log, metrics, target: described, queue });
 }

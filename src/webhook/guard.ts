@@ -30,6 +30,13 @@ export const TOKEN_NEEDED = {
   sender: 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….',
 } as const;
 
+const WRONG_TOKEN = 'This operator token is not valid: it is mistyped, revoked or replaced.';
+const OTHER_ROLE = {
+  operator:
+    'This is the token of a sender. The inbox needs the token of an operator; make one with: gatehouse token create --role operator',
+  sender: 'This is the token of an operator, which sends no events.',
+} as const;
+
 const errors = ['unauthorized', 'too_many_requests', 'unavailable'] as const;
 
 async function checkToken(
@@ -41,11 +48,14 @@ async function checkToken(
   const caller = await checkCredential(network, {
     kind: 'token',
     key: sent.toString('hex'),
-    message: TOKEN_NEEDED[role],
+    message: role === 'operator' ? WRONG_TOKEN : TOKEN_NEEDED[role],
     find: () => findTokenCaller(database, sent),
-    isAllowed: (found) => found.is_active && found.role === role,
+    isAllowed: (found) => found.is_active,
   });
-  if (!(caller instanceof Failure)) lastSeen.mark(caller);
+  if (caller instanceof Failure) return caller;
+  if (caller.role !== role)
+    return new Failure('unauthorized', { message: OTHER_ROLE[role], credential: 'token' });
+  lastSeen.mark(caller);
   return caller;
 }
 
@@ -57,6 +67,9 @@ export type OperatorCall<Path = unknown, Body = null, Search = unknown> = Call<
   Search,
   Body
 >;
+
+export const notAllowed = (name: string) =>
+  `You are signed in as ${name}, who may not use the inbox. INBOX_USERS lists who may.`;
 
 /**
  * By a token, or without one by a proxy that names them. As bearer only: a token in a query ends up
@@ -71,8 +84,9 @@ export const operator: Guard<WebhookService, Operator> = {
     const { names, source } = service.inboxUsers;
     const user = await findUser(request, source, names);
     if (user instanceof Failure) return user;
-    if (user !== null) return { id: `user:${user}`, user };
-    return new Failure('unauthorized', { message: TOKEN_NEEDED.operator });
+    if (user?.isAllowed) return { id: `user:${user.name}`, user: user.name };
+    const message = user ? notAllowed(user.name) : TOKEN_NEEDED.operator;
+    return new Failure('unauthorized', { message });
   },
   idsOf: ({ id, user }) => (user === undefined ? { token_id: id } : { user }),
 };
@@ -134,7 +148,9 @@ export const withRefusalsCounted = (row: Route<WebhookService>): Route<WebhookSe
     const failure = caller instanceof Failure ? caller : outcome;
     const sent = sha256(bearerOrQuery(request) ?? '');
     const known = service.senders.get(keyOf(request, sent))?.caller;
-    service.refusals.add(known, failure.code);
+    const { message = '', fields: [field] = [] } = failure.details;
+    const told = field ? `${field.path} ${field.message}` : message;
+    service.unstored.add(known, failure.code, told, request.address);
     return failure;
   },
 });

@@ -4,7 +4,8 @@ import { invalidBody } from '../platform/http/route/json-body.ts';
 import type { Infer } from '../platform/http/route/schema.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
-import { operator, type OperatorCall } from './guard.ts';
+import { findUser } from '../platform/http/credentials/trusted-user.ts';
+import { notAllowed, operator, type OperatorCall } from './guard.ts';
 import { formatPause } from './schedule.ts';
 import type { bulkSchema, EventFilter, EventSummary } from './schemas.ts';
 import type { WebhookService } from './service.ts';
@@ -34,7 +35,7 @@ export async function showEvent({ path }: EventCall, { database }: WebhookServic
   return found ? { data: found } : new Failure('not_found', NO_EVENT);
 }
 
-const NO_TARGET =
+export const NO_TARGET =
   'Events are not delivered. Set a target for their token, or WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND or WEBHOOK_HANDLER.';
 
 /**
@@ -100,6 +101,24 @@ export async function showDelivery(
       next_probe_at: failing?.is_open ? failing.probe_at : null,
     },
   };
+}
+
+/**
+ * Who opens the page, so that it need not try a request that would be refused.
+ * @returns `problem` for a user who may not use the inbox
+ */
+export async function showVisitor(
+  { request }: Pick<OperatorCall, 'request'>,
+  service: WebhookService,
+) {
+  const { names, source } = service.inboxUsers;
+  const found = await findUser(request, source, names);
+  const isFailure = found instanceof Failure;
+  const sign_in = isFailure ? (found.details.headers?.Location ?? null) : null;
+  if (isFailure && sign_in === null) return found;
+  const user = isFailure ? null : found;
+  const problem = user && !user.isAllowed ? notAllowed(user.name) : null;
+  return { data: { user: user?.name ?? null, problem, sign_in } };
 }
 
 const operatorOf = ({ caller, request }: OperatorCall) => ({

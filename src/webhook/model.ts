@@ -51,13 +51,37 @@ export type LeasedEvent = Pick<
 /** A program and its arguments. */
 export type Command = readonly [string, ...string[]];
 
+export type TargetPlace = Readonly<{ url: string } | { command: Command } | { module: string }>;
+
 /** A target, as it is stored with a token. A token has no module. */
-export type Target = Readonly<{ url: string } | { command: Command } | { module: string }> &
+export type Target = TargetPlace &
   Readonly<{
     events: readonly string[] | null; // the selected names; null: as the process selects
     timeout_seconds: number | null; // null: that of the process
     is_signed: boolean; // whether a secret of its own signs the requests
   }>;
+
+/**
+ * A target after a change, of which what is undefined stays as it is.
+ * @returns undefined if neither has a place
+ */
+export function targetOf(
+  before: Target | null,
+  {
+    place = before ?? undefined,
+    events = before?.events ?? null,
+    timeout_seconds = before?.timeout_seconds ?? null,
+    secret,
+  }: Readonly<{
+    place: TargetPlace | undefined;
+    events: readonly string[] | null | undefined;
+    timeout_seconds: number | null | undefined;
+    secret: object | null | undefined;
+  }>,
+): Target | undefined {
+  const is_signed = secret === undefined ? (before?.is_signed ?? false) : secret !== null;
+  return place && { ...place, events, timeout_seconds, is_signed };
+}
 
 /** Delivers events to a target. */
 export interface Deliverer {
@@ -72,6 +96,7 @@ export type Result = Readonly<{
   duration_ms?: number;
   answer_status?: number | undefined; // of the target's reply, or the exit code of the program
   answer?: string | undefined; // the beginning of the reply, or the end of the output
+  target?: string; // its kind and origin, program or module
   retryAfter?: number | null; // for how many seconds the target asked to wait
   unfinished?: string; // what was missing when the attempt was aborted
   wereKilled?: boolean; // whether processes that the program had left running were killed

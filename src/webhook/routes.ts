@@ -1,5 +1,5 @@
 import { json, noBody } from '../platform/http/route/json-body.ts';
-import { type Route, route, routeDefaults } from '../platform/http/route/route.ts';
+import { anonymous, type Route, route, routeDefaults } from '../platform/http/route/route.ts';
 import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import { pageRows } from '../platform/http/site/pages.ts';
 import {
@@ -19,10 +19,10 @@ import { checkAddress, receive } from './accept.ts';
 import { eventBody } from './body.ts';
 import type { WebhookService } from './service.ts';
 import * as schemas from './schemas.ts';
+import * as senders from './senders.ts';
 import { STYLE } from './settings.ts';
 import { inputErrors, replySchema } from './reply.ts';
-import { listRefusals } from './store/refusals.ts';
-import * as targets from './targets.ts';
+import { listRefusals } from './store/unstored.ts';
 
 /** The guard reads the token. Senders may add parameters of their own. */
 export const webhook = {
@@ -43,6 +43,7 @@ export const check = {
 const idSchema = object({ id: uuid() });
 const get = { ...routeDefaults, method: 'GET', guard: operator } as const;
 const post = { ...get, method: 'POST' } as const;
+const ofToken = { ...post, path: idSchema } as const;
 
 const extended: ReadonlyArray<Route<WebhookService>> = [
   withRefusalsCounted(
@@ -117,28 +118,92 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     summary: 'List the active sender tokens with their targets and refused requests',
     reply: list(schemas.senderSchema),
     errors: ['too_slow'],
-    handle: targets.listSenders,
+    handle: senders.listSenders,
   }),
   route({
-    ...get,
-    method: 'PUT',
+    ...post,
+    pattern: '/tokens',
+    summary: 'Create a token for a sender, which is shown only in this reply',
+    body: json(schemas.newSenderSchema),
+    success: 201,
+    reply: schemas.newTokenSchema,
+    errors: ['invalid_body'],
+    handle: senders.createSender,
+  }),
+  route({
+    ...ofToken,
+    method: 'PATCH',
+    pattern: '/tokens/{id}',
+    summary: 'Rename the token of a sender',
+    body: json(schemas.renameSchema),
+    reply: idSchema,
+    errors: ['not_found', 'too_slow'],
+    handle: senders.rename,
+  }),
+  route({
+    ...ofToken,
+    pattern: '/tokens/{id}/rotate',
+    summary:
+      'Replace the token of a sender, or its signing secret; the old one stays valid for a while',
+    body: json(schemas.rotateSchema),
+    reply: schemas.newTokenSchema,
+    errors: ['invalid_body', 'not_found', 'too_slow'],
+    handle: senders.rotate,
+  }),
+  route({
+    ...ofToken,
+    pattern: '/tokens/{id}/revoke',
+    summary: 'Revoke the token of a sender at once, on every replica',
+    reply: idSchema,
+    errors: ['not_found', 'too_slow'],
+    handle: senders.revoke,
+  }),
+  route({
+    ...ofToken,
+    method: 'GET',
+    pattern: '/tokens/{id}/pending',
+    summary: 'Show the signing secret that a sender sent, which waits for its confirmation',
+    reply: schemas.pendingSchema,
+    errors: ['key_unknown', 'not_found', 'too_slow'],
+    handle: senders.showPending,
+  }),
+  route({
+    ...ofToken,
+    pattern: '/tokens/{id}/confirm',
+    summary: 'Activate the pending signing secret with this fingerprint',
+    body: json(schemas.confirmSchema),
+    reply: idSchema,
+    errors: ['conflict', 'not_found', 'too_slow'],
+    handle: senders.confirm,
+  }),
+  route({
+    ...ofToken,
+    pattern: '/tokens/{id}/test',
+    summary:
+      'Send a test event, which is not stored, to the target of a token, and show the answer',
+    reply: schemas.testReplySchema,
+    errors: ['conflict', 'not_found', 'too_slow'],
+    handle: senders.testTarget,
+  }),
+  route({
+    ...ofToken,
+    method: 'PATCH',
     pattern: '/tokens/{id}/target',
-    summary: 'Deliver the events of a token, waiting events included, to a URL of its own',
-    path: idSchema,
+    summary:
+      'Set or change the URL for the events of a token, waiting events included; members that are left out keep their values, and null removes one',
     body: json(schemas.targetSchema),
     reply: idSchema,
-    errors: ['invalid_body', 'not_found'],
-    handle: targets.putTarget,
+    errors: ['invalid_body', 'not_found', 'too_slow'],
+    handle: senders.patchTarget,
   }),
   route({
-    ...get,
+    ...ofToken,
     method: 'DELETE',
     pattern: '/tokens/{id}/target',
     summary: 'Deliver the events of a token to the target of the process again',
-    path: idSchema,
     reply: idSchema,
-    errors: ['not_found'],
-    handle: targets.removeTarget,
+    errors: ['not_found', 'too_slow'],
+    handle: senders.removeTarget,
   }),
   route({
     ...get,
@@ -203,16 +268,22 @@ function pageRoutes(site: Site) {
     'inbox-filter.js',
     'inbox-list.js',
     'inbox-state.js',
-    'inbox-targets.js',
+    'inbox-sender.js',
+    'inbox-senders.js',
     'inbox.css',
   ];
-  return pageRows(
-    site,
-    new URL('pages/', import.meta.url),
-    [{ pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' }],
-    scripts,
-    'Inbox page: scripts, style sheets, logo',
-  );
+  const visitor = route({
+    ...get,
+    guard: anonymous,
+    pattern: '/inbox/user',
+    summary: 'Say who is signed in, and whether they may use the inbox page',
+    reply: schemas.visitorSchema,
+    errors: ['unauthorized', 'too_many_requests', 'unavailable'],
+    handle: inbox.showVisitor,
+  });
+  const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
+  const summary = 'Inbox page: scripts, style sheets, logo';
+  return [visitor, ...pageRows(site, new URL('pages/', import.meta.url), [page], scripts, summary)];
 }
 
 export const FACTS = {

@@ -7,6 +7,7 @@ import {
   list,
   nullable,
   object,
+  oneLine,
   oneOf,
   optional,
   scalar,
@@ -17,6 +18,7 @@ import {
   withDefault,
   withoutNul,
 } from '../platform/http/route/schema.ts';
+import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { STATUSES } from './model.ts';
 import {
   COMMAND_FORM,
@@ -26,6 +28,7 @@ import {
   parseCommand,
 } from './settings.ts';
 import { standardKey } from './signatures.ts';
+import { SOURCE_NAMES } from './sources.ts';
 
 export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 export const textOrNull = nullable(text());
@@ -38,8 +41,9 @@ export const summarySchema = object({
   token: textOrNull,
   received_at: dateTime(),
   status: oneOf(...STATUSES),
-  attempts: wholeNumber,
-  last_error: textOrNull,
+  attempts: integer({ min: 0, max: 1e9, description: 'Since the last redelivery' }),
+  total_attempts: wholeNumber,
+  last_error: nullable(text({ description: 'Null once the event is delivered' })),
   next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
 });
 export type EventSummary = Infer<typeof summarySchema>;
@@ -78,6 +82,7 @@ export const attemptSchema = object({
   error: textOrNull,
   answer_status: nullable(integer({ min: 0, max: 999 })),
   answer: textOrNull,
+  target: nullable(text({ description: 'Kind and origin, program or module' })),
 });
 export type Attempt = Infer<typeof attemptSchema>;
 
@@ -121,6 +126,12 @@ export const deliverySchema = object({
   user: nullable(text({ description: 'Who asks, without a token' })),
 });
 
+export const visitorSchema = object({
+  user: nullable(text({ description: 'Who is signed in' })),
+  problem: nullable(text({ description: 'Why this user may not use the inbox' })),
+  sign_in: nullable(text({ description: 'The address of the sign-in page' })),
+});
+
 const bars = list(object({ from: dateTime(), received: wholeNumber, dead: wholeNumber }));
 export const countsSchema = object({
   counts: object({
@@ -140,14 +151,17 @@ export const refusedSchema = object({
   reason: text({ description: 'An error code' }),
   count: integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
   last_at: dateTime(),
+  detail: text({ description: 'What the last one was told' }),
+  address: text({ description: 'Of the client that sent the last one' }),
 });
 
 export type Refused = Infer<typeof refusedSchema>;
 
+/** A member that is left out keeps its value, and null removes it (RFC 7396). */
 const commonMembers = {
-  events: optional(list(text({ min: 1, max: 1_024, pattern: withoutNul }))),
-  timeout_seconds: optional(integer({ min: 1, max: 3_600 })),
-  keep_signature: withDefault(boolean(), false),
+  events: optional(nullable(list(text({ min: 1, max: 1_024, pattern: withoutNul })))),
+  timeout_seconds: optional(nullable(integer({ min: 1, max: 3_600 }))),
+  keep_signature: optional(boolean()),
 };
 const checkUrl = (url: string) => (isForwardUrl(url) ? null : `must be ${FORWARD_URL}`);
 const checkSecret = (secret: string) =>
@@ -155,13 +169,15 @@ const checkSecret = (secret: string) =>
 
 export const targetSchema = object(
   {
-    url: text({
-      max: 2_048,
-      check: checkUrl,
-      description: `Gets the events by POST: ${FORWARD_URL}`,
-    }),
+    url: optional(
+      text({
+        max: 2_048,
+        check: checkUrl,
+        description: `Gets the events by POST: ${FORWARD_URL}`,
+      }),
+    ),
     secret: optional(
-      text({ check: checkSecret, description: `Signs the requests: ${FORWARD_SECRET}` }),
+      nullable(text({ check: checkSecret, description: `Signs the requests: ${FORWARD_SECRET}` })),
     ),
     ...commonMembers,
   },
@@ -177,14 +193,57 @@ export const programSchema = object(
   },
   'rejected',
 );
-export type TargetInput =
-  Infer<typeof targetSchema> | (Infer<typeof programSchema> & { secret?: never });
+export type TargetInput = Partial<
+  Infer<typeof targetSchema> & Pick<Infer<typeof programSchema>, 'command'>
+>;
+
+const tokenName = text({ min: 1, max: 255, pattern: oneLine });
+const signingSecret = text({ description: "The sender's, in the form that its source needs" });
+export const renameSchema = object({ name: tokenName }, 'rejected');
+export const newSenderSchema = object(
+  {
+    name: tokenName,
+    // The command line describes a custom source.
+    source: oneOf(...SOURCE_NAMES.filter((name) => name !== 'custom')),
+    signing_secret: optional(signingSecret),
+  },
+  'rejected',
+);
+export const rotateSchema = object(
+  {
+    overlap_seconds: withDefault(
+      integer({ min: 0, max: 366 * DAY_SECONDS, description: 'The old one stays valid for it' }),
+      DAY_SECONDS,
+    ),
+    signing_secret: optional(signingSecret),
+  },
+  'rejected',
+);
+export const newTokenSchema = object({
+  id: uuid(),
+  token: nullable(
+    text({ description: 'Shown only once; null if the signing secret was replaced' }),
+  ),
+});
+export const pendingSchema = object({ secret: text(), fingerprint: text() });
+export const confirmSchema = object({ fingerprint: text({ max: 64 }) }, 'rejected');
+export const testReplySchema = object({
+  target: text(),
+  error: nullable(text({ description: 'Null for a success' })),
+  duration_ms: wholeNumber,
+  answer_status: nullable(integer({ min: 0, max: 999 })),
+  answer: nullable(text({ description: 'The first 1,024 bytes' })),
+});
 
 export const senderSchema = object({
   id: uuid(),
   name: text(),
   source: text(),
+  custom: nullable(object({})),
+  pending: boolean(),
+  created_at: dateTime(),
   target: nullable(text({ description: 'Kind and origin or program; null: that of the process' })),
+  url: textOrNull,
   events: nullable(list(text())),
   timeout_seconds: nullable(wholeNumber),
   is_signed: boolean(),
@@ -193,6 +252,12 @@ export const senderSchema = object({
   next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
   last_used_at: nullable(dateTime()),
   refused: wholeNumber,
-  last_refusal: textOrNull,
+  last_refusal: nullable(text({ description: 'An error code, of the last seven days' })),
+  last_refusal_detail: textOrNull,
+  last_refused_from: nullable(text({ description: 'The address of the client' })),
   last_refused_at: nullable(dateTime()),
+  last_handshake: nullable(
+    text({ description: 'A check of the address that was answered, of the last seven days' }),
+  ),
+  last_handshake_at: nullable(dateTime()),
 });

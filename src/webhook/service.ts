@@ -5,10 +5,11 @@ import { createCredentialCheck } from '../platform/http/credentials/guess-limit.
 import { createLastSeen } from '../platform/http/credentials/last-seen.ts';
 import type { ServiceContext } from '../platform/runtime/context.ts';
 import type { Metrics } from '../platform/runtime/metrics.ts';
+import { toOneLine } from '../platform/runtime/text.ts';
 import { createRateLimit, createRecentMap } from '../platform/runtime/rate-limit.ts';
 import { countByStatus, readBars } from './store/inbox.ts';
 import type { Source } from './sources.ts';
-import { type Refusal, UNKNOWN_TOKEN } from './store/refusals.ts';
+import { HANDSHAKE, UNKNOWN_TOKEN, type Unstored } from './store/unstored.ts';
 import type { TokenCaller } from './store/tokens.ts';
 import { SCHEMA } from './migrations.ts';
 import type { WebhookSettings } from './settings.ts';
@@ -50,7 +51,7 @@ export function createWebhook(
       ['source', 'status'],
     ),
     lastSeen: createLastSeen(), // of tokens
-    refusals: createRefusals(metrics),
+    unstored: createUnstored(metrics),
     /** Bytes of events that wait for their commit. */
     uncommittedBytes: 0,
     openStreams: 0,
@@ -65,22 +66,26 @@ export function createWebhook(
   return service;
 }
 
-/** Counts refused requests until a job writes them. If that fails, the counts are lost. */
-function createRefusals(metrics: Metrics) {
+/**
+ * Counts refused requests and handshakes until a job writes them. If that fails, the counts are
+ * lost.
+ */
+function createUnstored(metrics: Metrics) {
   const count = metrics.counter(
     'gatehouse_events_refused_total',
     'Webhook events refused, by source and error code.',
     ['source', 'reason'],
   );
-  const counted = new Map<string, Refusal>();
+  const counted = new Map<string, Unstored>();
   return {
-    add(sender: Sender | undefined, reason: string) {
-      count([sender?.source ?? 'unknown', reason]);
+    /** @param detail what the client was told, or the kind of handshake */
+    add(sender: Sender | undefined, reason: string, detail: string, address: string) {
+      if (reason !== HANDSHAKE) count([sender?.source ?? 'unknown', reason]);
       const token_id = sender?.id ?? UNKNOWN_TOKEN;
       const key = `${token_id} ${reason}`;
-      const refusal = counted.get(key) ?? { token_id, reason, count: 0 };
-      refusal.count += 1;
-      counted.set(key, refusal);
+      const before = counted.get(key)?.count ?? 0;
+      const line = toOneLine(detail).slice(0, 300);
+      counted.set(key, { token_id, reason, count: before + 1, detail: line, address });
     },
     takeAll() {
       const all = [...counted.values()];

@@ -116,6 +116,12 @@ export function namesIn({ header, time, id, alias }: Scheme, headers: IncomingHt
   return isAlias && !isOwn ? alias : own;
 }
 
+/** Which headers of its signature a request lacks. */
+export function missingHeaders(scheme: Scheme, headers: IncomingHttpHeaders) {
+  const { header, time, id } = namesIn(scheme, headers);
+  return [header, time, id].filter((name) => name !== undefined && !headers[name]);
+}
+
 /**
  * What a request says about its signature.
  * @returns `sent`: the signatures; `at` in seconds since 1970, null if malformed, undefined if the

@@ -14,9 +14,9 @@ import { createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
 import { type Backlog, readBacklog, removeEnded } from './store/events.ts';
-import { addRefusals, removeRefusals } from './store/refusals.ts';
 import { countByKey } from './store/signing-secrets.ts';
 import { anyTokenExists, findTokenCaller, lockTable, markTokensUsed } from './store/tokens.ts';
+import { addUnstored, removeUnstored } from './store/unstored.ts';
 import { removeIdlePages } from './store/work.ts';
 import { loadTarget } from './target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
@@ -93,7 +93,7 @@ const GAUGES = [
 ] as const;
 
 function jobs(service: WebhookService) {
-  const { database, lastSeen, metrics, refusals, eventSeconds, deadSeconds } = service;
+  const { database, lastSeen, metrics, unstored, eventSeconds, deadSeconds } = service;
   let backlog: Backlog | null = null;
   let measuredAt = -Infinity;
   for (const [name, help, key] of GAUGES) {
@@ -118,14 +118,14 @@ function jobs(service: WebhookService) {
       },
     },
     {
-      name: 'write the counts of refused requests',
+      name: 'write what was not stored',
       everySeconds: 1,
       async batch() {
-        const all = refusals.takeAll();
-        if (all.length > 0) await addRefusals(database, all);
+        const all = unstored.takeAll();
+        if (all.length > 0) await addUnstored(database, all);
       },
     },
-    removalJob(metrics, 'webhook.refusals', 3_600, (limit) => removeRefusals(database, limit)),
+    removalJob(metrics, 'webhook.unstored', 3_600, (limit) => removeUnstored(database, limit)),
     remove('done', eventSeconds),
     remove('skipped', eventSeconds),
     remove('dead', deadSeconds),

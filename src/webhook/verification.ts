@@ -1,8 +1,15 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import type { Call } from '../platform/http/route/route.ts';
 import type { Sender, WebhookService } from './service.ts';
 import { signedPartOf } from './body.ts';
-import { checkSignature, type Verdicts } from './signatures.ts';
+import {
+  checkSignature,
+  missingHeaders,
+  namesIn,
+  type Scheme,
+  type Verdicts,
+} from './signatures.ts';
 
 /** An event, as raw bytes, with the token that it was sent with. */
 export type ReceiveCall = Call<Sender, unknown, unknown, Buffer>;
@@ -14,8 +21,6 @@ export const TOO_OLD =
 const MESSAGES = {
   'no secret':
     'This token has no active signing secret. Confirm the secret of its sender: gatehouse token confirm',
-  'no signature':
-    "The request is not signed as the token's source signs. Check the source and the sender's secret.",
   'wrong signature':
     "The signature is wrong. Check that the sender's signing secret is the one given with the token.",
   'too old': TOO_OLD,
@@ -54,5 +59,16 @@ export function verifySignature(
   const isUnknown = verdict.kind === 'wrong signature' && opened.length < secrets.length;
   if (isUnknown) return { kind: 'key unknown' } as const;
   const reason = secrets.length === 0 ? 'no secret' : verdict.kind;
-  return { kind: 'refused', message: MESSAGES[reason] } as const;
+  const message =
+    reason === 'no signature' ? notSigned(format.scheme, request.headers) : MESSAGES[reason];
+  return { kind: 'refused', message } as const;
+}
+
+function notSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
+  const missing = missingHeaders(scheme, headers);
+  const problem =
+    missing.length > 0
+      ? `lacks the header ${missing.join(' and ')}`
+      : `has no signature of the expected form in the header ${namesIn(scheme, headers).header}`;
+  return `The request ${problem}. Check the token's source, and that its sender signs.`;
 }

@@ -44,15 +44,15 @@ type Parts = Readonly<{
   settings: WorkSettings;
   log: Log;
   metrics: Metrics;
-  /** Identifies the target in `failing_targets`, which outlives the process. */
-  targetKey: string;
+  /** `key` identifies it in `failing_targets`, which outlives the process. */
+  target: Readonly<{ key: string; name: string }>;
   queue: Queue;
 }>;
 type Worker = ReturnType<typeof createWorker>;
 
 const createWorker = (parts: Parts) => ({
   ...parts,
-  breaker: createBreaker(parts.database, parts.targetKey, parts.queue.id, parts.log),
+  breaker: createBreaker(parts.database, parts.target.key, parts.queue.id, parts.log),
   countAttempt: parts.metrics.counter(
     'gatehouse_delivery_attempts_total',
     'Attempts to deliver a webhook event, by outcome.',
@@ -172,23 +172,34 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   // This was no attempt either.
   if (event.attempt > settings.pausesMs.length + 1)
     return endWork(database, [{ ...event, result: { error: NONE_LEFT }, unused: 1 }], 'dead');
-  const startedAt = performance.now();
-  const delivery = await deliverInTime(deliverer, event, settings.timeoutMs, signal);
-  const duration_ms = Math.round(performance.now() - startedAt);
-  const { error, answer, answer_status = 0 } = delivery;
+  const result = await attemptOnce(deliverer, event, settings.timeoutMs, signal);
+  const { error, duration_ms, answer_status = 0 } = result;
   if (error !== null && signal.aborted) return releaseWork(database, event, null, 0);
   const outcome = error === null ? 'done' : 'failed';
   worker.countAttempt([outcome]);
   worker.observeDuration([outcome], duration_ms / 1_000);
   const isRejected = error !== null && REJECTED.has(answer_status);
   if (!isRejected) breaker.record(error === null, event.token_id);
-  return conclude(worker, event, {
+  return conclude(worker, event, { ...result, target: worker.target.name });
+}
+
+/** @param shutdown ends the attempt, as its time limit does */
+export async function attemptOnce(
+  deliverer: Deliverer,
+  event: LeasedEvent,
+  timeoutMs: number,
+  shutdown: AbortSignal,
+) {
+  const startedAt = performance.now();
+  const delivery = await deliverInTime(deliverer, event, timeoutMs, shutdown);
+  const { error, answer } = delivery;
+  return {
     ...delivery,
     error: error && errorLine(error),
-    duration_ms,
+    duration_ms: Math.round(performance.now() - startedAt),
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
     answer: answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
-  });
+  };
 }
 
 const NONE_LEFT =

@@ -276,7 +276,7 @@ export function assertRefused(
 }
 
 /** What requests change by themselves: when something was used, and how often it was refused. */
-const COUNTS = ['throttles', 'refusals'];
+const COUNTS = ['throttles', 'unstored'];
 
 /** A digest of everything that a service stores. */
 export async function contentOf(sql: Sql, service: ServiceName): Promise<string> {

@@ -43,6 +43,7 @@ const KINDS: ReadonlyMap<string, string> = new Map([
   ['long_key', '[A-Za-z0-9_-]{49}'],
   // The services write it seconds later.
   ['last_use', `(?:–|null|"?${TIME}"?)`],
+  ['last_check', `(?:null|"signing secret"|"${TIME}")`],
   ['fingerprint', '[0-9a-f]{16}'],
   ['number', '\\d+'],
   ['text', '\\S.*'],

@@ -146,7 +146,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
         settings: { pausesMs, ...others },
         log: createLog('info', log),
         metrics,
-        targetKey: 'test',
+        target: { key: 'test', name: 'test' },
         queue: COMMON,
       });
       let stopping: Promise<void> | undefined;

@@ -125,6 +125,7 @@ create table webhook.outcomes (
   duration_ms int4,
   answer_status int4,
   answer text,
+  target text, -- its kind and origin
   received_at timestamptz not null default now(),
   ended_at timestamptz not null default now()
 );
@@ -142,7 +143,8 @@ create table webhook.failures (
   error text,
   duration_ms int4,
   answer_status int4,
-  answer text
+  answer text,
+  target text
 );
 create index failures_event on webhook.failures (event_id, failed_at);
 
@@ -162,12 +164,15 @@ create table webhook.failing_targets (
   probe_at timestamptz not null default now() -- the next probe, once there are enough failures
 ) with (fillfactor = 70);
 
--- Requests that were refused. Written together: a flood of them costs no row per request.
-create table webhook.refusals (
+-- Requests of which nothing was stored. Written together: a flood of them costs no row per request.
+create table webhook.unstored (
   token_id uuid not null, -- all zeros for an unknown token
-  reason text not null,
+  reason text not null, -- an error code, or "handshake"
   hour timestamptz not null,
   count int8 not null,
   last_at timestamptz not null default now(),
+  -- Of the last one: what it was told, or the kind of handshake; and who sent it.
+  detail text not null default '',
+  address text not null default '',
   primary key (hour, token_id, reason)
 ) with (fillfactor = 70);

@@ -1,5 +1,5 @@
 /** Requests to the service as the operator, and what both views share. */
-import { callApi, element } from '/pages/page.js';
+import { callApi, element, showFieldProblem } from '/pages/page.js';
 
 /** @import { Result } from '/pages/page.js' */
 
@@ -7,7 +7,7 @@ import { callApi, element } from '/pages/page.js';
 const token = element('token', HTMLInputElement);
 
 /** Called when the service does not accept the token, or not any more. */
-export const signedOut = { handle: () => {} };
+export const signedOut = { handle: (/** @type {string} */ _message) => {} };
 
 /** The token that was rejected last: requests that run at once are rejected one after the other. */
 let rejected = '';
@@ -27,7 +27,7 @@ export async function call(path, request = {}) {
   const isCurrent = sent !== '' && sent === token.value;
   if (!result.ok && result.code === 'unauthorized' && isCurrent && sent !== rejected) {
     rejected = sent;
-    signedOut.handle();
+    signedOut.handle(result.message);
   }
   return result;
 }
@@ -41,6 +41,23 @@ export function showProblemAt(id, message) {
   const problem = element(id, HTMLElement);
   if (problem.textContent !== message) problem.textContent = message;
   problem.hidden = message === '';
+}
+
+/**
+ * Shows problems beside the fields that cause them, any other one at its place.
+ * @param {Result<unknown>} result
+ * @param {Readonly<Record<string, HTMLInputElement | HTMLSelectElement>>} fields by the member of
+ * the request that the service names
+ * @param {string} place
+ */
+export function showProblems(result, fields, place) {
+  const errors = result.ok ? [] : result.fields;
+  const known = new Map(errors.map(({ path, message }) => [path.split('/')[1] ?? '', message]));
+  // The first one gets the focus.
+  for (const [name, field] of Object.entries(fields).reverse())
+    showFieldProblem(field, known.get(name) ?? '');
+  const isElsewhere = !result.ok && ![...known.keys()].some((name) => fields[name]);
+  showProblemAt(place, isElsewhere ? result.message : '');
 }
 
 /**

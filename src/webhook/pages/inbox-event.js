@@ -24,9 +24,11 @@ import { delivery, loadDelivery } from '/pages/inbox-state.js';
  *   error: string | null,
  *   answer_status: number | null,
  *   answer: string | null,
+ *   target: string | null,
  * }} Attempt
  * @typedef {{
  *   event: EventSummary,
+ *   token_id: string,
  *   ip: string | null,
  *   headers: Record<string, string>,
  *   body: string,
@@ -36,6 +38,8 @@ import { delivery, loadDelivery } from '/pages/inbox-state.js';
 
 const section = element('one', HTMLElement);
 const again = element('again', HTMLButtonElement);
+/** With the name of the site. */
+export const TITLE = document.title;
 /** @type {EventDetails | null} */
 let details = null;
 let shownId = '';
@@ -85,7 +89,7 @@ function showForm() {
 }
 
 /** @param {Attempt} attempt */
-function createAttempt({ attempt, ended_at, duration_ms, error, answer_status, answer }) {
+function createAttempt({ attempt, ended_at, duration_ms, error, answer_status, answer, target }) {
   const startedAt = new Date(Date.parse(ended_at) - (duration_ms ?? 0)).toISOString();
   const outcome = create('td', '', createBadge(error === null ? 'delivered' : 'failed'));
   if (error !== null) outcome.append(create('span', 'later', error));
@@ -103,6 +107,7 @@ function createAttempt({ attempt, ended_at, duration_ms, error, answer_status, a
     create('td', '', formatDuration(duration_ms)),
     outcome,
     answered,
+    create('td', '', target ?? ''),
   );
 }
 
@@ -111,7 +116,7 @@ function showAttempts(attempts) {
   const runs = [...new Set(attempts.map(({ run }) => run))].sort((a, b) => b - a);
   const parts = runs.flatMap((run) => {
     const title = run === 1 ? 'First delivery' : `Redelivery ${run - 1}`;
-    const heads = ['Attempt', 'Began', 'Took', 'Outcome', 'Answer'].map((name) => {
+    const heads = ['Attempt', 'Began', 'Took', 'Outcome', 'Answer', 'Target'].map((name) => {
       const head = create('th', '', name);
       head.scope = 'col';
       return head;
@@ -136,7 +141,7 @@ function showAttempts(attempts) {
 
 /** @param {EventDetails} found */
 function show(found) {
-  const { event, ip, attempts } = found;
+  const { event, token_id, ip, attempts } = found;
   const isNew = details === null;
   details = found;
   element('found', HTMLElement).hidden = false;
@@ -148,12 +153,14 @@ function show(found) {
   if (next === shownState) return;
   shownState = next;
   element('one-heading', HTMLElement).textContent = event.event;
-  document.title = `${event.event} – Webhook inbox`;
+  document.title = `${event.event} – ${TITLE}`;
   element('one-badge', HTMLElement).replaceChildren(createBadge(event.status));
+  const sender = create('a', '', event.token || token_id);
+  sender.href = `/inbox?sender=${token_id}`;
   showEntries('facts', [
     ['Received', createTime(event.received_at)],
     ['Source', event.source],
-    ['Token', event.token || '–'],
+    ['Sender', sender],
     ['Delivery ID', event.delivery_id ?? '–'],
     ['Event ID', event.id],
     ['IP address', ip ?? '–'],

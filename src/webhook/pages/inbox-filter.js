@@ -31,6 +31,9 @@ export function filterQuery() {
 export function readFilter(query) {
   choice.status = STATUSES.find((one) => one === query.get('status')) ?? '';
   for (const [name, field] of Object.entries(FIELDS)) field.value = query.get(name) ?? '';
+  // What selects the events is never hidden.
+  const isFiltered = Object.values(FIELDS).some(({ value }) => value !== '');
+  if (isFiltered) element('overview', HTMLDetailsElement).open = true;
 }
 
 /** The filter as the API takes it. The time is counted from now on. */
@@ -56,6 +59,3 @@ export function focusSearch() {
   element('overview', HTMLDetailsElement).open = true;
   FIELDS.text.focus();
 }
-
-// On a phone, the events come first.
-element('overview', HTMLDetailsElement).open = matchMedia('(min-width: 40.01rem)').matches;

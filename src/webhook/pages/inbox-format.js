@@ -12,6 +12,7 @@
  *   received_at: string,
  *   status: string,
  *   attempts: number,
+ *   total_attempts: number,
  *   last_error: string | null,
  *   next_attempt_at: string | null,
  * }} EventSummary
@@ -70,6 +71,7 @@ const TONES = {
   stored: 'info',
   failed: 'bad',
   delivered: 'good',
+  'secret waits': 'warn',
 };
 
 /** @param {string} status */
@@ -80,6 +82,7 @@ export const createBadge = (status) =>
 export function createTime(time) {
   const made = create('time', '', formatTime(time));
   made.dateTime = time;
+  made.title = `${time.slice(0, 19).replace('T', ' ')} UTC`;
   return made;
 }
 

@@ -38,8 +38,6 @@ let shownGeneration = 0;
 let shown = new Map();
 /** The ids of the selected events. @type {Set<string>} */
 export const selected = new Set();
-/** @type {(id: string) => void} */
-let openEvent = () => {};
 
 /** @param {EventSummary} summary */
 function createRow(summary) {
@@ -51,7 +49,7 @@ function createRow(summary) {
     token,
     received_at,
     status,
-    attempts,
+    total_attempts,
     last_error,
     next_attempt_at,
   } = summary;
@@ -66,16 +64,11 @@ function createRow(summary) {
   });
   const link = create('a', '', event);
   link.href = addressOf(id);
-  link.addEventListener('click', (click) => {
-    if (click.ctrlKey || click.metaKey || click.shiftKey) return;
-    click.preventDefault();
-    openEvent(id);
-  });
   const age = create('span', 'later', formatAge(received_at));
   age.dataset.since = received_at;
   const badge = create('td', '', createBadge(status));
-  if (last_error !== null && status !== 'done') badge.append(create('span', 'later', last_error));
-  const tries = create('td', '', counted(attempts, 'attempt'));
+  if (last_error !== null) badge.append(create('span', 'later', last_error));
+  const tries = create('td', '', counted(total_attempts, 'attempt'));
   if (next_attempt_at !== null) {
     const isDue = Date.parse(next_attempt_at) <= Date.now();
     const next = create('span', 'later', isDue ? 'due now' : `next ${formatAge(next_attempt_at)}`);
@@ -200,6 +193,7 @@ async function loadRows() {
   more.textContent = isFull ? 'Load older events' : 'Search older events';
   const text = `${counted(events.length, 'event')} listed${next === '' ? '' : '; there may be older ones'}.`;
   showText('status', text);
+  element('again-all', HTMLButtonElement).hidden = events.length === 0 && next === '';
   const empty = element('empty', HTMLElement);
   empty.hidden = events.length > 0;
   element('events', HTMLTableElement).hidden = !empty.hidden;
@@ -289,9 +283,8 @@ function showSelection() {
   button.textContent = `Redeliver ${selected.size} selected`;
 }
 
-/** Shows the list. @param {(id: string) => void} open opens an event */
-export async function startList(open) {
-  openEvent = open;
+/** Shows the list. */
+export async function startList() {
   element('clear', HTMLButtonElement).hidden = filterQuery().size === 0;
   showCounts();
   generation += 1;

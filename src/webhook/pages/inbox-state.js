@@ -76,7 +76,7 @@ function showDelivery(state) {
   showText(
     'target',
     target === null
-      ? 'No target is set for all senders: events are stored unless their sender has a target below. For one, set WEBHOOK_FORWARD_URL.'
+      ? 'No target is set for all senders: events are stored unless their sender has a target. For one, set WEBHOOK_FORWARD_URL.'
       : `Delivered to: ${target}.`,
   );
   const isDelivering = target !== null || state.own_targets > 0;
@@ -105,7 +105,7 @@ export async function loadCounts() {
 
 /**
  * @typedef {{ token_id: string | null, name: string | null, reason: string, count: number,
- *   last_at: string }} Refused
+ *   last_at: string, detail: string, address: string }} Refused
  */
 /** What senders were refused: a wrong signature is seen nowhere else. */
 async function loadRefused() {
@@ -115,10 +115,11 @@ async function loadRefused() {
   const total = result.data.reduce((sum, { count }) => sum + count, 0);
   element('refused', HTMLElement).hidden = total === 0;
   showText('refused-text', `${counted(total, 'request')} refused in the last 24 hours`);
-  const items = result.data.map(({ token_id, name, reason, count, last_at }) => {
+  const items = result.data.map(({ token_id, name, reason, count, last_at, detail, address }) => {
     const token = token_id === null ? 'an unknown token' : `token ${name || token_id}`;
     const text = `${token}: ${reason.replaceAll('_', ' ')}, ${counted(count, 'time')}, `;
-    return create('li', '', text, `the last ${formatAge(last_at)}`);
+    const last = `the last ${formatAge(last_at)} from ${address}. ${detail}`;
+    return create('li', '', text, last);
   });
   element('refused-list', HTMLElement).replaceChildren(...items);
 }

@@ -1,49 +1,66 @@
 /** The inbox page: sign-in, which view is shown, its address, and the keyboard. */
-import { element } from '/pages/page.js';
+import { callApi, element, offerSignIn, showPerson } from '/pages/page.js';
 import { showProblemAt, signedOut } from '/pages/inbox-api.js';
-import { showEvent } from '/pages/inbox-event.js';
+import { showEvent, TITLE } from '/pages/inbox-event.js';
 import { closeBulk } from '/pages/inbox-bulk.js';
 import { addressOf, focusSearch, readFilter } from '/pages/inbox-filter.js';
 import { onChange, startList } from '/pages/inbox-list.js';
 import { loadDelivery } from '/pages/inbox-state.js';
-import { startTargets } from '/pages/inbox-targets.js';
+import { showSender, startSender } from '/pages/inbox-sender.js';
+import { showSenders, startSenders } from '/pages/inbox-senders.js';
+
+/** @import { Result } from '/pages/page.js' */
 
 const token = element('token', HTMLInputElement);
-const VIEWS = ['signin', 'list', 'one'];
+const VIEWS = ['signin', 'list', 'one', 'senders', 'sender'];
 let isSignedIn = false;
 
-/** @param {'signin' | 'list' | 'one'} view */
+/** @param {string} view */
 function showView(view) {
   for (const id of VIEWS) element(id, HTMLElement).hidden = id !== view;
-  if (view !== 'one') document.title = 'Webhook inbox';
+  if (view !== 'one') document.title = TITLE;
+  element('views', HTMLElement).hidden = view === 'signin';
+  const isEvents = view === 'list' || view === 'one';
+  element('to-list', HTMLAnchorElement).ariaCurrent = isEvents ? 'page' : null;
+  element('to-senders', HTMLAnchorElement).ariaCurrent = isEvents ? null : 'page';
+}
+
+/** @param {URLSearchParams} query */
+function viewOf(query) {
+  if (query.has('id')) return 'one';
+  if (query.has('sender')) return 'sender';
+  return query.get('view') === 'senders' ? 'senders' : 'list';
 }
 
 /** Shows what the address says. @param {boolean} movesFocus false if the page was just opened */
 async function showAddress(movesFocus) {
   const query = new URLSearchParams(location.search);
-  const id = query.get('id') ?? '';
-  readFilter(query);
-  element('back', HTMLAnchorElement).href = addressOf('');
-  showView(id === '' ? 'list' : 'one');
-  if (movesFocus) element(id === '' ? 'list-heading' : 'one-heading', HTMLElement).focus();
-  await showEvent(id);
-  if (id === '') await startList(openEvent);
+  const view = viewOf(query);
+  if (view === 'list' || view === 'one') readFilter(query);
+  for (const id of ['back', 'to-list']) element(id, HTMLAnchorElement).href = addressOf('');
+  showView(view);
+  if (movesFocus) element(`${view}-heading`, HTMLElement).focus();
+  await Promise.all([
+    showEvent(query.get('id') ?? ''),
+    showSender(view === 'sender' ? (query.get('sender') ?? '') : ''),
+    view === 'senders' && showSenders(),
+    view === 'list' && startList(),
+  ]);
 }
 
-/** @param {string} id the empty string for the list */
-function openEvent(id) {
-  history.pushState(null, '', addressOf(id));
+/** @param {string} address of the inbox */
+function open(address) {
+  history.pushState(null, '', address);
   void showAddress(true);
 }
 
-startTargets();
+startSender(open);
+startSenders(open);
 onChange.handle = closeBulk;
-signedOut.handle = () => {
-  const message = isSignedIn
-    ? 'This operator token is no longer valid. Enter another one.'
-    : 'This operator token is not valid. Check it and try again.';
+signedOut.handle = (message) => {
   isSignedIn = false;
   void showEvent('');
+  void showSender('');
   showView('signin');
   showProblemAt('token-error', message);
   token.setAttribute('aria-invalid', 'true');
@@ -64,18 +81,30 @@ element('signin', HTMLFormElement).addEventListener('submit', async (submit) => 
   isSignedIn = true;
   await showAddress(true);
 });
-element('back', HTMLAnchorElement).addEventListener('click', (click) => {
+// Links within the inbox do not load the page again: the token would have to be entered again.
+document.addEventListener('click', (click) => {
+  const link = click.target instanceof Element ? click.target.closest('a') : null;
+  const isWithin = link?.origin === location.origin && link.pathname === '/inbox';
+  if (!isWithin || !isSignedIn || click.ctrlKey || click.metaKey || click.shiftKey) return;
   click.preventDefault();
-  openEvent('');
+  open(link.pathname + link.search);
 });
 addEventListener('popstate', () => {
   if (isSignedIn) void showAddress(true);
 });
 
-/** Opens the inbox without a token for a user whom a proxy names. */
+/** Opens the inbox without a token for a user who is signed in, or says why not. */
 async function openForUser() {
-  const result = await loadDelivery();
+  /** @type {Result<{ user: string | null, problem: string | null, sign_in: string | null }>} */
+  const result = await callApi('/inbox/user', {});
   if (!result.ok || isSignedIn || token.value !== '') return;
+  const { user, problem, sign_in } = result.data;
+  showPerson(user);
+  showProblemAt('visitor', problem ?? '');
+  offerSignIn(sign_in);
+  // One of the two buttons stands out.
+  element('open', HTMLButtonElement).classList.toggle('primary', sign_in === null);
+  if (user === null || problem !== null || !(await loadDelivery()).ok) return;
   isSignedIn = true;
   await showAddress(true);
 }
@@ -87,7 +116,7 @@ addEventListener('keydown', (press) => {
   if (!isSignedIn || press.ctrlKey || press.metaKey || press.altKey) return;
   const fields = 'input:not([type="checkbox"], [type="radio"]), textarea, select';
   const isField = target instanceof Element && target.matches(fields);
-  if (key === 'Escape' && !element('one', HTMLElement).hidden) return openEvent('');
+  if (key === 'Escape' && !element('one', HTMLElement).hidden) return open(addressOf(''));
   if (isField || element('list', HTMLElement).hidden) return;
   if (key === 'j') moveFocus(1);
   else if (key === 'k') moveFocus(-1);

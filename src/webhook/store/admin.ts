@@ -16,6 +16,16 @@ export const insertToken = (
     if (secret) await insertSecret(sql, token.id, secret, 0);
   });
 
+/** @returns whether there is an active token of a sender with this id */
+export async function renameSender(database: Database, id: string, name: string) {
+  const { count } = await database.write(
+    (sql) => sql`
+    update webhook.tokens set name = ${name}
+    where id = ${id} and role = 'sender' and revoked_at is null`,
+  );
+  return count === 1;
+}
+
 /**
  * Revokes the tokens, which may have been revoked or replaced since a backup.
  * @returns how many of each role

@@ -175,8 +175,8 @@ export async function redeliver(database: Database, ids: readonly string[], hasT
       returning *
     ), kept as (
       insert into webhook.failures
-        (event_id, attempt, failed_at, run, duration_ms, answer_status, answer)
-      select event_id, attempts, ended_at, run, duration_ms, answer_status, answer
+        (event_id, attempt, failed_at, run, duration_ms, answer_status, answer, target)
+      select event_id, attempts, ended_at, run, duration_ms, answer_status, answer, target
       from removed
       where status = 'done' and attempts > 0
     )

@@ -14,11 +14,14 @@ const statusSql = (sql: Sql) =>
 const summariesSql = (sql: Sql) => sql`
   select e.id, e.event, e.source, e.delivery_id, t.name as token, e.received_at,
     coalesce(o.attempts, w.attempts, 0) as attempts,
+    coalesce(o.attempts, w.attempts, 0) + (select count(*)::int4 from webhook.failures
+      where event_id = e.id and run < coalesce(o.run, w.run)) as total_attempts,
     ${statusSql(sql)} as status,
-    (select error from webhook.failures
+    case when o.status is distinct from 'done' then (
+      select error from webhook.failures
       where event_id = e.id and error is not null
       order by failed_at desc
-      limit 1) as last_error,
+      limit 1) end as last_error,
     case when w.lease is null then w.due_at end as next_attempt_at
   from webhook.events e
   left join webhook.outcomes o on o.event_id = e.id
@@ -134,11 +137,12 @@ export const findEvent = (database: Database, id: string) =>
     const attempts = await sql<Attempt[]>`
       select *
       from (
-        select run, attempt, failed_at as ended_at, duration_ms, error, answer_status, answer
+        select run, attempt, failed_at as ended_at, duration_ms, error, answer_status, answer,
+          target
         from webhook.failures
         where event_id = ${id}
         union all
-        select run, attempts, ended_at, duration_ms, null, answer_status, answer
+        select run, attempts, ended_at, duration_ms, null, answer_status, answer, target
         from webhook.outcomes
         where event_id = ${id} and status = 'done' and attempts > 0
         order by ended_at desc

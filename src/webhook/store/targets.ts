@@ -1,29 +1,44 @@
 import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
 import type { Database } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
-import type { Target } from '../model.ts';
+import { type Target, targetOf, type TargetPlace } from '../model.ts';
 import { insertSql } from './signing-secrets.ts';
 
+/** What is undefined stays as it is. `secret` signs the requests; null for none. */
+export type TargetChange = Readonly<{
+  place: TargetPlace | undefined;
+  events: readonly string[] | null | undefined;
+  timeout_seconds: number | null | undefined;
+  keepSignature: boolean | undefined;
+  secret: SealedSecret | null | undefined;
+}>;
+
 /**
- * Sets the target of a sender's token and of its waiting events. Events being stored are waited
+ * Changes the target of a sender's token and of its waiting events. Events being stored are waited
  * for, and others wait for this: each is in the queue of its target.
- * @param given null for the target of the process; `secret` signs the requests, null for none
- * @returns whether there is an active token of a sender with this id
+ * @param change null for the target of the process
+ * @returns whether there is an active token of a sender with this id, and a place for its events
  */
-export const setTarget = (
-  database: Database,
-  id: string,
-  given: Readonly<{ target: Target; keepSignature: boolean; secret: SealedSecret | null }> | null,
-) =>
+export const setTarget = (database: Database, id: string, change: TargetChange | null) =>
   database.transaction(async (sql) => {
-    const { target = null, keepSignature = false, secret = null } = given ?? {};
+    // Of two changes, the second one sees what the first one has stored.
     await sql`lock table webhook.work in share row exclusive mode`;
-    const { count } = await sql`
+    const [before] = await sql<Array<{ target: Target | null; keep_signature: boolean }>>`
+      select target, keep_signature
+      from webhook.tokens
+      where id = ${id} and role = 'sender' and revoked_at is null
+      for update`;
+    if (!before) return 'unknown';
+    const target = change && targetOf(before.target, change);
+    if (target === undefined) return 'no place';
+    const keepSignature = change !== null && (change.keepSignature ?? before.keep_signature);
+    await sql`
       update webhook.tokens set revision = revision + 1, keep_signature = ${keepSignature},
         target = ${target && sql.json(target)}
-      where id = ${id} and role = 'sender' and revoked_at is null`;
-    if (count === 0) return false;
-    await sql`delete from webhook.signing_secrets where token_id = ${id} and purpose = 'sign'`;
+      where id = ${id}`;
+    const { secret = null } = change ?? {};
+    if (change?.secret !== undefined || target === null)
+      await sql`delete from webhook.signing_secrets where token_id = ${id} and purpose = 'sign'`;
     if (secret) await insertSql(sql, secret, id, 'sign');
     const queue = target === null ? COMMON_QUEUE : id;
     await sql`
@@ -32,7 +47,7 @@ export const setTarget = (
     await sql`
       update webhook.pages set queue = ${queue}
       where token_id = ${id} and queue <> ${queue}`;
-    return true;
+    return 'set';
   });
 
 /** The tokens with a target of their own, revoked ones included: their events still wait. */

@@ -3,6 +3,7 @@ import { sharedStatement } from '../../platform/db/share-statement.ts';
 import { arrayLiteral, type Database, type Sql } from '../../platform/db/sql.ts';
 import type { Target } from '../model.ts';
 import type { CustomSource, SourceName } from '../sources.ts';
+import { HANDSHAKE } from './unstored.ts';
 
 export type Role = 'sender' | 'operator';
 
@@ -20,8 +21,13 @@ export type Token = Readonly<{
   target: Target | null;
   keep_signature: boolean;
   refused: number; // requests in the last 24 hours
-  last_refusal: string | null; // an error code, of the last seven days
+  // Of the last seven days: an error code, what the client was told, its address.
+  last_refusal: string | null;
+  last_refusal_detail: string | null;
+  last_refused_from: string | null;
   last_refused_at: Date | null;
+  last_handshake: string | null; // its kind
+  last_handshake_at: Date | null;
 }>;
 
 /** The caller that a token authenticates. */
@@ -75,18 +81,27 @@ export const listTokens = (database: Database) =>
     (sql) => sql<Token[]>`
     select id, name, role, source, custom, target, keep_signature, created_at, last_used_at,
       revoked_at,
-      (select coalesce(sum(count), 0)::float8 from webhook.refusals
-        where token_id = t.id and hour > now() - interval '24 hours') as refused,
-      last_refusal, last_refused_at,
+      (select coalesce(sum(count), 0)::float8 from webhook.unstored
+        where token_id = t.id and hour > now() - interval '24 hours'
+          and reason <> ${HANDSHAKE}) as refused,
+      last_refusal, last_refusal_detail, last_refused_from, last_refused_at, last_handshake,
+      last_handshake_at,
       exists (select from webhook.signing_secrets
         where token_id = t.id and purpose = 'pending') as pending
     from webhook.tokens t
     left join lateral (
-      select reason as last_refusal, last_at as last_refused_at
-      from webhook.refusals
-      where token_id = t.id
+      select reason as last_refusal, detail as last_refusal_detail,
+        address as last_refused_from, last_at as last_refused_at
+      from webhook.unstored
+      where token_id = t.id and reason <> ${HANDSHAKE}
       order by last_at desc
-      limit 1) last on true
+      limit 1) refusal on true
+    left join lateral (
+      select detail as last_handshake, last_at as last_handshake_at
+      from webhook.unstored
+      where token_id = t.id and reason = ${HANDSHAKE}
+      order by last_at desc
+      limit 1) handshake on true
     order by created_at, id`,
   );
 

@@ -146,32 +146,33 @@ async function endEvents(sql: Sql, events: readonly Ended[], status: 'done' | 'd
       select *
       from json_to_recordset(${rows}::text::json) as held (
         id uuid, lease uuid, unused int4, error text, duration_ms int4, answer_status int4,
-        answer text)
+        answer text, target text)
       limit ${events.length}
     ), ended as (
       delete from webhook.work w using held
       where event_id = any (array[id]) and w.lease = held.lease
       returning event_id, attempts - unused as attempts, order_key, seq, run, received_at, error,
-        duration_ms, answer_status, answer
+        duration_ms, answer_status, answer, target
     ), page as (
       update webhook.pages p set head = e.seq + 1, due_at = now()
       from ended e
       where p.order_key = any (array[e.order_key])
     ), failed as (
       insert into webhook.failures
-        (event_id, attempt, error, run, duration_ms, answer_status, answer)
-      select event_id, attempts, error, run, duration_ms, answer_status, answer
+        (event_id, attempt, error, run, duration_ms, answer_status, answer, target)
+      select event_id, attempts, error, run, duration_ms, answer_status, answer, target
       from ended
       where error is not null
     ), outcome as (
       insert into webhook.outcomes
-        (event_id, status, attempts, run, duration_ms, answer_status, answer, received_at)
-      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer, received_at
+        (event_id, status, attempts, run, duration_ms, answer_status, answer, target, received_at)
+      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer, target,
+        received_at
       from ended
       on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts,
         ended_at = excluded.ended_at, run = excluded.run, duration_ms = excluded.duration_ms,
         answer_status = excluded.answer_status, answer = excluded.answer,
-        received_at = excluded.received_at
+        target = excluded.target, received_at = excluded.received_at
     )
     select order_key
     from ended e
@@ -218,7 +219,8 @@ export async function releaseWork(
   result: Result | null,
   delaySeconds: number,
 ) {
-  const { error = null, duration_ms = null, answer_status = null, answer = null } = result ?? {};
+  const { error = null, duration_ms = null, answer_status = null } = result ?? {};
+  const { answer = null, target = null } = result ?? {};
   await database.write(
     (sql) => sql`
     with released as (
@@ -227,8 +229,9 @@ export async function releaseWork(
       where event_id = ${id} and lease = ${lease}
       returning event_id, attempts, order_key, due_at, run
     ), page as (${deferPagesSql(sql, 'released')})
-    insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
-    select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}
+    insert into webhook.failures
+      (event_id, attempt, error, run, duration_ms, answer_status, answer, target)
+    select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}, ${target}
     from released
     where ${result !== null}`,
   );

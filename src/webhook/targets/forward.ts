@@ -128,10 +128,9 @@ const lookupPublic: LookupFunction = (host, options, done) => {
   });
 };
 
-/**
- * Whether the URL contains a private address itself: Node does not call `lookup` for an address.
- */
+/** For an address, Node does not call `lookup`. `localhost` is this machine (RFC 6761, 6.3). */
 export function hasPrivateAddress({ hostname }: URL) {
+  if (/(^|\.)localhost\.?$/.test(hostname)) return true;
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
   return isIP(host) !== 0 && isPrivate(host);
 }

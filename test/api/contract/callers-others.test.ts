@@ -24,6 +24,7 @@ import { createSecretToken, createToken } from '../../support/tokens.ts';
 /** They take no credential: probes, descriptions, pages and their files. */
 const OPEN = [
   ...['GET /', 'GET /livez', 'GET /openapi.json', 'GET /pages/{file}', 'GET /readyz', 'GET /inbox'],
+  'GET /inbox/user',
   ...['GET /s/{id}', 'GET /r/{id}', 'GET /request', 'GET /request/{id}', 'GET /answer/{id}'],
 ];
 /** Id and key are the credential. */
@@ -62,7 +63,14 @@ const WEBHOOK = linesOf(`
   POST   /events/pause            all    401    200
   POST   /events/resume           all    401    200
   GET    /tokens                  all    401    200
-  PUT    /tokens/{id}/target      all    401    404
+  POST   /tokens                  all    401    201
+  PATCH  /tokens/{id}             all    401    404
+  POST   /tokens/{id}/rotate      all    401    404
+  POST   /tokens/{id}/revoke      all    401    404
+  GET    /tokens/{id}/pending     all    401    404
+  POST   /tokens/{id}/confirm     all    401    404
+  POST   /tokens/{id}/test        all    401    404
+  PATCH  /tokens/{id}/target      all    401    404
   DELETE /tokens/{id}/target      all    401    404
 `);
 

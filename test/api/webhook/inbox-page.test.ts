@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
-import { SOURCE_NAMES } from '../../../src/webhook/sources.ts';
+import { SOURCE_NAMES, SOURCES, type Source } from '../../../src/webhook/sources.ts';
 import {
   assertAllLoaded,
   assertElements,
@@ -68,7 +68,7 @@ test('every file that the page loads is served, and no other', async () => {
 });
 
 test('the page has no inline or third-party content, stores nothing and renders no markup', () => {
-  assertNothingForeign(pages, 'inbox.html', /^\/(inbox)?$/);
+  assertNothingForeign(pages, 'inbox.html', /^\/(inbox(\?view=senders)?)?$/);
   // The token is sent in a header, never in a URL.
   for (const name of SCRIPTS) assert.doesNotMatch(pages.read(name), /[?&]token=|EventSource/, name);
 });
@@ -87,6 +87,28 @@ test('the page offers every status and every source', async () => {
     ({ name }: { name: string }) => name === 'status',
   );
   assert.deepEqual(statuses?.sort(), [...status.schema.enum].sort());
+});
+
+test('the page says of every source what to enter at the sender', () => {
+  const form = html.slice(html.indexOf('create-source'), html.indexOf('create-custom'));
+  const offered = [...form.matchAll(/<option data-secret="(\w+)">(\w+)<\/option>/g)];
+  const secretOf = ({ scheme, sendsSecret }: Source, name: string) => {
+    if (scheme === null || name === 'custom') return 'none';
+    return sendsSecret ? 'later' : 'needed';
+  };
+  assert.deepEqual(
+    offered.map(([, secret, name]) => [name, secret]),
+    SOURCE_NAMES.map((name) => [name, secretOf(SOURCES[name], name)]),
+  );
+  for (const name of SOURCE_NAMES) {
+    const source: Source = SOURCES[name];
+    const [, guide = ''] =
+      new RegExp(`<dl data-source="${name}" hidden>([\\s\\S]*?)</dl>`).exec(html) ?? [];
+    const terms = [...guide.matchAll(/<dt>([^<]+)<\/dt>/g)].map(([, term]) => term);
+    const asked = ['Where', 'Content type', 'Signing secret', 'Header that is verified', 'Events'];
+    assert.deepEqual(terms, asked, name);
+    assert.ok(guide.includes(source.scheme?.header ?? ''), name);
+  }
 });
 
 test('the page contains no events, and no token is logged', async () => {

@@ -59,6 +59,7 @@ test('events are listed newest first, with all their fields and without their bo
     received_at: (await received('dead')).toISOString(),
     status: 'dead',
     attempts: 3,
+    total_attempts: 3,
     last_error: 'three',
     token: 'first',
     next_attempt_at: null,
@@ -251,6 +252,7 @@ test('an event is shown with its body as received, its headers and every failure
       error: ['the first', 'the second', 'the third'][attempt - 1],
       answer_status: null,
       answer: null,
+      target: null,
     })),
   });
   assert.equal((await call('GET', `/events/${String(id).toUpperCase()}`)).json.event.id, id);

@@ -5,7 +5,7 @@ import { untilSql } from '../../support/connections.ts';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { addToken, openWebhook, WEBHOOK_SECRET } from '../../support/senders.ts';
-import { removeRefusals } from '../../../src/webhook/store/refusals.ts';
+import { removeUnstored } from '../../../src/webhook/store/unstored.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
 
 const { url, sql, call, databaseUrl, send } = await openInbox({ after }, { WEBHOOK_SECRET });
@@ -13,7 +13,7 @@ const database = openWebhook({ after }, databaseUrl);
 const post = (bearer: string, body: unknown, headers: Record<string, string> = {}) =>
   ask('POST', `${url}/webhook`, { bearer, body, headers });
 const total = async () =>
-  Number((await sql`select coalesce(sum(count), 0)::int as n from webhook.refusals`)[0]?.n);
+  Number((await sql`select coalesce(sum(count), 0)::int as n from webhook.unstored`)[0]?.n);
 const refused = async () =>
   new Map<string, number>(
     (await call('GET', '/events/refused')).json.map(
@@ -45,7 +45,7 @@ test('each refused request counts once, by token and error code, also in a flood
     [30],
   );
   assert.match(ofGithub[0]?.[0] ?? '', / unauthorized$/);
-  const rows = await sql`select count(*)::int as n from webhook.refusals`;
+  const rows = await sql`select count(*)::int as n from webhook.unstored`;
   assert.ok(Number(rows[0]?.n) <= 8, 'a row by token, code and hour');
 
   // Those of another second are added, and none is written twice.
@@ -59,13 +59,13 @@ test('each refused request counts once, by token and error code, also in a flood
 });
 
 test('only the last 24 hours are shown, and seven days are kept', async () => {
-  await sql`truncate webhook.refusals`;
-  await sql`insert into webhook.refusals (token_id, reason, hour, count, last_at)
+  await sql`truncate webhook.unstored`;
+  await sql`insert into webhook.unstored (token_id, reason, hour, count, last_at)
     select gen_random_uuid(), 'unauthorized', now() - hours * interval '1 hour', 1,
       now() - hours * interval '1 hour'
     from unnest('{1,23,25,167,169,500}'::int[]) as hours`;
   assert.equal((await call('GET', '/events/refused')).json.length, 2);
-  assert.equal(await removeRefusals(database, 100), 2);
-  assert.equal(await removeRefusals(database, 100), 0);
+  assert.equal(await removeUnstored(database, 100), 2);
+  assert.equal(await removeUnstored(database, 100), 0);
   assert.equal(await total(), 4);
 });

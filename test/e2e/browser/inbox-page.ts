@@ -38,6 +38,7 @@ export function drivePage(inbox: Pick<Inbox, 'url'>, browser: Browser): InboxPag
     async listRows(search = '') {
       await page.list(search);
       await page.untilText('status', /listed/);
+      await browser.run('document.getElementById("overview").open = true');
     },
     async show(id) {
       await page.list(`?id=${id}`);

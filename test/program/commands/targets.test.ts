@@ -79,6 +79,25 @@ test('a target, its events and its signing secret are in force at once, and can 
   assert.equal(target.received.length, 1);
 });
 
+test('what is not given stays, and --reset takes it back', async () => {
+  const { id } = await addToken(database, 'generic');
+  const secret = `whsec_${Buffer.alloc(24, 'k').toString('base64')}`;
+  const all = ['--events', 'push', '--timeout', '7s', '--keep-signature'];
+  await set(
+    [id, '--forward', target.url, ...all, '--forward-secret-file', '-'],
+    environment,
+    `${secret}\n`,
+  );
+  const now = async () => JSON.parse(await shown(id));
+  const first = { url: target.url, events: ['push'], timeout_seconds: 7, is_signed: true };
+  assert.deepEqual(await now(), first);
+  const other = `${target.url}/other`;
+  await set([id, '--forward', other]);
+  assert.deepEqual(await now(), { ...first, url: other });
+  await set([id, '--reset', 'events,forward-secret']);
+  assert.deepEqual(await now(), { ...first, url: other, events: null, is_signed: false });
+});
+
 test('a program takes the place of an address', async () => {
   const { id, token } = await addToken(database, 'generic');
   await set([id, '--forward', `${target.url}/before`]);
@@ -105,15 +124,15 @@ test('a wrong target is refused and changes nothing', async () => {
     words: readonly string[],
     given = environment,
   ) => assertRefused(await set(words, given), code, said);
-  await refuse(2, /give --forward, --command or --default/, [id]);
-  await refuse(2, /give --forward, --command or --default/, [id, ...forward, '--default']);
+  await refuse(2, /give what to change, or --default/, [id]);
+  await refuse(2, /give what to change, or --default/, [id, ...forward, '--default']);
   await refuse(2, /--forward or --command, not both/, [id, ...forward, '--command', '["true"]']);
-  await refuse(2, /--forward-secret-file needs --forward/, [id, '--forward-secret-file', '-']);
-  const incomplete = /--events, --timeout and --keep-signature need --forward or --command/;
+  const none = await addToken(database, 'generic');
   for (const words of [['--keep-signature'], ['--timeout', '3s'], ['--events', 'push']]) {
-    await refuse(2, incomplete, [id, '--default', ...words]);
-    await refuse(2, incomplete, [id, ...words]);
+    await refuse(2, /give what to change, or --default/, [id, '--default', ...words]);
+    await refuse(1, /needs a URL or a program/, [none.id, ...words]);
   }
+  await refuse(2, /--reset takes events, timeout/, [id, '--reset', 'event']);
   await refuse(2, /--timeout/, [id, ...forward, '--timeout', 'soon']);
   await refuse(2, /must be a UUID/, ['mine', ...forward]);
   await refuse(1, /no active token of a sender/, [randomUUID(), ...forward]);

@@ -24,17 +24,18 @@ const GROUP_NAMES = /^([a-z0-9._,-]+)$/;
  * accepts (SIGNIN_VERIFY_URL). Both also come with requests that a page of another site causes
  * (CSRF), so the request must show that a page of this host sent it.
  * @param allowed usernames, groups as `group:NAME`, or `*` for every user
- * @returns the name; null if there is none; a failure, perhaps with the address of the sign-in page
+ * @returns who it is, and whether `allowed` has them; null for nobody; a failure, perhaps with the
+ * address of the sign-in page
  */
 export async function findUser(
   request: RequestInfo,
   { TRUSTED_USER_HEADER: name, TRUSTED_GROUPS_HEADER: groups, SIGNIN_VERIFY_URL }: UserSource,
   allowed: readonly string[],
-) {
+): Promise<ReturnType<typeof userIn> | Refusal> {
   const { headers, isFromProxy, isFromOwnPage } = request;
   if (!isFromOwnPage || allowed.length === 0) return null;
   const named = isFromProxy ? userIn(headers, name, groups, allowed) : null;
-  if (named !== null || SIGNIN_VERIFY_URL === null) return named;
+  if (named?.isAllowed || SIGNIN_VERIFY_URL === null) return named;
   const reply = await askIdentity(request, SIGNIN_VERIFY_URL);
   if (reply === null || reply instanceof Failure) return reply;
   return userIn(reply, 'X-Auth-Username', 'X-Auth-Groups', allowed);
@@ -50,7 +51,8 @@ function userIn(
   const name = valueOf(user);
   const [, given = ''] = GROUP_NAMES.exec(valueOf(groups)) ?? [];
   const found = ['*', name, ...given.split(',').map((group) => `group:${group}`)];
-  return USER_NAME.test(name) && found.some((one) => allowed.includes(one)) ? name : null;
+  const isAllowed = found.some((one) => allowed.includes(one));
+  return USER_NAME.test(name) ? { name, isAllowed } : null;
 }
 
 /** A cookie that may be of a session. Those of other programs would only cost a request. */
@@ -71,7 +73,8 @@ function sessionCookies({ cookie = '' }: http.IncomingHttpHeaders) {
 
 /** What identity replies to a visitor without a session, by the address of `verify`. */
 const KEPT_MS = 60_000;
-const refusals = createRecentMap<Readonly<{ reply: Failure | null; at: number }>>(16);
+type Refusal = Failure<'unauthorized' | 'too_many_requests'>;
+const refusals = createRecentMap<Readonly<{ reply: Refusal | null; at: number }>>(16);
 
 /** Visitors without a session cost identity one request a minute, not one each. */
 async function askIdentity(request: RequestInfo, verify: string) {

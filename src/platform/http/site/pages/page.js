@@ -82,7 +82,7 @@ export async function callApi(path, { token, linkKey, body, method = body ? 'POS
  * Leads to the sign-in page, and from there back here.
  * @param {string | null} address
  */
-function offerSignIn(address) {
+export function offerSignIn(address) {
   const link = document.getElementById('sign-in');
   if (address === null || !(link instanceof HTMLAnchorElement)) return;
   const page = new URL(address);
@@ -187,7 +187,7 @@ export function copyOnClick(button, field, text) {
  * Runs work once at a time, and shows that it runs. The button is not disabled, because it would
  * lose the focus.
  * @param {HTMLButtonElement} button
- * @param {() => Promise<void>} work
+ * @param {() => Promise<unknown>} work
  */
 export async function whileBusy(button, work) {
   if (button.ariaBusy === 'true') return;
