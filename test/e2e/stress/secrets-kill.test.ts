@@ -1,11 +1,11 @@
 /**
  * `kill -9` of the process or of PostgreSQL, also between the commit of a read and its reply.
- * Counted over all replies before and after: a read may be lost, but none is returned twice. That no
- * acknowledged secret is lost is tested in `test/e2e/faults`.
+ * Counted over all replies before and after: a read may be lost, but none is returned twice.
+ * `test/e2e/faults` tests that no acknowledged secret is lost.
  */
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
-import { type TestContext } from 'node:test';
+import type { TestContext } from 'node:test';
 import type { Sql } from 'postgres';
 import { createDatabase } from '../../support/database.ts';
 import { startKillablePostgres } from '../../support/killable-postgres.ts';

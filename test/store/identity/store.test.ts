@@ -140,7 +140,8 @@ for (const [what, change] of Object.entries(changes)) {
 
 test('a session by more than the password is for its account, which may have a factor', async () => {
   // The other account is the same in all that is compared.
-  await sql`update identity.users set second_factor = true, password_hash = 'one', updated_at = now()
+  await sql`
+    update identity.users set second_factor = true, password_hash = 'one', updated_at = now()
     where id in ${sql([one, two])}`;
   const made = await insertSession(await account('user-two'), 'password, totp');
   const stored = await sql`select id, user_id from identity.sessions`;

@@ -30,7 +30,11 @@ const closing: Array<() => Promise<void>> = [];
 after(async () => {
   for (const close of closing) await close();
 });
-const owner = { after: (close: () => Promise<void>) => void closing.push(close) };
+const owner = {
+  after(close: () => Promise<void>) {
+    closing.push(close);
+  },
+};
 
 async function startTarget(
   answer: (response: ServerResponse, got: Got) => void,
