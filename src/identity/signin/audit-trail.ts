@@ -28,13 +28,13 @@ export const auditQuery = { ...listQuery, ...auditFilter, from: dayOrTime, to: d
 type AuditCall = PortalCall<Values<typeof auditQuery>>;
 
 function filterOf({ user, event, from, to }: AuditCall['query']) {
-  const end = to === undefined ? undefined : Date.parse(to);
-  const isDay = DAY.test(to ?? '');
+  // A day ends with its last moment.
+  const length = DAY.test(to ?? '') ? DAY_SECONDS * 1000 : 0;
   return {
     user,
     event,
     from: from === undefined ? undefined : new Date(from),
-    before: end === undefined ? undefined : new Date(end + (isDay ? DAY_SECONDS * 1000 : 0)),
+    before: to === undefined ? undefined : new Date(Date.parse(to) + length),
   };
 }
 

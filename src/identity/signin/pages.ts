@@ -145,17 +145,10 @@ const HEADINGS: Partial<Record<ErrorCode, string>> = {
 /** @param call of who is signed in */
 export function failurePage(failure: Failure, call: PageCall = {}) {
   const username = call.caller?.user?.username ?? '';
-  return page(
-    HEADINGS[failure.code] ?? 'This did not work',
-    render('failure', {
-      alert: renderAlert(failure),
-      advice:
-        username === ''
-          ? render('failed-signed-out')
-          : render(failure.code === 'forbidden' ? 'not-allowed' : 'failed', { username }),
-    }),
-    call,
-  );
+  const signedIn = failure.code === 'forbidden' ? 'not-allowed' : 'failed';
+  const advice = render(username === '' ? 'failed-signed-out' : signedIn, { username });
+  const title = HEADINGS[failure.code] ?? 'This did not work';
+  return page(title, render('failure', { alert: renderAlert(failure), advice }), call);
 }
 
 /** Scripts show it in the zone of the reader. */

@@ -46,6 +46,7 @@ const HIDDEN = new Set([
   'stay',
   'session_id',
   'key_id',
+  'keys',
   'passkey',
 ]);
 /** Read as it is, and never written into a page. */
