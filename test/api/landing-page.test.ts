@@ -56,10 +56,13 @@ for (const service of ['identity', 'secrets', 'webhook'] as const) {
     }
   });
 
-  test(`${service}: a browser gets a page at an unknown path`, async () => {
-    for (const path of ['/pages/', '/other', '/other/deeper']) {
+  test(`${service}: a browser gets a page at an unknown path, and at what is none`, async () => {
+    const unknown = ['/pages/', '/other', '/other/deeper', '/other%23x', '/%23'];
+    const statuses = Object.entries({ 404: unknown, 400: ['//other', '/%zz', '/%23%zz'] });
+    const expected = statuses.flatMap(([status, paths]) => paths.map((path) => [path, status]));
+    for (const [path = '', expectedStatus] of expected) {
       const { status, text, headers } = await open(without.url[service], path);
-      assert.equal(status, 404, path);
+      assert.equal(String(status), expectedStatus, path);
       assert.match(text, /<h1>There is no such page<\/h1>/, path);
       assert.match(text, /<a href="\/">start page<\/a>/, path);
       for (const [name, value] of Object.entries(PAGE_SECURITY))
@@ -67,6 +70,33 @@ for (const service of ['identity', 'secrets', 'webhook'] as const) {
     }
   });
 }
+
+test('a # that a mail program encoded is decoded before a page is looked for', async () => {
+  const { url } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, {
+    SIGNIN_PAGES: 'on',
+    SIGNIN_ORIGIN: 'https://login.example.org',
+    SHARE_PAGES: 'on',
+  });
+  for (const [service, path, address] of [
+    ['identity', '/link%23AbC-_', '/link#AbC-_'],
+    ['identity', '/link/%2523AbC.?utm=1', '/link/#AbC.'],
+    ['identity', '/link%23%23AbC%20%C3%A4', '/link#%23AbC%20%C3%A4'],
+    ['identity', '/%23AbC', '/#AbC'],
+    ['identity', '/account/users%252523x', '/account/users#x'],
+    ['secrets', '/s/0/%231.A.B', '/s/0/#1.A.B'],
+    ['secrets', '/r/0/%23A', '/r/0/#A'],
+    ['secrets', '/answer/0/%231.A', '/answer/0/#1.A'],
+    ['secrets', '/request/0/%231.A.B.C', '/request/0/#1.A.B.C'],
+    ['identity', '/%5Cevil.example.net/%23x', null],
+  ] as const) {
+    const sent = { headers: BROWSER };
+    const { status, headers } = await ask('GET', url[service] + path, sent);
+    assert.equal(headers.get('location'), address, path);
+    assert.equal(status, address === null ? 404 : 303, path);
+    const program = await ask('GET', url[service] + path);
+    assert.equal(program.status, 404, path);
+  }
+});
 
 test('pages that are switched on are linked', async () => {
   assert.match((await open(pages.url.webhook)).text, /<a href="\/inbox">Inbox<\/a>/);

@@ -7,7 +7,7 @@ import type { Metrics } from '../../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
 import type { BodyReader, HeldBody } from './body-reader.ts';
 import type { Connection } from './connections.ts';
-import { renderAllow, renderSuccess } from './reply.ts';
+import { renderAllow, renderSeeOther, renderSuccess } from './reply.ts';
 import {
   Failure,
   type FailurePage,
@@ -108,6 +108,7 @@ export async function answer(
   if (method === 'OPTIONS' && request.url === '*' && hostOf(request, null) !== null) {
     return renderAllow({ Allow: ALL_METHODS });
   }
+  if (headers.accept?.includes('text/html')) progress.failurePage = failurePage;
   const target = parseTarget(request.url ?? '');
   if (!target) return new Failure('invalid_target');
   const { authority, path, query, segments } = target;
@@ -116,11 +117,7 @@ export async function answer(
   if (!/^(chunked)?$/i.test(headers['transfer-encoding'] ?? '')) return UNKNOWN_CODING;
 
   const match = routes(method, segments);
-  if (match instanceof Failure) {
-    if (headers.accept?.includes('text/html')) progress.failurePage = failurePage;
-    const isOptions = method === 'OPTIONS' && match.details.headers?.Allow?.includes(method);
-    return isOptions ? renderAllow(match.details.headers) : match;
-  }
+  if (match instanceof Failure) return withoutRoute(match, received, path, routes);
   const { route: row, parameters } = match;
   const route = `${row.method} ${row.pattern}`;
   progress.route = route;
@@ -155,6 +152,22 @@ export async function answer(
   if (outcome instanceof Failure) return outcome;
   if ('ids' in outcome) progress.callerIds = { ...progress.callerIds, ...outcome.ids };
   return renderSuccess(outcome, row.success, style.wrapping, received.requestId);
+}
+
+/** Mail programs and chats encode the "#" of links, some of them twice. */
+const ENCODED_FRAGMENT = /^(.+?)%(?:25)*23(.+)$/;
+
+function withoutRoute(
+  failure: Failure,
+  { method, progress }: ReceivedRequest,
+  path: string,
+  routes: RouteMatcher,
+) {
+  const [, page = '', fragment] = ENCODED_FRAGMENT.exec(path) ?? [];
+  const isPage = !(routes(method, parseTarget(page)?.segments ?? []) instanceof Failure);
+  if (isPage && progress.failurePage) return renderSeeOther(`${page}#${fragment}`);
+  const { Allow = '' } = failure.details.headers ?? {};
+  return method === 'OPTIONS' && Allow.includes(method) ? renderAllow({ Allow }) : failure;
 }
 
 /** Only a body that says that it is larger counts with more while it is received. */

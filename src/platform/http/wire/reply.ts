@@ -77,6 +77,12 @@ export const renderAllow = (allow: Failure['details']['headers']): RenderedReply
   body: '',
 });
 
+export const renderSeeOther = (Location: string): RenderedReply => ({
+  status: 303,
+  headers: withCommon({ Location }),
+  body: '',
+});
+
 /** @param toPage shows a failure to a person, unless it has a page of its own */
 export function renderFailure(
   failure: Failure,
