@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
+import { startBrowser } from './browsers.ts';
 import {
   assertFocusVisible,
   checkAppearance,
@@ -25,7 +26,6 @@ import {
   openPage,
   reveal,
   saveScreenshot,
-  startChromium,
   startService,
   untilEnded,
   untilProblem,
@@ -37,7 +37,7 @@ const service = await startService({
   SITE_NAME: 'Example Ltd',
   SITE_FOOTER: 'Imprint: https://example.org/imprint',
 });
-const browser = await startChromium();
+const browser = await startBrowser();
 checkAfterEach(browser, service);
 
 const { Tab, Enter, Shift, Down } = KEYS;

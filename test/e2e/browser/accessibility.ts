@@ -1,5 +1,6 @@
 /** Accessibility checks (WCAG 2.2), measured in the page. */
 import assert from 'node:assert/strict';
+import { IS_FIREFOX } from './browsers.ts';
 import { axeViolations } from './axe.ts';
 import { saveScreenshot } from './setup.ts';
 import type { Browser } from './webdriver.ts';
@@ -101,20 +102,25 @@ const VIEWPORTS = {
 export type Viewport = keyof typeof VIEWPORTS;
 export type ColorScheme = 'light' | 'dark';
 
+/** Not in Firefox, whose window is that of a desktop: Marionette does not emulate devices. */
 export async function setViewport(browser: Browser, name: Viewport): Promise<void> {
+  if (IS_FIREFOX) return;
   // A picture has none, so that the page is as wide in it as it was before.
   await browser.devtools('Emulation.setScrollbarsHidden', { hidden: true });
   await browser.devtools('Emulation.setDeviceMetricsOverride', VIEWPORTS[name]);
 }
 
-export const setColorScheme = (browser: Browser, value: ColorScheme): Promise<void> =>
-  browser.devtools('Emulation.setEmulatedMedia', {
+/** Not in Firefox either. */
+export async function setColorScheme(browser: Browser, value: ColorScheme): Promise<void> {
+  if (IS_FIREFOX) return;
+  await browser.devtools('Emulation.setEmulatedMedia', {
     features: [
       // Without motion, a color does not change slowly while it is measured.
       { name: 'prefers-color-scheme', value },
       { name: 'prefers-reduced-motion', value: 'reduce' },
     ],
   });
+}
 
 export const enlargeText = (browser: Browser): Promise<void> =>
   browser.run('document.documentElement.style.fontSize = "200%"');
@@ -143,9 +149,10 @@ export async function openState(browser: Browser, [, open, controls]: PageState)
 
 /**
  * Checks the rules of axe, contrast, overflow and target size in both color schemes and widths;
- * saves screenshots.
+ * saves screenshots. Not in Firefox, which has neither: what a page does there is tested instead.
  */
 export async function checkAppearance(browser: Browser, state: string): Promise<void> {
+  if (IS_FIREFOX) return;
   for (const scheme of ['light', 'dark'] as const) {
     await setColorScheme(browser, scheme);
     for (const viewport of ['desktop', 'phone'] as const) {

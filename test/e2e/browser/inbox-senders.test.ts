@@ -8,7 +8,8 @@ import { reply, startRecorder } from '../../support/recorder.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { checkAppearance, setViewport } from './accessibility.ts';
 import { drivePage } from './inbox-page.ts';
-import { checkAfterEach, focused, setOffline, startChromium } from './setup.ts';
+import { startBrowser } from './browsers.ts';
+import { checkAfterEach, focused } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
 const settings = { INBOX_PAGE: 'on', WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
@@ -17,7 +18,7 @@ const database = openWebhook({ after }, inbox.databaseUrl);
 const github = await addToken(database, 'github', SIGNING_SECRETS.github);
 const target = await startRecorder({ after });
 target.answer(reply(200, { thanks: true }));
-const browser = await startChromium();
+const browser = await startBrowser();
 checkAfterEach(browser);
 const { list, untilText } = drivePage(inbox, browser);
 
@@ -115,10 +116,10 @@ test('a refused request is shown with its header and address, and a token is rep
   );
   await open(github.id);
   await untilText('sender-facts', /127\.0\.0\.1: The request lacks the header x-hub-signature-256/);
-  await setOffline(browser, true);
+  await browser.setOffline(true);
   await browser.clickOn('#rotate-form button');
   await untilText('rotate-problem', /did not answer/);
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   await browser.log(); // Chromium itself reports the request that failed
   await browser.clickOn('#rotate-form button');
   await browser.untilVisible('made');

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { untilSql } from '../../support/connections.ts';
+import { startBrowser } from './browsers.ts';
 import {
   checkAppearance,
   enlargeText,
@@ -15,7 +16,7 @@ import {
   setViewport,
 } from './accessibility.ts';
 import { drivePage, ROWS } from './inbox-page.ts';
-import { checkAfterEach, openPage, setOffline, startChromium } from './setup.ts';
+import { checkAfterEach, openPage } from './setup.ts';
 
 const failing = JSON.stringify([
   process.execPath,
@@ -33,7 +34,7 @@ const inbox = await openInbox(
 );
 const empty = await openInbox({ after }, { INBOX_PAGE: 'on', SITE_NAME: 'Example Ltd' });
 const { put, send, sql } = inbox;
-const browser = await startChromium();
+const browser = await startBrowser();
 const { list, listRows, show, untilRows, untilText, url } = drivePage(inbox, browser);
 const emptyPage = drivePage(empty, browser);
 checkAfterEach(browser);
@@ -134,7 +135,7 @@ const STATES: readonly PageState[] = [
     async () => {
       await openPage(browser, `${url}/inbox`);
       await browser.fill('token', OPERATOR_TOKEN);
-      await setOffline(browser, true);
+      await browser.setOffline(true);
       await browser.click('open');
       await untilText('token-error', /did not answer/);
     },
@@ -246,7 +247,7 @@ const STATES: readonly PageState[] = [
     'list-offline',
     async () => {
       await listRows(RECENT);
-      await setOffline(browser, true);
+      await browser.setOffline(true);
       await untilText('list-problem', /did not answer/);
     },
     { 'list-problem': ['alert', ''] },
@@ -322,7 +323,7 @@ const STATES: readonly PageState[] = [
 
 /** Takes back what a state has changed for the others. */
 async function restore(): Promise<void> {
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   await sql`delete from webhook.pause`;
   await untilSql(
     async () => (await sql`select from webhook.work where lease is not null`).length === 0,

@@ -10,9 +10,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { untilSql } from '../../support/connections.ts';
+import { startBrowser } from './browsers.ts';
 import { assertFocusVisible, setViewport } from './accessibility.ts';
 import { drivePage, ROWS } from './inbox-page.ts';
-import { checkAfterEach, focused, openPage, setOffline, startChromium } from './setup.ts';
+import { checkAfterEach, focused, openPage } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
 const inbox = await openInbox(
@@ -25,7 +26,7 @@ const inbox = await openInbox(
   },
 );
 const { put, send, sql } = inbox;
-const browser = await startChromium();
+const browser = await startBrowser();
 const { list, listed, listRows, show, untilListed, untilRows, untilText, url } = drivePage(
   inbox,
   browser,
@@ -124,23 +125,23 @@ test('without a connection, each action says so at its place, and is repeated by
   const errorsAt = (id: string) =>
     browser.run(`return document.getElementById(arguments[0]).innerText`, id);
   await listRows('?status=dead');
-  await setOffline(browser, true);
+  await browser.setOffline(true);
   await browser.clickOn('#rows button');
   await browser.until(`${offline}.test(document.querySelector('#rows .error').innerText)`);
   await browser.click('pause');
   await untilText('pause-problem', offline);
   await browser.click('again-all');
   await untilText('bulk-text', offline);
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   // What is read again by itself takes back its own message only.
   await browser.until('document.getElementById("list-problem").hidden');
   assert.match(await errorsAt('pause-problem'), offline);
   assert.match(await errorsAt('bulk-text'), offline);
   await show(dead);
-  await setOffline(browser, true);
+  await browser.setOffline(true);
   await browser.click('again');
   await untilText('action-problem', offline);
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   await browser.until('document.getElementById("one-problem").hidden');
   assert.match(await errorsAt('action-problem'), offline);
   assert.equal((await sql`select from webhook.pause`).length, 0);

@@ -1,6 +1,6 @@
 /**
- * The first step of `make e2e NAME=browser`: installs Chromium, chromedriver and a QR code reader
- * if missing.
+ * The first step of `make e2e NAME=browser`: installs Chromium or Firefox, chromedriver and a QR
+ * code reader if missing.
  */
 import { install, ROOT_MAY } from '../packages.ts';
 import { findProgram } from '../programs.ts';
@@ -13,9 +13,13 @@ const NEEDED = [
   ['zbarimg', 'zbar-tools', 'zbarimg (zbar)'],
 ] as const;
 
+/** For BROWSER=firefox. */
+const FIREFOX = ['firefox-esr', 'firefox-esr', 'Firefox'] as const;
+
 async function main(): Promise<number> {
-  const isMissing = ([program]: (typeof NEEDED)[number]) => !findProgram(program);
-  const missing = NEEDED.filter(isMissing);
+  const needed = process.env.BROWSER === 'firefox' ? [...NEEDED, FIREFOX] : NEEDED;
+  const isMissing = ([program]: (typeof needed)[number]) => !findProgram(program);
+  const missing = needed.filter(isMissing);
   const [first, ...more] = missing.map(([, name]) => name);
   if (first !== undefined) install('chromium', first, ...more);
   const still = missing.filter(isMissing).map(([, , name]) => name);

@@ -4,6 +4,7 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { PORTAL } from '../../support/portal.ts';
+import { startBrowser } from './browsers.ts';
 import {
   checkAppearance,
   enlargeText,
@@ -11,7 +12,7 @@ import {
   overflowing,
   setViewport,
 } from './accessibility.ts';
-import { checkAfterEach, focused, openPage, startChromium } from './setup.ts';
+import { checkAfterEach, focused, openPage } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
 const { url: databaseUrl } = await createDatabase();
@@ -22,7 +23,7 @@ const pages = await startGatehouse({ after }, ['identity', 'webhook'], databaseU
   ...SITE,
   INBOX_PAGE: 'on',
 });
-const browser = await startChromium();
+const browser = await startBrowser();
 checkAfterEach(browser);
 
 const API = '/openapi.json';

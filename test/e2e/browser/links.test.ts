@@ -11,6 +11,7 @@ import { after, test } from 'node:test';
 import { runCommand } from '../../support/commands.ts';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
 import { until } from '../../support/until.ts';
+import { startBrowser } from './browsers.ts';
 import { checkAppearance } from './accessibility.ts';
 import {
   checkAfterEach,
@@ -19,14 +20,13 @@ import {
   noteKeys,
   openPage,
   reveal,
-  startChromium,
   startService,
   untilEnded,
   untilFieldProblem,
 } from './setup.ts';
 
 const service = await startService();
-const browser = await startChromium();
+const browser = await startBrowser();
 checkAfterEach(browser, service);
 
 // Chromium runs as another user if this process is root.
@@ -54,9 +54,7 @@ const pathOf = (link: string) => new URL(link).href.replace(/#.*/, '');
 
 async function untilAddress(address: string): Promise<void> {
   await browser.until(`location.href === ${JSON.stringify(address)}`);
-  const { entries } = await browser.devtools('Page.getNavigationHistory', {});
-  const { url } = entries.at(-1);
-  assert.equal(url, address, 'the history has no key either');
+  assert.equal((await browser.history()).at(-1), address, 'the history has no key either');
 }
 
 for (const [what, change] of Object.entries(CHANGES)) {
@@ -191,10 +189,7 @@ test('half of a character is refused at its field, and nothing is sent', async (
 async function saveFile(): Promise<Buffer> {
   const downloads = mkdtempSync(join(files, 'downloads-'));
   chmodSync(downloads, 0o777);
-  await browser.devtools('Browser.setDownloadBehavior', {
-    behavior: 'allow',
-    downloadPath: downloads,
-  });
+  await browser.saveTo(downloads);
   await browser.click('save');
   const saved = () => readdirSync(downloads).filter((name) => !name.endsWith('.crdownload'));
   await until(() => saved().length === 1, 'the saved file');

@@ -7,8 +7,9 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { freePorts } from '../../support/ports.ts';
+import { startBrowser } from './browsers.ts';
 import { setColorScheme, setViewport } from './accessibility.ts';
-import { checkAfterEach, openPage, saveScreenshot, startChromium } from './setup.ts';
+import { checkAfterEach, openPage, saveScreenshot } from './setup.ts';
 
 const { url: databaseUrl } = await createDatabase();
 const [IDENTITY_PORT = '', SECRETS_PORT = '', WEBHOOK_PORT = ''] = await freePorts(3);
@@ -36,7 +37,7 @@ for (const event of ['order.paid', 'order.shipped', 'invoice.created', 'page.upd
   });
   assert.equal(status, 200);
 }
-const browser = await startChromium();
+const browser = await startBrowser();
 checkAfterEach(browser);
 await setViewport(browser, 'desktop');
 

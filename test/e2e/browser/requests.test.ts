@@ -13,13 +13,12 @@ import { createRequest } from '../../../src/secrets/pages/request-keys.js';
 import { runCommand } from '../../support/commands.ts';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
 import { until } from '../../support/until.ts';
+import { INSECURE_HOST, startBrowser } from './browsers.ts';
 import {
   checkAfterEach,
   enterToken,
-  INSECURE_HOST,
   noteKeys,
   openPage,
-  startChromium,
   startService,
   untilFieldProblem,
 } from './setup.ts';
@@ -27,8 +26,8 @@ import { checkAppearance } from './accessibility.ts';
 import { KEYS } from './webdriver.ts';
 
 const service = await startService();
-const asker = await startChromium();
-const answerer = await startChromium();
+const asker = await startBrowser();
+const answerer = await startBrowser();
 checkAfterEach(asker, service);
 checkAfterEach(answerer, service);
 
@@ -103,10 +102,7 @@ async function readInBrowser({ keep }: Links, kind: Kind, bytes: Buffer): Promis
   if (kind === 'text') return assert.ok((await asker.value('text')) === bytes.toString());
   const downloads = mkdtempSync(join(files, 'downloads-'));
   chmodSync(downloads, 0o777);
-  await asker.devtools('Browser.setDownloadBehavior', {
-    behavior: 'allow',
-    downloadPath: downloads,
-  });
+  await asker.saveTo(downloads);
   assert.equal(await asker.text('file-name'), `${bytes.length}.bin`);
   await asker.click('save');
   const isWhole = () =>

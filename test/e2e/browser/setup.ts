@@ -1,5 +1,5 @@
 /**
- * Setup of the browser tests: the compiled secrets service with its share pages, and a Chromium.
+ * Setup of the browser tests: the compiled secrets service with its share pages.
  */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
@@ -13,8 +13,7 @@ import { createDatabase } from '../../support/database.ts';
 import { keepExpired } from '../../support/expired.ts';
 import { ask, AUTH_TOKEN, variables } from '../../support/gatehouse.ts';
 import { root, startProgram } from '../../support/process.ts';
-import { findProgram, start } from '../programs.ts';
-import { type Browser, driveBrowser, KEYS } from './webdriver.ts';
+import { type Browser, KEYS } from './webdriver.ts';
 
 export interface StoredSecret {
   readonly id: string;
@@ -127,66 +126,6 @@ async function addSenderToken(sql: Sql) {
   };
 }
 
-/** Resolves to this machine, but is no secure context: it stands for a service without HTTPS. */
-export const INSECURE_HOST = 'gatehouse.test';
-
-/**
- * Call at the top level of a test file. The browser has its own profile and stops after the file's
- * tests.
- * @param hosts where names lead, as `--host-resolver-rules`
- */
-export async function startChromium(
-  hosts = `MAP ${INSECURE_HOST} 127.0.0.1`,
-  more: readonly string[] = [],
-): Promise<Browser> {
-  const env = { PATH: process.env.PATH ?? '', TZ: 'UTC' };
-  // Started here and not by chromedriver, which leaves its browser running when it is stopped.
-  const chromium = await start(
-    { after },
-    {
-      name: 'chromium',
-      unprivileged: true,
-      prepare: (directory, port) => ({
-        command: [
-          findProgram('chromium') ?? 'chromium',
-          '--headless=new',
-          `--remote-debugging-port=${port}`,
-          `--user-data-dir=${join(directory, 'profile')}`,
-          // It loads only our own pages. Containers often lack sandbox support and have little
-          // shared memory.
-          '--no-sandbox',
-          '--disable-dev-shm-usage',
-          '--disable-gpu',
-          '--no-first-run',
-          '--disable-background-networking',
-          '--disable-breakpad',
-          `--host-resolver-rules=${hosts}`,
-          '--lang=en-GB',
-          ...more,
-          'about:blank',
-        ],
-        env: { ...env, TMPDIR: directory },
-      }),
-      isReady: async (port) =>
-        (await ask('GET', `http://127.0.0.1:${port}/json/version`)).status === 200,
-    },
-  );
-  const driver = await start(
-    { after },
-    {
-      name: 'chromedriver',
-      unprivileged: true,
-      prepare: (directory, port) => ({
-        command: [findProgram('chromedriver') ?? 'chromedriver', `--port=${port}`],
-        env: { ...env, TMPDIR: directory },
-      }),
-      isReady: async (port) =>
-        (await ask('GET', `http://127.0.0.1:${port}/status`)).json?.value?.ready === true,
-    },
-  );
-  return driveBrowser(`http://127.0.0.1:${driver.port}`, `127.0.0.1:${chromium.port}`);
-}
-
 /**
  * Loads a page. Starts from a blank one: an address that differs only in its fragment would not be
  * loaded again.
@@ -291,14 +230,6 @@ export const focused = (browser: Browser): Promise<string> =>
 /** What Chromium says of a request without a network. Only `setOffline` takes it away. */
 const OFFLINE = 'net::ERR_INTERNET_DISCONNECTED';
 
-/** Takes the page's network away, or gives it back. */
-export async function setOffline(browser: Browser, offline: boolean): Promise<void> {
-  const [downloadThroughput, uploadThroughput] = offline ? [0, 0] : [-1, -1];
-  await browser.devtools('Network.enable', {});
-  const conditions = { offline, latency: 0, downloadThroughput, uploadThroughput };
-  await browser.devtools('Network.emulateNetworkConditions', conditions);
-}
-
 /** Console messages except for expected 4xx replies: policy violations and script errors remain. */
 export async function browserErrors(browser: Browser): Promise<string[]> {
   const path =
@@ -332,7 +263,7 @@ const storedData = (browser: Browser): Promise<unknown[]> =>
  */
 export function checkAfterEach(browser: Browser, ...services: readonly SecretsService[]): void {
   afterEach(async () => {
-    await setOffline(browser, false);
+    await browser.setOffline(false);
     assert.deepEqual(await browserErrors(browser), [], 'the browser reports an error');
     assert.deepEqual(await storedData(browser), [], 'the page has stored data in the browser');
     for (const { keys, output } of services) {

@@ -20,18 +20,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
 import { until } from '../../support/until.ts';
 import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
+import { INSECURE_HOST, startBrowser } from './browsers.ts';
 import {
   checkAfterEach,
   createLink,
   enterToken,
   focused,
-  INSECURE_HOST,
   noteKeys,
   openLink,
   openPage,
   reveal,
-  setOffline,
-  startChromium,
   startService,
   untilEnded,
   untilFieldProblem,
@@ -42,7 +40,7 @@ import { KEYS } from './webdriver.ts';
 const service = await startService();
 const restricted = await startService({ SECRET_TTL_MAX: '120', SECRET_READS_MAX: '1' });
 const open = await startService({ SHARE_ANYONE: 'on', SITE_NAME: 'Example & Sons' });
-const browser = await startChromium();
+const browser = await startBrowser();
 checkAfterEach(browser, service, restricted, open);
 
 // Chromium runs as another user if this process is root.
@@ -161,10 +159,7 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
   const downloads = join(files, 'downloads');
   mkdirSync(downloads);
   chmodSync(downloads, 0o777); // Chromium runs as another user.
-  await browser.devtools('Browser.setDownloadBehavior', {
-    behavior: 'allow',
-    downloadPath: downloads,
-  });
+  await browser.saveTo(downloads);
   await openLink(browser, link);
   await browser.click('submit');
   await browser.untilVisible('revealed');
@@ -465,19 +460,19 @@ test('without a connection the form keeps what was typed, and a link is not lost
   await openPage(browser, `${service.url}/`);
   await enterToken(browser, AUTH_TOKEN);
   await browser.fill('secret', 'typed offline');
-  await setOffline(browser, true);
+  await browser.setOffline(true);
   await browser.click('submit');
   await untilProblem(browser, /^The service did not answer\. Check the connection and try again\./);
   assert.equal(await browser.value('secret'), 'typed offline');
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   await openLink(browser, link);
-  await setOffline(browser, true);
+  await browser.setOffline(true);
   await browser.click('submit');
   await untilProblem(
     browser,
     /^The service did not answer\..* If a view was under way, it may have been used up\.$/,
   );
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   await browser.click('submit');
   await browser.untilVisible('revealed');
 });
@@ -526,11 +521,11 @@ test('without a connection a passphrase is kept, and neither it nor a view is us
   });
   await openLink(browser, link);
   await browser.fill('passphrase', 'said by phone');
-  await setOffline(browser, true);
+  await browser.setOffline(true);
   await browser.click('submit');
   await untilProblem(browser, /^The service did not answer\./);
   assert.equal(await browser.value('passphrase'), 'said by phone');
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   assert.equal(await service.reads(id), 0);
   await browser.click('submit');
   await browser.untilVisible('revealed');
@@ -543,11 +538,11 @@ test('without a connection a receipt says so and deletes nothing', async () => {
   await openPage(browser, receipt);
   await browser.untilVisible('burn');
   await browser.click('delete');
-  await setOffline(browser, true);
+  await browser.setOffline(true);
   await browser.click('confirm');
   await untilProblem(browser, /^The service did not answer\./);
   assert.equal(await browser.isVisible('confirm'), true);
-  await setOffline(browser, false);
+  await browser.setOffline(false);
   assert.equal(await service.reads(idOf(link)), 0);
   await browser.click('confirm');
   await browser.until('document.getElementById("state").innerText === "Deleted"');

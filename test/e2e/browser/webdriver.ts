@@ -1,4 +1,4 @@
-/** A client of the W3C WebDriver protocol (Recommendation of 2018) with Chromium's extensions. */
+/** A client of the W3C WebDriver protocol (Recommendation of 2018), and Chromium's extensions. */
 import assert from 'node:assert/strict';
 
 /** Keys that have no character of their own (WebDriver 17.4.2). */
@@ -29,7 +29,34 @@ export interface Authenticator {
   readonly isUserVerified: boolean;
 }
 
-export interface Browser {
+export interface Cookie {
+  readonly name: string;
+  readonly value: string;
+}
+
+/** What WebDriver has no command for, or one that not every browser has. */
+export interface Devices {
+  /** PNG of an element, or of the whole page, including what is scrolled out of view. */
+  screenshot(selector?: string): Promise<Buffer>;
+  /** Console entries since the last call. */
+  log(): Promise<LogEntry[]>;
+  /** The addresses in the history of the tab. */
+  history(): Promise<string[]>;
+  /** The cookies that are sent to an address, whatever page is open. */
+  cookies(url: string): Promise<Cookie[]>;
+  deleteCookies(): Promise<void>;
+  /** Takes the network away, or gives it back. */
+  setOffline(offline: boolean): Promise<void>;
+  /** Whether pages run scripts. */
+  allowScripts(allowed: boolean): Promise<void>;
+  /** Where files are saved. The browser runs as another user. */
+  saveTo(directory: string): Promise<void>;
+  grantPermission(name: string): Promise<void>;
+  /** A command of the Chrome DevTools Protocol. */
+  devtools(command: string, parameters: Record<string, unknown>): Promise<any>;
+}
+
+export interface Browser extends Omit<Devices, 'screenshot'> {
   open(address: string): Promise<void>;
   reload(): Promise<void>;
   back(): Promise<void>;
@@ -66,13 +93,8 @@ export interface Browser {
   run(script: string, ...values: unknown[]): Promise<any>;
   /** Runs the body of an async function in the page. */
   runAsync(script: string, ...values: unknown[]): Promise<any>;
-  /** PNG of an element, or of the whole page, including what is scrolled out of view. */
+  /** PNG of the element with this id, or of the whole page. */
   screenshot(id?: string): Promise<Buffer>;
-  /** Console entries since the last call. */
-  log(): Promise<LogEntry[]>;
-  /** A command of the Chrome DevTools Protocol. */
-  devtools(command: string, parameters: Record<string, unknown>): Promise<any>;
-  grantPermission(name: string): Promise<void>;
   /**
    * A virtual authenticator that answers at once (WebAuthn, 12): by default, a part of the device
    * that stores passkeys.
@@ -85,7 +107,6 @@ export interface Browser {
   tabs(): Promise<string[]>;
   switchTo(tab: string): Promise<void>;
   closeTab(): Promise<void>;
-  deleteCookies(): Promise<void>;
 }
 
 /** The property that identifies an element in WebDriver's JSON. */
@@ -95,7 +116,7 @@ const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
  * @param driver URL of chromedriver
  * @param debuggerAddress `host:port` of the browser's debugging port
  */
-export async function driveBrowser(driver: string, debuggerAddress: string): Promise<Browser> {
+export async function connectChromedriver(driver: string, debuggerAddress: string) {
   const capabilities = {
     alwaysMatch: {
       browserName: 'chrome',
@@ -110,19 +131,27 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     get: (path) => callDriver(session, 'GET', path),
     remove: (path) => callDriver(session, 'DELETE', path),
   };
+  return { connection, devices: devicesOf(connection) };
+}
+
+/** @param to a session of WebDriver */
+export function driveBrowser(to: Readonly<{ connection: Connection; devices: Devices }>): Browser {
+  const { connection, devices } = to;
   return {
+    ...devices,
+    screenshot: (id) => devices.screenshot(id && `#${id}`),
     ...pageCommands(connection),
     ...scriptCommands(connection),
     ...elementCommands(connection),
     ...inputCommands(connection),
-    ...deviceCommands(connection),
+    ...authenticatorCommands(connection),
     ...tabCommands(connection),
   };
 }
 
-/** Commands to one session of chromedriver. */
-interface Connection {
-  post(path: string, body?: unknown): Promise<any>;
+/** Commands to one session. */
+export interface Connection {
+  post(path: string, body?: object): Promise<any>;
   get(path: string): Promise<any>;
   remove(path: string): Promise<any>;
 }
@@ -143,9 +172,6 @@ async function callDriver(
 const runScript = ({ post }: Connection, script: string, values: readonly unknown[] = []) =>
   post('/execute/sync', { script, args: values });
 
-const runDevtools = ({ post }: Connection, command: string, parameters: unknown) =>
-  post('/goog/cdp/execute', { cmd: command, params: parameters });
-
 /** @returns the path of the first element that a selector finds */
 async function selectElement({ post }: Connection, value: string): Promise<string> {
   const found = await post('/element', { using: 'css selector', value });
@@ -159,7 +185,6 @@ function pageCommands({ post, get }: Connection) {
     back: () => post('/back'),
     address: () => get('/url'),
     title: () => get('/title'),
-    log: () => post('/se/log', { type: 'browser' }),
   };
 }
 
@@ -199,16 +224,6 @@ function elementCommands(connection: Connection) {
     isEnabled: async (id: string) => get(`${await find(id)}/enabled`),
     nameOf: async (id: string) => get(`${await find(id)}/computedlabel`),
     roleOf: async (id: string) => get(`${await find(id)}/computedrole`),
-    async screenshot(id?: string): Promise<Buffer> {
-      const script = `
-        const element = document.getElementById(arguments[0]) ?? document.documentElement;
-        const { x, y, width, height } = element.getBoundingClientRect();
-        return { x: x + scrollX, y: y + scrollY, width, height, scale: 1 };`;
-      const clip = await runScript(connection, script, [id]);
-      const parameters = { clip, captureBeyondViewport: true };
-      const { data } = await runDevtools(connection, 'Page.captureScreenshot', parameters);
-      return Buffer.from(data, 'base64');
-    },
   };
 }
 
@@ -252,23 +267,52 @@ function inputCommands(connection: Connection) {
   };
 }
 
-function deviceCommands(connection: Connection) {
-  const { post, remove } = connection;
+const authenticatorCommands = ({ post, remove }: Connection) => ({
+  addAuthenticator: async (verifiesUser: boolean, more: Partial<Authenticator> = {}) => {
+    return post('/webauthn/authenticator', {
+      protocol: 'ctap2',
+      transport: 'internal',
+      hasResidentKey: true,
+      hasUserVerification: verifiesUser,
+      isUserVerified: verifiesUser,
+      ...more,
+    });
+  },
+  removeAuthenticator: (id: string) => remove(`/webauthn/authenticator/${id}`),
+});
+
+/** By the Chrome DevTools Protocol. */
+function devicesOf(connection: Connection): Devices {
+  const { post } = connection;
+  const run = (cmd: string, params: object = {}) => post('/goog/cdp/execute', { cmd, params });
   return {
-    devtools: (command: string, parameters: object) => runDevtools(connection, command, parameters),
-    addAuthenticator: (verifiesUser: boolean, more: Partial<Authenticator> = {}) =>
-      post('/webauthn/authenticator', {
-        protocol: 'ctap2',
-        transport: 'internal',
-        hasResidentKey: true,
-        hasUserVerification: verifiesUser,
-        isUserVerified: verifiesUser,
-        ...more,
-      }),
-    removeAuthenticator: (id: string) => remove(`/webauthn/authenticator/${id}`),
-    deleteCookies: () => runDevtools(connection, 'Network.clearBrowserCookies', {}),
-    grantPermission: (name: string) =>
-      post('/permissions', { descriptor: { name }, state: 'granted' }),
+    async screenshot(selector) {
+      const script = `
+        const element = document.querySelector(arguments[0]) ?? document.documentElement;
+        const { x, y, width, height } = element.getBoundingClientRect();
+        return { x: x + scrollX, y: y + scrollY, width, height, scale: 1 };`;
+      const clip = await runScript(connection, script, [selector ?? 'html']);
+      const { data } = await run('Page.captureScreenshot', { clip, captureBeyondViewport: true });
+      return Buffer.from(data, 'base64');
+    },
+    log: () => post('/se/log', { type: 'browser' }),
+    async history() {
+      const { entries } = await run('Page.getNavigationHistory');
+      return entries.map(({ url }: Readonly<{ url: string }>) => url);
+    },
+    cookies: async (url) => (await run('Network.getCookies', { urls: [url] })).cookies,
+    deleteCookies: () => run('Network.clearBrowserCookies'),
+    async setOffline(offline) {
+      const [downloadThroughput, uploadThroughput] = offline ? [0, 0] : [-1, -1];
+      await run('Network.enable');
+      const conditions = { offline, latency: 0, downloadThroughput, uploadThroughput };
+      await run('Network.emulateNetworkConditions', conditions);
+    },
+    allowScripts: (allowed) => run('Emulation.setScriptExecutionDisabled', { value: !allowed }),
+    saveTo: (downloadPath) =>
+      run('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath }),
+    grantPermission: (name) => post('/permissions', { descriptor: { name }, state: 'granted' }),
+    devtools: run,
   };
 }
 

@@ -2,10 +2,18 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
-import type { Browser } from '../browser/webdriver.ts';
 import { NAMES, spellingsOf } from '../nginx/cases.ts';
 import { type ReceivedRequest, request } from '../nginx/setup.ts';
-import { APP, askProxy, EVIL, LOGIN, NAVIGATION, PASSWORD, type SigninSetup } from './setup.ts';
+import {
+  APP,
+  askProxy,
+  EVIL,
+  LOGIN,
+  NAVIGATION,
+  PASSWORD,
+  sessionCookie,
+  type SigninSetup,
+} from './setup.ts';
 
 const headerOf = ({ headers }: ReceivedRequest, name: string): string | undefined =>
   headers.find(([key]) => key.toLowerCase() === name)?.[1];
@@ -64,9 +72,9 @@ function addReturnTests(setup: SigninSetup): void {
   test('password and code lead back to the address, also without JavaScript', async () => {
     const member = await setup.addMember();
     const secret = await setup.addApp(member);
-    for (const value of [false, true]) {
+    for (const allowed of [true, false]) {
       await browser.deleteCookies();
-      await browser.devtools('Emulation.setScriptExecutionDisabled', { value });
+      await browser.allowScripts(allowed);
       try {
         await browser.open(ADDRESS);
         await setup.enterPassword(member.username);
@@ -79,7 +87,7 @@ function addReturnTests(setup: SigninSetup): void {
         const received = await setup.untilProgram(ADDRESS);
         assert.equal(headerOf(received, 'x-auth-methods'), 'password, totp');
       } finally {
-        await browser.devtools('Emulation.setScriptExecutionDisabled', { value: false });
+        await browser.allowScripts(true);
       }
     }
   });
@@ -125,10 +133,8 @@ function addPlantedCookieTest(setup: SigninSetup): void {
       await browser.open(APP + path);
       await setup.enterPassword(username);
       await setup.untilProgram(APP + path);
-      const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
-      return new Map<string, string>(
-        cookies.map(({ name, value }: { name: string; value: string }) => [name, value]),
-      );
+      const cookies = await browser.cookies(LOGIN);
+      return new Map(cookies.map(({ name, value }) => [name, value]));
     };
     const planted = await tokensOf(thief, '/thief');
     assert.ok(planted.has('__Host-gatehouse') && planted.has('__Secure-gatehouse'));
@@ -410,13 +416,13 @@ function addSessionTests(setup: SigninSetup): void {
     await setup.enterPassword(username);
     await setup.untilProgram(`${APP}/a`);
     await browser.open(`${LOGIN}/account`);
-    const withCookie = { path: '/a', headers: [await sessionCookie(browser)] } as const;
+    const withCookie = { path: '/a', headers: [await sessionCookie(browser, APP)] } as const;
     assert.equal((await askProxy(setup, withCookie)).status, 200);
     await browser.clickOn('form[action="/logout"] button');
     await setup.untilTitle('Sign in');
     assert.equal((await askProxy(setup, withCookie)).status, 401);
-    const left = (await browser.devtools('Network.getCookies', { urls: [APP, LOGIN] })).cookies;
-    const names: string[] = left.map(({ name }: { name: string }) => name);
+    const left = [...(await browser.cookies(APP)), ...(await browser.cookies(LOGIN))];
+    const names = left.map(({ name }) => name);
     assert.deepEqual(
       names.filter((name) => ['__Host-gatehouse', '__Secure-gatehouse'].includes(name)),
       [],
@@ -480,7 +486,7 @@ function addGroupTest(setup: SigninSetup): void {
     await browser.open(`${APP}/a`);
     await setup.enterPassword(username);
     await setup.untilProgram(`${APP}/a`);
-    const headers = [await sessionCookie(browser)] as const;
+    const headers = [await sessionCookie(browser, APP)] as const;
     const setGroups = async (groups: readonly string[]) => {
       const body = { groups };
       const changed = await ask('PATCH', `${url}/api/user/${id}`, { bearer: admin, body });
@@ -498,12 +504,6 @@ function addGroupTest(setup: SigninSetup): void {
   });
 }
 
-async function sessionCookie(browser: Browser): Promise<readonly [string, string]> {
-  const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
-  const session = cookies.find(({ name }: { name: string }) => name === '__Secure-gatehouse');
-  return ['Cookie', `__Secure-gatehouse=${session.value}`];
-}
-
 function addSpellingTest(setup: SigninSetup): void {
   const { browser, upstream } = setup;
 
@@ -513,7 +513,7 @@ function addSpellingTest(setup: SigninSetup): void {
     await browser.open(`${APP}/a`);
     await setup.enterPassword(username);
     await setup.untilProgram(`${APP}/a`);
-    const headers = [await sessionCookie(browser)] as const;
+    const headers = [await sessionCookie(browser, APP)] as const;
     const before = upstream.requests.length;
     for (const path of ['/admin', '/payroll', '/team'].flatMap(spellingsOf)) {
       const reply = await askProxy(setup, { path, headers });

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KEYS } from '../browser/webdriver.ts';
-import { APP, askProxy, LOGIN, type Member, startSignin } from './setup.ts';
+import { APP, askProxy, LOGIN, type Member, sessionCookie, startSignin } from './setup.ts';
 
 const setup = await startSignin('nginx');
 const { browser } = setup;
@@ -45,9 +45,9 @@ test('an invited person sets a password and a passkey, and opens the program of 
   await browser.open(`${link.replace('#', '?utm_source=mail%23')}).`);
   await setup.untilTitle('Choose a password');
   assert.match(await bodyText(), /This link is for the account invited/);
-  const { entries } = await browser.devtools('Page.getNavigationHistory', {});
   const { hash: token } = new URL(link);
-  assert.ok(!JSON.stringify(entries).includes(token.slice(1)), 'the history has no token');
+  const visited = JSON.stringify(await browser.history());
+  assert.ok(!visited.includes(token.slice(1)), 'the history has no token');
   await choosePassword();
   await atAccount();
 
@@ -79,9 +79,7 @@ test('an invited person sets a password and a passkey, and opens the program of 
 test('a reset link asks for the second factor, and ends the earlier session', async () => {
   const member = await setup.addMember();
   const secret = await setup.addApp(member);
-  const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
-  const before = cookies.find(({ name }: { name: string }) => name === '__Secure-gatehouse');
-  const headers = [['Cookie', `__Secure-gatehouse=${before.value}`]] as const;
+  const headers = [await sessionCookie(browser, APP)] as const;
   assert.equal((await askProxy(setup, { headers })).status, 200);
 
   await browser.open(await makeResetLink(member, false));

@@ -24,6 +24,7 @@ import {
   type ProxyName,
   type SigninSetup,
   startSignin,
+  sessionCookie,
 } from './setup.ts';
 
 const SHARE = 'https://share.example.org';
@@ -115,11 +116,7 @@ async function cookieOf(pages: OwnPages, username: string): Promise<readonly [st
   const { browser } = pages;
   await browser.deleteCookies();
   await openAs(pages, username, `${SHARE}/`);
-  const { cookies } = await browser.devtools('Network.getCookies', { urls: [SHARE] });
-  const isSession = ({ name }: { name: string }) => name === '__Secure-gatehouse';
-  const { value } = cookies.find(isSession) ?? {};
-  assert.equal(typeof value, 'string', username);
-  return ['Cookie', `__Secure-gatehouse=${value}`];
+  return sessionCookie(browser, SHARE);
 }
 
 async function endSessions({ setup }: OwnPages): Promise<void> {

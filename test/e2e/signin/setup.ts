@@ -15,7 +15,7 @@ import type { Sql } from 'postgres';
 import { totpCode } from '../../../src/identity/factors/codes.ts';
 import { ask, logIn } from '../../support/gatehouse.ts';
 import { PORTAL } from '../../support/portal.ts';
-import { startChromium } from '../browser/setup.ts';
+import { startBrowser } from '../browser/browsers.ts';
 import type { Browser } from '../browser/webdriver.ts';
 import {
   completeNginx,
@@ -284,6 +284,14 @@ function fromBase32(text: string): Buffer {
   return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
 }
 
+/** The session's cookie, as a client sends it that is no browser. */
+export async function sessionCookie(browser: Browser, url: string): Promise<[string, string]> {
+  const cookies = await browser.cookies(url);
+  const session = cookies.find(({ name }) => name === '__Secure-gatehouse');
+  assert.ok(session);
+  return ['Cookie', `__Secure-gatehouse=${session.value}`];
+}
+
 /** Call at the top level of a test file. Everything stops after the file's tests. */
 export async function startSignin(
   name: ProxyName,
@@ -304,9 +312,12 @@ export async function startSignin(
     certificate,
   );
   const other = await startOtherSite(certificate);
-  const browser = await startChromium(
-    `MAP evil.example.net:443 127.0.0.1:${other},MAP *:443 127.0.0.1:${port}`,
-    [`--ignore-certificate-errors-spki-list=${certificate.pin}`],
+  const browser = await startBrowser(
+    [
+      ['evil.example.net:443', `127.0.0.1:${other}`],
+      ['*:443', `127.0.0.1:${port}`],
+    ],
+    certificate.pin,
   );
   afterEach(async () => {
     await browser.deleteCookies();

@@ -1,0 +1,183 @@
+/**
+ * Starts the browser of a run: Chromium, or with BROWSER=firefox Firefox. Tests name what does not
+ * run there.
+ */
+import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { connect } from 'node:net';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { after, test, type TestFn } from 'node:test';
+import { ask } from '../../support/gatehouse.ts';
+import { findProgram, start } from '../programs.ts';
+import { connectMarionette } from './marionette.ts';
+import { type Browser, connectChromedriver, driveBrowser } from './webdriver.ts';
+
+export const IS_FIREFOX = process.env.BROWSER === 'firefox';
+
+/** Resolves to this machine, but is no secure context: it stands for a service without HTTPS. */
+export const INSECURE_HOST = 'gatehouse.test';
+
+/** Where names lead, with ports or without. The first that fits counts; `*` is any name. */
+export type Hosts = ReadonlyArray<readonly [from: string, to: string]>;
+
+const ENVIRONMENT = { PATH: process.env.PATH ?? '', TZ: 'UTC' };
+
+/**
+ * Call at the top level of a test file. The browser has its own profile and stops after the file's
+ * tests.
+ * @param pin the digest of the key of a certificate that it accepts
+ */
+export async function startBrowser(
+  hosts: Hosts = [[INSECURE_HOST, '127.0.0.1']],
+  pin = '',
+): Promise<Browser> {
+  return driveBrowser(await (IS_FIREFOX ? startFirefox(hosts) : startChromium(hosts, pin)));
+}
+
+/**
+ * @param chromiumOnly the names of tests that do not run in Firefox, and why
+ * @returns `test`
+ */
+export function testsExcept(chromiumOnly: ReadonlyArray<readonly [names: RegExp, why: string]>) {
+  return (name: string, run: TestFn): void => {
+    const [, why] = (IS_FIREFOX && chromiumOnly.find(([names]) => names.test(name))) || [];
+    void test(name, why === undefined ? {} : { skip: why }, run);
+  };
+}
+
+async function startChromium(hosts: Hosts, pin: string) {
+  // Started here and not by chromedriver, which leaves its browser running when it is stopped.
+  const chromium = await start(
+    { after },
+    {
+      name: 'chromium',
+      unprivileged: true,
+      prepare: (directory, port) => ({
+        command: [
+          findProgram('chromium') ?? 'chromium',
+          '--headless=new',
+          `--remote-debugging-port=${port}`,
+          `--user-data-dir=${join(directory, 'profile')}`,
+          // It loads only our own pages. Containers often lack sandbox support and have little
+          // shared memory.
+          '--no-sandbox',
+          '--disable-dev-shm-usage',
+          '--disable-gpu',
+          '--no-first-run',
+          '--disable-background-networking',
+          '--disable-breakpad',
+          `--host-resolver-rules=${hosts.map(([from, to]) => `MAP ${from} ${to}`).join()}`,
+          `--ignore-certificate-errors-spki-list=${pin}`,
+          '--lang=en-GB',
+          'about:blank',
+        ],
+        env: { ...ENVIRONMENT, TMPDIR: directory },
+      }),
+      isReady: async (port) =>
+        (await ask('GET', `http://127.0.0.1:${port}/json/version`)).status === 200,
+    },
+  );
+  const driver = await start(
+    { after },
+    {
+      name: 'chromedriver',
+      unprivileged: true,
+      prepare: (directory, port) => ({
+        command: [findProgram('chromedriver') ?? 'chromedriver', `--port=${port}`],
+        env: { ...ENVIRONMENT, TMPDIR: directory },
+      }),
+      isReady: async (port) =>
+        (await ask('GET', `http://127.0.0.1:${port}/status`)).json?.value?.ready === true,
+    },
+  );
+  return connectChromedriver(`http://127.0.0.1:${driver.port}`, `127.0.0.1:${chromium.port}`);
+}
+
+async function startFirefox(hosts: Hosts) {
+  const proxy = await startProxy(hosts);
+  const preferences = {
+    'network.proxy.type': 1,
+    'network.proxy.ssl': '127.0.0.1',
+    'network.proxy.ssl_port': proxy,
+    'network.dns.localDomains': hosts
+      .map(([from]) => from)
+      .filter((from) => !from.includes(':'))
+      .join(),
+    'network.disable-localhost-when-offline': true,
+    'dom.security.https_first': false,
+    // Reading the clipboard asks for no permission.
+    'dom.events.testing.asyncClipboard': true,
+    'browser.download.folderList': 2,
+    'browser.aboutConfig.showWarning': false,
+    'browser.shell.checkDefaultBrowser': false,
+    'browser.startup.page': 0,
+    'datareporting.policy.dataSubmissionEnabled': false,
+    'toolkit.telemetry.reportingpolicy.firstRun': false,
+    'app.update.enabled': false,
+    'network.captive-portal-service.enabled': false,
+    'network.connectivity-service.enabled': false,
+    'intl.accept_languages': 'en-GB,en',
+  };
+  const { port } = await start(
+    { after },
+    {
+      name: 'firefox',
+      unprivileged: true,
+      prepare(directory, port) {
+        const lines = Object.entries({ ...preferences, 'marionette.port': port }).map(
+          ([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`,
+        );
+        writeFileSync(join(directory, 'user.js'), lines.join(''));
+        return {
+          command: [
+            findProgram('firefox-esr') ?? 'firefox',
+            '--headless',
+            '--marionette',
+            // For scripts in its own process, as those that read cookies of all addresses.
+            '--remote-allow-system-access',
+            '--no-remote',
+            '--profile',
+            directory,
+          ],
+          env: {
+            ...ENVIRONMENT,
+            TMPDIR: directory,
+            LANG: 'en_GB.UTF-8',
+            MOZ_CRASHREPORTER_DISABLE: '1',
+          },
+        };
+      },
+    },
+  );
+  return connectMarionette(port);
+}
+
+/** Firefox cannot map a port of a name, so it asks this proxy for them. @returns its port */
+async function startProxy(hosts: Hosts): Promise<number> {
+  const server = createServer().on('connect', (request, client, head) => {
+    const [, to] = hosts.find(([from]) => from === request.url || from === '*:443') ?? [];
+    // Firefox itself asks Mozilla.
+    if (to === undefined) {
+      client.destroy();
+      return;
+    }
+    const [host = '', port] = to.split(':');
+    const upstream = connect({ host, port: Number(port) }, () => {
+      client.write('HTTP/1.1 200 OK\r\n\r\n');
+      upstream.write(head);
+      upstream.pipe(client).pipe(upstream);
+    });
+    const end = () => {
+      upstream.destroy();
+      client.destroy();
+    };
+    upstream.on('error', end);
+    client.on('error', end);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  server.unref();
+  const address = server.address();
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}

@@ -1,0 +1,155 @@
+/**
+ * Firefox without geckodriver, which Debian does not have: each command of WebDriver is one of
+ * Marionette, the protocol of Firefox itself.
+ */
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import type { Connection, Devices } from './webdriver.ts';
+
+/** WebDriver's method and path with the command of Marionette, and the names of its parameters. */
+const COMMANDS: ReadonlyArray<readonly [path: RegExp, command: string, ...names: string[]]> = [
+  [/^POST \/url$/, 'WebDriver:Navigate'],
+  [/^GET \/url$/, 'WebDriver:GetCurrentURL'],
+  [/^POST \/refresh$/, 'WebDriver:Refresh'],
+  [/^POST \/back$/, 'WebDriver:Back'],
+  [/^GET \/title$/, 'WebDriver:GetTitle'],
+  [/^POST \/execute\/sync$/, 'WebDriver:ExecuteScript'],
+  [/^POST \/execute\/async$/, 'WebDriver:ExecuteAsyncScript'],
+  [/^POST \/actions$/, 'WebDriver:PerformActions'],
+  [/^POST \/element$/, 'WebDriver:FindElement'],
+  [/^POST \/element\/([^/]+)\/click$/, 'WebDriver:ElementClick', 'id'],
+  [/^POST \/element\/([^/]+)\/clear$/, 'WebDriver:ElementClear', 'id'],
+  [/^POST \/element\/([^/]+)\/value$/, 'WebDriver:ElementSendKeys', 'id'],
+  [/^GET \/element\/([^/]+)\/text$/, 'WebDriver:GetElementText', 'id'],
+  [/^GET \/element\/([^/]+)\/property\/(\w+)$/, 'WebDriver:GetElementProperty', 'id', 'name'],
+  [/^GET \/element\/([^/]+)\/enabled$/, 'WebDriver:IsElementEnabled', 'id'],
+  [/^GET \/element\/([^/]+)\/computedlabel$/, 'WebDriver:GetComputedLabel', 'id'],
+  [/^GET \/element\/([^/]+)\/computedrole$/, 'WebDriver:GetComputedRole', 'id'],
+  [/^POST \/window\/new$/, 'WebDriver:NewWindow'],
+  [/^GET \/window\/handles$/, 'WebDriver:GetWindowHandles'],
+  [/^POST \/window$/, 'WebDriver:SwitchToWindow'],
+  [/^DELETE \/window$/, 'WebDriver:CloseWindow'],
+  [/^POST \/webauthn\/authenticator$/, 'WebAuthn:AddVirtualAuthenticator'],
+  [
+    /^DELETE \/webauthn\/authenticator\/(.+)$/,
+    'WebAuthn:RemoveVirtualAuthenticator',
+    'authenticatorId',
+  ],
+];
+
+type Send = (command: string, parameters?: object) => Promise<any>;
+
+/** Opens a session, and calls its commands as chromedriver's are called. */
+export async function connectMarionette(port: number) {
+  const send = await openSocket(port);
+  await send('WebDriver:NewSession', {
+    capabilities: { alwaysMatch: { acceptInsecureCerts: true } },
+  });
+  const call = async (line: string, body: object = {}) => {
+    const command = COMMANDS.find(([path]) => path.test(line));
+    if (!command) throw new Error(`Firefox has no command for ${line}`);
+    const [path, name, ...names] = command;
+    const values = path.exec(line)?.slice(1) ?? [];
+    const inPath = Object.fromEntries(names.map((one, at) => [one, values[at]]));
+    const result = await send(name, { ...body, ...inPath });
+    return result && !Array.isArray(result) && 'value' in result ? result.value : result;
+  };
+  const connection: Connection = {
+    post: (path, body = {}) => call(`POST ${path}`, body),
+    get: (path) => call(`GET ${path}`),
+    remove: (path) => call(`DELETE ${path}`),
+  };
+  return { connection, devices: devicesOf(send) };
+}
+
+/** A message is its length in bytes, a colon, and JSON: `[0, id, command, parameters]`. */
+async function openSocket(port: number): Promise<Send> {
+  const socket = connect({ host: '127.0.0.1', port });
+  const waiting = new Map<number, (reply: readonly [unknown, any]) => void>();
+  let received = Buffer.alloc(0);
+  socket.on('data', (chunk: Buffer) => {
+    received = Buffer.concat([received, chunk]);
+    for (;;) {
+      const colon = received.indexOf(':');
+      const end = colon + 1 + Number(received.toString('latin1', 0, colon));
+      if (colon === -1 || received.length < end) return;
+      const message = JSON.parse(received.toString('utf8', colon + 1, end));
+      received = received.subarray(end);
+      // The first message is a greeting.
+      if (Array.isArray(message)) waiting.get(message[1])?.([message[2], message[3]]);
+    }
+  });
+  await once(socket, 'connect');
+  // It ends with the browser.
+  socket.unref();
+  socket.on('error', () => {});
+  let last = 0;
+  return async (command, parameters = {}) => {
+    last += 1;
+    const id = last;
+    const text = JSON.stringify([0, id, command, parameters]);
+    socket.write(`${Buffer.byteLength(text)}:${text}`);
+    const [error, result] = await new Promise<readonly [any, any]>((resolve) =>
+      waiting.set(id, resolve),
+    );
+    waiting.delete(id);
+    if (error) throw new Error(`${command}: ${error.error}: ${error.message}`);
+    return result;
+  };
+}
+
+const LOG = `
+  const entries = Services.console.getMessageArray();
+  Services.console.reset();
+  const ofPages = (one) => one instanceof Ci.nsIScriptError && /^http/.test(one.sourceName);
+  return entries.filter(ofPages).map(({ logLevel, category, errorMessage, sourceName }) => ({
+    level: logLevel === 3 ? 'SEVERE' : 'WARNING', source: category,
+    message: sourceName + ' ' + errorMessage }));`;
+const HISTORY = `
+  const { sessionHistory } = gBrowser.selectedBrowser.browsingContext;
+  return Array.from({ length: sessionHistory.count }, (_, at) =>
+    sessionHistory.getEntryAtIndex(at).URI.spec);`;
+const COOKIES = `
+  const { hostname, pathname } = new URL(arguments[0]);
+  const isFor = ({ host }) =>
+    host === hostname || (host[0] === '.' && ('.' + hostname).endsWith(host));
+  return Services.cookies.cookies.filter((one) => isFor(one) && pathname.startsWith(one.path))
+    .map(({ name, value }) => ({ name, value }));`;
+const PREFERENCE = `
+  const [name, value] = arguments;
+  if (typeof value === 'boolean') Services.prefs.setBoolPref(name, value);
+  else Services.prefs.setStringPref(name, value);`;
+
+/** What scripts of Firefox itself do, in its own process. */
+function devicesOf(send: Send): Devices {
+  const inBrowser = async (script: string, ...args: unknown[]) => {
+    await send('Marionette:SetContext', { value: 'chrome' });
+    try {
+      return (await send('WebDriver:ExecuteScript', { script, args })).value;
+    } finally {
+      await send('Marionette:SetContext', { value: 'content' });
+    }
+  };
+  return {
+    async screenshot(selector) {
+      const element =
+        selector &&
+        (await send('WebDriver:FindElement', { using: 'css selector', value: selector }));
+      const which = element ? { id: Object.values(element.value)[0] } : { full: true };
+      return Buffer.from((await send('WebDriver:TakeScreenshot', which)).value, 'base64');
+    },
+    log: () => inBrowser(LOG),
+    history: () => inBrowser(HISTORY),
+    cookies: (url) => inBrowser(COOKIES, url),
+    deleteCookies: () => inBrowser('Services.cookies.removeAll()'),
+    setOffline: (offline) =>
+      inBrowser(
+        `gBrowser.selectedBrowser.browsingContext.top.forceOffline = arguments[0]`,
+        offline,
+      ),
+    allowScripts: (allowed) => inBrowser(PREFERENCE, 'javascript.enabled', allowed),
+    saveTo: (directory) => inBrowser(PREFERENCE, 'browser.download.dir', directory),
+    devtools: (command) => Promise.reject(new Error(`Firefox has no ${command}`)),
+    grantPermission: async () => {}, // by a preference
+  };
+}
