@@ -42,6 +42,14 @@ beforeEach(async () => {
   await sql`delete from identity.throttles`;
 });
 
+test('wrong passwords by username and by e-mail address count together', async () => {
+  const address = newAddress();
+  const statuses: number[] = [];
+  for (const name of ['ada', 'ada@example.org', 'ada', 'ada@example.org', 'ada', 'ada@example.org'])
+    statuses.push((await loginFrom(identity, address, name)).status);
+  assert.deepEqual(statuses, [401, 401, 401, 401, 401, 429]);
+});
+
 for (const [what, name] of [
   ['that exists', 'ada'],
   ['that does not exist', 'nobody-here'],
