@@ -59,9 +59,17 @@ export function base32(bytes: Buffer, alphabet = ALPHABET) {
   return bits.replace(/.{1,5}/g, (five) => alphabet.charAt(parseInt(five.padEnd(5, '0'), 2)));
 }
 
+/** The QR code has to hold the name of the site twice. */
+const MAX_ENCODED = 96;
+
 /** What the QR code holds. A colon separates issuer and account, and so may be in neither. */
 export function totpUri(secret: Buffer, issuer: string, account: string) {
-  const site = encodeURIComponent(issuer.replaceAll(':', ' '));
+  let site = '';
+  for (const character of issuer.replaceAll(':', ' ')) {
+    const longer = site + encodeURIComponent(character);
+    if (longer.length > MAX_ENCODED) break;
+    site = longer;
+  }
   const name = encodeURIComponent(account.replaceAll(':', ' '));
   return `otpauth://totp/${site}:${name}?secret=${base32(secret)}&issuer=${site}`;
 }

@@ -136,7 +136,7 @@ export function offerTotp(
 ) {
   const setup = call.repeated?.typed.setup ?? randomToken();
   const secret = enrolmentSecret(service, person, setup);
-  const uri = totpUri(secret, service.portal.host, person.user.username);
+  const uri = totpUri(secret, service.site.SITE_NAME, person.user.username);
   const { size, path } = qrPicture(uri) ?? { size: 8, path: '' };
   const key = base32(secret).replace(/.{4}(?=.)/g, '$& ');
   const values = { size, path, key, action, setup, return_to, uri, ...NO_WAYS, ...ways };

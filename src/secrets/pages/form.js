@@ -1,6 +1,6 @@
 /** Parts of the forms for a text or a file. */
 import { envelopeLength, safeName } from '/pages/envelope.js';
-import { element, showFieldProblem, showProblem } from '/pages/page.js';
+import { element, showFieldProblem, showProblem, showTitle } from '/pages/page.js';
 import { qrPicture } from '/pages/qr.js';
 
 /** @import { About, Content } from '/pages/envelope.js' */
@@ -134,6 +134,6 @@ export function showOnly(id) {
   for (const part of document.querySelectorAll('main > form, main > section'))
     if (part instanceof HTMLElement) part.hidden = part.id !== id;
   const heading = element(id, HTMLElement).querySelector('h1');
-  document.title = heading?.textContent ?? '';
+  showTitle(heading?.textContent ?? '');
   heading?.focus();
 }

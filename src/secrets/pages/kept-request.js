@@ -10,6 +10,7 @@ import {
   formatTime,
   repeatWhileShown,
   showProblem,
+  showTitle,
 } from '/pages/page.js';
 import { checkKept, keptIn, openAnswerKeys, sendLink } from '/pages/request-keys.js';
 
@@ -91,7 +92,7 @@ async function showAnswer(request, kept, privateKey) {
   if (!answer) return end('damaged');
   isOffered = true;
   waiting.hidden = true;
-  document.title = 'The answer has come';
+  showTitle('The answer has come');
   element('receipt', HTMLAnchorElement).href = receipt;
   const secret = { path: `/s/${id}`, ...answer };
   await offerSecret(

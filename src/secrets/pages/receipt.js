@@ -7,6 +7,7 @@ import {
   formatTime,
   repeatWhileShown,
   showProblem,
+  showTitle,
 } from '/pages/page.js';
 
 /** @import { Result } from '/pages/page.js' */
@@ -43,8 +44,8 @@ async function load() {
   /** @type {Result<Receipt> | null} */
   const receipt = link && (await callApi(`/r/${link.id}`, { body: { key: link.keys } }));
   if (!receipt || (!receipt.ok && receipt.code === 'not_found')) {
-    document.title = 'No such receipt';
-    element('receipt-heading', HTMLElement).textContent = document.title;
+    showTitle('No such receipt');
+    element('receipt-heading', HTMLElement).textContent = 'No such receipt';
     about.textContent =
       'This address is incomplete or wrong, or the receipt is no longer kept. The address bar does not keep the part after the #: open the link that you kept.';
     for (const part of ['facts', 'own', 'burn']) element(part, HTMLElement).hidden = true;
@@ -62,7 +63,7 @@ function show({ status, created_at, expires_at, reads, max_reads, last_read_at, 
     STATES[status === 'stored' && reads > 0 ? 'opened' : status];
   const state = element('state', HTMLElement);
   state.className = `badge ${tone}`;
-  document.title = name;
+  showTitle(name);
   state.textContent = name;
   about.textContent = words;
   const facts = {

@@ -216,7 +216,7 @@ const STATES: readonly PageState[] = [
         browser,
         `${service.url}/r/00000000-0000-4000-8000-000000000000#${'A'.repeat(43)}`,
       );
-      await browser.until('document.title === "No such receipt"');
+      await browser.until('document.title.startsWith("No such receipt ·")');
     },
     { 'receipt-heading': ['heading', 'No such receipt'] },
   ],

@@ -61,7 +61,7 @@ test('the share page leads to the sign-in and back, which also opens the inbox',
   await browser.untilVisible('sign-in');
   assert.equal(await person(), '');
   await browser.clickOn('#sign-in');
-  await browser.until('document.title === "Sign in"');
+  await browser.until('document.title.startsWith("Sign in ·")');
   await browser.fill('username', 'admin');
   await browser.fill('password', ADMIN_PASSWORD);
   await browser.clickOn('form[action="/login"] button[type=submit]');

@@ -61,6 +61,7 @@ export interface Browser extends Omit<Devices, 'screenshot'> {
   reload(): Promise<void>;
   back(): Promise<void>;
   address(): Promise<string>;
+  /** Without the name of the site. */
   title(): Promise<string>;
   /** Waits until an expression is true in the page. */
   until(expression: string): Promise<void>;
@@ -184,7 +185,12 @@ function pageCommands({ post, get }: Connection) {
     reload: () => post('/refresh'),
     back: () => post('/back'),
     address: () => get('/url'),
+<<<<<<< HEAD
     title: () => get('/title'),
+=======
+    title: async () => String(await get('/title')).replace(/ · [^·]*$/, ''),
+    log: () => post('/se/log', { type: 'browser' }),
+>>>>>>> 23ace116 (site: name the site in titles and authenticator apps)
   };
 }
 

@@ -657,7 +657,7 @@ test('a reader of QR codes reads the key of the app', async () => {
     const shown = await browser.run('return document.querySelector("figcaption code").textContent');
     assert.equal(uri.protocol, 'otpauth:');
     assert.equal(uri.searchParams.get('secret'), shown.replaceAll(' ', ''));
-    assert.equal(uri.searchParams.get('issuer'), 'login.example.org');
+    assert.equal(uri.searchParams.get('issuer'), 'Gatehouse');
   } finally {
     rmSync(directory, { recursive: true });
   }

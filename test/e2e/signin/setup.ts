@@ -405,7 +405,7 @@ async function enterPassword(
 }
 
 const untilTitle = (browser: Browser, title: string) =>
-  browser.until(`document.title === ${JSON.stringify(title)}`);
+  browser.until(`document.title.startsWith(${JSON.stringify(`${title} ·`)})`);
 
 /** Steps with an authenticator app. */
 function appSteps(browser: Browser, sql: Sql): Pick<SigninSetup, 'codeOf' | 'addApp' | 'setUpApp'> {

@@ -99,7 +99,10 @@ test('name and footer are text, and only https addresses become links', () => {
   assert.match(page, /<a href="https:\/\/example\.org\/\?a=1&#38;b=2" rel="noreferrer">/);
   assert.equal([...page.matchAll(/<a /g)].length, 2, 'the start page, and the imprint');
   assert.doesNotMatch(page, /<[bi]>/);
-  assert.match(page, /<head>[\s\S]*<title>x<\/title>[\s\S]*<\/head>/);
+  assert.match(
+    page,
+    /<head>[\s\S]*<title>x · A &#38; &#60;i&#62;B&#60;\/i&#62;<\/title>[\s\S]*<\/head>/,
+  );
   assert.match(page, /<main>\{\{name\}\}<\/main>/, 'what a page holds is not filled in again');
   assert.doesNotMatch(createFrame(SITE)('<main></main>'), /<footer/);
 });

@@ -130,7 +130,7 @@ async function forEachForm(
 ): Promise<number> {
   let count = 0;
   for (const [, cookie, text] of PAGES) {
-    const title = /<title>([^<]*)</.exec(text)?.[1] ?? '';
+    const title = /<title>([^<]*) · /.exec(text)?.[1] ?? '';
     for (const form of formsOn(text).filter(({ fields }) => fields.length > 0)) {
       count += 1;
       await work(cookie, form, title);
@@ -198,7 +198,7 @@ test('any text in any field is kept there, changes nothing else, and secrets are
         assert.equal(field.value, isKept ? typed[field.name] : first?.value, field.name);
       }
       assert.ok(!page.text.includes(secret), form.action);
-      assert.ok(page.text.includes(`<title>${title}: try again</title>`), form.action);
+      assert.ok(page.text.includes(`<title>${title}: try again · Gatehouse</title>`), form.action);
     }
   });
   assert.ok(forms >= 12, String(forms));

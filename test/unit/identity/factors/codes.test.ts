@@ -12,6 +12,10 @@ import {
   totpUri,
 } from '../../../../src/identity/factors/codes.ts';
 
+const { qrPicture } = await import(
+  new URL('../../../../src/platform/http/site/pages/qr.js', import.meta.url).href
+);
+
 test('TOTP: the vectors of RFC 6238 for SHA-1, of which an app shows six digits', () => {
   const secret = Buffer.from('12345678901234567890');
   for (const [seconds, code] of [
@@ -58,6 +62,12 @@ test('the otpauth address has no colon inside its parts, and no padding', () => 
     uri,
     'otpauth://totp/login.example.org:a%20b%20c%40d?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=login.example.org',
   );
+});
+
+test('the otpauth address of a site with a long name fits a QR code', () => {
+  const uri = totpUri(Buffer.alloc(20), '會'.repeat(300), 'a'.repeat(64));
+  assert.match(uri, /^otpauth:\/\/totp\/(%E6%9C%83){10}:a/);
+  assert.notEqual(qrPicture(uri), null);
 });
 
 test('recovery codes: ten different ones of 120 bits, read leniently', () => {

@@ -91,6 +91,11 @@ export function offerSignIn(address) {
   link.hidden = false;
 }
 
+/** Names the tab, and the site after it. @param {string} title */
+export function showTitle(title) {
+  document.title = `${title} · ${document.querySelector('.brand')?.textContent}`;
+}
+
 /** Shows in the header who is signed in. @param {string | null} name */
 export function showPerson(name) {
   const person = element('person', HTMLElement);
