@@ -37,6 +37,7 @@ async function loadOptions(isFirst, show) {
   showFieldProblem(token, '');
   showProblem('');
   if (isFirst) tokenPart.hidden = true;
+  element('submit', HTMLButtonElement).classList.add('primary');
   showPerson(options.data.caller.user);
   offerExpiries(options.data.expires_in.max);
   show(options.data);
@@ -58,6 +59,15 @@ function offerExpiries(max) {
 /** Loads the limits now, and again for each token. @param {(options: Options) => void} show */
 export function watchAccess(show) {
   void loadOptions(true, show);
+  // What was typed would be lost with this page, and is not stored: the sign-in gets its own tab.
+  const signIn = element('sign-in', HTMLAnchorElement);
+  signIn.closest('form')?.addEventListener('input', () => {
+    signIn.target = '_blank';
+    signIn.textContent = 'Sign in in a new tab, then come back';
+  });
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden && !signIn.hidden && !tokenPart.hidden) void loadOptions(true, show);
+  });
   token.addEventListener('change', () => {
     void loadOptions(false, show);
   });

@@ -1,12 +1,11 @@
 import { takeLink } from '/pages/address.js';
 import { isSupported } from '/pages/envelope.js';
 import {
-  acceptDrop,
+  acceptFile,
   createPassword,
-  ENVELOPE_SHARE,
-  formatSize,
   missingContent,
   readContent,
+  showFileLimit,
   showOnly,
 } from '/pages/form.js';
 import {
@@ -55,8 +54,7 @@ async function load() {
   element('until', HTMLElement).textContent = formatTime(expires_at);
   element('about', HTMLElement).textContent =
     'What you enter is encrypted for the person who sent you this link. It can be answered once.';
-  element('file-hint', HTMLElement).textContent =
-    `At most about ${formatSize(ENVELOPE_SHARE * max_bytes)}. Or drop it here. Its name and type are encrypted, too.`;
+  showFileLimit(max_bytes);
   element('text-part', HTMLElement).hidden = isFile.checked;
   element('file-part', HTMLElement).hidden = !isFile.checked;
   element('content', HTMLElement).hidden = false;
@@ -64,7 +62,7 @@ async function load() {
 }
 void load();
 addEventListener('popstate', () => location.reload());
-acceptDrop(form, file, isFile);
+acceptFile(form, file, isFile, () => request?.max_bytes ?? 0);
 
 form.addEventListener('submit', (event) => {
   event.preventDefault();

@@ -61,14 +61,43 @@ export function drawQr(figure, text) {
 }
 
 /** What padding and encoding leave of an envelope, at least. */
-export const ENVELOPE_SHARE = 0.66;
+const ENVELOPE_SHARE = 0.66;
+
+/** @param {number} maxBytes that the service stores */
+export function showFileLimit(maxBytes) {
+  const most = formatSize(ENVELOPE_SHARE * maxBytes);
+  element('file-hint', HTMLElement).textContent =
+    `At most about ${most}. Or drop it here. Its name and type are encrypted, too.`;
+}
+
+/** @param {File} file @returns {About} */
+const aboutFile = ({ name, type }) => ({
+  kind: 'file',
+  name: safeName(name),
+  type: type || 'application/octet-stream',
+});
+
+/** @param {About} about @param {number} size @param {number} maxBytes @param {boolean} isEndToEnd */
+function sizeProblem(about, size, maxBytes, isEndToEnd) {
+  if ((isEndToEnd ? envelopeLength(about, size) : size) <= maxBytes) return '';
+  const most = formatSize((isEndToEnd ? ENVELOPE_SHARE : 1) * maxBytes);
+  return `${formatSize(size)} is too much: the limit is about ${most}.`;
+}
 
 /**
- * A file that is dropped anywhere on the form is chosen.
+ * A file that is dropped anywhere on the form is chosen. Its size is shown, and a larger one
+ * refused, at once.
  * @param {HTMLFormElement} form @param {HTMLInputElement} file
  * @param {HTMLInputElement} isFile checked for a file
+ * @param {() => number} maxBytes that the service stores
  */
-export function acceptDrop(form, file, isFile) {
+export function acceptFile(form, file, isFile, maxBytes) {
+  file.addEventListener('change', () => {
+    const chosen = file.files?.[0];
+    element('file-size', HTMLElement).textContent = chosen ? `${formatSize(chosen.size)}.` : '';
+    const refused = chosen && sizeProblem(aboutFile(chosen), chosen.size, maxBytes(), true);
+    showFieldProblem(file, refused ?? '', false);
+  });
   form.addEventListener('dragover', (event) => {
     const hasFiles = event.dataTransfer?.types.includes('Files') === true;
     if (hasFiles && !isFile.disabled) event.preventDefault();
@@ -80,7 +109,7 @@ export function acceptDrop(form, file, isFile) {
     if (files.length > 1) return showProblem('Drop one file only.');
     file.files = files;
     if (!isFile.checked) isFile.click();
-    showFieldProblem(file, '', false);
+    file.dispatchEvent(new Event('change'));
   });
 }
 
@@ -114,15 +143,10 @@ export async function readContent(text, file, isFile, maxBytes, isEndToEnd) {
   if (broken !== '') return { control: text, message: broken };
   const typed = new TextEncoder().encode(text.value);
   /** @type {About} */
-  const about = chosen
-    ? { kind: 'file', name: safeName(chosen.name), type: chosen.type || 'application/octet-stream' }
-    : { kind: 'text' };
+  const about = chosen ? aboutFile(chosen) : { kind: 'text' };
   const size = chosen ? chosen.size : typed.length;
-  if ((isEndToEnd ? envelopeLength(about, size) : size) > maxBytes) {
-    const most = formatSize((isEndToEnd ? ENVELOPE_SHARE : 1) * maxBytes);
-    const message = `${formatSize(size)} is too much: the limit is about ${most}.`;
-    return { control: isFile ? file : text, message };
-  }
+  const message = sizeProblem(about, size, maxBytes, isEndToEnd);
+  if (message !== '') return { control: isFile ? file : text, message };
   if (!chosen) return { about, bytes: typed };
   const bytes = await chosen.arrayBuffer().catch(() => null);
   const unreadable = 'This file cannot be read. Choose it again.';

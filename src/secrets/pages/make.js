@@ -8,15 +8,14 @@ import {
 } from '/pages/access.js';
 import { fitLink, isSupported, joinKeys, seal } from '/pages/envelope.js';
 import {
-  acceptDrop,
+  acceptFile,
   brokenCharacter,
   createPassphrase,
   createPassword,
   drawQr,
-  ENVELOPE_SHARE,
-  formatSize,
   missingContent,
   readContent,
+  showFileLimit,
 } from '/pages/form.js';
 import {
   callApi,
@@ -54,8 +53,7 @@ watchAccess(({ max_reads, password, passphrase: limits }) => {
   maxBytes = password.max_bytes;
   minPassphrase = limits.min_length;
   reads.max = String(max_reads.max);
-  element('file-hint', HTMLElement).textContent =
-    `At most about ${formatSize(ENVELOPE_SHARE * maxBytes)}. Or drop it here. Its name and type are encrypted, too.`;
+  showFileLimit(maxBytes);
 });
 
 if (!isSupported()) {
@@ -72,10 +70,11 @@ for (const kind of [isFile, isText]) {
     // Only the envelope holds a file.
     if (isFile.checked) endToEnd.checked = true;
     endToEnd.disabled = isFile.checked || !isSupported();
+    element('always', HTMLElement).hidden = !isFile.checked;
   });
 }
 
-acceptDrop(form, file, isFile);
+acceptFile(form, file, isFile, () => maxBytes);
 
 element('generate', HTMLButtonElement).addEventListener('click', () => {
   secret.value = createPassword();
@@ -147,6 +146,7 @@ async function create() {
   secret.value = '';
   passphrase.value = '';
   file.value = '';
+  file.dispatchEvent(new Event('change'));
   switchSection('make', 'made');
 }
 

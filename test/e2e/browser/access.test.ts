@@ -224,7 +224,7 @@ const STATES: readonly PageState[] = [
     'reveal',
     async () => openLink(browser, (await service.store('confidential')).link),
     {
-      submit: ['button', 'Show secret'],
+      submit: ['button', 'Open'],
     },
   ],
   [
@@ -240,7 +240,7 @@ const STATES: readonly PageState[] = [
     },
     {
       passphrase: ['textbox', 'Passphrase'],
-      submit: ['button', 'Show secret'],
+      submit: ['button', 'Open'],
       'passphrase-error': ['alert', ''],
     },
   ],

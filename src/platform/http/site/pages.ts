@@ -155,6 +155,8 @@ export function pageRows(
   summary: string,
 ) {
   const frame = createFrame(site);
+  // Those who open a link with an id are strangers, for whom the other pages are not.
+  const strangersFrame = createFrame({ ...site, SITE_LINKS: [] });
   const name = escapeHtml(site.SITE_NAME);
   const files = sharedFiles(site);
   for (const script of scripts) {
@@ -163,13 +165,15 @@ export function pageRows(
   return [
     ...pages.map(({ pattern, summary, name: fileName }) => {
       const page = readPageFile(directory, fileName);
-      const html = { ...page, text: frame(page.text.replaceAll('{{site}}', name)) };
+      const isForStrangers = pattern.endsWith('/{id}');
+      const around = isForStrangers ? strangersFrame : frame;
+      const html = { ...page, text: around(page.text.replaceAll('{{site}}', name)) };
       return route({
         ...publicRead,
         pattern,
         summary,
         replyType: 'text/html',
-        path: pattern.endsWith('/{id}') ? anyId : noInput,
+        path: isForStrangers ? anyId : noInput,
         handle: async () => html,
       });
     }),

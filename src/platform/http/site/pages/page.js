@@ -89,6 +89,8 @@ export function offerSignIn(address) {
   page.searchParams.set('return_to', location.href);
   link.href = page.href;
   link.hidden = false;
+  // One main action: a form that is sent now fails.
+  link.closest('form')?.querySelector('button.primary')?.classList.remove('primary');
 }
 
 /** Names the tab, and the site after it. @param {string} title */
