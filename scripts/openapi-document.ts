@@ -37,7 +37,11 @@ const failure = object({
 
 const JSON_TYPE = 'application/json';
 const STRING = { type: 'string' };
-const content = (type: string, schema: object) => ({ content: { [type]: { schema } } });
+type Content = Readonly<Record<string, Readonly<{ schema: JsonSchema }>>>;
+type Response = Readonly<{ description: string; content?: Content; headers?: object }>;
+const content = (type: string, schema: JsonSchema): { content: Content } => ({
+  content: { [type]: { schema } },
+});
 
 /** What the document says besides the routes. The version is that of the interface. */
 export type DocumentFacts = ServiceFacts &
@@ -48,7 +52,7 @@ export function describe(
   routes: ReadonlyArray<Route<unknown>>,
   { title, about, version, wrapping, securitySchemes }: DocumentFacts,
 ) {
-  const paths: Record<string, Record<string, object>> = {};
+  const paths: Record<string, Record<string, Operation>> = {};
   for (const route of routes) {
     const method = route.method.toLowerCase();
     paths[route.pattern] = { ...paths[route.pattern], [method]: operation(route, wrapping) };
@@ -76,12 +80,17 @@ const tagOf = ({ pattern }: Route<unknown>) => /^\/(?:api\/)?(\w+)/.exec(pattern
 const operationId = ({ method, pattern }: Route<unknown>) =>
   [method.toLowerCase(), ...(pattern.match(/\w+/g) ?? ['index'])].join('_');
 
+export type Operation = ReturnType<typeof operation>;
 function operation(route: Route<unknown>, wrapping: Wrapping) {
   const { security, path, query, body } = route;
   const parameters = [
     ...parametersIn('path', path.jsonSchema),
     ...parametersIn('query', query.jsonSchema),
   ];
+  const responses: Record<string, Response> = {
+    ...successes(route, wrapping),
+    ...errorResponses(route),
+  };
   return {
     operationId: operationId(route),
     tags: [tagOf(route)],
@@ -89,7 +98,7 @@ function operation(route: Route<unknown>, wrapping: Wrapping) {
     ...(parameters.length > 0 && { parameters }),
     ...(body.schema && { requestBody: requestBody(body.schema, body.formSchema) }),
     security: security.map((name) => ({ [name]: [] })), // empty: no credential is needed
-    responses: { ...successes(route, wrapping), ...errorResponses(route) },
+    responses,
   };
 }
 
@@ -157,7 +166,7 @@ function errorResponses({ errors: codes, failurePage }: Route<unknown>) {
   const shown = failurePage
     ? content('text/html', STRING)
     : content(JSON_TYPE, { $ref: '#/components/schemas/Error' });
-  const responses: Record<string, object> = {};
+  const responses: Record<string, Response> = {};
   for (const code of codes) {
     const [status] = ERRORS[code];
     const names = codes.filter((one) => ERRORS[one][0] === status).sort();

@@ -1,6 +1,6 @@
 /**
  * `node --import tsx scripts/openapi.ts`: writes `openapi/*.json` of each service, which it serves
- * at `/openapi.json`. The limits of secrets are the widest that an operator may set.
+ * at `/openapi.json`, and beside it the page at `/openapi`. The limits of secrets are the widest that an operator may set.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -9,6 +9,7 @@ import { FACTS as SECRETS } from '../src/secrets/routes.ts';
 import { createPlainRoutes } from '../src/webhook/plain.ts';
 import { FACTS as WEBHOOK } from '../src/webhook/routes.ts';
 import { describe, type DocumentFacts } from './openapi-document.ts';
+import { page } from './openapi-page.ts';
 import { root } from './reading.ts';
 import { TABLES } from './routes.ts';
 
@@ -45,19 +46,20 @@ const DOCUMENTS: Readonly<Record<'identity' | 'secrets' | 'webhook', DocumentFac
   },
 };
 
-const textOf = (document: object): string => `${JSON.stringify(document, null, 1)}\n`;
-
 /** @returns each file, relative to the project, and its text */
 export function descriptions(): ReadonlyArray<readonly [file: string, text: string]> {
   const documents = Object.entries(DOCUMENTS).flatMap(([name, facts]) => {
     const { all = [], withoutPages = [] } = TABLES[name] ?? {};
     return [
-      [`src/${name}/openapi/with-pages.json`, textOf(describe(all, facts))],
-      [`src/${name}/openapi/without-pages.json`, textOf(describe(withoutPages, facts))],
+      [`${name}/openapi/with-pages`, describe(all, facts)],
+      [`${name}/openapi/without-pages`, describe(withoutPages, facts)],
     ] as const;
   });
-  const plain = textOf(describe(createPlainRoutes(), DOCUMENTS.webhook));
-  return [...documents, ['src/webhook/openapi/plain.json', plain]];
+  const plain = describe(createPlainRoutes(), DOCUMENTS.webhook);
+  return [...documents, ['webhook/openapi/plain', plain] as const].flatMap(([name, document]) => [
+    [`src/${name}.json`, `${JSON.stringify(document, null, 1)}\n`] as const,
+    [`src/${name}.html`, page(document)] as const,
+  ]);
 }
 
 if (process.argv[1] === import.meta.filename) {

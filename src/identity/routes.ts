@@ -289,7 +289,7 @@ export async function createRoutes(site: Site | null) {
     return withBuiltIns(rows.map(withRightsLost), FACTS, file);
   }
   const { portalRoutes } = await import('./signin/routes.ts');
-  const portal = portalRoutes(site);
+  const portal = portalRoutes(site, FACTS);
   const others = rows.filter(({ pattern }) => !portal.some((row) => row.pattern === pattern));
   const file = new URL('openapi/with-pages.json', import.meta.url);
   return withBuiltIns([...others, ...portal].map(withRightsLost), FACTS, file);

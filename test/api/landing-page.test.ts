@@ -35,8 +35,8 @@ for (const service of ['identity', 'secrets', 'webhook'] as const) {
     assert.match(text, new RegExp(`<h1>Gatehouse ${service}</h1>`));
     assert.match(text, /Example &#60;Ltd&#62;/);
     assert.deepEqual(
-      [...text.matchAll(/<a href="([^"]+)"/g)].map(([, path]) => path),
-      ['/', '/openapi.json'],
+      [...text.matchAll(/<a (?:class="button" )?href="([^"]+)"/g)].map(([, path]) => path),
+      ['/', '/openapi'],
     );
     for (const path of ['/pages/style.css', '/pages/site.css', '/pages/logo']) {
       assert.ok(text.includes(`"${path}"`), path);
@@ -99,6 +99,19 @@ test('a # that a mail program encoded is decoded before a page is looked for', a
 });
 
 test('pages that are switched on are linked', async () => {
-  assert.match((await open(pages.url.webhook)).text, /<a href="\/inbox">Inbox<\/a>/);
+  assert.match((await open(pages.url.webhook)).text, /href="\/inbox">Open the inbox<\/a>/);
   assert.equal((await open(plain.url.webhook)).status, 200);
 });
+
+for (const service of ['identity', 'secrets', 'webhook'] as const) {
+  test(`${service}: its interface is a page in the frame of the site, with its document`, async () => {
+    const { status, text, headers } = await open(without.url[service], '/openapi');
+    assert.equal(status, 200);
+    for (const [name, value] of Object.entries(PAGE_SECURITY))
+      assert.equal(headers.get(name), value, name);
+    assert.match(text, /Example &#60;Ltd&#62;/);
+    assert.doesNotMatch(text, /<script|style=|undefined/);
+    const { json } = await ask('GET', `${without.url[service]}/openapi.json`);
+    for (const path of Object.keys(json.paths)) assert.ok(text.includes(` ${path}</code>`), path);
+  });
+}

@@ -210,7 +210,7 @@ test('errors.md lists every error code with its status, and no other', () => {
 });
 
 const isProbe = ({ pattern }: Route<never>) =>
-  ['/livez', '/readyz', '/openapi.json'].includes(pattern);
+  ['/livez', '/readyz', '/openapi', '/openapi.json'].includes(pattern);
 const namesOf = (routes: ReadonlyArray<Route<never>>) =>
   routes.map(({ method, pattern }) => `${method} ${pattern}`).sort();
 const rowsOf = (service: string) => TABLES[service]?.all ?? [];

@@ -8,6 +8,7 @@ import {
   type Route,
   route,
   routeDefaults,
+  type ServiceFacts,
 } from '../../platform/http/route/route.ts';
 import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
 import { HTML } from '../../platform/http/site/html.ts';
@@ -28,6 +29,7 @@ import { failurePage } from './pages.ts';
 import { secure, secureRow } from '../secure.ts';
 import { createLink, linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
+import { startPage } from './start-page.ts';
 import * as steps from './steps.ts';
 import { CALLER_HEADERS } from '../verify.ts';
 import { csv, page, pageRow, post, shared, withPage } from './rows.ts';
@@ -210,7 +212,7 @@ const isHtml = (reply: Reply<unknown>): reply is TextReply =>
  * The routes of SIGNIN_PAGES, with the frame of the site around every page. This `verify` replaces
  * the one without the pages.
  */
-export function portalRoutes(site: Site): readonly PortalRoute[] {
+export function portalRoutes(site: Site, facts: ServiceFacts): readonly PortalRoute[] {
   // The other links are in the navigation of who is signed in, or lead to what needs a sign-in.
   const others = site.SITE_LINKS.filter((link) => !/\/(account|logout)$/.test(link));
   const ownFrame = createFrame({ ...site, SITE_LINKS: others });
@@ -239,6 +241,7 @@ export function portalRoutes(site: Site): readonly PortalRoute[] {
   return [
     ...PAGES.map(framed),
     ...OTHERS,
+    startPage(site, facts),
     ...forms.map(pageOfForm),
     ...pageRows(site, folder, [], scripts, 'Sign-in pages: files'),
   ];

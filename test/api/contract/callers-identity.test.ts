@@ -29,6 +29,7 @@ import { PASSWORD, sessionOf } from '../../support/users.ts';
 const OPEN = [
   'GET /',
   'GET /livez',
+  'GET /openapi',
   'GET /openapi.json',
   'GET /pages/{file}',
   'GET /readyz',

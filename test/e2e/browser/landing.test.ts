@@ -26,12 +26,12 @@ const pages = await startGatehouse({ after }, ['identity', 'webhook'], databaseU
 const browser = await startBrowser();
 checkAfterEach(browser);
 
-const API = '/openapi.json';
+const API = '/openapi';
 const CASES = [
   ['identity', plain.url.identity, 'Gatehouse identity', [API]],
   ['secrets', plain.url.secrets, 'Gatehouse secrets', [API]],
   ['webhook', plain.url.webhook, 'Gatehouse webhook', [API]],
-  ['identity-pages', pages.url.identity, 'Gatehouse identity', ['/account', API]],
+  ['identity-pages', pages.url.identity, 'Gatehouse identity', ['/login', API]],
   ['webhook-pages', pages.url.webhook, 'Gatehouse webhook', ['/inbox', API]],
 ] as const;
 

@@ -3,13 +3,15 @@ import type { Site } from '../../runtime/context.ts';
 import {
   Failure,
   publicRead,
+  type RequestInfo,
   type ResponseStyle,
   type Route,
   route,
   type ServiceFacts,
+  type TextReply,
 } from '../route/route.ts';
 import { object, text } from '../route/schema.ts';
-import { render, sharedFiles, sitePage } from './pages.ts';
+import { framedPage, render, sharedFiles, sitePage } from './pages.ts';
 
 /** What the routes of every service need of it. */
 type AnyService = Readonly<{
@@ -33,6 +35,7 @@ export const withBuiltIns = <Service extends AnyService>(
   livez,
   readyz(facts),
   openapi(description),
+  openapiPage(description),
 ];
 
 const probe = { ...publicRead, reply: object({ status: text() }) };
@@ -79,35 +82,61 @@ function openapi(file: URL) {
   });
 }
 
-/** Shown if the service has them. */
-const LINKS = [
-  { path: '/account', label: 'Your account' },
-  { path: '/inbox', label: 'Inbox' },
-  { path: '/openapi.json', label: 'Description of the interface (OpenAPI)' },
-];
+/** The same for people, written beside the document. */
+function openapiPage(file: URL) {
+  const readPage = (site: Site) => {
+    const text = readFileSync(new URL(file.href.replace(/json$/, 'html')), 'utf8');
+    const framed = framedPage(site, text);
+    return { ...framed, text: Buffer.from(framed.text) };
+  };
+  let page: TextReply<Buffer> | null = null;
+  return route({
+    ...publicRead,
+    pattern: '/openapi',
+    summary: 'This document as a page',
+    replyType: 'text/html',
+    async handle(_call, { site }: AnyService) {
+      page ??= readPage(site);
+      return page;
+    },
+  });
+}
 
-/** For browsers, unless the service has pages of its own there. */
-function landingRoutes(rows: ReadonlyArray<Route<unknown>>, { title, about }: ServiceFacts) {
-  const patterns = [...rows.map(({ pattern }) => pattern), '/openapi.json'];
-  const links = LINKS.filter(({ path }) => patterns.includes(path)).map((link) =>
-    render('landing-link', link),
-  );
+export type Link = Readonly<{ path: string; label: string }>;
+
+/** For browsers; other programs get the error of an unknown path. */
+export function landing(
+  { headers }: RequestInfo,
+  site: Site,
+  { title, about }: ServiceFacts,
+  links: readonly Link[],
+  state = '',
+) {
+  if (!headers.accept?.includes('text/html')) return new Failure('no_such_path');
+  const buttons = links.map((link) => render('landing-link', link));
+  return sitePage(site, 'landing', { title, about, state, buttons });
+}
+export const landingRow = {
+  ...publicRead,
+  pattern: '/',
+  summary: 'For browsers: what this service is, and its pages',
+  replyType: 'text/html',
+  errors: ['no_such_path'],
+} as const;
+
+/** Unless the service has pages of its own there. */
+function landingRoutes(rows: ReadonlyArray<Route<unknown>>, facts: ServiceFacts) {
+  const patterns = rows.map(({ pattern }) => pattern);
+  const links = patterns.includes('/inbox') ? [{ path: '/inbox', label: 'Open the inbox' }] : [];
   // Read once, at the first request.
   let files: ReturnType<typeof sharedFiles> | null = null;
-  const summary = 'For browsers: what this service is, and its pages';
-  const defaults = { ...publicRead, summary, errors: ['no_such_path'] } as const;
   return [
     route({
-      ...defaults,
-      pattern: '/',
-      replyType: 'text/html',
-      async handle({ request }, { site }: AnyService) {
-        if (!request.headers.accept?.includes('text/html')) return new Failure('no_such_path');
-        return sitePage(site, 'landing', { title, about, links });
-      },
+      ...landingRow,
+      handle: async ({ request }, { site }: AnyService) => landing(request, site, facts, links),
     }),
     route({
-      ...defaults,
+      ...landingRow,
       pattern: '/pages/{file}',
       replyType: '*/*',
       path: object({ file: text() }),

@@ -116,8 +116,11 @@ export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: 
 }
 
 /** A page of `frame.html`, without scripts. */
-export const sitePage = (site: Site, name: string, values: Values = {}): TextReply => ({
-  text: createFrame(site)(render(name, values).text),
+export const sitePage = (site: Site, name: string, values: Values = {}) =>
+  framedPage(site, render(name, values).text);
+
+export const framedPage = (site: Site, page: string): TextReply => ({
+  text: createFrame(site)(page),
   contentType: HTML,
   headers: PAGE_HEADERS,
 });
