@@ -60,7 +60,8 @@ function table(title: string, rows: readonly Row[]): string {
       `<td>${isRequired ? '' : 'May be missing. '}${meaningOf(schema)}</td></tr>`,
   );
   return `<h3>${title}</h3>
-<div><table class="dense stack"><thead><tr><th>Name</th><th>Type</th><th>Meaning</th></tr></thead><tbody>
+<div><table class="dense stack">
+<thead><tr><th>Name</th><th>Type</th><th>Meaning</th></tr></thead><tbody>
 ${lines.join('\n')}
 </tbody></table></div>`;
 }
@@ -133,13 +134,16 @@ export function page({ info, paths, components }: ReturnType<typeof describe>): 
   const idOf = (name: string) => name.toLowerCase().replaceAll(' ', '-');
   const sections = sorted.map(
     (name) =>
-      `<section class="card"><h2 id="${idOf(name)}">${name}</h2>\n${groups.get(name)?.join('\n')}\n</section>`,
+      `<section class="card"><h2 id="${idOf(name)}">${name}</h2>
+${groups.get(name)?.join('\n')}
+</section>`,
   );
   const links = [...sorted, 'Errors'].map((name) => `<a href="#${idOf(name)}">${name}</a>`);
   return `<title>${escapeHtml(info.title)}: interface</title>
 <main class="wide">
 <h1>${escapeHtml(info.title)}: interface</h1>
-<p class="lead">${escapeHtml(info.description)} Programs read this as <a href="/openapi.json">OpenAPI 3.0.3</a>.</p>
+<p class="lead">${escapeHtml(info.description)} Programs read this as
+<a href="/openapi.json">OpenAPI 3.0.3</a>.</p>
 <p class="chips">${links.join(' ')}</p>
 ${sections.join('\n')}
 <section class="card"><h2 id="errors">Errors</h2>

@@ -1,6 +1,7 @@
 /**
  * `node --import tsx scripts/openapi.ts`: writes `openapi/*.json` of each service, which it serves
- * at `/openapi.json`, and beside it the page at `/openapi`. The limits of secrets are the widest that an operator may set.
+ * at `/openapi.json`, and beside it the page at `/openapi`. The limits of
+ * secrets are the widest that an operator may set.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

@@ -3,7 +3,6 @@ import { readSchema, type SchemaState } from './store/diagnose.ts';
 import { migrate } from '../platform/db/schema.ts';
 import { configure, SERVICE_NAMES } from '../serve.ts';
 import type { Configuration } from '../platform/process/settings.ts';
-import { readVersion } from '../platform/runtime/version.ts';
 import type { Output } from '../platform/process/runner.ts';
 import { readVersion } from '../platform/process/version.ts';
 import { CHECK, withServices } from './check.ts';

@@ -56,6 +56,7 @@ const SCRIPTS = [
   'access.js',
   'address.js',
   'confirm.js',
+  'content.js',
   'envelope.js',
   'form.js',
   'link.js',

@@ -1,13 +1,7 @@
 import { takeLink } from '/pages/address.js';
+import { acceptFile, missingContent, readContent, showFileLimit } from '/pages/content.js';
 import { isSupported } from '/pages/envelope.js';
-import {
-  acceptFile,
-  createPassword,
-  missingContent,
-  readContent,
-  showFileLimit,
-  showOnly,
-} from '/pages/form.js';
+import { createPassword, showOnly } from '/pages/form.js';
 import {
   callApi,
   element,

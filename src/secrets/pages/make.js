@@ -6,17 +6,9 @@ import {
   tokenProblem,
   watchAccess,
 } from '/pages/access.js';
+import { acceptFile, missingContent, readContent, showFileLimit } from '/pages/content.js';
 import { fitLink, isSupported, joinKeys, seal } from '/pages/envelope.js';
-import {
-  acceptFile,
-  brokenCharacter,
-  createPassphrase,
-  createPassword,
-  drawQr,
-  missingContent,
-  readContent,
-  showFileLimit,
-} from '/pages/form.js';
+import { brokenCharacter, createPassphrase, createPassword, drawQr } from '/pages/form.js';
 import {
   callApi,
   copyOnClick,

@@ -23,7 +23,15 @@ import { createSecretToken, createToken } from '../../support/tokens.ts';
 
 /** They take no credential: probes, descriptions, pages and their files. */
 const OPEN = [
-  ...['GET /', 'GET /livez', 'GET /openapi', 'GET /openapi.json', 'GET /pages/{file}', 'GET /readyz', 'GET /inbox'],
+  ...[
+    'GET /',
+    'GET /livez',
+    'GET /openapi',
+    'GET /openapi.json',
+    'GET /pages/{file}',
+    'GET /readyz',
+    'GET /inbox',
+  ],
   'GET /inbox/user',
   ...['GET /s/{id}', 'GET /r/{id}', 'GET /request', 'GET /request/{id}', 'GET /answer/{id}'],
 ];
