@@ -5,7 +5,7 @@ import { createLog } from './platform/runtime/log.ts';
 import { startServices } from './platform/process/start.ts';
 import { configure, SERVICE_NAMES } from './serve.ts';
 import { ConfigurationError, readLogForm } from './platform/process/settings.ts';
-import { readVersion } from './platform/process/version.ts';
+import { readVersion } from './platform/runtime/version.ts';
 
 /**
  * 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and

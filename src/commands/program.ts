@@ -4,7 +4,7 @@ import { migrate } from '../platform/db/schema.ts';
 import { configure, SERVICE_NAMES } from '../serve.ts';
 import type { Configuration } from '../platform/process/settings.ts';
 import type { Output } from '../platform/process/runner.ts';
-import { readVersion } from '../platform/process/version.ts';
+import { readVersion } from '../platform/runtime/version.ts';
 import { CHECK, withServices } from './check.ts';
 import { COMMANDS as CONTROL_COMMANDS } from './control.ts';
 import { type Command, flag, OperationFailed } from './command.ts';

@@ -1,7 +1,7 @@
 import { Failure, route, type ServiceFacts } from '../../platform/http/route/route.ts';
 import { landing, landingRow } from '../../platform/http/site/built-in-routes.ts';
 import type { Site } from '../../platform/runtime/context.ts';
-import { readVersion } from '../../platform/process/version.ts';
+import { readVersion } from '../../platform/runtime/version.ts';
 import type { PortalService } from '../service.ts';
 import { signedInUserOf } from './browser.ts';
 

@@ -8,7 +8,7 @@ import type { Listener } from '../http/wire/server.ts';
 import { codeOf, StartupError } from '../runtime/errors.ts';
 import { LOG_LEVELS } from '../runtime/log.ts';
 import type { ProcessContext, ServiceRunner } from './runner.ts';
-import { readVersion } from './version.ts';
+import { readVersion } from '../runtime/version.ts';
 
 /**
  * The service behind CONTROL_SOCKET, with which an operator sees and changes what the process does.

@@ -15,7 +15,7 @@ import { createLineWriter, createLog, type Log, type LogLevel } from '../runtime
 import { type Metrics, noMetrics } from '../runtime/metrics.ts';
 import type { ConfiguredService, Service, ServiceStorage, Work } from './service.ts';
 import type { Shared } from './settings.ts';
-import { readVersion } from './version.ts';
+import { readVersion } from '../runtime/version.ts';
 
 /**
  * Where the process writes: log lines and events as JSON on one stream, announcements as plain text

@@ -1,7 +1,7 @@
 /** The page at `/`: who is signed in, and who is told which version runs. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { readVersion } from '../../../../src/platform/process/version.ts';
+import { readVersion } from '../../../../src/platform/runtime/version.ts';
 import { startPortal } from '../../../support/portal.ts';
 
 const { sql, add, visit, signIn } = await startPortal({ after });
