@@ -185,12 +185,8 @@ function pageCommands({ post, get }: Connection) {
     reload: () => post('/refresh'),
     back: () => post('/back'),
     address: () => get('/url'),
-<<<<<<< HEAD
-    title: () => get('/title'),
-=======
     title: async () => String(await get('/title')).replace(/ · [^·]*$/, ''),
     log: () => post('/se/log', { type: 'browser' }),
->>>>>>> 23ace116 (site: name the site in titles and authenticator apps)
   };
 }
 
