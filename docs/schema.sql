@@ -78,6 +78,85 @@ create table identity.migrations (
   constraint migrations_pkey PRIMARY KEY (version)
 );
 
+create table identity.oidc_clients (
+  id text not null,
+  name text not null,
+  secret_digest bytea,
+  previous_digest bytea,
+  previous_until timestamp with time zone,
+  redirect text[] not null,
+  logout_uri text[] not null,
+  backchannel_uri text not null,
+  groups text[] not null,
+  pkce boolean not null,
+  consent boolean not null,
+  refresh boolean not null,
+  second_factor boolean not null,
+  id_token_seconds integer not null,
+  enabled boolean not null,
+  created_at timestamp with time zone default now() not null,
+  updated_at timestamp with time zone default now() not null,
+  constraint oidc_clients_id_check CHECK ((id ~ '^[a-z0-9][a-z0-9._-]{0,63}$'::text)),
+  constraint oidc_clients_pkey PRIMARY KEY (id),
+  constraint oidc_clients_redirect_check CHECK ((cardinality(redirect) > 0))
+);
+
+create table identity.oidc_consents (
+  client_id text not null,
+  user_id uuid not null,
+  scopes text[] not null,
+  given_at timestamp with time zone default now() not null,
+  constraint oidc_consents_client_id_fkey FOREIGN KEY (client_id) REFERENCES identity.oidc_clients(id) ON DELETE CASCADE,
+  constraint oidc_consents_pkey PRIMARY KEY (client_id, user_id),
+  constraint oidc_consents_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
+);
+CREATE INDEX oidc_consents_of_user ON identity.oidc_consents USING btree (user_id);
+
+create table identity.oidc_grants (
+  id uuid not null,
+  client_id text not null,
+  session_id uuid not null,
+  scopes text[] not null,
+  redirect_uri text not null,
+  nonce text not null,
+  challenge text not null,
+  code_digest bytea not null,
+  code_used_at timestamp with time zone,
+  ended_at timestamp with time zone,
+  told_at timestamp with time zone,
+  notice_tries integer default 0 not null,
+  notice_at timestamp with time zone,
+  created_at timestamp with time zone default now() not null,
+  constraint oidc_grants_client_id_fkey FOREIGN KEY (client_id) REFERENCES identity.oidc_clients(id) ON DELETE CASCADE,
+  constraint oidc_grants_code_digest_key UNIQUE (code_digest),
+  constraint oidc_grants_pkey PRIMARY KEY (id),
+  constraint oidc_grants_session_id_fkey FOREIGN KEY (session_id) REFERENCES identity.sessions(id) ON DELETE CASCADE
+);
+CREATE INDEX oidc_grants_of_client ON identity.oidc_grants USING btree (client_id);
+CREATE INDEX oidc_grants_of_session ON identity.oidc_grants USING btree (session_id);
+
+create table identity.oidc_keys (
+  id uuid not null,
+  key_id text not null,
+  client_key bytea not null,
+  commitment bytea not null,
+  blob bytea not null,
+  created_at timestamp with time zone default now() not null,
+  constraint oidc_keys_pkey PRIMARY KEY (id)
+);
+
+create table identity.oidc_tokens (
+  digest bytea not null,
+  grant_id uuid not null,
+  is_refresh boolean not null,
+  used_at timestamp with time zone,
+  ends_at timestamp with time zone not null,
+  constraint oidc_tokens_grant_id_fkey FOREIGN KEY (grant_id) REFERENCES identity.oidc_grants(id) ON DELETE CASCADE,
+  constraint oidc_tokens_pkey PRIMARY KEY (digest)
+);
+CREATE INDEX oidc_tokens_end ON identity.oidc_tokens USING btree (ends_at);
+CREATE INDEX oidc_tokens_of_grant ON identity.oidc_tokens USING btree (grant_id);
+
 create table identity.passkeys (
   id bytea not null,
   user_id uuid not null,

@@ -38,6 +38,7 @@ const LABELS: Readonly<Record<Part, string>> = {
   identity: 'serve identity, on top of the platform',
   webhook: 'serve webhook, on top of the platform',
   signin: 'sign-in pages and second factors, which identity loads only with SIGNIN_PAGES=on',
+  oidc: 'OpenID Connect, which identity loads only with OIDC=on',
   commands: 'commands',
 };
 

@@ -24,6 +24,10 @@ const DOCUMENTS: Readonly<Record<'identity' | 'secrets' | 'webhook', DocumentFac
       bearer: { ...bearer, bearerFormat: 'session:<base64-encoded token>' },
       api_key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
       cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
+      access_token: {
+        ...bearer,
+        description: 'An access token that OpenID Connect gave to a program',
+      },
       portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
     },
   },
@@ -50,11 +54,11 @@ const DOCUMENTS: Readonly<Record<'identity' | 'secrets' | 'webhook', DocumentFac
 /** @returns each file, relative to the project, and its text */
 export function descriptions(): ReadonlyArray<readonly [file: string, text: string]> {
   const documents = Object.entries(DOCUMENTS).flatMap(([name, facts]) => {
-    const { all = [], withoutPages = [] } = TABLES[name] ?? {};
-    return [
-      [`${name}/openapi/with-pages`, describe(all, facts)],
-      [`${name}/openapi/without-pages`, describe(withoutPages, facts)],
-    ] as const;
+    const { all = [], withoutPages = [], withOidc = [] } = TABLES[name] ?? {};
+    const tables = { 'with-pages': all, 'without-pages': withoutPages, 'with-oidc': withOidc };
+    return Object.entries(tables)
+      .filter(([, rows]) => rows.length > 0)
+      .map(([table, rows]) => [`${name}/openapi/${table}`, describe(rows, facts)] as const);
   });
   const plain = describe(createPlainRoutes(), DOCUMENTS.webhook);
   return [...documents, ['webhook/openapi/plain', plain] as const].flatMap(([name, document]) => [

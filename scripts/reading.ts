@@ -66,14 +66,17 @@ export const serviceNames = (tree: Tree): readonly string[] =>
  * Sign-in pages and second factors, which SIGNIN_PAGES turns on, with the SQL that they alone need.
  */
 const OPTIONAL = /\/(signin|factors)\//;
+/** OpenID Connect, which OIDC turns on. */
+const OIDC = /^src\/identity\/(store\/)?oidc\//;
 
 /** The parts of the code, by folder: how a file is loaded makes no difference. */
 const PARTS: Readonly<Record<Part, (file: string) => boolean>> = {
   platform: (file) => /^src\/([^/]+\.ts$|platform\/)/.test(file),
   secrets: (file) => file.startsWith('src/secrets/'),
-  identity: (file) => file.startsWith('src/identity/') && !OPTIONAL.test(file),
+  identity: (file) => file.startsWith('src/identity/') && !OPTIONAL.test(file) && !OIDC.test(file),
   webhook: (file) => file.startsWith('src/webhook/'),
   signin: (file) => OPTIONAL.test(file),
+  oidc: (file) => OIDC.test(file),
   commands: (file) => file.startsWith('src/commands/'),
 };
 
@@ -88,6 +91,7 @@ export const CEILINGS = {
   identity: 25_500,
   webhook: 30_000,
   signin: 21_800,
+  oidc: 10_000,
   commands: 21_800,
 } as const;
 

@@ -21,16 +21,20 @@ interface Tables {
   /** With the pages that a variable turns on. */
   readonly all: Rows;
   readonly withoutPages: Rows;
+  /** And with OpenID Connect, which another variable turns on. */
+  readonly withOidc?: Rows;
   /** Served as well, but of no use to a program, and so in no document. */
   readonly unlisted?: Rows;
 }
 
 const identity = await createIdentityRoutes(site);
+const withOidc = await createIdentityRoutes(site, true);
 export const TABLES: Readonly<Record<string, Tables>> = {
   identity: {
     all: identity.filter(({ isUnlisted = false }) => !isUnlisted),
     withoutPages: await createIdentityRoutes(null),
-    unlisted: identity.filter(({ isUnlisted = false }) => isUnlisted),
+    withOidc: withOidc.filter(({ isUnlisted = false }) => !isUnlisted),
+    unlisted: withOidc.filter(({ isUnlisted = false }) => isUnlisted),
   },
   secrets: {
     all: await createSecretsRoutes(limits, site),

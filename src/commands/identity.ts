@@ -8,6 +8,7 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
+import { CLIENT_COMMANDS } from './clients.ts';
 import { counted, orThrow, requireUuid, restoredCommand } from './database.ts';
 import { type Columns, printMembers, printRows } from './terminal.ts';
 import {
@@ -68,6 +69,7 @@ const AUDIT_COLUMNS: Columns<ListedAudit> = {
 
 export const COMMANDS: readonly Command[] = [
   ...USER_COMMANDS,
+  ...CLIENT_COMMANDS,
   {
     name: 'user invite',
     summary: 'Create a user without a password, and print a link with which they choose one',
@@ -218,7 +220,7 @@ export const COMMANDS: readonly Command[] = [
       const ended = `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
       return codes === 0 ? ended : `${ended}, ${counted(codes, 'recovery code')} removed`;
     },
-    '\nPasswords, rights, second factors, and disabled and deleted users are as in the backup. Check them.',
+    '\nPasswords, rights, second factors, and disabled and deleted users are as in the backup. Check them. With OIDC=on, run "gatehouse oidc rotate --now".',
   ),
 ];
 

@@ -199,21 +199,25 @@ export async function findByName(database: Database, name: string): Promise<User
   throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
 }
 
-/**
- * Reads the options that are named like the members of a schema, and checks them as the API checks
- * a body. Commas separate the items of a list: an empty text holds none.
- * @throws UsageError with every problem
- */
-export function readOptions<T>(schema: Schema<T>, { text, flag }: Arguments) {
-  const members = Object.entries(schema.jsonSchema.properties ?? {}).map(([member, { type }]) => {
+/** The options that were given, by the members of a schema, whose names have `_` in place of `-`. */
+export function givenOptions<T>({ jsonSchema }: Schema<T>, { text, flag }: Arguments) {
+  const members = Object.entries(jsonSchema.properties ?? {}).map(([member, { type }]) => {
     const name = member.replaceAll('_', '-');
     const given = text(name);
     if (type === 'boolean') return [member, flag(name) || booleanOf(given)];
     if (type === 'array' && given !== undefined) return [member, splitList(given)];
     return [member, given];
   });
-  return orThrow(validate(schema, Object.fromEntries(members), 'invalid_body'));
+  return Object.fromEntries(members.filter(([, given]) => given !== undefined));
 }
+
+/**
+ * Reads the options that are named like the members of a schema, and checks them as the API checks
+ * a body. Commas separate the items of a list: an empty text holds none.
+ * @throws UsageError with every problem
+ */
+export const readOptions = <T>(schema: Schema<T>, call: Arguments) =>
+  orThrow(validate(schema, givenOptions(schema, call), 'invalid_body'));
 
 /** Any other text stays as it is, and fails the check of the schema. */
 function booleanOf(text: string | undefined) {

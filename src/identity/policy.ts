@@ -72,6 +72,9 @@ const POLICY = {
   'create a key': ['recent sign-in', 'super administrator', 'owner'],
   'revoke a key': ['any credential', 'super administrator', 'owner'],
   'read the audit trail': ['any credential', 'super administrator'],
+  // Programs at which users sign in by OpenID Connect.
+  'list programs': ['any credential', 'super administrator'],
+  'change programs': ['recent sign-in', 'super administrator'],
 } as const satisfies Record<string, Rule>;
 
 export type Action = keyof typeof POLICY;

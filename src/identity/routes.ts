@@ -282,15 +282,19 @@ export const FACTS = {
   about: 'Signs users in, and manages their sessions and API keys.',
 } as const;
 
-/** @param site null without the sign-in pages */
-export async function createRoutes(site: Site | null) {
+/**
+ * @param site null without the sign-in pages
+ * @param hasOidc whether the service is a provider of OpenID Connect
+ */
+export async function createRoutes(site: Site | null, hasOidc = false) {
   if (!site) {
     const file = new URL('openapi/without-pages.json', import.meta.url);
     return withBuiltIns(rows.map(withRightsLost), FACTS, file);
   }
   const { portalRoutes } = await import('./signin/routes.ts');
-  const portal = portalRoutes(site, FACTS);
+  const oidc = hasOidc ? await import('./oidc/routes.ts') : null;
+  const portal = [...portalRoutes(site, FACTS, oidc?.OIDC_PAGES), ...(oidc?.OIDC_ROUTES ?? [])];
   const others = rows.filter(({ pattern }) => !portal.some((row) => row.pattern === pattern));
-  const file = new URL('openapi/with-pages.json', import.meta.url);
+  const file = new URL(`openapi/with-${oidc ? 'oidc' : 'pages'}.json`, import.meta.url);
   return withBuiltIns([...others, ...portal].map(withRightsLost), FACTS, file);
 }

@@ -12,7 +12,11 @@ import { readThrottleSecret } from './store/failures.ts';
 
 const MAX_DELAYED = 512;
 
-export type PortalService = IdentityService & { readonly portal: Portal };
+export type PortalService = IdentityService & {
+  readonly portal: Portal;
+  /** With OIDC, for the sign-in page: the name of the program that waits at an address, or null. */
+  readonly programAt?: (address: URL) => Promise<string | null>;
+};
 
 /**
  * Checks a typed code; loaded with SIGNIN_PAGES or IDENTITY_SECRET.

@@ -155,17 +155,16 @@ function readPortal(env: Env, hasFactors: boolean) {
   const returnOrigins = env.get('RETURN_ORIGINS', [], list(readReturnOrigin));
   const choices = ['off', 'super_admin', 'all'] as const;
   const requireSecondFactor = env.get('REQUIRE_SECOND_FACTOR', 'off', oneOf(choices));
-  if (requireSecondFactor !== 'off' && !hasFactors) {
-    env.problem(
-      'REQUIRE_SECOND_FACTOR',
-      'needs SIGNIN_PAGES=on and IDENTITY_SECRET.',
-      'SIGNIN_PAGES',
-      'IDENTITY_SECRET',
-    );
+  const hasOidc = env.isOn('OIDC');
+  const demands = { REQUIRE_SECOND_FACTOR: requireSecondFactor !== 'off', OIDC: hasOidc };
+  for (const [name, isSet] of Object.entries(demands)) {
+    const needed = 'needs SIGNIN_PAGES=on and IDENTITY_SECRET.';
+    if (isSet && !hasFactors) env.problem(name, needed, 'SIGNIN_PAGES', 'IDENTITY_SECRET');
   }
   return {
     origin,
     host,
+    hasOidc,
     /** Whether browsers allow passkeys there: only under a domain (WebAuthn, 5.1.3). */
     hasPasskeys: isIP(host.replace(/^\[|\]$/g, '')) === 0,
     returnOrigins,

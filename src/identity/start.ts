@@ -19,17 +19,20 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const database = createDatabase(address, SCHEMA.name, context.log, context.metrics);
   const hasCodes = portal !== null || options.factorSecrets.length > 0;
   const codes = hasCodes ? await import('./factors/codes.ts') : null;
+  const oidc = portal?.hasOidc ? await import('./oidc/start.ts') : null;
   const service = createIdentity(options, database, context, codes?.checkCode);
+  const provider = oidc?.startOidc(service);
   return {
-    routes: bindRoutes(await createRoutes(portal && context.site), service),
+    routes: bindRoutes(await createRoutes(portal && context.site, oidc !== null), service),
     storage: { database, schema: SCHEMA },
     async beforeReady() {
       if (codes) await codes.reportTotpKeys(service);
       else if (await database.read(anyFactorExists)) context.log.warn(NO_CODES);
+      await provider?.prepare();
       const invitation = portal && (await import('./signin/links.ts')).createLink(portal);
       await createFirstAdministrator(admin, service, invitation);
     },
-    jobs: createJobs(service),
+    jobs: [...createJobs(service), ...(provider?.jobs ?? [])],
   };
 }
 

@@ -107,7 +107,7 @@ function namesOfServices(tree: Tree): string[] {
 
 /** Where a part of the program begins that may not be needed: all else is loaded at the start. */
 const SEAMS =
-  /^src\/(main\.ts$|commands\/|platform\/runtime\/prometheus\.ts$|platform\/process\/control\.ts$|[a-z]+\/(start|settings|migrations)\.ts$|identity\/(signin|factors)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
+  /^src\/(main\.ts$|commands\/|platform\/runtime\/prometheus\.ts$|platform\/process\/control\.ts$|[a-z]+\/(start|settings|migrations)\.ts$|identity\/(signin|factors|oidc)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
 
 function importsOnDemand(tree: Tree): string[] {
   return [...tree].flatMap(([file, text]) =>
@@ -390,6 +390,7 @@ const FILES: Readonly<Record<Part, string>> = {
   identity: 'src/identity/start.ts',
   webhook: 'src/webhook/start.ts',
   signin: 'src/identity/signin/routes.ts',
+  oidc: 'src/identity/oidc/routes.ts',
   commands: 'src/commands/command.ts',
 };
 

@@ -21,6 +21,8 @@ export type Options = {
   headers?: Record<string, string>;
   fields?: Record<string, string> | string;
   cookie?: string;
+  /** Whether a program sends the form, without the headers of a browser. */
+  isProgram?: boolean;
 };
 
 export interface SignedIn {
@@ -48,10 +50,12 @@ export function cookieFrom({ cookies }: Page, name: string): string {
 /** Not `fetch`, which sends Fetch Metadata of its own. */
 export const visitorOf =
   (identity: string) =>
-  async (path: string, { headers = {}, fields, cookie }: Options = {}): Promise<Page> => {
+  async (
+    path: string,
+    { headers = {}, fields, cookie, isProgram = false }: Options = {},
+  ): Promise<Page> => {
     const form = {
-      host: new URL(ORIGIN).host,
-      origin: ORIGIN,
+      ...(isProgram ? {} : { host: new URL(ORIGIN).host, origin: ORIGIN }),
       'content-type': 'application/x-www-form-urlencoded',
     };
     const sent = {

@@ -213,3 +213,73 @@ create index audit_newest on identity.audit (created_at desc, id desc);
 create index audit_newest_of_event on identity.audit (event, created_at desc, id desc);
 create index audit_newest_of_user on identity.audit (user_id, created_at desc, id desc);
 create index audit_newest_of_actor on identity.audit (actor_id, created_at desc, id desc);
+
+-- OpenID Connect, which OIDC=on turns on. Programs at which users sign in ("clients").
+create table identity.oidc_clients (
+  id text primary key check (id ~ '^[a-z0-9][a-z0-9._-]{0,63}$'),
+  name text not null,
+  secret_digest bytea, -- SHA-256; null for a program that cannot keep a secret
+  previous_digest bytea, -- of the secret before it, which is valid until then
+  previous_until timestamptz,
+  redirect text[] not null check (cardinality(redirect) > 0), -- where sign-ins return
+  logout_uri text[] not null,
+  backchannel_uri text not null, -- told when a session ends; may be empty
+  groups text[] not null, -- users need one of them; empty: every user may sign in
+  pkce boolean not null,
+  consent boolean not null, -- whether the person is asked before the first sign-in
+  refresh boolean not null,
+  second_factor boolean not null,
+  id_token_seconds int4 not null,
+  enabled boolean not null,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now()
+);
+
+-- One sign-in of a session at a program. Its tokens are valid only as long as the session.
+create table identity.oidc_grants (
+  id uuid primary key, -- the claim "sid"
+  client_id text not null references identity.oidc_clients (id) on delete cascade,
+  session_id uuid not null references identity.sessions (id) on delete cascade,
+  scopes text[] not null,
+  redirect_uri text not null,
+  nonce text not null,
+  challenge text not null, -- of PKCE; empty without
+  code_digest bytea not null unique, -- SHA-256
+  code_used_at timestamptz,
+  ended_at timestamptz,
+  told_at timestamptz, -- when the program was told that the session has ended
+  notice_tries int4 not null default 0, -- to tell it
+  notice_at timestamptz, -- when the next try may begin
+  created_at timestamptz not null default now()
+);
+create index oidc_grants_of_session on identity.oidc_grants (session_id);
+create index oidc_grants_of_client on identity.oidc_grants (client_id);
+
+create table identity.oidc_tokens (
+  digest bytea primary key, -- SHA-256
+  grant_id uuid not null references identity.oidc_grants (id) on delete cascade,
+  is_refresh boolean not null,
+  used_at timestamptz, -- of a refresh token that was replaced
+  ends_at timestamptz not null
+);
+create index oidc_tokens_of_grant on identity.oidc_tokens (grant_id);
+create index oidc_tokens_end on identity.oidc_tokens (ends_at);
+
+create table identity.oidc_consents (
+  client_id text not null references identity.oidc_clients (id) on delete cascade,
+  user_id uuid not null references identity.users (id),
+  scopes text[] not null,
+  given_at timestamptz not null default now(),
+  primary key (client_id, user_id)
+);
+create index oidc_consents_of_user on identity.oidc_consents (user_id);
+
+-- Private keys that sign ID tokens, sealed under IDENTITY_SECRET.
+create table identity.oidc_keys (
+  id uuid primary key, -- the claim "kid"
+  key_id text not null,
+  client_key bytea not null,
+  commitment bytea not null,
+  blob bytea not null,
+  created_at timestamptz not null default now()
+);

@@ -16,38 +16,12 @@ import { cookieTokenFor } from '../token.ts';
 import {
   findByDomainToken,
   findByHostToken,
+  moveGrants,
   type ProvenSession,
   replaceToken,
   type Tokens,
 } from '../store/signin/sign-ins.ts';
 import type { PageCall } from './templates.ts';
-
-/**
- * An absolute address, read by the algorithm that browsers use, or null. Characters that parsers
- * remove or read as a slash are rejected before.
- */
-export function parseAddress(text: string) {
-  if (text.length > 2_048 || !/^https?:\/\/[^/\s\\\p{Cc}][^\s\\\p{Cc}]*$/u.test(text)) return null;
-  const hasUser = /^https?:\/\/[^/?#]*@/.test(text);
-  return hasUser || !URL.canParse(text) ? null : new URL(text);
-}
-
-/** Whether a browser may return to the origin. `*` stands for one label: `https://*.example.org`. */
-export function isListed(url: URL, { origin, returnOrigins }: Portal) {
-  const listed: readonly string[] = [origin, ...returnOrigins];
-  const wildcard = url.origin.replace(/\/\/[^.]+\./, '//*.');
-  return !url.origin.includes('*') && (listed.includes(url.origin) || listed.includes(wildcard));
-}
-
-/** The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). */
-export function returnAddress(text: string, portal: Portal) {
-  const url = parseAddress(text);
-  return url && isListed(url, portal) ? url.href : null;
-}
-
-/** Where the browser continues. */
-export const destination = (return_to: string, { portal }: PortalService) =>
-  returnAddress(return_to, portal) ?? `${portal.origin}/account`;
 
 /**
  * Whether a form was sent by the portal's own page. Fails closed: with neither header, it was not.
@@ -170,9 +144,17 @@ export async function createCookies(
 /** A caller whose session says how it was proved. */
 export type ProvenCaller = Caller & Readonly<{ session: ProvenSession | null }>;
 
-/** A user who signed in here. `token`: of the cookie for the portal's own host. */
+/**
+ * A user who signed in here. `token`: of the cookie for the portal's own host; `hasPrograms`:
+ * whether there is a page of programs.
+ */
 export type SignedInUser = Caller &
-  Readonly<{ session: ProvenSession; user: ProvenSession['user']; token: string }>;
+  Readonly<{
+    session: ProvenSession;
+    user: ProvenSession['user'];
+    token: string;
+    hasPrograms: boolean;
+  }>;
 export type PortalCall<Query = unknown, Path = unknown, Body = unknown> = PageCall &
   Call<SignedInUser, Path, Query, Body>;
 
@@ -225,7 +207,8 @@ export const recentlySignedIn = signedInGuard({ recent: true });
 export const userForm = signedInGuard({ changes: true });
 export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
-const PAGE = /^\/(login|account(\/(keys|audit|factors|users(\/[0-9a-f-]{36})?))?)/;
+const PAGE =
+  /^\/(login|account(\/(keys|audit|factors|programs(\/(?!end$)[\w.-]+)?|users(\/[0-9a-f-]{36})?))?)/;
 
 /** The page that has the form of this address. */
 export const pageOf = (path: string) =>
@@ -243,8 +226,10 @@ export function signInAgain(
   return new Failure('signin_needed', { ...failure?.details, headers: { Location } });
 }
 
-export const signedInUserOf = (request: RequestInfo, service: PortalService) =>
-  callerByCookie(HOST_COOKIE, request, service);
+export async function signedInUserOf(request: RequestInfo, service: PortalService) {
+  const user = await callerByCookie(HOST_COOKIE, request, service);
+  return user instanceof Failure ? user : { ...user, hasPrograms: service.portal.hasOidc };
+}
 
 /** By the cookie of the domain, too, if there is one. */
 export async function isSignedIn(request: RequestInfo, service: PortalService) {
@@ -273,10 +258,18 @@ export async function findByCookie(
 /**
  * Not limited by wrong credentials of the network: a sign-out must end the session (ASVS 7.4.1).
  * Looked up first, because invented tokens must not cost a write.
+ * @param successor the token of a new session of the browser, at which its programs stay signed in
  */
-export async function endCurrentSession(request: RequestInfo, service: PortalService) {
+export async function endCurrentSession(
+  request: RequestInfo,
+  service: PortalService,
+  successor: string | null = null,
+) {
   const session = await findByCookie(HOST_COOKIE, request, service);
   if (!session || session.ended) return;
+  if (successor !== null) {
+    await service.database.write((sql) => moveGrants(sql, session, successor));
+  }
   // No rights are needed: the session may have ended by now.
   const actor = { ...actorOf({ session, key: null, user: session.user }, request), caller: null };
   await logOutSession(service.database, actor, session.id);

@@ -34,10 +34,10 @@ import {
   createTokens,
   type PortalCall,
   recentUserForm,
-  returnAddress,
   setCookies,
   type SignedInUser,
 } from './browser.ts';
+import { returnAddress } from './return-address.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
 import { accountPage, codesPage, done, formPage, when, withCookies } from './pages.ts';
 import { formValues, type PageCall, render, renderIf } from './templates.ts';

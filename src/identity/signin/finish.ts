@@ -4,13 +4,8 @@ import { logIn, type LoginProof } from '../login.ts';
 import type { Account } from '../model.ts';
 import { loginThrottle } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
-import {
-  createCookies,
-  destination,
-  endCurrentSession,
-  keepsCookies,
-  NO_PENDING,
-} from './browser.ts';
+import { createCookies, endCurrentSession, keepsCookies, NO_PENDING } from './browser.ts';
+import { destination } from './return-address.ts';
 import type { ReturnInput } from './forms.ts';
 import { codesPage, continuePage, withCookies } from './pages.ts';
 
@@ -49,7 +44,7 @@ export async function continueSignedIn(
   stays: boolean,
   codes?: string[],
 ) {
-  await endCurrentSession(request, service);
+  await endCurrentSession(request, service, token);
   const cookies = [...(await createCookies(service, request, token, stays)), NO_PENDING];
   const address = destination(return_to, service);
   const next = continuePage(address, keepsCookies(request));

@@ -57,7 +57,11 @@ export function page(title: string, main: Html, parts: PageParts = {}): TextRepl
 function navOf({ caller }: PageParts) {
   if (!caller?.user) return NOTHING;
   const { username, super_admin } = caller.user;
-  return render('nav', { username, administration: renderIf(super_admin, 'administration') });
+  return render('nav', {
+    username,
+    programs: renderIf(caller.hasPrograms, 'nav-programs'),
+    administration: renderIf(super_admin, 'administration'),
+  });
 }
 
 const renderNotice = (cookie: string) =>

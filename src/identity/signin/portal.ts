@@ -15,17 +15,15 @@ import { findLink } from '../store/signin/links.ts';
 import { findUser } from '../store/users.ts';
 import {
   BROWSER_COOKIE,
-  destination,
   cookieText,
   isElsewhere,
-  isListed,
   isSignedIn,
   keepsCookies,
-  parseAddress,
   portalForm,
   signedInUserOf,
   tokenDigest,
 } from './browser.ts';
+import { destination, isListed, parseReturn } from './return-address.ts';
 import { continueSignedIn, finishSignIn } from './finish.ts';
 import { form, PASSKEY_FIELDS, return_to, type ReturnInput } from './forms.ts';
 import { continuePage, formPage, LOGIN_FIELDS, loginPage, withCookies } from './pages.ts';
@@ -48,28 +46,30 @@ export async function showLogin(
   }
   const waiting = again === undefined && (await waitingStep(request, service, return_to));
   if (waiting) return waiting;
-  const notice = reasonOf(request, service, return_to, again);
+  const notice = await reasonOf(request, service, return_to, again);
   const page = loginPage(service.portal, return_to, { request }, notice);
   if (browserOf(request) !== '') return page;
   return withCookies(page, [cookieText(BROWSER_COOKIE, randomToken())]);
 }
 
 /** Why the form is shown, above it. */
-function reasonOf(
+async function reasonOf(
   request: RequestInfo,
-  { portal }: PortalService,
+  { portal, programAt }: PortalService,
   return_to: string,
   again?: 'on',
 ) {
   if (isElsewhere(request.headers, portal))
     return render('elsewhere', { address: `${portal.origin}/login` });
-  const address = parseAddress(return_to);
+  const address = parseReturn(return_to, portal);
   if (address === null) return NOTHING;
-  const { origin, host, hostname } = address;
+  const { origin, hostname } = address;
   // Anyone can make a link that leads here: it names no host outside the domain.
   if (!isListed(address, portal)) {
     return renderIf(getsCookie(hostname, portal), 'unlisted', { origin });
   }
+  const program = origin === portal.origin ? await programAt?.(address) : null;
+  const host = program ?? address.host;
   if (!again) return render('sign-in-to', { host });
   const cookies = renderIf(!keepsCookies(request), 'keep-cookies', { host: portal.host });
   return render('sign-in-again', { host, cookies });

@@ -211,8 +211,13 @@ const isHtml = (reply: Reply<unknown>): reply is TextReply =>
 /**
  * The routes of SIGNIN_PAGES, with the frame of the site around every page. This `verify` replaces
  * the one without the pages.
+ * @param programPages those of OpenID Connect
  */
-export function portalRoutes(site: Site, facts: ServiceFacts): readonly PortalRoute[] {
+export function portalRoutes(
+  site: Site,
+  facts: ServiceFacts,
+  programPages: readonly PortalRoute[] = [],
+): readonly PortalRoute[] {
   // The other links are in the navigation of who is signed in, or lead to what needs a sign-in.
   const others = site.SITE_LINKS.filter((link) => !/\/(account|logout)$/.test(link));
   const ownFrame = createFrame({ ...site, SITE_LINKS: others });
@@ -232,14 +237,15 @@ export function portalRoutes(site: Site, facts: ServiceFacts): readonly PortalRo
       return page ? new Failure(outcome.code, { ...details, page: withFrame(page) }) : outcome;
     },
   });
-  const rows = [...PAGES, ...OTHERS];
+  const pages = [...PAGES, ...programPages];
+  const rows = [...pages, ...OTHERS];
   const hasPage = ({ pattern }: PortalRoute) =>
     rows.some((row) => row.method === 'GET' && row.pattern === pattern);
-  const forms = PAGES.filter((row) => row.method === 'POST' && !hasPage(row));
+  const forms = pages.filter((row) => row.method === 'POST' && !hasPage(row));
   const folder = new URL('pages/', import.meta.url);
   const scripts = ['account.js', 'passkey.js'];
   return [
-    ...PAGES.map(framed),
+    ...pages.map(framed),
     ...OTHERS,
     startPage(site, facts),
     ...forms.map(pageOfForm),

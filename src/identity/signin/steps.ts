@@ -25,13 +25,13 @@ import { findUser, setPasswordHash } from '../store/users.ts';
 import { hashNewPassword } from '../users.ts';
 import {
   cookieText,
-  destination,
   isSignedIn,
   keepsCookies,
   NO_PENDING,
   PENDING_COOKIE,
   portalForm,
 } from './browser.ts';
+import { destination } from './return-address.ts';
 import { ENDED, finishSignIn, type SignInCall } from './finish.ts';
 import { confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
 import {

@@ -37,7 +37,7 @@ export type Repeated = Readonly<{
 export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated; caller?: Visitor }>;
 
 /** Null for nobody who is signed in. */
-export type Visitor = Pick<Caller, 'user'> | null;
+export type Visitor = (Pick<Caller, 'user'> & Readonly<{ hasPrograms?: boolean }>) | null;
 
 const HIDDEN = new Set([
   'return_to',

@@ -12,14 +12,8 @@ import type { PortalService } from '../service.ts';
 import { getsCookie, type Portal } from '../settings.ts';
 import { callerHeaders, isAdmitted, percentEncoded, verifyParameters } from '../verify.ts';
 import { findByHostToken } from '../store/signin/sign-ins.ts';
-import {
-  callerByCookie,
-  DOMAIN_COOKIE,
-  HOST_COOKIE,
-  isListed,
-  parseAddress,
-  type ProvenCaller,
-} from './browser.ts';
+import { callerByCookie, DOMAIN_COOKIE, HOST_COOKIE, type ProvenCaller } from './browser.ts';
+import { isListed, parseAddress } from './return-address.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { splitList } from '../../platform/runtime/env.ts';
 

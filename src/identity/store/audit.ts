@@ -29,6 +29,13 @@ export const EVENTS = [
   'factor.failed',
   'recovery.used',
   'login.unlocked',
+  'client.created',
+  'client.changed',
+  'client.deleted',
+  'grant.created',
+  'grant.ended',
+  'grant.replayed',
+  'signing_key.created',
 ] as const;
 export type AuditEvent = (typeof EVENTS)[number];
 

@@ -118,12 +118,8 @@ export const provedAtSql = (sql: Sql) => sql`coalesce(s.authenticated_at, s.crea
 export type CallerRow = Pick<CallerSession, 'id' | 'last_seen_is_old' | 'age'> &
   Readonly<{ state: 'ended' | 'temporary password' | 'active'; is_proven: boolean }> &
   JoinedUser;
-/**
- * With the digest, at most 19 columns in all: as objects, rows of more are several times as slow in
- * V8 11.
- */
-export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
-  s.id, s.user_id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+/** Of a session `s` with its user `u`, as in `CallerRow`. */
+export const sessionStateSql = (sql: Sql, idleSeconds: number) => sql`
   case
     when s.revoked or s.logged_out or ${isExpiredSql(sql, idleSeconds)}
       or u.deleted_at is not null
@@ -131,7 +127,15 @@ export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
     then 'ended'
     when u.password_generated then 'temporary password'
     else 'active'
-  end as state,
+  end`;
+
+/**
+ * With the digest, at most 19 columns in all: as objects, rows of more are several times as slow in
+ * V8 11.
+ */
+export const callerColumns = (sql: Sql, idleSeconds: number) => sql`
+  s.id, s.user_id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+  ${sessionStateSql(sql, idleSeconds)} as state,
   extract(epoch from now() - ${provedAtSql(sql)})::float8 as age,
   s.methods <> 'password' or not u.second_factor as is_proven, ${joinedUser(sql)}`;
 export const callerOf = (row: CallerRow): CallerSession => ({

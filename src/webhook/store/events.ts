@@ -47,8 +47,8 @@ export const insertEvent = sharedStatement(
           select g.*
           from json_to_recordset(${rows}::text::json) as g (
             id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
-            delivery_id text, body_digest bytea, event text, headers jsonb, ip text, status text, order_key text,
-            revision int4, queue uuid, n int4, start int4, length int4)
+            delivery_id text, body_digest bytea, event text, headers jsonb, ip text, status text,
+            order_key text, revision int4, queue uuid, n int4, start int4, length int4)
           join webhook.tokens t on t.id = g.token_id and revoked_at is null and role = 'sender'
             and t.source = g.source and t.revision = g.revision and (digest = token_digest
               or (previous_digest = token_digest and previous_until > now()))
@@ -126,8 +126,10 @@ export async function findRepeated(
       exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
     from webhook.events
     where id = coalesce(
-      (select id from webhook.events where token_id = ${token_id} and delivery_id = ${delivery_id}),
-      (select id from webhook.events where token_id = ${token_id} and body_digest = ${body_digest}))`,
+      (select id from webhook.events
+        where token_id = ${token_id} and delivery_id = ${delivery_id}),
+      (select id from webhook.events
+        where token_id = ${token_id} and body_digest = ${body_digest}))`,
   );
   return first;
 }

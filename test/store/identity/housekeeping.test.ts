@@ -19,6 +19,7 @@ const { url, sql } = await createDatabase();
 const portal = {
   origin: 'https://login.example.org',
   host: 'login.example.org',
+  hasOidc: false,
   hasPasskeys: true,
   returnOrigins: [],
   cookieDomain: null,

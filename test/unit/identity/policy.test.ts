@@ -122,6 +122,8 @@ const TABLE: Readonly<Record<Action, Row>> = {
   'create a key': ['xxxx', '----', 'x---', '----', '----'],
   'revoke a key': ['xxxx', 'xxxx', 'x---', 'x---', '----'],
   'read the audit trail': ['xxxx', 'xxxx', '----', '----', '----'],
+  'list programs': ['xxxx', 'xxxx', '----', '----', '----'],
+  'change programs': ['xxxx', '----', '----', '----', '----'],
 };
 
 // Object.entries forgets the type of the keys that was just checked.
@@ -197,6 +199,8 @@ const SESSIONS: Readonly<Record<Action, readonly [old: string, alone: string, te
     'create a key': [TOO_OLD, TOO_OLD, 'forbidden'],
     'revoke a key': ['-', '-', '-'],
     'read the audit trail': ['-', '-', '-'],
+    'list programs': ['-', '-', '-'],
+    'change programs': [TOO_OLD, TOO_OLD, 'forbidden'],
   };
 
 for (const [action] of actions) {

@@ -32,18 +32,32 @@ export const replaceToken = (sql: Sql, token: string, { host, domain }: Tokens) 
     authenticated_at = coalesce(authenticated_at, created_at)
   where token_digest = ${sha256(token)}`;
 
+/**
+ * Programs at which the user signed in with a session go on with the one that replaces it, of the
+ * same user.
+ * @param token of the new session, for the portal
+ */
+export const moveGrants = (sql: Sql, { id, user }: ProvenSession, token: string) => sql`
+  update identity.oidc_grants set session_id = successor.id
+  from identity.sessions successor
+  where successor.token_digest = ${sha256(token)}
+    and successor.user_id = ${user.id}
+    and session_id = ${id}`;
+
 /** Ends all sessions of the user of this one. A copy of it takes its place. */
 export const endOtherSessions = (
   database: Database,
   actor: Actor,
-  { id, user }: ProvenSession,
+  session: ProvenSession,
   tokens: Tokens,
   withKeys: boolean,
 ) =>
-  changing(database, actor, user.id, async (sql) => {
+  changing(database, actor, session.user.id, async (sql) => {
+    const { id, user } = session;
     await endSessions(sql, actor, user.id);
     if (withKeys) await revokeKeysOf(sql, actor, user.id);
     await sql`${insertCopySql(sql, id, tokens.host, tokens.domain)}`;
+    await moveGrants(sql, session, tokens.host);
   });
 
 const provenOf = (row: CallerRow & Proof): ProvenSession => Object.assign(row, callerOf(row));

@@ -17,7 +17,7 @@ const MAX_ACCEPTED = 10_000;
 /** A credential that a request carries, and how to check it. */
 export interface Credential<Found> {
   /** Counted and logged with a refusal. */
-  readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature';
+  readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature' | 'client' | 'access token';
   /** Identifies it, such as by its digest. Null if the credential is malformed. */
   readonly key: string | null;
   /** For the reply to a credential that is not accepted. */

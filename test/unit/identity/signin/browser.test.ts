@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import {
-  isFromPortal,
-  returnAddress,
-  setCookies,
-} from '../../../../src/identity/signin/browser.ts';
+import { isFromPortal, setCookies } from '../../../../src/identity/signin/browser.ts';
+import { returnAddress } from '../../../../src/identity/signin/return-address.ts';
 import { isNavigation, originalAddress } from '../../../../src/identity/signin/verify.ts';
 import type { Portal } from '../../../../src/identity/settings.ts';
 import { wordsOf } from '../../../support/words.ts';
@@ -12,6 +9,7 @@ import { wordsOf } from '../../../support/words.ts';
 const portal: Portal = {
   origin: 'https://login.example.org',
   host: 'login.example.org',
+  hasOidc: false,
   hasPasskeys: true,
   returnOrigins: [
     'https://app.example.org',

@@ -1,0 +1,129 @@
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPair,
+  type KeyObject,
+  randomUUID,
+  sign,
+  verify,
+} from 'node:crypto';
+import { promisify } from 'node:util';
+import { deriveServerKey, type ServerKey } from '../../platform/crypto/seal.ts';
+import { sealSecret, unsealServiceSecret } from '../../platform/crypto/service-secret.ts';
+import { isObject } from '../../platform/http/route/schema.ts';
+import type { IdentityService } from '../service.ts';
+import { COMMAND_LINE } from '../store/audit.ts';
+import { insertFirstKey, listKeys, type StoredKey } from '../store/oidc/keys.ts';
+
+/** Keys that sign ID tokens: RS256, which every program knows. */
+
+const BITS = 2_048;
+/** How old the keys that a process holds may be, in milliseconds. */
+const FRESH_MS = 60_000;
+
+const generate = promisify(generateKeyPair);
+
+/** @param secret IDENTITY_SECRET, or an earlier one */
+const serverKeyOf = (secret: string) => deriveServerKey(secret, 'gatehouse/oidc/v1/');
+
+/** @returns a new private key, sealed. It takes some 100 ms, in a thread of its own. */
+export async function createSealedKey(secret: string) {
+  const { privateKey } = await generate('rsa', { modulusLength: BITS });
+  const text = privateKey.export({ type: 'pkcs8', format: 'der' }).toString('base64');
+  return sealSecret(serverKeyOf(secret), text, randomUUID());
+}
+
+/** `isWaiting`: published, and not yet used. */
+export type SigningKey = Readonly<{ id: string; isWaiting: boolean; key: KeyObject }>;
+
+/** The type of ID tokens, in their head. */
+export const ID_TOKEN = 'JWT';
+
+const base64url = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
+
+/** A signed token (RFC 7515). @param typ of the token, in its head */
+export function signToken({ id, key }: SigningKey, claims: object, typ: string) {
+  const head = base64url({ alg: 'RS256', typ, kid: id });
+  const text = `${head}.${base64url(claims)}`;
+  return `${text}.${sign('sha256', Buffer.from(text), key).toString('base64url')}`;
+}
+
+const NOT_OPEN =
+  'a signing key does not open: add its secret to IDENTITY_SECRET_PREVIOUS, or run "gatehouse oidc rotate --now"';
+
+/** @returns null if the key was altered, or its secret is missing */
+function open(row: StoredKey, serverKeys: readonly ServerKey[]): SigningKey | null {
+  const text = unsealServiceSecret(serverKeys, row);
+  if (text === null) return null;
+  const der = Buffer.from(text, 'base64');
+  const key = createPrivateKey({ key: der, format: 'der', type: 'pkcs8' });
+  return { id: row.id, isWaiting: row.is_waiting, key };
+}
+
+export type Keys = ReturnType<typeof createKeys>;
+
+export function createKeys({ database, factorSecrets: secrets, log }: IdentityService) {
+  const serverKeys = secrets.map(serverKeyOf);
+  let held: Readonly<{ keys: readonly SigningKey[]; readAt: number }> | null = null;
+
+  async function read(): Promise<readonly SigningKey[]> {
+    if (held && performance.now() - held.readAt < FRESH_MS) return held.keys;
+    const rows = await listKeys(database);
+    const keys = rows.flatMap((row) => open(row, serverKeys) ?? []);
+    if (keys.length < rows.length) log.limited(NOT_OPEN, {});
+    held = { keys, readAt: performance.now() };
+    return keys;
+  }
+
+  return {
+    /** Creates the first key, if there is none. */
+    async prepare() {
+      const [secret] = secrets;
+      if (secret === undefined || (await listKeys(database)).length > 0) return;
+      await insertFirstKey(database, COMMAND_LINE, await createSealedKey(secret));
+    },
+
+    /** The public keys (RFC 7517). */
+    async published() {
+      const keys = await read();
+      return keys.map(({ id, key }) => {
+        const { kty, n, e } = createPublicKey(key).export({ format: 'jwk' });
+        return { kty, n, e, kid: id, use: 'sig', alg: 'RS256' };
+      });
+    },
+
+    /** The key that signs now, or null without one. */
+    async signing() {
+      const keys = await read();
+      return keys.find(({ isWaiting }) => !isWaiting) ?? keys.at(-1) ?? null;
+    },
+
+    /** @returns the claims of a token that was signed here, even after its end; null for another */
+    async readToken(token: string) {
+      const [head = '', body = '', signature = ''] = token.split('.');
+      if (!/^[\w-]+\.[\w-]+\.[\w-]+$/.test(token)) return null;
+      const kid = memberOf(head, 'kid');
+      const found = (await read()).find(({ id }) => id === kid);
+      // Logout tokens are signed with the same keys (RFC 8725, 3.11).
+      if (!found || memberOf(head, 'typ') !== ID_TOKEN) return null;
+      const text = Buffer.from(`${head}.${body}`);
+      const isRight = verify('sha256', text, found.key, Buffer.from(signature, 'base64url'));
+      if (!isRight) return null;
+      return {
+        aud: memberOf(body, 'aud'),
+        sub: memberOf(body, 'sub'),
+        sid: memberOf(body, 'sid'),
+      };
+    },
+  };
+}
+
+/** @returns a text of an encoded object; empty without it */
+function memberOf(encoded: string, name: string) {
+  try {
+    const value: unknown = JSON.parse(Buffer.from(encoded, 'base64url').toString());
+    return isObject(value) && typeof value[name] === 'string' ? value[name] : '';
+  } catch {
+    return '';
+  }
+}

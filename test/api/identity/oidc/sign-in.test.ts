@@ -1,0 +1,181 @@
+/** When the person is asked: to sign in, again, with a second factor, or for consent. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sha256 } from '../../../../src/platform/crypto/token.ts';
+import { answerIn, begin, continuation, fieldsOf, startProvider } from '../../../support/oidc.ts';
+import { ORIGIN, type Page, valueOf } from '../../../support/portal.ts';
+
+const provider = await startProvider({ after });
+const { visit } = provider;
+const web = await provider.register('web', '--refresh');
+const ada = await provider.enter();
+const { host: cookie } = await provider.signIn(ada.username);
+
+const errorOf = (page: Page) => answerIn(page).get('error');
+const locationOf = ({ headers }: Page) => new URL(headers.get('location') ?? '', ORIGIN);
+
+/** Follows the link of a page that continues. */
+async function follow(page: Page, cookie: string) {
+  const { pathname, search } = new URL(continuation(page));
+  return visit(pathname + search, { cookie });
+}
+
+test('prompt=none never shows a page', async () => {
+  assert.equal(errorOf(await visit(begin(web, { prompt: 'none' }).path)), 'login_required');
+  const asks = await provider.register('asks', '--second-factor');
+  const path = begin(asks, { prompt: 'none' }).path;
+  assert.equal(errorOf(await visit(path, { cookie })), 'interaction_required');
+  await provider.run(['client', 'set', 'asks', '--second-factor', 'false', '--consent', 'true']);
+  assert.equal(errorOf(await visit(path, { cookie })), 'consent_required');
+  assert.equal(errorOf(await visit(begin(web, { prompt: 'none' }).path, { cookie })), null);
+});
+
+for (const more of [{ prompt: 'login' }, { prompt: 'select_account' }, { max_age: '0' }]) {
+  test(`${JSON.stringify(more)} asks once, and then continues`, async () => {
+    const { host } = await provider.signIn(ada.username);
+    const sent = await visit(begin(web, more).path, { cookie: host });
+    const location = locationOf(sent);
+    assert.deepEqual([location.pathname, location.searchParams.get('again')], ['/login', 'on']);
+    const return_to = location.searchParams.get('return_to') ?? '';
+    // Without a new sign-in, the mark opens nothing.
+    const { pathname, search } = new URL(return_to);
+    assert.equal(locationOf(await visit(pathname + search, { cookie: host })).pathname, '/login');
+    const again = await provider.signIn(ada.username, { fields: { return_to }, cookie: host });
+    const answer = answerIn(await follow(again.page, again.host));
+    assert.ok(answer.get('code'));
+  });
+}
+
+test('max_age that has not passed asks nobody', async () => {
+  assert.equal(errorOf(await visit(begin(web, { max_age: '600' }).path, { cookie })), null);
+});
+
+test('a mark of other hands opens nothing', async () => {
+  const forged = `${begin(web, { prompt: 'login' }).path}&again=none.AAAA`;
+  assert.equal(locationOf(await visit(forged, { cookie })).pathname, '/login');
+});
+
+test('an open code step, the token of the API, and the cookie "session" are no sign-in', async () => {
+  for (const headers of [
+    { authorization: `Bearer ${ada.token}` },
+    { cookie: `session=${ada.token}` },
+    { cookie: `__Host-gatehouse=${ada.token}` },
+  ]) {
+    const page = await visit(begin(web).path, { headers });
+    assert.equal(locationOf(page).pathname, '/login');
+  }
+});
+
+test('the hint of another person is an error', async () => {
+  const other = await provider.enter();
+  const browser = await provider.signIn(other.username);
+  const { id_token } = await provider.tokensFor(web, cookie);
+  const hint = { id_token_hint: id_token };
+  assert.equal(errorOf(await visit(begin(web, hint).path, { cookie })), null);
+  const path = begin(web, hint).path;
+  assert.equal(errorOf(await visit(path, { cookie: browser.host })), 'login_required');
+  const [head, body] = id_token.split('.');
+  for (const wrong of ['x', `${head}.${body}.AAAA`, `${head}.${body}.`]) {
+    const page = await visit(begin(web, { id_token_hint: wrong }).path, { cookie });
+    assert.equal(errorOf(page), 'login_required');
+  }
+});
+
+test('a program for a group refuses others, and says so to the program', async () => {
+  const staff = await provider.register('staff', '--groups', 'staff,admins');
+  assert.equal(errorOf(await visit(begin(staff).path, { cookie })), 'access_denied');
+  const member = await provider.enter({ groups: ['admins'] });
+  const { host } = await provider.signIn(member.username);
+  assert.equal(errorOf(await visit(begin(staff).path, { cookie: host })), null);
+});
+
+test('a program that needs a second factor leads to the page that adds one', async () => {
+  const strict = await provider.register('strict', '--second-factor');
+  const location = locationOf(await visit(begin(strict).path, { cookie }));
+  assert.equal(location.pathname, '/account/factors');
+  assert.match(location.searchParams.get('return_to') ?? '', /\/oidc\/authorize\?.*strict/);
+});
+
+// --- Consent
+
+test('a person is asked once for each program and set of scopes', async () => {
+  const asks = await provider.register('consent');
+  await provider.run(['client', 'set', 'consent', '--consent', 'true']);
+  const { path } = begin(asks);
+  const page = await visit(path, { cookie });
+  assert.equal(page.status, 200);
+  for (const said of ['Program consent', 'app.example.net', ada.username, 'e-mail', 'groups'])
+    assert.ok(page.text.includes(said), said);
+  const fields = { ...fieldsOf(page.text), answer: 'allow' };
+  const allowed = await visit('/oidc/consent', { cookie, fields });
+  assert.equal(allowed.status, 200, allowed.text);
+  assert.ok(answerIn(await follow(allowed, cookie)).get('code'));
+  assert.ok(
+    answerIn(await visit(begin(asks, { scope: 'openid email' }).path, { cookie })).get('code'),
+  );
+  // Asked again: the program says so, or wants more.
+  const again = await visit(begin(asks, { prompt: 'consent' }).path, { cookie });
+  assert.equal(again.status, 200);
+  await provider.run(['client', 'set', 'consent', '--refresh', 'true']);
+  const more = await visit(begin(asks, { scope: 'openid email offline_access' }).path, { cookie });
+  assert.match(more.text, /later, too/);
+});
+
+test('who refuses sends the program an error', async () => {
+  const asks = await provider.register('refused');
+  await provider.run(['client', 'set', 'refused', '--consent', 'true']);
+  const page = await visit(begin(asks).path, { cookie });
+  const fields = { ...fieldsOf(page.text), answer: 'deny' };
+  const denied = await visit('/oidc/consent', { cookie, fields });
+  const { searchParams } = new URL(continuation(denied));
+  assert.deepEqual(
+    [searchParams.get('error'), searchParams.get('state')],
+    ['access_denied', 'a state & more'],
+  );
+  assert.equal((await visit(begin(asks).path, { cookie })).status, 200);
+});
+
+test('the form of the consent takes no address that is not registered, and no other site', async () => {
+  const asks = await provider.register('form');
+  await provider.run(['client', 'set', 'form', '--consent', 'true']);
+  const { path } = begin(asks, { redirect_uri: 'https://evil.example/' });
+  const request = path.split('?')[1] ?? '';
+  for (const answer of ['allow', 'deny']) {
+    const page = await visit('/oidc/consent', { cookie, fields: { request, answer } });
+    assert.equal(page.status, 400);
+    assert.ok(!page.text.includes('evil.example'));
+  }
+  const own = begin(asks).path.split('?')[1] ?? '';
+  for (const headers of [
+    { origin: 'https://app.example.org', 'sec-fetch-site': 'same-site' },
+    { origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' },
+  ]) {
+    const fields = { request: own, answer: 'allow' };
+    assert.equal((await visit('/oidc/consent', { cookie, fields, headers })).status, 403);
+  }
+  assert.equal((await visit(begin(asks).path, { cookie })).status, 200);
+});
+
+test('a program without a secret on the device is asked for each time', async () => {
+  const redirect = 'http://127.0.0.1/cb';
+  const words = ['--id', 'device', '--name', 'Device', '--redirect', redirect, '--public'];
+  await provider.run(['client', 'create', ...words, '--no-consent']);
+  const device = { id: 'device', secret: '' };
+  for (const port of [1_000, 2_000]) {
+    const more = { redirect_uri: `http://127.0.0.1:${port}/cb` };
+    const page = await visit(begin(device, more).path, { cookie });
+    assert.equal(page.status, 200);
+    const fields = { ...fieldsOf(page.text), answer: 'allow' };
+    const allowed = await visit('/oidc/consent', { cookie, fields });
+    assert.ok(answerIn(await follow(allowed, cookie)).get('code'));
+  }
+});
+
+test('a sign-in that has ended leads to the sign-in page', async () => {
+  const browser = await provider.signIn(ada.username);
+  await provider.sql`
+    update identity.sessions set expires_at = now()
+    where token_digest = ${sha256(valueOf(browser.host))}`;
+  const page = await visit(begin(web).path, { cookie: browser.host });
+  assert.equal(locationOf(page).pathname, '/login');
+});
