@@ -20,13 +20,14 @@ import {
 import { test, until } from '../../support/until.ts';
 import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
 
-const testOnTerminal = (name: string, work: Parameters<typeof test>[1]) =>
-  test(name, work, withoutTerminal);
 const program = buildProgram();
 const file = await createDatabase();
 const url = (await startGatehouse({ after }, ['secrets'], file.url, { SHARE_PAGES: 'on' })).url
   .secrets;
 const client = secretsClient(url);
+
+const testOnTerminal = (name: string, work: Parameters<typeof test>[1]) =>
+  test(name, work, withoutTerminal);
 
 const start = (t: TestContext, ...words: readonly string[]) =>
   startOnTerminal(t, [process.execPath, join(program, 'dist/cli.js'), 'secret', ...words], {
