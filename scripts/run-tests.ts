@@ -12,7 +12,7 @@ import { runMain } from './setup-error.ts';
 import { findSilentSkip, type TestEvent } from './test-rules.ts';
 
 /** Most files wait most of the time: for PostgreSQL, for timers, for a process to start. */
-const CONCURRENCY = Math.min(4 * availableParallelism(), 16);
+const CONCURRENCY = Math.min(Math.ceil(2.5 * availableParallelism()), 10);
 const SLOWEST = 10;
 /** Of a file, and of one that runs alone: it may measure for long. */
 const LIMIT_MS = 300_000;

@@ -69,7 +69,6 @@ const AUDIT_COLUMNS: Columns<ListedAudit> = {
 
 export const COMMANDS: readonly Command[] = [
   ...USER_COMMANDS,
-  ...CLIENT_COMMANDS,
   {
     name: 'user invite',
     summary: 'Create a user without a password, and print a link with which they choose one',
@@ -207,6 +206,7 @@ export const COMMANDS: readonly Command[] = [
       printRows(call, rows, AUDIT_COLUMNS, viewAudit);
     },
   },
+  ...CLIENT_COMMANDS,
   restoredCommand(
     inIdentity,
     {

@@ -130,7 +130,7 @@ async function checkSharePages(url: string, id: string): Promise<void> {
     );
     const { text } = await ask('GET', `${url}${path}`);
     // A page is its own part, with the name of the site, within the design that all pages share.
-    const [main = source] = /<main>[\s\S]*<\/main>/.exec(source) ?? [];
+    const [, main = source] = /<main>([\s\S]*)<\/main>/.exec(source) ?? [];
     assert.ok(text.includes(main.replaceAll('{{site}}', 'Gatehouse')), path);
   }
 }

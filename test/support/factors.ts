@@ -104,6 +104,7 @@ function codesOf({ sql, visit, signIn }: Portal) {
 }
 
 function passkeysOf({ visit }: Portal) {
+  let names = 0;
   const options = async (path: string, cookie: string) => {
     const { data } = JSON.parse((await visit(path, { cookie })).text);
     return { ...data, challenge: Buffer.from(data.challenge, 'base64url') };
@@ -116,6 +117,7 @@ function passkeysOf({ visit }: Portal) {
       more: object = {},
       rk?: boolean,
     ) {
+      names += 1; // a user has no two of one name
       const { challenge } = await options('/account/passkeys', host);
       const { clientData, data, spki } = passkey.register(around(challenge, more));
       const credential = json({
@@ -127,7 +129,7 @@ function passkeysOf({ visit }: Portal) {
         ...(rk === undefined ? {} : { rk }),
       });
       return visit('/account/passkeys', {
-        fields: { name: 'my <device>', credential },
+        fields: { name: `my <device> ${names}`, credential },
         cookie: host,
       });
     },

@@ -280,7 +280,11 @@ test('invalid settings: exit 78, one sentence for each, and no listener', async 
   assert.equal(code, 78, stderr);
   assert.equal(stdout, '');
   assert.deepEqual(
-    stderr.split('\n').filter(Boolean).sort(),
-    REFUSED.map(([name, accepts]) => `gatehouse: ${name} must be ${accepts}.`).sort(),
+    stderr
+      .split('\n')
+      .filter(Boolean)
+      .map((line): string => JSON.parse(line).message)
+      .sort(),
+    REFUSED.map(([name, accepts]) => `${name} must be ${accepts}.`).sort(),
   );
 });

@@ -133,7 +133,10 @@ test('a database that cannot be used is reported in one line and exits 1', async
   const cases: ReadonlyArray<readonly [url: URL, said: RegExp]> = [
     [unknown, /3D000: the database in the database URL does not exist/],
     [wrong, /28P01: the user or the password in the database URL is wrong/],
-    [away, /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/],
+    [
+      away,
+      /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED: no server listens there\)/,
+    ],
   ];
   for (const [url, said] of cases) {
     const finished = await run(t, 'user list', { ...environment, DATABASE_URL: url.href });

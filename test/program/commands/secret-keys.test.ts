@@ -177,7 +177,7 @@ test('keys: exit 1 without a database', async () => {
   assertRefused(
     await run([], { ...held, DATABASE_URL: away.href }),
     1,
-    /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/,
+    /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED: no server listens there\)/,
   );
 });
 

@@ -398,9 +398,10 @@ test('a request that changes nothing leaves no entry', async () => {
 });
 
 test('the tests above caused every event, and no column contains a secret', async () => {
-  // Events of second factors and links are tested with the sign-in pages, login.unlocked with its
-  // command, user.secured beside what it does.
-  const elsewhere = /^(factor|recovery|link)\.|^login\.(pending|unlocked)$|^user\.secured$/;
+  // Events of second factors, links and programs are tested with the sign-in pages, login.unlocked
+  // with its command, user.secured beside what it does.
+  const elsewhere =
+    /^(factor|recovery|link|client|grant|signing_key)\.|^login\.(pending|unlocked)$|^user\.secured$/;
   const others = EVENTS.filter((event) => !elsewhere.test(event));
   assert.deepEqual([...seen].sort(), [...others].sort());
   const trail = (await sql`select audit::text as text from identity.audit`)
