@@ -1,6 +1,7 @@
 /** What serves, when it is ready, and what it says of itself. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
+import { hostname } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import { SERVICES } from '../support/settings.ts';
 import { migrateAll } from '../../src/commands/program.ts';
@@ -291,6 +292,8 @@ test('each request is logged once, without its path, query or token', async (t) 
     const app = service === 'webhook' ? { app: 'gatehouse-webhook', ...accepted } : {};
     assert.deepEqual(rest, {
       level: 'info',
+      instance: hostname(),
+      version: '0.1.0',
       service,
       ...app,
       message: 'request',

@@ -105,7 +105,7 @@ test('a description that could not verify is refused, and no token is made', asy
       /must name a header/,
     ],
     [[...header, ...event, '--time', 'X-Time'], /protects only if it is signed/],
-    [[...header, ...event, '--algorithm', 'ed25519'], /not a signing secret/],
+    [[...header, ...event, '--algorithm', 'ed25519'], /is one line of the public key of 32 bytes/],
   ] as const) {
     const { code, stderr } = await run([...BASE, ...words]);
     assert.equal(code, 2, stderr);

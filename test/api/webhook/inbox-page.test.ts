@@ -68,7 +68,7 @@ test('every file that the page loads is served, and no other', async () => {
 });
 
 test('the page has no inline or third-party content, stores nothing and renders no markup', () => {
-  assertNothingForeign(pages, 'inbox.html', /^\/(inbox(\?view=senders)?)?$/);
+  assertNothingForeign(pages, 'inbox.html', /^(\/(inbox(\?view=senders)?)?|#main)$/);
   // The token is sent in a header, never in a URL.
   for (const name of SCRIPTS) assert.doesNotMatch(pages.read(name), /[?&]token=|EventSource/, name);
 });

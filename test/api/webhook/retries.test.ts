@@ -65,8 +65,8 @@ const BODIES = {
     `{"id":"${id}","type":"charge.failed","data":{"object":{"id":"ch"${more}}},"pending_webhooks":${attempt}}`,
   paddle: (id: string, attempt: string, more = '') =>
     `{"event_id":"${id}","event_type":"transaction.billed","notification_id":"ntf_${attempt}","data":{"id":"txn_1"${more}}}`,
-  linear: (_id: string, attempt: string, more = '') =>
-    `{"action":"create","type":"Issue","data":{"id":"1"${more}},"webhookTimestamp":${now() * 1_000 - Number(attempt)}}`,
+  linear: (id: string, attempt: string, more = '') =>
+    `{"action":"create","type":"Issue","data":{"id":"${id}"${more}},"webhookTimestamp":${now() * 1_000 - Number(attempt)}}`,
 } as const;
 const headersOf = (source: SignedSource, id: string) => ({
   ...(source === 'linear' ? { 'linear-event': 'Issue', 'linear-delivery': id } : {}),

@@ -144,10 +144,9 @@ test('check lists warnings, and the listener of a running service', async (t) =>
 
 /** Of this process, until the test ends. */
 function shiftClock(t: TestContext, milliseconds: number): void {
-  t.after(() => Reflect.deleteProperty(performance, 'timeOrigin'));
-  Reflect.deleteProperty(performance, 'timeOrigin');
-  const value = performance.timeOrigin + milliseconds;
-  Object.defineProperty(performance, 'timeOrigin', { value, configurable: true });
+  t.mock.restoreAll();
+  const { now } = Date;
+  t.mock.method(Date, 'now', () => now() + milliseconds);
 }
 
 test('check warns if the clocks of this machine and of the server differ', async (t) => {

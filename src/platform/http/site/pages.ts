@@ -110,7 +110,7 @@ export function createFrame({ SITE_NAME: name, SITE_FOOTER: text, SITE_LINKS }: 
       nav: nav === '' ? render('site-links', { links }) : new Html(nav.replace(LINKS, () => all)),
       footer,
       head: new Html(head.replace('</title>', () => ` · ${escapeHtml(name)}</title>`)),
-      main: new Html(main.replace('<main', '<main id="content" tabindex="-1"')),
+      main: new Html(main.replace('<main', '<main id="main" tabindex="-1"')),
     }).text;
   };
 }

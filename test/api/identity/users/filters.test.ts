@@ -85,7 +85,7 @@ test('the list is sorted by each column, up and down', async () => {
   assert.deepEqual(await users('-created'), [...names].reverse());
   const { text } = await shown('sort=-created&role=super_admin');
   assert.match(text, /aria-sort="descending"><a\s+href="[^"]*sort=created/);
-  assert.match(text, /href="[^"]*role=super_admin[^"]*sort=username/, 'the filter stays');
+  assert.match(text, /href="(?=[^"]*role=super_admin)[^"]*sort=username/, 'the filter stays');
 });
 
 test('the page says who waits for a link, who is disabled, and who looks', async () => {
