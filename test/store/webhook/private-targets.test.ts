@@ -13,7 +13,9 @@ import {
   ownAddresses,
 } from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { addToken, openWebhook } from '../../support/senders.ts';
+import { setTarget } from '../../../src/webhook/store/targets.ts';
 import { untilSql } from '../../support/connections.ts';
 import { startRecorder } from '../../support/recorder.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
@@ -294,12 +296,19 @@ test('WEBHOOK_FORWARD_ALLOW_PRIVATE=on allows private targets', async (t) => {
 
 test('by default an event for a private target becomes a dead letter that says what to set', async (t) => {
   const { url, sql } = await createDatabase(t);
-  const gatehouse = await startGatehouse(t, ['webhook'], url, {
-    WEBHOOK_FORWARD_URL: `http://localhost:${port}/`,
-    WEBHOOK_RETRY_SCHEDULE: '1ms',
+  const gatehouse = await startGatehouse(t, ['webhook'], url, { WEBHOOK_RETRY_SCHEDULE: '1ms' });
+  const database = openWebhook(t, url);
+  const { id, token } = await addToken(database, 'generic');
+  // As if the name had another address when the target was set.
+  await setTarget(database, id, {
+    place: { url: `http://localhost:${port}/` },
+    events: null,
+    timeout_seconds: null,
+    keepSignature: false,
+    secret: null,
   });
   const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-    bearer: WEBHOOK_TOKEN,
+    bearer: token,
     body: { event: 'e', data: { page_id: 'p' } },
   });
   await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'the event is dead');

@@ -103,7 +103,11 @@ test('name and footer are text, and only https addresses become links', () => {
     page,
     /<head>[\s\S]*<title>x · A &#38; &#60;i&#62;B&#60;\/i&#62;<\/title>[\s\S]*<\/head>/,
   );
-  assert.match(page, /<main>\{\{name\}\}<\/main>/, 'what a page holds is not filled in again');
+  assert.match(
+    page,
+    /<main id="main" tabindex="-1">\{\{name\}\}<\/main>/,
+    'what a page holds is not filled in again',
+  );
   assert.doesNotMatch(createFrame(SITE)('<main></main>'), /<footer/);
 });
 
