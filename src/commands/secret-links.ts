@@ -76,7 +76,10 @@ export async function getSecret(call: Invocation, lines: LineReader) {
   return openWith(send, keys, passphrase);
 }
 
-/** @param target that the command names: a link or an id. @returns its link, without a base for an id */
+/**
+ * @param target that the command names: a link or an id
+ * @returns its link, without a base for an id
+ */
 async function readLink(lines: LineReader, target?: string) {
   if (target === undefined) {
     const { text, link } = await nextLink(lines, KINDS);
@@ -102,7 +105,10 @@ async function readLink(lines: LineReader, target?: string) {
 const MAX_LINE = 78;
 const MAX_LINES = 10;
 
-/** Reads a link, which may go on in further lines. @returns null, and the text, unless it is whole */
+/**
+ * Reads a link, which may go on in further lines.
+ * @returns null, and the text, unless it is whole
+ */
 export async function nextLink(lines: LineReader, kinds: readonly Kind[]) {
   const find = (text: string) => {
     const link = findLink(text, kinds);
@@ -160,7 +166,9 @@ const isId = (target: string) => isUuid(target.toLowerCase());
 const isPlace = (target: string) =>
   PLACE.test(target) && URL.canParse(target) && !target.includes('#');
 
-/** @param ask the host of the link, without the token; for an id, which has no base, GATEHOUSE_URL */
+/**
+ * @param ask the host of the link, without the token; for an id, which has no base, GATEHOUSE_URL
+ */
 const openerOf =
   ({ base, id }: Link, ask: ReturnType<typeof connect>) =>
   (body: object) =>
