@@ -2,7 +2,7 @@
 # docker run --read-only --env-file … --publish 3000:3000 --publish 8080:8080 --publish 8000:8000 gatehouse
 # A single service: docker run … gatehouse serve identity
 
-ARG NODE=node:22-slim
+ARG NODE=node:22-slim@sha256:c3de60bf2f9dd0ac6370e6117950ff62d6e339527e7472301c9c78a017978392
 
 FROM ${NODE} AS build
 WORKDIR /build

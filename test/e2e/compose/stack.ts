@@ -1,5 +1,5 @@
 /** compose.yaml, started as docs/deploy.md says. */
-import { cpSync, readFileSync } from 'node:fs';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { visit } from '../deploy/visit.ts';
@@ -19,6 +19,9 @@ export function createStack(docker: Docker) {
   for (const name of [...names, '.dockerignore', 'Dockerfile', 'deploy'])
     cpSync(join(tree, name), join(place, name), { recursive: true });
   const file = join(place, 'deploy/compose.yaml');
+  // The images of `images.ts` have the names, but not the digests.
+  for (const pinned of [file, join(place, 'Dockerfile')])
+    writeFileSync(pinned, readFileSync(pinned, 'utf8').replace(/@sha256:[0-9a-f]{64}/g, ''));
   docker.run(join(place, 'deploy/compose/new-secrets'), []);
 
   const compose = (...words: string[]) =>
