@@ -303,6 +303,7 @@ create table secrets.requests (
   key_id text not null,
   tag bytea,
   creator text,
+  asker text,
   kind text not null,
   title text not null,
   public_key text not null,
@@ -320,6 +321,7 @@ create table secrets.requests (
 );
 CREATE INDEX requests_expiry ON secrets.requests USING btree (expires_at);
 CREATE INDEX requests_key ON secrets.requests USING btree (key_id, expires_at);
+CREATE INDEX requests_own ON secrets.requests USING btree (creator, created_at) WHERE (creator IS NOT NULL);
 
 create table secrets.secrets (
   id uuid not null,
@@ -342,6 +344,7 @@ create table secrets.secrets (
 CREATE INDEX secrets_ended ON secrets.secrets USING btree (ended_at) WHERE (blob IS NULL);
 CREATE INDEX secrets_expiry ON secrets.secrets USING btree (expires_at) WHERE (blob IS NOT NULL);
 CREATE INDEX secrets_key ON secrets.secrets USING btree (key_id, expires_at) WHERE (blob IS NOT NULL);
+CREATE INDEX secrets_own ON secrets.secrets USING btree (creator, created_at) WHERE (creator IS NOT NULL);
 
 create table secrets.server_keys (
   key_id text not null,

@@ -8,9 +8,10 @@ import { findToken, PREFIX } from './store/tokens.ts';
 const RANKS = { anyone: 0, sender: 1, operator: 2 } as const;
 type Role = keyof typeof RANKS;
 /**
- * `creator` is recorded with a secret: `token:ID`, `user:NAME` or `anyone`; null for AUTH_TOKEN.
+ * `creator` is recorded with a secret: `token:ID`, `id:ID` of a user, `user:NAME` of one whose id a
+ * proxy does not say, or `anyone`; null for AUTH_TOKEN.
  */
-export type Caller = Readonly<{ role: Role; creator: string | null }>;
+export type Caller = Readonly<{ role: Role; creator: string | null; user?: string }>;
 
 /** The creator whose secrets the caller may see; null for all secrets. */
 export const ownOnly = ({ role, creator }: Caller) => (role === 'operator' ? null : creator);
@@ -27,7 +28,7 @@ export const allow = (least: Role): Guard<SecretsService, Caller> => ({
   security: ['bearer'],
   errors: least === 'operator' ? [...errors, 'forbidden'] : errors,
   isAnonymous: ({ role }) => role === 'anyone',
-  idsOf: ({ creator }) => (creator === null ? {} : { creator }),
+  idsOf: ({ creator, user }) => ({ ...(creator && { creator }), ...(user && { user }) }),
   async check(request, service) {
     const token = bearerOf(request.headers.authorization);
     const caller =
@@ -50,7 +51,8 @@ async function findVisitor(request: RequestInfo, { userSource, users, anyone }: 
   const user = await findUser(request, userSource, users);
   if (user instanceof Failure) return anyone ? ANYONE : user;
   if (!user?.isAllowed) return anyone ? ANYONE : null;
-  const caller: Caller = { role: 'sender', creator: `user:${user.name}` };
+  const creator = user.id ? `id:${user.id}` : `user:${user.name}`;
+  const caller: Caller = { role: 'sender', creator, user: user.name };
   return caller;
 }
 

@@ -20,7 +20,7 @@ const state = {
   expires_at: nullable(dateTime()),
 };
 
-export const receiptSchema = object({
+const receipt = {
   id: uuid(),
   ...state,
   // The last two: of a request for a secret, which has no answer.
@@ -28,8 +28,16 @@ export const receiptSchema = object({
   created_at: dateTime(),
   last_read_at: nullable(dateTime()),
   failed_reads: count,
-});
+};
+export const receiptSchema = object(receipt);
 export type Receipt = Infer<typeof receiptSchema>;
+
+/** In the list of a user's own links. */
+export const ownLinkSchema = object({
+  ...receipt,
+  title: nullable(text({ description: 'What was asked for, if it is a request' })),
+});
+export type OwnLink = Infer<typeof ownLinkSchema>;
 
 /** What the holder of a link may know, even after the end of the secret. */
 export const linkSchema = object({

@@ -13,6 +13,7 @@ import {
 import {
   dateTime,
   type Infer,
+  list,
   object,
   oneLine,
   text,
@@ -23,13 +24,13 @@ import type { Site } from '../platform/runtime/context.ts';
 import { capabilityOf, sealText } from './envelope.ts';
 import { allow, type Caller } from './guard.ts';
 import { idMember, lifetimeMembers, limitVisitor, passwordSchema } from './manage-secrets.ts';
-import { kindSchema, requestSchema } from './replies.ts';
+import { kindSchema, ownLinkSchema, requestSchema } from './replies.ts';
 import { judgeRequest, requestTagOf } from './request-tag.ts';
 import { countAttempt, recordEvent, type SecretsService, serverFailure } from './service.ts';
 import type { Limits } from './settings.ts';
 import { byLink, keyBody, limitWrongKeys, type LinkCall, shareRoutes } from './share-routes.ts';
 import { answerRequest, findRequest, insertRequest, type SecretRequest } from './store/requests.ts';
-import { timeIn } from './store/secrets.ts';
+import { listOwn, timeIn } from './store/secrets.ts';
 
 /** @param form ends with a character whose two spare bits are zero: each value has one encoding */
 const base64url = (what: string, form: RegExp, check?: (text: string) => string | null) =>
@@ -114,6 +115,18 @@ export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<Secr
     handle: ask,
   }),
   route({
+    ...routeDefaults,
+    method: 'GET',
+    pattern: '/api/store/links',
+    summary: 'The newest 100 links of the signed-in user, none of which can be opened with this',
+    guard: allow('sender'),
+    reply: list(ownLinkSchema),
+    errors: ['forbidden', 'unavailable'],
+    async handle({ caller: { creator } }, { database }) {
+      return creator?.startsWith('id:') ? { data: await listOwn(database, creator, 100) } : NO_USER;
+    },
+  }),
+  route({
     ...byLink,
     pattern: '/request/{id}',
     summary: 'Share pages: the state of a request, with a key of either link; changes nothing',
@@ -136,6 +149,9 @@ export const pageRoutes = (limits: Limits, site: Site): ReadonlyArray<Route<Secr
   }),
 ];
 
+const NO_USER = new Failure('forbidden', {
+  message: 'Only users who have signed in, with an id, have a list of their links.',
+});
 const NO_REQUEST = new Failure('not_found', {
   message:
     'No request belongs to this link, or it ended long ago. Check that you have the whole link.',
@@ -155,6 +171,7 @@ async function ask({ body, caller, request }: NewRequestCall, service: SecretsSe
   const terms = {
     id,
     creator: caller.creator,
+    asker: caller.user ?? null,
     key_digest: sha256(receipt),
     max_reads,
     seconds,

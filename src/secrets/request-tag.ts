@@ -6,6 +6,7 @@ import { capabilityOf, type ServerKey } from './envelope.ts';
 export type RequestTerms = Readonly<{
   id: string;
   creator: string | null;
+  asker: string | null; // the name of the user who asks
   kind: string;
   title: string;
   public_key: string;
@@ -24,6 +25,7 @@ export type RequestTag = Readonly<{
 const TAGGED = [
   'id',
   'creator',
+  'asker',
   'kind',
   'title',
   'public_key',

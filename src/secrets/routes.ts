@@ -139,8 +139,7 @@ const ROUTES: ReadonlyArray<Route<SecretsService>> = [
       }),
     }),
     /** For clients that offer a form. */
-    async handle({ caller: { role, creator } }, { limits, sharePages }) {
-      const user = creator?.startsWith('user:') ? creator.slice(5) : null;
+    async handle({ caller: { role, user = null } }, { limits, sharePages }) {
       return {
         data: {
           ...limits,

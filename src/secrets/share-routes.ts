@@ -45,6 +45,7 @@ const PAGES = [
     name: 'kept-request.html',
   },
   { pattern: '/answer/{id}', summary: 'Share pages: answer a request', name: 'answer.html' },
+  { pattern: '/links', summary: 'Share pages: the links of who is signed in', name: 'links.html' },
 ];
 const SCRIPTS = [
   'make.js',
@@ -60,8 +61,10 @@ const SCRIPTS = [
   'envelope.js',
   'form.js',
   'link.js',
+  'links.js',
   'opening.js',
   'request-keys.js',
+  'states.js',
   'qr.js',
 ];
 

@@ -7,8 +7,8 @@ import { SERVER_SECRET } from './gatehouse.ts';
 /** Makes the tag of a request anew, so that the service takes its row for unaltered. */
 export async function tagAnew(sql: Sql, id: string): Promise<void> {
   const [row] = await sql<RequestTerms[]>`
-    select id, creator, kind, title, public_key, digest, key_digest, max_reads, seconds,
-      answer_key, expires_at
+    select id, creator, asker, kind, title, public_key, digest, key_digest, max_reads,
+      seconds, answer_key, expires_at
     from secrets.requests
     where id = ${id}`;
   if (!row) throw new Error(`there is no request ${id}`);

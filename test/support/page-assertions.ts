@@ -156,6 +156,7 @@ const TAGS: Readonly<Record<string, RegExp>> = {
   HTMLButtonElement: /^button$/,
   HTMLTableElement: /^table$/,
   HTMLTableSectionElement: /^tbody$/,
+  HTMLTemplateElement: /^template$/,
   HTMLAnchorElement: /^a$/,
 };
 

@@ -2,7 +2,7 @@ create schema if not exists secrets;
 
 create table secrets.secrets (
   id uuid primary key,
-  creator text, -- token:ID, user:NAME or anyone; null: AUTH_TOKEN
+  creator text, -- token:ID, id:ID or user:NAME of a user, or anyone; null: AUTH_TOKEN
   key_id text not null, -- the server secret it was encrypted under
   -- Recognizes the right client key without decrypting anything. It stays after the end, so that
   -- only holders of the key can learn how the secret ended.
@@ -24,6 +24,7 @@ create table secrets.secrets (
 );
 create index secrets_expiry on secrets.secrets (expires_at) where blob is not null;
 create index secrets_ended on secrets.secrets (ended_at) where blob is null;
+create index secrets_own on secrets.secrets (creator, created_at) where creator is not null;
 create index secrets_key on secrets.secrets (key_id, expires_at) where blob is not null;
 
 -- Every server secret that was ever the current one, by its key id, from which it cannot be derived.
@@ -49,6 +50,7 @@ create table secrets.requests (
   -- Detects an altered row, as of secrets. Without it, nothing can bring a withdrawn request back.
   tag bytea,
   creator text, -- as of secrets
+  asker text, -- the name of that user
   kind text not null, -- text or file
   title text not null,
   public_key text not null, -- P-256, in Base64url; the private key is in the link to keep
@@ -66,6 +68,7 @@ create table secrets.requests (
     check ((tag is null) = (ending is not distinct from 'withdrawn'))
 );
 create index requests_expiry on secrets.requests (expires_at);
+create index requests_own on secrets.requests (creator, created_at) where creator is not null;
 create index requests_key on secrets.requests (key_id, expires_at);
 
 -- Attempts under a limit, by keyed digests.

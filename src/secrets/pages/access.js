@@ -39,6 +39,7 @@ async function loadOptions(isFirst, show) {
   if (isFirst) tokenPart.hidden = true;
   element('submit', HTMLButtonElement).classList.add('primary');
   showPerson(options.data.caller.user);
+  element('own-links', HTMLElement).hidden = options.data.caller.user === null;
   offerExpiries(options.data.expires_in.max);
   show(options.data);
 }

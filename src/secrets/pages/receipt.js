@@ -9,35 +9,15 @@ import {
   showProblem,
   showTitle,
 } from '/pages/page.js';
+import { stateOf } from '/pages/states.js';
 
 /** @import { Result } from '/pages/page.js' */
-/**
- * @typedef {{
- *   status: 'stored' | 'read' | 'expired' | 'deleted' | 'requested' | 'withdrawn',
- *   created_at: string,
- *   expires_at: string | null,
- *   reads: number,
- *   max_reads: number | null,
- *   last_read_at: string | null,
- *   failed_reads: number,
- * }} Receipt
- */
+/** @import { Receipt } from '/pages/states.js' */
 
 const REFRESH_MS = 15_000;
 const link = takeLink('r');
 const about = element('about', HTMLElement);
 const address = element('address', HTMLTextAreaElement);
-
-/** For each state: how it is called, its color, and what it means. */
-const STATES = {
-  stored: ['Not opened yet', 'info', 'The link has not been opened yet.'],
-  opened: ['Opened', 'good', 'The link was opened, and can be opened again.'],
-  read: ['Opened', 'good', 'The link was opened as often as allowed. The secret is deleted.'],
-  expired: ['Expired', 'warn', 'The link has expired. The secret is deleted.'],
-  deleted: ['Deleted', 'bad', 'The secret was deleted. The link no longer works.'],
-  requested: ['Not answered yet', 'info', 'Nobody has answered the request yet.'],
-  withdrawn: ['Withdrawn', 'bad', 'The request was withdrawn before it was answered.'],
-};
 
 /** @returns {Promise<boolean>} whether the state can still change */
 async function load() {
@@ -59,8 +39,7 @@ async function load() {
 
 /** @param {Receipt} receipt */
 function show({ status, created_at, expires_at, reads, max_reads, last_read_at, failed_reads }) {
-  const [name = '', tone = '', words = ''] =
-    STATES[status === 'stored' && reads > 0 ? 'opened' : status];
+  const [name = '', tone = '', words = ''] = stateOf({ status, reads });
   const state = element('state', HTMLElement);
   state.className = `badge ${tone}`;
   showTitle(name);

@@ -1,11 +1,11 @@
 import { type Database, removeBatch, type Sql } from '../../platform/db/sql.ts';
 import type { RequestState } from '../replies.ts';
 import type { RequestTag, RequestTerms } from '../request-tag.ts';
-import type { NewSecret } from './secrets.ts';
+import { isOwnSql, type NewSecret } from './secrets.ts';
 
 export type SecretRequest = RequestTerms &
   RequestTag &
-  Pick<RequestState, 'status' | 'kind' | 'asker'> &
+  Pick<RequestState, 'status' | 'kind'> &
   Readonly<{ expired: boolean }>;
 
 export const insertRequest = (database: Database, row: RequestTerms & RequestTag) =>
@@ -15,9 +15,8 @@ export async function findRequest(database: Database, id: string) {
   const [row] = await database.read(
     (sql) => sql<SecretRequest[]>`
     select coalesce(ending, case when expires_at <= now() then 'expired' else 'open' end) as status,
-      expires_at <= now() as expired, substring(creator from '^user:(.*)') as asker,
-      id, key_id, tag, creator, kind, title, public_key, digest, key_digest, max_reads, seconds,
-      answer_key, expires_at
+      expires_at <= now() as expired, id, key_id, tag, creator, asker, kind, title, public_key,
+      digest, key_digest, max_reads, seconds, answer_key, expires_at
     from secrets.requests
     where id = ${id}`,
   );
@@ -53,7 +52,7 @@ export async function withdrawRequest(database: Database, id: string, creator: s
   const { count } = await database.write(
     (sql) => sql`
     update secrets.requests set ${withdrawnSql(sql)}
-    where id = ${id} and ${openSql(sql)} and (${creator}::text is null or creator = ${creator})`,
+    where id = ${id} and ${openSql(sql)} and ${isOwnSql(sql, creator)}`,
   );
   return count === 1;
 }

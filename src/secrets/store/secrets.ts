@@ -3,12 +3,13 @@ import {
   alignToKeys,
   arrayLiteral,
   type Database,
+  type Fragment,
   hexBytes,
   removeBatch,
   type Sql,
 } from '../../platform/db/sql.ts';
 import { type Envelope, LOCKED, type Terms } from '../envelope.ts';
-import type { LinkState, Receipt } from '../replies.ts';
+import type { LinkState, OwnLink, Receipt } from '../replies.ts';
 
 type KeyId = Readonly<{
   id: string;
@@ -26,6 +27,9 @@ export const readableSql = (sql: Sql) =>
  * recognizes its link.
  */
 export const noContentSql = (sql: Sql) => sql`blob = null, tag = null`;
+
+export const isOwnSql = (sql: Sql, creator: string | null) =>
+  sql`(${creator}::text is null or creator = ${creator})`;
 
 const statusSql = (sql: Sql) =>
   sql`coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end)`;
@@ -141,27 +145,44 @@ export async function countFailedRead(database: Database, id: string) {
   return row?.key_id ?? null;
 }
 
-/** @param creator null for every secret, otherwise only secrets of this creator */
-export async function findReceipt(database: Database, id: string, creator: string | null) {
-  const [row] = await database.read(
-    (sql) => sql<Receipt[]>`
+/** The newest secrets, and requests without an answer, for which a condition holds. */
+const receiptsSql = (sql: Sql, condition: Fragment, limit: number) => sql`
     select id, ${statusSql(sql)} as status, created_at, expires_at, max_reads,
       reads::float8 as reads, last_read_at, failed_reads::float8 as failed_reads
     from (
-      select id, ending, created_at, expires_at, max_reads, reads, last_read_at, failed_reads,
-        creator
+      (select id, ending, created_at, expires_at, max_reads, reads, last_read_at, failed_reads
       from secrets.secrets
-      where id = ${id}
+      where ${condition}
+      order by created_at desc
+      limit ${limit})
       union all
-      select id, coalesce(ending, case when expires_at > now() then 'requested' end), created_at,
-        expires_at, max_reads, 0, null, 0, creator
+      (select id, coalesce(ending, case when expires_at > now() then 'requested' end), created_at,
+        expires_at, max_reads, 0, null, 0
       from secrets.requests
-      where id = ${id} and answer_key is null
+      where ${condition} and answer_key is null
+      order by created_at desc
+      limit ${limit})
     ) known
-    where ${creator}::text is null or creator = ${creator}`,
+    order by created_at desc
+    limit ${limit}`;
+
+/** @param creator null for every secret, otherwise only secrets of this creator */
+export async function findReceipt(database: Database, id: string, creator: string | null) {
+  const [row] = await database.read(
+    (sql) => sql<Receipt[]>`${receiptsSql(sql, sql`id = ${id} and ${isOwnSql(sql, creator)}`, 1)}`,
   );
   return row ?? null;
 }
+
+/** What a user shared or asked for, with the titles of requests. */
+export const listOwn = (database: Database, creator: string, limit: number) =>
+  database.list(
+    (sql) => sql<OwnLink[]>`
+    select own.*, title
+    from (${receiptsSql(sql, sql`creator = ${creator}`, limit)}) own
+    left join secrets.requests using (id)
+    order by own.created_at desc`,
+  );
 
 /** @param commitments the content is returned only for one of these, so that a guess is cheap */
 export async function findLink(database: Database, id: string, commitments: readonly Buffer[]) {
@@ -202,7 +223,7 @@ export async function deleteSecret(database: Database, id: string, creator: stri
     update secrets.secrets set ${noContentSql(sql)}, ending = 'deleted',
       ended_at = coalesce(ended_at, at)
     from now() as at where id = ${id} and (ending = 'deleted' or (${readableSql(sql)}))
-      and (${creator}::text is null or creator = ${creator})
+      and ${isOwnSql(sql, creator)}
     returning id, key_id, ended_at = at as is_new`,
   );
   return row ?? null;

@@ -33,6 +33,7 @@ const OPEN = [
     'GET /inbox',
   ],
   'GET /inbox/user',
+  'GET /links',
   ...['GET /s/{id}', 'GET /r/{id}', 'GET /request', 'GET /request/{id}', 'GET /answer/{id}'],
 ];
 /** Id and key are the credential. */
@@ -53,6 +54,7 @@ const SECRETS = linesOf(`
   DELETE /api/store/{id}     own    200    200      200
   DELETE /api/store/{id}     other  404    200      200
   POST   /api/store/request  all    201    201      201
+  GET    /api/store/links    all    403    403      403
 `);
 
 /** About an event or a token that does not exist, without a target. The stream never ends. */

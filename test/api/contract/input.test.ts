@@ -34,7 +34,7 @@ const NEEDS_TYPE = /^POST \/(webhook|s\/|r\/|request\/|answer\/)/;
  * only read, and may be linked to; and the senders of events have parameters of their own.
  */
 const IGNORES_QUERY =
-  /^(GET \/(livez|readyz|openapi(\.json)?|pages\/\{file\}|inbox|(link|login|logout|account)(\/(?!.*passkey).*)?|(s|r|answer)\/\{id\}|request(\/\{id\})?)?|(GET|POST) \/webhook)$/;
+  /^(GET \/(livez|readyz|openapi(\.json)?|links|pages\/\{file\}|inbox|(link|login|logout|account)(\/(?!.*passkey).*)?|(s|r|answer)\/\{id\}|request(\/\{id\})?)?|(GET|POST) \/webhook)$/;
 
 type Callers = (row: Row) => Pick<Sent, 'headers' | 'path'>;
 

@@ -32,8 +32,8 @@ const readsOf = async (id: string) => {
 };
 
 const SCRIPTS = wordsOf(`
-  make reveal receipt request kept-request answer access confirm content envelope form opening
-  request-keys page qr
+  make reveal receipt request kept-request answer links states access confirm content envelope form
+  opening request-keys page qr
 `);
 const FILES: ReadonlyArray<readonly [path: string, file: string]> = [
   ['/', 'make.html'],
@@ -41,6 +41,7 @@ const FILES: ReadonlyArray<readonly [path: string, file: string]> = [
   ['/s/not-an-id', 'reveal.html'],
   ['/pages/style.css', 'style.css'],
   [`/r/${randomUUID()}`, 'receipt.html'],
+  ['/links', 'links.html'],
   ['/request', 'request.html'],
   [`/request/${randomUUID()}`, 'kept-request.html'],
   [`/answer/${randomUUID()}`, 'answer.html'],
@@ -122,11 +123,11 @@ test('every file that a page loads is served, and no other', async () => {
 });
 
 test('no page has inline or third-party content, or turns text into markup', () => {
-  for (const name of NAMES) assertNothingForeign(pages, name, /^\/(request)?$/);
+  for (const name of NAMES) assertNothingForeign(pages, name, /^(#main|\/(request|links)?)$/);
   assert.doesNotMatch(pages.read('style.css'), /url\(|@import|@font-face|expression|\/\//);
 });
 
 test('every element that a script uses exists in its pages with the expected type', () => {
-  const without = /^(address|qr|envelope|form|link|request-keys|reveal)\.js$/;
+  const without = /^(states|address|qr|envelope|form|link|request-keys|reveal)\.js$/;
   for (const name of NAMES) assertElements(pages, name, scriptsOf(pages, name), without);
 });

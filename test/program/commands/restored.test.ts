@@ -30,6 +30,7 @@ await createSecretToken(shared, { name: 'Ada', role: 'sender' });
 await insertRequest(shared, {
   id: REQUEST,
   creator: null,
+  asker: null,
   kind: 'text',
   title: 'the key',
   public_key: 'key',

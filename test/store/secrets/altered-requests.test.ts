@@ -54,6 +54,7 @@ const EDITS: Record<string, string> = {
   'its title was changed': "title = 'Password of the bank'",
   'its kind was changed': "kind = 'file'",
   'its creator was changed': "creator = 'user:mallory'",
+  'its asker was changed': "asker = 'mallory'",
   'its key id was changed': "key_id = '0000000000000000'",
   'its tag was cut': 'tag = substring(tag from 1 for 16)',
   'it seems answered': "ending = 'answered', answer_key = public_key",

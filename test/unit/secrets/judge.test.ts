@@ -69,6 +69,7 @@ function requestOf(serverKey = current) {
   const request = {
     id: REQUEST_ID,
     creator: null,
+    asker: null,
     kind: 'text',
     title: 'a title',
     public_key: 'public key',

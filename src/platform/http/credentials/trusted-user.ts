@@ -29,30 +29,38 @@ const GROUP_NAMES = /^([a-z0-9._,-]+)$/;
  */
 export async function findUser(
   request: RequestInfo,
-  { TRUSTED_USER_HEADER: name, TRUSTED_GROUPS_HEADER: groups, SIGNIN_VERIFY_URL }: UserSource,
+  { SIGNIN_VERIFY_URL, ...names }: UserSource,
   allowed: readonly string[],
 ): Promise<ReturnType<typeof userIn> | Refusal> {
   const { headers, isFromProxy, isFromOwnPage } = request;
   if (!isFromOwnPage || allowed.length === 0) return null;
-  const named = isFromProxy ? userIn(headers, name, groups, allowed) : null;
+  const named = isFromProxy ? userIn(headers, names, allowed) : null;
   if (named?.isAllowed || SIGNIN_VERIFY_URL === null) return named;
   const reply = await askIdentity(request, SIGNIN_VERIFY_URL);
   if (reply === null || reply instanceof Failure) return reply;
-  return userIn(reply, 'X-Auth-Username', 'X-Auth-Groups', allowed);
+  return userIn(reply, VERIFY_HEADERS, allowed);
 }
+
+const VERIFY_HEADERS = {
+  TRUSTED_USER_HEADER: 'X-Auth-Username',
+  TRUSTED_ID_HEADER: 'X-Auth-User-Id',
+  TRUSTED_GROUPS_HEADER: 'X-Auth-Groups',
+};
+
+/** `id`: empty if nothing says it. A name may later be another person's. */
 
 function userIn(
   headers: http.IncomingHttpHeaders,
-  user: string | null,
-  groups: string | null,
+  names: Omit<UserSource, 'SIGNIN_VERIFY_URL'>,
   allowed: readonly string[],
 ) {
   const valueOf = (header: string | null) => String(headers[header?.toLowerCase() ?? ''] ?? '');
-  const name = valueOf(user);
-  const [, given = ''] = GROUP_NAMES.exec(valueOf(groups)) ?? [];
+  const name = valueOf(names.TRUSTED_USER_HEADER);
+  const id = USER_NAME.exec(valueOf(names.TRUSTED_ID_HEADER))?.[0] ?? '';
+  const [, given = ''] = GROUP_NAMES.exec(valueOf(names.TRUSTED_GROUPS_HEADER)) ?? [];
   const found = ['*', name, ...given.split(',').map((group) => `group:${group}`)];
   const isAllowed = found.some((one) => allowed.includes(one));
-  return USER_NAME.test(name) ? { name, isAllowed } : null;
+  return USER_NAME.test(name) ? { name, id, isAllowed } : null;
 }
 
 /** A cookie that may be of a session. Those of other programs would only cost a request. */

@@ -12,13 +12,16 @@ const verifyAddress = satisfying(
 export function readUserSource(env: Env) {
   const source = {
     TRUSTED_USER_HEADER: env.get('TRUSTED_USER_HEADER', null, headerName),
+    TRUSTED_ID_HEADER: env.get('TRUSTED_ID_HEADER', null, headerName),
     TRUSTED_GROUPS_HEADER: env.get('TRUSTED_GROUPS_HEADER', null, headerName),
     SIGNIN_VERIFY_URL: env.get('SIGNIN_VERIFY_URL', null, verifyAddress),
   };
   if (source.TRUSTED_USER_HEADER !== null && !env.isSet('TRUSTED_PROXIES'))
     env.problem('TRUSTED_USER_HEADER', 'requires TRUSTED_PROXIES: no other sender is believed.');
-  if (source.TRUSTED_GROUPS_HEADER !== null && !env.isSet('TRUSTED_USER_HEADER'))
-    env.problem('TRUSTED_GROUPS_HEADER', 'requires TRUSTED_USER_HEADER.');
+  for (const name of ['TRUSTED_GROUPS_HEADER', 'TRUSTED_ID_HEADER'] as const) {
+    if (source[name] !== null && !env.isSet('TRUSTED_USER_HEADER'))
+      env.problem(name, 'requires TRUSTED_USER_HEADER.');
+  }
   return source;
 }
 
