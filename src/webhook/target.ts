@@ -1,6 +1,7 @@
 import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { sha256 } from '../platform/crypto/token.ts';
+import { hasPrivateAddress } from '../platform/http/wire/private-address.ts';
 import { codeOf, StartupError } from '../platform/runtime/errors.ts';
 import type { Target } from './model.ts';
 import type { DeliverySettings } from './settings.ts';
@@ -35,8 +36,7 @@ export async function loadTarget(
   { concurrency, environment, allowPrivate }: DeliverySettings,
 ) {
   if ('url' in target) {
-    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } =
-      await import('./targets/forward.ts');
+    const { createForwardTarget, PRIVATE_TARGET } = await import('./targets/forward.ts');
     const url = new URL(target.url);
     return {
       check() {

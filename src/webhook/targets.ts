@@ -1,6 +1,7 @@
 import { sealSecret } from '../platform/crypto/service-secret.ts';
 import type { Failure } from '../platform/http/route/errors.ts';
 import { invalidBody } from '../platform/http/route/json-body.ts';
+import { hasPrivateAddress } from '../platform/http/wire/private-address.ts';
 import type { TargetInput } from './schemas.ts';
 import type { WebhookService } from './service.ts';
 import type { TargetChange } from './store/targets.ts';
@@ -17,7 +18,6 @@ export async function prepareTarget(
   { delivery, signingKeys: [key] }: Pick<WebhookService, 'delivery' | 'signingKeys'>,
 ): Promise<TargetChange | Failure<'invalid_body'>> {
   if (url !== undefined && !delivery.allowPrivate) {
-    const { hasPrivateAddress } = await import('./targets/forward.ts');
     if (hasPrivateAddress(new URL(url))) {
       return invalidBody(
         'must not be a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it',

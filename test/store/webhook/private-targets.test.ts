@@ -7,11 +7,11 @@ import { extname, join } from 'node:path';
 import { after, test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import {
-  createForwardTarget,
   includesPrivate,
   isPrivate,
   ownAddresses,
-} from '../../../src/webhook/targets/forward.ts';
+} from '../../../src/platform/http/wire/private-address.ts';
+import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { addToken, openWebhook } from '../../support/senders.ts';
