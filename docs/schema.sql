@@ -377,6 +377,14 @@ create table secrets.tokens (
   constraint tokens_previous_digest_key UNIQUE (previous_digest)
 );
 
+create table webhook.emitters (
+  role text not null,
+  token_id uuid not null,
+  granted_at timestamp with time zone default now() not null,
+  constraint emitters_pkey PRIMARY KEY (role, token_id),
+  constraint emitters_token_id_fkey FOREIGN KEY (token_id) REFERENCES webhook.tokens(id)
+);
+
 create table webhook.events (
   id uuid not null,
   token_id uuid not null,
@@ -467,6 +475,15 @@ create table webhook.pause (
   constraint pause_pkey PRIMARY KEY (id)
 );
 
+create table webhook.process_settings (
+  id boolean default true not null,
+  has_target boolean not null,
+  events text[] not null,
+  max_body_bytes integer not null,
+  constraint process_settings_id_check CHECK (id),
+  constraint process_settings_pkey PRIMARY KEY (id)
+);
+
 create table webhook.signing_secrets (
   id uuid not null,
   token_id uuid not null,
@@ -494,6 +511,7 @@ create table webhook.tokens (
   custom jsonb,
   target jsonb,
   keep_signature boolean default false not null,
+  order_by text,
   revision integer default 0 not null,
   created_at timestamp with time zone default now() not null,
   last_used_at timestamp with time zone,
@@ -531,3 +549,122 @@ create table webhook.work (
 CREATE INDEX work_due ON webhook.work USING btree (queue, due_at) WHERE (order_key IS NULL);
 CREATE INDEX work_order ON webhook.work USING btree (order_key, seq) WHERE (order_key IS NOT NULL);
 CREATE INDEX work_sender ON webhook.work USING btree (queue, token_id, due_at) WHERE (order_key IS NULL);
+
+CREATE OR REPLACE FUNCTION webhook.emit(token text, event text, data jsonb, delivery_id text DEFAULT NULL::text, page_id text DEFAULT NULL::text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+declare
+  settings webhook.process_settings;
+  sender record;
+  is_selected boolean;
+  status text := 'stored';
+  body bytea := convert_to(jsonb_build_object('event', event, 'data', data)::text, 'UTF8');
+  time text := lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::int8), 12, '0');
+  new_id uuid := substr(time, 1, 8) || '-' || substr(time, 9) || '-7' ||
+    substr(gen_random_uuid()::text, 16);
+  first_id uuid;
+  page text := null;
+begin
+  select * into settings from webhook.process_settings;
+  if coalesce(char_length(event), 0) not between 1 and 1024 then
+    raise exception 'event must have 1 to 1024 characters' using errcode = 'WH002';
+  elsif jsonb_typeof(data) is distinct from 'object' then
+    raise exception 'data must be a JSON object' using errcode = 'WH003';
+  elsif delivery_id collate "C" !~ '^[!-~]{1,255}$' then
+    raise exception 'delivery_id must have 1 to 255 visible ASCII characters'
+      using errcode = 'WH004';
+  elsif octet_length(body) > coalesce(settings.max_body_bytes, 65536) then
+    raise exception 'data makes a body of % bytes', octet_length(body) using errcode = 'WH005',
+      hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
+  end if;
+  -- A change of a target, which locks the table, is over, or waits for the end of the transaction.
+  lock table webhook.work in row exclusive mode;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    -- Fails if the token has changed since the transaction began.
+    perform from webhook.tokens t where emit.token in (t.name, t.id::text) for key share;
+  end if;
+  select t.id, t.target, count(*) over () as found into sender
+  from webhook.tokens t
+  where emit.token in (t.name, t.id::text) and t.role = 'sender' and t.revoked_at is null
+    and exists (
+      select from webhook.emitters e
+      join pg_roles r on r.rolname = e.role
+      where e.token_id = t.id and pg_has_role(session_user, r.oid, 'member'))
+  limit 1;
+  if not found then
+    raise exception 'token "%" is none for which % may emit events', emit.token, session_user
+      using errcode = 'WH001', hint = 'See: gatehouse outbox list';
+  elsif sender.found > 1 then
+    raise exception 'token "%" is the name of more than one', emit.token
+      using errcode = 'WH001', hint = 'Give its id. See: gatehouse outbox list';
+  end if;
+  if sender.target is not null or coalesce(settings.has_target, true) then
+    select count(*) = 0 or bool_or(emit.event like pattern escape '!') into is_selected
+    from (
+      select replace(replace(replace(replace(name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
+        as pattern
+      from unnest(case
+        when jsonb_typeof(sender.target -> 'events') = 'array'
+          then array(select jsonb_array_elements_text(sender.target -> 'events'))
+        else settings.events
+      end) as name) as patterns;
+    status := case when is_selected then 'waiting' else 'skipped' end;
+  end if;
+  if status = 'waiting' and page_id is not null then
+    page := translate(
+      encode(sha256(convert_to(sender.id || ' ' || page_id, 'UTF8')), 'base64'), '+/=', '-_');
+  end if;
+  -- Otherwise, a crash could end the transaction after its event was delivered.
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  loop
+    with stored as (
+      insert into webhook.events
+        (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
+      values (new_id, sender.id, 'outbox', emit.delivery_id, emit.event,
+        '{"content-type": "application/json"}', host(inet_client_addr()), body, clock_timestamp())
+      on conflict do nothing
+      returning id, token_id, received_at
+    ), tail as (
+      insert into webhook.page_tails as t (order_key, tail)
+      select page, 1
+      from stored
+      where page is not null
+      on conflict (order_key) do update set tail = t.tail + 1
+      returning tail
+    ), queued as (
+      select id, token_id, received_at, tail,
+        case when sender.target is null then '00000000-0000-0000-0000-000000000000'
+          else token_id end::uuid as queue
+      from stored
+      left join tail on true
+    ), pages as (
+      insert into webhook.pages (order_key, token_id, queue)
+      select page, token_id, queue
+      from queued
+      where tail = 1
+    ), work as (
+      insert into webhook.work (event_id, token_id, received_at, order_key, seq, queue)
+      select id, token_id, received_at, page, tail, queue
+      from queued
+      where status = 'waiting'
+    ), outcome as (
+      insert into webhook.outcomes (event_id, status, attempts)
+      select id, status, 0
+      from stored
+      where status = 'skipped'
+    )
+    select id into first_id from stored;
+    exit when found;
+    select e.id into first_id
+    from webhook.events e
+    where e.token_id = sender.id and e.delivery_id = emit.delivery_id;
+    exit when found; -- otherwise, retention has just removed it
+  end loop;
+  return first_id;
+end $function$
+;

@@ -109,12 +109,12 @@ export async function withServices<T>(
 }
 
 async function checkService(
-  { storage, checkWork }: Service,
+  { storage, checkWork, report }: Service,
   { name, host, port }: ConfiguredService,
   mayMigrate: boolean,
 ) {
   const findings = storage
-    ? await checkDatabase(storage, mayMigrate)
+    ? await checkDatabase(storage, mayMigrate, report)
     : [ok('database', 'none is needed')];
   findings.push(ok('listener', await listenerText({ host, port })));
   if (checkWork) findings.push(checkDelivery(checkWork));
@@ -134,17 +134,20 @@ function checkDelivery(checkWork: () => void) {
 async function checkDatabase(
   { database, schema }: NonNullable<Service['storage']>,
   mayMigrate: boolean,
+  report: Service['report'],
 ) {
   try {
     const found = await inspectDatabase(database, schema);
     const tables = await distributedTables(database, schema);
     const { server, isPooled, state, clock } = found;
+    const reported = state?.pending.length === 0 ? await report?.() : [];
     return [
       checkServer(server),
       ok('pooler', isPooled ? 'one in session mode' : 'none'),
       ...checkRights(found),
       ...(state ? [checkSchema(schema, state, mayMigrate, server.creates)] : []),
       ...tables.map((table) => checkTable(table, schema)),
+      ...(reported ?? []).map((text) => ok('rights', text)),
       checkClock(clock),
     ];
   } catch (error) {

@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
-import { isKeepable, isReadable } from '../webhook/header-names.ts';
-import { isPointer } from '../webhook/places.ts';
+import { HEADER_NAME, isKeepable, isReadable } from '../webhook/header-names.ts';
+import { isPlace, isPointer, MAX_PLACE } from '../webhook/places.ts';
 import {
   ALGORITHMS,
   checkSignature,
@@ -206,8 +206,9 @@ function readPlace(given: Arguments, name: string) {
   const place = given.text(name);
   if (place === undefined || !isPointer(place))
     return readHeader(given, name, name === 'time' ? isReadable : isKeepable);
-  if (place.length > 255) throw new UsageError(`--${name} takes at most 255 characters`);
-  if (/~(?![01])/.test(place))
+  if (place.length > MAX_PLACE)
+    throw new UsageError(`--${name} takes at most ${MAX_PLACE} characters`);
+  if (!isPlace(place))
     throw new UsageError(`--${name} must be ${PLACE}; in a name, ~ is ~0 and / is ~1`);
   return place;
 }
@@ -219,9 +220,7 @@ function readHeader({ text }: Arguments, name: string, isAllowed = isReadable) {
 }
 
 function checkHeader(header: string, name: string, isAllowed: (header: string) => boolean) {
-  // RFC 9110, 5.6.2.
-  if (!/^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(header))
-    throw new UsageError(`--${name} must be the name of a header`);
+  if (!HEADER_NAME.test(header)) throw new UsageError(`--${name} must be the name of a header`);
   if (!isAllowed(header)) throw new UsageError(`--${name} cannot be ${header}`);
   return header;
 }

@@ -14,7 +14,8 @@ import {
   type Scheme,
   secondsOf,
 } from '../webhook/signatures.ts';
-import { SOURCE_NAMES, sourceOf, SOURCES } from '../webhook/sources.ts';
+import { sourceOf } from '../webhook/order.ts';
+import { SOURCE_NAMES, SOURCES } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { UNKNOWN_KEY } from '../webhook/verification.ts';
@@ -109,7 +110,8 @@ function bodyProblems(
     if (!(value instanceof Failure)) print(`${what}: ${value ?? 'none'}`);
     else problems.push(`${what}: ${problemOf(value)}`);
   }
-  if (content.pageId instanceof Failure) problems.push(bodyProblem(content.pageId));
+  if (content.page instanceof Failure) problems.push(bodyProblem(content.page));
+  else if (source.order) print(`in order with: ${content.page ?? 'no other event'}`);
   return problems;
 }
 

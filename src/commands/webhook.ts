@@ -2,9 +2,10 @@ import { sealSecret, staleKeys, unsealServiceSecret } from '../platform/crypto/s
 import type { Database } from '../platform/db/pool.ts';
 import type { NewToken } from '../platform/db/tokens.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
-import { signingSecretProblem } from '../webhook/senders.ts';
-import { SOURCE_NAMES, sourceOf } from '../webhook/sources.ts';
-import { insertToken, renameSender, revokeRestored } from '../webhook/store/admin.ts';
+import { listActive, signingSecretProblem } from '../webhook/senders.ts';
+import { ORDER_FORM, orderProblem, parseOrder, sourceOf } from '../webhook/order.ts';
+import { SOURCE_NAMES } from '../webhook/sources.ts';
+import { changeSender, insertToken, revokeRestored } from '../webhook/store/admin.ts';
 import {
   acceptPending,
   countByKey,
@@ -30,6 +31,7 @@ import {
 import { CUSTOM_OPTIONS, customText, readCustomSource } from './custom-source.ts';
 import { counted, requireUuid, restoredCommand } from './database.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
+import { OUTBOX_COMMANDS } from './outbox.ts';
 import { prepare, readTarget, TARGET_COMMAND, TARGET_OPTIONS, targetText } from './targets.ts';
 import { printRows, readSecretFile } from './terminal.ts';
 import { TEST_COMMAND } from './token-test.ts';
@@ -46,6 +48,7 @@ export const COMMANDS: readonly Command[] = [
     createOptions: {
       source: option('SOURCE', `${SOURCE_NAMES.join(', ')}; default generic`),
       'signing-secret-file': option('FILE', "the sender's signing secret; '-' for standard input"),
+      'order-by': option('PLACE', `deliver its events in order: ${ORDER_FORM}`),
       ...TARGET_OPTIONS,
       ...CUSTOM_OPTIONS,
     },
@@ -82,9 +85,31 @@ export const COMMANDS: readonly Command[] = [
     async run(call) {
       const id = requireUuid(call.first, ' from gatehouse token list');
       const name = readName(call);
-      const isKnown = await inWebhook(call, (database) => renameSender(database, id, name));
+      const isKnown = await inWebhook(call, (database) => changeSender(database, id, { name }));
       if (!isKnown) throw new OperationFailed(NO_TOKEN);
       return `Renamed token ${id}.`;
+    },
+  },
+  {
+    name: 'token order',
+    positionals: 'ID',
+    summary: 'Choose by what the events of a sender are delivered in order, from the next one on',
+    options: {
+      by: {
+        ...option('PLACE', `${ORDER_FORM}; or process: as WEBHOOK_ORDER says`),
+        required: true,
+      },
+    },
+    async run(call) {
+      const id = requireUuid(call.first, ' from gatehouse token list');
+      const order_by = call.text('by') === 'process' ? null : readOrder(call, 'by');
+      await inWebhook(call, async (database) => {
+        const token = (await listActive(database)).find((one) => one.id === id);
+        if (token) checkOrder(token, order_by, 'by');
+        const isKnown = await changeSender(database, id, { order_by });
+        if (!isKnown) throw new OperationFailed(NO_TOKEN);
+      });
+      return `Changed the order of token ${id}.`;
     },
   },
   TARGET_COMMAND,
@@ -142,6 +167,7 @@ export const COMMANDS: readonly Command[] = [
         );
     },
   },
+  ...OUTBOX_COMMANDS,
   restoredCommand(
     inWebhook,
     {
@@ -164,7 +190,8 @@ async function create(call: Invocation, token: NewToken) {
   if (token.role === 'operator' && source !== 'generic')
     throw new UsageError('an operator has no source');
   const custom = readCustomSource(call, source);
-  const row = { ...token, source, custom };
+  const row = { ...token, source, custom, order_by: readOrder(call, 'order-by') };
+  checkOrder(row, row.order_by, 'order-by');
   const secret = await readSigningSecret(call, row);
   const target = await readTarget(call);
   if (token.role === 'operator' && target) throw new UsageError('an operator has no target');
@@ -178,6 +205,23 @@ async function create(call: Invocation, token: NewToken) {
   });
   if (custom?.scheme === null)
     call.note('Requests are not signed: whoever has the token can send events.');
+}
+
+/** @returns null without the option */
+function readOrder({ text }: Invocation, name: string) {
+  const given = text(name);
+  const order = given === undefined ? null : parseOrder(given);
+  if (order === undefined) throw new UsageError(`--${name} must be ${ORDER_FORM}`);
+  return order;
+}
+
+function checkOrder(
+  token: Pick<Token, 'source' | 'custom'>,
+  order_by: string | null,
+  option: string,
+) {
+  const problem = orderProblem(token, order_by);
+  if (problem !== null) throw new UsageError(`--${option}: ${problem}`);
 }
 
 async function rotateSigningSecret(call: Invocation, id: string, overlap: number) {

@@ -91,7 +91,7 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
   if (echoed !== null) return { kind: 'handshake', name: 'challenge', reply: echoed } as const;
   const content = readContent(format, headers, raw, signed.secret);
   if (content instanceof Failure) return replyWith(content);
-  const { signedAt, handshake, deliveryId, bodyDigest, name, pageId } = content;
+  const { signedAt, handshake, deliveryId, bodyDigest, name, page } = content;
   const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000, format.maxAge);
   if (isOld) return { kind: 'refused', message: TOO_OLD } as const;
   if (handshake) {
@@ -100,10 +100,11 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
   }
   if (deliveryId instanceof Failure) return replyWith(deliveryId);
   if (name instanceof Failure) return replyWith(name);
-  if (pageId instanceof Failure) return replyWith(pageId);
+  if (page instanceof Failure) return replyWith(page);
 
   const status = statusOf(name, caller, service);
-  const isOrdered = service.delivery.isOrdered && status === 'waiting' && pageId !== null;
+  const hasOrder = format.order !== undefined || service.delivery.isOrdered;
+  const isOrdered = hasOrder && status === 'waiting' && page !== null;
   const event: NewEvent = {
     id: uuidV7(),
     token_id: caller.id,
@@ -124,7 +125,7 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
     status,
     // With the sender: another one may have another target. Hashed, because an index cannot hold a
     // text of any length.
-    order_key: isOrdered ? sha256(`${caller.id} ${pageId}`).toString('base64url') : null,
+    order_key: isOrdered ? sha256(`${caller.id} ${page}`).toString('base64url') : null,
     queue: caller.target ? caller.id : COMMON_QUEUE,
   };
   return { kind: 'event', event } as const;

@@ -3,11 +3,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../platform/http/route/errors.ts';
 import { type BodyRule, invalidBody, json } from '../platform/http/route/json-body.ts';
 import { isObject, pointer, scalar } from '../platform/http/route/schema.ts';
-import { isPointer, memberAt, namesIn } from './places.ts';
+import { isPointer, memberAt, namesIn, PAGE_ID } from './places.ts';
 import { genericSchema, type JsonObject, type Source } from './sources.ts';
-
-/** By this member, events may be delivered in order. */
-export const PAGE_ID = '/data/page_id';
 
 /** How a JSON object or list begins, and no form. */
 const JSON_START = /^\s*[{[]/;
@@ -61,8 +58,8 @@ function readerOf(source: Source) {
  * are refused. Elsewhere, some senders have them, and cannot be told.
  */
 function createReader(source: Source) {
-  const { event, deliveryId, time = '', unique = '' } = source;
-  const places = [PAGE_ID, ...event, ...deliveryId, time, unique];
+  const { event, deliveryId, time = '', unique = '', order = [] } = source;
+  const places = [PAGE_ID, ...event, ...deliveryId, time, unique, ...order];
   const paths = places.filter(isPointer).map(namesIn);
   const names = new Set(paths.flat());
   const depth = Math.max(...paths.map(({ length }) => length));

@@ -3,8 +3,8 @@ import { sha256 } from '../platform/crypto/token.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { invalidBody } from '../platform/http/route/json-body.ts';
 import { nullable, text, validate } from '../platform/http/route/schema.ts';
-import { PAGE_ID, parseBody } from './body.ts';
-import { describePlaces, isPointer, memberAt, valueAt } from './places.ts';
+import { parseBody } from './body.ts';
+import { describePlaces, isPointer, memberAt, valueAt, PAGE_ID } from './places.ts';
 import { namesIn, secondsOf } from './signatures.ts';
 import { eventName, type JsonObject, type Source } from './sources.ts';
 
@@ -52,7 +52,14 @@ function readEventName(
 }
 
 /** Rejects lone surrogates, whose pages could not be told apart by their digest. */
-const pageIdSchema = nullable(text());
+const pageSchema = nullable(text());
+
+/** @returns what the events of a page have in common; null without a text or a number there */
+function readPage({ order = [PAGE_ID] }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
+  const value = valueAt(order, headers, body);
+  const page = typeof value === 'number' ? String(value) : value;
+  return validate(pageSchema, typeof page === 'string' ? page : null, 'invalid_body', order[0]);
+}
 
 /**
  * What a request says. Each member that is invalid is a failure of its own.
@@ -72,14 +79,12 @@ export function readContent(
   if (invalid instanceof Failure) return invalid;
   const { time, unique, handshake } = source;
   const isUnique = unique !== undefined && memberAt(body, unique) !== undefined;
-  const given = memberAt(body, PAGE_ID);
-  const page = typeof given === 'string' ? given : null;
   return {
     signedAt: time === undefined ? undefined : secondsOf(memberAt(body, time)),
     handshake: handshake?.(headers, body, secret),
     deliveryId: readDeliveryId(source, headers, body),
     bodyDigest: isUnique ? sha256(raw) : null,
     name: readEventName(source, headers, body),
-    pageId: validate(pageIdSchema, page, 'invalid_body', PAGE_ID),
+    page: readPage(source, headers, body),
   };
 }

@@ -10,7 +10,7 @@ import {
   type Route,
 } from '../platform/http/route/route.ts';
 import type { Sender, WebhookService } from './service.ts';
-import { sourceOf } from './sources.ts';
+import { sourceOf } from './order.ts';
 import { findTokenCaller, type Role } from './store/tokens.ts';
 
 /**

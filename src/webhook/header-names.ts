@@ -17,6 +17,9 @@ const TRUSTED = named(
 /** CGI and its successors do not tell one sign from another. */
 const normalize = (header: string) => header.toLowerCase().replace(/[^a-z0-9]/g, '-');
 
+/** The name of a header in lower case (RFC 9110, 5.6.2). */
+export const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
+
 /** Whether a value of the sender can be in this header. */
 export const isReadable = (header: string) => !OF_MESSAGE.test(normalize(header));
 

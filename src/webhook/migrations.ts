@@ -6,5 +6,5 @@ export const COMMON_QUEUE = '00000000-0000-0000-0000-000000000000';
 export const SCHEMA: DatabaseSchema = {
   name: 'webhook',
   folder: new URL('migrations/', import.meta.url),
-  steps: ['001-initial-schema'],
+  steps: ['001-initial-schema', '002-outbox'],
 };

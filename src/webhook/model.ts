@@ -11,7 +11,8 @@
  * - A **queue** is the work of one target, by the id of the token; COMMON is that of the process.
  * - The **revision** of a token is the number of changes of its target. Who works with an earlier
  *   target stores and claims nothing.
- * - A **page** is all work of one sender with the same `data.page_id`, by its `order_key`. Its
+ * - A **page** is all work of one sender with the same key, such as `data.page_id`, by its
+ *   `order_key`. Its
  *   events are delivered one at a time, in the order of their numbers (`seq`). Its **tail** is the
  *   number of the last event that was stored, its **head** that of the first that has not ended.
  */
@@ -41,12 +42,16 @@ export type NewEvent = Readonly<{
   queue: string;
 }>;
 
+/** Of an event that another program stored with `webhook.emit`. */
+export const OUTBOX = 'outbox';
+type EventSource = SourceName | typeof OUTBOX;
+
 /** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
 export type LeasedEvent = Pick<
   NewEvent,
-  'id' | 'token_id' | 'event' | 'source' | 'delivery_id' | 'headers' | 'body'
+  'id' | 'token_id' | 'event' | 'delivery_id' | 'headers' | 'body'
 > &
-  Readonly<{ received_at: Date; lease: string; attempt: number }>;
+  Readonly<{ source: EventSource; received_at: Date; lease: string; attempt: number }>;
 
 /** A program and its arguments. */
 export type Command = readonly [string, ...string[]];

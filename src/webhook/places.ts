@@ -1,10 +1,22 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { HEADER_NAME, isReadable } from './header-names.ts';
 
 /** Names of headers, or JSON pointers into the body (RFC 6901). The first that is present counts. */
 export type Places = readonly string[];
 
+/** The subject of a generic event, which WEBHOOK_ORDER=page_id takes for every source. */
+export const PAGE_ID = '/data/page_id';
+
 /** A place in the body; any other is a header. */
 export const isPointer = (place: string) => place.startsWith('/');
+
+export const MAX_PLACE = 255;
+
+/** Whether a text is a pointer, or the name of a header in lower case that can be read. */
+export function isPlace(text: string) {
+  if (!isPointer(text)) return HEADER_NAME.test(text) && isReadable(text);
+  return text.length <= MAX_PLACE && !/~(?![01])/.test(text);
+}
 
 /** The names of the members on the way. */
 export const namesIn = (pointer: string) =>

@@ -28,6 +28,7 @@ import {
   parseCommand,
 } from './settings.ts';
 import { standardKey } from './signatures.ts';
+import { ORDER_FORM, parseOrder } from './order.ts';
 import { SOURCE_NAMES } from './sources.ts';
 
 export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
@@ -199,13 +200,23 @@ export type TargetInput = Partial<
 
 const tokenName = text({ min: 1, max: 255, pattern: oneLine });
 const signingSecret = text({ description: "The sender's, in the form that its source needs" });
-export const renameSchema = object({ name: tokenName }, 'rejected');
+const order = scalar(
+  { type: 'string', description: `By what its events are delivered in order: ${ORDER_FORM}` },
+  `must be ${ORDER_FORM}`,
+  (input) => (typeof input === 'string' ? parseOrder(input) : undefined),
+);
+/** Without an order, or with null: as WEBHOOK_ORDER says. */
+export const changeSchema = object(
+  { name: optional(tokenName), order_by: optional(nullable(order)) },
+  'rejected',
+);
 export const newSenderSchema = object(
   {
     name: tokenName,
     // The command line describes a custom source.
     source: oneOf(...SOURCE_NAMES.filter((name) => name !== 'custom')),
     signing_secret: optional(signingSecret),
+    order_by: optional(order),
   },
   'rejected',
 );
@@ -248,6 +259,7 @@ export const senderSchema = object({
   timeout_seconds: nullable(wholeNumber),
   is_signed: boolean(),
   keep_signature: boolean(),
+  order_by: textOrNull,
   failures: wholeNumber,
   next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
   last_used_at: nullable(dateTime()),

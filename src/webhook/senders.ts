@@ -15,8 +15,8 @@ import { SCHEMA } from './migrations.ts';
 import type * as schemas from './schemas.ts';
 import type { WebhookService } from './service.ts';
 import { keyOf, type Scheme } from './signatures.ts';
-import { sourceOf } from './sources.ts';
-import { insertToken, renameSender } from './store/admin.ts';
+import { orderProblem, sourceOf } from './order.ts';
+import { changeSender, insertToken } from './store/admin.ts';
 import { listFailing } from './store/delivery.ts';
 import { acceptPending, findSecrets, fingerprint, rotateSecret } from './store/signing-secrets.ts';
 import { setTarget } from './store/targets.ts';
@@ -96,12 +96,15 @@ export async function createSender(
   { body, caller, request }: OperatorCall<unknown, Infer<typeof schemas.newSenderSchema>>,
   service: WebhookService,
 ) {
-  const { name, source, signing_secret } = body;
-  const sealed = sealGiven({ source, custom: null }, signing_secret, service);
+  const { name, source, signing_secret, order_by = null } = body;
+  const about = { source, custom: null, order_by };
+  const problem = orderProblem(about, order_by);
+  if (problem !== null) return invalidBody(problem, '/order_by');
+  const sealed = sealGiven(about, signing_secret, service);
   if (sealed instanceof Failure) return sealed;
   const id = randomUUID();
   const token = randomToken();
-  const row = { id, name, role: 'sender', digest: sha256(token), source, custom: null } as const;
+  const row = { id, name, role: 'sender', digest: sha256(token), ...about } as const;
   await insertToken(service.database, row, sealed);
   const { requestId: request_id } = request;
   service.log.warn('token created', { token_id: id, source, by: caller.id, request_id });
@@ -134,10 +137,14 @@ const ofSender =
     return { data };
   };
 
-export const rename = ofSender(
-  'renamed',
-  async ({ id }, { body }: SenderCall<Infer<typeof schemas.renameSchema>>, { database }) =>
-    (await renameSender(database, id, body.name)) ? { id } : null,
+export const change = ofSender(
+  'name or order changed',
+  async (sender, { body }: SenderCall<Infer<typeof schemas.changeSchema>>, { database }) => {
+    const problem = orderProblem(sender, body.order_by);
+    if (problem !== null) return invalidBody(problem, '/order_by');
+    const { id } = sender;
+    return (await changeSender(database, id, body)) ? { id } : null;
+  },
 );
 
 export const rotate = ofSender(

@@ -26,6 +26,13 @@ export type Sender = TokenCaller & Readonly<{ digest: Buffer; format: Source }>;
 /** What the handlers of the extended variant work with. */
 export type WebhookService = ReturnType<typeof createWebhook>;
 
+export const receivedCounter = (metrics: Metrics) =>
+  metrics.counter(
+    'gatehouse_events_received_total',
+    'Webhook events accepted, by source and by whether they are duplicates.',
+    ['source', 'status'],
+  );
+
 /** Keeps the settings, but neither WEBHOOK_SECRET nor WEBHOOK_TOKEN themselves. */
 export function createWebhook(
   { secrets, token, rate, ...others }: WebhookSettings,
@@ -45,11 +52,7 @@ export function createWebhook(
     /** Tells a worker that events of its queue are due. Does nothing while there is none. */
     notifyWorker: (_queue?: string) => {},
     limitRate: createRateLimit(rate, rate).take,
-    countReceived: metrics.counter(
-      'gatehouse_events_received_total',
-      'Webhook events accepted, by source and by whether they are duplicates.',
-      ['source', 'status'],
-    ),
+    countReceived: receivedCounter(metrics),
     lastSeen: createLastSeen(), // of tokens
     unstored: createUnstored(metrics),
     /** Bytes of events that wait for their commit. */

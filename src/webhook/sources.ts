@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { object, type Schema, text, withoutNul } from '../platform/http/route/schema.ts';
 import { answerChallenge } from './challenges.ts';
-import type { Places } from './places.ts';
+import { PAGE_ID, type Places } from './places.ts';
 import type { ReceiveReply } from './reply.ts';
 import type { Scheme } from './signatures.ts';
 
@@ -25,6 +25,10 @@ export type Source = Readonly<{
   unique?: string;
   /** Where the body has the time at which it was signed. */
   time?: string | undefined;
+  /** What its events are about: by its value they can be delivered in order. */
+  subject?: Places;
+  /** By what the events of a token are delivered in order, if the token says it. */
+  order?: Places;
   /** Further headers that are kept with an event, and beginnings of their names. */
   kept?: readonly string[];
   keptPrefixes?: readonly string[];
@@ -64,13 +68,6 @@ export type CustomSource = Pick<
   'scheme' | 'event' | 'name' | 'deliveryId' | 'time' | 'maxAge' | 'kept' | 'keptPrefixes'
 >;
 
-/** @returns the source of a token */
-export const sourceOf = ({
-  source,
-  custom,
-}: Readonly<{ source: SourceName; custom: CustomSource | null }>): Source =>
-  custom ? { ...SOURCES.custom, ...custom } : SOURCES[source];
-
 /** What PostgreSQL and an index can hold. */
 export const eventName = text({
   min: 1,
@@ -96,14 +93,13 @@ const STANDARD: Scheme = {
   id: 'webhook-id',
 };
 
-const HOUR_SECONDS = 3_600;
-
 /** From each sender's documentation. `generic` is the form of the specification. */
 export const SOURCES = {
   generic: {
     scheme: null,
     schema: genericSchema,
     event: ['/event'],
+    subject: [PAGE_ID],
     deliveryId: ['webhook-id', 'idempotency-key'],
     kept: ['webhook-timestamp', 'svix-id', 'svix-timestamp'],
   },
@@ -119,6 +115,7 @@ export const SOURCES = {
   github: {
     scheme: { header: 'x-hub-signature-256', prefix: 'sha256=' },
     event: ['x-github-event'],
+    subject: ['/repository/id', '/organization/id'],
     deliveryId: ['x-github-delivery'],
     kept: ['x-github-hook-id'],
     takesForms: true,
@@ -127,11 +124,13 @@ export const SOURCES = {
   gitlab: {
     scheme: STANDARD,
     event: ['x-gitlab-event'],
+    subject: ['/project/id', '/project_id'],
     deliveryId: [],
   },
   gitea: {
     scheme: { header: 'x-gitea-signature' },
     event: ['x-gitea-event'],
+    subject: ['/repository/id'],
     deliveryId: ['x-gitea-delivery'],
     takesForms: true,
     signsPayload: true,
@@ -139,6 +138,7 @@ export const SOURCES = {
   bitbucket: {
     scheme: { header: 'x-hub-signature', prefix: 'sha256=' },
     event: ['x-event-key'],
+    subject: ['/repository/uuid', '/repository/id'],
     // From Bitbucket Cloud and from Bitbucket Data Center.
     deliveryId: ['x-request-uuid', 'x-request-id'],
   },
@@ -151,6 +151,7 @@ export const SOURCES = {
       text: '{timestamp}.{body}',
     },
     event: ['/type'],
+    subject: ['/data/object/id'],
     deliveryId: ['/id'],
     // The number of endpoints that have not accepted the event yet.
     varying: ['pending_webhooks'],
@@ -164,6 +165,7 @@ export const SOURCES = {
       text: '{timestamp}:{body}',
     },
     event: ['/event_type'],
+    subject: ['/data/id'],
     deliveryId: ['/event_id'],
     // Another one for each replay.
     varying: ['notification_id'],
@@ -176,6 +178,7 @@ export const SOURCES = {
       alias: { header: 'shopify-hmac-sha256' },
     },
     event: ['x-shopify-topic', 'shopify-topic'],
+    subject: ['/id', 'shopify-resource-id'],
     deliveryId: ['x-shopify-webhook-id', 'shopify-webhook-id'],
     kept: [
       'x-shopify-shop-domain',
@@ -199,6 +202,8 @@ export const SOURCES = {
     },
     // Of events; of interactions, and of events about the app; of commands.
     event: ['/event/type', '/type', '/command'],
+    // The channel. That of an event about a channel is an object.
+    subject: ['/event/channel/id', '/event/channel', '/channel/id', '/channel_id'],
     deliveryId: ['/event_id', '/trigger_id'],
     kept: ['x-slack-retry-num', 'x-slack-retry-reason'],
     takesForms: true,
@@ -225,6 +230,7 @@ export const SOURCES = {
   linear: {
     scheme: { header: 'linear-signature' },
     event: ['/type'],
+    subject: ['/data/id'],
     deliveryId: ['linear-delivery'],
     kept: ['linear-event'],
     time: '/webhookTimestamp',
@@ -232,11 +238,12 @@ export const SOURCES = {
     unique: '/webhookTimestamp',
     varying: ['webhookTimestamp'],
     // The last retry comes after 1 minute, 1 hour and 6 hours, with the same bytes.
-    maxAge: 8 * HOUR_SECONDS,
+    maxAge: 8 * 3_600,
   },
   sentry: {
     scheme: { header: 'sentry-hook-signature' },
     event: ['sentry-hook-resource'],
+    subject: ['/data/issue/id', '/data/event/issue_id'],
     deliveryId: ['request-id'],
     kept: ['sentry-hook-timestamp'],
   },
@@ -248,6 +255,7 @@ export const SOURCES = {
       time: 'x-zendesk-webhook-signature-timestamp',
     },
     event: ['/type'],
+    subject: ['/detail/id'],
     deliveryId: ['/id', 'x-zendesk-webhook-invocation-id'],
     // A person writes the body of a trigger, where an id is often that of the ticket.
     isOwnBody: ({ type }) => typeof type === 'string' && type.startsWith('zen:'),
@@ -255,6 +263,7 @@ export const SOURCES = {
   notion: {
     scheme: { header: 'x-notion-signature', prefix: 'sha256=' },
     event: ['/type'],
+    subject: ['/entity/id'],
     deliveryId: ['/id'],
     varying: ['attempt_number'],
     sendsSecret: '/verification_token',
@@ -262,6 +271,7 @@ export const SOURCES = {
   asana: {
     scheme: { header: 'x-hook-signature' },
     event: ['/events/0/action'],
+    subject: ['/events/0/resource/gid'],
     deliveryId: [],
     unique: '/events/0/created_at',
     sendsSecret: 'x-hook-secret',

@@ -13,6 +13,7 @@ import { startPlain } from './plain.ts';
 import { createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
+import { listEmitters, storeSettings } from './store/outbox.ts';
 import { type Backlog, readBacklog, removeEnded } from './store/events.ts';
 import { countByKey } from './store/signing-secrets.ts';
 import { anyTokenExists, findTokenCaller, lockTable, markTokensUsed } from './store/tokens.ts';
@@ -32,6 +33,11 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
     storage: { database, schema: SCHEMA },
     beforeReady: () => beforeReady(service, settings.token),
     jobs: jobs(service),
+    report: async () =>
+      (await listEmitters(database)).map(
+        ({ role, token, token_id, state }) =>
+          `role ${role} may emit events for token "${token}" (${token_id}, ${state})`,
+      ),
     ...(loaded && { checkWork: loaded.check }),
     startWork() {
       loaded?.check();
@@ -42,7 +48,12 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
 
 /** @param given WEBHOOK_TOKEN */
 async function beforeReady(service: WebhookService, given: string | null) {
-  const { database, log, announce } = service;
+  const { database, log, announce, commonTarget, delivery, maxSignedBytes } = service;
+  await storeSettings(database, {
+    has_target: commonTarget !== null,
+    events: delivery.events,
+    max_body_bytes: maxSignedBytes ?? service.MAX_BODY_BYTES,
+  });
   const { unknown, earlier } = staleKeys(service.signingKeys, await countByKey(database));
   for (const row of unknown) log.error(UNKNOWN_KEY, row);
   for (const row of earlier) {

@@ -7,7 +7,8 @@ import type { Log } from '../platform/runtime/log.ts';
 import type { Metrics } from '../platform/runtime/metrics.ts';
 import { toOneLine } from '../platform/runtime/text.ts';
 import { createBreaker } from './breaker.ts';
-import type { Deliverer, LeasedEvent, Result } from './model.ts';
+import { type Deliverer, type LeasedEvent, OUTBOX, type Result } from './model.ts';
+import { receivedCounter } from './service.ts';
 import type { WorkSettings } from './settings.ts';
 import { claimProbes } from './store/probes.ts';
 import type { Queue } from './store/queue.ts';
@@ -52,6 +53,7 @@ type Worker = ReturnType<typeof createWorker>;
 
 const createWorker = (parts: Parts) => ({
   ...parts,
+  countReceived: receivedCounter(parts.metrics),
   breaker: createBreaker(parts.database, parts.target.key, parts.queue.id, parts.log),
   countAttempt: parts.metrics.counter(
     'gatehouse_delivery_attempts_total',
@@ -172,6 +174,8 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   // This was no attempt either.
   if (event.attempt > settings.pausesMs.length + 1)
     return endWork(database, [{ ...event, result: { error: NONE_LEFT }, unused: 1 }], 'dead');
+  // No process has accepted it.
+  if (event.source === OUTBOX && event.attempt === 1) worker.countReceived([OUTBOX, 'accepted']);
   const result = await attemptOnce(deliverer, event, settings.timeoutMs, signal);
   const { error, duration_ms, answer_status = 0 } = result;
   if (error !== null && signal.aborted) return releaseWork(database, event, null, 0);

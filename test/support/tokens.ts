@@ -7,17 +7,19 @@ import { PREFIX } from '../../src/secrets/store/tokens.ts';
 import { insertToken as insertWebhookToken } from '../../src/webhook/store/admin.ts';
 import type { Token } from '../../src/webhook/store/tokens.ts';
 
-type NewToken = Pick<Token, 'name' | 'role' | 'source'> & Partial<Pick<Token, 'custom'>>;
+type NewToken = Pick<Token, 'name' | 'role' | 'source'> &
+  Partial<Pick<Token, 'custom' | 'order_by'>>;
 
 /** Stores a token of webhook. */
 export async function createToken(
   database: Database,
-  { custom = null, ...row }: NewToken,
+  { custom = null, order_by = null, ...row }: NewToken,
   secret: SealedSecret | null,
 ): Promise<{ id: string; token: string }> {
   const id = randomUUID();
   const token = randomToken();
-  await insertWebhookToken(database, { ...row, custom, id, digest: sha256(token) }, secret);
+  const stored = { ...row, custom, order_by, id, digest: sha256(token) };
+  await insertWebhookToken(database, stored, secret);
   return { id, token };
 }
 

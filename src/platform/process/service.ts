@@ -17,6 +17,8 @@ export type Service = Readonly<{
   startWork?: () => Work;
   /** @throws StartupError if that work could not begin */
   checkWork?: () => void;
+  /** What `check` says besides: who has been given a right in the database. */
+  report?: () => Promise<readonly string[]>;
 }>;
 export type ServiceStorage = Readonly<{ database: Database; schema: DatabaseSchema }>;
 export type Work = { stop(graceMs: number): Promise<void> };

@@ -14,6 +14,8 @@ create table webhook.tokens (
   -- Where the events of this sender go; null for the target of the process.
   target jsonb,
   keep_signature boolean not null default false,
+  -- By what its events are delivered in order: a place, "default" or "none"; null: WEBHOOK_ORDER.
+  order_by text,
   revision int4 not null default 0, -- raised with each change of the target
   created_at timestamptz not null default now(),
   last_used_at timestamptz,

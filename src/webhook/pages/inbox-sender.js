@@ -15,7 +15,8 @@ import {
  *   id: string, name: string, source: string, custom: object | null, pending: boolean,
  *   created_at: string, last_used_at: string | null, target: string | null, url: string | null,
  *   events: string[] | null, timeout_seconds: number | null, is_signed: boolean,
- *   keep_signature: boolean, next_probe_at: string | null, refused: number,
+ *   keep_signature: boolean, order_by: string | null, next_probe_at: string | null,
+ *   refused: number,
  *   last_refusal: string | null, last_refusal_detail: string | null,
  *   last_refused_from: string | null, last_refused_at: string | null,
  *   last_handshake: string | null, last_handshake_at: string | null,
@@ -39,6 +40,7 @@ const TARGET_FIELDS = {
   secret: field.secret,
 };
 const nameField = element('rename-name', HTMLInputElement);
+const orderField = element('rename-order', HTMLInputElement);
 const what = element('rotate-what', HTMLSelectElement);
 const newSecret = element('rotate-secret', HTMLInputElement);
 const overlap = element('rotate-overlap', HTMLSelectElement);
@@ -122,6 +124,7 @@ function show(sender, fillsForms) {
     guide.hidden = guide.dataset.source !== sender.source;
   if (!fillsForms) return;
   nameField.value = sender.name;
+  orderField.value = sender.order_by ?? '';
   fillTarget(sender);
 }
 
@@ -262,8 +265,10 @@ export function startSender(opener) {
   });
   startTarget();
   onSubmit('rename-form', () => {
-    const request = { method: 'PATCH', body: { name: nameField.value.trim() } };
-    return change('', request, { name: nameField }, 'sender-problem', 'Renamed.');
+    const order_by = orderField.value.trim() || null;
+    const request = { method: 'PATCH', body: { name: nameField.value.trim(), order_by } };
+    const fields = { name: nameField, order_by: orderField };
+    return change('', request, fields, 'sender-problem', 'Saved.');
   });
   onSubmit('rotate-form', async () => {
     const isSecret = what.value === 'secret';

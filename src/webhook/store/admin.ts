@@ -8,7 +8,7 @@ import type { Token } from './tokens.ts';
 /** @param secret its signing secret, or null */
 export const insertToken = (
   database: Database,
-  { custom, ...token }: NewToken & Pick<Token, 'source' | 'custom'>,
+  { custom, ...token }: NewToken & Pick<Token, 'source' | 'custom' | 'order_by'>,
   secret: SealedSecret | null,
 ) =>
   database.transaction(async (sql) => {
@@ -16,11 +16,21 @@ export const insertToken = (
     if (secret) await insertSecret(sql, token.id, secret, 0);
   });
 
-/** @returns whether there is an active token of a sender with this id */
-export async function renameSender(database: Database, id: string, name: string) {
+/**
+ * What is undefined stays as it is. Nothing more is stored by an earlier order.
+ * @returns whether there is an active token of a sender with this id
+ */
+export async function changeSender(
+  database: Database,
+  id: string,
+  { name, order_by }: Readonly<{ name?: string | undefined; order_by?: string | null | undefined }>,
+) {
+  const isReordered = order_by !== undefined;
   const { count } = await database.write(
     (sql) => sql`
-    update webhook.tokens set name = ${name}
+    update webhook.tokens set name = coalesce(${name ?? null}, name),
+      order_by = case when ${isReordered} then ${order_by ?? null} else order_by end,
+      revision = revision + ${Number(isReordered)}
     where id = ${id} and role = 'sender' and revoked_at is null`,
   );
   return count === 1;

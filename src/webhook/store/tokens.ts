@@ -20,6 +20,7 @@ export type Token = Readonly<{
   revoked_at: Date | null;
   target: Target | null;
   keep_signature: boolean;
+  order_by: string | null; // null: as WEBHOOK_ORDER says
   refused: number; // requests in the last 24 hours
   // Of the last seven days: an error code, what the client was told, its address.
   last_refusal: string | null;
@@ -33,7 +34,7 @@ export type Token = Readonly<{
 /** The caller that a token authenticates. */
 export interface TokenCaller extends Pick<
   Token,
-  'id' | 'role' | 'source' | 'custom' | 'target' | 'keep_signature'
+  'id' | 'role' | 'source' | 'custom' | 'target' | 'keep_signature' | 'order_by'
 > {
   readonly secrets: readonly SealedSecret[]; // the active signing secrets: two during a rotation
   readonly is_active: boolean; // false after a revocation, and after the overlap of a rotation
@@ -47,7 +48,7 @@ export const findTokenCaller = sharedStatement(
   async (sql, presented: readonly Buffer[]) => {
     const rows = await sql<CallerRow[]>`
       select encode(sent, 'hex') as sent, t.id as token_id, role, source, custom, target,
-        keep_signature, revision,
+        keep_signature, order_by, revision,
         revoked_at is null
           and (digest = sent or coalesce(previous_until > now(), false)) as is_active,
         coalesce(last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
@@ -79,8 +80,8 @@ type CallerRow = Omit<TokenCaller, 'id' | 'secrets'> &
 export const listTokens = (database: Database) =>
   database.list(
     (sql) => sql<Token[]>`
-    select id, name, role, source, custom, target, keep_signature, created_at, last_used_at,
-      revoked_at,
+    select id, name, role, source, custom, target, keep_signature, order_by, created_at,
+      last_used_at, revoked_at,
       (select coalesce(sum(count), 0)::float8 from webhook.unstored
         where token_id = t.id and hour > now() - interval '24 hours'
           and reason <> ${HANDSHAKE}) as refused,

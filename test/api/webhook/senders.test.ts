@@ -104,6 +104,21 @@ test('a token is renamed and replaced, and the old one stays valid as long as wa
   assert.equal((await shown(id)).name, 'two');
 });
 
+test('an order is set, shown and taken back, and an order that cannot be is refused', async () => {
+  const { id } = await make({ source: 'github', signing_secret: SIGNING_SECRETS.github });
+  for (const order_by of ['default', '/sender/login', 'x-github-event', 'none', null]) {
+    assert.equal((await call('PATCH', `/tokens/${id}`, { order_by })).status, 200, `${order_by}`);
+    assert.equal((await shown(id)).order_by, order_by);
+  }
+  for (const order_by of ['', 'two words', '/a~2', `/${'x'.repeat(255)}`, 'transfer-encoding']) {
+    const { status, json } = await call('PATCH', `/tokens/${id}`, { order_by });
+    assert.deepEqual([status, json.error.fields[0].path], [400, '/order_by'], order_by);
+  }
+  const made = { source: 'standard', signing_secret: SIGNING_SECRETS.standard };
+  const refused = await call('POST', '/tokens', { name: 'x', ...made, order_by: 'default' });
+  assert.match(refused.json.error.fields[0].message, /source standard has no default/);
+});
+
 test('a signing secret is replaced with overlap, and only by one of its form', async () => {
   const { id, token } = await make({ source: 'github', signing_secret: SIGNING_SECRETS.github });
   const send = (secret: string) => {

@@ -1,0 +1,139 @@
+-- What `emit` needs of the settings of the process. Each start stores them.
+create table webhook.process_settings (
+  id boolean primary key default true check (id),
+  has_target boolean not null,
+  events text[] not null, -- WEBHOOK_EVENTS; none selects every event
+  max_body_bytes int4 not null
+);
+
+-- Which roles may emit events for which tokens. By name, so that a dump can be restored.
+create table webhook.emitters (
+  role text not null,
+  token_id uuid not null references webhook.tokens (id),
+  granted_at timestamptz not null default now(),
+  primary key (role, token_id)
+);
+
+-- Stores an event of a sender in the transaction of the caller, as acceptance does: the event
+-- exists if that transaction commits. Called by other programs, so its arguments and errors do not
+-- change. It runs with the rights of its owner, under the names of pg_catalog alone, and only for
+-- the roles in `emitters`. Nothing in it depends on a setting of the caller.
+create function webhook.emit(
+  token text, -- its name or its id
+  event text,
+  data jsonb,
+  delivery_id text default null, -- an event is stored once for each
+  page_id text default null -- events with the same are delivered in the order of their commits
+) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  settings webhook.process_settings;
+  sender record;
+  is_selected boolean;
+  status text := 'stored';
+  body bytea := convert_to(jsonb_build_object('event', event, 'data', data)::text, 'UTF8');
+  time text := lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::int8), 12, '0');
+  new_id uuid := substr(time, 1, 8) || '-' || substr(time, 9) || '-7' ||
+    substr(gen_random_uuid()::text, 16);
+  first_id uuid;
+  page text := null;
+begin
+  select * into settings from webhook.process_settings;
+  if coalesce(char_length(event), 0) not between 1 and 1024 then
+    raise exception 'event must have 1 to 1024 characters' using errcode = 'WH002';
+  elsif jsonb_typeof(data) is distinct from 'object' then
+    raise exception 'data must be a JSON object' using errcode = 'WH003';
+  elsif delivery_id collate "C" !~ '^[!-~]{1,255}$' then
+    raise exception 'delivery_id must have 1 to 255 visible ASCII characters'
+      using errcode = 'WH004';
+  elsif octet_length(body) > coalesce(settings.max_body_bytes, 65536) then
+    raise exception 'data makes a body of % bytes', octet_length(body) using errcode = 'WH005',
+      hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
+  end if;
+  -- A change of a target, which locks the table, is over, or waits for the end of the transaction.
+  lock table webhook.work in row exclusive mode;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    -- Fails if the token has changed since the transaction began.
+    perform from webhook.tokens t where emit.token in (t.name, t.id::text) for key share;
+  end if;
+  select t.id, t.target, count(*) over () as found into sender
+  from webhook.tokens t
+  where emit.token in (t.name, t.id::text) and t.role = 'sender' and t.revoked_at is null
+    and exists (
+      select from webhook.emitters e
+      join pg_roles r on r.rolname = e.role
+      where e.token_id = t.id and pg_has_role(session_user, r.oid, 'member'))
+  limit 1;
+  if not found then
+    raise exception 'token "%" is none for which % may emit events', emit.token, session_user
+      using errcode = 'WH001', hint = 'See: gatehouse outbox list';
+  elsif sender.found > 1 then
+    raise exception 'token "%" is the name of more than one', emit.token
+      using errcode = 'WH001', hint = 'Give its id. See: gatehouse outbox list';
+  end if;
+  if sender.target is not null or coalesce(settings.has_target, true) then
+    select count(*) = 0 or bool_or(emit.event like pattern escape '!') into is_selected
+    from (
+      select replace(replace(replace(replace(name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
+        as pattern
+      from unnest(case
+        when jsonb_typeof(sender.target -> 'events') = 'array'
+          then array(select jsonb_array_elements_text(sender.target -> 'events'))
+        else settings.events
+      end) as name) as patterns;
+    status := case when is_selected then 'waiting' else 'skipped' end;
+  end if;
+  if status = 'waiting' and page_id is not null then
+    page := translate(
+      encode(sha256(convert_to(sender.id || ' ' || page_id, 'UTF8')), 'base64'), '+/=', '-_');
+  end if;
+  -- Otherwise, a crash could end the transaction after its event was delivered.
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  loop
+    with stored as (
+      insert into webhook.events
+        (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
+      values (new_id, sender.id, 'outbox', emit.delivery_id, emit.event,
+        '{"content-type": "application/json"}', host(inet_client_addr()), body, clock_timestamp())
+      on conflict do nothing
+      returning id, token_id, received_at
+    ), tail as (
+      insert into webhook.page_tails as t (order_key, tail)
+      select page, 1
+      from stored
+      where page is not null
+      on conflict (order_key) do update set tail = t.tail + 1
+      returning tail
+    ), queued as (
+      select id, token_id, received_at, tail,
+        case when sender.target is null then '00000000-0000-0000-0000-000000000000'
+          else token_id end::uuid as queue
+      from stored
+      left join tail on true
+    ), pages as (
+      insert into webhook.pages (order_key, token_id, queue)
+      select page, token_id, queue
+      from queued
+      where tail = 1
+    ), work as (
+      insert into webhook.work (event_id, token_id, received_at, order_key, seq, queue)
+      select id, token_id, received_at, page, tail, queue
+      from queued
+      where status = 'waiting'
+    ), outcome as (
+      insert into webhook.outcomes (event_id, status, attempts)
+      select id, status, 0
+      from stored
+      where status = 'skipped'
+    )
+    select id into first_id from stored;
+    exit when found;
+    select e.id into first_id
+    from webhook.events e
+    where e.token_id = sender.id and e.delivery_id = emit.delivery_id;
+    exit when found; -- otherwise, retention has just removed it
+  end loop;
+  return first_id;
+end $$;
+revoke execute on function webhook.emit from public;
