@@ -113,12 +113,13 @@ export async function showVisitor(
 ) {
   const { names, source } = service.inboxUsers;
   const found = await findUser(request, source, names);
-  const isFailure = found instanceof Failure;
-  const sign_in = isFailure ? (found.details.headers?.Location ?? null) : null;
-  if (isFailure && sign_in === null) return found;
-  const user = isFailure ? null : found;
-  const problem = user && !user.isAllowed ? notAllowed(user.name) : null;
-  return { data: { user: user?.name ?? null, problem, sign_in } };
+  if (found instanceof Failure) {
+    if (found.code === 'too_many_requests') return found;
+    const { Location: sign_in = null } = found.details.headers ?? {};
+    return { data: { user: null, problem: null, sign_in } };
+  }
+  const problem = found && !found.isAllowed ? notAllowed(found.name) : null;
+  return { data: { user: found?.name ?? null, problem, sign_in: null } };
 }
 
 const operatorOf = ({ caller, request }: OperatorCall) => ({

@@ -278,7 +278,7 @@ function pageRoutes(site: Site) {
     pattern: '/inbox/user',
     summary: 'Say who is signed in, and whether they may use the inbox page',
     reply: schemas.visitorSchema,
-    errors: ['unauthorized', 'too_many_requests', 'unavailable'],
+    errors: ['too_many_requests', 'unavailable'],
     handle: inbox.showVisitor,
   });
   const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };

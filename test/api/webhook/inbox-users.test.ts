@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { reply, startRecorder } from '../../support/recorder.ts';
 
 const HEADER = { TRUSTED_USER_HEADER: 'X-Auth-Username', TRUSTED_PROXIES: '127.0.0.1' };
 const inbox = await openInbox(
@@ -111,4 +112,29 @@ test('the header of a proxy means nothing from another address, or without INBOX
   assert.equal(await status(as('alice'), 'GET', '/events', elsewhere.url), 401);
   const unlisted = await openInbox(t, HEADER);
   assert.equal(await status(as('alice'), 'GET', '/events', unlisted.url), 401);
+});
+
+test('who opens the page is told what identity says of the visitor, or that it fails', async (t) => {
+  const verify = await startRecorder(t);
+  const { url } = await openInbox(t, {
+    INBOX_PAGE: 'on',
+    INBOX_USERS: 'alice',
+    SIGNIN_VERIFY_URL: `${verify.url}/api/auth/verify`,
+  });
+  const cookie = `__Host-gatehouse=${'A'.repeat(43)}`;
+  const address = 'https://login.example.org/login';
+  const cases = [
+    [reply(200, {}, { 'X-Auth-Username': 'alice' }), 200, { user: 'alice' }],
+    [reply(401, {}, { Location: address }), 200, { sign_in: address }],
+    [reply(429, {}, { 'Retry-After': '7' }), 429, null],
+    [reply(502, {}), 503, null],
+  ] as const;
+  for (const [answer, expected, said] of cases) {
+    verify.answer(answer);
+    const { status, json } = await ask('GET', `${url}/inbox/user`, {
+      headers: { ...SAME, cookie },
+    });
+    const data = said && { user: null, problem: null, sign_in: null, ...said };
+    assert.deepEqual([status, status === 200 ? json : null], [expected, data]);
+  }
 });

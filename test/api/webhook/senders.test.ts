@@ -152,6 +152,14 @@ test('a secret that a sender sent is shown, and only the one that was shown is c
   assert.equal((await shown(id)).pending, false);
 });
 
+test('a pending secret that no key of the service opens is not shown', async () => {
+  const { id, token } = await make({ source: 'notion' });
+  await post(token, {}, { verification_token: 'secret_of_notion' });
+  await sql`update webhook.signing_secrets set key_id = 'another' where token_id = ${id}`;
+  const { status, json } = await call('GET', `/tokens/${id}/pending`);
+  assert.deepEqual([status, json.error.code], [503, 'key_unknown']);
+});
+
 test('what is not named in a change of the target stays, and null takes it back', async () => {
   const { id } = await make();
   const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';

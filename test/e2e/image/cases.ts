@@ -112,7 +112,7 @@ function addContentTests(
       assert.deepEqual([name, uid, mtimeMs], [name, 0, 0]);
       assert.ok(isLink || (mode & 0o022) === 0, `${name} is writable`);
     }
-    assert.ok(sizeOf(container.files, app) < 2 * MIB);
+    assert.ok(sizeOf(container.files, app) < 3 * MIB);
     const sbom = readFileSync(join(container.files, 'app/sbom.cdx.json'), 'utf8');
     assert.match(sbom, new RegExp(`"pkg:generic/node@${process.versions.node}"`));
     check(container, own);

@@ -81,7 +81,7 @@ function sessionCookies({ cookie = '' }: http.IncomingHttpHeaders) {
 
 /** What identity replies to a visitor without a session, by the address of `verify`. */
 const KEPT_MS = 60_000;
-type Refusal = Failure<'unauthorized' | 'too_many_requests'>;
+type Refusal = Failure<'unauthorized'> | Failure<'too_many_requests'>;
 const refusals = createRecentMap<Readonly<{ reply: Refusal | null; at: number }>>(16);
 
 /** Visitors without a session cost identity one request a minute, not one each. */
