@@ -45,7 +45,8 @@ export function totpCode(secret: Buffer, step: number) {
  */
 export function findTotpStep(secret: Buffer, code: string, seconds: number) {
   const current = Math.floor(seconds / STEP_SECONDS);
-  const given = Buffer.from(code);
+  // It may be copied with the words around it.
+  const given = Buffer.from(code.replace(/\p{L}/gu, ''));
   // All three are compared, so that the time does not depend on the step.
   const isCode = (step: number) => equalDigests(Buffer.from(totpCode(secret, step)), given);
   return [current - 1, current, current + 1].filter(isCode).at(-1) ?? null;

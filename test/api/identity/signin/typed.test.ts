@@ -159,6 +159,7 @@ const CODES: Readonly<Record<string, (code: string) => string>> = {
   'a space of zero width before it': (code) => `\u200b${code}`,
   'marks of direction': (code) => `\u200e\u2066${code}\u2069\u200e`,
   'a line break': (code) => `${code}\r\n`,
+  'the words around it': (code) => `Your code is ${code.slice(0, 3)} ${code.slice(3)}.`,
 };
 
 test('a code of an app is read as it was typed or copied', async () => {
