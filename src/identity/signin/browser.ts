@@ -55,7 +55,10 @@ export function isElsewhere(headers: IncomingHttpHeaders, { origin }: Portal) {
   const { host = '', 'x-forwarded-for': forwarded } = headers;
   if (forwarded !== undefined) return false;
   const own = new URL(origin);
-  return ![own.host, own.hostname].includes(host.toLowerCase());
+  const address = `${own.protocol}//${host}`;
+  // Without its default port, and in lower case.
+  const shown = URL.canParse(address) ? new URL(address).host : host;
+  return ![own.host, own.hostname].includes(shown);
 }
 
 /**

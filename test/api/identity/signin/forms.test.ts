@@ -126,6 +126,9 @@ test('under another name, the sign-in page names its address, but not behind a p
   const at = (headers: Record<string, string>) => visit('/login', { headers });
   const named = /Sign in at <a href="https:\/\/login\.example\.org\/login">/;
   assert.match((await at({ host: '127.0.0.1:3000' })).text, named);
+  assert.match((await at({ host: 'login.example.org.' })).text, named, 'another origin');
+  for (const host of ['LOGIN.example.org', 'login.example.org:443'])
+    assert.doesNotMatch((await at({ host })).text, named, host);
   // Many proxies replace `Host` by the address of the service.
   const proxied = { host: '127.0.0.1:3000', 'x-forwarded-for': '192.0.2.1' };
   assert.doesNotMatch((await at(proxied)).text, named);
