@@ -66,6 +66,7 @@ export function stageOf({ socket, writableFinished }: ClientRequest) {
 
 const NOTES: Readonly<Record<number, string>> = {
   101: '; it changed the protocol in place of an answer',
+  304: '; it must answer with 2xx',
   413: '; the event is too large for it',
 };
 

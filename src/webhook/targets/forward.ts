@@ -8,6 +8,7 @@ import { watchReuse } from '../../platform/runtime/reused-connection.ts';
 import type { Deliverer, LeasedEvent, Result } from '../model.ts';
 import { standardKey } from '../signatures.ts';
 import { isKeepable } from '../header-names.ts';
+import { answerText, KEPT_BYTES } from '../answer-text.ts';
 import { describeFailure, describeStatus, stageOf } from '../failures.ts';
 
 export const PRIVATE_TARGET =
@@ -51,8 +52,6 @@ export function createForwardTarget(
   };
 }
 
-/** How much of a reply is kept. */
-const KEPT_BYTES = 1_024;
 /** How much of a reply is read, and for how long, so that the connection can be reused. */
 const MAX_BYTES = 16_384;
 const BODY_MS = 1_000;
@@ -153,7 +152,7 @@ export function forwardHeaders(
 }
 
 function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): Result {
-  const answered = { answer_status: statusCode, answer: body.toString('utf8', 0, KEPT_BYTES) };
+  const answered = { answer_status: statusCode, answer: answerText(headers, body) };
   if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
   return {
     ...answered,

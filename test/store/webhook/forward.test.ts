@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createRawServer, type Socket } from 'node:net';
 import { after } from 'node:test';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
@@ -189,15 +190,42 @@ test('2xx is success; redirects, which are not followed, 4xx and 5xx are failure
     (await forward.deliver(leasedEvent({ event: String(status) }), never))?.error ?? null;
   for (const status of [200, 201, 202, 204, 226, 299])
     assert.equal(await outcome(status), null, String(status));
-  for (const status of [300, 301, 302, 303, 304, 307, 308])
+  for (const status of [300, 301, 302, 303, 307, 308])
     assert.equal(
       await outcome(status),
       `the target answered ${status}; redirects are not followed`,
     );
+  assert.equal(await outcome(304), 'the target answered 304; it must answer with 2xx');
   assert.equal(await outcome(413), 'the target answered 413; the event is too large for it');
   for (const status of [400, 401, 404, 409, 410, 422, 429, 500, 502, 503, 599])
     assert.equal(await outcome(status), `the target answered ${status}`);
   assert.deepEqual([...new Set(other.got.map(({ path }) => path))], ['/hook?a=b']);
+});
+
+const ENCODINGS: Readonly<Record<string, (text: string) => Buffer>> = {
+  gzip: gzipSync,
+  'X-GZIP': gzipSync,
+  deflate: deflateSync,
+  br: brotliCompressSync,
+};
+
+test('of an encoded answer, the text is kept', async () => {
+  // Of the second, the first bytes must do.
+  const texts = ['x'.repeat(300_000), `Zoë ${randomBytes(60_000).toString('base64')}`];
+  const answerTo = async (coding: string, body: Buffer | string) => {
+    const head = { 'content-encoding': coding };
+    const other = await startTarget((response) => response.writeHead(422, head).end(body));
+    return (await forwardTo(other.url).deliver(leasedEvent(), never)).answer ?? '';
+  };
+  for (const [coding, encode] of Object.entries(ENCODINGS)) {
+    for (const text of texts) {
+      const answer = await answerTo(coding, encode(text));
+      assert.ok(text.startsWith(answer) && answer.length > 500, `${coding}: ${answer}`);
+    }
+    const unread = `The answer is in the encoding ${coding}, which cannot be read.`;
+    assert.equal(await answerTo(coding, 'not so encoded'), unread);
+    assert.equal(await answerTo(coding, ''), '');
+  }
 });
 
 test('an event that always gets 4xx or 5xx is retried under the same id and ends as dead', async () => {
