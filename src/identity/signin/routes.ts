@@ -64,7 +64,7 @@ const toPage = ({ request }: Readonly<{ request: RequestInfo }>) =>
   new Failure('signin_needed', { headers: { Location: pageOf(request.path) } });
 
 /** The page of a form whose address has none. */
-const pageOfForm = ({ pattern, path }: PortalRoute): PortalRoute => ({
+const pageOfForm = ({ pattern, path }: Pick<PortalRoute, 'pattern' | 'path'>): PortalRoute => ({
   ...route({
     ...publicRead,
     pattern,
@@ -249,6 +249,8 @@ export function portalRoutes(
     ...OTHERS,
     startPage(site, facts),
     ...forms.map(pageOfForm),
+    // Where password managers send a person (W3C, A Well-Known URL for Changing Passwords).
+    pageOfForm({ pattern: '/.well-known/change-password', path: noInput }),
     ...pageRows(site, folder, [], scripts, 'Sign-in pages: files'),
   ];
 }

@@ -66,6 +66,14 @@ test('a form of the sign-in that is sent again continues with the session', asyn
   assert.notEqual(host, '');
 });
 
+test('password managers find the page with the form for a new password', async () => {
+  // W3C, A Well-Known URL for Changing Passwords: they ask for the second first.
+  const { status, headers } = await visit('/.well-known/change-password');
+  assert.deepEqual([status, headers.get('location')], [303, '/account']);
+  const unknown = '/.well-known/resource-that-should-not-exist-whose-status-code-should-not-be-200';
+  assert.equal((await visit(unknown)).status, 404);
+});
+
 test('no address of a form or of a script is a dead end in the address bar', async () => {
   const rows = await createRoutes(SITE);
   const paths = rows
