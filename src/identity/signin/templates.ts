@@ -51,6 +51,9 @@ const HIDDEN = new Set([
 ]);
 /** Read as it is, and never written into a page. */
 export const SECRET = /password|^(repeated|code)$/;
+/** Keyboards change nothing in them, and browsers send them to no spelling checker. */
+const VERBATIM =
+  /password|^(repeated|code|username|email|groups?|user|search|token|id|.*uri|redirect)$/;
 
 /** The names of the fields that the user sees. */
 export const shownFields = (fields: Members) =>
@@ -100,6 +103,7 @@ export function formValues(
     values[`${at}.state`] = [
       renderIf(isFaulty, 'invalid'),
       renderIf(name === focused, 'autofocus'),
+      renderIf(VERBATIM.test(name), 'verbatim'),
     ];
     values[`${at}.problem`] = isFaulty ? render('field-problem', { name, message }) : NOTHING;
     for (const option of options) {

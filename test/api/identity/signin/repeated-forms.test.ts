@@ -4,74 +4,13 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { factorsOf, PENDING } from '../../../support/factors.ts';
+import { type Attributes, type Field, type Form, formsOn } from '../../../support/forms.ts';
 import { cookieFrom, type Page, startPortal } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
 const { sql, admin, add, call, visit, signIn } = portal;
 const { enrol: addApp } = factorsOf(portal);
-
-type Attributes = Readonly<Record<string, string>>;
-interface Field {
-  readonly name: string;
-  readonly attributes: Attributes;
-  /** What it holds: of a `<select>`, the chosen option. */
-  readonly value: string;
-  /** Of a `<select>`. */
-  readonly options: readonly string[];
-}
-interface Form {
-  readonly action: string;
-  readonly html: string;
-  readonly hidden: Attributes;
-  readonly fields: readonly Field[];
-}
-
-const decode = (text: string) =>
-  text.replace(/&#(\d+);/g, (_, number: string) => String.fromCharCode(Number(number)));
-
-function attributesOf(tag: string): Attributes {
-  const found = tag.matchAll(/\s([a-z][a-z-]*)(?:="([^"]*)")?/g);
-  return Object.fromEntries([...found].map(([, name = '', value = '']) => [name, decode(value)]));
-}
-
-/** The last one that is selected, as browsers choose. */
-function chosenOf(options: readonly Attributes[]): string {
-  const selected = options.filter(({ selected }) => selected !== undefined);
-  return (selected.at(-1) ?? options[0])?.value ?? '';
-}
-
-function formsOn(text: string, method = 'post'): readonly Form[] {
-  const forms = text.matchAll(/<form ([^>]*)>([^]*?)<\/form>/g);
-  return [...forms].flatMap(([, tag = '', html = '']) => {
-    const { action = '', method: given = 'get' } = attributesOf(` ${tag}`);
-    if (given !== method) return [];
-    const tags = html.matchAll(/<input([^>]*)>|<select([^>]*)>([^]*?)<\/select>/g);
-    const controls = [...tags].map(([, input = '', select = '', inner]): Field => {
-      const attributes = attributesOf(input + select);
-      const options = [...(inner ?? '').matchAll(/<option([^>]*)>/g)].map(([, option = '']) =>
-        attributesOf(option),
-      );
-      const isUnchecked = attributes.type === 'checkbox' && attributes.checked === undefined;
-      const written = isUnchecked ? '' : (attributes.value ?? '');
-      return {
-        name: attributes.name ?? '',
-        attributes,
-        value: inner === undefined ? written : chosenOf(options),
-        options: options.map(({ value = '' }) => value),
-      };
-    });
-    const isHidden = ({ attributes }: Field) =>
-      attributes.type === 'hidden' || attributes.hidden !== undefined;
-    const hidden = controls.filter((field) => isHidden(field) && field.name !== '');
-    return {
-      action,
-      html,
-      hidden: Object.fromEntries(hidden.map(({ name, value }) => [name, value])),
-      fields: controls.filter((field) => !isHidden(field)),
-    };
-  });
-}
 
 const isSecret = ({ name, attributes }: Field) =>
   attributes.type === 'password' || ['repeated', 'code', 'token'].includes(name);
@@ -219,6 +158,51 @@ test('each field has a label, its message, and at most one on the page the focus
     const ids = [...page.text.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id);
     assert.equal(new Set(ids).size, ids.length, `${form.action}: ${ids.join(' ')}`);
   });
+});
+
+test('keyboards change nothing in a name or secret, and no checker of spelling gets it', async () => {
+  await forEachForm(async (_, form) => {
+    for (const { name, attributes } of form.fields) {
+      const isFree = /^(name|first_name|last_name)$/.test(name);
+      if (isFree || form.html.includes(`<select id="${attributes.id}"`)) continue;
+      if (attributes.type === 'checkbox') continue;
+      const { autocapitalize, autocorrect, spellcheck } = attributes;
+      const given = [autocapitalize, autocorrect, spellcheck];
+      assert.deepEqual(given, ['none', 'off', 'false'], `${form.action} ${name}`);
+    }
+  });
+});
+
+/** What password managers fill in and keep (HTML, 4.10.18.7.1). */
+const AUTOFILL: Readonly<Record<string, string>> = {
+  '/login username': 'username webauthn',
+  '/login password': 'current-password',
+  '/login/code code': 'one-time-code',
+  '/login/password username': 'username',
+  '/login/password password': 'new-password',
+  '/login/password repeated': 'new-password',
+  '/account/name first_name': 'given-name',
+  '/account/name last_name': 'family-name',
+  '/account/password username': 'username',
+  '/account/password current_password': 'current-password',
+  '/account/password new_password': 'new-password',
+  '/account/password repeated': 'new-password',
+  '/account/totp code': 'one-time-code',
+  '/account/users password': 'new-password',
+  '/account/users/{id}/password ': 'username',
+  '/account/users/{id}/password password': 'new-password',
+};
+
+test('each field says to password managers what it holds', () => {
+  const found = PAGES.flatMap(([, , text]) =>
+    formsOn(text).flatMap(({ action, controls }) =>
+      controls.map(({ name, attributes: { autocomplete = 'off' } }) => {
+        return [`${action.replace(/[0-9a-f-]{36}/, '{id}')} ${name}`, autocomplete] as const;
+      }),
+    ),
+  );
+  const kept = Object.fromEntries(found.filter(([, value]) => value !== 'off'));
+  assert.deepEqual(kept, AUTOFILL);
 });
 
 test('every form that fails says so once, where it was sent or above everything', async () => {
