@@ -10,9 +10,9 @@ import {
   setCookies,
 } from '../signin/browser.ts';
 import { form } from '../signin/forms.ts';
-import { page, withCookies } from '../signin/pages.ts';
+import { continuePage, page, withCookies } from '../signin/pages.ts';
 import { render as renderShared } from '../signin/templates.ts';
-import { goOn, render } from './pages.ts';
+import { render } from './pages.ts';
 import type { PortalService } from '../service.ts';
 import { findClient } from '../store/oidc/clients.ts';
 import { findGrantSession } from '../store/oidc/grants.ts';
@@ -81,7 +81,10 @@ export const confirmLogout = form(
     await endCurrentSession(request, service);
     const address = await addressAfter(body, service);
     const title = 'You are signed out';
-    const shown = address === null ? page(title, renderShared('signed-out')) : goOn(title, address);
+    const shown =
+      address === null
+        ? page(title, renderShared('signed-out'))
+        : continuePage(address, 'continue', title);
     return withCookies(shown, noCookies(service));
   },
 );

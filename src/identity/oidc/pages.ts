@@ -7,15 +7,6 @@ import type { Request } from './request.ts';
 
 export const render = readTemplates(import.meta.url, 'pages/pages.html');
 
-/**
- * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after
- * a form.
- */
-export const goOn = (title: string, address: string) =>
-  page(title, renderShared('continue', { address }), {
-    head: renderShared('refresh', { address }),
-  });
-
 /** In words, what each scope hands out. */
 export const scopeItems = (scopes: readonly string[]) =>
   scopes.map((scope) => render(`scope-${scope}`));

@@ -47,6 +47,6 @@ export async function continueSignedIn(
   await endCurrentSession(request, service, token);
   const cookies = [...(await createCookies(service, request, token, stays)), NO_PENDING];
   const address = destination(return_to, service);
-  const next = continuePage(address, keepsCookies(request));
+  const next = continuePage(address, keepsCookies(request) ? 'continue' : 'continue-anyway');
   return withCookies(codes ? codesPage(codes, address) : next, cookies);
 }

@@ -1,11 +1,7 @@
+import { sha256 } from '../../platform/crypto/token.ts';
 import type { ErrorCode, Failure, TextReply } from '../../platform/http/route/errors.ts';
-import {
-  HTML,
-  type Html,
-  NOTHING,
-  pageHeaders,
-  type Values,
-} from '../../platform/http/site/html.ts';
+import { HTML, Html, NOTHING, pageHeaders, type Values } from '../../platform/http/site/html.ts';
+import type { RequestInfo } from '../../platform/http/route/route.ts';
 import { type Members, text, withoutNul } from '../../platform/http/route/schema.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { cookieOf } from '../guard.ts';
@@ -127,15 +123,29 @@ export const passkeyForm = (
 /**
  * Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after
  * a form.
+ * @param way of the browser: the names of its templates
  */
-export const continuePage = (address: string, keepsCookies = true) =>
-  keepsCookies
-    ? page('You are signed in', render('continue', { address }), {
-        head: render('refresh', { address }),
-      })
-    : page('You are signed in', render('continue-anyway', { address }), {
-        head: render('refresh-later', { address }),
-      });
+export const continuePage = (
+  address: string,
+  way: 'continue' | 'continue-anyway' | 'sent-back' = 'continue',
+  title = 'You are signed in',
+) => page(title, render(way, { address }), { head: render(`refresh-${way}`, { address }) });
+
+/** How often a browser has continued to a page, until half a minute after the last time. */
+const CONTINUED_COOKIE = '__Host-gatehouse-continued';
+
+/**
+ * For a browser that is signed in already. A program that refuses the session would send it back
+ * here without end. Several tabs may be opened again at once, each with a page of its own.
+ */
+export function continueAgain(address: string, { headers }: RequestInfo) {
+  const { origin, pathname } = new URL(address);
+  const digest = sha256(origin + pathname).toString('base64url');
+  const [last, count] = cookieOf(headers, CONTINUED_COOKIE)?.split('.') ?? [];
+  const times = last === digest ? Number(count) + 1 : 1;
+  const shown = continuePage(address, times > 5 ? 'sent-back' : 'continue');
+  return withCookies(shown, [cookieText(CONTINUED_COOKIE, `${digest}.${times}`, '', 30)]);
+}
 
 /** By what went wrong. */
 const HEADINGS: Partial<Record<ErrorCode, string>> = {

@@ -26,7 +26,7 @@ import {
 import { destination, isListed, parseReturn } from './return-address.ts';
 import { continueSignedIn, finishSignIn } from './finish.ts';
 import { form, PASSKEY_FIELDS, return_to, type ReturnInput } from './forms.ts';
-import { continuePage, formPage, LOGIN_FIELDS, loginPage, withCookies } from './pages.ts';
+import { continueAgain, formPage, LOGIN_FIELDS, loginPage, withCookies } from './pages.ts';
 import { beginStep, nextStep, waitingStep } from './steps.ts';
 import { type PageCall, render, renderIf } from './templates.ts';
 
@@ -42,7 +42,7 @@ export async function showLogin(
   service: PortalService,
 ) {
   if (again === undefined && (await isSignedIn(request, service))) {
-    return continuePage(destination(return_to, service));
+    return continueAgain(destination(return_to, service), request);
   }
   const waiting = again === undefined && (await waitingStep(request, service, return_to));
   if (waiting) return waiting;

@@ -145,17 +145,7 @@ for (const field of document.querySelectorAll('input[name="return_to"]')) {
 const next = document.querySelector('a[data-continue]');
 if (next instanceof HTMLAnchorElement) {
   if (fragment !== '') next.hash = fragment;
-  const isSentBack = countContinued() > 5;
-  document.querySelector('p.notice')?.toggleAttribute('hidden', !isSentBack);
-  if (!isSentBack) location.replace(next.href);
-}
-
-/** @returns how often this tab has continued within half a minute: it may go round and round */
-function countContinued() {
-  const stored = JSON.parse(sessionStorage.getItem('gatehouse-continued') ?? '[]');
-  const recent = [...stored, Date.now()].filter((time) => time > Date.now() - 30_000);
-  sessionStorage.setItem('gatehouse-continued', JSON.stringify(recent));
-  return recent.length;
+  location.replace(next.href);
 }
 
 /** The form that was sent last, until its answer is shown. Secrets are not kept. */

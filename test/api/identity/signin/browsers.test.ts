@@ -201,3 +201,27 @@ for (const [what, password] of Object.entries(LONG)) {
     assert.match(done.text, SIGNED_IN);
   });
 }
+
+test('a circle between a program and the sign-in page ends, without JavaScript, too', async () => {
+  const { host, domain } = await signIn((await add()).username);
+  let counted = '';
+  const open = async (address: string) => {
+    const path = `/login?return_to=${encodeURIComponent(address)}`;
+    const page = await visit(path, { cookie: `${host}; ${domain}; ${counted}` });
+    counted = cookieFrom(page, '__Host-gatehouse-continued');
+    assert.match(page.cookies[0] ?? '', /; Max-Age=30$/, 'the browser forgets the count');
+    assert.ok(page.text.includes(`<a href="${address}"`), 'the person can continue in any case');
+    const isSentOn = [' data-continue>', '<noscript><meta http-equiv="refresh" content="0; url='];
+    return isSentOn.map((part) => page.text.includes(part));
+  };
+  for (let round = 1; round <= 5; round += 1)
+    assert.deepEqual(await open(`${ADDRESS}?round=${round}`), [true, true]);
+  assert.deepEqual(await open(ADDRESS), [false, false]);
+  assert.deepEqual(await open(ADDRESS), [false, false]);
+  for (let tab = 1; tab <= 7; tab += 1)
+    assert.deepEqual(await open(`${ADDRESS}${tab}`), [true, true], 'another page each time');
+  for (const wrong of ['x', '.', 'x.x.x', '.NaN']) {
+    counted = `__Host-gatehouse-continued=${wrong}`;
+    assert.deepEqual(await open(ADDRESS), [true, true], wrong);
+  }
+});
