@@ -2,7 +2,6 @@ import { readTemplates } from '../../platform/http/site/html.ts';
 import type { RequestInfo } from '../../platform/http/route/route.ts';
 import type { SignedInUser } from '../signin/browser.ts';
 import { page } from '../signin/pages.ts';
-import { render as renderShared } from '../signin/templates.ts';
 import type { Request } from './request.ts';
 
 export const render = readTemplates(import.meta.url, 'pages/pages.html');
@@ -24,5 +23,5 @@ export function consentPage(
     scopes: scopeItems(authorization.scopes),
     request: String(parameters),
   });
-  return page(`Sign in to ${client.name}`, main, { request });
+  return page(`Sign in to ${client.name}`, main, { request, account: caller.user.id });
 }

@@ -14,7 +14,7 @@ import { typedCode } from '../names.ts';
 import { invalid } from '../policy.ts';
 import { bytesOfPasswords, PASSWORD_MAX_UNITS, shownName } from '../rules.ts';
 import type { PortalService } from '../service.ts';
-import { type Repeated, SECRET, type Typed } from './templates.ts';
+import { type Repeated, SECRET, type Typed, type Visitor } from './templates.ts';
 
 /** Fields of several forms. */
 export const return_to = withDefault(
@@ -55,7 +55,13 @@ type PageFailure = Failure<(typeof FAILURES)[number]>;
 export type PageReply = TextReply | PageFailure;
 export type PageHandler<Input> = (call: Input, service: PortalService) => Promise<PageReply>;
 
-type FormCall<Caller, Path, Body> = Call<Caller, Path, Record<never, never>, Body>;
+/** `madeFor`: the id of the user for whom the page made the form. */
+type FormCall<Caller, Path, Body> = Call<Caller, Path, Record<never, never>, Body> &
+  Readonly<{ madeFor?: string | undefined }>;
+
+/** Whether the form is of a page of another account than the one that is signed in now. */
+export const isOfAnother = (madeFor: string | undefined, user: Readonly<{ id: string }>) =>
+  madeFor !== undefined && madeFor !== user.id;
 
 /** The part of a route that a form decides: who may send it, its fields, and what happens then. */
 export type Form<Caller, Path> = Readonly<{
@@ -68,7 +74,7 @@ export type Form<Caller, Path> = Readonly<{
  * @param fields of an HTML form
  * @param showAgain the page of the form, where the user can try again after a failure
  */
-export const form = <Caller, Path, M extends Members>(
+export const form = <Caller extends Visitor, Path, M extends Members>(
   guard: Guard<PortalService, Caller>,
   fields: M,
   action: PageHandler<FormCall<Caller, Path, Values<M>>>,
@@ -98,14 +104,20 @@ export const form = <Caller, Path, M extends Members>(
       },
     },
     async handle(call, service) {
-      const { body: typed } = call;
+      const { body: typed, caller } = call;
+      const { account: madeFor } = typed;
+      if (caller?.user && isOfAnother(madeFor, caller.user)) {
+        const message = `This page was opened with another account. Now you are signed in as ${caller.user.username}. Nothing was changed. Open the page again, or sign in as the other user.`;
+        return new Failure('conflict', { message });
+      }
       // A password that is typed blind is typed twice.
       const { password, new_password = password, repeated = new_password } = typed;
       const body =
         repeated === new_password
           ? validate(schema, typed, 'invalid_body')
           : invalid('/repeated', 'must be the same as the new password');
-      const outcome = body instanceof Failure ? body : await action({ ...call, body }, service);
+      const outcome =
+        body instanceof Failure ? body : await action({ ...call, body, madeFor }, service);
       if (!showAgain || !(outcome instanceof Failure)) return outcome;
       // A user without the right does not see the page either.
       if (outcome.code === 'forbidden') return outcome;

@@ -32,8 +32,9 @@ type PageParts = PageCall & Readonly<{ head?: Html }>;
  * without a card is one.
  * @param parts with the request, the page says what was done before
  */
-export function page(title: string, main: Html, parts: PageParts = {}): TextReply {
-  const { head = NOTHING, repeated, request, caller } = parts;
+export function page(title: string, content: Html, parts: PageParts = {}): TextReply {
+  const { head = NOTHING, repeated, request, caller, account = caller?.user?.id } = parts;
+  const main = account === undefined ? content : withAccount(account, content);
   const headers = request?.headers ?? {};
   const notice = cookieOf(headers, NOTICE_COOKIE);
   const above = notice === null ? [] : [renderNotice(notice)];
@@ -48,6 +49,12 @@ export function page(title: string, main: Html, parts: PageParts = {}): TextRepl
   const shown = { text, contentType: HTML, headers: FORM_HEADERS };
   const isRead = notice !== null && isOpened(headers);
   return isRead ? withCookies(shown, [cookieText(NOTICE_COOKIE, '')]) : shown;
+}
+
+/** Names the account in each form: another tab may sign in as another user before it is sent. */
+function withAccount(account: string, { text }: Html) {
+  const field = render('account-field', { account }).text;
+  return new Html(text.replace(/<form method="post"[^>]*>/g, (tag) => tag + field));
 }
 
 function navOf({ caller }: PageParts) {

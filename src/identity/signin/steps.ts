@@ -37,6 +37,7 @@ import { confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
 import {
   code,
   form,
+  isOfAnother,
   type PageReply,
   PASSKEY_FIELDS,
   password,
@@ -89,9 +90,10 @@ function stepPage(
   pending: PendingSignIn,
   return_to: string,
   notice = NOTHING,
-  call: PageCall = {},
+  parts: PageCall = {},
 ) {
   const step = nextStep(service, pending);
+  const call = { ...parts, account: pending.user.id };
   const query = String(new URLSearchParams({ again: 'on', return_to }));
   const another = render('another-user', { query });
   if (step === 'enrol') {
@@ -162,13 +164,18 @@ async function showStep(
 
 /** What the form of a step does, for the sign-in that waits for this step. */
 const inStep =
-  <StepCall extends SignInCall>(
+  <StepCall extends SignInCall & Readonly<{ madeFor?: string | undefined }>>(
     step: Step,
     work: (call: StepCall, service: PortalService, pending: PendingSignIn) => Promise<PageReply>,
   ) =>
   async (call: StepCall, service: PortalService) => {
     const { request } = call;
     const pending = await pendingSignIn(countPendingAttempt, request, service);
+    if (pending && isOfAnother(call.madeFor, pending.user)) {
+      const { username } = pending.user;
+      const message = `Another tab has begun to sign in as ${username}. Go on as ${username} here, or sign in as another user.`;
+      return new Failure('conflict', { message });
+    }
     if (pending && nextStep(service, pending) === step) return work(call, service, pending);
     const hasCookie = cookieOf(request.headers, PENDING_COOKIE) !== null;
     if (hasCookie || pending) return ENDED;

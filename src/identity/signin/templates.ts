@@ -34,7 +34,13 @@ export type Repeated = Readonly<{
 }>;
 
 /** A request for a page, perhaps by a form that the page shows again. */
-export type PageCall = Readonly<{ request?: RequestInfo; repeated?: Repeated; caller?: Visitor }>;
+export type PageCall = Readonly<{
+  request?: RequestInfo;
+  repeated?: Repeated;
+  caller?: Visitor;
+  /** The id of the user for whom the forms are, if not the caller. */
+  account?: string;
+}>;
 
 /** Null for nobody who is signed in. */
 export type Visitor = (Pick<Caller, 'user'> & Readonly<{ hasPrograms?: boolean }>) | null;
