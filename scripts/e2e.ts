@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { findProgram } from '../test/e2e/programs.ts';
 import { runMain, SetupError } from './setup-error.ts';
 
 const root = dirname(import.meta.dirname);
@@ -17,18 +18,18 @@ interface Suite {
   readonly flags?: readonly string[];
   /** Whether its files run one after the other: each needs the whole machine. */
   readonly isSerial?: boolean;
-  /** Whether it keeps a picture of each page that it sees, in SCREENSHOTS or a new folder. */
-  readonly hasPictures?: boolean;
+  /** Whether it runs in each browser, or in BROWSER, and keeps pictures of the pages. */
+  readonly hasPages?: boolean;
 }
 
 const SUITES: Readonly<Record<string, Suite>> = {
   arm: { summary: 'the program on an emulated ARM processor; installs nothing' },
   browser: {
-    summary: 'the web pages in Chromium, and the sign-in through nginx and Caddy, as documented',
+    summary: 'the web pages in Chromium and Firefox, and the sign-in through nginx and Caddy',
     folders: ['browser', 'signin'],
     installs: ['nginx'],
     isSerial: true,
-    hasPictures: true,
+    hasPages: true,
   },
   citus: {
     summary: 'secrets on two workers of Citus, which must be installed; 20 faults, or FAULTS',
@@ -66,19 +67,32 @@ async function main(): Promise<number> {
     const problem = name === '' ? 'NAME is missing' : `There is no suite "${name}"`;
     throw new SetupError(`${problem}.\n${list()}`);
   }
-  const { folders = [name], installs = [], flags, isSerial, hasPictures } = suite;
+  const { folders = [name], installs = [], flags, isSerial, hasPages } = suite;
   for (const folder of [...folders, ...installs]) {
     const install = join(root, 'test/e2e', folder, 'install.ts');
     const status = existsSync(install) ? runScript([install]) : 0;
     if (status !== 0) return status;
   }
   const paths = folders.map((folder) => join(root, 'test/e2e', folder));
-  const environment = { ...process.env, ...(hasPictures ? { SCREENSHOTS: pictures() } : {}) };
   const runs = isSerial ? paths.flatMap(testsIn).map((file) => [file]) : [flags ?? paths];
-  const statuses = runs.map((files) => {
-    return runScript([join(root, 'scripts/test.ts'), ...files], environment);
-  });
+  const environments = hasPages ? withBrowsers() : [process.env];
+  const statuses = environments.flatMap((environment) =>
+    runs.map((files) => runScript([join(root, 'scripts/test.ts'), ...files], environment)),
+  );
   return Math.max(...statuses);
+}
+
+/** In Firefox only if it is installed. */
+function withBrowsers(): ReadonlyArray<typeof process.env> {
+  const { BROWSER, SCREENSHOTS = mkdtempSync(join(tmpdir(), 'gatehouse-pictures-')) } = process.env;
+  process.stdout.write(`pictures of every page: ${SCREENSHOTS}\n`);
+  const installed = findProgram('firefox-esr') ? ['chromium', 'firefox'] : ['chromium'];
+  const browsers = BROWSER === undefined ? installed : [BROWSER];
+  return browsers.map((name) => ({
+    ...process.env,
+    BROWSER: name,
+    SCREENSHOTS: join(SCREENSHOTS, name),
+  }));
 }
 
 function list(): string {
@@ -91,12 +105,6 @@ function list(): string {
 function testsIn(folder: string): string[] {
   const names = readdirSync(folder).filter((name) => name.endsWith('.test.ts'));
   return names.sort().map((name) => join(folder, name));
-}
-
-function pictures(): string {
-  const folder = process.env.SCREENSHOTS ?? mkdtempSync(join(tmpdir(), 'gatehouse-pictures-'));
-  process.stdout.write(`pictures of every page: ${folder}\n`);
-  return folder;
 }
 
 function runScript(args: readonly string[], env = process.env): number {

@@ -14,7 +14,6 @@ import {
   openState,
   overflowing,
   type PageState,
-  setColorScheme,
   setViewport,
 } from './accessibility.ts';
 import {
@@ -301,7 +300,7 @@ for (const state of STATES) {
 
 test('text of twice the size fits on a phone', async () => {
   await setViewport(browser, 'phone');
-  await setColorScheme(browser, 'light');
+  await browser.setColorScheme('light');
   const found = [];
   for (const [name, open] of STATES) {
     await open();
@@ -313,7 +312,7 @@ test('text of twice the size fits on a phone', async () => {
 });
 
 test('the checks detect a low contrast and an overflow', async () => {
-  await setColorScheme(browser, 'light');
+  await browser.setColorScheme('light');
   await FORM_STATE[1]();
   await browser.run('document.getElementById("token-hint").style.color = "#8a8a8a"');
   const { text } = await lowestContrast(browser);

@@ -1,6 +1,5 @@
 /** Accessibility checks (WCAG 2.2), measured in the page. */
 import assert from 'node:assert/strict';
-import { IS_FIREFOX } from './browsers.ts';
 import { axeViolations } from './axe.ts';
 import { saveScreenshot } from './setup.ts';
 import type { Browser } from './webdriver.ts';
@@ -100,27 +99,9 @@ const VIEWPORTS = {
   tablet: { width: 768, height: 1_024, deviceScaleFactor: 2, mobile: true },
 } as const;
 export type Viewport = keyof typeof VIEWPORTS;
-export type ColorScheme = 'light' | 'dark';
 
-/** Not in Firefox, whose window is that of a desktop: Marionette does not emulate devices. */
-export async function setViewport(browser: Browser, name: Viewport): Promise<void> {
-  if (IS_FIREFOX) return;
-  // A picture has none, so that the page is as wide in it as it was before.
-  await browser.devtools('Emulation.setScrollbarsHidden', { hidden: true });
-  await browser.devtools('Emulation.setDeviceMetricsOverride', VIEWPORTS[name]);
-}
-
-/** Not in Firefox either. */
-export async function setColorScheme(browser: Browser, value: ColorScheme): Promise<void> {
-  if (IS_FIREFOX) return;
-  await browser.devtools('Emulation.setEmulatedMedia', {
-    features: [
-      // Without motion, a color does not change slowly while it is measured.
-      { name: 'prefers-color-scheme', value },
-      { name: 'prefers-reduced-motion', value: 'reduce' },
-    ],
-  });
-}
+export const setViewport = (browser: Browser, name: Viewport): Promise<void> =>
+  browser.setViewport(VIEWPORTS[name]);
 
 export const enlargeText = (browser: Browser): Promise<void> =>
   browser.run('document.documentElement.style.fontSize = "200%"');
@@ -138,7 +119,7 @@ export type PageState = readonly [
 /** Opens a state on a desktop in light colors and checks its heading and its controls. */
 export async function openState(browser: Browser, [, open, controls]: PageState): Promise<void> {
   await setViewport(browser, 'desktop');
-  await setColorScheme(browser, 'light');
+  await browser.setColorScheme('light');
   await open();
   const headings = '[...document.querySelectorAll("h1")].filter((one) => one.checkVisibility())';
   assert.equal(await browser.run(`return ${headings}.length`), 1, 'one heading is visible');
@@ -149,12 +130,11 @@ export async function openState(browser: Browser, [, open, controls]: PageState)
 
 /**
  * Checks the rules of axe, contrast, overflow and target size in both color schemes and widths;
- * saves screenshots. Not in Firefox, which has neither: what a page does there is tested instead.
+ * saves screenshots.
  */
 export async function checkAppearance(browser: Browser, state: string): Promise<void> {
-  if (IS_FIREFOX) return;
   for (const scheme of ['light', 'dark'] as const) {
-    await setColorScheme(browser, scheme);
+    await browser.setColorScheme(scheme);
     for (const viewport of ['desktop', 'phone'] as const) {
       await setViewport(browser, viewport);
       const where = `${scheme}, ${viewport}`;

@@ -13,7 +13,7 @@ import { findProgram, start } from '../programs.ts';
 import { connectMarionette } from './marionette.ts';
 import { type Browser, connectChromedriver, driveBrowser } from './webdriver.ts';
 
-export const IS_FIREFOX = process.env.BROWSER === 'firefox';
+const IS_FIREFOX = process.env.BROWSER === 'firefox';
 
 /** Resolves to this machine, but is no secure context: it stands for a service without HTTPS. */
 export const INSECURE_HOST = 'gatehouse.test';
@@ -106,6 +106,8 @@ async function startFirefox(hosts: Hosts) {
       .join(),
     'network.disable-localhost-when-offline': true,
     'dom.security.https_first': false,
+    'ui.prefersReducedMotion': 1,
+    'ui.useOverlayScrollbars': 1,
     // Reading the clipboard asks for no permission.
     'dom.events.testing.asyncClipboard': true,
     'browser.download.folderList': 2,

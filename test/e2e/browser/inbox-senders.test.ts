@@ -136,12 +136,8 @@ test('a refused request is shown with its header and address, and a token is rep
 test('on a small laptop, the list shows events without scrolling', async () => {
   await list();
   await untilText('rows', /paid/);
-  await browser.devtools('Emulation.setDeviceMetricsOverride', {
-    width: 1366,
-    height: 657,
-    deviceScaleFactor: 1,
-    mobile: false,
-  });
+  const laptop = { width: 1366, height: 657, deviceScaleFactor: 1, mobile: false };
+  await browser.setViewport(laptop);
   const top: number = await browser.run(
     'return document.querySelector("#rows tr").getBoundingClientRect().bottom',
   );

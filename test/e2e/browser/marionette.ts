@@ -115,6 +115,13 @@ const COOKIES = `
     host === hostname || (host[0] === '.' && ('.' + hostname).endsWith(host));
   return Services.cookies.cookies.filter((one) => isFor(one) && pathname.startsWith(one.path))
     .map(({ name, value }) => ({ name, value }));`;
+const VIEWPORT = `
+  const { style } = gBrowser.selectedBrowser;
+  const [width, height] = arguments;
+  style.minWidth = style.maxWidth = width + 'px';
+  style.minHeight = style.maxHeight = height + 'px';`;
+const COLOR_SCHEME =
+  'gBrowser.selectedBrowser.browsingContext.top.prefersColorSchemeOverride = arguments[0]';
 const PREFERENCE = `
   const [name, value] = arguments;
   if (typeof value === 'boolean') Services.prefs.setBoolPref(name, value);
@@ -148,6 +155,8 @@ function devicesOf(send: Send): Devices {
         offline,
       ),
     allowScripts: (allowed) => inBrowser(PREFERENCE, 'javascript.enabled', allowed),
+    setViewport: ({ width, height }) => inBrowser(VIEWPORT, width, height),
+    setColorScheme: (scheme) => inBrowser(COLOR_SCHEME, scheme),
     saveTo: (directory) => inBrowser(PREFERENCE, 'browser.download.dir', directory),
     devtools: (command) => Promise.reject(new Error(`Firefox has no ${command}`)),
     grantPermission: async () => {}, // by a preference

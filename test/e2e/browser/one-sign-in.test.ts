@@ -8,7 +8,7 @@ import { createDatabase } from '../../support/database.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { freePorts } from '../../support/ports.ts';
 import { startBrowser } from './browsers.ts';
-import { setColorScheme, setViewport } from './accessibility.ts';
+import { setViewport } from './accessibility.ts';
 import { checkAfterEach, openPage, saveScreenshot } from './setup.ts';
 
 const { url: databaseUrl } = await createDatabase();
@@ -51,7 +51,7 @@ const person = (): Promise<string> =>
 
 async function takePictures(name: string): Promise<void> {
   for (const scheme of ['light', 'dark'] as const) {
-    await setColorScheme(browser, scheme);
+    await browser.setColorScheme(scheme);
     await saveScreenshot(browser, `readme-${name}-${scheme}`);
   }
 }

@@ -23,10 +23,21 @@ export interface LogEntry {
 /** `hasResidentKey`: whether it stores passkeys, and so lists them by itself. */
 export interface Authenticator {
   readonly protocol: 'ctap1/u2f' | 'ctap2' | 'ctap2_1';
-  readonly transport: 'internal' | 'usb' | 'nfc' | 'ble';
+  readonly transport: 'internal' | 'usb' | 'nfc' | 'ble' | 'hybrid';
   readonly hasResidentKey: boolean;
   readonly hasUserVerification: boolean;
   readonly isUserVerified: boolean;
+  readonly extensions: readonly string[];
+  readonly defaultBackupEligibility: boolean;
+  readonly defaultBackupState: boolean;
+}
+
+/** A window in CSS pixels, as on a device. */
+export interface Viewport {
+  readonly width: number;
+  readonly height: number;
+  readonly deviceScaleFactor: number;
+  readonly mobile: boolean;
 }
 
 export interface Cookie {
@@ -49,6 +60,9 @@ export interface Devices {
   setOffline(offline: boolean): Promise<void>;
   /** Whether pages run scripts. */
   allowScripts(allowed: boolean): Promise<void>;
+  setViewport(viewport: Viewport): Promise<void>;
+  /** Without motion, so that no color changes slowly while it is measured. */
+  setColorScheme(scheme: 'light' | 'dark'): Promise<void>;
   /** Where files are saved. The browser runs as another user. */
   saveTo(directory: string): Promise<void>;
   grantPermission(name: string): Promise<void>;
@@ -311,6 +325,18 @@ function devicesOf(connection: Connection): Devices {
       await run('Network.emulateNetworkConditions', conditions);
     },
     allowScripts: (allowed) => run('Emulation.setScriptExecutionDisabled', { value: !allowed }),
+    async setViewport(viewport) {
+      // A picture has none, so that the page is as wide in it as it was before.
+      await run('Emulation.setScrollbarsHidden', { hidden: true });
+      await run('Emulation.setDeviceMetricsOverride', viewport);
+    },
+    async setColorScheme(value) {
+      const features = [
+        { name: 'prefers-color-scheme', value },
+        { name: 'prefers-reduced-motion', value: 'reduce' },
+      ];
+      await run('Emulation.setEmulatedMedia', { features });
+    },
     saveTo: (downloadPath) =>
       run('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath }),
     grantPermission: (name) => post('/permissions', { descriptor: { name }, state: 'granted' }),

@@ -8,12 +8,7 @@ import type { Sql } from 'postgres';
 import { createDatabase } from '../../support/database.ts';
 import { startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
-import {
-  checkAppearance,
-  openState,
-  setColorScheme,
-  setViewport,
-} from '../browser/accessibility.ts';
+import { checkAppearance, openState, setViewport } from '../browser/accessibility.ts';
 import type { Browser } from '../browser/webdriver.ts';
 import { type HeaderFields, request } from '../nginx/setup.ts';
 import {
@@ -455,6 +450,6 @@ function addAppearanceTests(pages: OwnPages): void {
       await checkAppearance(browser, `${proxy}-${name}`);
     }
     await setViewport(browser, 'desktop');
-    await setColorScheme(browser, 'light');
+    await browser.setColorScheme('light');
   });
 }

@@ -15,7 +15,6 @@ import {
   openState,
   overflowing,
   type PageState,
-  setColorScheme,
   setViewport,
 } from '../browser/accessibility.ts';
 import { focused } from '../browser/setup.ts';
@@ -451,7 +450,7 @@ for (const state of STATES) {
       .filter(({ source }) => source !== 'network')
       .map(({ message }) => message);
     assert.deepEqual(messages, [], 'the browser reports an error');
-    await setColorScheme(browser, 'light');
+    await browser.setColorScheme('light');
   });
 }
 
