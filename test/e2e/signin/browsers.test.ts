@@ -1,4 +1,4 @@
-/** What Chromium does to a sign-in behind a real nginx: fragments, tabs, the back button, prerender. */
+/** What browsers do to a sign-in behind a real nginx: fragments, tabs, the back button, prerender. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { APP, LOGIN, PASSWORD, startSignin } from './setup.ts';
@@ -18,7 +18,7 @@ test('what follows "#" comes back after the sign-in, also after a second factor'
   await setup.untilTitle('Second factor');
   await setup.sql`update identity.totp set last_step = 0`;
   await browser.fill('code', await setup.codeOf(secret));
-  await browser.clickOn('form.card button.primary');
+  await browser.clickOn('section.card button.primary');
   await untilAt(ADDRESS);
 });
 
@@ -46,9 +46,46 @@ test('the step that waits is shown by a second tab, a reload and the address bar
   }
   await setup.sql`update identity.totp set last_step = 0`;
   await browser.fill('code', await setup.codeOf(secret));
-  await browser.clickOn('form.card button.primary');
+  await browser.clickOn('section.card button.primary');
   await browser.until('location.pathname === "/account"');
   await browser.open(`${LOGIN}/login/code`);
   await browser.until('location.pathname === "/account"');
   assert.equal(await browser.title(), 'Your account');
+});
+
+test('a program that refuses each session gets the browser five times, with and without scripts', async () => {
+  const { username } = await setup.addMember();
+  for (const allowed of [true, false]) {
+    await browser.deleteCookies();
+    await browser.open(`${LOGIN}/login`);
+    await setup.enterPassword(username);
+    await browser.until('location.pathname === "/account"');
+    // The check refuses a cookie that is sent twice.
+    await browser.open(`${APP}/status`);
+    await browser.run('document.cookie = "__Secure-gatehouse=planted; Path=/dash; Secure"');
+    await browser.allowScripts(allowed);
+    const before = setup.upstream.requests.length;
+    try {
+      await browser.open(`${APP}/dash`);
+      await browser.until(
+        'document.querySelector("p.notice")?.innerText.includes("sent you back here") === true',
+      );
+      assert.equal(await browser.run('return location.origin'), LOGIN);
+      assert.equal(setup.upstream.requests.length, before);
+    } finally {
+      await browser.allowScripts(true);
+    }
+  }
+});
+
+test('the button for the last page shows no page of the account after a sign-out', async () => {
+  const { username } = await setup.addMember();
+  await browser.open(`${LOGIN}/login`);
+  await setup.enterPassword(username);
+  await browser.until('location.pathname === "/account"');
+  await browser.clickOn('form[action="/logout"] button');
+  await browser.until('location.pathname === "/login"');
+  await browser.back();
+  await browser.until('document.querySelector("#password")?.checkVisibility() === true');
+  assert.doesNotMatch(await browser.run('return document.body.innerText'), new RegExp(username));
 });
