@@ -78,6 +78,14 @@ create table identity.migrations (
   constraint migrations_pkey PRIMARY KEY (version)
 );
 
+create table identity.notified (
+  only_row boolean default true not null,
+  "position" timestamp with time zone default now() not null,
+  next_at timestamp with time zone default now() not null,
+  constraint notified_only_row_check CHECK (only_row),
+  constraint notified_pkey PRIMARY KEY (only_row)
+);
+
 create table identity.oidc_clients (
   id text not null,
   name text not null,
@@ -433,6 +441,14 @@ create table webhook.migrations (
   constraint migrations_pkey PRIMARY KEY (version)
 );
 
+create table webhook.notified (
+  only_row boolean default true not null,
+  "position" timestamp with time zone default now() not null,
+  next_at timestamp with time zone default now() not null,
+  constraint notified_only_row_check CHECK (only_row),
+  constraint notified_pkey PRIMARY KEY (only_row)
+);
+
 create table webhook.outcomes (
   event_id uuid not null,
   status text not null,
@@ -527,6 +543,7 @@ create table webhook.unstored (
   reason text not null,
   hour timestamp with time zone not null,
   count bigint not null,
+  first_at timestamp with time zone default now() not null,
   last_at timestamp with time zone default now() not null,
   detail text default ''::text not null,
   address text default ''::text not null,

@@ -9,6 +9,7 @@ import type { IdentitySettings } from './settings.ts';
 import { COMMAND_LINE } from './store/audit.ts';
 import { createJobs } from './store/housekeeping.ts';
 import { takeNamedLock } from './store/rights.ts';
+import { readNotices } from './store/notices.ts';
 import { anyFactorExists } from './store/lists.ts';
 import { anyUserExists, insertUser } from './store/users.ts';
 import { type AlsoWrite, hashOf } from './users.ts';
@@ -33,6 +34,7 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
       await createFirstAdministrator(admin, service, invitation);
     },
     jobs: [...createJobs(service), ...(provider?.jobs ?? [])],
+    observe: (since: string, until: string) => readNotices(database, since, until),
   };
 }
 

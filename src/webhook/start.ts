@@ -38,6 +38,9 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
         ({ role, token, token_id, state }) =>
           `role ${role} may emit events for token "${token}" (${token_id}, ${state})`,
       ),
+    async observe(since: string, until: string) {
+      return (await import('./notices.ts')).observe(service, since, until);
+    },
     ...(loaded && { checkWork: loaded.check }),
     startWork() {
       loaded?.check();

@@ -214,6 +214,13 @@ create index audit_newest_of_event on identity.audit (event, created_at desc, id
 create index audit_newest_of_user on identity.audit (user_id, created_at desc, id desc);
 create index audit_newest_of_actor on identity.audit (actor_id, created_at desc, id desc);
 
+-- Up to when what happened was told to NOTIFY_URL. The first message creates the row.
+create table identity.notified (
+  only_row boolean primary key default true check (only_row),
+  position timestamptz not null default now(),
+  next_at timestamptz not null default now()
+);
+
 -- OpenID Connect, which OIDC=on turns on. Programs at which users sign in ("clients").
 create table identity.oidc_clients (
   id text primary key check (id ~ '^[a-z0-9][a-z0-9._-]{0,63}$'),

@@ -100,6 +100,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
   const isServing = () => isPrepared && !options.isLeaving();
   const service = await configured.start(contextOf(context, log, isServing));
   const { routes, storage, beforeReady, startWork } = service;
+  const jobs = await withNotices(name, service, shared, metrics);
   const listener = createListener({ ...configured, ...options, log, routes });
 
   /** May be called again after a failure. */
@@ -107,7 +108,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
     if (storage) await ensureSchema(storage, shared.MIGRATE);
     await beforeReady?.();
     if (stopping.aborted) return;
-    background.push(startJobs(withMeasuring(name, service, metrics), log, metrics));
+    background.push(startJobs(withMeasuring(name, service, jobs, metrics), log, metrics));
     if (startWork) background.push(startWork());
     isPrepared = true;
     log.info('ready');
@@ -197,10 +198,23 @@ function handOut(directory: string | null, name: string, secret: string) {
   }
 }
 
-/** The jobs of a service, and one for alerts if it gets no requests or probes. */
+/** The jobs of a service, and one that tells the operator what it has seen. */
+async function withNotices(
+  name: string,
+  service: Service,
+  { NOTIFY, SITE_NAME }: Shared,
+  metrics: Metrics,
+) {
+  if (NOTIFY === null) return service.jobs;
+  const { noticeJobs } = await import('./notify.ts');
+  return [...service.jobs, ...noticeJobs(name, service, SITE_NAME, NOTIFY, metrics)];
+}
+
+/** These jobs of a service, and one for alerts if it gets no requests or probes. */
 function withMeasuring(
   name: string,
-  { storage, jobs }: Service,
+  { storage }: Service,
+  jobs: readonly Job[],
   { gauge }: Metrics,
 ): readonly Job[] {
   if (!storage) return jobs;

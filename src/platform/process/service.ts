@@ -13,6 +13,8 @@ export type Service = Readonly<{
   /** Runs at each start, before the service is ready. Replicas create only once what it creates. */
   beforeReady?: () => Promise<void>;
   jobs: readonly Job[];
+  /** What an operator must see of the time between two times of the database, in few words. */
+  observe?: (since: string, until: string) => Promise<readonly string[]>;
   /** Continuous work that begins once the service is ready. */
   startWork?: () => Work;
   /** @throws StartupError if that work could not begin */

@@ -1,5 +1,6 @@
 import { BlockList } from 'node:net';
 import { hostname } from 'node:os';
+import { isAbsolute } from 'node:path';
 import { readUserSource } from '../http/credentials/user-source.ts';
 import type { ResponseStyle } from '../http/route/route.ts';
 import { readLogo } from '../http/site/pages.ts';
@@ -13,6 +14,7 @@ import {
   matching,
   oneOf,
   type Purpose,
+  satisfying,
   wholeNumber,
 } from '../runtime/env.ts';
 import { LOG_LEVELS } from '../runtime/log.ts';
@@ -89,6 +91,23 @@ export const readLogForm = (env: Env) => ({
   INSTANCE_NAME: env.get('INSTANCE_NAME', hostname(), line, 'the host name'),
 });
 
+/** One target, so that it is clear where a message is. @returns null: nothing is sent */
+function readNotify(env: Env) {
+  const url = env.get('NOTIFY_URL', null, chatAddress);
+  const command = env.get('NOTIFY_COMMAND', null, program);
+  const allowPrivate = env.isOn('NOTIFY_ALLOW_PRIVATE');
+  const target = url === null ? command : new URL(url);
+  if (url !== null && command !== null)
+    env.problem('NOTIFY_URL', 'and NOTIFY_COMMAND are set together; set only one of them.');
+  return target === null ? null : { target, allowPrivate, environment: env.foreign };
+}
+const chatAddress = satisfying(
+  (text) => /^https?:\/\/[^\s/?#]/.test(text) && URL.canParse(text),
+  'an http or https URL',
+);
+const program = satisfying(isAbsolute, 'the absolute path of a program');
+export type Notify = NonNullable<ReturnType<typeof readNotify>>;
+
 export type Shared = ReturnType<typeof readShared>;
 
 /** The variables of the process, most of them under their own names. */
@@ -113,6 +132,7 @@ export function readShared(env: Env) {
     IGNORE_VARIABLES: env.get('IGNORE_VARIABLES', [], list()),
     FIRST_CREDENTIALS_DIR: env.text('FIRST_CREDENTIALS_DIR', null),
     PASSWORD_HASHES: readHashes(env, process.constrainedMemory()),
+    NOTIFY: readNotify(env),
     SITE_NAME: env.get('SITE_NAME', 'Gatehouse', line),
     SITE_FOOTER: env.get('SITE_FOOTER', null, line),
     SITE_LINKS: env.get('SITE_LINKS', [], list(link)),

@@ -172,9 +172,17 @@ create table webhook.unstored (
   reason text not null, -- an error code, or "handshake"
   hour timestamptz not null,
   count int8 not null,
+  first_at timestamptz not null default now(),
   last_at timestamptz not null default now(),
   -- Of the last one: what it was told, or the kind of handshake; and who sent it.
   detail text not null default '',
   address text not null default '',
   primary key (hour, token_id, reason)
 ) with (fillfactor = 70);
+
+-- Up to when what happened was told to NOTIFY_URL. The first message creates the row.
+create table webhook.notified (
+  only_row boolean primary key default true check (only_row),
+  position timestamptz not null default now(),
+  next_at timestamptz not null default now()
+);

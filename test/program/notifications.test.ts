@@ -1,0 +1,168 @@
+/** What an operator is told outside the services: at least once, by one replica, and briefly. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import https from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
+import { untilSql } from '../support/connections.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { ask, startGatehouse, variables } from '../support/gatehouse.ts';
+import { listenOn } from '../support/ports.ts';
+import { buildProgram, runProgram, startProgram } from '../support/process.ts';
+import { reply, startRecorder } from '../support/recorder.ts';
+import { until } from '../support/until.ts';
+
+/** As if notifications had begun two days ago. */
+const begin = ({ sql }: TestDatabase, schema: string) =>
+  sql`insert into ${sql(schema)}.notified values (true, now() - interval '2 days')`;
+const makeDue = ({ sql }: TestDatabase, schema: string) =>
+  sql`update ${sql(schema)}.notified set next_at = now()`;
+/** Waits until what is due was told, or nothing was to be told. */
+const untilTold = ({ sql }: TestDatabase, schema: string) =>
+  untilSql(async () => {
+    const [row] = await sql`select next_at > now() and position > now() - interval '1 minute' as is
+      from ${sql(schema)}.notified`;
+    return row?.is;
+  }, 'all was told');
+
+test('a message is repeated until it was taken, also after kill -9, and by one replica', async (t) => {
+  const database = await createDatabase(t);
+  const { sql, url } = database;
+  await begin(database, 'identity');
+  const accounts = [randomUUID(), randomUUID(), randomUUID()];
+  const note = (event: string, user_id: string | undefined) => sql`
+    insert into identity.audit (id, created_at, event, via, user_id, count, detail)
+    values (${randomUUID()}, now() - interval '1 minute', ${event}, 'nobody', ${user_id ?? null},
+      1, '')`;
+  for (const account of accounts) {
+    for (let n = 0; n < 4; n += 1) await note('login.failed', account);
+  }
+  for (const event of ['link.created', 'link.used', 'user.secured', 'login.succeeded'])
+    await note(event, accounts[0]);
+  const chat = await startRecorder(t);
+  const environment = {
+    ...variables(url),
+    IDENTITY_PORT: '0',
+    NOTIFY_URL: `${chat.url}/services/secret?tpl=1`,
+    NOTIFY_ALLOW_PRIVATE: 'on',
+  };
+  const replica = async () => {
+    const running = startProgram(t, buildProgram(), ['serve', 'identity'], environment);
+    await running.ready('identity');
+    return running;
+  };
+  const untilSent = (count: number) =>
+    until(
+      () => chat.received.length >= count,
+      () => `message ${count}`,
+    );
+
+  chat.answer(reply(500, ''));
+  const first = [await replica(), await replica()];
+  await untilSent(1);
+  chat.answer(() => {});
+  await makeDue(database, 'identity');
+  await untilSent(2);
+  for (const one of first) one.signal('SIGKILL');
+  await Promise.all(first.map(({ ended }) => ended));
+  assert.doesNotMatch(first.map((one) => one.stdout() + one.stderr()).join(), /services\/secret/);
+  chat.answer(reply(200, 'ok'));
+  await Promise.all([replica(), replica()]);
+  await makeDue(database, 'identity');
+  await untilSent(3);
+  await untilTold(database, 'identity');
+  await makeDue(database, 'identity');
+  await untilTold(database, 'identity');
+  const text =
+    'Gatehouse, identity: accounts secured: 1, for 1 accounts; ' +
+    'links made to set a password (invitations, resets): 1, for 1 accounts; ' +
+    'links used: 1, for 1 accounts; wrong passwords and codes: 12, for 3 accounts.';
+  assert.deepEqual(
+    chat.received.map(({ method, target, headers, body }) => [
+      `${method} ${target}`,
+      headers['content-type'],
+      JSON.parse(body),
+    ]),
+    new Array(3).fill(['POST /services/secret?tpl=1', 'application/json', { text }]),
+  );
+});
+
+/** @returns the address of a server whose certificate ends in so many days */
+async function startTls(t: TestContext, directory: string, days: number): Promise<string> {
+  const key = join(directory, `${days}.key`);
+  const cert = join(directory, `${days}.cert`);
+  const words = 'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost';
+  const files = ['-keyout', key, '-out', cert, '-days', String(days)];
+  spawnSync('openssl', [...words.split(' '), ...files]);
+  const server = https.createServer({ key: readFileSync(key), cert: readFileSync(cert) });
+  return `https://127.0.0.1:${await listenOn(t, server)}`;
+}
+
+test('a program gets dead events, refused senders and certificates, and no secret', async (t) => {
+  const database = await createDatabase(t);
+  const { sql, url } = database;
+  const directory = makeTemporary(tmpdir(), 'gatehouse-notify');
+  t.after(() => removeTemporary(directory));
+  const told = join(directory, 'told');
+  const program = join(directory, 'tell');
+  writeFileSync(program, `#!/bin/sh\ncat >> ${told}\nenv >> ${told}\n`, { mode: 0o700 });
+  const near = await startTls(t, directory, 5);
+  const far = await startTls(t, directory, 40);
+  const place = (target: string) => sql`
+    insert into webhook.tokens (id, name, digest, target)
+    values (${randomUUID()}, 'one', ${Buffer.from(target)},
+      ${sql.json({ url: `${target}/path?key` })})`;
+  await place(far);
+  await begin(database, 'webhook');
+  await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at)
+    select gen_random_uuid(), status, 1, now() - interval '1 minute'
+    from unnest(array['dead', 'dead', 'done']) status`;
+  await sql`insert into webhook.unstored (token_id, reason, hour, count, first_at)
+    select gen_random_uuid(), reason, date_trunc('hour', now()), 7, now() - interval '1 minute'
+    from unnest(array['invalid_signature', 'unauthorized', 'handshake']) reason`;
+  const { url: address } = await startGatehouse(t, ['webhook'], url, {
+    NOTIFY_COMMAND: program,
+    WEBHOOK_FORWARD_URL: `${near}/path?key`,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_SECRET: 'a secret of the tests that is long enough',
+    TZ: 'UTC',
+  });
+  await untilTold(database, 'webhook');
+  const [text = '', ...lines] = readFileSync(told, 'utf8').split('\n');
+  assert.match(
+    text,
+    /^Gatehouse, webhook: events given up \(dead\): 2; senders refused: 2 \(invalid_signature, unauthorized\); the certificate of https:\/\/127\.0\.0\.1:\d+ ends on \w{3} [ \d]\d [\d:]{8} \d{4} GMT\.$/,
+  );
+  assert.ok(text.includes(near));
+  assert.ok(lines.includes('TZ=UTC'));
+  assert.doesNotMatch(lines.join(), /WEBHOOK|NOTIFY|DATABASE|secret/);
+  const { text: metrics } = await ask('GET', `${address.metrics}/metrics`);
+  assert.match(metrics, /^gatehouse_notifications_sent_total\{service="webhook"\} 1$/m);
+});
+
+for (const [given, message] of [
+  [{ NOTIFY_URL: 'ftp://a.example' }, /NOTIFY_URL must be an http or https URL\.$/m],
+  [{ NOTIFY_COMMAND: 'mail' }, /NOTIFY_COMMAND must be the absolute path of a program\.$/m],
+  [
+    { NOTIFY_URL: 'http://a.example', NOTIFY_COMMAND: '/a' },
+    /NOTIFY_URL and NOTIFY_COMMAND are set together; set only one of them\.$/m,
+  ],
+  [
+    { NOTIFY_URL: 'http://127.0.0.1/' },
+    /NOTIFY_URL is a private address; set NOTIFY_ALLOW_PRIVATE=on to allow it/,
+  ],
+] as const) {
+  test(`serve and check refuse ${Object.entries(given).join(' ')}`, async (t) => {
+    const { url } = await createDatabase(t);
+    for (const command of ['serve', 'check']) {
+      const environment = { ...variables(url), ...given };
+      const run = await runProgram(t, buildProgram(), [command, 'identity'], environment);
+      assert.notEqual(run.code, 0);
+      assert.match(run.stderr, message);
+    }
+  });
+}
