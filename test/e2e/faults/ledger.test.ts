@@ -12,14 +12,14 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
-import { startProxy } from '../../support/proxy.ts';
 import { COMMON_QUEUE } from '../../../src/webhook/migrations.ts';
 import { buildProgram, type Running, runProgram, startProgram } from '../../support/process.ts';
 import { until } from '../../support/until.ts';
-import { connect, type PostgresServer, startPostgres } from '../../../scripts/postgres.ts';
+import { connect } from '../../../scripts/postgres.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { type Database, startDatabase } from './database.ts';
 import { type AttemptSeries, checkEntry, type Entry, readLedger } from './ledger.ts';
-import { choose, createRandom, SEED } from './random.ts';
+import { createRandom, SEED } from './random.ts';
 import { deliver, runSender, type Senders, SIGNING_SECRET } from './senders.ts';
 
 const SECONDS = Number(process.env.FAULTS_SECONDS ?? 60);
@@ -36,40 +36,6 @@ const SLOW_NAMES = Array.from({ length: 8 }, (_, number) =>
   number % 2 ? 'succeeds slowly' : 'fails slowly',
 );
 const SUSPENDED_MS = LEASE_MS + 3_500;
-
-/** PostgreSQL behind a fixed address: after each restart it listens on another port. */
-async function startDatabase(t: TestContext, directory: string) {
-  let server: PostgresServer = await startPostgres({ directory, durable: true });
-  t.after(() => server.stop());
-  const proxy = await startProxy(t, server.url);
-  return {
-    url: proxy.url,
-    directUrl: () => server.url,
-    async kill() {
-      process.kill(server.processId, 'SIGKILL');
-      await server.ended;
-      await proxy.cut();
-      server = await startPostgres({ directory, durable: true });
-      await proxy.restore(server.url);
-    },
-    /** Kills the server process of one connection. PostgreSQL then ends all others, too. */
-    async killConnection(random: () => number) {
-      const sql = connect(server.url);
-      try {
-        const rows = await sql`
-          select pid from pg_stat_activity
-          where application_name like 'gatehouse-webhook%' order by pid`;
-        const victim = choose(random, rows);
-        if (victim) process.kill(Number(victim.pid), 'SIGKILL');
-        return victim !== undefined;
-      } finally {
-        await sql.end({ timeout: 1 }).catch(() => {});
-      }
-    },
-  };
-}
-
-type Database = Awaited<ReturnType<typeof startDatabase>>;
 
 interface System {
   readonly database: Database;
