@@ -9,7 +9,7 @@ export const render = readTemplates(import.meta.url, 'pages/pages.html');
 /** What went wrong and how long to wait, for the user. */
 function errorMessage({ code, details }: Failure) {
   const { fields = [], retryAfterSeconds: wait } = details;
-  const problems = fields.map(({ path, message }) => `${path.replace('/', '')} ${message}`);
+  const problems = fields.map(({ path, message }) => `${path.slice(1) || 'the form'} ${message}`);
   if (problems.length > 0) return sentence(problems.join('; '));
   if (wait === undefined) return details.message ?? ERRORS[code][1];
   const time = wait > 90 ? `${Math.ceil(wait / 60)} minutes` : `${Math.ceil(wait)} seconds`;

@@ -84,7 +84,9 @@ for (const { path, fields, needed, page } of FORMS) {
       }
     }
     const twice = `${new URLSearchParams(fields)}&${new URLSearchParams(fields)}`;
-    assert.equal((await visit(path, { fields: twice, cookie: host })).status, 400);
+    const repeated = await visit(path, { fields: twice, cookie: host });
+    assert.equal(repeated.status, 400);
+    assert.match(repeated.text, />The form has a field twice\.</);
     const elsewhere = { origin: 'https://app.example.org' };
     assert.equal((await visit(path, { fields, cookie: host, headers: elsewhere })).status, 403);
     const ended = await visit(path, { fields });
