@@ -1,8 +1,8 @@
-/** Passkeys and security keys of every kind that the virtual authenticators of browsers can be. */
+/** Passkeys of every kind that the virtual authenticators of browsers can be. */
 import assert from 'node:assert/strict';
 import { testsExcept } from '../browser/browsers.ts';
 import type { Authenticator } from '../browser/webdriver.ts';
-import { ADDRESS, PASSKEY, passkeySteps, SECURITY_KEY, WITHOUT_AUTOFILL } from './passkeys.ts';
+import { ADDRESS, passkeySteps, WITHOUT_AUTOFILL } from './passkeys.ts';
 import { startSignin } from './setup.ts';
 
 const test = testsExcept([
@@ -10,13 +10,12 @@ const test = testsExcept([
 ]);
 const setup = await startSignin('nginx');
 const { browser } = setup;
-const { addWith, methodsAt, openFactors, untilProblem, withAuthenticator, withScript } =
-  passkeySteps(setup);
+const { addPasskey, methodsAt, signInAfterPassword, signInAlone, ...steps } = passkeySteps(setup);
+const { withAuthenticator, withScript } = steps;
 
 type Kind = Partial<Authenticator>;
 const STORES = { hasResidentKey: true };
 const VERIFIES = { hasUserVerification: true, isUserVerified: true };
-const U2F = { protocol: 'ctap1/u2f', hasResidentKey: false, hasUserVerification: false } as const;
 const CTAP2_0 = { protocol: 'ctap2', ...STORES, ...VERIFIES } as const;
 const CTAP2_1 = { protocol: 'ctap2_1', ...STORES, ...VERIFIES } as const;
 const BACKED_UP = { transport: 'hybrid', defaultBackupEligibility: true } as const;
@@ -37,44 +36,6 @@ const PASSKEYS: Readonly<Record<string, Kind>> = {
   'CTAP 2.1, to be synchronized': { ...CTAP2_1, ...BACKED_UP, defaultBackupState: false },
 };
 
-/** Only a second step after the password. */
-const SECURITY_KEYS: Readonly<Record<string, Kind>> = {
-  'U2F by usb': { ...U2F, transport: 'usb' },
-  'U2F by nfc': { ...U2F, transport: 'nfc' },
-  'U2F by ble': { ...U2F, transport: 'ble' },
-  'CTAP 2.0 that stores nothing': { ...VERIFIES, hasResidentKey: false, transport: 'usb' },
-  'CTAP 2.0 without a PIN': { ...STORES, hasUserVerification: false, transport: 'ble' },
-  'CTAP 2.1 that stores nothing': { ...CTAP2_1, hasResidentKey: false, transport: 'usb' },
-  'CTAP 2.1 without a PIN': {
-    ...CTAP2_1,
-    hasUserVerification: false,
-    isUserVerified: false,
-    transport: 'nfc',
-  },
-};
-
-/** Nothing can be added. */
-const UNUSABLE: Readonly<Record<string, Kind>> = {
-  'CTAP 2.0 whose PIN is wrong': { transport: 'usb', isUserVerified: false },
-  'CTAP 2.1 whose fingerprint is wrong': { ...CTAP2_1, isUserVerified: false },
-};
-
-/** The password first, and then the authenticator. */
-async function signInAfterPassword(username: string): Promise<void> {
-  await browser.deleteCookies();
-  await browser.open(ADDRESS);
-  await setup.enterPassword(username);
-  await setup.untilTitle('Second factor');
-  await browser.clickOn(PASSKEY);
-  assert.equal(await methodsAt(ADDRESS), 'password, passkey');
-}
-
-async function signInAlone(): Promise<void> {
-  await browser.deleteCookies();
-  await browser.open(ADDRESS);
-  await browser.clickOn(PASSKEY);
-}
-
 for (const [name, kind] of Object.entries(PASSKEYS)) {
   test(`${name} is a passkey, and a second step`, () =>
     withAuthenticator(
@@ -82,8 +43,7 @@ for (const [name, kind] of Object.entries(PASSKEYS)) {
       () =>
         withScript(WITHOUT_AUTOFILL, async () => {
           const member = await setup.addMember();
-          await openFactors(member);
-          await addWith(PASSKEY);
+          await addPasskey(member);
           await signInAlone();
           assert.equal(await methodsAt(ADDRESS), 'passkey');
           await signInAfterPassword(member.username);
@@ -92,46 +52,11 @@ for (const [name, kind] of Object.entries(PASSKEYS)) {
     ));
 }
 
-for (const [name, kind] of Object.entries(SECURITY_KEYS)) {
-  test(`${name} is a second step, and the page says why it is no passkey`, () =>
-    withAuthenticator(
-      false,
-      async () => {
-        const member = await setup.addMember();
-        await openFactors(member);
-        await browser.clickOn(PASSKEY);
-        await untilProblem('No passkey was added.');
-        await addWith(SECURITY_KEY);
-        await signInAlone();
-        await untilProblem('No passkey was used.');
-        await signInAfterPassword(member.username);
-      },
-      kind,
-    ));
-}
-
-for (const [name, kind] of Object.entries(UNUSABLE)) {
-  test(`${name} adds nothing, and the page says so`, () =>
-    withAuthenticator(
-      true,
-      async () => {
-        await openFactors(await setup.addMember());
-        await browser.clickOn(PASSKEY);
-        await untilProblem('No passkey was added.');
-        await browser.clickOn(SECURITY_KEY);
-        await untilProblem('No security key was added.');
-        assert.equal(await browser.title(), 'Second factors');
-      },
-      kind,
-    ));
-}
-
 test('a counter may jump to its end, and shows a copy if it goes back', () =>
   withAuthenticator(true, (authenticatorId) =>
     withScript(WITHOUT_AUTOFILL, async () => {
       const member = await setup.addMember();
-      await openFactors(member);
-      await addWith(PASSKEY);
+      await addPasskey(member);
       const setCounter = async (signCount: number) => {
         const { credentials } = await browser.devtools('WebAuthn.getCredentials', {
           authenticatorId,

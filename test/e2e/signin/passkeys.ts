@@ -38,6 +38,7 @@ export function passkeySteps(setup: SigninSetup) {
   return {
     openFactors,
     addWith,
+    ...signIns(setup),
     async addPasskey(member: Member, button = PASSKEY): Promise<void> {
       await openFactors(member);
       await addWith(button);
@@ -47,10 +48,7 @@ export function passkeySteps(setup: SigninSetup) {
       browser.until(
         `document.querySelector('${PROBLEM}')?.textContent.includes(${JSON.stringify(words)}) === true`,
       ),
-    async methodsAt(address: string) {
-      const { headers } = await setup.untilProgram(address);
-      return headers.find(([name]) => name === 'X-Auth-Methods')?.[1];
-    },
+    methodsAt: (address: string) => methodsAt(setup, address),
     ...pageSetup(browser),
   };
 }
@@ -80,3 +78,27 @@ const pageSetup = (browser: Browser) => ({
     }
   },
 });
+
+const signIns = (setup: SigninSetup) => ({
+  /** The password first, and then the authenticator. */
+  async signInAfterPassword(username: string): Promise<void> {
+    const { browser } = setup;
+    await browser.deleteCookies();
+    await browser.open(ADDRESS);
+    await setup.enterPassword(username);
+    await setup.untilTitle('Second factor');
+    await browser.clickOn(PASSKEY);
+    assert.equal(await methodsAt(setup, ADDRESS), 'password, passkey');
+  },
+  async signInAlone(): Promise<void> {
+    const { browser } = setup;
+    await browser.deleteCookies();
+    await browser.open(ADDRESS);
+    await browser.clickOn(PASSKEY);
+  },
+});
+
+async function methodsAt(setup: SigninSetup, address: string) {
+  const { headers } = await setup.untilProgram(address);
+  return headers.find(([name]) => name === 'X-Auth-Methods')?.[1];
+}
