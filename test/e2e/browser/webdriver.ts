@@ -200,7 +200,6 @@ function pageCommands({ post, get }: Connection) {
     back: () => post('/back'),
     address: () => get('/url'),
     title: async () => String(await get('/title')).replace(/ · [^·]*$/, ''),
-    log: () => post('/se/log', { type: 'browser' }),
   };
 }
 
