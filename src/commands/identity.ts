@@ -72,9 +72,9 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'user invite',
     summary: 'Create a user without a password, and print a link with which they choose one',
-    options: NEW_USER,
+    options: { ...NEW_USER, unconfirmed: flag('the address is not confirmed') },
     async run(call) {
-      const newUser = readOptions(newUserSchema, call);
+      const newUser = readOptions(newUserSchema, call, { verified: !call.flag('unconfirmed') });
       await inIdentity(call, async (database, settings) => {
         const portal = portalOf(settings);
         const { link, insert } = createLink(portal);

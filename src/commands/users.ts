@@ -57,7 +57,6 @@ export const NEW_USER = {
   email: { ...option('ADDRESS', 'one account per address'), required: true },
   ...NAMES_AND_GROUPS,
   'super-admin': flag('all rights'),
-  verified: flag('mark the user as verified'),
 } as const;
 const PASSWORD_STDIN = flag('read the password from standard input');
 const COLUMNS: Columns<ListedUser> = {
@@ -75,7 +74,11 @@ export const USER_COMMANDS: readonly Command[] = [
   {
     name: 'user create',
     summary: 'Create a user; without --password-stdin, print a password valid for 24 hours',
-    options: { ...NEW_USER, 'password-stdin': PASSWORD_STDIN },
+    options: {
+      ...NEW_USER,
+      verified: flag('the address is confirmed'),
+      'password-stdin': PASSWORD_STDIN,
+    },
     run: (call) =>
       withPassword(call, async (password, areGenerated) => {
         const newUser = { ...readOptions(newUserSchema, call), password };
@@ -125,13 +128,11 @@ export const USER_COMMANDS: readonly Command[] = [
       email: option('ADDRESS', 'a new address'),
       ...NAMES_AND_GROUPS,
       enabled: option('true|false', 'false ends the sessions and suspends the keys'),
-      verified: option('true|false', 'whether the address was verified'),
+      verified: option('true|false', 'whether the address is confirmed'),
       'super-admin': option('true|false', 'whether the user has all rights'),
     },
     async run(call) {
-      const change = readOptions(userChangeSchema, call);
-      const isEmpty = Object.values(change).every((value) => value === undefined);
-      if (isEmpty) throw new UsageError('name at least one option to change');
+      const change = readChange(userChangeSchema, call);
       const user = await onUser(call, ({ id }, database) =>
         changeUser(database, COMMAND_LINE, id, change),
       );
@@ -200,7 +201,7 @@ export async function findByName(database: Database, name: string): Promise<User
 }
 
 /** The options that were given, by the members of a schema, whose names have `_` in place of `-`. */
-export function givenOptions<T>({ jsonSchema }: Schema<T>, { text, flag }: Arguments) {
+function givenOptions<T>({ jsonSchema }: Schema<T>, { text, flag }: Arguments) {
   const members = Object.entries(jsonSchema.properties ?? {}).map(([member, { type }]) => {
     const name = member.replaceAll('_', '-');
     const given = text(name);
@@ -214,10 +215,19 @@ export function givenOptions<T>({ jsonSchema }: Schema<T>, { text, flag }: Argum
 /**
  * Reads the options that are named like the members of a schema, and checks them as the API checks
  * a body. Commas separate the items of a list: an empty text holds none.
+ * @param more that stands for other options
  * @throws UsageError with every problem
  */
-export const readOptions = <T>(schema: Schema<T>, call: Arguments) =>
-  orThrow(validate(schema, givenOptions(schema, call), 'invalid_body'));
+export const readOptions = <T>(schema: Schema<T>, call: Arguments, more: object = {}) =>
+  orThrow(validate(schema, { ...givenOptions(schema, call), ...more }, 'invalid_body'));
+
+/** As `readOptions`. @throws UsageError without an option, too */
+export function readChange<T extends object>(schema: Schema<T>, call: Arguments) {
+  const change = readOptions(schema, call);
+  const isEmpty = Object.values(change).every((value) => value === undefined);
+  if (isEmpty) throw new UsageError('name at least one option to change');
+  return change;
+}
 
 /** Any other text stays as it is, and fails the check of the schema. */
 function booleanOf(text: string | undefined) {

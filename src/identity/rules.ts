@@ -1,5 +1,11 @@
 import { readFileSync } from 'node:fs';
-import { type Pattern, type Schema, text, withDefault } from '../platform/http/route/schema.ts';
+import {
+  type Pattern,
+  scalar,
+  type Schema,
+  text,
+  withDefault,
+} from '../platform/http/route/schema.ts';
 import { splitList } from '../platform/runtime/env.ts';
 import { isStreamSafe } from '../platform/runtime/text.ts';
 import type { User } from './model.ts';
@@ -111,6 +117,17 @@ export const groupList: Schema<readonly string[]> = {
   jsonSchema: { type: 'string', description: 'Names of groups, with commas between them' },
   read: (input, at, reject) => groups.read(splitList(String(input)), at, reject),
 };
+
+const WORDS_OF_CHOICE = new Map([
+  ['true', true],
+  ['false', false],
+]);
+/** A boolean as the field of a form. */
+export const choice = scalar(
+  { type: 'string', enum: [...WORDS_OF_CHOICE.keys()] },
+  'must be true or false',
+  (input) => WORDS_OF_CHOICE.get(String(input)),
+);
 
 /** A user's own names, of which a password must not consist. */
 export type Names = Pick<User, 'username' | 'email'> &

@@ -8,6 +8,7 @@ import {
   integer,
   object,
   optional,
+  partial,
   text,
   withDefault,
 } from '../platform/http/route/schema.ts';
@@ -18,8 +19,6 @@ import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { PromotionRefused } from './store/rights.ts';
 import * as store from './store/users.ts';
-
-const { username, email, first_name, last_name } = nameSchemas;
 
 /** Names and addresses are stored as given and compared by `accountKey`. */
 export const newUserSchema = object(
@@ -37,16 +36,13 @@ export const newUserSchema = object(
 );
 
 export const userChangeSchema = object(
-  {
-    username: optional(username),
-    email: optional(email),
-    first_name: optional(first_name),
-    last_name: optional(last_name),
-    verified: optional(boolean()),
-    super_admin: optional(boolean()),
-    enabled: optional(boolean()),
-    groups: optional(groups),
-  },
+  partial({
+    ...nameSchemas,
+    verified: boolean(),
+    super_admin: boolean(),
+    enabled: boolean(),
+    groups,
+  }),
   'rejected',
 );
 

@@ -12,7 +12,7 @@ import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
 import { addressOf, stateOf, userFilter, usersCsv } from '../lists.ts';
 import { forbidden, invalid, may, refusalOf, unknown } from '../policy.ts';
-import { groupList, nameSchemas, newNameSchemas } from '../rules.ts';
+import { choice, groupList, nameSchemas, newNameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { secure } from '../secure.ts';
 import { revokeAllOfUser, revokeById } from '../sessions.ts';
@@ -46,6 +46,8 @@ const passwordOf = (chosen: string) => chosen || (createRecoveryCodes()[0] ?? ''
 const NEW_USER_FIELDS = {
   ...newNameSchemas,
   groups: withDefault(groupList, [], ''),
+  /** Programs refuse users without it, whose address nobody but an administrator has entered. */
+  verified: withDefault(choice, true, 'true'),
   role: withDefault(oneOf('user', 'administrator'), 'user'),
   first: withDefault(oneOf('link', 'password'), 'password'),
   ...firstPassword,
@@ -138,7 +140,6 @@ export const createUser = form(
     const body = {
       ...given,
       super_admin: role === 'administrator',
-      verified: false,
       enabled: true,
       password: invitation ? undefined : password,
     };
@@ -165,7 +166,11 @@ const WITHOUT_PASSWORD = 'must be empty: with an invitation link, the user choos
 
 type OfUser = Readonly<{ user_id: string }>;
 
-const EDIT_FIELDS = { ...nameSchemas, groups: optional(groupList) };
+const EDIT_FIELDS = {
+  ...nameSchemas,
+  groups: optional(groupList),
+  verified: optional(choice),
+};
 const LINK_FIELDS = { factors: optional(oneOf('remove')) };
 
 export async function showUser(call: PortalCall<unknown, OfUser>, service: PortalService) {

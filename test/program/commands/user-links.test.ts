@@ -37,11 +37,15 @@ test('user invite prints a link that sets the first password, once', async () =>
   assert.match(invited.stderr, /^Created user "grace" with id [0-9a-f-]{36}\.\nLink \(shown only/);
   assert.match(invited.stderr, /works once, within 72 hours\):\n$/);
   const [row] = await sql`
-    select password_hash, groups, first_name from identity.users where username = 'grace'`;
+    select password_hash, groups, first_name, verified from identity.users
+    where username = 'grace'`;
   assert.deepEqual(
     { ...row },
-    { password_hash: null, groups: ['admins', 'staff'], first_name: 'Grace' },
+    { password_hash: null, groups: ['admins', 'staff'], first_name: 'Grace', verified: true },
   );
+  await invite('nobody', '--unconfirmed');
+  const [other] = await sql`select verified from identity.users where username = 'nobody'`;
+  assert.equal(other?.verified, false);
   await useLink(token, 'chosen by the person');
   assert.ok(await logIn(identity, 'grace', 'chosen by the person'));
   assert.equal((await open(token)).status, 401, 'it counts once');

@@ -132,12 +132,7 @@ export const uuid = (description?: string) =>
 
 export const integer = ({ min, max, description }: Range) =>
   scalar(
-    {
-      type: 'integer',
-      minimum: min,
-      maximum: max,
-      description,
-    },
+    { type: 'integer', minimum: min, maximum: max, description },
     `must be a whole number from ${min} to ${max}`,
     (input) => {
       if (typeof input !== 'number' || !Number.isInteger(input)) return undefined;
@@ -225,6 +220,13 @@ export type Infer<S> = S extends Schema<infer T> ? T : never;
 
 export type Members = Readonly<Record<string, Schema<unknown>>>;
 export type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
+
+/** The same members, of which any may be missing: what a change names. */
+export const partial = <M extends Members>(members: M) =>
+  Object.fromEntries(
+    Object.entries(members).map(([name, schema]) => [name, optional(schema)]),
+    // Each member has become optional under its own name.
+  ) as { readonly [K in keyof M]: Schema<Infer<M[K]> | undefined> };
 
 export const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
   typeof input === 'object' && input !== null && !Array.isArray(input);

@@ -39,6 +39,27 @@ test('a user is created with a generated password, which must be changed', async
   assert.match(listed.text, /Grace<[^]*Active<[^]*Super administrator<[^]*None<[^]*never/);
 });
 
+test('an address that an administrator enters is confirmed, unless the form says otherwise', async () => {
+  for (const [username, verified] of [
+    ['confirmed', 'true'],
+    ['unconfirmed', 'false'],
+  ] as const) {
+    const names = { username, email: `${username}@example.org` };
+    const created = await post('/account/users', { ...names, verified });
+    assert.equal(created.status, 200, created.text);
+    const [row] = await sql`select id, verified from identity.users where username = ${username}`;
+    assert.equal(String(row?.verified), verified);
+    const chosen = (text: string) => /<option value="(\w+)" selected>(Yes|No)</.exec(text)?.[1];
+    assert.equal(chosen((await show(`/account/users/${row?.id}`)).text), verified);
+    const edit = { ...names, first_name: '', last_name: '' };
+    await change(row?.id, 'edit', edit);
+    assert.equal(String((await userRow(row?.id))?.verified), verified, 'the form did not say');
+    const other = verified === 'true' ? 'false' : 'true';
+    await change(row?.id, 'edit', { ...edit, verified: other });
+    assert.equal(String((await userRow(row?.id))?.verified), other);
+  }
+});
+
 test('each action of the page of a user does what it says, once and again', async () => {
   const { id, username } = await add();
   const own = await signIn(username);
