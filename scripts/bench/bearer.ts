@@ -17,7 +17,11 @@ const lastName = randomUUID();
 /**
  * Inserts users with sessions as rows: a thousand logins would take minutes. The schema must exist.
  */
-export async function prepareSessions(sql: Sql, directory: string): Promise<Replay> {
+export async function prepareSessions(
+  sql: Sql,
+  directory: string,
+  path = '/api/test/',
+): Promise<Replay> {
   const digests = tokens.map((token) => createHash('sha256').update(token).digest('hex'));
   const owners = tokens.map((_, number) => users[number % USERS] ?? '');
   await sql`
@@ -37,12 +41,12 @@ export async function prepareSessions(sql: Sql, directory: string): Promise<Repl
     on conflict (token_digest) do nothing`;
   await sql`vacuum analyze identity.users, identity.sessions`;
   const requests = tokens.map((token) => {
-    return { method: 'GET', path: '/api/test/', headers: { Authorization: `Bearer ${token}` } };
+    return { method: 'GET', path, headers: { Authorization: `Bearer ${token}` } };
   });
   return {
-    file: writeRequests(join(directory, 'bearer'), requests),
+    file: writeRequests(join(directory, path.replaceAll('/', '-')), requests),
     status: 200,
-    text: `"last_name":"${lastName}"`,
+    text: path === '/api/test/' ? `"last_name":"${lastName}"` : '"data":null',
   };
 }
 

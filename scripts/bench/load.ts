@@ -44,14 +44,14 @@ export interface RequestTemplate {
 /** Writes raw HTTP requests, separated by NUL bytes. @returns the file */
 export function writeRequests(file: string, templates: readonly RequestTemplate[]): string {
   const raw = templates.map(({ method, path, headers = {}, body }) => {
-    const length = {
+    const content = {
       'Content-Type': 'application/json',
       'Content-Length': String(Buffer.byteLength(body ?? '')),
     };
     const fields = Object.entries({
       Host: 'localhost',
+      ...(body === undefined ? {} : content),
       ...headers,
-      ...(body === undefined ? {} : length),
     });
     const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`).join('');
     return `${method} ${path} HTTP/1.1\r\n${lines}\r\n${body ?? ''}`;

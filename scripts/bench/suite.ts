@@ -19,12 +19,13 @@ import { delivery } from './delivery.ts';
 import { conditionsOf, markdownOf, writePart } from './document.ts';
 import type { Bench } from './measure.ts';
 import { memory } from './memory.ts';
+import { oidc } from './oidc.ts';
 import { decrypt, encrypt } from './secrets.ts';
 import { stopAll } from './service.ts';
 import { signed, webhook } from './webhook.ts';
 
 const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
-  Object.entries({ bearer, webhook, signed, encrypt, decrypt, delivery, memory, containers }),
+  Object.entries({ bearer, oidc, webhook, signed, encrypt, decrypt, delivery, memory, containers }),
 );
 
 const flag = { type: 'boolean', default: false } as const;
