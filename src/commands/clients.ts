@@ -7,35 +7,25 @@ import {
   option,
   UsageError,
 } from './command.ts';
-import { orThrow } from './database.ts';
 import { type Columns, printMembers, printRows, readDuration, readInput } from './terminal.ts';
-import { givenOptions, inIdentity } from './users.ts';
+import { inIdentity, readChange, readOptions } from './users.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import {
-  changedClient,
-  clientSchema,
+  clientChangeSchema,
   createSecret,
-  newClient,
+  newClientSchema,
   secretProblem,
 } from '../identity/oidc/clients.ts';
 import { createSealedKey } from '../identity/oidc/keys.ts';
 import type { IdentitySettings } from '../identity/settings.ts';
 import { COMMAND_LINE } from '../identity/store/audit.ts';
-import {
-  type Client,
-  deleteClient,
-  findClient,
-  insertClient,
-  listClients,
-  replaceSecret,
-  updateClient,
-} from '../identity/store/oidc/clients.ts';
+import * as clients from '../identity/store/oidc/clients.ts';
 import { rotateKey } from '../identity/store/oidc/keys.ts';
 
 /** Programs at which users sign in by OpenID Connect. */
 
-const COLUMNS: Columns<Client> = {
+const COLUMNS: Columns<clients.Client> = {
   ID: 'id',
   NAME: 'name',
   GROUPS: ({ groups }) => groups.join(',') || 'all users',
@@ -81,14 +71,17 @@ export const CLIENT_COMMANDS: readonly Command[] = [
       'secret-stdin': SECRET_STDIN,
     },
     async run(call) {
-      const pkce = !call.flag('without-pkce');
-      const consent = !call.flag('no-consent');
-      const client = orThrow(newClient({ ...givenOptions(clientSchema, call), pkce, consent }));
+      const client = readOptions(newClientSchema, call, {
+        pkce: !call.flag('without-pkce'),
+        consent: !call.flag('no-consent'),
+        refresh: call.flag('refresh'),
+        second_factor: call.flag('second-factor'),
+      });
       if (call.flag('public') && call.flag('secret-stdin'))
         throw new UsageError('a program with --public has no secret');
       const secret = call.flag('public') ? null : await readSecret(call);
       const settings = await inIdentity(call, async (database, settings) => {
-        const isNew = await insertClient(database, COMMAND_LINE, client, secret);
+        const isNew = await clients.insertClient(database, COMMAND_LINE, client, secret);
         if (isNew || call.flag('if-missing')) return isNew ? settings : null;
         throw new OperationFailed(`there is a program "${client.id}"; see: gatehouse client list`);
       });
@@ -103,26 +96,27 @@ export const CLIENT_COMMANDS: readonly Command[] = [
     name: 'client list',
     summary: 'List the programs of OpenID Connect',
     options: { json },
-    run: async (call) => printRows(call, await inIdentity(call, listClients), COLUMNS),
+    run: async (call) => printRows(call, await inIdentity(call, clients.listClients), COLUMNS),
   },
   {
     name: 'client show',
     summary: 'Show a program of OpenID Connect',
     positionals: 'ID',
     options: { json },
-    run: (call) => onClient(call, async (client) => printMembers(call, client)),
+    run: async (call) => printMembers(call, await onClient(call, clients.findClient)),
   },
   {
     name: 'client set',
     summary: 'Change what is registered of a program',
     positionals: 'ID',
     options: { name: NAME, redirect: REDIRECT, ...OPTIONS, ...CHANGES },
-    run: (call) =>
-      onClient(call, async (client, database) => {
-        const changed = orThrow(changedClient(client, givenOptions(clientSchema, call)));
-        await updateClient(database, COMMAND_LINE, changed);
-        return `Changed program "${client.id}".`;
-      }),
+    async run(call) {
+      const change = readChange(clientChangeSchema, call);
+      await onClient(call, (database, id) =>
+        clients.updateClient(database, COMMAND_LINE, id, change),
+      );
+      return `Changed program "${call.first}".`;
+    },
   },
   {
     name: 'client secret',
@@ -135,10 +129,11 @@ export const CLIENT_COMMANDS: readonly Command[] = [
     async run(call) {
       const overlap = readDuration(call, 'overlap') ?? DAY_SECONDS;
       const secret = await readSecret(call);
-      await onClient(call, async ({ id }, database) => {
-        if (await replaceSecret(database, COMMAND_LINE, id, secret, overlap)) return;
-        throw new OperationFailed(`program "${id}" has no secret: it was created with --public`);
-      });
+      await onClient(
+        call,
+        (database, id) => clients.replaceSecret(database, COMMAND_LINE, id, secret, overlap),
+        'there is no program with this id that has a secret',
+      );
       call.note(`Replaced the secret. The old one stays valid for ${overlap} seconds.`);
       printSecret(call, secret);
     },
@@ -150,22 +145,22 @@ export const CLIENT_COMMANDS: readonly Command[] = [
         ? 'Let users sign in at a program again'
         : 'Let nobody sign in at a program; its tokens end with the next request',
     positionals: 'ID',
-    run: (call) =>
-      onClient(call, async (client, database) => {
-        const enabled = verb === 'enable';
-        await updateClient(database, COMMAND_LINE, orThrow(changedClient(client, { enabled })));
-        return `Program "${client.id}" is ${verb}d.`;
-      }),
+    async run(call) {
+      const change = { enabled: verb === 'enable' };
+      await onClient(call, (database, id) =>
+        clients.updateClient(database, COMMAND_LINE, id, change),
+      );
+      return `Program "${call.first}" is ${verb}d.`;
+    },
   })),
   {
     name: 'client delete',
     summary: 'Delete a program, with all that users have allowed it',
     positionals: 'ID',
-    run: (call) =>
-      onClient(call, async ({ id }, database) => {
-        await deleteClient(database, COMMAND_LINE, id);
-        return `Deleted program "${id}".`;
-      }),
+    async run(call) {
+      await onClient(call, (database, id) => clients.deleteClient(database, COMMAND_LINE, id));
+      return `Deleted program "${call.first}".`;
+    },
   },
   {
     name: 'oidc rotate',
@@ -183,16 +178,19 @@ export const CLIENT_COMMANDS: readonly Command[] = [
   },
 ];
 
-/** @throws OperationFailed if there is no such program */
-const onClient = <T>(
+/**
+ * @param work finds or changes the program that the command names
+ * @throws OperationFailed if there is none
+ */
+async function onClient<T>(
   call: Invocation,
-  work: (client: Client, database: Database) => Promise<T>,
-): Promise<T> =>
-  inIdentity(call, async (database) => {
-    const client = await findClient(database, call.first);
-    if (client) return work(client, database);
-    throw new OperationFailed('there is no program with this id; see: gatehouse client list');
-  });
+  work: (database: Database, id: string) => Promise<T | null>,
+  problem = 'there is no program with this id',
+): Promise<T> {
+  const done = await inIdentity(call, (database) => work(database, call.first));
+  if (done) return done;
+  throw new OperationFailed(`${problem}; see: gatehouse client list`);
+}
 
 /** @throws UsageError for a secret that could be guessed or misread */
 async function readSecret(call: Invocation) {

@@ -78,7 +78,8 @@ export function readToken(token: string): Record<'head' | 'claims', Record<strin
 
 /** Where the link of a page leads that continues. */
 export function continuation({ text }: Page): string {
-  const [, address = ''] = /<a href="(https:[^"]*)"/.exec(text) ?? [];
+  const [, address = ''] =
+    /<a href="([^"]*)" (?:data-continue|class="button primary")>Continue/.exec(text) ?? [];
   assert.notEqual(address, '', text);
   return decodeEntities(address);
 }

@@ -12,10 +12,8 @@ const isLoopback = (address: string) =>
  * for the port of an address of the same machine.
  */
 export function isRegistered(address: string, registered: readonly string[]) {
-  if (registered.includes(address)) return true;
   const given = withoutLoopbackPort(address);
-  const isFree = isLoopback(address) && URL.canParse(address);
-  return isFree && registered.some((one) => isLoopback(one) && withoutLoopbackPort(one) === given);
+  return URL.canParse(address) && registered.some((one) => withoutLoopbackPort(one) === given);
 }
 
 /** @returns why an address cannot be registered as a place to return to, or null */
@@ -32,4 +30,11 @@ export function redirectProblem(address: string) {
   return /^[a-z][a-z0-9+-]*(\.[a-z0-9+-]+)+:$/.test(protocol)
     ? null
     : 'must begin with https://, or a scheme of the program with a dot, such as app.example:/';
+}
+
+/** An address with more in its query. */
+export function withQuery(address: string, values: Readonly<Record<string, string>>) {
+  const query = String(new URLSearchParams(values));
+  if (query === '') return address;
+  return `${address}${address.includes('?') ? '&' : '?'}${query}`;
 }

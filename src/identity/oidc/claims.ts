@@ -9,6 +9,11 @@ const METHODS: Readonly<Record<string, readonly string[]>> = {
   passkey: ['pop', 'user', 'mfa'],
 };
 
+/** In log lines. */
+export const idsOf = ({ id, client_id, user }: Pick<Grant, 'id' | 'client_id' | 'user'>) => ({
+  ids: { grant_id: id, client_id, user_id: user.id },
+});
+
 /** When and how the user signed in. */
 export const proofOf = ({ at, methods }: Grant) => ({
   auth_time: Math.floor(at.getTime() / 1000),

@@ -1,26 +1,33 @@
 import { randomBytes } from 'node:crypto';
 import {
-  boolean,
   decimal,
   type Infer,
   object,
+  partial,
   type Schema,
   text,
-  validate,
+  withDefault,
 } from '../../platform/http/route/schema.ts';
-import { groups, shownName } from '../rules.ts';
+import { choice, groupList, shownName } from '../rules.ts';
 import { redirectProblem } from './addresses.ts';
 
-/** What an operator says of a program at which users sign in. */
+/** What an operator says of a program, in the texts of a form or of a command. */
 
-export const isClientId = (id: string) => /^[a-z0-9][a-z0-9._-]{0,63}$/.test(id);
+const CLIENT_ID = {
+  form: /^[a-z0-9][a-z0-9._-]{0,63}$/,
+  problem: 'must have 1 to 64 characters of a-z, 0-9, ".", "_" and "-"',
+};
+export const isClientId = (id: string) => CLIENT_ID.form.test(id);
+export const clientId = text({ pattern: CLIENT_ID });
 
 const MAX_ADDRESSES = 20;
 
 const addresses = (min: 0 | 1): Schema<readonly string[]> => ({
-  jsonSchema: { type: 'array', items: { type: 'string' }, minItems: min, maxItems: MAX_ADDRESSES },
+  jsonSchema: { type: 'string', description: 'Addresses, with white space or commas between them' },
   read(input, at, reject) {
-    const given = Array.isArray(input) ? input.map(String) : [];
+    const given = String(input)
+      .split(/[\s,]+/)
+      .filter(Boolean);
     if (given.length < min || given.length > MAX_ADDRESSES)
       return reject(at, `must be ${min} to ${MAX_ADDRESSES} addresses`);
     const problem = given.map(redirectProblem).find((found) => found !== null);
@@ -30,58 +37,47 @@ const addresses = (min: 0 | 1): Schema<readonly string[]> => ({
 
 /** Empty for none. Only by https: the token that is sent there says who signed out. */
 const backchannel = text({
-  check: (address) => {
+  check(address) {
     if (address === '') return null;
     return address.startsWith('https:') ? redirectProblem(address) : 'must begin with https://';
   },
 });
 
-/** The names are those of the columns and of the options of commands. */
-export const clientSchema = object({
-  id: text({
-    check: (id) =>
-      isClientId(id) ? null : 'must have 1 to 64 characters of a-z, 0-9, ".", "_" and "-"',
-  }),
+/** The names are those of columns, of fields of the page, and of options of commands. */
+const members = {
   name: shownName(64, 1),
   redirect: addresses(1),
   logout_uri: addresses(0),
   backchannel_uri: backchannel,
   /** Users need one of them; empty: every user may sign in. */
-  groups,
-  pkce: boolean(),
+  groups: groupList,
   /** Whether the person is asked before the first sign-in. */
-  consent: boolean(),
-  refresh: boolean(),
-  second_factor: boolean(),
+  consent: choice,
+  second_factor: choice,
+  refresh: choice,
+  pkce: choice,
   id_token_seconds: decimal({ min: 60, max: 86_400 }),
-  enabled: boolean(),
-});
-
-export type ClientInput = Infer<typeof clientSchema>;
-type Given = Readonly<Record<string, unknown>>;
-
-const DEFAULTS = {
-  logout_uri: [],
-  backchannel_uri: '',
-  groups: [],
-  pkce: true,
-  consent: true,
-  refresh: false,
-  second_factor: false,
-  id_token_seconds: '600',
-  enabled: true,
 };
 
-export const newClient = (given: Given) =>
-  validate(clientSchema, { ...DEFAULTS, ...given }, 'invalid_body');
+export const NEW_CLIENT = {
+  id: clientId,
+  ...members,
+  logout_uri: withDefault(members.logout_uri, [], ''),
+  backchannel_uri: withDefault(backchannel, ''),
+  groups: withDefault(groupList, [], ''),
+  consent: withDefault(choice, true, 'true'),
+  second_factor: withDefault(choice, false, 'false'),
+  refresh: withDefault(choice, false, 'false'),
+  pkce: withDefault(choice, true, 'true'),
+  id_token_seconds: withDefault(members.id_token_seconds, 600, '600'),
+};
+export const newClientSchema = object(NEW_CLIENT);
+export type NewClient = Infer<typeof newClientSchema>;
 
-/** A program with some values changed. */
-export const changedClient = (client: ClientInput, given: Given) =>
-  validate(
-    clientSchema,
-    { ...client, id_token_seconds: String(client.id_token_seconds), ...given },
-    'invalid_body',
-  );
+export const CLIENT_CHANGE = partial(members);
+export const clientChangeSchema = object(CLIENT_CHANGE);
+export type ClientChange = Partial<Infer<typeof clientChangeSchema>> &
+  Readonly<{ enabled?: boolean }>;
 
 /**
  * 256 random bits. Letters and digits only, because programs disagree on how other characters are

@@ -3,17 +3,15 @@ import {
   createPublicKey,
   generateKeyPair,
   type KeyObject,
-  randomUUID,
   sign,
   verify,
 } from 'node:crypto';
 import { promisify } from 'node:util';
-import { deriveServerKey, type ServerKey } from '../../platform/crypto/seal.ts';
+import { deriveServerKey } from '../../platform/crypto/seal.ts';
 import { sealSecret, unsealServiceSecret } from '../../platform/crypto/service-secret.ts';
-import { isObject } from '../../platform/http/route/schema.ts';
 import type { IdentityService } from '../service.ts';
 import { COMMAND_LINE } from '../store/audit.ts';
-import { insertFirstKey, listKeys, type StoredKey } from '../store/oidc/keys.ts';
+import { insertFirstKey, listKeys } from '../store/oidc/keys.ts';
 
 /** Keys that sign ID tokens: RS256, which every program knows. */
 
@@ -29,8 +27,8 @@ const serverKeyOf = (secret: string) => deriveServerKey(secret, 'gatehouse/oidc/
 /** @returns a new private key, sealed. It takes some 100 ms, in a thread of its own. */
 export async function createSealedKey(secret: string) {
   const { privateKey } = await generate('rsa', { modulusLength: BITS });
-  const text = privateKey.export({ type: 'pkcs8', format: 'der' }).toString('base64');
-  return sealSecret(serverKeyOf(secret), text, randomUUID());
+  const text = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
+  return sealSecret(serverKeyOf(secret), text);
 }
 
 /** `isWaiting`: published, and not yet used. */
@@ -51,15 +49,6 @@ export function signToken({ id, key }: SigningKey, claims: object, typ: string) 
 const NOT_OPEN =
   'a signing key does not open: add its secret to IDENTITY_SECRET_PREVIOUS, or run "gatehouse oidc rotate --now"';
 
-/** @returns null if the key was altered, or its secret is missing */
-function open(row: StoredKey, serverKeys: readonly ServerKey[]): SigningKey | null {
-  const text = unsealServiceSecret(serverKeys, row);
-  if (text === null) return null;
-  const der = Buffer.from(text, 'base64');
-  const key = createPrivateKey({ key: der, format: 'der', type: 'pkcs8' });
-  return { id: row.id, isWaiting: row.is_waiting, key };
-}
-
 export type Keys = ReturnType<typeof createKeys>;
 
 export function createKeys({ database, factorSecrets: secrets, log }: IdentityService) {
@@ -69,7 +58,12 @@ export function createKeys({ database, factorSecrets: secrets, log }: IdentitySe
   async function read(): Promise<readonly SigningKey[]> {
     if (held && performance.now() - held.readAt < FRESH_MS) return held.keys;
     const rows = await listKeys(database);
-    const keys = rows.flatMap((row) => open(row, serverKeys) ?? []);
+    const keys = rows.flatMap((row) => {
+      // Null if the key was altered, or its secret is missing.
+      const text = unsealServiceSecret(serverKeys, row);
+      if (text === null) return [];
+      return [{ id: row.id, isWaiting: row.is_waiting, key: createPrivateKey(text) }];
+    });
     if (keys.length < rows.length) log.limited(NOT_OPEN, {});
     held = { keys, readAt: performance.now() };
     return keys;
@@ -98,32 +92,21 @@ export function createKeys({ database, factorSecrets: secrets, log }: IdentitySe
       return keys.find(({ isWaiting }) => !isWaiting) ?? keys.at(-1) ?? null;
     },
 
-    /** @returns the claims of a token that was signed here, even after its end; null for another */
-    async readToken(token: string) {
+    /**
+     * The claims of an ID token that was signed here, even after its end, or null. Logout tokens
+     * are signed with the same keys (RFC 8725, 3.11).
+     */
+    async readToken(token: string): Promise<IdClaims | null> {
       const [head = '', body = '', signature = ''] = token.split('.');
-      if (!/^[\w-]+\.[\w-]+\.[\w-]+$/.test(token)) return null;
-      const kid = memberOf(head, 'kid');
-      const found = (await read()).find(({ id }) => id === kid);
-      // Logout tokens are signed with the same keys (RFC 8725, 3.11).
-      if (!found || memberOf(head, 'typ') !== ID_TOKEN) return null;
       const text = Buffer.from(`${head}.${body}`);
-      const isRight = verify('sha256', text, found.key, Buffer.from(signature, 'base64url'));
-      if (!isRight) return null;
-      return {
-        aud: memberOf(body, 'aud'),
-        sub: memberOf(body, 'sub'),
-        sid: memberOf(body, 'sid'),
-      };
+      const bytes = Buffer.from(signature, 'base64url');
+      const keys = await read();
+      if (!keys.some(({ key }) => verify('sha256', text, key, bytes))) return null;
+      const partOf = (encoded: string) => JSON.parse(Buffer.from(encoded, 'base64url').toString());
+      return partOf(head).typ === ID_TOKEN ? partOf(body) : null;
     },
   };
 }
 
-/** @returns a text of an encoded object; empty without it */
-function memberOf(encoded: string, name: string) {
-  try {
-    const value: unknown = JSON.parse(Buffer.from(encoded, 'base64url').toString());
-    return isObject(value) && typeof value[name] === 'string' ? value[name] : '';
-  } catch {
-    return '';
-  }
-}
+/** Of an ID token. */
+type IdClaims = Readonly<Record<'aud' | 'sub' | 'sid', string>>;

@@ -1,7 +1,6 @@
-import type { TextReply } from '../../platform/http/route/errors.ts';
-import { HTML } from '../../platform/http/site/html.ts';
-import type { Call } from '../../platform/http/route/route.ts';
-import { text } from '../../platform/http/route/schema.ts';
+import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
+import { text, type Values } from '../../platform/http/route/schema.ts';
+import type { PortalService } from '../service.ts';
 import {
   endCurrentSession,
   findByCookie,
@@ -12,37 +11,17 @@ import {
 import { form } from '../signin/forms.ts';
 import { continuePage, page, withCookies } from '../signin/pages.ts';
 import { render as renderShared } from '../signin/templates.ts';
-import { render } from './pages.ts';
-import type { PortalService } from '../service.ts';
 import { findClient } from '../store/oidc/clients.ts';
-import { findGrantSession } from '../store/oidc/grants.ts';
-import { isUuid } from '../../platform/runtime/text.ts';
-import type { OidcService } from './service.ts';
+import { isGrantOf } from '../store/oidc/grants.ts';
+import { withQuery } from './addresses.ts';
+import { render } from './pages.ts';
+import { type OidcService, redirect } from './service.ts';
 
 /** Sign-out that a program begins (OpenID Connect RP-Initiated Logout). */
 
 export const LOGOUT_PATH = '/oidc/logout';
 
-type After = Readonly<Record<'client_id' | 'post_logout_redirect_uri' | 'state', string>>;
-
-/** Where the browser goes then, or null: only to an address that the program has registered. */
-async function addressAfter(
-  { client_id, post_logout_redirect_uri: wanted, state }: After,
-  { database }: PortalService,
-) {
-  const client = await findClient(database, client_id);
-  if (!client?.enabled || !client.logout_uri.includes(wanted)) return null;
-  if (state === '') return wanted;
-  return `${wanted}${wanted.includes('?') ? '&' : '?'}${new URLSearchParams({ state })}`;
-}
-
-const go = (address: string, cookies: readonly string[] = []): TextReply => ({
-  text: '',
-  contentType: HTML,
-  headers: { Location: address, 'Set-Cookie': cookies },
-});
-
-const noCookies = ({ portal }: PortalService) => setCookies({ host: '', domain: '' }, portal);
+const FIELDS = { client_id: text(), post_logout_redirect_uri: text(), state: text() };
 
 /**
  * Ends the session of the browser if the program shows an ID token of that session, and asks the
@@ -53,43 +32,42 @@ export async function logout(
   service: OidcService,
 ) {
   const get = (name: string) => request.query.get(name) ?? '';
-  const claims = await service.keys.readToken(get('id_token_hint'));
-  const named = get('client_id');
-  const client_id = named || (claims?.aud ?? '');
-  // A token of another program names nothing.
-  const hint = claims?.aud === client_id ? claims : null;
-  const wanted = get('post_logout_redirect_uri');
-  const after = { client_id, post_logout_redirect_uri: wanted, state: get('state') };
+  const hint = await service.keys.readToken(get('id_token_hint'));
+  const after = {
+    client_id: get('client_id') || (hint?.aud ?? ''),
+    post_logout_redirect_uri: get('post_logout_redirect_uri'),
+    state: get('state'),
+  };
   const session = await findByCookie(HOST_COOKIE, request, service);
-  const isOver = !session || session.ended;
-  const grant = hint && isUuid(hint.sid) ? await findGrantSession(service, hint.sid) : null;
-  if (!isOver && grant?.session_id !== session.id) {
-    const { username } = session.user;
-    return page('Sign out', render('logout', { ...after, username }), { request });
+  if (session && !session.ended) {
+    // A token of another program names nothing.
+    const isNamed =
+      hint?.aud === after.client_id && (await isGrantOf(service.database, hint.sid, session.id));
+    const values = { ...after, username: session.user.username };
+    if (!isNamed) return page('Sign out', render('logout', values), { request });
   }
-  await endCurrentSession(request, service);
-  const address = await addressAfter(after, service);
-  if (address !== null) return go(address, noCookies(service));
-  return withCookies(page('You are signed out', renderShared('signed-out')), noCookies(service));
+  return signOut(after, request, service, redirect);
 }
 
 /** The answer of the person who was asked. */
-export const confirmLogout = form(
-  portalForm,
-  { client_id: text(), post_logout_redirect_uri: text(), state: text() },
-  async ({ body, request }, service) => {
-    await endCurrentSession(request, service);
-    const address = await addressAfter(body, service);
-    const title = 'You are signed out';
-    const shown =
-      address === null
-        ? page(title, renderShared('signed-out'))
-        : continuePage(address, 'continue', title);
-    return withCookies(shown, noCookies(service));
-  },
+export const confirmLogout = form(portalForm, FIELDS, async ({ body, request }, service) =>
+  signOut(body, request, service, (address) => continuePage(address, 'continue', SIGNED_OUT)),
 );
 
-/** POST, perhaps from a page of another site: as in the authorization endpoint. */
-export async function logoutByForm({ body }: Call<null, unknown, unknown, URLSearchParams>) {
-  return go(`${LOGOUT_PATH}?${body}`);
+const SIGNED_OUT = 'You are signed out';
+
+/** @param go sends the browser on: only to an address that the program has registered */
+async function signOut(
+  { client_id, post_logout_redirect_uri: address, state }: Values<typeof FIELDS>,
+  request: RequestInfo,
+  service: PortalService,
+  go: typeof redirect,
+) {
+  await endCurrentSession(request, service);
+  const client = await findClient(service.database, client_id);
+  const isRegistered = client?.enabled && client.logout_uri.includes(address);
+  const next = isRegistered
+    ? go(withQuery(address, { ...(state && { state }) }))
+    : page(SIGNED_OUT, renderShared('signed-out'));
+  return withCookies(next, setCookies({ host: '', domain: '' }, service.portal));
 }

@@ -1,85 +1,37 @@
-import { Failure } from '../../platform/http/route/errors.ts';
+import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
 import {
   type Members,
   object,
-  oneOf,
-  text,
   type Values,
+  withDefault,
 } from '../../platform/http/route/schema.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
-import { splitList } from '../../platform/runtime/env.ts';
 import { forbidden, invalid, may, refusalOf } from '../policy.ts';
+import { choice } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { type PortalCall, recentUserForm, type SignedInUser, userForm } from '../signin/browser.ts';
-import { form, type PageHandler } from '../signin/forms.ts';
+import { form } from '../signin/forms.ts';
 import { done, page, when } from '../signin/pages.ts';
 import { formValues, type PageCall } from '../signin/templates.ts';
-import { actorOf } from '../store/audit.ts';
-import {
-  type Client,
-  deleteClient,
-  findClient,
-  insertClient,
-  listClients,
-  replaceSecret,
-  updateClient,
-} from '../store/oidc/clients.ts';
+import { type Actor, actorOf } from '../store/audit.ts';
+import * as clients from '../store/oidc/clients.ts';
 import { listPrograms } from '../store/oidc/consents.ts';
 import { endProgram } from '../store/oidc/grants.ts';
-import { changedClient, createSecret, newClient } from './clients.ts';
+import { CLIENT_CHANGE, clientId, createSecret, NEW_CLIENT } from './clients.ts';
 import { render, scopeItems } from './pages.ts';
 
 /** The programs of a person, and for administrators all that are registered. */
 
-const PATH = '/account/programs';
+export const PROGRAMS_PATH = '/account/programs';
 
-const choice = oneOf('yes', 'no');
-const entry = text({ max: 8_192 });
-const EDIT_FIELDS = {
-  name: entry,
-  redirect: entry,
-  logout_uri: entry,
-  groups: entry,
-  consent: choice,
-  second_factor: choice,
-  refresh: choice,
-  pkce: choice,
-};
-const NEW_FIELDS = { id: entry, ...EDIT_FIELDS, secret: choice };
+const NEW_FIELDS = { ...NEW_CLIENT, secret: withDefault(choice, true, 'true') };
 
-/** What was typed, as `clientSchema` reads it. Addresses stand each on a line. */
-const valuesOf = (typed: Values<typeof EDIT_FIELDS>) => ({
-  name: typed.name,
-  redirect: typed.redirect.split(/\s+/).filter(Boolean),
-  logout_uri: typed.logout_uri.split(/\s+/).filter(Boolean),
-  groups: splitList(typed.groups),
-  consent: typed.consent === 'yes',
-  second_factor: typed.second_factor === 'yes',
-  refresh: typed.refresh === 'yes',
-  pkce: typed.pkce === 'yes',
-});
-
-const wordOf = (value: boolean) => (value ? 'yes' : 'no');
-/** What the fields of a program hold. */
-const storedOf = (client: Client) => ({
-  name: client.name,
-  redirect: client.redirect.join('\n'),
-  logout_uri: client.logout_uri.join('\n'),
-  groups: client.groups.join(', '),
-  consent: wordOf(client.consent),
-  second_factor: wordOf(client.second_factor),
-  refresh: wordOf(client.refresh),
-  pkce: wordOf(client.pkce),
-});
-
-const NEW_VALUES = {
-  consent: 'yes',
-  second_factor: 'no',
-  refresh: 'no',
-  pkce: 'yes',
-  secret: 'yes',
-};
+/** The form of a program, which a new one and one that is registered have in common. */
+function clientForm(fields: Members, call: PageCall, stored: Readonly<Record<string, unknown>>) {
+  const values = formValues('client', fields, call, stored);
+  return { ...values, fields: render('client-fields', values) };
+}
 
 export async function showPrograms(call: PortalCall, service: PortalService) {
   const own = await listPrograms(service.database, call.caller.user.id);
@@ -95,8 +47,7 @@ export async function showPrograms(call: PortalCall, service: PortalService) {
 
 /** For administrators. */
 async function registered(call: PortalCall, { database, portal }: PortalService) {
-  const clients = await listClients(database);
-  const rows = clients.map(({ id, name, groups, enabled }) =>
+  const rows = (await clients.listClients(database)).map(({ id, name, groups, enabled }) =>
     render('client', {
       id,
       name,
@@ -105,30 +56,18 @@ async function registered(call: PortalCall, { database, portal }: PortalService)
     }),
   );
   return render('registered', {
-    ...formValues('new', NEW_FIELDS, call, NEW_VALUES),
-    fields: fieldsOf('new', NEW_FIELDS, call, NEW_VALUES),
+    ...clientForm(NEW_FIELDS, call, { id_token_seconds: NEW_CLIENT.id_token_seconds.fallback }),
     issuer: portal.origin,
     clients: rows.length > 0 ? rows : render('no-client'),
   });
 }
 
-/** The fields that both forms have. */
-const fieldsOf = (
-  name: string,
-  fields: typeof EDIT_FIELDS,
-  call: PageCall,
-  stored: Readonly<Record<string, string>>,
-) => {
-  const values = formValues(name, fields, call, stored);
-  const common = Object.entries(values).map(([key, value]) => [key.replace(name, 'f'), value]);
-  return render('client-fields', Object.fromEntries(common));
-};
-
 /** Ends what a program has of the person who asks. */
-export const endOwn = form(userForm, { client_id: text() }, async (call, { database }) => {
+export const endOwn = form(userForm, { client_id: clientId }, async (call, { database }) => {
   const { caller, request, body } = call;
   await endProgram(database, actorOf(caller, request), body.client_id, caller.user.id);
-  return done(PATH, 'The program has no access any more. It asks you again at the next sign-in.');
+  const notice = 'The program has no access any more. It asks you again at the next sign-in.';
+  return done(PROGRAMS_PATH, notice);
 });
 
 /** Shown once: only its digest is stored. */
@@ -138,100 +77,95 @@ const secretPage = (title: string, client: string, secret: string, { portal }: P
 export const registerClient = form(
   recentUserForm,
   NEW_FIELDS,
-  async (call, service) => {
-    const { body, caller, request } = call;
+  async ({ body, caller, request }, service) => {
     const refused = refusalOf(caller, 'change programs');
     if (refused) return refused;
-    const given = newClient({ id: body.id, ...valuesOf(body) });
-    if (given instanceof Failure) return given;
-    const secret = body.secret === 'yes' ? createSecret() : null;
+    const { secret: hasSecret, ...client } = body;
+    const secret = hasSecret ? createSecret() : null;
     const actor = actorOf(caller, request);
-    const isNew = await insertClient(service.database, actor, given, secret);
+    const isNew = await clients.insertClient(service.database, actor, client, secret);
     if (!isNew) return invalid('/id', 'is the id of another program');
-    if (secret === null) return done(PATH, `The program ${given.name} is registered.`);
-    return secretPage('The program is registered', given.id, secret, service);
+    if (secret === null) return done(PROGRAMS_PATH, `The program ${client.name} is registered.`);
+    return secretPage('The program is registered', client.id, secret, service);
   },
   showPrograms,
 );
 
 // --- One program
 
-type OfClient = Readonly<{ client_id: string }>;
-type ClientCall<Body = unknown> = PortalCall<unknown, OfClient, Body>;
+export const clientPath = object({ client_id: clientId });
+type OfClient = Values<Readonly<{ client_id: typeof clientId }>>;
 
-export async function showClient(call: ClientCall, { database }: PortalService) {
+export async function showClient(call: PortalCall<unknown, OfClient>, { database }: PortalService) {
   if (!may(call.caller, 'list programs')) return forbidden(call.caller);
-  const client = await findClient(database, call.path.client_id);
-  if (!client) return new Failure('not_found');
-  const { id, name, enabled, has_secret: hasSecret } = client;
-  const stored = storedOf(client);
+  const client = await clients.findClient(database, call.path.client_id);
+  if (!client) return NOT_FOUND;
+  const { id, name, enabled } = client;
   const main = render('client-page', {
-    ...formValues('edit', EDIT_FIELDS, call, stored),
-    fields: fieldsOf('edit', EDIT_FIELDS, call, stored),
+    ...clientForm(CLIENT_CHANGE, call, {
+      ...client,
+      redirect: client.redirect.join('\n'),
+      logout_uri: client.logout_uri.join('\n'),
+      groups: client.groups.join(', '),
+    }),
     id,
-    secret: hasSecret ? render('client-new-secret', { id }) : NOTHING,
-    switch: render(enabled ? 'client-disable' : 'client-enable', { id, name }),
     name,
+    secret: client.has_secret ? render('client-new-secret', { id }) : NOTHING,
+    switch: render(enabled ? 'client-disable' : 'client-enable', { id, name }),
   });
   return page(name, main, call);
 }
 
-/** A form of the page of a program. */
+const NOT_FOUND = new Failure('not_found', { message: 'There is no such program any more.' });
+
+/**
+ * A form of the page of a program.
+ * @param apply returns how many programs it changed, or a page to show
+ */
 const change = <M extends Members>(
   fields: M,
+  notice: string,
   apply: (
-    call: ClientCall<Values<M>>,
     service: PortalService,
-    client: Client,
-  ) => ReturnType<PageHandler<unknown>>,
+    actor: Actor,
+    id: string,
+    values: Values<M>,
+  ) => Promise<number | null | TextReply>,
 ) =>
   form<SignedInUser, OfClient, M>(
     recentUserForm,
     fields,
-    async (call, service) => {
-      const refused = refusalOf(call.caller, 'change programs');
+    async ({ caller, request, path: { client_id: id }, body }, service) => {
+      const refused = refusalOf(caller, 'change programs');
       if (refused) return refused;
-      const client = await findClient(service.database, call.path.client_id);
-      return client ? apply(call, service, client) : new Failure('not_found');
+      const changed = await apply(service, actorOf(caller, request), id, body);
+      if (!changed) return NOT_FOUND;
+      if (typeof changed === 'object') return changed;
+      return done(notice === DELETED ? PROGRAMS_PATH : `${PROGRAMS_PATH}/${id}`, notice);
     },
     showClient,
   );
 
-/** Changes what is registered. */
-async function update(
-  { caller, request }: ClientCall,
-  { database }: PortalService,
-  client: Client,
-  given: Readonly<Record<string, unknown>>,
-  notice: string,
-) {
-  const changed = changedClient(client, given);
-  if (changed instanceof Failure) return changed;
-  await updateClient(database, actorOf(caller, request), changed);
-  return done(`${PATH}/${client.id}`, notice);
-}
-
+const DELETED = 'The program is deleted.';
 const turn = (enabled: boolean, notice: string) =>
-  change({}, (call, service, client) => update(call, service, client, { enabled }, notice));
+  change({}, notice, ({ database }, actor, id) =>
+    clients.updateClient(database, actor, id, { enabled }),
+  );
 
 /** By the last part of their addresses. */
 export const CLIENT_CHANGES = {
-  edit: change(EDIT_FIELDS, (call, service, client) =>
-    update(call, service, client, valuesOf(call.body), 'The program is changed.'),
+  edit: change(CLIENT_CHANGE, 'The program is changed.', ({ database }, actor, id, values) =>
+    clients.updateClient(database, actor, id, values),
   ),
-  secret: change({}, async ({ caller, request }, service, { id }) => {
-    const secret = createSecret();
-    const actor = actorOf(caller, request);
-    const isReplaced = await replaceSecret(service.database, actor, id, secret, DAY_SECONDS);
-    if (!isReplaced) return new Failure('conflict', { message: 'The program has no secret.' });
-    return secretPage('The program has a new secret', id, secret, service);
-  }),
   enable: turn(true, 'Users may sign in at the program.'),
   disable: turn(false, 'Nobody may sign in at the program. Its tokens have ended.'),
-  delete: change({}, async ({ caller, request }, { database }, { id, name }) => {
-    await deleteClient(database, actorOf(caller, request), id);
-    return done(PATH, `The program ${name} is deleted.`);
+  delete: change({}, DELETED, ({ database }, actor, id) =>
+    clients.deleteClient(database, actor, id),
+  ),
+  secret: change({}, '', async (service, actor, id) => {
+    const secret = createSecret();
+    const { database } = service;
+    const replaced = await clients.replaceSecret(database, actor, id, secret, DAY_SECONDS);
+    return replaced && secretPage('The program has a new secret', id, secret, service);
   }),
 };
-
-export const clientPath = object({ client_id: text() });

@@ -16,16 +16,16 @@ export const repeatedNames = (parameters: URLSearchParams) => {
   return names.filter((name, at) => names.indexOf(name) !== at);
 };
 
-/** What an authorization request asks for. `problem`: what is wrong with it. */
+/** What an authorization request asks for. */
 export type Authorization = Readonly<{
   scopes: readonly string[];
   nonce: string;
   challenge: string;
   prompts: readonly string[];
-  maxAge: number | null;
+  maxAge: number;
   hint: string;
 }>;
-export type AuthorizationError = Readonly<{ error: string; description: string }>;
+type AuthorizationError = Readonly<{ error: string; error_description: string }>;
 
 /** Reads all but the program and its address, which were checked before. */
 export function readAuthorization(
@@ -33,45 +33,40 @@ export function readAuthorization(
   client: Client,
 ): Authorization | AuthorizationError {
   const get = (name: string) => parameters.get(name) ?? '';
-  const wrong = (error: string, description: string) => ({ error, description });
-  const [repeated] = repeatedNames(parameters);
-  if (repeated !== undefined)
-    return wrong('invalid_request', 'a parameter is given more than once');
-  for (const name of ['request', 'request_uri', 'registration']) {
-    if (get(name) !== '') return wrong(`${name}_not_supported`, `${name} is not supported`);
-  }
   const type = get('response_type');
-  if (type === '') return wrong('invalid_request', 'response_type is missing');
-  if (type !== 'code') return wrong('unsupported_response_type', 'response_type must be code');
-  if (!/^(query)?$/.test(get('response_mode')))
-    return wrong('invalid_request', 'response_mode must be query');
   const asked = get('scope').split(' ');
-  const scopes = SCOPES.filter((name) => asked.includes(name)).filter(
-    (name) => name !== 'offline_access' || client.refresh,
-  );
-  if (!scopes.includes('openid')) return wrong('invalid_scope', 'scope must have openid');
+  const known = SCOPES.filter((name) => asked.includes(name));
+  const scopes = client.refresh ? known : known.filter((name) => name !== 'offline_access');
   const challenge = get('code_challenge');
   const method = get('code_challenge_method');
-  if (challenge === '' && method !== '')
-    return wrong('invalid_request', 'code_challenge is missing');
-  if (challenge === '' && (client.pkce || !client.has_secret))
-    return wrong('invalid_request', 'code_challenge is required for this client (RFC 7636)');
-  if (challenge !== '' && (method !== 'S256' || !/^[\w-]{43}$/.test(challenge)))
-    return wrong('invalid_request', 'code_challenge must be of code_challenge_method S256');
   const prompts = get('prompt').split(' ').filter(Boolean);
-  if (prompts.includes('none') && prompts.length > 1)
-    return wrong('invalid_request', 'prompt=none excludes other values');
   const maxAge = get('max_age');
-  if (!/^\d{0,9}$/.test(maxAge)) return wrong('invalid_request', 'max_age must be seconds');
   const nonce = get('nonce');
-  if (nonce.length > 512 || nonce.includes('\0'))
-    return wrong('invalid_request', 'nonce must have at most 512 characters');
+  const unsupported = ['request', 'request_uri', 'registration'].find((name) => get(name) !== '');
+  const isS256 = method === 'S256' && /^[\w-]{43}$/.test(challenge);
+  const needsChallenge = client.pkce || !client.has_secret;
+  const problems = [
+    [repeatedNames(parameters).length > 0, 'a parameter is given more than once'],
+    [unsupported, `${unsupported} is not supported`, `${unsupported}_not_supported`],
+    [type === '', 'response_type is missing'],
+    [type !== 'code', 'response_type must be code', 'unsupported_response_type'],
+    [!/^(query)?$/.test(get('response_mode')), 'response_mode must be query'],
+    [!scopes.includes('openid'), 'scope must have openid', 'invalid_scope'],
+    [challenge === '' && method !== '', 'code_challenge is missing'],
+    [challenge === '' && needsChallenge, 'code_challenge is required for this client (RFC 7636)'],
+    [challenge !== '' && !isS256, 'code_challenge must be of code_challenge_method S256'],
+    [prompts.includes('none') && prompts.length > 1, 'prompt=none excludes other values'],
+    [!/^\d{0,9}$/.test(maxAge), 'max_age must be seconds'],
+    [nonce.length > 512 || nonce.includes('\0'), 'nonce must have at most 512 characters'],
+  ] as const;
+  const [, description, error = 'invalid_request'] = problems.find(([isWrong]) => isWrong) ?? [];
+  if (description !== undefined) return { error, error_description: description };
   return {
     scopes,
     nonce,
     challenge,
     prompts,
-    maxAge: maxAge === '' ? null : Number(maxAge),
+    maxAge: maxAge === '' ? Infinity : Number(maxAge),
     hint: get('id_token_hint'),
   };
 }

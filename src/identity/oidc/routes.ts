@@ -5,17 +5,17 @@ import {
   route,
   routeDefaults,
 } from '../../platform/http/route/route.ts';
-import { type BodyRule, json } from '../../platform/http/route/json-body.ts';
-import { noInput, object, text } from '../../platform/http/route/schema.ts';
+import { type BodyRule, invalidBody, json } from '../../platform/http/route/json-body.ts';
+import { noInput, object, optional, text } from '../../platform/http/route/schema.ts';
 import { HTML } from '../../platform/http/site/html.ts';
 import { recentlySignedIn, signedIn } from '../signin/browser.ts';
-import { FAILURES } from '../signin/forms.ts';
-import { authorize, authorizeByForm } from './authorize.ts';
-import { consent } from './consent.ts';
-import { confirmLogout, logout, LOGOUT_PATH, logoutByForm } from './logout.ts';
+import { acceptsFields } from '../signin/forms.ts';
+import { page, pageRow, post, withPage } from '../signin/rows.ts';
+import { authorize, byGet, consent } from './authorize.ts';
+import { confirmLogout, logout, LOGOUT_PATH } from './logout.ts';
 import * as programs from './programs.ts';
-import { AUTHORIZE_PATH, SCOPES } from './request.ts';
-import { jsonReply, type OidcService } from './service.ts';
+import { AUTHORIZE_PATH, repeatedNames, SCOPES } from './request.ts';
+import { jsonReply, oauthPage, type OidcService } from './service.ts';
 import { revoke, token } from './token.ts';
 import { accessToken, userinfo } from './userinfo.ts';
 
@@ -24,35 +24,24 @@ const JSON_TYPE = 'application/json';
 /** Programs in a browser read them, too. They say nothing of a user. */
 const PUBLIC = { 'Access-Control-Allow-Origin': '*', 'Cache-Control': 'public, max-age=300' };
 
-/** Fields of a form, of which unknown ones are ignored (RFC 6749, 3.1). */
-function fields(names: readonly string[]): BodyRule<URLSearchParams> {
-  const schema = object(Object.fromEntries(names.map((name) => [name, text()])));
+/**
+ * Fields of a form, of which unknown ones are ignored (RFC 6749, 3.1).
+ * @param isPassedOn to the route for GET, which judges them
+ */
+function fields(names: readonly string[], isPassedOn = false): BodyRule<URLSearchParams> {
+  const schema = object(Object.fromEntries(names.map((name) => [name, optional(text())])));
   return {
     ...json(schema),
-    formSchema: { ...schema.jsonSchema, required: undefined },
-    accepts: () => null,
-    parse: (raw) => new URLSearchParams(raw.toString('utf8')),
+    formSchema: schema.jsonSchema,
+    accepts: acceptsFields,
+    parse(raw) {
+      const parameters = new URLSearchParams(raw.toString('utf8'));
+      const isWrong = repeatedNames(parameters).length > 0 || String(parameters).includes('%00');
+      if (isPassedOn || !isWrong) return parameters;
+      return invalidBody('has a parameter twice, or the character U+0000');
+    },
   };
 }
-
-const shared = { ...routeDefaults, query: noInput, reply: null } as const;
-const page = {
-  ...shared,
-  method: 'GET',
-  guard: anonymous,
-  replyType: HTML,
-  errors: FAILURES,
-} as const;
-const post = { ...shared, method: 'POST', guard: anonymous, replyType: JSON_TYPE } as const;
-const TOKEN_ERRORS = [
-  'invalid_request',
-  'unauthorized',
-  'too_many_requests',
-  'key_unknown',
-  'service_failed',
-] as const;
-const AUTHORIZATION = ['client_id', 'redirect_uri', 'response_type', 'scope', 'state'];
-const CREDENTIALS = ['client_id', 'client_secret'];
 
 /** What programs read first (OpenID Connect Discovery, 3; RFC 8414). */
 async function discovery(_call: unknown, { portal }: OidcService) {
@@ -97,9 +86,7 @@ async function discovery(_call: unknown, { portal }: OidcService) {
         'groups',
       ],
       prompt_values_supported: ['none', 'login', 'consent', 'select_account'],
-      request_parameter_supported: false,
       request_uri_parameter_supported: false,
-      claims_parameter_supported: false,
       authorization_response_iss_parameter_supported: true,
       backchannel_logout_supported: true,
       backchannel_logout_session_supported: true,
@@ -110,113 +97,91 @@ async function discovery(_call: unknown, { portal }: OidcService) {
 
 type OidcRoute = Route<OidcService>;
 
-const documents: readonly OidcRoute[] = [
-  '/.well-known/openid-configuration',
-  '/.well-known/oauth-authorization-server',
-].map((pattern) =>
-  route({
-    ...publicRead,
-    pattern,
-    summary: 'OpenID Connect: what this provider offers',
-    replyType: JSON_TYPE,
-    handle: discovery,
-  }),
-);
+const PROGRAM = `${programs.PROGRAMS_PATH}/{client_id}`;
+const open = { guard: anonymous, query: noInput } as const;
 
 /** Pages, in the frame of the site. */
 export const OIDC_PAGES: readonly OidcRoute[] = [
   route({
-    ...page,
-    pattern: AUTHORIZE_PATH,
-    summary: 'OpenID Connect: begins a sign-in at a program',
+    ...pageRow('GET', AUTHORIZE_PATH, 'begin a sign-in at a program'),
+    ...open,
     handle: authorize,
   }),
   route({
-    ...page,
+    ...pageRow('POST', '/oidc/consent', 'the answer of the person who was asked'),
     ...consent,
-    method: 'POST',
-    pattern: '/oidc/consent',
-    summary: 'OpenID Connect: the answer of the person who was asked',
   }),
   route({
-    ...page,
-    pattern: LOGOUT_PATH,
-    summary: 'OpenID Connect: sign-out that a program begins',
+    ...pageRow('GET', LOGOUT_PATH, 'sign out, as a program asks'),
+    ...open,
     handle: logout,
   }),
+  post('/oidc/logout/confirm', 'confirm that sign-out', confirmLogout),
+  page(programs.PROGRAMS_PATH, 'your programs', signedIn, {}, programs.showPrograms),
+  post(programs.PROGRAMS_PATH, 'register a program', programs.registerClient),
+  post(`${programs.PROGRAMS_PATH}/end`, 'end what a program has of you', programs.endOwn),
   route({
-    ...page,
-    ...confirmLogout,
-    method: 'POST',
-    pattern: '/oidc/logout/confirm',
-    summary: 'OpenID Connect: the person confirms the sign-out',
-  }),
-  route({
-    ...page,
-    pattern: '/account/programs',
-    summary: 'OpenID Connect: programs at which you have signed in',
-    guard: signedIn,
-    handle: programs.showPrograms,
-  }),
-  route({
-    ...page,
-    ...programs.registerClient,
-    method: 'POST',
-    pattern: '/account/programs',
-    summary: 'OpenID Connect: register a program',
-  }),
-  route({
-    ...page,
-    ...programs.endOwn,
-    method: 'POST',
-    pattern: '/account/programs/end',
-    summary: 'OpenID Connect: end what a program has of you',
-  }),
-  route({
-    ...page,
-    pattern: '/account/programs/{client_id}',
-    summary: 'OpenID Connect: a program that is registered',
+    ...pageRow('GET', PROGRAM, 'a program that is registered'),
     guard: recentlySignedIn,
     path: programs.clientPath,
-    handle: programs.showClient,
+    query: noInput,
+    handle: withPage(programs.showClient),
   }),
   ...Object.entries(programs.CLIENT_CHANGES).map(([name, form]) =>
     route({
-      ...page,
-      ...form,
-      method: 'POST',
-      pattern: `/account/programs/{client_id}/${name}`,
-      summary: `OpenID Connect: ${name} of a program`,
+      ...pageRow('POST', `${PROGRAM}/${name}`, `${name} of a program`),
       path: programs.clientPath,
+      ...form,
+      handle: withPage(form.handle),
     }),
   ),
 ];
 
+const shared = { ...routeDefaults, ...open, method: 'POST', reply: null } as const;
+const program = {
+  ...shared,
+  replyType: JSON_TYPE,
+  errors: ['invalid_request', 'unauthorized', 'too_many_requests', 'key_unknown', 'service_failed'],
+} as const;
+/** The browser is sent on to the same address with GET, which reads the cookies. */
+const byForm = { ...shared, anySite: true, replyType: HTML, errors: ['invalid_body'] } as const;
+const document = { ...publicRead, replyType: JSON_TYPE } as const;
+const CREDENTIALS = ['client_id', 'client_secret'];
+
 /** For programs. */
 export const OIDC_ROUTES: readonly OidcRoute[] = [
-  ...documents,
+  ...['openid-configuration', 'oauth-authorization-server'].map((name) =>
+    route({
+      ...document,
+      pattern: `/.well-known/${name}`,
+      summary: 'OpenID Connect: what this provider offers',
+      handle: discovery,
+    }),
+  ),
   route({
-    ...publicRead,
+    ...document,
     pattern: '/oidc/keys',
     summary: 'OpenID Connect: the public keys that verify ID tokens',
-    replyType: JSON_TYPE,
     errors: ['service_failed'],
     handle: async (_call: unknown, { keys }: OidcService) =>
       jsonReply({ keys: await keys.published() }, PUBLIC),
   }),
   route({
-    ...post,
+    ...byForm,
     pattern: AUTHORIZE_PATH,
-    // The browser is sent on to the same address with GET, which reads the cookies.
-    anySite: true,
     summary: 'OpenID Connect: begins a sign-in by a form',
-    body: fields(AUTHORIZATION),
-    replyType: HTML,
-    errors: ['invalid_body'],
-    handle: authorizeByForm,
+    body: fields(['client_id', 'redirect_uri', 'response_type', 'scope', 'state'], true),
+    handle: byGet(AUTHORIZE_PATH),
   }),
   route({
-    ...post,
+    ...byForm,
+    pattern: LOGOUT_PATH,
+    summary: 'OpenID Connect: begins a sign-out by a form',
+    body: fields(['id_token_hint', 'client_id', 'post_logout_redirect_uri', 'state'], true),
+    handle: byGet(LOGOUT_PATH),
+  }),
+  route({
+    ...program,
     pattern: '/oidc/token',
     summary: 'OpenID Connect: tokens for a code or a refresh token',
     body: fields([
@@ -228,35 +193,28 @@ export const OIDC_ROUTES: readonly OidcRoute[] = [
       'scope',
       ...CREDENTIALS,
     ]),
-    errors: TOKEN_ERRORS,
+    failurePage: oauthPage,
     handle: token,
   }),
   route({
-    ...post,
+    ...program,
     pattern: '/oidc/revoke',
     summary: 'OpenID Connect: ends a token',
     body: fields(['token', 'token_type_hint', ...CREDENTIALS]),
-    errors: TOKEN_ERRORS,
+    failurePage: oauthPage,
     handle: revoke,
   }),
-  ...(['GET', 'POST'] as const).map((method) =>
+  ...[
+    { method: 'GET', body: routeDefaults.body } as const,
+    { method: 'POST', body: fields(['access_token']) } as const,
+  ].map((row) =>
     route({
-      ...shared,
-      method,
+      ...program,
+      ...row,
       pattern: '/oidc/userinfo',
       guard: accessToken,
       summary: 'OpenID Connect: what the program may know of the user',
-      replyType: JSON_TYPE,
       handle: userinfo,
     }),
   ),
-  route({
-    ...post,
-    pattern: LOGOUT_PATH,
-    anySite: true,
-    summary: 'OpenID Connect: begins a sign-out by a form',
-    body: fields(['id_token_hint', 'client_id', 'post_logout_redirect_uri', 'state']),
-    replyType: HTML,
-    handle: logoutByForm,
-  }),
 ];

@@ -1,35 +1,16 @@
-import { randomToken, sha256 } from '../../platform/crypto/token.ts';
+import { sha256 } from '../../platform/crypto/token.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
 import { actorOf } from '../store/audit.ts';
 import { type Client, findClientBySecret } from '../store/oidc/clients.ts';
-import {
-  ACCESS_SECONDS,
-  exchangeCode,
-  type Grant,
-  type Issued,
-  refreshTokens,
-  revokeToken,
-} from '../store/oidc/grants.ts';
-import { claimsOf, proofOf } from './claims.ts';
+import { ACCESS_SECONDS, type Grant, redeem, revokeToken } from '../store/oidc/grants.ts';
+import { claimsOf, idsOf, proofOf } from './claims.ts';
 import { ID_TOKEN, signToken } from './keys.ts';
-import { repeatedNames } from './request.ts';
-import { jsonReply, oauthBody, type OidcService } from './service.ts';
+import { jsonReply, oauthFailure, type OidcService } from './service.ts';
 
 /** The token endpoint and revocation (RFC 6749, 3.2; RFC 7009). */
 
 type FormCall = Call<null, unknown, unknown, URLSearchParams>;
-type TokenFailure = Failure<
-  'invalid_request' | 'unauthorized' | 'too_many_requests' | 'key_unknown'
->;
-
-const wrong = (error: string, description: string) =>
-  new Failure('invalid_request', { page: oauthBody(error, description) });
-
-const INVALID_GRANT = wrong(
-  'invalid_grant',
-  'the code or token is unknown, was used, or ended with its session',
-);
 
 /** The credentials of a program. `secret`: null without one. */
 type Credentials = Readonly<{ id: string; secret: string | null }>;
@@ -59,52 +40,43 @@ function readCredentials({ headers }: RequestInfo, body: URLSearchParams) {
   if (authorization === undefined) return { id, secret: secret === '' ? null : secret };
   const basic = readBasic(authorization);
   if (secret !== null || (id !== '' && id !== basic?.id))
-    return wrong('invalid_request', 'authenticate in one way only');
-  return basic ?? wrong('invalid_request', 'send Authorization: Basic');
+    return oauthFailure('invalid_request', 'authenticate in one way only');
+  return basic ?? oauthFailure('invalid_request', 'send Authorization: Basic');
 }
-
-const INVALID_CLIENT = oauthBody('invalid_client', 'the client or its secret is wrong');
 
 /**
  * Authenticates the program, before anything else is looked at: one that tries two ways must not
  * lose its code (x/oauth2). Wrong secrets of a network are limited.
  */
-async function authenticate(
-  { request, body }: FormCall,
-  service: OidcService,
-): Promise<Client | TokenFailure> {
-  if (repeatedNames(body).length > 0)
-    return wrong('invalid_request', 'a parameter is given more than once');
+async function authenticate({ request, body }: FormCall, service: OidcService) {
   const credentials = readCredentials(request, body);
   if (credentials instanceof Failure) return credentials;
   const { id, secret } = credentials;
-  const client = await service.checkCredential(request.network, {
+  return service.checkCredential<Client>(request.network, {
     kind: 'client',
     key: sha256(`${id}\n${secret}`).toString('hex'),
-    message: '',
+    message: 'the client or its secret is wrong',
+    headers: { 'WWW-Authenticate': 'Basic realm="gatehouse"' },
     find: () => findClientBySecret(service.database, id, secret),
     isAllowed: ({ enabled }) => enabled,
   });
-  if (!(client instanceof Failure)) return client;
-  const { code, details } = client;
-  const headers = { 'WWW-Authenticate': 'Basic realm="gatehouse"' };
-  return new Failure(code, { ...details, headers, page: INVALID_CLIENT });
 }
-
-const newTokens = () => ({ access: randomToken(), refresh: randomToken() });
 
 /** What PKCE's S256 makes of a verifier (RFC 7636, 4.6); empty without one. */
 const challengeOf = (verifier: string) =>
   verifier === '' ? '' : sha256(verifier).toString('base64url');
 
-function refused({ countOidc }: OidcService) {
-  countOidc(['refused']);
-  return INVALID_GRANT;
-}
-
 /** Before anything is used up: without an ID token, a program gets nothing (Core, 3.1.3.3). */
 const KEY_MISSING = new Failure('key_unknown', {
-  page: oauthBody('temporarily_unavailable', 'the signing key is missing; contact the operator'),
+  message: 'the signing key is missing; contact the operator',
+});
+
+const INVALID_GRANT = new Failure('invalid_request', {
+  ...oauthFailure(
+    'invalid_grant',
+    'the code or token is unknown, was used, or ended with its session',
+  ).details,
+  credential: 'grant',
 });
 
 export async function token(call: FormCall, service: OidcService) {
@@ -112,55 +84,51 @@ export async function token(call: FormCall, service: OidcService) {
   if (client instanceof Failure) return client;
   const key = await service.keys.signing();
   if (!key) return KEY_MISSING;
-  const { body, request } = call;
-  const get = (name: string) => body.get(name) ?? '';
-  const actor = actorOf(null, request);
-  const tokens = newTokens();
-  switch (get('grant_type')) {
-    case 'authorization_code': {
-      const given = {
-        code: get('code'),
-        redirectUri: get('redirect_uri'),
-        challenge: challengeOf(get('code_verifier')),
-      };
-      const issued = await exchangeCode(service, actor, client, given, tokens);
-      if (!issued) return refused(service);
-      service.countOidc(['token']);
-      const { nonce } = issued.grant;
-      // Not of a refreshed token (Core, 12.2).
-      const claims = { ...idClaims(issued.grant, client, service), nonce: nonce || undefined };
-      return reply(issued, tokens.access, signToken(key, claims, ID_TOKEN));
-    }
-    case 'refresh_token': {
-      const scopes = get('scope').split(' ').filter(Boolean);
-      const given = { token: get('refresh_token'), scopes };
-      const issued = await refreshTokens(service, actor, client, given, tokens);
-      if (!issued) return refused(service);
-      if (issued === 'invalid_scope')
-        return wrong('invalid_scope', 'scope must not have more than was granted');
-      service.countOidc(['refresh']);
-      const claims = idClaims(issued.grant, client, service);
-      return reply(issued, tokens.access, signToken(key, claims, ID_TOKEN));
-    }
-    case '':
-      return wrong('invalid_request', 'grant_type is missing');
-    default:
-      return wrong(
-        'unsupported_grant_type',
-        'grant_type must be authorization_code or refresh_token',
-      );
+  const get = (name: string) => call.body.get(name) ?? '';
+  const type = get('grant_type');
+  if (type === '') return oauthFailure('invalid_request', 'grant_type is missing');
+  const isCode = type === 'authorization_code';
+  if (!isCode && type !== 'refresh_token') {
+    return oauthFailure(
+      'unsupported_grant_type',
+      'grant_type must be authorization_code or refresh_token',
+    );
   }
-}
-
-const reply = ({ grant, refresh }: Issued, access_token: string, id_token: string) =>
-  jsonReply({
-    access_token,
+  const code = get('code');
+  const refreshToken = get('refresh_token');
+  const given = isCode
+    ? { code, redirectUri: get('redirect_uri'), challenge: challengeOf(get('code_verifier')) }
+    : { refreshToken, scopes: get('scope').split(' ').filter(Boolean) };
+  const { request } = call;
+  // Anyone without a secret could guess one.
+  const issued = await service.checkCredential(request.network, {
+    kind: 'grant',
+    key: sha256(isCode ? code : refreshToken).toString('hex'),
+    message: '',
+    find: () => redeem(service, actorOf(null, request), client, given),
+  });
+  if (issued instanceof Failure && issued.code !== 'unauthorized') return issued;
+  if (issued === 'invalid_scope')
+    return oauthFailure('invalid_scope', 'scope must not have more than was granted');
+  if (issued === 'ended' || issued instanceof Failure) {
+    service.countOidc(['refused']);
+    return INVALID_GRANT;
+  }
+  service.countOidc([isCode ? 'token' : 'refresh']);
+  const { grant, access, refresh } = issued;
+  // The nonce is not of a refreshed token (Core, 12.2).
+  const nonce = isCode && grant.nonce !== '' ? { nonce: grant.nonce } : {};
+  const claims = { ...idClaims(grant, client, service), ...nonce };
+  const reply = jsonReply({
+    access_token: access,
     token_type: 'Bearer',
     expires_in: ACCESS_SECONDS,
     refresh_token: refresh ?? undefined,
-    id_token,
+    id_token: signToken(key, claims, ID_TOKEN),
     scope: grant.scopes.join(' '),
   });
+  return { ...reply, ...idsOf(grant) };
+}
 
 function idClaims(grant: Grant, { id_token_seconds: seconds }: Client, { portal }: OidcService) {
   return {
@@ -179,7 +147,7 @@ export async function revoke(call: FormCall, service: OidcService) {
   const client = await authenticate(call, service);
   if (client instanceof Failure) return client;
   const given = call.body.get('token') ?? '';
-  if (given === '') return wrong('invalid_request', 'token is missing');
+  if (given === '') return oauthFailure('invalid_request', 'token is missing');
   await revokeToken(service.database, actorOf(null, call.request), client.id, given);
   return jsonReply({});
 }

@@ -53,7 +53,10 @@ export const FAILURES = [
 ] as const;
 type PageFailure = Failure<(typeof FAILURES)[number]>;
 export type PageReply = TextReply | PageFailure;
-export type PageHandler<Input> = (call: Input, service: PortalService) => Promise<PageReply>;
+export type PageHandler<Input, Service = PortalService> = (
+  call: Input,
+  service: Service,
+) => Promise<PageReply>;
 
 /** `madeFor`: the id of the user for whom the page made the form. */
 type FormCall<Caller, Path, Body> = Call<Caller, Path, Record<never, never>, Body> &
@@ -63,23 +66,38 @@ type FormCall<Caller, Path, Body> = Call<Caller, Path, Record<never, never>, Bod
 export const isOfAnother = (madeFor: string | undefined, user: Readonly<{ id: string }>) =>
   madeFor !== undefined && madeFor !== user.id;
 
+/** As browsers and programs send the fields of a form. */
+export const acceptsFields: BodyRule<unknown>['accepts'] = ({
+  'content-type': contentType = '',
+}) => {
+  if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
+  return new Failure('unsupported_media_type', {
+    message: 'Send the fields of a form, as application/x-www-form-urlencoded.',
+  });
+};
+
 /** The part of a route that a form decides: who may send it, its fields, and what happens then. */
-export type Form<Caller, Path> = Readonly<{
+export type Form<Caller, Path, Service = PortalService> = Readonly<{
   guard: Guard<PortalService, Caller>;
   body: BodyRule<Typed>;
-  handle: PageHandler<FormCall<Caller, Path, Typed>>;
+  handle: PageHandler<FormCall<Caller, Path, Typed>, Service>;
 }>;
 
 /**
  * @param fields of an HTML form
  * @param showAgain the page of the form, where the user can try again after a failure
  */
-export const form = <Caller extends Visitor, Path, M extends Members>(
+export const form = <
+  Caller extends Visitor,
+  Path,
+  M extends Members,
+  Service extends PortalService = PortalService,
+>(
   guard: Guard<PortalService, Caller>,
   fields: M,
-  action: PageHandler<FormCall<Caller, Path, Values<M>>>,
+  action: PageHandler<FormCall<Caller, Path, Values<M>>, Service>,
   showAgain?: PageHandler<FormCall<Caller, Path, Typed> & Readonly<{ repeated: Repeated }>>,
-): Form<Caller, Path> => {
+): Form<Caller, Path, Service> => {
   const schema = object(fields);
   const passwords = Object.keys(fields).filter((name) => /password|repeated/.test(name));
   return {
@@ -88,12 +106,7 @@ export const form = <Caller extends Visitor, Path, M extends Members>(
       ...json(schema),
       formSchema: schema.jsonSchema,
       leastBytes: passwords.length > 0 ? bytesOfPasswords(passwords.length) : 0,
-      accepts({ 'content-type': contentType = '' }) {
-        if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
-        return new Failure('unsupported_media_type', {
-          message: 'Send the fields of the form as the page does.',
-        });
-      },
+      accepts: acceptsFields,
       // Each field may be given once.
       parse(raw) {
         const pairs = [...new URLSearchParams(raw.toString('utf8'))];

@@ -1,5 +1,6 @@
 import type { Database } from '../../../platform/db/sql.ts';
 import { type Sessions, sessionStateSql } from '../sessions.ts';
+import { grantsSql } from './grants.ts';
 
 /** A sign-in that has ended, and the address of the program that is told so. */
 export type Notice = Readonly<{
@@ -24,11 +25,7 @@ export const takeNotices = ({ database, idleSeconds }: Sessions) =>
     set notice_tries = notice_tries + 1, notice_at = now() + interval '1 minute'
     from (
       select granted.id, s.user_id, c.backchannel_uri
-      from identity.oidc_clients c
-      join identity.oidc_grants granted on granted.client_id = c.id
-      join identity.sessions s on s.id = granted.session_id
-      join identity.users u on u.id = s.user_id
-      cross join identity.global_revocation g
+      from ${grantsSql(sql)}
       where c.backchannel_uri <> ''
         and granted.told_at is null
         and granted.code_used_at is not null

@@ -17,11 +17,13 @@ const MAX_ACCEPTED = 10_000;
 /** A credential that a request carries, and how to check it. */
 export interface Credential<Found> {
   /** Counted and logged with a refusal. */
-  readonly kind: 'token' | 'session' | 'key' | 'link' | 'signature' | 'client' | 'access token';
+  readonly kind:
+    'token' | 'session' | 'key' | 'link' | 'signature' | 'client' | 'grant' | 'access token';
   /** Identifies it, such as by its digest. Null if the credential is malformed. */
   readonly key: string | null;
   /** For the reply to a credential that is not accepted. */
   readonly message: string;
+  readonly headers?: Readonly<Record<string, string>>;
   /** @returns null for a wrong credential */
   find(key: string): Promise<Found | null>;
   /** A credential that has ended, or is for something else, is refused but was not guessed. */
@@ -43,7 +45,7 @@ export function createCredentialCheck() {
   return {
     async checkCredential<Found>(
       network: string,
-      { kind, key, message, find, isAllowed = () => true }: Credential<Found>,
+      { kind, key, message, headers = {}, find, isAllowed = () => true }: Credential<Found>,
     ): Promise<Found | Failure<'unauthorized'> | Failure<'too_many_requests'>> {
       const acceptedKey = `${network} ${key}`;
       const isKnown = accepted.get(acceptedKey) ?? false;
@@ -58,8 +60,8 @@ export function createCredentialCheck() {
         const found = key === null ? null : await find(key);
         isWrong = found === null;
         if (!isWrong) accepted.set(acceptedKey, true);
-        const isAccepted = found !== null && isAllowed(found);
-        return isAccepted ? found : new Failure('unauthorized', { message, credential: kind });
+        if (found !== null && isAllowed(found)) return found;
+        return new Failure('unauthorized', { message, headers, credential: kind });
       } finally {
         if (isWrong && !isCounted) wrong.add(network, -1);
         if (isCounted && !isWrong) wrong.add(network, 1);

@@ -67,6 +67,8 @@ export interface TextReply<Text = string> {
   readonly text: Text;
   readonly contentType: string;
   readonly headers?: Readonly<Record<string, string | readonly string[]>>;
+  /** Further ids for the line of the request in the log. */
+  readonly ids?: Readonly<Record<string, string | undefined>>;
 }
 
 interface FailureDetails {

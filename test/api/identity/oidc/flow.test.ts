@@ -79,6 +79,20 @@ test('scopes decide what a program learns', async () => {
   assert.deepEqual(JSON.parse((await userinfo(access_token)).text), { sub: ada.id });
 });
 
+test('the access token is in the header or in a form, and nowhere else', async () => {
+  const { access_token } = await provider.tokensFor(grafana, browser.host);
+  const headers = { authorization: `Bearer ${access_token}` };
+  const send = (fields: string, more = {}) =>
+    visit('/oidc/userinfo', { fields, isProgram: true, headers: more });
+  for (const page of [await send(`access_token=${access_token}`), await send('a=b', headers)])
+    assert.equal(JSON.parse(page.text).sub, ada.id);
+  const both = await send(`access_token=${access_token}`, headers);
+  assert.equal(both.status, 400);
+  assert.match(both.headers.get('www-authenticate') ?? '', /error="invalid_request"/);
+  assert.equal((await send('a=b')).status, 401);
+  assert.equal((await visit(`/oidc/userinfo?access_token=${access_token}`)).status, 401);
+});
+
 test('a refresh token gives another access token, without a nonce, and stays', async () => {
   const scope = 'openid offline_access';
   const first = await provider.tokensFor(grafana, browser.host, { scope });

@@ -20,6 +20,9 @@ async function follow(page: Page, cookie: string) {
   return visit(pathname + search, { cookie });
 }
 
+/** What the program gets by the link of a page that continues. */
+const answerOf = (page: Page) => new URL(continuation(page)).searchParams;
+
 test('prompt=none never shows a page', async () => {
   assert.equal(errorOf(await visit(begin(web, { prompt: 'none' }).path)), 'login_required');
   const asks = await provider.register('asks', '--second-factor');
@@ -109,7 +112,7 @@ test('a person is asked once for each program and set of scopes', async () => {
   const fields = { ...fieldsOf(page.text), answer: 'allow' };
   const allowed = await visit('/oidc/consent', { cookie, fields });
   assert.equal(allowed.status, 200, allowed.text);
-  assert.ok(answerIn(await follow(allowed, cookie)).get('code'));
+  assert.ok(answerOf(allowed).get('code'));
   assert.ok(
     answerIn(await visit(begin(asks, { scope: 'openid email' }).path, { cookie })).get('code'),
   );
@@ -127,11 +130,8 @@ test('who refuses sends the program an error', async () => {
   const page = await visit(begin(asks).path, { cookie });
   const fields = { ...fieldsOf(page.text), answer: 'deny' };
   const denied = await visit('/oidc/consent', { cookie, fields });
-  const { searchParams } = new URL(continuation(denied));
-  assert.deepEqual(
-    [searchParams.get('error'), searchParams.get('state')],
-    ['access_denied', 'a state & more'],
-  );
+  const answer = answerOf(denied);
+  assert.deepEqual([answer.get('error'), answer.get('state')], ['access_denied', 'a state & more']);
   assert.equal((await visit(begin(asks).path, { cookie })).status, 200);
 });
 
@@ -150,10 +150,68 @@ test('the form of the consent takes no address that is not registered, and no ot
     { origin: 'https://app.example.org', 'sec-fetch-site': 'same-site' },
     { origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' },
   ]) {
-    const fields = { request: own, answer: 'allow' };
+    const fields = { request: own, answer: 'allow', account: ada.id };
     assert.equal((await visit('/oidc/consent', { cookie, fields, headers })).status, 403);
   }
   assert.equal((await visit(begin(asks).path, { cookie })).status, 200);
+});
+
+/** What a browser shows that was asked, and what its form sends. */
+async function askedOf(id: string, cookie: string) {
+  const page = await visit(begin({ id, secret: '' }).path, { cookie });
+  assert.equal(page.status, 200, page.text);
+  return { ...fieldsOf(page.text), answer: 'allow' };
+}
+
+test('a session that ends while the person is asked loses no request', async () => {
+  await provider.register('ended');
+  await provider.run(['client', 'set', 'ended', '--consent', 'true']);
+  const { host } = await provider.signIn(ada.username);
+  const fields = await askedOf('ended', host);
+  await visit('/logout', { cookie: host, fields: 'x=' });
+  const page = await visit('/oidc/consent', { cookie: host, fields });
+  const login = new URL(continuation(page), ORIGIN);
+  assert.equal(login.pathname, '/login');
+  const return_to = login.searchParams.get('return_to') ?? '';
+  const again = await provider.signIn(ada.username, { fields: { return_to }, cookie: host });
+  const asked = await follow(again.page, again.host);
+  assert.equal(asked.status, 200, 'nothing was allowed before the sign-in');
+  const allow = { ...fieldsOf(asked.text), answer: 'allow' };
+  const answer = answerOf(await visit('/oidc/consent', { cookie: again.host, fields: allow }));
+  assert.deepEqual([Boolean(answer.get('code')), answer.get('state')], [true, 'a state & more']);
+});
+
+test('a form that is sent twice, or in another tab, too, gives codes that work', async () => {
+  const twice = await provider.register('twice');
+  await provider.run(['client', 'set', 'twice', '--consent', 'true']);
+  const begun = [begin(twice), begin(twice)];
+  for (const { path, verifier } of [...begun, ...begun].slice(0, 3)) {
+    const page = await visit(path, { cookie });
+    const fields =
+      page.status === 200 ? fieldsOf(page.text) : { request: path.split('?')[1] ?? '' };
+    const sent = { account: ada.id, ...fields, answer: 'allow' };
+    const code = answerOf(await visit('/oidc/consent', { cookie, fields: sent })).get('code') ?? '';
+    const tokens = await provider.exchange(twice, { path, verifier, code });
+    assert.equal(tokens.status, 200, tokens.text);
+  }
+});
+
+test('a form for one user grants nothing for another who has signed in meanwhile', async () => {
+  await provider.register('other');
+  await provider.run(['client', 'set', 'other', '--consent', 'true']);
+  const fields = await askedOf('other', cookie);
+  const bob = await provider.enter();
+  const { host } = await provider.signIn(bob.username);
+  // Even if the program asks nobody any more.
+  for (const consent of ['true', 'false']) {
+    await provider.run(['client', 'set', 'other', '--consent', consent]);
+    const page = await visit('/oidc/consent', { cookie: host, fields });
+    assert.match(page.text, new RegExp(`wants to know of you, ${bob.username}`));
+    const [row] = await provider.sql`
+      select (select count(*)::int from identity.oidc_consents where user_id = ${bob.id}) as given,
+        (select count(*)::int from identity.oidc_grants where client_id = 'other') as granted`;
+    assert.deepEqual(row, { given: 0, granted: 0 });
+  }
 });
 
 test('a program without a secret on the device is asked for each time', async () => {
@@ -167,7 +225,7 @@ test('a program without a secret on the device is asked for each time', async ()
     assert.equal(page.status, 200);
     const fields = { ...fieldsOf(page.text), answer: 'allow' };
     const allowed = await visit('/oidc/consent', { cookie, fields });
-    assert.ok(answerIn(await follow(allowed, cookie)).get('code'));
+    assert.ok(answerOf(allowed).get('code'));
   }
 });
 

@@ -173,6 +173,40 @@ test('wrong secrets of a network are limited', async (t) => {
   assert.deepEqual(errorOf(page), [400, 'invalid_request']);
 });
 
+test('guesses of codes and refresh tokens of a network are limited', async (t) => {
+  const own = await startProvider(t);
+  const words = [
+    '--id',
+    'spa',
+    '--name',
+    'Spa',
+    '--public',
+    '--no-consent',
+    '--redirect',
+    CALLBACK,
+  ];
+  assert.equal((await own.run(['client', 'create', ...words])).code, 0);
+  const spa = { id: 'spa', secret: '' };
+  const user = await own.enter();
+  const { host } = await own.signIn(user.username);
+  const begun = await own.codeFor(spa, host);
+  const kinds = [
+    ['authorization_code', 'code'],
+    ['refresh_token', 'refresh_token'],
+  ] as const;
+  for (const [index, [grant_type, name]] of kinds.entries()) {
+    const headers = { 'x-forwarded-for': `203.0.113.${index}` };
+    const guess = (_: unknown, at: number) =>
+      own.post('/oidc/token', { grant_type, client_id: 'spa', [name]: `guess ${at}` }, headers);
+    const pages = await Promise.all(Array.from({ length: 150 }, guess));
+    const refused = pages.find(({ status }) => status === 429);
+    assert.ok(refused, grant_type);
+    assert.equal(JSON.parse(refused.text).error, 'temporarily_unavailable');
+    assert.match(refused.headers.get('retry-after') ?? '', /^\d+$/);
+  }
+  assert.equal((await own.exchange(spa, begun)).status, 200, 'from another network');
+});
+
 // --- Refresh
 
 test('a refresh token is for its program, and gives no more than was granted', async () => {
