@@ -15,22 +15,25 @@ import { createDatabase, type TestDatabase } from './database.ts';
 import { type Answer, ask, startGatehouse } from './gatehouse.ts';
 import { addOperator } from './inbox.ts';
 import { newAddress } from './logins.ts';
+import { OIDC } from './oidc.ts';
 import { ORIGIN, PORTAL } from './portal.ts';
 
 export type Row = Pick<
   Route<never>,
-  'pattern' | 'security' | 'path' | 'query' | 'body' | 'errors'
+  'pattern' | 'security' | 'path' | 'query' | 'body' | 'errors' | 'anySite' | 'replyType'
 > &
   Readonly<{ method: string; failurePage?: unknown }>;
 
 export interface Variant {
   readonly name: string;
   readonly service: ServiceName;
+  /** What the tests send requests to: without what another variant has in common. */
   readonly rows: readonly Row[];
+  readonly served: readonly Row[];
   readonly environment: Readonly<Record<string, string>>;
 }
 
-const rowsOf = (service: ServiceName, part: 'all' | 'withoutPages'): readonly Row[] =>
+const rowsOf = (service: ServiceName, part: 'all' | 'withoutPages' | 'withOidc'): readonly Row[] =>
   TABLES[service]?.[part] ?? [];
 
 /** As small as it may be for the secrets that a test stores. Requests come from many networks. */
@@ -42,11 +45,18 @@ const variant = (
   service: ServiceName,
   rows: readonly Row[],
   environment: Readonly<Record<string, string>> = {},
-): Variant => ({ name, service, rows, environment: { ...PROXIED, ...environment } });
+  served = rows,
+): Variant => ({ name, service, rows, served, environment: { ...PROXIED, ...environment } });
+
+const withOidc = rowsOf('identity', 'withOidc');
+const ofOidc = withOidc.filter(({ pattern }) =>
+  /^\/(oidc|\.well-known|account\/programs)/.test(pattern),
+);
 
 export const VARIANTS: readonly Variant[] = [
   variant('identity', 'identity', rowsOf('identity', 'withoutPages')),
   variant('identity with pages', 'identity', rowsOf('identity', 'all'), PORTAL),
+  variant('identity with OpenID Connect', 'identity', ofOidc, OIDC, withOidc),
   variant('secrets', 'secrets', rowsOf('secrets', 'withoutPages')),
   variant('secrets with pages', 'secrets', rowsOf('secrets', 'all'), { SHARE_PAGES: 'on' }),
   variant('webhook', 'webhook', rowsOf('webhook', 'withoutPages')),
@@ -87,6 +97,7 @@ const EXAMPLES: Readonly<Record<string, unknown>> = {
   session: `session:${ID}`,
   secret: 'A'.repeat(43),
   digest: 'A'.repeat(43),
+  redirect: 'https://app.example.org/callback',
   public_key: createECDH('prime256v1').generateKeys('base64url'),
   data: { page_id: 'p' },
   url: 'https://example.org/hook',
@@ -116,6 +127,12 @@ export const bodySchemaOf = ({ body }: Row): JsonSchema | null =>
 /** The sender's body may be a form, too, and is described as JSON. */
 export const isForm = ({ body }: Pick<Row, 'body'>): boolean =>
   body.formSchema?.properties !== undefined;
+
+/** Whether errors have the form of RFC 6749, 5.2. */
+export const isOfProgram = ({ failurePage, replyType }: Row): boolean =>
+  failurePage !== undefined && replyType === 'application/json';
+/** A page for a person, or the form of one. */
+export const isPage = (row: Row): boolean => row.failurePage !== undefined && !isOfProgram(row);
 
 export interface Sent {
   readonly path?: Readonly<Record<string, string>>;
@@ -254,14 +271,20 @@ export function assertRefused(
   );
   for (const name of SECURITY_HEADERS) assert.ok(headers.get(name), `${about}: no ${name}`);
   assert.match(headers.get('x-request-id') ?? '', /^[\w.-]+$/, about);
-  assert.equal(headers.get('www-authenticate'), status === 401 ? 'Bearer' : null, about);
+  const challenge = row.pattern.startsWith('/oidc/') ? /^(Basic|Bearer) realm=/ : /^Bearer$/;
+  assert.equal(challenge.test(headers.get('www-authenticate') ?? ''), status === 401, about);
   const mayRetry = status === 429 || status === 503;
   assert.equal(/^[1-9]\d*$/.test(headers.get('retry-after') ?? ''), mayRetry, about);
-  if (row.failurePage) {
+  if (isPage(row)) {
     assert.match(headers.get('content-type') ?? '', /^text\/html/, about);
     return;
   }
   assert.equal(headers.get('content-type'), 'application/json; charset=utf-8', about);
+  if (isOfProgram(row)) {
+    assert.deepEqual(Object.keys(json).sort(), ['error', 'error_description'], about);
+    assert.match(json.error, /^[a-z_]+$/, about);
+    return;
+  }
   assert.deepEqual(Object.keys(json).sort(), ['_meta', 'data', 'error'], about);
   assert.deepEqual(json._meta, { request_id: headers.get('x-request-id') }, about);
   assert.equal(json.data, null, about);

@@ -127,15 +127,19 @@ const memberOf = (name: string, schema: JsonSchema): JsonSchema =>
   name === 'session' ? { type: 'string' } : schema;
 
 /** A query, or the fields of a form, with one fault. */
-export function* wrongTexts(schema: JsonSchema, prefix: '' | '/'): Generator<Wrong> {
+export function* wrongTexts(
+  schema: JsonSchema,
+  prefix: '' | '/',
+  isWanted: (isTaken: boolean) => boolean = (taken) => !taken,
+): Generator<Wrong> {
   const base = requiredOf(schema);
-  for (const name of schema.required ?? []) {
+  for (const name of isWanted(false) ? (schema.required ?? []) : []) {
     const { [name]: _, ...others } = base;
     yield { what: `${name} missing`, value: others, at: prefix + name };
   }
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
     for (const [what, text] of member.type === 'integer' ? [...TEXTS, ...NUMBERS] : TEXTS) {
-      if (isTextTaken(memberOf(name, member), text)) continue;
+      if (!isWanted(isTextTaken(memberOf(name, member), text))) continue;
       yield { what: `${name}: ${what}`, value: { ...base, [name]: text }, at: prefix + name };
     }
   }

@@ -118,7 +118,9 @@ const POLICY = linesOf(`
   GET    /api/audit/                      all                  403 403 200 200 200 200 403 200 403
 `);
 
-const running = await start(({ service }) => service === 'identity');
+const running = await start(
+  ({ service, environment }) => service === 'identity' && !environment.OIDC,
+);
 
 /** @returns the credential of the caller, and who it is */
 async function callerOf(sql: Sql, caller: Caller): Promise<Person & { credential: string }> {

@@ -11,6 +11,7 @@ import {
   assertRefused,
   assertTable,
   bearer,
+  isPage,
   linesOf,
   outcomeOf,
   type Row,
@@ -78,13 +79,39 @@ const PAGES = linesOf(`
   GET  /account/audit                            all     sign   403  403  200   200
   GET  /account/audit.csv                        all     sign   403  403  200   200
   GET  /account/users.csv                        all     sign   403  403  200   200
+  GET  /account/programs                         all     sign   200  200  200   200
+  POST /account/programs                         all     sign   403  sign 200   sign
+  POST /account/programs/end                     other   sign   done done done  done
+  GET  /account/programs/{client_id}             other   sign   403  sign 200   sign
+  POST /account/programs/{client_id}/edit        other   sign   403  sign done  sign
+  POST /account/programs/{client_id}/enable      other   sign   403  sign done  sign
+  POST /account/programs/{client_id}/disable     other   sign   403  sign done  sign
+  POST /account/programs/{client_id}/secret      other   sign   403  sign 200   sign
+  POST /account/programs/{client_id}/delete      other   sign   403  sign done  sign
+  GET  /.well-known/openid-configuration         all     200    200  200  200   200
+  GET  /.well-known/oauth-authorization-server   all     200    200  200  200   200
+  GET  /oidc/keys                                all     200    200  200  200   200
+  GET  /oidc/authorize                           all     400    400  400  400   400
+  POST /oidc/authorize                           all     done   done done done  done
+  POST /oidc/consent                             all     400    400  400  400   400
+  GET  /oidc/logout                              all     200    200  200  200   200
+  POST /oidc/logout                              all     done   done done done  done
+  POST /oidc/logout/confirm                      all     200    200  200  200   200
+  POST /oidc/token                               all     401    401  401  401   401
+  POST /oidc/revoke                              all     401    401  401  401   401
+  GET  /oidc/userinfo                            all     401    401  401  401   401
+  POST /oidc/userinfo                            all     401    401  401  401   401
 `);
 
-const [variant = assert.fail()] = await start(({ name }) => name === 'identity with pages');
+const [variant = assert.fail()] = await start(
+  ({ name }) => name === 'identity with OpenID Connect',
+);
 const { url, database } = variant;
 assert.ok(database);
 const { sql } = database;
-const rows = variant.rows.filter(({ pattern }) => /^\/(login|link|logout|account)/.test(pattern));
+const rows = variant.served.filter(({ pattern }) =>
+  /^\/(login|link|logout|account|oidc|\.well-known)/.test(pattern),
+);
 
 /** A user with a session of the pages. */
 async function enter(isAdministrator: boolean) {
@@ -104,6 +131,17 @@ async function cookieOf(caller: Caller): Promise<string> {
   return cookie;
 }
 
+/** A program with a secret. */
+async function storeProgram(): Promise<string> {
+  const id = newName();
+  await sql`
+    insert into identity.oidc_clients (id, name, secret_digest, redirect, logout_uri,
+      backchannel_uri, groups, pkce, consent, refresh, second_factor, id_token_seconds, enabled)
+    values (${id}, ${id}, ${sha256(id)}, array['https://app.example.org/'], array[]::text[], '',
+      array[]::text[], true, true, false, false, 600, true)`;
+  return id;
+}
+
 type Fields = Readonly<Record<string, string>>;
 
 function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
@@ -116,7 +154,9 @@ function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
     ...(/users\/\{user_id\}\/password|login/.test(pattern) ? { password } : {}),
     ...{ current_password: PASSWORD, new_password: password, return_to: '', role: 'user' },
     ...{ code: '123456', setup: 'a setup', credential: '{}', token: 'x'.repeat(43) },
-    ...{ name: 'a name', days: '30' },
+    ...{ name: 'a name', days: '30', id: username, redirect: `https://${username}.example/` },
+    ...{ request: '', user: '', answer: 'allow' },
+    ...{ client_id: 'unknown', post_logout_redirect_uri: '', state: '' },
     ...ids,
   };
 }
@@ -126,7 +166,8 @@ test('each page and form is in the table', () => assertComplete(rows, PAGES));
 test('what each caller gets', () =>
   assertTable({ url, rows }, PAGES, CALLERS, async (caller, { about }, row) => {
     const { user_id, session_id, key_id } = await storeUser(sql);
-    const path = about === 'other' ? { user_id, session_id, key_id } : {};
+    const client_id = await storeProgram();
+    const path = about === 'other' ? { user_id, session_id, key_id, client_id } : {};
     const body = fieldsOf(row, path);
     const headers = { host: new URL(ORIGIN).host, cookie: await cookieOf(caller) };
     return { path, headers, ...(body ? { body } : {}) };
@@ -134,7 +175,7 @@ test('what each caller gets', () =>
 
 test('a form that another page, or no page, has sent is refused', async () => {
   const cookie = await cookieOf('admin');
-  for (const row of rows.filter(({ method }) => method === 'POST')) {
+  for (const row of rows.filter((one) => one.method === 'POST' && isPage(one))) {
     const origins = [
       { origin: 'https://app.example.org', code: 'cross_site' },
       { origin: 'null', code: 'cross_site' },

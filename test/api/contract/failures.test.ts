@@ -5,6 +5,7 @@ import { createApiKey, createSessionToken } from '../../../src/identity/token.ts
 import {
   assertRefused,
   bearer,
+  isOfProgram,
   nameOf,
   type Row,
   send,
@@ -42,7 +43,9 @@ for (const { name, service, rows, url } of cut) {
     const credential = service === 'identity' ? createSessionToken() : `share:${TOKEN}`;
     for (const row of rows) {
       const isOfPage = row.failurePage !== undefined;
-      const headers = { ...(isOfPage ? {} : bearer(credential)), cookie: COOKIE };
+      const isAccess = row.security.includes('access_token');
+      const own = bearer(isAccess ? TOKEN : credential);
+      const headers = { ...(isOfPage ? {} : own), cookie: COOKIE };
       const answer = await send(url, row, { headers: { ...headers, 'x-link-key': TOKEN } });
       // Some pages need nothing that is stored, nor does a visitor whom nobody vouches for.
       const needsNothing = isOfPage || row.pattern === '/inbox/user';
@@ -62,17 +65,19 @@ const MOST = 150;
 for (const { name, service, rows, url } of running) {
   test(`${name}: after too many wrong credentials of a network, each row is 429`, async () => {
     const wrong = service === 'identity' ? createApiKey() : TOKEN;
-    const headers = {
-      ...bearer(wrong),
-      ...{ cookie: COOKIE, 'x-link-key': TOKEN, 'x-forwarded-for': '192.0.2.1' },
-    };
-    const guarded = rows.filter((row) => isLink(row) || row.security.length > 0);
+    const others = { cookie: COOKIE, 'x-link-key': TOKEN, 'x-forwarded-for': '192.0.2.1' };
+    const headers = { ...bearer(wrong), ...others };
+    const guarded = rows.filter(
+      (row) => isLink(row) || isOfProgram(row) || row.security.length > 0,
+    );
     assert.ok(guarded.length > 0);
     for (const row of guarded) {
-      let answer = await send(url, row, { headers });
+      const program = { headers: others, body: { client_id: 'text', client_secret: TOKEN } };
+      const sent = isOfProgram(row) ? program : { headers };
+      let answer = await send(url, row, sent);
       // The first row uses up the attempts. Each second gives one more.
       for (let count = 0; count < MOST && answer.status !== 429; count += 1)
-        answer = await send(url, row, { headers });
+        answer = await send(url, row, sent);
       assertRefused(answer, row, [429, 'too_many_requests'], [], 'wrong again');
     }
   });

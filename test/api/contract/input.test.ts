@@ -13,6 +13,7 @@ import {
   contentOf,
   exampleOf,
   isForm,
+  isPage,
   nameOf,
   requiredOf,
   type Row,
@@ -34,7 +35,7 @@ const NEEDS_TYPE = /^POST \/(webhook|s\/|r\/|request\/|answer\/)/;
  * only read, and may be linked to; and the senders of events have parameters of their own.
  */
 const IGNORES_QUERY =
-  /^(GET \/(livez|readyz|openapi(\.json)?|links|pages\/\{file\}|inbox|(link|login|logout|account)(\/(?!.*passkey).*)?|(s|r|answer)\/\{id\}|request(\/\{id\})?)?|(GET|POST) \/webhook)$/;
+  /^(GET \/(livez|readyz|openapi(\.json)?|links|pages\/\{file\}|inbox|(link|login|logout|account)(\/(?!.*passkey).*)?|(s|r|answer)\/\{id\}|request(\/\{id\})?)?|GET \/\.well-known\/.*|(GET|POST) \/(webhook|oidc\/(authorize|keys|logout|revoke|token|userinfo)))$/;
 
 type Callers = (row: Row) => Pick<Sent, 'headers' | 'path'>;
 
@@ -47,8 +48,13 @@ async function callersOf({ service, environment, url }: Running): Promise<Caller
     const cookie = cookieFrom(await visitorOf(url)('/login', { fields }), '__Host-gatehouse');
     const { json } = await ask('GET', `${url}/api/test/`, { headers });
     // A page of a user who does not exist shows no form again.
-    const path = { user_id: json.data.user.id };
-    return (row) => ({ headers: { ...headers, cookie }, ...(row.failurePage ? { path } : {}) });
+    const path = { user_id: json.data.user.id, client_id: 'program' };
+    if (environment.OIDC) {
+      const program = { id: 'program', name: 'A program', redirect: 'https://app.example.org/' };
+      const page = await visitorOf(url)('/account/programs', { fields: program, cookie });
+      assert.equal(page.status, 200, page.text);
+    }
+    return (row) => ({ headers: { ...headers, cookie }, ...(isPage(row) ? { path } : {}) });
   }
   if (service === 'webhook') {
     const tokenOf = ({ pattern }: Row) => (pattern === '/webhook' ? WEBHOOK_TOKEN : OPERATOR_TOKEN);
@@ -91,10 +97,12 @@ interface Case {
 }
 
 const NO_UUIDS = ['text', '%00', '0', '00000000-0000-4000-8000-00000000000', 'x'.repeat(300)];
+const NO_IDS = ['Text', '%00', '-', 'a%20b', 'x'.repeat(300)];
 
 function* pathCases({ path }: Row): Generator<Case> {
   for (const [name, { format }] of Object.entries(path.jsonSchema.properties ?? {})) {
-    for (const text of format === 'uuid' ? NO_UUIDS : []) {
+    const wrong = name === 'client_id' ? NO_IDS : [];
+    for (const text of format === 'uuid' ? NO_UUIDS : wrong) {
       const sent = { path: { [name]: text } };
       yield { what: `${name}: ${text}`, sent, refusal: INVALID_PATH, fields: [`/${name}`] };
     }
@@ -130,10 +138,10 @@ function* formCases(schema: JsonSchema): Generator<Case> {
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
     const pair: Pair = [name, exampleOf(name, member)];
     const body = encode([...Object.entries(requiredOf(schema)), pair, pair]);
-    yield { what: `${name} twice`, sent: { body }, refusal, fields: [] };
+    yield { what: `${name} twice`, sent: { body }, refusal, fields: [''] };
   }
-  for (const { what, value } of wrongTexts(schema, '/'))
-    yield { what, sent: { body: value }, refusal, fields: [] };
+  for (const { what, value, at } of wrongTexts(schema, '/'))
+    yield { what, sent: { body: value }, refusal, fields: [at] };
 }
 
 /** No JSON object in UTF-8. */
@@ -165,8 +173,9 @@ function* jsonCases(schema: JsonSchema): Generator<Case> {
 function* bodyCases(row: Row): Generator<Case> {
   const schema = bodySchemaOf(row);
   if (!schema) return;
-  if (isForm(row)) yield* formCases(schema);
-  else yield* jsonCases(schema);
+  // The browser passes the fields on, and the row for GET judges them.
+  if (isForm(row) && !row.anySite) yield* formCases(schema);
+  if (!isForm(row)) yield* jsonCases(schema);
   const large = 'x'.repeat(Math.max(20_000, 1 + (row.body.leastBytes ?? 0)));
   yield { what: 'too large', sent: { body: large }, refusal: TOO_LARGE, fields: [] };
   if (!isForm(row) && !NEEDS_TYPE.test(nameOf(row))) return;
@@ -202,12 +211,16 @@ for (const { name, service, rows, url, sql, callerOf } of running) {
   });
 }
 
+const isTaken = (taken: boolean) => taken;
+const takenOf = (row: Row, schema: JsonSchema) =>
+  isForm(row) ? wrongTexts(schema, '/', isTaken) : wrongMembers(schema, isTaken);
+
 for (const { name, rows, url, callerOf } of running) {
   test(`${name}: what a schema takes is never a fault of the service`, async () => {
     for (const row of rows) {
       const schema = bodySchemaOf(row);
-      if (!schema || isForm(row)) continue;
-      for (const { what, value } of wrongMembers(schema, (isTaken) => isTaken)) {
+      if (!schema) continue;
+      for (const { what, value } of takenOf(row, schema)) {
         const answer = await send(url, row, merged(callerOf(row), { body: value }));
         const about = `${nameOf(row)}: ${what}: ${answer.status} ${answer.text.slice(0, 300)}`;
         assert.ok(answer.status < 500, about);
