@@ -215,11 +215,12 @@ const isTaken = (taken: boolean) => taken;
 const takenOf = (row: Row, schema: JsonSchema) =>
   isForm(row) ? wrongTexts(schema, '/', isTaken) : wrongMembers(schema, isTaken);
 
-for (const { name, rows, url, callerOf } of running) {
+for (const { name, rows, url, environment, callerOf } of running) {
   test(`${name}: what a schema takes is never a fault of the service`, async () => {
     for (const row of rows) {
       const schema = bodySchemaOf(row);
-      if (!schema) continue;
+      // The forms of the sign-in are many, and take what their page sends.
+      if (!schema || (isForm(row) && !environment.OIDC)) continue;
       for (const { what, value } of takenOf(row, schema)) {
         const answer = await send(url, row, merged(callerOf(row), { body: value }));
         const about = `${nameOf(row)}: ${what}: ${answer.status} ${answer.text.slice(0, 300)}`;
