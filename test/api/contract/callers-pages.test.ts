@@ -155,7 +155,7 @@ function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
     ...{ current_password: PASSWORD, new_password: password, return_to: '', role: 'user' },
     ...{ code: '123456', setup: 'a setup', credential: '{}', token: 'x'.repeat(43) },
     ...{ name: 'a name', days: '30', id: username, redirect: `https://${username}.example/` },
-    ...{ request: '', user: '', answer: 'allow' },
+    ...{ request: '', answer: 'allow' },
     ...{ client_id: 'unknown', post_logout_redirect_uri: '', state: '' },
     ...ids,
   };
