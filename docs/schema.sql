@@ -574,9 +574,8 @@ CREATE OR REPLACE FUNCTION webhook.emit(token text, event text, data jsonb, deli
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 declare
-  settings webhook.process_settings;
   sender record;
-  is_selected boolean;
+  patterns text[];
   status text := 'stored';
   body bytea := convert_to(jsonb_build_object('event', event, 'data', data)::text, 'UTF8');
   time text := lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::int8), 12, '0');
@@ -585,7 +584,6 @@ declare
   first_id uuid;
   page text := null;
 begin
-  select * into settings from webhook.process_settings;
   if coalesce(char_length(event), 0) not between 1 and 1024 then
     raise exception 'event must have 1 to 1024 characters' using errcode = 'WH002';
   elsif jsonb_typeof(data) is distinct from 'object' then
@@ -593,9 +591,6 @@ begin
   elsif delivery_id collate "C" !~ '^[!-~]{1,255}$' then
     raise exception 'delivery_id must have 1 to 255 visible ASCII characters'
       using errcode = 'WH004';
-  elsif octet_length(body) > coalesce(settings.max_body_bytes, 65536) then
-    raise exception 'data makes a body of % bytes', octet_length(body) using errcode = 'WH005',
-      hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
   end if;
   -- A change of a target, which locks the table, is over, or waits for the end of the transaction.
   lock table webhook.work in row exclusive mode;
@@ -603,8 +598,9 @@ begin
     -- Fails if the token has changed since the transaction began.
     perform from webhook.tokens t where emit.token in (t.name, t.id::text) for key share;
   end if;
-  select t.id, t.target, count(*) over () as found into sender
+  select t.id, t.target, has_target, events, max_body_bytes, count(*) over () as found into sender
   from webhook.tokens t
+  left join webhook.process_settings p on true
   where emit.token in (t.name, t.id::text) and t.role = 'sender' and t.revoked_at is null
     and exists (
       select from webhook.emitters e
@@ -618,17 +614,23 @@ begin
     raise exception 'token "%" is the name of more than one', emit.token
       using errcode = 'WH001', hint = 'Give its id. See: gatehouse outbox list';
   end if;
-  if sender.target is not null or coalesce(settings.has_target, true) then
-    select count(*) = 0 or bool_or(emit.event like pattern escape '!') into is_selected
-    from (
-      select replace(replace(replace(replace(name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
-        as pattern
-      from unnest(case
-        when jsonb_typeof(sender.target -> 'events') = 'array'
-          then array(select jsonb_array_elements_text(sender.target -> 'events'))
-        else settings.events
-      end) as name) as patterns;
-    status := case when is_selected then 'waiting' else 'skipped' end;
+  if octet_length(body) > coalesce(sender.max_body_bytes, 65536) then
+    raise exception 'data makes a body of % bytes', octet_length(body) using errcode = 'WH005',
+      hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
+  end if;
+  if sender.target is not null or coalesce(sender.has_target, true) then
+    status := 'waiting';
+    patterns := case when jsonb_typeof(sender.target -> 'events') = 'array'
+      then array(select jsonb_array_elements_text(sender.target -> 'events'))
+      else sender.events end;
+  end if;
+  if cardinality(patterns) > 0 and not exists (
+    select from unnest(patterns) as name
+    where emit.event like
+      replace(replace(replace(replace(name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
+      escape '!'
+  ) then
+    status := 'skipped';
   end if;
   if status = 'waiting' and page_id is not null then
     page := translate(
