@@ -42,9 +42,7 @@ type Send = (command: string, parameters?: object) => Promise<any>;
 /** Opens a session, and calls its commands as chromedriver's are called. */
 export async function connectMarionette(port: number) {
   const send = await openSocket(port);
-  await send('WebDriver:NewSession', {
-    capabilities: { alwaysMatch: { acceptInsecureCerts: true } },
-  });
+  await send('WebDriver:NewSession', { acceptInsecureCerts: true });
   const call = async (line: string, body: object = {}) => {
     const command = COMMANDS.find(([path]) => path.test(line));
     if (!command) throw new Error(`Firefox has no command for ${line}`);
