@@ -585,9 +585,11 @@ declare
   page text := null;
 begin
   if coalesce(char_length(event), 0) not between 1 and 1024 then
-    raise exception 'event must have 1 to 1024 characters' using errcode = 'WH002';
+    raise exception 'event must have 1 to 1024 characters'
+      using errcode = 'WH002';
   elsif jsonb_typeof(data) is distinct from 'object' then
-    raise exception 'data must be a JSON object' using errcode = 'WH003';
+    raise exception 'data must be a JSON object'
+      using errcode = 'WH003';
   elsif delivery_id collate "C" !~ '^[!-~]{1,255}$' then
     raise exception 'delivery_id must have 1 to 255 visible ASCII characters'
       using errcode = 'WH004';
@@ -596,36 +598,56 @@ begin
   lock table webhook.work in row exclusive mode;
   if current_setting('transaction_isolation') <> 'read committed' then
     -- Fails if the token has changed since the transaction began.
-    perform from webhook.tokens t where emit.token in (t.name, t.id::text) for key share;
+    perform
+    from webhook.tokens t
+    where emit.token in (t.name, t.id::text)
+    for key share;
   end if;
-  select t.id, t.target, has_target, events, max_body_bytes, count(*) over () as found into sender
+  select
+    t.id,
+    t.target,
+    has_target,
+    events,
+    max_body_bytes,
+    count(*) over () as found
+  into sender
   from webhook.tokens t
   left join webhook.process_settings p on true
-  where emit.token in (t.name, t.id::text) and t.role = 'sender' and t.revoked_at is null
+  where emit.token in (t.name, t.id::text)
+    and t.role = 'sender'
+    and t.revoked_at is null
     and exists (
-      select from webhook.emitters e
+      select
+      from webhook.emitters e
       join pg_roles r on r.rolname = e.role
-      where e.token_id = t.id and pg_has_role(session_user, r.oid, 'member'))
+      where e.token_id = t.id
+        and pg_has_role(session_user, r.oid, 'member'))
   limit 1;
   if not found then
     raise exception 'token "%" is none for which % may emit events', emit.token, session_user
-      using errcode = 'WH001', hint = 'See: gatehouse outbox list';
+      using errcode = 'WH001',
+        hint = 'See: gatehouse outbox list';
   elsif sender.found > 1 then
     raise exception 'token "%" is the name of more than one', emit.token
-      using errcode = 'WH001', hint = 'Give its id. See: gatehouse outbox list';
+      using errcode = 'WH001',
+        hint = 'Give its id. See: gatehouse outbox list';
   end if;
   if octet_length(body) > coalesce(sender.max_body_bytes, 65536) then
-    raise exception 'data makes a body of % bytes', octet_length(body) using errcode = 'WH005',
-      hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
+    raise exception 'data makes a body of % bytes', octet_length(body)
+      using errcode = 'WH005',
+        hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
   end if;
   if sender.target is not null or coalesce(sender.has_target, true) then
     status := 'waiting';
-    patterns := case when jsonb_typeof(sender.target -> 'events') = 'array'
-      then array(select jsonb_array_elements_text(sender.target -> 'events'))
-      else sender.events end;
+    patterns := case
+      when jsonb_typeof(sender.target -> 'events') = 'array'
+        then array(select jsonb_array_elements_text(sender.target -> 'events'))
+      else sender.events
+    end;
   end if;
   if cardinality(patterns) > 0 and not exists (
-    select from unnest(patterns) as name
+    select
+    from unnest(patterns) as name
     where emit.event like
       replace(replace(replace(replace(name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
       escape '!'
@@ -644,8 +666,16 @@ begin
     with stored as (
       insert into webhook.events
         (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-      values (new_id, sender.id, 'outbox', emit.delivery_id, emit.event,
-        '{"content-type": "application/json"}', host(inet_client_addr()), body, clock_timestamp())
+      values (
+        new_id,
+        sender.id,
+        'outbox',
+        emit.delivery_id,
+        emit.event,
+        '{"content-type": "application/json"}',
+        host(inet_client_addr()),
+        body,
+        clock_timestamp())
       on conflict do nothing
       returning id, token_id, received_at
     ), tail as (
@@ -656,9 +686,15 @@ begin
       on conflict (order_key) do update set tail = t.tail + 1
       returning tail
     ), queued as (
-      select id, token_id, received_at, tail,
-        case when sender.target is null then '00000000-0000-0000-0000-000000000000'
-          else token_id end::uuid as queue
+      select
+        id,
+        token_id,
+        received_at,
+        tail,
+        case
+          when sender.target is null then '00000000-0000-0000-0000-000000000000'
+          else token_id
+        end::uuid as queue
       from stored
       left join tail on true
     ), pages as (
@@ -681,7 +717,8 @@ begin
     exit when found;
     select e.id into first_id
     from webhook.events e
-    where e.token_id = sender.id and e.delivery_id = emit.delivery_id;
+    where e.token_id = sender.id
+      and e.delivery_id = emit.delivery_id;
     exit when found; -- otherwise, retention has just removed it
   end loop;
   return first_id;

@@ -32,7 +32,8 @@ async function prepare(t: TestContext, url: string, environment: Record<string, 
   await run('migrate', 'webhook');
   const sql = connect(url);
   await sql.unsafe(`create table public.orders (
-    program text, page text, number int, event_id uuid primary key, unique (program, page, number))`);
+    program text, page text, number int, event_id uuid primary key,
+    unique (program, page, number))`);
   for (const name of PROGRAMS) {
     await sql.unsafe(`create role ${name} login password 'x';
       grant select, insert on public.orders to ${name}`);
