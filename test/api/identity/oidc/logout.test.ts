@@ -27,6 +27,18 @@ test('with an ID token of the session, it ends at once', async () => {
   assert.equal((await visit('/account', { cookie })).status, 303);
 });
 
+test('also after the program has revoked its tokens', async () => {
+  const own = await provider.register('own', '--logout-uri', OUT, '--refresh');
+  const { host: cookie } = await provider.signIn(ada.username);
+  const { id_token, refresh_token } = await provider.tokensFor(own, cookie, {
+    scope: 'openid offline_access',
+  });
+  const fields = { token: refresh_token, client_id: own.id, client_secret: own.secret };
+  assert.equal((await provider.post('/oidc/revoke', fields)).status, 200);
+  const query = { id_token_hint: id_token, post_logout_redirect_uri: OUT };
+  assert.equal((await visit(logoutPath(query), { cookie })).headers.get('location'), OUT);
+});
+
 test('without one, or with one of another session, the person is asked', async () => {
   const other = await signedIn();
   const { cookie } = await signedIn();
