@@ -29,7 +29,7 @@ test('the documents name the endpoints, at the issuer', async () => {
   );
 });
 
-test('a browser brings back a code, and the program gets tokens for it', async () => {
+test('a browser brings back a code, and the program gets tokens for it (Server, IdTokenSignature, ServerTestClientSecretPost, UserInfoGet)', async () => {
   const page = await exchange(grafana, await provider.codeFor(grafana, browser.host));
   assert.equal(page.status, 200, page.text);
   assert.equal(page.headers.get('cache-control'), 'no-store');
@@ -79,7 +79,7 @@ test('scopes decide what a program learns', async () => {
   assert.deepEqual(JSON.parse((await userinfo(access_token)).text), { sub: ada.id });
 });
 
-test('the access token is in the header or in a form, and nowhere else', async () => {
+test('the access token is in the header or in a form, and nowhere else (UserInfoPostHeader, UserInfoPostBody)', async () => {
   const { access_token } = await provider.tokensFor(grafana, browser.host);
   const headers = { authorization: `Bearer ${access_token}` };
   const send = (fields: string, more = {}) =>
@@ -93,7 +93,7 @@ test('the access token is in the header or in a form, and nowhere else', async (
   assert.equal((await visit(`/oidc/userinfo?access_token=${access_token}`)).status, 401);
 });
 
-test('a refresh token gives another access token, without a nonce, and stays', async () => {
+test('a refresh token gives another access token, without a nonce, and stays (RefreshToken)', async () => {
   const scope = 'openid offline_access';
   const first = await provider.tokensFor(grafana, browser.host, { scope });
   const { refresh_token } = first;
@@ -135,7 +135,7 @@ test('a browser that is not signed in sees the name of the program, and then goe
   assert.ok(answer.get('code'));
 });
 
-test('POST, also from a page of another site, continues with GET', async () => {
+test('POST, also from a page of another site, continues with GET (EnsurePostRequestSucceeds)', async () => {
   const { path } = begin(grafana);
   const [, query = ''] = path.split('?');
   const page = await visit('/oidc/authorize', {

@@ -2,12 +2,22 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sha256 } from '../../../../src/platform/crypto/token.ts';
-import { answerIn, begin, continuation, fieldsOf, startProvider } from '../../../support/oidc.ts';
-import { ORIGIN, type Page, valueOf } from '../../../support/portal.ts';
+import { factorsOf } from '../../../support/factors.ts';
+import {
+  answerIn,
+  begin,
+  continuation,
+  fieldsOf,
+  readToken,
+  startProvider,
+} from '../../../support/oidc.ts';
+import { cookieFrom, ORIGIN, type Page, valueOf } from '../../../support/portal.ts';
 
 const provider = await startProvider({ after });
 const { visit } = provider;
 const web = await provider.register('web', '--refresh');
+const strict = await provider.register('strict', '--second-factor');
+const factors = factorsOf(provider);
 const ada = await provider.enter();
 const { host: cookie } = await provider.signIn(ada.username);
 
@@ -23,7 +33,7 @@ async function follow(page: Page, cookie: string) {
 /** What the program gets by the link of a page that continues. */
 const answerOf = (page: Page) => new URL(continuation(page)).searchParams;
 
-test('prompt=none never shows a page', async () => {
+test('prompt=none never shows a page (PromptNoneNotLoggedIn)', async () => {
   assert.equal(errorOf(await visit(begin(web, { prompt: 'none' }).path)), 'login_required');
   const asks = await provider.register('asks', '--second-factor');
   const path = begin(asks, { prompt: 'none' }).path;
@@ -33,9 +43,16 @@ test('prompt=none never shows a page', async () => {
   assert.equal(errorOf(await visit(begin(web, { prompt: 'none' }).path, { cookie })), null);
 });
 
-for (const more of [{ prompt: 'login' }, { prompt: 'select_account' }, { max_age: '0' }]) {
-  test(`${JSON.stringify(more)} asks once, and then continues`, async () => {
+for (const [name, more] of Object.entries({
+  PromptLogin: { prompt: 'login' },
+  'prompt=select_account': { prompt: 'select_account' },
+  'max_age=0': { max_age: '0' },
+  MaxAge1: { max_age: '1' },
+})) {
+  test(`${name} asks once, and then continues`, async () => {
     const { host } = await provider.signIn(ada.username);
+    await provider.sql`
+      update identity.sessions set authenticated_at = now() - interval '2 seconds'`;
     const sent = await visit(begin(web, more).path, { cookie: host });
     const location = locationOf(sent);
     assert.deepEqual([location.pathname, location.searchParams.get('again')], ['/login', 'on']);
@@ -59,7 +76,12 @@ test('a mark of other hands opens nothing', async () => {
 });
 
 test('an open code step, the token of the API, and the cookie "session" are no sign-in', async () => {
+  const user = await provider.enter();
+  const { codes } = await factors.enrol(user.username);
+  const open = await factors.start(user.username);
   for (const headers of [
+    { cookie: open },
+    { cookie: `__Host-gatehouse=${valueOf(open)}` },
     { authorization: `Bearer ${ada.token}` },
     { cookie: `session=${ada.token}` },
     { cookie: `__Host-gatehouse=${ada.token}` },
@@ -67,9 +89,12 @@ test('an open code step, the token of the API, and the cookie "session" are no s
     const page = await visit(begin(web).path, { headers });
     assert.equal(locationOf(page).pathname, '/login');
   }
+  const signedIn = cookieFrom(await factors.enter(open, codes[0] ?? ''), '__Host-gatehouse');
+  const { id_token } = await provider.tokensFor(strict, signedIn);
+  assert.deepEqual(readToken(id_token).claims.amr, ['pwd', 'otp', 'mfa']);
 });
 
-test('the hint of another person is an error', async () => {
+test('the hint of another person is an error (IdTokenHint)', async () => {
   const other = await provider.enter();
   const browser = await provider.signIn(other.username);
   const { id_token } = await provider.tokensFor(web, cookie);
@@ -93,7 +118,6 @@ test('a program for a group refuses others, and says so to the program', async (
 });
 
 test('a program that needs a second factor leads to the page that adds one', async () => {
-  const strict = await provider.register('strict', '--second-factor');
   const location = locationOf(await visit(begin(strict).path, { cookie }));
   assert.equal(location.pathname, '/account/factors');
   assert.match(location.searchParams.get('return_to') ?? '', /\/oidc\/authorize\?.*strict/);

@@ -5,6 +5,7 @@ import {
   begin,
   CALLBACK,
   type Program,
+  type Provider,
   readToken,
   startProvider,
   type Tokens,
@@ -12,7 +13,7 @@ import {
 import { PASSWORD } from '../../../support/users.ts';
 import type { Page } from '../../../support/portal.ts';
 
-const provider = await startProvider({ after });
+const provider = await startProvider({ after }, { SESSION_IDLE_TTL: '300' });
 const { sql, call, admin } = provider;
 const second = await provider.replica();
 const web = await provider.register('web', '--refresh');
@@ -24,8 +25,13 @@ const OFFLINE = { scope: 'openid offline_access' };
 const errorOf = ({ status, text }: Page) => [status, JSON.parse(text).error];
 const INVALID_GRANT = [400, 'invalid_grant'];
 
-const refresh = ({ id, secret }: Program, { refresh_token }: Tokens, more = {}) =>
-  second.post('/oidc/token', {
+const refresh = (
+  { id, secret }: Program,
+  { refresh_token }: Tokens,
+  more = {},
+  replica: Pick<Provider, 'post'> = second,
+) =>
+  replica.post('/oidc/token', {
     grant_type: 'refresh_token',
     refresh_token,
     client_id: id,
@@ -90,12 +96,18 @@ test('a verifier without a challenge is refused', async () => {
   assert.equal((await second.exchange(plain, begun, withoutPkce)).status, 200);
 });
 
-test('a second use of a code is refused, and ends what the first one gave', async () => {
-  const begun = await provider.codeFor(web, cookie, OFFLINE);
-  const tokens: Tokens = JSON.parse((await provider.exchange(web, begun)).text);
-  await assertAlive(tokens);
-  assert.deepEqual(errorOf(await second.exchange(web, begun)), INVALID_GRANT);
-  await assertDead(web, tokens);
+test('a second use of a code is refused, and ends what the first one gave (AuthCodeReuse, AuthCodeReuseAfter30Seconds)', async () => {
+  for (const seconds of [0, 30, 90]) {
+    const begun = await provider.codeFor(web, cookie, OFFLINE);
+    const tokens: Tokens = JSON.parse((await provider.exchange(web, begun)).text);
+    await assertAlive(tokens);
+    await sql`
+      update identity.oidc_grants
+      set created_at = created_at - make_interval(secs => ${seconds}),
+        code_used_at = code_used_at - make_interval(secs => ${seconds})`;
+    assert.deepEqual(errorOf(await second.exchange(web, begun)), INVALID_GRANT);
+    await assertDead(web, tokens);
+  }
   const [entry] = await sql`
     select detail, user_id from identity.audit where event = 'grant.replayed'`;
   assert.equal(entry?.user_id, ada.id);
@@ -232,8 +244,8 @@ test('a program without a secret gets another refresh token each time', async ()
   assert.equal((await provider.run([...words, ...more])).code, 0);
   const spa = { id: 'spa', secret: '' };
   const first = await provider.tokensFor(spa, cookie, OFFLINE);
-  // Two tabs at once: both go on.
-  const children = await Promise.all([refresh(spa, first), refresh(spa, first)]);
+  // Two tabs at once, on two replicas: both go on.
+  const children = await Promise.all([refresh(spa, first), refresh(spa, first, {}, provider)]);
   const [left, right] = children.map(({ status, text }): Tokens => {
     assert.equal(status, 200, text);
     return JSON.parse(text);
@@ -270,6 +282,9 @@ const ENDS: Readonly<Record<string, (user: { id: string; username: string }) => 
       call(admin.token, 'PATCH', `/api/user/${id}`, { groups: ['others'] }),
     'the session expires': ({ id }) =>
       sql`update identity.sessions set expires_at = now() where user_id = ${id}`,
+    'the session is not used': ({ id }) =>
+      sql`update identity.sessions set last_seen_at = now() - interval '301 seconds'
+        where user_id = ${id}`,
     'the program is for another group': () =>
       provider.run(['client', 'set', 'ends', '--groups', 'admins']),
     'the program needs a second factor': () =>
@@ -369,4 +384,18 @@ test('a temporary password gets no code', async () => {
   await assertDead(web, tokens);
   const page = await provider.visit(begin(web).path, { cookie: browser.host });
   assert.match(page.headers.get('location') ?? '', /error=access_denied/);
+});
+
+// The last test: it signs out everyone.
+test('both tokens are dead at the next request of a replica if all sessions end', async () => {
+  for (const end of [
+    () => call(admin.token, 'DELETE', '/api/session/revoke/all'),
+    () => provider.run(['restored', 'identity', '--confirm']),
+  ]) {
+    const browser = await provider.signIn(ada.username);
+    const tokens = await provider.tokensFor(web, browser.host, OFFLINE);
+    await assertAlive(tokens);
+    await end();
+    await assertDead(web, tokens);
+  }
 });

@@ -4,6 +4,7 @@ import { isFromPortal, setCookies } from '../../../../src/identity/signin/browse
 import { returnAddress } from '../../../../src/identity/signin/return-address.ts';
 import { isNavigation, originalAddress } from '../../../../src/identity/signin/verify.ts';
 import type { Portal } from '../../../../src/identity/settings.ts';
+import { hostileAddresses } from '../../../support/hostile-addresses.ts';
 import { wordsOf } from '../../../support/words.ts';
 
 const portal: Portal = {
@@ -156,8 +157,9 @@ test('no other address is followed', () => {
     ...NOT_PLAIN,
     ...OTHER_SCHEMES,
     ...NOT_ADDRESSES,
+    ...hostileAddresses('app.example.org'),
   ];
-  assert.ok(new Set(hostile).size >= 100, `${hostile.length} addresses`);
+  assert.ok(new Set(hostile).size >= 800, `${hostile.length} addresses`);
   for (const address of hostile)
     assert.equal(returnAddress(address, portal), null, JSON.stringify(address));
 });
