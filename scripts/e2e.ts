@@ -56,6 +56,11 @@ const SUITES: Readonly<Record<string, Suite>> = {
     folders: ['nginx', 'groups'],
     isSerial: true,
   },
+  oidc: {
+    summary: 'programs of others sign in by OpenID Connect',
+    installs: ['browser'],
+    isSerial: true,
+  },
   senders: { summary: "signatures made by the senders' own libraries" },
   stress: { summary: 'races, memory and plans with many rounds and rows', flags: ['--stress'] },
 };

@@ -36,7 +36,7 @@ export interface Provider extends PortalOf {
   tokensFor(program: Program, cookie: string, more?: Fields): Promise<Tokens>;
   userinfo(token: string): Promise<Page>;
   /** Another process on the same database. */
-  replica(): Promise<Pick<Provider, 'visit' | 'post' | 'exchange' | 'userinfo'>>;
+  replica(): Promise<Pick<Provider, 'identity' | 'visit' | 'post' | 'exchange' | 'userinfo'>>;
 }
 
 export interface Tokens {
@@ -77,7 +77,7 @@ export function readToken(token: string): Record<'head' | 'claims', Record<strin
 }
 
 /** Where the link of a page leads that continues. */
-export function continuation({ text }: Page): string {
+export function continuation({ text }: Pick<Page, 'text'>): string {
   const [, address = ''] =
     /<a href="([^"]*)" (?:data-continue|class="button primary")>Continue/.exec(text) ?? [];
   assert.notEqual(address, '', text);
@@ -115,7 +115,7 @@ function programOn(identity: string) {
     });
   const userinfo: Provider['userinfo'] = (token) =>
     visit('/oidc/userinfo', { headers: { authorization: `Bearer ${token}` } });
-  return { visit, post, exchange, userinfo };
+  return { identity, visit, post, exchange, userinfo };
 }
 
 export async function startProvider(
