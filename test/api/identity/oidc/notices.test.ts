@@ -59,6 +59,15 @@ test('a program learns of the end of a session, with its id, and once', async ()
   assert.equal(Number(exp) - Number(iat), 120);
 });
 
+test('not if it has never exchanged its code', async () => {
+  const user = await provider.enter();
+  const { host } = await provider.signIn(user.username);
+  await provider.codeFor(web, host);
+  await endSession(user.id);
+  await tell();
+  assert.equal(told().length, 0);
+});
+
 test('also if all sessions end at once, or the person ends the access', async () => {
   const first = await signedIn();
   await provider.call(

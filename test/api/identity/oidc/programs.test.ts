@@ -103,6 +103,7 @@ test('a person ends what a program has, and nobody else does', async () => {
   const program = await provider.register('notes', '--refresh');
   const scope = { scope: 'openid email offline_access' };
   const tokens = await provider.tokensFor(program, cookie, scope);
+  const kept = await provider.tokensFor(await provider.register('kept'), cookie);
   const stranger = await provider.enter();
   const other = await provider.signIn(stranger.username);
   const fields = { client_id: 'notes' };
@@ -113,6 +114,7 @@ test('a person ends what a program has, and nobody else does', async () => {
   assert.match(page.text, /name="client_id" value="notes"/);
   assert.equal((await visit(`${PATH}/end`, { cookie, fields })).status, 303);
   assert.equal((await provider.userinfo(tokens.access_token)).status, 401);
+  assert.equal((await provider.userinfo(kept.access_token)).status, 200);
   const [entry] = await sql`
     select user_id from identity.audit where event = 'grant.ended'
     order by created_at desc limit 1`;

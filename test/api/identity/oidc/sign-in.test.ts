@@ -140,6 +140,9 @@ test('a person is asked once for each program and set of scopes', async () => {
   assert.ok(
     answerIn(await visit(begin(asks, { scope: 'openid email' }).path, { cookie })).get('code'),
   );
+  const other = await provider.enter();
+  const { host } = await provider.signIn(other.username);
+  assert.equal((await visit(path, { cookie: host })).status, 200, 'asks another person, too');
   // Asked again: the program says so, or wants more.
   const again = await visit(begin(asks, { prompt: 'consent' }).path, { cookie });
   assert.equal(again.status, 200);
