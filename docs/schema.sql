@@ -582,7 +582,10 @@ declare
   new_id uuid := substr(time, 1, 8) || '-' || substr(time, 9) || '-7' ||
     substr(gen_random_uuid()::text, 16);
   first_id uuid;
-  page text := null;
+  received_at timestamptz := clock_timestamp();
+  page text;
+  seq bigint;
+  queue uuid := '00000000-0000-0000-0000-000000000000';
 begin
   if coalesce(char_length(event), 0) not between 1 and 1024 then
     raise exception 'event must have 1 to 1024 characters'
@@ -619,9 +622,8 @@ begin
     and exists (
       select
       from webhook.emitters e
-      join pg_roles r on r.rolname = e.role
       where e.token_id = t.id
-        and pg_has_role(session_user, r.oid, 'member'))
+        and pg_has_role(session_user, to_regrole(quote_ident(e.role)), 'member'))
   limit 1;
   if not found then
     raise exception 'token "%" is none for which % may emit events', emit.token, session_user
@@ -637,6 +639,9 @@ begin
       using errcode = 'WH005',
         hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
   end if;
+  if sender.target is not null then
+    queue := sender.id;
+  end if;
   if sender.target is not null or coalesce(sender.has_target, true) then
     status := 'waiting';
     patterns := case
@@ -649,78 +654,69 @@ begin
     select
     from unnest(patterns) as name
     where emit.event like
-      replace(replace(replace(replace(name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
+      replace(replace(replace(replace(
+        name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
       escape '!'
   ) then
     status := 'skipped';
   end if;
   if status = 'waiting' and page_id is not null then
     page := translate(
-      encode(sha256(convert_to(sender.id || ' ' || page_id, 'UTF8')), 'base64'), '+/=', '-_');
+      encode(sha256(convert_to(sender.id || ' ' || page_id, 'UTF8')), 'base64'),
+      '+/=',
+      '-_');
   end if;
   -- Otherwise, a crash could end the transaction after its event was delivered.
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'on', true);
   end if;
   loop
-    with stored as (
-      insert into webhook.events
-        (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-      values (
-        new_id,
-        sender.id,
-        'outbox',
-        emit.delivery_id,
-        emit.event,
-        '{"content-type": "application/json"}',
-        host(inet_client_addr()),
-        body,
-        clock_timestamp())
-      on conflict do nothing
-      returning id, token_id, received_at
-    ), tail as (
-      insert into webhook.page_tails as t (order_key, tail)
-      select page, 1
-      from stored
-      where page is not null
-      on conflict (order_key) do update set tail = t.tail + 1
-      returning tail
-    ), queued as (
-      select
-        id,
-        token_id,
-        received_at,
-        tail,
-        case
-          when sender.target is null then '00000000-0000-0000-0000-000000000000'
-          else token_id
-        end::uuid as queue
-      from stored
-      left join tail on true
-    ), pages as (
-      insert into webhook.pages (order_key, token_id, queue)
-      select page, token_id, queue
-      from queued
-      where tail = 1
-    ), work as (
-      insert into webhook.work (event_id, token_id, received_at, order_key, seq, queue)
-      select id, token_id, received_at, page, tail, queue
-      from queued
-      where status = 'waiting'
-    ), outcome as (
-      insert into webhook.outcomes (event_id, status, attempts)
-      select id, status, 0
-      from stored
-      where status = 'skipped'
-    )
-    select id into first_id from stored;
+    insert into webhook.events
+      (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
+    values (
+      new_id,
+      sender.id,
+      'outbox',
+      emit.delivery_id,
+      emit.event,
+      '{"content-type": "application/json"}',
+      host(inet_client_addr()),
+      body,
+      received_at)
+    on conflict do nothing;
     exit when found;
-    select e.id into first_id
+    select e.id
+    into first_id
     from webhook.events e
     where e.token_id = sender.id
       and e.delivery_id = emit.delivery_id;
-    exit when found; -- otherwise, retention has just removed it
+    if found then
+      return first_id;
+    end if; -- otherwise, retention has just removed it
   end loop;
-  return first_id;
+  if status = 'skipped' then
+    insert into webhook.outcomes (event_id, status, attempts)
+    values (new_id, 'skipped', 0);
+  elsif status = 'waiting' then
+    if page is not null then
+      insert into webhook.page_tails as t (order_key, tail)
+      values (page, 1)
+      on conflict (order_key) do update set tail = t.tail + 1
+      returning t.tail into seq;
+    end if;
+    if seq = 1 then
+      insert into webhook.pages (order_key, token_id, queue)
+      values (page, sender.id, queue);
+    end if;
+    insert into webhook.work (event_id, token_id, received_at, order_key, seq, queue)
+    values (
+      new_id,
+      sender.id,
+      received_at,
+      page,
+      seq,
+      queue);
+  end if;
+  return new_id;
 end $function$
 ;
