@@ -151,7 +151,8 @@ export function continueAgain(address: string, { headers }: RequestInfo) {
   const [last, count] = cookieOf(headers, CONTINUED_COOKIE)?.split('.') ?? [];
   const times = last === digest ? Number(count) + 1 : 1;
   const shown = continuePage(address, times > 5 ? 'sent-back' : 'continue');
-  return withCookies(shown, [cookieText(CONTINUED_COOKIE, `${digest}.${times}`, '', 30)]);
+  const cookie = cookieText(CONTINUED_COOKIE, `${digest}.${times}`, '', 30);
+  return isOpened(headers) ? withCookies(shown, [cookie]) : shown;
 }
 
 /** By what went wrong. */

@@ -9,7 +9,9 @@ export const render = readTemplates(import.meta.url, 'pages/pages.html');
 /** What went wrong and how long to wait, for the user. */
 function errorMessage({ code, details }: Failure) {
   const { fields = [], retryAfterSeconds: wait } = details;
-  const problems = fields.map(({ path, message }) => `${path.slice(1) || 'the form'} ${message}`);
+  const problems = fields.map(
+    ({ path, message }) => `${path.replace('/', '') || 'the form'} ${message}`,
+  );
   if (problems.length > 0) return sentence(problems.join('; '));
   if (wait === undefined) return details.message ?? ERRORS[code][1];
   const time = wait > 90 ? `${Math.ceil(wait / 60)} minutes` : `${Math.ceil(wait)} seconds`;
@@ -100,9 +102,10 @@ export function formValues(
     const message = problems.get(name);
     const isFaulty = message !== undefined;
     const { enum: options = [] } = fields[name]?.jsonSchema ?? {};
-    const typed = sent?.typed[name] ?? String(stored[name] ?? '');
+    const initial = String(stored[name] ?? '');
+    const typed = sent?.typed[name] ?? initial;
     // Only an option of its own is chosen.
-    const chosen = options.includes(typed) ? typed : stored[name];
+    const chosen = options.includes(typed) ? typed : initial;
     const mark = options.length > 1 ? 'selected' : 'checked';
     const at = `${form}.${name}`;
     if (!SECRET.test(name)) values[at] = typed;

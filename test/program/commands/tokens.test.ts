@@ -127,6 +127,7 @@ test('a token for each source works at once and is listed without the token itse
       custom: null,
       target: null,
       keep_signature: false,
+      order_by: null,
       revoked_at: null,
       last_handshake: null,
       last_handshake_at: null,

@@ -30,16 +30,22 @@ test('each form of each page is refused if another account is signed in now', as
   ]);
   const forms = pages.flatMap(({ text }) => formsOn(text));
   const isSignOut = ({ action }: Form) => action === '/logout';
+  const isConsent = ({ action }: Form) => action === '/oidc/consent';
   const { host } = await signIn(bob.username);
   const count = () => sql`
     select (select count(*) from identity.audit) as events,
       (select count(*) from identity.oidc_consents) as consents`;
   const before = await count();
-  for (const form of forms.filter((one) => !isSignOut(one))) {
+  for (const form of forms.filter((one) => !isSignOut(one) && !isConsent(one))) {
     const refused = await send(form, host);
     assert.equal(refused.status, 409, `${form.action} ${refused.text}`);
     assert.ok(refused.text.includes(`Now you are signed in as ${bob.username}.`), form.action);
   }
+  // Whoever is signed in now is asked for the consent.
+  const consent = forms.find(isConsent);
+  assert.ok(consent);
+  const asked = await send(consent, host, { answer: 'allow' });
+  assert.ok(formsOn(asked.text).some(isConsent), asked.text);
   assert.deepEqual(await count(), before);
   const actions = new Set(forms.map(({ action }) => action));
   assert.ok(actions.size >= 25, [...actions].join(' '));
