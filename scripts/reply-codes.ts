@@ -29,6 +29,8 @@ const UNREACHED = [
   [/./, ['internal', 'overloaded', 'request_timeout', 'too_slow']],
   // A parameter that may be any text.
   [/ GET \/(pages\/\{file\}|(s|r|request|answer)\/\{id\})$/, ['invalid_path']],
+  // Two tokens, of which POST can have one in its body.
+  [/ GET \/oidc\/userinfo$/, ['invalid_request']],
   // Instead, a page leads on to the next step.
   [/^identity: the sign-in pages$/, ['signin_too_old', 'second_factor_needed']],
 ] as const;

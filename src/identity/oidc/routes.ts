@@ -141,7 +141,7 @@ const shared = { ...routeDefaults, ...open, method: 'POST', reply: null } as con
 const program = {
   ...shared,
   replyType: JSON_TYPE,
-  errors: ['invalid_request', 'unauthorized', 'too_many_requests', 'key_unknown', 'service_failed'],
+  errors: ['invalid_request', 'unauthorized', 'too_many_requests', 'service_failed'],
 } as const;
 /** The browser is sent on to the same address with GET, which reads the cookies. */
 const byForm = { ...shared, anySite: true, replyType: HTML, errors: ['invalid_body'] } as const;
@@ -193,6 +193,7 @@ export const OIDC_ROUTES: readonly OidcRoute[] = [
       'scope',
       ...CREDENTIALS,
     ]),
+    errors: [...program.errors, 'key_unknown'],
     failurePage: oauthPage,
     handle: token,
   }),

@@ -6,6 +6,7 @@ import {
   assertRefused,
   bearer,
   isOfProgram,
+  isPage,
   nameOf,
   type Row,
   send,
@@ -42,11 +43,13 @@ for (const { name, service, rows, url } of cut) {
     const refusal = UNAVAILABLE[service];
     const credential = service === 'identity' ? createSessionToken() : `share:${TOKEN}`;
     for (const row of rows) {
-      const isOfPage = row.failurePage !== undefined;
+      const isOfPage = isPage(row);
       const isAccess = row.security.includes('access_token');
       const own = bearer(isAccess ? TOKEN : credential);
       const headers = { ...(isOfPage ? {} : own), cookie: COOKIE };
-      const answer = await send(url, row, { headers: { ...headers, 'x-link-key': TOKEN } });
+      const program = { body: { client_id: 'text', client_secret: TOKEN } };
+      const caller = { headers: { ...headers, 'x-link-key': TOKEN } };
+      const answer = await send(url, row, isOfProgram(row) && !isAccess ? program : caller);
       // Some pages need nothing that is stored, nor does a visitor whom nobody vouches for.
       const needsNothing = isOfPage || row.pattern === '/inbox/user';
       if (row.errors.includes(refusal[1]) && !(needsNothing && answer.status < 500))
