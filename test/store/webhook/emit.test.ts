@@ -50,16 +50,15 @@ async function addEmitter(name = `orders-${randomUUID()}`) {
 const emitter = await addEmitter();
 const { caller } = emitter;
 
-type Arguments = Readonly<
-  Partial<Record<'token' | 'event' | 'data' | 'delivery_id' | 'page_id', unknown>>
->;
+type Texts = Record<'token' | 'event' | 'delivery_id' | 'page_id', string | null>;
+type Arguments = Readonly<Partial<Texts & { data: unknown }>>;
 
 async function emit(given: Arguments = {}, on: Pick<Sql, 'unsafe'> = caller): Promise<string> {
   const { token = emitter.id, event = 'a.made', data = { total: 1 } } = given;
   const { delivery_id = null, page_id = null } = given;
   const [row] = await on.unsafe<Array<{ id: string }>>(
     'select webhook.emit($1, $2, $3::text::jsonb, $4, $5) as id',
-    [token, event, data === null ? null : JSON.stringify(data), delivery_id, page_id] as string[],
+    [token, event, data === null ? null : JSON.stringify(data), delivery_id, page_id],
   );
   return row?.id ?? assert.fail('no id');
 }
