@@ -19,7 +19,8 @@ let isSignedIn = false;
 function showView(view) {
   for (const id of VIEWS) element(id, HTMLElement).hidden = id !== view;
   if (view !== 'one') document.title = TITLE;
-  element('views', HTMLElement).hidden = view === 'signin';
+  for (const id of ['to-list', 'to-senders'])
+    element(id, HTMLAnchorElement).hidden = view === 'signin';
   const isEvents = view === 'list' || view === 'one';
   element('to-list', HTMLAnchorElement).ariaCurrent = isEvents ? 'page' : null;
   element('to-senders', HTMLAnchorElement).ariaCurrent = isEvents ? null : 'page';

@@ -52,6 +52,11 @@ test('with INBOX_PAGE the page needs no token, and the routes it reads do', asyn
     assert.equal((await inbox.call('GET', '/events', bearer)).status, 401);
 });
 
+test('the page has a place for the links of the site and for who is signed in', async () => {
+  const { text } = await ask('GET', `${base}/inbox`);
+  assert.match(text, /<nav aria-label="Inbox">[^]*<span id="person"[^]*<\/nav>/);
+});
+
 const NOT_FOUND = wordsOf(`
   /pages/ /pages /pages/x.js /pages/INBOX.js /pages/inbox.js.map /pages/inbox.html /pages/make.js
   /pages/reveal.js /pages/qr.js /pages/inbox.js%00 /pages/..%2froutes.ts /pages/%2e%2e%2froutes.ts

@@ -68,7 +68,7 @@ test('a sender is made, its address is shown once, and it sends', async () => {
   await checkAppearance(browser, 'inbox-sender-made');
   const body = { event: 'paid', data: { page_id: 'p' } };
   assert.equal((await ask('POST', `${inbox.url}/webhook`, { bearer: token, body })).status, 200);
-  await browser.clickOn('#views a[href^="/inbox"]');
+  await browser.clickOn('#to-list');
   await untilText('rows', /paid/);
   await browser.back();
   await browser.untilVisible('sender-found');

@@ -113,5 +113,5 @@ test('signing out ends it on all pages at once', async () => {
     assert.equal(await person(), '');
   }
   await openPage(browser, `${ACCOUNT}/logout`);
-  await browser.until('location.pathname === "/login"');
+  await browser.until('document.querySelector("h1").textContent === "You are signed out"');
 });
