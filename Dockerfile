@@ -9,7 +9,7 @@ WORKDIR /build
 COPY package.json package-lock.json .npmrc LICENSE ./
 RUN npm ci --ignore-scripts
 COPY tsconfig.json ./
-COPY scripts/tsconfig.build.json scripts/sbom.ts scripts/setup-error.ts scripts/
+COPY scripts scripts
 COPY src src
 RUN npm run build \
  && node --import tsx scripts/sbom.ts > sbom.cdx.json \

@@ -27,7 +27,7 @@ help: ## list the targets
 start: dist/.built ## start the three services, and a private PostgreSQL if DATABASE_URL is not set
 	@node --import tsx scripts/start.ts
 
-dev: node_modules/.installed ## like start, but run the source and restart after every change
+dev: dist/.built ## like start, but run the source and restart after every change
 	@node --import tsx scripts/start.ts --watch
 
 dump: node_modules/.installed ## write the data of DATABASE_URL, or of make start, to a new file: make dump FILE=gatehouse.dump
@@ -108,6 +108,6 @@ node_modules/.installed: package.json package-lock.json scripts/embedded/package
 	@touch $@
 
 # A directory's time changes when a file is added or removed.
-dist/.built: node_modules/.installed tsconfig.json scripts/tsconfig.build.json $(sources)
+dist/.built: node_modules/.installed tsconfig.json scripts/tsconfig.build.json $(wildcard scripts/openapi*.ts) $(sources)
 	npm run --silent build
 	@touch $@

@@ -1,7 +1,7 @@
 /**
- * `node --import tsx scripts/openapi.ts`: writes `openapi/*.json` of each service, which it serves
- * at `/openapi.json`, and beside it the page at `/openapi`. The limits of
- * secrets are the widest that an operator may set.
+ * A step of the build: writes `src/SERVICE/openapi/*.json`, which the service serves at
+ * `/openapi.json`, and beside each the page at `/openapi`. The limits of secrets are the widest
+ * that an operator may set.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -52,7 +52,7 @@ const DOCUMENTS: Readonly<Record<'identity' | 'secrets' | 'webhook', DocumentFac
 };
 
 /** @returns each file, relative to the project, and its text */
-export function descriptions(): ReadonlyArray<readonly [file: string, text: string]> {
+function descriptions(): ReadonlyArray<readonly [file: string, text: string]> {
   const documents = Object.entries(DOCUMENTS).flatMap(([name, facts]) => {
     const { all = [], withoutPages = [], withOidc = [] } = TABLES[name] ?? {};
     const tables = { 'with-pages': all, 'without-pages': withoutPages, 'with-oidc': withOidc };
@@ -62,14 +62,12 @@ export function descriptions(): ReadonlyArray<readonly [file: string, text: stri
   });
   const plain = describe(createPlainRoutes(), DOCUMENTS.webhook);
   return [...documents, ['webhook/openapi/plain', plain] as const].flatMap(([name, document]) => [
-    [`src/${name}.json`, `${JSON.stringify(document, null, 1)}\n`] as const,
+    [`src/${name}.json`, `${JSON.stringify(document)}\n`] as const,
     [`src/${name}.html`, page(document)] as const,
   ]);
 }
 
-if (process.argv[1] === import.meta.filename) {
-  for (const [file, text] of descriptions()) {
-    mkdirSync(dirname(join(root, file)), { recursive: true });
-    writeFileSync(join(root, file), text);
-  }
+for (const [file, text] of descriptions()) {
+  mkdirSync(dirname(join(root, file)), { recursive: true });
+  writeFileSync(join(root, file), text);
 }

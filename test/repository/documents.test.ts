@@ -19,7 +19,6 @@ import { ERRORS } from '../../src/platform/http/route/errors.ts';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/platform/process/settings.ts';
 import { type Source, SOURCES as SENDERS } from '../../src/webhook/sources.ts';
-import { descriptions } from '../../scripts/openapi.ts';
 import {
   CEILINGS,
   readDependency,
@@ -191,11 +190,6 @@ test('every diagram is drawn, with the words of its source', () => {
     const lines = labels.flatMap(([, label = '']) => label.split('\\n'));
     assert.deepEqual(drawn.sort(), lines.sort(), name);
   }
-});
-
-test('the OpenAPI documents that are served describe the tables of routes', () => {
-  for (const [file, text] of descriptions())
-    assert.ok(read(file) === text, `${file}: run node --import tsx scripts/openapi.ts`);
 });
 
 test('errors.md lists every error code with its status, and no other', () => {
