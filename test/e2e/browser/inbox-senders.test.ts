@@ -22,8 +22,8 @@ const browser = await startBrowser();
 checkAfterEach(browser);
 const { list, untilText } = drivePage(inbox, browser);
 
-const problemOf = (id: string): Promise<string> =>
-  browser.run('return document.getElementById(arguments[0] + "-error")?.innerText ?? ""', id);
+const untilProblemOf = (id: string, pattern: RegExp) =>
+  browser.until(`${pattern}.test(document.getElementById('${id}-error')?.innerText)`);
 const choose = (id: string, value: string) =>
   browser.run(
     `const field = document.getElementById(arguments[0]);
@@ -47,13 +47,11 @@ test('a sender is made, its address is shown once, and it sends', async () => {
   await browser.click('create-open');
   assert.equal(await focused(browser), 'create-name');
   await browser.press(KEYS.Enter);
-  await browser.until('document.getElementById("create-name-error")?.innerText !== ""');
-  assert.match(await problemOf('create-name'), /must not be empty/);
+  await untilProblemOf('create-name', /must not be empty/);
   await choose('create-source', 'stripe');
   await browser.fill('create-name', 'payments');
   await browser.press(KEYS.Enter);
-  await browser.until('document.getElementById("create-secret-error")?.innerText !== ""');
-  assert.match(await problemOf('create-secret'), /is needed for source stripe/);
+  await untilProblemOf('create-secret', /is needed for source stripe/);
   assert.equal(await browser.value('create-name'), 'payments', 'what was typed is kept');
   await checkAppearance(browser, 'inbox-sender-wrong');
   await setViewport(browser, 'desktop');
@@ -82,9 +80,8 @@ test('a target is filled in, changed, tested and removed, and keeps what is not 
   await browser.fill('target-timeout', 'soon');
   await browser.fill('target-url', 'http://user@example.org/');
   await browser.press(KEYS.Enter);
-  await browser.until('document.getElementById("target-url-error")?.innerText !== ""');
-  assert.match(await problemOf('target-url'), /without a user name/);
-  assert.match(await problemOf('target-timeout'), /whole number|integer/);
+  await untilProblemOf('target-url', /without a user name/);
+  await untilProblemOf('target-timeout', /whole number|integer/);
   await browser.fill('target-timeout', '7');
   await browser.fill('target-url', `${target.url}/hook`);
   await choose('target-signing', 'set');

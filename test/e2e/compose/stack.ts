@@ -36,7 +36,9 @@ export function createStack(docker: Docker) {
     compose,
     containerOf,
     inspect,
-    secret: (name: string) => readFileSync(join(place, 'deploy/compose/secrets', name), 'utf8'),
+    /** As a service reads it: without one newline at the end. */
+    secret: (name: string) =>
+      readFileSync(join(place, 'deploy/compose/secrets', name), 'utf8').replace(/\n$/, ''),
     visit: (name: string, sent = {}) => visit(`${name}.${DOMAIN}`, HTTPS, sent),
     /** Waits until Docker's own health checks say that the services are healthy. */
     async untilHealthy(...services: readonly string[]): Promise<void> {
