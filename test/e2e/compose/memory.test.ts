@@ -10,16 +10,16 @@ import { ATTACKS } from '../../../scripts/bench/attacks.ts';
 import { CONTAINERS } from '../../../scripts/bench/containers.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
-import { tree } from '../image/build.ts';
 import { freePort } from '../programs.ts';
 import { startDocker } from './docker.ts';
+import { copyTree } from './stack.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 1);
 const HEALTH_SECONDS = 2;
 const docker = await startDocker({ after });
 
 before(() => {
-  docker.run('docker', ['build', '--quiet', '--tag', 'gatehouse', tree]);
+  docker.run('docker', ['build', '--quiet', '--tag', 'gatehouse', copyTree(docker)]);
 });
 
 for (const { mebibytes, settings } of CONTAINERS) {

@@ -13,15 +13,23 @@ const HEALTH_MS = 120_000;
 
 export type Stack = ReturnType<typeof createStack>;
 
-export function createStack(docker: Docker) {
-  const place = join(docker.directory, 'tree');
+/** Copies what an image is built from, and deploy/. @returns where they are */
+export function copyTree({ directory }: Docker): string {
+  const place = join(directory, 'tree');
   const names = readFileSync(join(tree, '.dockerignore'), 'utf8').match(/(?<=^!).+/gm) ?? [];
   for (const name of [...names, '.dockerignore', 'Dockerfile', 'deploy'])
     cpSync(join(tree, name), join(place, name), { recursive: true });
-  const file = join(place, 'deploy/compose.yaml');
   // The images of `images.ts` have the names, but not the digests.
-  for (const pinned of [file, join(place, 'Dockerfile')])
-    writeFileSync(pinned, readFileSync(pinned, 'utf8').replace(/@sha256:[0-9a-f]{64}/g, ''));
+  for (const name of ['deploy/compose.yaml', 'Dockerfile']) {
+    const file = join(place, name);
+    writeFileSync(file, readFileSync(file, 'utf8').replace(/@sha256:[0-9a-f]{64}/g, ''));
+  }
+  return place;
+}
+
+export function createStack(docker: Docker) {
+  const place = copyTree(docker);
+  const file = join(place, 'deploy/compose.yaml');
   docker.run(join(place, 'deploy/compose/new-secrets'), []);
 
   const compose = (...words: string[]) =>

@@ -31,8 +31,8 @@ async function makeResetLink({ id }: Member, removesFactors: boolean): Promise<s
   if (removesFactors) await browser.clickOn('#factors');
   await browser.clickOn(`form[action="/account/users/${id}/link"] button`);
   await setup.untilTitle('The link is made');
-  const plain = /It also removes the second factors/.test(await bodyText());
-  assert.equal(plain, removesFactors);
+  const isAnnounced = /The link also removes the second factors/.test(await bodyText());
+  assert.equal(isAnnounced, removesFactors);
   const link = await browser.run('return document.querySelector("pre").textContent.trim()');
   await browser.deleteCookies();
   await browser.open('about:blank');
