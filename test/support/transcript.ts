@@ -41,6 +41,7 @@ const KINDS: ReadonlyMap<string, string> = new Map([
   ['prefix', '[A-Za-z0-9_-]{8}'],
   ['rest', '[A-Za-z0-9_-]{41}'],
   ['long_key', '[A-Za-z0-9_-]{49}'],
+  ['page_key', '[A-Za-z0-9_-]{48}'],
   // The services write it seconds later.
   ['last_use', `(?:–|null|"?${TIME}"?)`],
   ['last_check', `(?:null|"signing secret"|"${TIME}")`],

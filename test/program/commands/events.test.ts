@@ -1,4 +1,4 @@
-/** The event commands: list, show, redeliver and tail. */
+/** The event commands: list, show, redeliver and tail. `transcripts/events.txt` has what they refuse. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, type TestContext } from 'node:test';
@@ -120,16 +120,6 @@ test('event show prints an event, its failures in order, and its body as receive
   );
 });
 
-test('event pause and resume say what they found', async () => {
-  const said = async (word: string) => (await run([word])).stderr;
-  assert.match(await said('resume'), /^Delivery was not paused\.\n$/);
-  assert.match(await said('pause'), /^Delivery is paused\. .* gatehouse event resume\n$/);
-  assert.match(await said('pause'), /^Delivery was already paused\./);
-  assert.equal((await inbox.call('GET', '/events/delivery')).json.paused_by, 'command');
-  assert.match(await said('resume'), /^Delivery resumed\.\n$/);
-  assert.equal((await inbox.call('GET', '/events/delivery')).json.paused_at, null);
-});
-
 test('event redeliver counts new, repeated and waiting events, and leaves those being delivered', async () => {
   const one = await put({ status: 'dead', attempts: 3 });
   const other = await put({ status: 'done' });
@@ -228,52 +218,6 @@ test('event redeliver --status goes on past events that are being delivered', as
     DATABASE_URL: own.databaseUrl,
   });
   assert.equal(stderr, `1 event ${AGAIN}`);
-});
-
-const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
-  [['list', '--status', 'failed'], /status must be one of stored, waiting, done, dead, skipped/],
-  [
-    ['list', '--since', 'yesterday'],
-    /--since must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w/,
-  ],
-  [['list', '--since', '7y'], /--since/],
-  [['list', '--since', '9999999999d'], /--since/],
-  [['list', '--since', '800000d'], /--since/],
-  [['list', '--limit', '0'], /--limit must be a whole number from 1 to 9999/],
-  [['list', '--limit', '10000'], /--limit/],
-  [['list', '--source', 'gihtub'], /source must be one of generic, standard, github/],
-  [['list', '--nonsense'], /--nonsense/],
-  [['list', idOf('dead')], /./],
-  [['show'], /event show takes ID/],
-  [['show', '1'], /ID must be a UUID/],
-  [['show', idOf('dead'), idOf('done')], /event show takes ID/],
-  [['redeliver'], /give event ids or --status/],
-  [['redeliver', '--status', 'dead', idOf('dead')], /give event ids or --status/],
-  [['redeliver', '--status', 'done'], /status must be one of dead, stored, skipped/],
-  [['redeliver', idOf('dead'), 'x'], /ID must be a UUID/],
-  [['pause', 'x'], /./],
-  [['tail', 'x'], /./],
-  [['tail', '--json', '--forward', 'http://127.0.0.1:1'], /--json does not go with --forward/],
-  [
-    ['nonsense'],
-    /no command "event nonsense". "event" has: list, show, redeliver, pause, resume, tail/,
-  ],
-];
-for (const [words, said] of WRONG) {
-  test(`event ${words.join(' ').replace(/[0-9a-f-]{36}/g, 'ID')} exits with 2 and changes nothing`, async () => {
-    const before = await sql`select * from webhook.work`;
-    assertRefused(await run(words), 2, said);
-    assert.deepEqual(await sql`select * from webhook.work`, before);
-  });
-}
-
-test('a failed operation exits with 1, a configuration error with 78', async () => {
-  assertRefused(await run(['show', UNKNOWN]), 1, /no event has this id; see: gatehouse event list/);
-  for (const words of [['list'], ['show', UNKNOWN], ['redeliver', UNKNOWN], ['tail']]) {
-    assertRefused(await run(words, {}), 78, /DATABASE_URL/);
-    assertRefused(await run(words, { DATABASE_URL: 'postgres://x:y@127.0.0.1:1/z' }), 1, /./);
-    assertRefused(await run(words, { DATABASE_URL: 'no url' }), 78, /DATABASE_URL/);
-  }
 });
 
 /** Starts `event tail` and waits until it prints. */

@@ -85,6 +85,13 @@ test('a link that is not whole is refused, and what follows it is not taken for 
   assert.equal((await get(link)).stdout, 'text\n');
 });
 
+test('a key that is no UTF-8 text is refused', async () => {
+  const place = '00000000-0000-4000-8000-000000000000';
+  const input = Buffer.from('fffe', 'hex');
+  const refused = await runCommand(['secret', 'get', place], own, input);
+  assertRefused(refused, 2, /standard input is not UTF-8 text/);
+});
+
 test('an argument that holds an encoded link is refused', async () => {
   const link = await put('text');
   for (const sign of ['%23', '%2523'])
