@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { runCommand } from '../../support/commands.ts';
+import { assertRefused, runCommand } from '../../support/commands.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { buildProgram, type Finished, runProgram } from '../../support/process.ts';
@@ -62,6 +62,28 @@ test('each command has a --help, which is that of help COMMAND, and does nothing
     if (isServe) continue;
     const help = await runCommand(split(`help ${command}`), {});
     assert.deepEqual([help.code, help.stdout], [0, stdout]);
+  }
+});
+
+test('each command refuses what its usage does not have, before it reads a setting', async () => {
+  for (const command of listed) {
+    const { stdout: help } = await runCommand(split(`${command} --help`), {});
+    const refuse = async (word: string, said: RegExp) => {
+      const refused = await runCommand(split(`${command} ${word}`), {});
+      assertRefused(refused, 2, said);
+      assert.ok(refused.stderr.endsWith(` See: gatehouse ${command} --help\n`), refused.stderr);
+    };
+    await refuse('--nonsense', /Unknown option '--nonsense'/);
+    for (const [, option = '', value] of help.matchAll(
+      /^ {2}(--[a-z-]+)( [A-Z]\S*| \S+\|\S+)? /gm,
+    )) {
+      if (value === undefined) await refuse(`${option}=x`, /does not take an argument/);
+      else await refuse(option, /argument missing/);
+    }
+    const [, taken = ''] = /^Usage: gatehouse [a-z -]+(.*)\[OPTION…\]$/m.exec(help) ?? [];
+    if (!taken.includes('…'))
+      await refuse('a b c d', /: takes no argument; keys,| takes \[?[A-Z]+/);
+    if (/^[A-Z]/.test(taken)) await refuse('', / takes [A-Z]+/);
   }
 });
 
