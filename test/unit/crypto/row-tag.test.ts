@@ -3,6 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { createClientKey, type Sealed } from '../../../src/platform/crypto/seal.ts';
 import { createServerKey, type ServerKey } from '../../../src/secrets/envelope.ts';
+import { everyBitFlipped } from '../../support/bits.ts';
 import {
   isUnaltered,
   type Metadata,
@@ -33,14 +34,6 @@ function rowOf(sealed: Sealed, of: Metadata = metadata): Row {
 const whole = (row: Row) => isUnaltered(row.serverKey, row.metadata, row.sealed, row.tag);
 const row = rowOf(seal(serverKey, clientKey, metadata, text));
 const { blob, commitment } = row.sealed;
-
-function* everyBitFlipped(bytes: Buffer): Generator<[bit: number, flipped: Buffer]> {
-  for (let bit = 0; bit < bytes.length * 8; bit += 1) {
-    const flipped = Buffer.from(bytes);
-    flipped[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
-    yield [bit, flipped];
-  }
-}
 
 test('a row is unaltered as written, with any limits, length and version', () => {
   const all: readonly Metadata[] = [
