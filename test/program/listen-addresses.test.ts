@@ -4,32 +4,9 @@ import { execFileSync } from 'node:child_process';
 import { networkInterfaces } from 'node:os';
 import { test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
-import { ConfigurationError } from '../../src/platform/process/settings.ts';
 import { ask, startGatehouse } from '../support/gatehouse.ts';
 import { freePorts } from '../support/ports.ts';
-import { readConfig, SERVICES } from '../support/settings.ts';
-
-const LONG = 'a-long-random-text-0123456789-abcdefgh';
-const NEEDED = {
-  DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse',
-  SERVER_SECRET: LONG,
-  AUTH_TOKEN: LONG,
-};
-type Given = Readonly<Record<string, string | undefined>>;
-
-function problems(
-  given: Given,
-  services: readonly ServiceName[] = SERVICES,
-  purpose: 'serve' | 'administer' = 'serve',
-): readonly string[] {
-  try {
-    readConfig(services, purpose, { ...NEEDED, ...given });
-  } catch (error) {
-    assert.ok(error instanceof ConfigurationError);
-    return error.problems;
-  }
-  return [];
-}
+import { type Given, LONG, NEEDED, problems, readGiven, SERVICES } from '../support/settings.ts';
 
 const listeners: ReadonlyArray<
   readonly [what: string, services: readonly ServiceName[], given: Given, expected: Given]
@@ -80,7 +57,7 @@ const listeners: ReadonlyArray<
 
 for (const [what, services, given, expected] of listeners) {
   test(what, () => {
-    const config = readConfig(services, 'serve', { ...NEEDED, ...given });
+    const config = readGiven(given, services);
     const found = SERVICES.flatMap((name) =>
       config[name] ? [[name, `${config[name].host}:${config[name].port}`]] : [],
     );
@@ -104,6 +81,20 @@ test('of two listeners on one port, the second one is rejected by name', async (
   }
 });
 
+test('an address of another machine, or none at all, is rejected with the variable', async (t) => {
+  for (const [host, code] of [
+    // 192.0.2.0/24 is for documentation (RFC 5737): no machine has it.
+    ['192.0.2.1', 'EADDRNOTAVAIL'],
+    ['no address', 'ENOTFOUND'],
+  ] as const)
+    await assert.rejects(
+      startGatehouse(t, ['identity'], NEEDED.DATABASE_URL, { IDENTITY_HOST: host }),
+      new RegExp(
+        `identity cannot listen on ${host}:0 \\(${code}\\): set IDENTITY_HOST to an address `,
+      ),
+    );
+});
+
 const hasIpv6 = Object.values(networkInterfaces())
   .flatMap((all = []) => all)
   .some(({ address }) => address === '::1');
@@ -123,8 +114,8 @@ test(
 );
 
 test('the metrics listener is off by default, and local if it has no host', () => {
-  assert.equal(readConfig(SERVICES, 'serve', NEEDED).metrics, null);
-  assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, {
+  assert.equal(readGiven({}).metrics, null);
+  assert.deepEqual(readGiven({ METRICS_PORT: '9100' }).metrics, {
     name: 'metrics',
     host: '127.0.0.1',
     port: 9100,
@@ -134,7 +125,7 @@ test('the metrics listener is off by default, and local if it has no host', () =
 test('the database URL of a service overrides DATABASE_URL', () => {
   for (const name of SERVICES) {
     const own = { [`${name.toUpperCase()}_DATABASE_URL`]: 'postgres://u@elsewhere.example/own' };
-    const config = readConfig(SERVICES, 'serve', { ...NEEDED, ...own });
+    const config = readGiven(own);
     const hosts = SERVICES.map((one) => config[one]?.database?.hosts[0]?.name);
     assert.deepEqual(
       hosts,
@@ -145,8 +136,7 @@ test('the database URL of a service overrides DATABASE_URL', () => {
 });
 
 test('the limits of database connections have defaults, and bounds', () => {
-  const limits = (given: Given) =>
-    readConfig(['secrets'], 'serve', { ...NEEDED, ...given }).secrets?.database.limits;
+  const limits = (given: Given) => readGiven(given, ['secrets']).secrets?.database.limits;
   assert.deepEqual(limits({}), {
     DATABASE_STATEMENT_TIMEOUT: 10,
     DATABASE_LOCK_TIMEOUT: 10,
@@ -193,8 +183,7 @@ test('a command needs only the database settings', () => {
   assert.equal(problems({ DATABASE_URL: undefined }, ['identity'], 'administer').length, 1);
   // A token is made in the database also where this environment serves the plain variant.
   assert.equal(
-    readConfig(['webhook'], 'administer', { ...NEEDED, WEBHOOK_VARIANT: 'plain' }).webhook?.database
-      ?.database,
+    readGiven({ WEBHOOK_VARIANT: 'plain' }, ['webhook'], 'administer').webhook?.database?.database,
     'gatehouse',
   );
 });
@@ -238,43 +227,23 @@ test('the earlier values of a secret that seals require the present one', () => 
   ]);
 });
 
+const SEALING = [
+  'SERVER_SECRET',
+  'WEBHOOK_SECRET',
+  'IDENTITY_SECRET',
+  'AUTH_TOKEN',
+  'WEBHOOK_TOKEN',
+] as const;
+const tooShort = (name: string) => new RegExp(`^${name} has fewer than 32 characters`);
 const remote = 'postgres://u@db.example/d';
 const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: readonly RegExp[]]> = [
-  [
-    'a short SERVER_SECRET',
-    { SERVER_SECRET: 'a'.repeat(31) },
-    [/^SERVER_SECRET has fewer than 32 characters/],
-  ],
-  [
-    'a short AUTH_TOKEN',
-    { AUTH_TOKEN: 'a'.repeat(31) },
-    [/^AUTH_TOKEN has fewer than 32 characters/],
-  ],
-  [
-    'a short value of SERVER_SECRET_PREVIOUS',
-    { SERVER_SECRET_PREVIOUS: `${LONG},b` },
-    [/^SERVER_SECRET_PREVIOUS has fewer than 32/],
-  ],
-  [
-    'a short value of WEBHOOK_SECRET_PREVIOUS',
-    { WEBHOOK_SECRET: LONG, WEBHOOK_SECRET_PREVIOUS: 'b' },
-    [/^WEBHOOK_SECRET_PREVIOUS has fewer than 32/],
-  ],
-  [
-    'a short value of IDENTITY_SECRET_PREVIOUS',
-    { IDENTITY_SECRET: LONG, IDENTITY_SECRET_PREVIOUS: 'b' },
-    [/^IDENTITY_SECRET_PREVIOUS has fewer than 32/],
-  ],
-  [
-    'a short WEBHOOK_SECRET',
-    { WEBHOOK_SECRET: 'a'.repeat(31) },
-    [/^WEBHOOK_SECRET has fewer than 32 characters/],
-  ],
-  [
-    'a short WEBHOOK_TOKEN',
-    { WEBHOOK_TOKEN: 'a'.repeat(31) },
-    [/^WEBHOOK_TOKEN has fewer than 32 characters/],
-  ],
+  ...SEALING.map(
+    (name) => [`a short ${name}`, { [name]: 'a'.repeat(31) }, [tooShort(name)]] as const,
+  ),
+  ...SEALING.slice(0, 3).map((name) => {
+    const given = { [name]: LONG, [`${name}_PREVIOUS`]: `${LONG},b` };
+    return [`a short ${name}_PREVIOUS`, given, [tooShort(`${name}_PREVIOUS`)]] as const;
+  }),
   [
     'weak secrets that are allowed',
     { ALLOW_WEAK_SECRETS: 'on', AUTH_TOKEN: 'a' },
@@ -316,7 +285,7 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
 
 for (const [what, given, expected] of warned) {
   test(`a warning is logged for ${what}`, () => {
-    const { warnings } = readConfig(SERVICES, 'serve', { ...NEEDED, ...given });
+    const { warnings } = readGiven(given);
     assert.equal(warnings.length, expected.length, warnings.join('\n'));
     expected.forEach((pattern, index) => assert.match(warnings[index] ?? '', pattern));
   });

@@ -4,38 +4,17 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import type { ServiceName } from '../../src/serve.ts';
 import { Env } from '../../src/platform/runtime/env.ts';
-import { ConfigurationError, readHashes } from '../../src/platform/process/settings.ts';
-import { type Config, readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
-
-const LONG = 'a-long-random-text-0123456789-abcdefgh';
-const NEEDED = {
-  DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse',
-  SERVER_SECRET: LONG,
-  AUTH_TOKEN: LONG,
-};
-type Given = Readonly<Record<string, string | undefined>>;
-
-const read = (
-  given: Given,
-  services: readonly ServiceName[] = SERVICES,
-  purpose: 'serve' | 'administer' = 'serve',
-): Config => readConfig(services, purpose, { ...NEEDED, ...given });
-
-function problems(
-  given: Given,
-  services: readonly ServiceName[] = SERVICES,
-  purpose: 'serve' | 'administer' = 'serve',
-): readonly string[] {
-  try {
-    read(given, services, purpose);
-  } catch (error) {
-    assert.ok(error instanceof ConfigurationError);
-    return error.problems;
-  }
-  return [];
-}
+import { readHashes } from '../../src/platform/process/settings.ts';
+import {
+  type Config,
+  type Given,
+  LONG,
+  NEEDED,
+  problems,
+  readGiven as read,
+  VARIABLES,
+} from '../support/settings.ts';
 
 const place = mkdtempSync(join(tmpdir(), 'gatehouse-config-'));
 after(() => rmSync(place, { recursive: true, force: true }));

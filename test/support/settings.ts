@@ -4,7 +4,7 @@
  */
 import { defaultsOf } from '../../scripts/variables.ts';
 import * as identity from '../../src/identity/settings.ts';
-import { readSettings } from '../../src/platform/process/settings.ts';
+import { ConfigurationError, readSettings } from '../../src/platform/process/settings.ts';
 import { foreignVariables } from '../../src/platform/process/variable-names.ts';
 import { Env, type Environment, type Purpose } from '../../src/platform/runtime/env.ts';
 import * as secrets from '../../src/secrets/settings.ts';
@@ -39,4 +39,32 @@ export function readConfig(names: readonly string[], purpose: Purpose, environme
     secrets: read('secrets', secrets),
     webhook: read('webhook', webhook),
   };
+}
+
+/** What is long enough for every secret. */
+export const LONG = 'a-long-random-text-0123456789-abcdefgh';
+/** All that has no default. */
+export const NEEDED = {
+  DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse',
+  SERVER_SECRET: LONG,
+  AUTH_TOKEN: LONG,
+};
+export type Given = Readonly<Record<string, string | undefined>>;
+
+/** With what is needed. */
+export const readGiven = (
+  given: Given,
+  services: readonly ServiceName[] = SERVICES,
+  purpose: Purpose = 'serve',
+): Config => readConfig(services, purpose, { ...NEEDED, ...given });
+
+/** @returns what is wrong with the settings */
+export function problems(...args: Parameters<typeof readGiven>): readonly string[] {
+  try {
+    readGiven(...args);
+  } catch (error) {
+    if (error instanceof ConfigurationError) return error.problems;
+    throw error;
+  }
+  return [];
 }
