@@ -67,7 +67,7 @@ test('a counter may jump to its end, and shows a copy if it goes back', () =>
         const changed = { ...credential, signCount };
         await browser.devtools('WebAuthn.addCredential', { authenticatorId, credential: changed });
       };
-      // Each use adds one, and there are two: past the signed 32 bits, and up to the last of 32 bits.
+      // Each of two uses adds one: past 31 bits, and up to the last number of 32 bits.
       for (const counter of [1_000, 2_147_483_646, 4_294_967_293]) {
         await setCounter(counter);
         await signInAlone();
