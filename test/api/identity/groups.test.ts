@@ -45,26 +45,19 @@ test('groups are sorted, replaced as a whole, and part of every view of the user
 });
 
 const MANY = Array.from({ length: 64 }, (_, index) => `group-${index}`);
-const WRONG: ReadonlyArray<readonly [what: string, groups: unknown, rule: RegExp]> = [
-  ['upper case', ['Admins'], /1 to 64 characters/],
-  ['a comma', ['a,b'], /1 to 64 characters/],
-  ['a colon', ['group:a'], /1 to 64 characters/],
-  ['a space', ['a '], /1 to 64 characters/],
-  ['a line break', ['a\n'], /1 to 64 characters/],
-  ['another script', ['\u0430dmins'], /1 to 64 characters/],
-  ['no character', [''], /1 to 64 characters/],
-  ['65 characters', ['a'.repeat(65)], /1 to 64 characters/],
-  ['a number', [5], /1 to 64 characters/],
-  ['a list in a list', [['a']], /1 to 64 characters/],
-  ['null in the list', [null], /1 to 64 characters/],
-  ['a text', 'a', /array/],
-  ['null', null, /array/],
-  ['65 names', [...MANY, 'one-more'], /at most 64/],
-  ['a repeated name', ['a', 'b', 'a'], /twice/],
+/** Other wrong values are generated from the schema, in `test/api/contract`. */
+const WRONG: ReadonlyArray<readonly [what: string, groups: readonly string[]]> = [
+  ['upper case', ['Admins']],
+  ['a comma', ['a,b']],
+  ['a colon', ['group:a']],
+  ['a space', ['a ']],
+  ['a line break', ['a\n']],
+  ['another script', ['\u0430dmins']],
 ];
-for (const [what, groups, rule] of WRONG) {
-  test(`groups with ${what} are rejected with the rule, and nothing is stored`, async () => {
-    const { id } = await add({ groups: ['before'] });
+test('a name of a group that breaks the rule is rejected with it, and nothing is stored', async () => {
+  const { id } = await add({ groups: ['before'] });
+  const rule = /1 to 64 characters/;
+  for (const [what, groups] of WRONG) {
     for (const answer of [
       await set(id, groups),
       await call(admin.token, 'POST', '/api/key/', { user_id: null, groups }),
@@ -75,27 +68,17 @@ for (const [what, groups, rule] of WRONG) {
       }),
     ]) {
       assertError(answer, 400, 'invalid_body', ['/groups']);
-      assert.match(answer.json.error.fields[0].message, rule);
+      assert.match(answer.json.error.fields[0].message, rule, what);
     }
-    const [row] = await sql`select groups::text from identity.users where id = ${id}`;
-    assert.equal(row?.groups, '{before}');
-  });
-}
+  }
+  const [row] = await sql`select groups::text from identity.users where id = ${id}`;
+  assert.equal(row?.groups, '{before}');
+});
 
 test('64 names of 64 characters fit in the header', async () => {
   const names = MANY.map((name) => name.padEnd(64, 'x')).sort();
   const { token } = await enter({ groups: names });
   assert.equal(await groupsIn(token), names.join(','));
-});
-
-test('only a super administrator changes groups; a user not even the own ones', async () => {
-  const user = await enter();
-  const own = await key(user);
-  for (const bearer of [user.token, own.key, (await key(null)).key]) {
-    const answer = await call(bearer, 'PATCH', `/api/user/${user.id}`, { groups: ['admins'] });
-    assertError(answer, 403, 'forbidden');
-  }
-  assert.equal(await groupsIn(user.token), '');
 });
 
 test('the list of users has the members of a group; others find at most themselves', async () => {
@@ -183,7 +166,7 @@ test('no request passes after a removal is committed, at either of two replicas'
       ),
     );
   const statuses = new Set<number>();
-  for (let round = 1; round <= 100; round += 1) {
+  for (let round = 1; round <= rounds(20, 100); round += 1) {
     await set(id, ['ops']);
     assert.equal((await verify(token, '?require=group:ops', other.url.identity)).status, 200);
     const during = ask10();

@@ -8,7 +8,7 @@ import { after, test } from 'node:test';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/api-users.ts';
 import { startProxy } from '../../../support/proxy.ts';
-import { assertError, assertSuccess, isOpen, PASSWORD } from '../../../support/users.ts';
+import { assertError, assertSuccess, isOpen } from '../../../support/users.ts';
 
 const started = await startIdentity({ after });
 const { identity, databaseUrl, sql, admin, call, add, enter, key } = started;
@@ -112,18 +112,6 @@ function garbage(whole: string): Record<string, string> {
   };
 }
 
-test('malformed keys and wrong checksums are rejected', async () => {
-  const { key: whole } = await key(admin);
-  for (const [what, form] of Object.entries(garbage(whole))) {
-    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
-      assert.equal((await visit(headers)).status, 401, what);
-    assertError(await visit({ 'x-api-key': form }), 401, 'unauthorized');
-  }
-  assertError(await visit({ 'x-api-key': '' }), 401, 'unauthorized');
-  assertError(await visit({ authorization: `Bearer ${unknownKey()}` }), 401, 'unauthorized');
-  assert.equal(await isOpen(identity, whole), true);
-});
-
 test('garbage costs no query: without the database it is 401, a valid form 500', async (t) => {
   let cut = async () => {};
   const {
@@ -138,7 +126,7 @@ test('garbage costs no query: without the database it is 401, a valid form 500',
   const { key: whole } = await make(chief);
   assert.equal(await isOpen(away, whole), true);
   await cut();
-  for (const form of Object.values(garbage(whole))) {
+  for (const form of ['', ...Object.values(garbage(whole))]) {
     for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
       assertError(await visit(headers, away), 401, 'unauthorized');
   }
@@ -178,46 +166,6 @@ test('a key without a user sees the sessions and users of everyone', async () =>
     (await call(program, 'GET', `/api/user/${user.id}`)).json.data.username,
     user.username,
   );
-});
-
-test('a forbidden action of a key is 403, and a wrong current password 401', async () => {
-  const chief = await enter({ super_admin: true });
-  const { key: own } = await key(chief);
-  const answer = await call(own, 'POST', '/api/key/', {});
-  assertError(answer, 403, 'forbidden');
-  assert.match(answer.json.error.message, /API key/);
-  const wrong = await call(chief.token, 'POST', '/api/auth/password', {
-    current_password: 'not it',
-    new_password: 'a new passphrase',
-  });
-  assertError(wrong, 401, 'invalid_credentials');
-  assert.equal(wrong.json.error.message, 'The current password is wrong or has expired.');
-});
-
-test('no key makes a super administrator, who could then log in and do the rest', async () => {
-  const chief = await enter({ super_admin: true });
-  const plain = await enter();
-  const { key: own } = await key(chief);
-  const raised = { username: 'raised', email: 'raised@example.org', password: PASSWORD };
-  assertError(
-    await call(own, 'POST', '/api/user/', { ...raised, super_admin: true }),
-    403,
-    'forbidden',
-  );
-  assertError(
-    await call(own, 'PATCH', `/api/user/${plain.id}`, { super_admin: true, first_name: 'Raised' }),
-    403,
-    'forbidden',
-  );
-  assert.deepEqual(
-    [...(await sql`select first_name, super_admin from identity.users where id = ${plain.id}`)],
-    [{ first_name: '', super_admin: false }],
-  );
-  assert.equal(
-    (await call(own, 'POST', '/api/user/', { ...raised, super_admin: false })).status,
-    201,
-  );
-  assertSuccess(await call(own, 'PATCH', `/api/user/${chief.id}`, { super_admin: false }));
 });
 
 test('a key created for another user acts as that user', async () => {

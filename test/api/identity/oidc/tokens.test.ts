@@ -169,22 +169,6 @@ test('a program authenticates in one way, and as programs encode it', async () =
   assert.deepEqual(errorOf(page), [400, 'invalid_request']);
 });
 
-test('wrong secrets of a network are limited', async (t) => {
-  const own = await startProvider(t);
-  const program = await own.register('web');
-  const guess = () =>
-    own.post('/oidc/token', { client_id: 'web', client_secret: 'x'.repeat(40), grant_type: 'a' });
-  const pages = await Promise.all(Array.from({ length: 150 }, guess));
-  assert.ok(pages.some(({ status }) => status === 429));
-  // From another network, the program is served.
-  const page = await own.post(
-    '/oidc/token',
-    { client_id: program.id, client_secret: program.secret, grant_type: '' },
-    { 'x-forwarded-for': '203.0.113.9' },
-  );
-  assert.deepEqual(errorOf(page), [400, 'invalid_request']);
-});
-
 test('guesses of codes and refresh tokens of a network are limited', async (t) => {
   const own = await startProvider(t);
   const words = [

@@ -30,20 +30,6 @@ const addSessions = (userId: string, count: number, expires = '1 day') => sql`
   select gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), ${userId},
     now() + ${expires}::interval
   from generate_series(1, ${count}::int)`;
-/** Without triggers and with indexes built afterwards, which is many times faster. */
-const addMany = (userId: string) =>
-  sql.begin(async (bulk) => {
-    await bulk`set local session_replication_role = replica`;
-    const indexes = await bulk<Array<{ name: string; definition: string }>>`
-    select indexname as name, indexdef as definition from pg_indexes
-    where schemaname = 'identity' and tablename = 'sessions' and indexname not like '%key'`;
-    for (const { name } of indexes) await bulk`drop index ${bulk(`identity.${name}`)}`;
-    await bulk`
-    insert into identity.sessions (id, token_digest, user_id, expires_at)
-    select lpad(to_hex(n), 32, '0')::uuid, int4send(n), ${userId}, now() + interval '1 day'
-      from generate_series(1, 100000) n`;
-    for (const { definition } of indexes) await bulk.unsafe(definition);
-  });
 const list = async (query: string) => {
   const answer = await call(admin.token, 'GET', `/api/session/?${query}`);
   assertSuccess(answer, 'paged');
@@ -73,26 +59,22 @@ const ENDS: ReadonlyArray<readonly [what: string, end: (id: string) => Promise<A
   ['revoked', (id) => call(admin.token, 'DELETE', `/api/session/revoke/all/user?user=${id}`)],
 ];
 
-test(
-  'a user with 100,000 sessions is changed without touching a session',
-  { timeout: 300_000 },
-  async () => {
-    const user = await enter();
-    await addMany(user.id);
-    for (const [what, end] of [...ENDS.slice(3), ...ENDS.slice(0, 3)]) {
-      const before = await versions();
-      assertSuccess(await end(user.id));
-      assert.deepEqual(await versions(), before, what);
-      await sql`update identity.users set sessions_end_at = null, enabled = true
-        where id = ${user.id}`;
-    }
-    assert.deepEqual(
-      await trail(user.id),
-      ENDS.map(() => ({ count: 10_000, target_id: null, detail: 'more than 10,000' })),
-    );
-    await sql`delete from identity.sessions where user_id = ${user.id}`;
-  },
-);
+test('a user with more than 10,000 sessions is changed without touching a session', async () => {
+  const user = await enter();
+  await addSessions(user.id, 10_001);
+  for (const [what, end] of [...ENDS.slice(3), ...ENDS.slice(0, 3)]) {
+    const before = await versions();
+    assertSuccess(await end(user.id));
+    assert.deepEqual(await versions(), before, what);
+    await sql`update identity.users set sessions_end_at = null, enabled = true
+      where id = ${user.id}`;
+  }
+  assert.deepEqual(
+    await trail(user.id),
+    ENDS.map(() => ({ count: 10_000, target_id: null, detail: 'more than 10,000' })),
+  );
+  await sql`delete from identity.sessions where user_id = ${user.id}`;
+});
 
 for (const [what, end] of ENDS) {
   test(`all sessions of a user who is ${what} have ended, and no others`, async () => {
@@ -137,14 +119,6 @@ test('a session that was revoked with all others is not revoked or logged out ag
   assert.deepEqual(await trail(user.id), [{ count: 1, target_id: id, detail: '' }]);
 });
 
-test('an enabled user can log in again, and the old sessions stay ended', async () => {
-  const user = await enter();
-  assertSuccess(await disable(user.id));
-  assertSuccess(await call(admin.token, 'PATCH', `/api/user/${user.id}`, { enabled: true }));
-  assert.equal(await isOpen(identity, user.token), false);
-  assert.equal(await isOpen(identity, await logIn(identity, user.username, PASSWORD)), true);
-});
-
 test('the number of ended sessions is exact up to 10,000', async () => {
   const { id } = await add();
   const revoke = () => call(admin.token, 'DELETE', `/api/session/revoke/all/user?user=${id}`);
@@ -179,9 +153,9 @@ test('of two revocations at once each session is counted by one', async () => {
   const { id } = await add();
   const databases = [database, openIdentity({ after }, databaseUrl)];
   for (let round = 0; round < 5; round += 1) {
-    await addSessions(id, 5_000);
+    await addSessions(id, 500);
     const counts = await Promise.all(databases.map((one) => revokeSessions(one, COMMAND_LINE, id)));
-    assert.deepEqual(counts.sort(), [0, 5_000]);
+    assert.deepEqual(counts.sort(), [0, 500]);
   }
 });
 

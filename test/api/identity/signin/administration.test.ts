@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
-import { wordsOf } from '../../../support/words.ts';
 
 const { sql, call, add, visit, signIn } = await startPortal({ after });
 const administrator = await signIn((await add({ super_admin: true })).username);
@@ -169,24 +168,6 @@ test('an unknown event or page of the audit trail gets a sentence that says what
   }
   const { text } = await show('/account/audit?page=99');
   assert.doesNotMatch(text, /No entry matches/, 'there are entries, on other pages');
-});
-
-const ACTIONS = wordsOf(`
-  edit enable disable promote demote delete remove_factors end_session end_sessions revoke_key
-  password
-`);
-
-test('changes of users need a recent sign-in, which leads back to the user', async () => {
-  const { id, username } = await add({ super_admin: true });
-  const own = await signIn(username);
-  await sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
-    where user_id = ${id}`;
-  for (const action of ACTIONS) {
-    const sent = await post(`/account/users/${id}/${action}`, {}, own.host);
-    assert.equal(sent.status, 303, action);
-    const location = decodeURIComponent(sent.headers.get('location') ?? '');
-    assert.match(location, new RegExp(`^/login\\?again=on&return_to=.*/account/users/${id}$`));
-  }
 });
 
 test('the audit trail is filtered by user, event and day, and exported as CSV', async () => {

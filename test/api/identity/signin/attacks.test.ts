@@ -6,7 +6,6 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { TransactionSql } from 'postgres';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
-import { CHANGES } from '../../../../src/identity/signin/administration.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { untilLocked } from '../../../support/connections.ts';
 import { createDatabase } from '../../../support/database.ts';
@@ -446,49 +445,6 @@ test('a sign-in succeeds although the session before it ends at the same time', 
   assert.equal(page.status, 200);
 });
 
-test('an administrator cannot create a user with a name that the API rejects', async () => {
-  const host = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
-  const create = (username: string, email: string) =>
-    visit('/account/users', { fields: { username, email, password: PASSWORD }, cookie: host });
-  for (const name of ['', 'two\nlines', ' ', 'x'.repeat(256)]) {
-    assert.equal((await create(name, 'valid@example.org')).status, 400, JSON.stringify(name));
-  }
-  for (const email of ['', 'no address'])
-    assert.equal((await create('valid-name', email)).status, 400, email);
-  assert.equal((await create('valid-name', 'valid@example.org')).status, 200);
-});
-
-test('the pages of the administrator show and change nothing for another person', async () => {
-  const { username, id } = await add();
-  const victim = await add();
-  const { host } = await signIn(username);
-  for (const path of ['/account/users', `/account/users/${victim.id}`, '/account/audit']) {
-    assert.equal((await visit(path, { cookie: host })).status, 403, path);
-  }
-  for (const action of Object.keys(CHANGES)) {
-    const page = await visit(`/account/users/${victim.id}/${action}`, {
-      fields: {
-        password: 'another-long-password',
-        username: 'renamed',
-        email: 'renamed@example.org',
-        first_name: '',
-        last_name: '',
-        session_id: victim.id,
-        key_id: victim.id,
-      },
-      cookie: host,
-    });
-    assert.equal(page.status, 403, action);
-    assert.doesNotMatch(page.text, new RegExp(victim.username));
-  }
-  const created = await visit('/account/users', {
-    fields: { username: 'made-by-user', email: 'm@example.org', password: PASSWORD },
-    cookie: host,
-  });
-  assert.equal(created.status, 403);
-  assert.equal(await events(id, 'user.created'), 1, 'only their own');
-});
-
 test('the audit trail names users, and gives the ids of erased ones', async () => {
   const user = await add();
   const gone = await add();
@@ -506,18 +462,6 @@ test('the audit trail names users, and gives the ids of erased ones', async () =
   assert.ok(rowOf(user.id).includes(cells(user.username, user.id)));
   assert.ok(rowOf(gone.id).includes(cells('an erased user', gone.id)));
   assert.ok(text.includes(`${cells('admin', admin.id)} <span class="hint">by password</span>`));
-});
-
-test('an administrator removes the factors of a user, which ends the sessions', async () => {
-  const { username, id } = await add();
-  const { host } = await enrol(username);
-  const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
-  const page = await visit(`/account/users/${id}/remove_factors`, { fields: {}, cookie: own });
-  assert.equal(page.status, 303);
-  assert.equal(page.headers.get('location'), `/account/users/${id}`);
-  assert.equal((await visit('/account', { cookie: host })).status, 303);
-  assert.deepEqual([await rowsOf('totp', id), await rowsOf('recovery_codes', id)], [0, 0]);
-  assert.notEqual((await signIn(username)).host, '');
 });
 
 test('the factors of a deleted user are erased at once, and the passkey is free', async () => {

@@ -10,88 +10,33 @@ const user = await add();
 const { host } = await signIn((await add({ super_admin: true })).username);
 const ofUser = `/account/users/${user.id}`;
 
-interface TestedForm {
-  readonly path: string;
-  /** Valid fields, and whether each is needed. */
-  readonly fields: Readonly<Record<string, string>>;
-  readonly needed: readonly string[];
-  /** The page it belongs to. */
-  readonly page: string;
-}
+/** Each form, with what it needs. */
+const FORMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  '/account/name': { first_name: 'Ada', last_name: 'Byron' },
+  '/account/password': { current_password: PASSWORD, new_password: 'a longer one than that' },
+  '/account/totp': { code: '123456' },
+  '/account/keys': { name: 'backup', days: '30' },
+  '/account/users': { username: 'grace', email: 'grace@example.org' },
+  [`${ofUser}/edit`]: { username: 'a', email: 'a@b.example', first_name: '', last_name: '' },
+};
 
-const FORMS: readonly TestedForm[] = [
-  {
-    path: '/account/name',
-    fields: { first_name: 'Ada', last_name: 'Byron' },
-    needed: ['first_name', 'last_name'],
-    page: '/account',
-  },
-  {
-    path: '/account/password',
-    fields: { current_password: PASSWORD, new_password: 'a longer one than that' },
-    needed: ['current_password', 'new_password'],
-    page: '/account',
-  },
-  {
-    path: '/account/totp',
-    fields: { code: '123456', setup: 'A'.repeat(43) },
-    needed: ['code'],
-    page: '/account/factors',
-  },
-  {
-    path: '/account/keys',
-    fields: { name: 'backup', days: '30' },
-    needed: ['name', 'days'],
-    page: '/account/keys',
-  },
-  {
-    path: '/account/users',
-    fields: { username: 'grace', email: 'grace@example.org', role: 'user' },
-    needed: ['username', 'email'],
-    page: '/account/users',
-  },
-  {
-    path: `${ofUser}/edit`,
-    fields: { username: 'a', email: 'a@b.example', first_name: '', last_name: '' },
-    needed: ['username', 'email', 'first_name', 'last_name'],
-    page: ofUser,
-  },
-];
-
-const storedRows = () => sql`
-  select (select json_agg(u order by id) from identity.users u)::text as users,
-    (select count(*) from identity.api_keys) as keys, (select count(*) from identity.totp) as apps`;
 const messageOf = (text: string, name: string) =>
   new RegExp(`id="${name}-problem">([A-Z][^<]+\\.)<`).exec(text)?.[1];
 
-for (const { path, fields, needed, page } of FORMS) {
-  test(`${path.replace(user.id, '{user_id}')} says at each field what is wrong, and stores nothing`, async () => {
-    const before = await storedRows();
-    for (const name of needed) {
-      const given = { ...fields, [name]: 'x'.repeat(5_000) };
-      const long = await visit(path, { fields: given, cookie: host });
-      assert.equal(long.status, 400, `${name}: ${long.text}`);
+for (const [path, fields] of Object.entries(FORMS)) {
+  test(`${path.replace(user.id, '{user_id}')} says at each field what is wrong, and keeps the others`, async () => {
+    for (const name of Object.keys(fields)) {
       const { [name]: _, ...others } = fields;
-      const missing = await visit(path, { fields: others, cookie: host });
-      assert.equal(missing.status, 400, `${name}: ${missing.text}`);
-      for (const { text } of [long, missing]) {
+      for (const given of [others, { ...fields, [name]: 'x'.repeat(5_000) }]) {
+        const { status, text } = await visit(path, { fields: given, cookie: host });
+        assert.equal(status, 400, `${name}: ${text}`);
         if (name !== 'days') assert.ok(messageOf(text, name), `${name}: ${text}`);
         for (const [other, value] of Object.entries(others)) {
-          const isSecret = /password|code/.test(other);
-          assert.equal(text.includes(` value="${value}"`) && isSecret, false, other);
-          if (!isSecret && value !== '') assert.ok(text.includes(`value="${value}"`), other);
+          if (value === '') continue;
+          assert.equal(text.includes(`value="${value}"`), !/password|code/.test(other), other);
         }
       }
     }
-    const twice = `${new URLSearchParams(fields)}&${new URLSearchParams(fields)}`;
-    const repeated = await visit(path, { fields: twice, cookie: host });
-    assert.equal(repeated.status, 400);
-    assert.match(repeated.text, />The form has a field twice\.</);
-    const elsewhere = { origin: 'https://app.example.org' };
-    assert.equal((await visit(path, { fields, cookie: host, headers: elsewhere })).status, 403);
-    const ended = await visit(path, { fields });
-    assert.deepEqual([ended.status, ended.headers.get('location')], [303, signInFor(page)]);
-    assert.deepEqual(await storedRows(), before);
   });
 }
 
@@ -134,6 +79,12 @@ test('under another name, the sign-in page names its address, but not behind a p
   // Many proxies replace `Host` by the address of the service.
   const proxied = { host: '127.0.0.1:3000', 'x-forwarded-for': '192.0.2.1' };
   assert.doesNotMatch((await at(proxied)).text, named);
+  const rejected = await visit('/login', {
+    fields: { username: 'a', password: 'b', return_to: '' },
+    headers: { host: '127.0.0.1:3000', origin: 'http://127.0.0.1:3000' },
+  });
+  assert.equal(rejected.status, 403);
+  assert.ok(rejected.text.includes(`Open ${ORIGIN}/login and try again.`));
 });
 
 test('after a sign-out, the sign-in page says so once', async () => {

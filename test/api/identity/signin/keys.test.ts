@@ -1,9 +1,9 @@
 /** API keys on the account page. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { cookieFrom, ORIGIN, signInFor, startPortal } from '../../../support/portal.ts';
+import { cookieFrom, startPortal } from '../../../support/portal.ts';
 
-const { identity, sql, admin, call, add, visit, signIn } = await startPortal({ after });
+const { sql, call, add, visit, signIn } = await startPortal({ after });
 const create = (cookie: string, fields: Record<string, string>) =>
   visit('/account/keys', { fields, cookie });
 const keyOn = (text: string) => /<pre [^>]*>(key:[\w-]{49})<\/pre>/.exec(text)?.[1] ?? '';
@@ -73,68 +73,9 @@ test('a key that expired is marked, and one that never expires says so', async (
   assert.match(text, /other:[^]*expires: never[^]*one:[^]*<span class="badge">Expired<\/span>/);
 });
 
-test('a form with an invalid field creates no key', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  for (const fields of [
-    { name: '', days: '30' },
-    { name: 'x\ny', days: '30' },
-    { name: 'x', days: '31' },
-    { name: 'x' },
-  ]) {
-    const page = await create(host, { ...fields });
-    assert.equal(page.status, 400, JSON.stringify(fields));
-    assert.match(page.text, /role="alert" id="(name|days)-problem">[A-Z]/);
-  }
-  assert.equal((await sql`select from identity.api_keys where user_id = ${id}`).length, 0);
-});
-
-test('keys are listed and made only soon after a sign-in, and revoked at any time', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  const key = keyOn((await create(host, { name: 'x', days: '30' })).text);
-  const [keyId = ''] = idsOn((await visit('/account/keys', { cookie: host })).text);
-  await sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
-    where methods is not null`;
-  const location = `/login?again=on&return_to=${encodeURIComponent(`${ORIGIN}/account/keys`)}`;
-  assert.equal((await visit('/account/keys', { cookie: host })).headers.get('location'), location);
-  assert.equal((await create(host, { name: 'y', days: '30' })).headers.get('location'), location);
-  assert.equal((await sql`select from identity.api_keys where user_id = ${id}`).length, 1);
-  await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: host });
-  assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
-});
-
-test('a user cannot see or revoke the key of another user, and other sites cannot create one', async () => {
-  const owner = await add();
-  const other = await add();
-  const { host } = await signIn(owner.username);
-  const key = keyOn((await create(host, { name: 'of-the-owner', days: '30' })).text);
-  const [keyId = ''] = idsOn((await visit('/account/keys', { cookie: host })).text);
-  const { host: otherHost, domain } = await signIn(other.username);
-  assert.doesNotMatch((await visit('/account/keys', { cookie: otherHost })).text, /of-the-owner/);
-  assert.equal(
-    (await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: otherHost })).status,
-    403,
-  );
-  const fields = { name: 'planted', days: 'never', key_id: keyId };
-  for (const path of ['/account/keys', '/account/keys/revoke']) {
-    for (const headers of [
-      { origin: 'https://app.example.org' },
-      { 'sec-fetch-site': 'same-site' },
-      { 'sec-fetch-site': 'none' },
-    ]) {
-      assert.equal((await visit(path, { fields, cookie: host, headers })).status, 403, path);
-    }
-    const body = new URLSearchParams(fields);
-    const plain = await fetch(identity + path, { method: 'POST', body, headers: { cookie: host } });
-    assert.equal(plain.status, 403, `${path} with neither header`);
-    await plain.body?.cancel();
-  }
-  assert.equal(
-    (await create(domain, { name: 'x', days: '30' })).headers.get('location'),
-    signInFor('/account/keys'),
-  );
-  assert.equal((await call(key, 'GET', `/api/user/${owner.id}`)).status, 200);
-  const { data } = (await call(admin.token, 'GET', `/api/key/?user=${owner.id}`)).json;
-  assert.equal(data.length, 1);
+test('a user does not see the keys of another user', async () => {
+  const { host } = await signIn((await add()).username);
+  await create(host, { name: 'of-the-owner', days: '30' });
+  const { host: other } = await signIn((await add()).username);
+  assert.doesNotMatch((await visit('/account/keys', { cookie: other })).text, /of-the-owner/);
 });

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { factorsOf, PENDING } from '../../../support/factors.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
   cookieFrom,
   ORIGIN,
@@ -13,7 +13,6 @@ import {
   startPortal,
   visitorOf,
 } from '../../../support/portal.ts';
-import { startIdentity } from '../../../support/api-users.ts';
 import { assertError, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
@@ -377,16 +376,6 @@ test('a disabled user gets no link', async () => {
   const none = await call(admin.token, 'DELETE', path);
   assert.deepEqual(none.json.data, { message: 'The user has no open link.', status: 'REVOKED' });
   assert.equal(await events(id, 'link.created'), 0);
-});
-
-test('without the sign-in pages there are no links', async (t) => {
-  const plain = await startIdentity(t);
-  const { id } = await plain.add();
-  assert.equal(
-    (await plain.call(plain.admin.token, 'POST', `/api/user/${id}/link`, {})).status,
-    404,
-  );
-  assert.equal((await ask('GET', `${plain.identity}/link`)).status, 404);
 });
 
 test('the pages invite a user with groups, and make reset links', async () => {

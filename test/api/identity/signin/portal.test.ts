@@ -4,15 +4,12 @@ import { after, test } from 'node:test';
 import { reachable, readTree } from '../../../../scripts/reading.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { logIn } from '../../../support/gatehouse.ts';
-import { startIdentity } from '../../../support/api-users.ts';
 import { cookieFrom, ORIGIN, signInFor, startPortal, valueOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
 const routes = await createRoutes(null);
 
 const { identity, sql, admin, call, add, key, visit, signIn } = await startPortal({ after });
-const count = async (event: string) =>
-  Number((await sql`select count(*)::int as n from identity.audit where event = ${event}`)[0]?.n);
 
 test('the form comes under a strict policy, and repeats only an escaped name', async () => {
   const page = await visit('/login?return_to=%22%3E%3Cscript%3E');
@@ -36,24 +33,6 @@ test('the form comes under a strict policy, and repeats only an escaped name', a
   assert.match(again.text, /name="return_to" value="https:\/\/app\.example\.org\/"/);
   assert.doesNotMatch(again.text, /value="wrong"/);
   assert.deepEqual(again.cookies, []);
-});
-
-test('under another name, the form says where to sign in, and a rejected form does, too', async () => {
-  const notice = `Sign in at <a href="${ORIGIN}/login">`;
-  const { host } = new URL(ORIGIN);
-  for (const name of [host, host.toUpperCase()]) {
-    const own = await visit('/login', { headers: { host: name } });
-    assert.ok(!own.text.includes(notice), name);
-  }
-  const other = await visit('/login', { headers: { host: '127.0.0.1:3000' } });
-  assert.equal(other.status, 200);
-  assert.ok(other.text.includes(notice));
-  const rejected = await visit('/login', {
-    fields: { username: 'a', password: 'b', return_to: '' },
-    headers: { host: '127.0.0.1:3000', origin: 'http://127.0.0.1:3000' },
-  });
-  assert.equal(rejected.status, 403);
-  assert.ok(rejected.text.includes(`Open ${ORIGIN}/login and try again.`));
 });
 
 test('one page answers an unknown name, a wrong password, a disabled account, with any factors', async () => {
@@ -159,32 +138,6 @@ test('signing in sets both cookies and returns to listed addresses only', async 
     assert.match(other, /url=https:\/\/login\.example\.org\/account"/);
     assert.doesNotMatch(other, /evil|javascript/);
   }
-});
-
-test('a form of another site starts no session and counts no attempt', async () => {
-  const { username } = await add();
-  const fields = { username, password: 'wrong-password', return_to: '' };
-  const before = await count('login.failed');
-  for (const headers of [
-    { origin: 'https://evil.example' },
-    { origin: 'https://app.example.org' },
-    { origin: 'null' },
-    { 'sec-fetch-site': 'cross-site' },
-    { 'sec-fetch-site': 'same-site' },
-  ]) {
-    for (const path of ['/login', '/logout']) {
-      const page = await visit(path, { fields, headers });
-      assert.equal(page.status, 403, `${path} ${JSON.stringify(headers)}`);
-      assert.deepEqual(page.cookies, []);
-    }
-  }
-  assert.equal(await count('login.failed'), before);
-  const plain = await fetch(`${identity}/login`, {
-    method: 'POST',
-    body: new URLSearchParams(fields),
-  });
-  assert.equal(plain.status, 403, 'neither header');
-  await plain.body?.cancel();
 });
 
 test('a second sign-in and a logout end the session that the browser had', async () => {
@@ -322,23 +275,6 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
   assert.deepEqual([entry?.count, entry?.actor_id], [3, id]);
 });
 
-test('a token of the API is no cookie of the pages, and a cookie of theirs is no token of the API', async () => {
-  const { username } = await add();
-  const api = await logIn(identity, username, PASSWORD);
-  const cookie = `__Host-gatehouse=${api}`;
-  assert.equal(
-    (await visit('/account', { cookie })).headers.get('location'),
-    signInFor('/account'),
-  );
-  const { host, domain } = await signIn(username);
-  assert.equal((await visit('/account', { cookie: host })).status, 200);
-  for (const token of [valueOf(host), valueOf(domain), `session:${valueOf(host)}`]) {
-    assert.equal((await call(token, 'GET', '/api/test/')).status, 401);
-    assert.equal((await call(token, 'POST', '/api/key/', {})).status, 401);
-  }
-  assert.equal((await call(api, 'GET', '/api/test/')).status, 200);
-});
-
 test('verify redirects only browsers to the portal, in the way the proxy asks for', async () => {
   const page = {
     accept: 'text/html',
@@ -452,19 +388,4 @@ test('a service without the pages loads none of their code at its start', () => 
     read.filter((file) => /\/(signin|factors)\//.test(file)),
     [],
   );
-});
-
-test('without SIGNIN_PAGES there are no pages, and verify rejects the parameters', async (context) => {
-  const off = await startIdentity(context);
-  for (const path of ['/login', '/account', '/pages/passkey.js'])
-    assert.equal((await fetch(off.identity + path)).status, 404);
-  assert.equal(
-    (
-      await fetch(`${off.identity}/api/auth/verify?redirect=302`, {
-        headers: { authorization: `Bearer ${off.admin.token}` },
-      })
-    ).status,
-    400,
-  );
-  assert.equal((await call(admin.token, 'GET', '/api/auth/verify?redirect=yes')).status, 400);
 });

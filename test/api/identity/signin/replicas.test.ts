@@ -90,6 +90,12 @@ test('wrong codes are limited for a sign-in and for a day over all replicas', as
     for (const replica of [here, there]) {
       const page = await replica.enter(await start(username), code);
       assert.deepEqual([page.status, cookieFrom(page, '__Host-gatehouse')], [429, '']);
+      assert.ok(Number(page.headers.get('retry-after')) > 0);
     }
   }
+  // A right code neither passes nor ends the limit, and is not used up.
+  const [left] = await sql`
+    select (select count(*)::int4 from identity.recovery_codes where user_id = ${id}) as codes,
+      (select last_step::int4 from identity.totp where user_id = ${id}) as last_step`;
+  assert.deepEqual(left, { codes: 10, last_step: 0 });
 });

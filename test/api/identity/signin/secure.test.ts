@@ -136,19 +136,6 @@ test('two administrators who secure each other at once do not both lose their ac
   }
 });
 
-test('who may not, who has no session, and what there is not', async () => {
-  const user = await enter();
-  const chief = await enter({ super_admin: true });
-  assertError(await secure(chief.id, user.token), 403, 'forbidden');
-  assertError(await secure(user.id, user.token), 403, 'forbidden');
-  const own = await secure(chief.id, chief.token);
-  assertError(own, 403, 'forbidden');
-  assert.match(own.json.error.message, /This is your own/);
-  assertError(await secure(user.id.replace(/^.{8}/, '00000000')), 404, 'not_found');
-  await call(admin.token, 'DELETE', `/api/user/${user.id}`);
-  assertError(await secure(user.id), 404, 'not_found');
-});
-
 test('the page of a user has the button, asks first, and shows the link', async () => {
   const { username } = await add({ super_admin: true });
   const { host: cookie } = await signIn(username);

@@ -58,16 +58,6 @@ test('a password is compared as typed, after NFKC', async () => {
   await sql`delete from identity.throttles`;
 });
 
-test('failures by username and by e-mail address are counted together', async () => {
-  const { username } = await add();
-  for (const name of [username, `${username}@example.org`, username, `${username}@example.org `])
-    assertError(await login(name, { password: 'wrong' }), 401, 'invalid_credentials');
-  assertError(await login(username, { password: 'wrong' }), 401, 'invalid_credentials');
-  for (const name of [username, `${username}@example.org`])
-    assertError(await login(name), 429, 'too_many_requests');
-  await sql`delete from identity.throttles`;
-});
-
 test("no username is another user's address, nor the other way round", async () => {
   const taken = { path: '', message: 'is taken by another user' };
   const first = await create('first@example.org', 'first@example.org');

@@ -92,27 +92,13 @@ test('an empty change succeeds and changes nothing, including updated_at', async
   assertError(await change({ id: '00000000-0000-4000-8000-000000000000' }, {}), 404, 'not_found');
 });
 
-test('users change their own names, with a session and with a key', async () => {
-  const user = await enter();
-  for (const [bearer, name] of [
-    [user.token, 'By session'],
-    [(await key(user)).key, 'By key'],
-  ] as const) {
-    const answer = await change(user, { first_name: name, last_name: `${name} too` }, bearer);
-    assertSuccess(answer);
-    assert.deepEqual(
-      [answer.json.data.first_name, answer.json.data.last_name],
-      [name, `${name} too`],
-    );
-  }
-});
-
 test('one forbidden member among allowed ones is 403, and nothing is changed', async () => {
   const user = await enter();
   const before = await stored(user);
   const forbidden = {
     username: 'own-choice',
     email: 'own@example.org',
+    groups: ['ops'],
     enabled: true,
     verified: true,
     super_admin: true,
@@ -120,6 +106,7 @@ test('one forbidden member among allowed ones is 403, and nothing is changed', a
   const unchanged = {
     username: user.username,
     email: `${user.username}@example.org`,
+    groups: [],
     enabled: true,
     verified: false,
     super_admin: false,
@@ -262,22 +249,4 @@ test('an administrator sets a password: the old one and all sessions of the user
   assert.equal(await isOpen(identity, bystander.token), true);
   assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
   await logIn(identity, user.username, 'a passphrase set for them');
-});
-
-test('a password that is too short, too long or common is 400', async () => {
-  const user = await enter();
-  const before = await stored(user);
-  for (const password of [
-    '',
-    'seven77',
-    'password',
-    'PassWord',
-    'ｐassword',
-    'a\u0000bcdefgh',
-    'p'.repeat(1_025),
-  ]) {
-    assertError(await setPassword(user, password), 400, 'invalid_body', ['/password']);
-  }
-  assert.deepEqual(await stored(user), before);
-  assert.equal(await isOpen(identity, user.token), true);
 });

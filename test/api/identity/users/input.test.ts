@@ -23,62 +23,23 @@ async function assertRefused(member: string, value: string) {
   assert.deepEqual(await users(), before);
 }
 
-/** One for each rule: `test/unit/identity/rules.test.ts` has every value that a rule rejects. */
+/** `test/unit/identity/rules.test.ts` has every rule, and every value that a rule rejects. */
 const RULES: ReadonlyArray<readonly [what: string, member: string, value: string]> = [
-  ['name that is empty', 'username', ''],
   // 255 characters, and 4,590 after NFKC: more than an entry of an index can hold.
   ['name that is too long after NFKC', 'username', '\ufdfa'.repeat(255)],
-  ['name with control characters', 'username', 'a\x1b[31mb'],
-  ['name that turns the order of its line round', 'username', 'a\u202eb'],
-  ['name that begins with a space', 'username', ' admin'],
-  ['name that ends with a space of any kind', 'username', 'admin\u3000'],
-  ['name with invisible format characters', 'username', 'a\u200bb'],
-  ['name with invisible letters', 'username', 'admin\u3164'],
   ['name that looks blank', 'username', '\u2800'],
   ['address without exactly one @ between two texts', 'email', 'a@b@c'],
-  ['address with a space', 'email', 'a b@example.org'],
-  ['address with control characters', 'email', 'a@exam\nple.org'],
-  ['address with invisible characters', 'email', 'subject\u00ad@example.org'],
   ['address that is too long after NFKC', 'email', `${'\ufdfa'.repeat(200)}@b`],
   ['first name with control characters', 'first_name', 'a\x7fb'],
-  ['first name that looks blank', 'first_name', '\u3164 \u200d'],
-  ['last name with control characters', 'last_name', 'a\u2028b'],
   ['last name that looks blank', 'last_name', ' '],
 ];
 for (const [what, member, value] of RULES) {
   test(`a ${what} is 400, and nothing is stored`, () => assertRefused(member, value));
 }
 
-test('a password that the policy rejects creates no user', async () => {
-  const before = await users();
-  for (const password of [
-    '',
-    'seven77',
-    'password',
-    'PASSWORD1',
-    'a\0bcdefgh',
-    'p'.repeat(1_025),
-  ]) {
-    assertError(
-      await create({ username: 'new', email: 'new@example.org', password }),
-      400,
-      'invalid_body',
-      ['/password'],
-    );
-  }
-  assert.deepEqual(await users(), before);
-});
-
-test('many errors are reported at once, in a bounded reply', async () => {
-  assertError(
-    await create({ username: '', email: 'x', first_name: 1, enabled: 'yes' }),
-    400,
-    'invalid_body',
-    ['/username', '/email', '/first_name', '/enabled'],
-  );
-  const answer = await create(
-    Object.fromEntries(Array.from({ length: 5_000 }, (_, index) => [`m${index}`, 0])),
-  );
+test('the reply to many errors is bounded', async () => {
+  const members = Array.from({ length: 5_000 }, (_, index) => [`m${index}`, 0]);
+  const answer = await create(Object.fromEntries(members));
   assert.equal(answer.status, 400);
   assert.ok(answer.text.length < 5_000);
 });
@@ -134,52 +95,24 @@ test('any other name is stored and returned unchanged', async () => {
   }
 });
 
-test('names that differ only by case folding are one account', async () => {
-  const pairs = [
-    ['σίσυφος', 'ΣΊΣΥΦΟΣ'],
-    ['σίσυφοσ2', 'σίσυφος2'],
-    ['straße', 'STRASSE'],
-    ['strasse2', 'straẞe2'],
-    ['ılgaz', 'ilgaz'],
-    ['İpek', 'ipek'],
-    ['ﬀ', 'FF'],
-  ];
-  for (const [index, [one = '', other = '']] of pairs.entries()) {
-    assertCreated(await create({ username: one, email: `fold-${index}@example.org` }));
-    assertError(
-      await create({ username: other, email: `fold-${index}-b@example.org` }),
-      409,
-      'conflict',
-      ['/username'],
-    );
-    assertError(
-      await create({
-        username: `fold-${index}`,
-        email: `fold-${index}@EXAMPLE.org`.replace('s', 'ſ'),
-      }),
-      409,
-      'conflict',
-      ['/email'],
-    );
-  }
-});
+/** These break another rule than that they are easy to guess. */
+const BROKEN = ['', 'seven77', 'PassWord', 'ｐassword', 'a\0bcdefgh', 'p'.repeat(1_025)];
 
-test('a password that is easy to guess is 400 wherever one is set, and nothing is stored', async () => {
+test('a password that the policy rejects is 400 wherever one is set, and nothing is stored', async () => {
   const before = await users();
   const token = await logIn(identity, subject.username, PASSWORD);
   const cases = ['gatehouse1', 'administrator1', 'Webhook-2024', 'aaaaaaaaaa', 'Ada-Lovelace1815'];
   const own = { username: 'ada.lovelace', email: 'admin@localhost.example' };
-  for (const password of [...cases, 'admin@localhost.example', 'ADA.LOVELACE']) {
+  for (const password of [...BROKEN, ...cases, 'admin@localhost.example', 'ADA.LOVELACE'])
     assertError(await create({ ...own, password }), 400, 'invalid_body', ['/password']);
-  }
-  for (const password of [...cases.slice(0, 4), 'subject@example.org', 'Subject99']) {
+  for (const password of [...BROKEN, ...cases.slice(0, 4), 'subject@example.org', 'Subject99']) {
     const set = await call(admin.token, 'POST', `/api/user/${subject.id}/password`, { password });
     assertError(set, 400, 'invalid_body', ['/password']);
-    assert.match(set.json.error.fields[0].message, /choose several unrelated words$/);
+    const { message } = set.json.error.fields[0];
+    assert.equal(/choose several unrelated words$/.test(message), !BROKEN.includes(password));
     const change = { current_password: PASSWORD, new_password: password };
-    assertError(await call(token, 'POST', '/api/auth/password', change), 400, 'invalid_body', [
-      '/new_password',
-    ]);
+    const changed = await call(token, 'POST', '/api/auth/password', change);
+    assertError(changed, 400, 'invalid_body', ['/new_password']);
   }
   assert.deepEqual(await users(), before);
   assert.equal(
