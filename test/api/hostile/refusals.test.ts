@@ -204,19 +204,6 @@ test('HEAD has the headers of GET and no body', async () => {
   }
 });
 
-test('OPTIONS returns Allow for an existing path only', async () => {
-  const answer = await exchange(url, ['OPTIONS /a HTTP/1.1', HOST]);
-  assert.deepEqual(
-    [answer.status, answer.headers.get('allow'), answer.body],
-    [204, 'GET, HEAD, OPTIONS, POST', ''],
-  );
-  assert.equal(
-    (await exchange(url, ['PATCH /a HTTP/1.1', HOST])).headers.get('allow'),
-    'GET, HEAD, OPTIONS, POST',
-  );
-  assert.equal((await exchange(url, ['OPTIONS /none HTTP/1.1', HOST])).status, 404);
-});
-
 test('OPTIONS * returns the methods of the server', async () => {
   const { status, headers, body } = await exchange(url, ['OPTIONS * HTTP/1.1', HOST]);
   const allowed = 'DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT';

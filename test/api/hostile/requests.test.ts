@@ -241,11 +241,6 @@ test('an unknown expectation is ignored', async () => {
   );
 });
 
-test('CONNECT gets an error reply', async () => {
-  const { status } = await exchange(url, ['CONNECT evil.example:443 HTTP/1.1', HOST]);
-  assert.ok(status >= 400 && status < 500);
-});
-
 test('an Upgrade header is ignored', async () => {
   const answer = await exchange(url, [
     'GET /a/1 HTTP/1.1',

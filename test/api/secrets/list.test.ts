@@ -30,7 +30,7 @@ const readable = async () => {
 };
 
 // The list is read in pages of 100 rows.
-for (const rows of [0, 1, 99, 100, 101, 199, 200, 201]) {
+for (const rows of [0, 1, 100, 101, 200]) {
   test(`list: ${rows} secrets are complete, valid JSON`, async () => {
     await fill(rows);
     const { status, text, json } = await list();
@@ -44,8 +44,8 @@ for (const rows of [0, 1, 99, 100, 101, 199, 200, 201]) {
   });
 }
 
-test('list: of 20,000 rows every readable secret once, and no other', async () => {
-  await fill(20_000);
+test('list: of 5,000 rows every readable secret once, and no other', async () => {
+  await fill(5_000);
   await sql`
     update secrets.secrets set expires_at = now() - interval '1 millisecond'
     where id in (select id from secrets.secrets order by id limit 150)`;
@@ -54,10 +54,10 @@ test('list: of 20,000 rows every readable secret once, and no other', async () =
     where id in (select id from secrets.secrets order by id desc limit 150)`;
   await sql`
     update secrets.secrets set expires_at = null 
-    where id in (select id from secrets.secrets order by id offset 10000 limit 10)`;
+    where id in (select id from secrets.secrets order by id offset 2500 limit 10)`;
   const { json } = await list();
   const expected = await readable();
-  assert.equal(expected.size, 19_700);
+  assert.equal(expected.size, 4_700);
   assert.equal(json.length, expected.size);
   for (const { id, secret } of json) assert.ok(expected.get(id) === secret, id);
 });

@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { Agent, request } from 'node:http';
 import { test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
@@ -254,8 +253,8 @@ test('events: an expiry is one line and one count, however often housekeeping ru
   );
 });
 
-test('2,000 wrong keys change only the count of failed reads', async () => {
-  const WRONG = 2_000;
+test('wrong keys of every kind change only the count of failed reads', async () => {
+  const WRONG = 200;
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const other = await keep(TEXT, { max_reads: 1 });
   const right = Buffer.from(secret, 'base64url');
@@ -281,28 +280,9 @@ test('2,000 wrong keys change only the count of failed reads', async () => {
   const row = await storedSecret(sql, id);
   const rest = await tables();
   const before = await counts();
-  // Node's own HTTP client: fetch would be slower than the service.
-  const agent = new Agent({ keepAlive: true, maxSockets: 32 });
-  const post = (key: string) =>
-    new Promise<number | undefined>((resolve, reject) => {
-      const options = { method: 'POST', agent, headers: { authorization: `Bearer ${AUTH_TOKEN}` } };
-      const sent = request(`${base}/api/store/decrypt?id=${id}`, options, (response) => {
-        response
-          .resume()
-          .on('end', () => resolve(response.statusCode))
-          .on('error', reject);
-      });
-      sent.on('error', reject).end(JSON.stringify({ secret: key }));
-    });
-  const left = Array.from({ length: WRONG }, (_, index) => index + 1);
-  const statuses = new Set<number | undefined>();
-  const client = async () => {
-    for (let count = left.pop(); count !== undefined; count = left.pop()) {
-      statuses.add(await post(kinds[count % kinds.length]?.(count) ?? ''));
-    }
-  };
-  await Promise.all(Array.from({ length: 32 }, client));
-  agent.destroy();
+  const guesses = Array.from({ length: WRONG }, (_, at) => kinds[at % kinds.length]?.(at) ?? '');
+  const answers = await Promise.all(guesses.map((key) => secretsClient(base).decrypt(id, key)));
+  const statuses = new Set(answers.map(({ status }) => status));
   assert.deepEqual([...statuses], [404]);
   assert.deepEqual(await storedSecret(sql, id), { ...row, failed_reads: String(WRONG) });
   assert.equal(await tables(), rest);

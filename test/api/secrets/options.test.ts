@@ -1,11 +1,9 @@
 /** The limits and defaults for new secrets: the options document is what encrypt enforces. */
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
 import { test, type TestContext } from 'node:test';
 import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { readConfig } from '../../support/settings.ts';
-import { ask, launch, startGatehouse, variables } from '../../support/gatehouse.ts';
-import { root } from '../../support/process.ts';
+import { launch, startGatehouse, variables } from '../../support/gatehouse.ts';
 import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
 
 const DAY = 86_400;
@@ -192,33 +190,6 @@ for (const [what, environment, expected] of SETTINGS) {
   });
 }
 
-test('SECRET_READS=1: a secret can be read once unless its sender asks for more', async (t) => {
-  const client = await serveWith(t, { SECRET_READS: '1' });
-  const once = await client.keep('x');
-  assert.equal((await client.receipt(once.id)).json.max_reads, 1);
-  assert.deepEqual(
-    [
-      (await client.decrypt(once.id, once.secret)).status,
-      (await client.decrypt(once.id, once.secret)).status,
-    ],
-    [200, 404],
-  );
-  const twice = await client.keep('x', { max_reads: 2 });
-  for (const status of [200, 200, 404])
-    assert.equal((await client.decrypt(twice.id, twice.secret)).status, status);
-});
-
-test('options: share_pages is true only if the pages are served', async (t) => {
-  const shared = (await startGatehouse(t, ['secrets'], databaseUrl, { SHARE_PAGES: 'on' })).url
-    .secrets;
-  for (const [base, status] of [
-    [url.secrets, 404],
-    [shared, 200],
-  ] as const) {
-    assert.equal((await ask('GET', `${base}/`)).status, status);
-  }
-});
-
 test('new limits do not affect secrets stored before', async (t) => {
   const before = await standard.keep('x', { expires_in: 30 * DAY, max_reads: 10 });
   const narrow = await serveWith(t, { SECRET_TTL_MAX: '60', SECRET_READS_MAX: '1' });
@@ -261,30 +232,3 @@ for (const [name, accepts, values] of REFUSED) {
       assert.deepEqual(problems({ [name]: value }), [`${name} must be ${accepts}.`], value);
   });
 }
-
-test('invalid settings: exit 78, one sentence for each, and no listener', async () => {
-  const bad = Object.fromEntries(REFUSED.map(([name, , values]) => [name, values[0] ?? '']));
-  const words = ['dist/cli.js', 'serve', 'secrets'];
-  const { code, stdout, stderr } = await new Promise<{
-    code: unknown;
-    stdout: string;
-    stderr: string;
-  }>((resolve) => {
-    execFile(
-      process.execPath,
-      words,
-      { cwd: root, env: { PATH: process.env.PATH, ...variables(databaseUrl), ...bad } },
-      (error, stdout, stderr) => resolve({ code: error?.code, stdout, stderr }),
-    );
-  });
-  assert.equal(code, 78, stderr);
-  assert.equal(stdout, '');
-  assert.deepEqual(
-    stderr
-      .split('\n')
-      .filter(Boolean)
-      .map((line): string => JSON.parse(line).message)
-      .sort(),
-    REFUSED.map(([name, accepts]) => `${name} must be ${accepts}.`).sort(),
-  );
-});

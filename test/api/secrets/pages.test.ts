@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, launch, startGatehouse } from '../../support/gatehouse.ts';
 import {
   assertAllLoaded,
   assertElements,
@@ -48,7 +48,7 @@ const FILES: ReadonlyArray<readonly [path: string, file: string]> = [
   ...SCRIPTS.map((name) => [`/pages/${name}.js`, `${name}.js`] as const),
 ];
 
-test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI document', async (t) => {
+test('without SHARE_PAGES: every page is 404', async (t) => {
   const { url } = await startGatehouse(t, ['secrets'], databaseUrl);
   const { id, secret } = await secretsClient(url.secrets).keep('without share pages');
   for (const [method, path] of [
@@ -67,43 +67,7 @@ test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI documen
     assert.equal(answer.status, 404, path);
     if (method !== 'HEAD') assert.equal(answer.json.error.code, 'no_such_path', path);
   }
-  const paths = Object.keys((await ask('GET', `${url.secrets}/openapi.json`)).json.paths);
-  assert.deepEqual(
-    paths.filter(
-      (path) => !/^\/(api\/store|livez|readyz|openapi(\.json)?|$|pages\/\{file\}$)/.test(path),
-    ),
-    [],
-  );
-  const options = () => ask('GET', `${url.secrets}/api/store/options`, { bearer: AUTH_TOKEN });
-  assert.equal((await options()).json.share_pages, false);
   assert.deepEqual(await readsOf(id), { reads: 0, failed: 0, ending: null });
-});
-
-test('with SHARE_PAGES: described in the OpenAPI document, without a bearer token', async () => {
-  const { paths } = (await ask('GET', `${base}/openapi.json`)).json;
-  for (const [path, method] of [
-    ['/', 'get'],
-    ['/s/{id}', 'get'],
-    ['/s/{id}', 'post'],
-    ['/pages/{file}', 'get'],
-    ['/s/{id}/status', 'post'],
-    ['/s/{id}/delete', 'post'],
-    ['/r/{id}', 'get'],
-    ['/r/{id}', 'post'],
-    ['/request', 'get'],
-    ['/request/{id}', 'get'],
-    ['/request/{id}', 'post'],
-    ['/answer/{id}', 'get'],
-  ] as const) {
-    assert.deepEqual(paths[path]?.[method]?.security ?? [], [], `${method} ${path}`);
-    assert.ok(paths[path]?.[method]?.summary, `${method} ${path}`);
-  }
-  // Its body may be large, so the key of the link is in the head.
-  assert.deepEqual(paths['/answer/{id}'].post.security, [{ link_key: [] }]);
-  assert.equal(
-    (await ask('GET', `${base}/api/store/options`, { bearer: AUTH_TOKEN })).json.share_pages,
-    true,
-  );
 });
 
 const NOT_FOUND = wordsOf(`

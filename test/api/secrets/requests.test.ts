@@ -307,23 +307,6 @@ test('malformed keys and points are refused with the member, and nothing is stor
   assert.equal((await answer(asked, 'x')).status, 201);
 });
 
-test('a request has a title, a known kind and known members', async () => {
-  const { request: made } = await createRequest('text', 'x');
-  for (const changed of [
-    { title: '' },
-    { title: 'x'.repeat(201) },
-    { kind: 'page' },
-    { max_read: 1 },
-    { expires_in: 0 },
-  ])
-    assert.equal(
-      (await asSender('POST', '/api/store/request', { ...made, ...changed })).status,
-      400,
-    );
-  const without = await post('/api/store/request', made);
-  assert.deepEqual([without.status, without.json.error.code], [401, 'unauthorized']);
-});
-
 test('a title is one line without control characters', async () => {
   for (const character of [
     ...'\0\t\n\v\f\r\u001b\u007f\u0085\u009b\u2028\u2029',

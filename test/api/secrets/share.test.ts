@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { keepExpired } from '../../support/expired.ts';
-import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -194,10 +194,4 @@ test('no key of a receipt or a deletion is logged or stored', async () => {
       sql`select count(*)::int as n from secrets.throttles where key = ${Buffer.from(receipt, 'base64url')}`,
   );
   assert.equal(stored?.n, 0);
-});
-
-test('the API still needs a bearer token, and returns its caller', async () => {
-  refused(await ask('GET', `${base}/api/store/options`), 401, 'unauthorized');
-  const { json } = await ask('GET', `${base}/api/store/options`, { bearer: AUTH_TOKEN });
-  assert.deepEqual(json.caller, { role: 'operator', user: null });
 });

@@ -51,9 +51,7 @@ test('a signed event of more than 25 MiB gets 413 by its Content-Length, before 
 const HOSTILE: ReadonlyArray<readonly [what: string, part: string]> = [
   ['objects', '{},'],
   ['nested arrays', '['],
-  ['members', '{"a":0},'],
   ['numbers', '1,'],
-  ['names', '"a":'],
 ];
 
 for (const [what, part] of HOSTILE) {

@@ -56,13 +56,6 @@ test('an event that fails again is dead again, with one more failure', async () 
   await ended(id, 'dead');
 });
 
-test('a skipped event is delivered if an operator redelivers it', async () => {
-  const id = await working.send('other');
-  assert.equal((await details(id)).event.status, 'skipped');
-  assert.equal((await again(id)).status, 200);
-  await ended(id, 'done');
-});
-
 test('redelivering a waiting event keeps its attempts and its lease', async () => {
   const id = await working.put({ status: 'waiting', attempts: 5 });
   await working.sql`update webhook.work set lease = ${randomUUID()} where event_id = ${id}`;

@@ -63,10 +63,7 @@ test('what a source needs is said at its field, and nothing is stored', async ()
     [{ source: 'standard', signing_secret: 'no base64' }, '/signing_secret', /whsec_ and 24/],
     [{ signing_secret: 'a secret' }, '/signing_secret', /requests of source generic are not/],
     [{ source: 'custom' }, '/source', /must be one of/],
-    [{ name: '' }, '/name', /must not be empty/],
-    [{ name: 'x'.repeat(256) }, '/name', /at most 255/],
     [{ name: 'two\nlines' }, '/name', /one line/],
-    [{ role: 'operator' }, '/role', /unknown|not/],
   ];
   for (const [given, path, message] of CASES) {
     const body = { name: 'one', source: 'generic', ...given };

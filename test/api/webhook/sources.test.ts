@@ -384,7 +384,7 @@ test('standard: Svix header names are accepted', async () => {
   );
 });
 
-test('generic: no signature is required, page_id is, and fields of other sources have no effect', async () => {
+test('generic: no signature is required, and fields of other sources have no effect', async () => {
   const event = { event: 'page.updated', data: { page_id: 'p' }, type: 'other', id: 'evt_1' };
   const headers = {
     ...signatureOf('github', 'wrong', ''),
@@ -396,24 +396,4 @@ test('generic: no signature is required, page_id is, and fields of other sources
   assert.deepEqual([Object.keys(json), json.status], [['id', 'status'], 'accepted']);
   const row = await stored(json.id);
   assert.deepEqual([row.source, row.event, row.delivery_id], ['generic', 'page.updated', null]);
-  await storesNothing(async () => {
-    assertRefused(
-      await ask('POST', base, { bearer: WEBHOOK_TOKEN, body: { event: 'x', data: {} } }),
-      400,
-      'invalid_body',
-    );
-    assertRefused(
-      await ask('POST', base, {
-        bearer: WEBHOOK_TOKEN,
-        body: { type: 'url_verification', challenge: 'c' },
-      }),
-      400,
-      'invalid_body',
-    );
-    assertRefused(
-      await ask('POST', base, { bearer: WEBHOOK_TOKEN, body: { verification_token: 'secret_x' } }),
-      400,
-      'invalid_body',
-    );
-  });
 });

@@ -1,9 +1,9 @@
 /** A target of its own for a token: set, changed and removed while events wait. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { createServer, type IncomingHttpHeaders } from 'node:http';
 import { after, test } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
+import { type Received, reply, startRecorder } from '../../support/recorder.ts';
 import { OPERATOR_TOKEN, openInbox } from '../../support/inbox.ts';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
@@ -16,27 +16,12 @@ import {
 } from '../../support/senders.ts';
 import { until } from '../../support/until.ts';
 import { setTarget } from '../../../src/webhook/store/targets.ts';
-import { listenOn } from '../../support/ports.ts';
 
-interface Received {
-  readonly headers: IncomingHttpHeaders;
-  readonly body: string;
-}
-
-/** A program behind Gatehouse, which answers with `status`. */
-async function startTarget() {
-  const received: Received[] = [];
-  const answer = { status: 200 };
-  const server = createServer((request, response) => {
-    const parts: Buffer[] = [];
-    request.on('data', (part: Buffer) => parts.push(part));
-    request.on('end', () => {
-      received.push({ headers: request.headers, body: Buffer.concat(parts).toString() });
-      response.writeHead(answer.status).end('answered');
-    });
-  });
-  const port = await listenOn({ after }, server);
-  return { url: `http://127.0.0.1:${port}/hook`, received, answer };
+/** A program behind Gatehouse. */
+async function startTarget(status = 200) {
+  const program = await startRecorder({ after });
+  program.answer(reply(status, 'answered'));
+  return { url: `${program.url}/hook`, received: program.received };
 }
 
 const inbox = await openInbox(
@@ -81,8 +66,7 @@ test('events go to the target of their token, and to no other', async () => {
 
 test('a changed target applies to events that wait, and a removed one lets them wait', async () => {
   const sender = await newSender();
-  const down = await startTarget();
-  down.answer.status = 500;
+  const down = await startTarget(500);
   await put(sender.id, { url: down.url });
   const page = 'one page';
   const ids = [
@@ -117,8 +101,7 @@ test('only selected events wait for a target of its own', async () => {
 test('a target that fails holds up no other, and its own events only', async () => {
   const bad = await newSender();
   const good = await newSender();
-  const down = await startTarget();
-  down.answer.status = 503;
+  const down = await startTarget(503);
   await sql`delete from webhook.failing_targets`; // of other tests
   await put(bad.id, { url: down.url });
   await put(good.id, { url: one.url });
