@@ -1,4 +1,5 @@
 /** The real services in this process: a real PostgreSQL behind them, real sockets before them. */
+import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { appendFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
@@ -247,6 +248,15 @@ export async function ask(method: string, url: string, options: AskOptions = {})
     json = undefined;
   }
   return { status: response.statusCode ?? 0, headers: headersOf(response), text, json };
+}
+
+/** A failed assertion shows the reply, unless it says what it is about. */
+export function assertStatus(
+  { status, text }: Pick<Answer, 'status' | 'text'>,
+  expected: number,
+  what = text,
+): void {
+  assert.equal(status, expected, what);
 }
 
 function headersOf({ rawHeaders }: IncomingMessage): Headers {

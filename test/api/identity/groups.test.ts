@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startIdentity } from '../../support/api-users.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, startGatehouse, assertStatus } from '../../support/gatehouse.ts';
 import { assertError } from '../../support/users.ts';
 import { wordsOf } from '../../support/words.ts';
+import { rounds } from '../../support/rounds.ts';
 
 const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const other = await startGatehouse({ after }, ['identity'], databaseUrl);
@@ -31,10 +32,7 @@ test('groups are sorted, replaced as a whole, and part of every view of the user
   const listed = paged.json.data.find((user: { id: string }) => user.id === id);
   assert.deepEqual(listed.groups, ['null', 'ops']);
   assert.deepEqual((await set(id, [])).json.data.groups, []);
-  assert.equal(
-    (await call(admin.token, 'PATCH', `/api/user/${id}`, { enabled: true })).status,
-    200,
-  );
+  assertStatus(await call(admin.token, 'PATCH', `/api/user/${id}`, { enabled: true }), 200);
   assert.deepEqual(await details(id), [
     'groups +a.b_c-1 +staff',
     'groups +null +ops -a.b_c-1 -staff',

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { keepExpired } from '../../support/expired.ts';
-import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, assertStatus } from '../../support/gatehouse.ts';
 import { secretsClient, storedSecret } from '../../support/secrets.ts';
 
 const gatehouse = await launch(['secrets'], {
@@ -76,10 +76,7 @@ test('a link opens the same with a correct or wrong bearer token', async () => {
     const { id, secret } = await keep('x', { max_reads: 2 });
     assert.equal((await ask('POST', `${base}/s/${id}`, { bearer, body: { secret } })).status, 200);
     const wrong = randomBytes(32).toString('base64url');
-    assert.equal(
-      (await ask('POST', `${base}/s/${id}`, { bearer, body: { secret: wrong } })).status,
-      404,
-    );
+    assertStatus(await ask('POST', `${base}/s/${id}`, { bearer, body: { secret: wrong } }), 404);
   }
 });
 

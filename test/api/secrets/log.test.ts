@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
-import { ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, startGatehouse, assertStatus } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
@@ -220,8 +220,8 @@ test('events: no line for receipts, lists, second deletions and rejected request
     assert.equal((await by.remove(randomUUID())).status, 404);
     assert.equal((await by.encrypt({ password: '' })).status, 400);
     assert.equal((await by.decrypt(id, 1)).status, 400);
-    assert.equal(
-      (await ask('POST', `${base}/api/store/decrypt?id=${id}`, { body: { secret } })).status,
+    assertStatus(
+      await ask('POST', `${base}/api/store/decrypt?id=${id}`, { body: { secret } }),
       401,
     );
   });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { type Answer, launch, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, launch, startGatehouse, assertStatus } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
@@ -209,11 +209,7 @@ test('requests that compare no passphrase take no attempt', async () => {
   }
   assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
   for (let count = 1; count <= 6; count += 1) {
-    assert.equal(
-      (await openFrom(address, kept, WRONG)).status,
-      404,
-      'a secret that has ended is not tried',
-    );
+    assertStatus(await openFrom(address, kept, WRONG), 404, 'a secret that has ended is not tried');
   }
 });
 

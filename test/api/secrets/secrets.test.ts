@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, assertStatus } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -42,8 +42,8 @@ test('decrypt: 200 with exactly the password', async () => {
   const answer = await decrypt(id, secret);
   assert.equal(answer.status, 200);
   assert.equal(answer.text, '{"password":"a secret"}');
-  assert.equal(
-    (await decrypt(id.toUpperCase(), secret)).status,
+  assertStatus(
+    await decrypt(id.toUpperCase(), secret),
     200,
     'a UUID may be written in upper case (RFC 9562, section 4)',
   );
@@ -123,13 +123,11 @@ for (const [why, body, path] of BODY_FAULTS) {
 
 test('decrypt: unknown members are ignored', async () => {
   const { id, secret } = await keep('x');
-  assert.equal(
-    (
-      await ask('POST', `${base}${DECRYPT}?id=${id}`, {
-        bearer: AUTH_TOKEN,
-        body: { secret, more: 1 },
-      })
-    ).status,
+  assertStatus(
+    await ask('POST', `${base}${DECRYPT}?id=${id}`, {
+      bearer: AUTH_TOKEN,
+      body: { secret, more: 1 },
+    }),
     200,
   );
 });

@@ -16,6 +16,7 @@ import {
   startGatehouse,
   variables,
   WEBHOOK_TOKEN,
+  assertStatus,
 } from '../../support/gatehouse.ts';
 import { PENDING } from '../../support/factors.ts';
 import { cookieFrom, ORIGIN, PORTAL, visitorOf } from '../../support/portal.ts';
@@ -188,9 +189,8 @@ test('with FIRST_CREDENTIALS_DIR the password and the token are written to files
   }
   for (const { url } of started) await logIn(url.identity, 'admin', kept);
   const event = { event: 'page.updated', data: { page_id: '1' } };
-  assert.equal(
-    (await ask('POST', `${started[0]?.url.webhook}/webhook`, { bearer: given ?? '', body: event }))
-      .status,
+  assertStatus(
+    await ask('POST', `${started[0]?.url.webhook}/webhook`, { bearer: given ?? '', body: event }),
     200,
   );
 });

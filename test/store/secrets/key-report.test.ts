@@ -4,7 +4,13 @@ import { after, test, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
-import { ask, type Gatehouse, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import {
+  ask,
+  type Gatehouse,
+  SERVER_SECRET,
+  startGatehouse,
+  assertStatus,
+} from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { until } from '../../support/until.ts';
@@ -91,8 +97,8 @@ test('a wrong SERVER_SECRET: reported at startup with the missing key id; the se
   for (const { id, secret } of made)
     assert.equal((await there.decrypt(id, secret)).json.error.code, 'key_unknown');
   assert.deepEqual(await rowsOf(database), before);
-  assert.equal(
-    (await there.decrypt((await there.keep('new')).id, 'x')).status,
+  assertStatus(
+    await there.decrypt((await there.keep('new')).id, 'x'),
     404,
     'new secrets are served',
   );

@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { EVENTS } from '../../../../src/identity/store/audit.ts';
-import { ask, launch, logIn } from '../../../support/gatehouse.ts';
+import { ask, launch, logIn, assertStatus } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, loginFrom } from '../../../support/logins.ts';
 import {
   addUser,
@@ -176,13 +176,11 @@ test('an entry stays unchanged after changes of the records that it names', asyn
     ['DELETE', `user/${id}`],
     ['DELETE', 'session/revoke/all'],
   ] as const) {
-    assert.equal(
-      (
-        await ask(method, `${identity}/api/${path}`, {
-          bearer,
-          ...(method === 'PATCH' ? { body: { username: 'renamed' } } : {}),
-        })
-      ).status,
+    assertStatus(
+      await ask(method, `${identity}/api/${path}`, {
+        bearer,
+        ...(method === 'PATCH' ? { body: { username: 'renamed' } } : {}),
+      }),
       200,
       path,
     );

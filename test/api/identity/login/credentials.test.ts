@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, launch, logIn } from '../../../support/gatehouse.ts';
+import { ask, launch, logIn, assertStatus } from '../../../support/gatehouse.ts';
 import { assertError, sessionOf } from '../../../support/users.ts';
 
 const { identity } = await launch(['identity'], { TRUSTED_PROXIES: '127.0.0.1' });
@@ -103,12 +103,10 @@ test('Base64 padding need not be escaped in a query', async () => {
 
 test('the name of the scheme may be in any case', async () => {
   for (const scheme of ['bearer', 'BEARER']) {
-    assert.equal(
-      (
-        await ask('GET', `${identity}/api/test/`, {
-          headers: { authorization: `${scheme} ${token}` },
-        })
-      ).status,
+    assertStatus(
+      await ask('GET', `${identity}/api/test/`, {
+        headers: { authorization: `${scheme} ${token}` },
+      }),
       200,
     );
   }

@@ -71,11 +71,8 @@ test('programs, pages of the same origin and proxies are served', async () => {
     [['Origin: https://id.example', 'X-Forwarded-Host: id.example'], '127.0.0.7'],
   ];
   for (const [headers, from, host] of allowed) {
-    assert.equal(
-      (await tryLogin(ADMIN_PASSWORD, headers, from, host)).status,
-      200,
-      `${headers.join(', ')} to ${host}`,
-    );
+    const { status } = await tryLogin(ADMIN_PASSWORD, headers, from, host);
+    assert.equal(status, 200, `${headers.join(', ')} to ${host}`);
   }
 });
 

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { untilLocked } from '../../../support/connections.ts';
-import { ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, launch, logIn, startGatehouse, assertStatus } from '../../../support/gatehouse.ts';
 import {
   addUser,
   assertError,
@@ -91,10 +91,7 @@ test('a logout after the expiry or after a revocation is 200 and changes no flag
   for (const change of [sql`expires_at = now()`, sql`revoked = true`]) {
     const { token, id } = await openSession();
     await sql`update identity.sessions set ${change} where id = ${id}`;
-    assert.equal(
-      (await ask('POST', `${here}/api/auth/logout`, { body: { session: token } })).status,
-      200,
-    );
+    assertStatus(await ask('POST', `${here}/api/auth/logout`, { body: { session: token } }), 200);
     const [row] = await sql`select logged_out from identity.sessions where id = ${id}`;
     assert.equal(row?.logged_out, false);
   }

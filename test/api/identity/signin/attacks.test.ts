@@ -10,7 +10,7 @@ import { createPasskey } from '../../../support/authenticator.ts';
 import { untilLocked } from '../../../support/connections.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { ALONE, factorsOf, PENDING, SECOND, secretOn, setupOn } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, startGatehouse, assertStatus } from '../../../support/gatehouse.ts';
 import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
@@ -171,11 +171,7 @@ test('a session that adds a factor gets new tokens, says so, and stays the same 
     assert.equal(await factorPage(host), 200);
     const second = await register(host);
     const latest = cookieFrom(second, '__Host-gatehouse');
-    assert.equal(
-      (await visit('/account', { cookie: host })).status,
-      303,
-      'new tokens with every factor',
-    );
+    assertStatus(await visit('/account', { cookie: host }), 303, 'new tokens with every factor');
     assert.equal(
       (
         await visit('/api/auth/verify', { cookie: cookieFrom(second, '__Secure-gatehouse') })
@@ -208,10 +204,7 @@ test('a change of the password keeps how and when the session was proved', async
   const changed = await visit('/account/password', { fields, cookie: host });
   const next = cookieFrom(changed, '__Host-gatehouse');
   const shared = cookieFrom(changed, '__Secure-gatehouse');
-  assert.equal(
-    (await visit('/api/auth/verify?require=second_factor', { cookie: shared })).status,
-    200,
-  );
+  assertStatus(await visit('/api/auth/verify?require=second_factor', { cookie: shared }), 200);
   assert.equal((await visit('/api/auth/verify?max_age=600', { cookie: shared })).status, 401);
   assert.equal(await factorPage(next), 303);
 });

@@ -14,7 +14,7 @@ import {
   secretOn,
   setupOn,
 } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, startGatehouse, assertStatus } from '../../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 import { SITE } from '../../../support/service-context.ts';
@@ -47,8 +47,8 @@ test('an app is set up with a key, a QR code and its first right code', async ()
   });
   assert.equal(wrong.status, 401);
   assert.deepEqual(secretOn(wrong.text), secret, 'the app has this key already');
-  assert.equal(
-    (await visit('/login', { fields: { username, password: PASSWORD } })).status,
+  assertStatus(
+    await visit('/login', { fields: { username, password: PASSWORD } }),
     200,
     'not asked for yet',
   );
@@ -100,8 +100,8 @@ test('a right password alone opens nothing, and the right code leads to the requ
     [verified.status, verified.headers.get('x-auth-methods')],
     [200, 'password, totp'],
   );
-  assert.equal(
-    (await enter(pending, totpCode(secret, await stepNow()))).status,
+  assertStatus(
+    await enter(pending, totpCode(secret, await stepNow())),
     401,
     'a sign-in that is finished',
   );
@@ -113,8 +113,8 @@ test('a code is accepted once, and no earlier one after it', async () => {
   const now = await stepNow();
   await forgetSteps(id);
   assert.equal((await enter(await start(username), totpCode(secret, now))).status, 200);
-  assert.equal(
-    (await enter(await start(username), totpCode(secret, now - 1))).status,
+  assertStatus(
+    await enter(await start(username), totpCode(secret, now - 1)),
     401,
     'an earlier step',
   );
@@ -373,10 +373,7 @@ test('a passkey is rejected for another browser, purpose, user, counter, site, o
   await sql`update identity.users set enabled = false where id = ${owner.id}`;
   await refused(answer(passkey, await fresh(), owner.id, { counter: 6 }));
   await sql`update identity.users set enabled = true where id = ${owner.id}`;
-  assert.equal(
-    (await send(answer(passkey, await fresh(), owner.id, { counter: 7 }), browser)).status,
-    200,
-  );
+  assertStatus(await send(answer(passkey, await fresh(), owner.id, { counter: 7 }), browser), 200);
   const removed = await visit('/account/factors/remove', {
     fields: { passkey: passkey.id.toString('base64url') },
     cookie: renewed,

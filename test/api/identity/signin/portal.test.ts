@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { reachable, readTree } from '../../../../scripts/reading.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
-import { logIn } from '../../../support/gatehouse.ts';
+import { logIn, assertStatus } from '../../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, signInFor, startPortal, valueOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
@@ -113,8 +113,8 @@ test('a session that was stolen before a change of the password opens nothing af
     assert.equal((await visit('/account', { cookie })).status, 303);
     assert.equal((await visit('/account/password', { fields, cookie })).status, 303);
   }
-  assert.equal(
-    (await visit('/api/auth/verify', { cookie: cookieFrom(changed, '__Secure-gatehouse') })).status,
+  assertStatus(
+    await visit('/api/auth/verify', { cookie: cookieFrom(changed, '__Secure-gatehouse') }),
     200,
   );
 });
@@ -154,8 +154,8 @@ test('a second sign-in and a logout end the session that the browser had', async
     signInFor('/account'),
   );
   assert.equal((await visit('/api/auth/verify', { cookie: second.domain })).status, 401);
-  assert.equal(
-    (await visit('/logout', { fields: {}, cookie: second.host })).status,
+  assertStatus(
+    await visit('/logout', { fields: {}, cookie: second.host }),
     303,
     'logging out twice',
   );
@@ -169,18 +169,14 @@ test('the domain cookie opens verify, and nothing else', async () => {
   assert.equal(verified.headers.get('x-auth-user-id'), id);
   assert.equal(verified.headers.get('x-auth-methods'), 'password');
   assert.ok(Math.abs(Number(verified.headers.get('x-auth-time')) - Date.now() / 1000) < 60);
-  assert.equal(
-    (await visit('/api/auth/verify', { cookie: host })).status,
+  assertStatus(
+    await visit('/api/auth/verify', { cookie: host }),
     401,
     'that of the portal, which other hosts do not get',
   );
   assert.equal((await visit('/account', { cookie: domain })).status, 303);
   for (const two of [`${domain}; ${domain}`, `${host}; ${host}`]) {
-    assert.equal(
-      (await visit('/api/auth/verify', { cookie: two })).status,
-      401,
-      'a cookie given twice',
-    );
+    assertStatus(await visit('/api/auth/verify', { cookie: two }), 401, 'a cookie given twice');
     assert.equal((await visit('/account', { cookie: two })).status, 303);
   }
   for (const { method, pattern, security } of routes) {
@@ -233,8 +229,8 @@ test('the account page shows its user, changes the password and ends sessions', 
   assert.equal(changed.status, 303);
   assert.equal(changed.headers.get('location'), '/account');
   const fresh = `__Host-gatehouse=${valueOf(changed.cookies[0])}`;
-  assert.equal(
-    (await visit('/account', { cookie: here.host })).status,
+  assertStatus(
+    await visit('/account', { cookie: here.host }),
     303,
     'a token from before the change',
   );
@@ -266,10 +262,7 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
   }
   assert.equal((await call(api, 'GET', '/api/test/')).status, 401);
   assert.deepEqual(await sessionOf(cookieFrom(page, '__Secure-gatehouse')), before);
-  assert.equal(
-    (await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') })).status,
-    200,
-  );
+  assertStatus(await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') }), 200);
   const [entry] =
     await sql`select count, actor_id from identity.audit where user_id = ${id} and event = 'session.revoked'`;
   assert.deepEqual([entry?.count, entry?.actor_id], [3, id]);
@@ -325,10 +318,7 @@ test('max_age asks for a new sign-in of a person, and does not accept a key', as
   await sql`update identity.sessions set created_at = created_at - interval '2 minutes'`;
   assert.equal((await visit('/api/auth/verify?max_age=60', { headers: bearer })).status, 401);
   const { key: own } = await key(null);
-  assert.equal(
-    (await visit('/api/auth/verify?max_age=60', { headers: { 'x-api-key': own } })).status,
-    403,
-  );
+  assertStatus(await visit('/api/auth/verify?max_age=60', { headers: { 'x-api-key': own } }), 403);
   const passed = await visit('/api/auth/verify', { headers: { 'x-api-key': own } });
   assert.deepEqual(
     [passed.status, passed.headers.get('x-auth-methods'), passed.headers.get('x-auth-time')],

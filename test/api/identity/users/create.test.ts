@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { logIn } from '../../../support/gatehouse.ts';
+import { logIn, assertStatus } from '../../../support/gatehouse.ts';
 import { assertCreated, startIdentity } from '../../../support/api-users.ts';
 import {
   assertError,
@@ -150,9 +150,8 @@ test('a user without a password is rejected like an unknown one until one is set
     assertError(answer, 401, 'invalid_credentials');
     assert.deepEqual(answer.json.error, unknown.json.error);
   }
-  assert.equal(
-    (await call(admin.token, 'POST', `/api/user/${data.id}/password`, { password: PASSWORD }))
-      .status,
+  assertStatus(
+    await call(admin.token, 'POST', `/api/user/${data.id}/password`, { password: PASSWORD }),
     200,
   );
   await logIn(identity, 'no-password', PASSWORD);

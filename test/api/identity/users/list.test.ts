@@ -8,6 +8,7 @@ import { eachUser } from '../../../../src/identity/store/lists.ts';
 import { startIdentity } from '../../../support/api-users.ts';
 import { assertSuccess, assertUser, openIdentity, PASSWORD } from '../../../support/users.ts';
 import { assertPages } from '../../../support/paged.ts';
+import { assertStatus } from '../../../support/gatehouse.ts';
 
 const { databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const plain = await enter();
@@ -100,14 +101,12 @@ test('creations and deletions show in the totals at once', async () => {
   const made = await Promise.all(Array.from({ length: 10 }, () => add()));
   assert.equal(await total(), before + 10);
   // A refused one counts for nothing.
-  assert.equal(
-    (
-      await call(admin.token, 'POST', '/api/user/', {
-        username: 'admin',
-        email: 'x@example.org',
-        password: PASSWORD,
-      })
-    ).status,
+  assertStatus(
+    await call(admin.token, 'POST', '/api/user/', {
+      username: 'admin',
+      email: 'x@example.org',
+      password: PASSWORD,
+    }),
     409,
   );
   await Promise.all(made.map(({ id }) => call(admin.token, 'DELETE', `/api/user/${id}`)));
