@@ -16,7 +16,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/program/commands/secret-terminal.test.ts',
   'test/program/locked-rows.test.ts',
   'test/program/shutdown.test.ts',
-  'test/program/container-image.test.ts',
   'test/store/identity/housekeeping.test.ts',
   'test/store/identity/deadlocks.test.ts',
   'test/store/secrets/readers.test.ts',
