@@ -5,7 +5,7 @@ import { hostname } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import { SERVICES } from '../support/settings.ts';
 import { migrateAll } from '../../src/commands/program.ts';
-import { configure } from '../../src/serve.ts';
+import { configure, type ServiceName } from '../../src/serve.ts';
 import { untilSql } from '../support/connections.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import {
@@ -88,11 +88,7 @@ test('with MIGRATE=off the services log and wait until the schema is up to date'
 });
 
 test('passing trouble of the database delays a start, and each try is logged with its reason', async (t) => {
-  for (const [service, table] of [
-    ['identity', 'locks'],
-    ['secrets', 'server_keys'],
-    ['webhook', 'tokens'],
-  ] as const) {
+  const check = async (service: ServiceName, table: string) => {
     const { url, sql } = await createEmptyDatabase(t);
     await migrateAll(await configure([service], 'administer', { ...variables(url) }), process);
     const codes = ['57014', '53100', '53200', '08P01', '55P03'];
@@ -121,7 +117,12 @@ test('passing trouble of the database delays a start, and each try is logged wit
       [250, 500, 1_000, 1_000].map((pause) => ['warn', pause]),
     );
     await house.stop();
-  }
+  };
+  await Promise.all([
+    check('identity', 'locks'),
+    check('secrets', 'server_keys'),
+    check('webhook', 'tokens'),
+  ]);
 });
 
 test('serve starts only the named services', async (t) => {

@@ -14,6 +14,7 @@ import {
   CONTROL_C,
   CONTROL_D,
   ENTER,
+  type Left,
   startOnTerminal,
   withoutTerminal,
 } from '../../support/terminal.ts';
@@ -35,6 +36,20 @@ const start = (t: TestContext, ...words: readonly string[]) =>
     AUTH_TOKEN,
   });
 
+/** Types the keys after each prompt. @returns how the command ends */
+async function answer(
+  t: TestContext,
+  words: readonly string[],
+  ...dialogue: ReadonlyArray<readonly [prompt: string, keys: string]>
+): Promise<Left> {
+  const terminal = start(t, ...words);
+  for (const [prompt, keys] of dialogue) {
+    await terminal.sees(prompt);
+    terminal.types(keys);
+  }
+  return terminal.left;
+}
+
 /** The text behind the link that `put` has printed. */
 async function textBehind(shown: string, passphrase = ''): Promise<string> {
   const [, id = '', secret = '', key = ''] =
@@ -46,166 +61,122 @@ async function textBehind(shown: string, passphrase = ''): Promise<string> {
   ).bytes.toString();
 }
 
+const countStored = async () => (await file.sql`select from secrets.secrets`).length;
+
 const KEY = 'Key (the part of the link after #): ';
 const PASSPHRASE = 'Passphrase: ';
 const AGAIN = 'Repeat the passphrase: ';
 const SECRET = 'Secret: (end with Enter and Ctrl-D) ';
+const ERASE_LINE = '\u0015';
+const ERASE = '\u007f';
 
-testOnTerminal('get: prompts for the key without echo, and prints the text', async (t) => {
+testOnTerminal('get: prompts for the key without echo, and the key can be edited', async (t) => {
   const { id, secret } = await client.keep('what was kept');
-  const terminal = start(t, 'get', id);
-  await terminal.sees(KEY);
-  terminal.types(`${secret}${ENTER}`);
-  assert.deepEqual(await terminal.left, {
+  const keys = `oops${ERASE_LINE}${secret}x${ERASE}${ENTER}`;
+  assert.deepEqual(await answer(t, ['get', id], [KEY, keys]), {
     code: 0,
     isAsBefore: true,
     shown: `${KEY}\nwhat was kept\n`,
   });
 });
 
-testOnTerminal('get: prompts for the passphrase without echo, only if required', async (t) => {
-  const { id, secret } = await client.keep('what was kept', { passphrase: 'five wörds' });
-  const terminal = start(t, 'get', `${url}/s/${id}`);
-  await terminal.sees(KEY);
-  terminal.types(`${url}/s/${id}#${secret}${ENTER}`);
-  await terminal.sees(PASSPHRASE);
-  terminal.types(`five wörds${ENTER}`);
-  assert.deepEqual(await terminal.left, {
-    code: 0,
-    isAsBefore: true,
-    shown: `${KEY}\n${PASSPHRASE}\nwhat was kept\n`,
-  });
-});
+testOnTerminal(
+  'get: prompts for the passphrase only if required, and takes it early',
+  async (t) => {
+    const { id, secret } = await client.keep('what was kept', { passphrase: 'five wörds' });
+    const expected = {
+      code: 0,
+      isAsBefore: true,
+      shown: `${KEY}\n${PASSPHRASE}\nwhat was kept\n`,
+    };
+    const place = `${url}/s/${id}`;
+    const link = `${place}#${secret}${ENTER}`;
+    const words = `five wörds${ENTER}`;
+    assert.deepEqual(await answer(t, ['get', place], [KEY, link], [PASSPHRASE, words]), expected);
+    const early = await answer(t, ['get', id], [KEY, `${secret}${ENTER}${words}`]);
+    assert.deepEqual(early, expected, 'input before the prompt is not shown');
+  },
+);
 
 testOnTerminal(
   'put: prompts for passphrase and secret without echo, and prints the link',
   async (t) => {
-    const terminal = start(t, 'put', '--passphrase', '--max-reads', '1');
-    await terminal.sees(PASSPHRASE);
-    terminal.types(`five wörds${ENTER}`);
-    await terminal.sees(AGAIN);
-    terminal.types(`five wörds${ENTER}`);
-    await terminal.sees(SECRET);
-    terminal.types(` hunter2 "ü" ${ENTER}${CONTROL_D}`);
-    const { code, isAsBefore, shown } = await terminal.left;
-    assert.deepEqual([code, isAsBefore], [0, true], shown);
-    assert.match(
-      shown,
-      /^Passphrase: \nRepeat the passphrase: \nSecret: \(end with Enter and Ctrl-D\) \nStored until /,
+    const { code, isAsBefore, shown } = await answer(
+      t,
+      ['put', '--passphrase', '--max-reads', '1'],
+      [PASSPHRASE, `five wörds${ENTER}`],
+      [AGAIN, `five wörds${ENTER}`],
+      [SECRET, ` hunter2 "ü" ${ENTER}${CONTROL_D}`],
     );
+    assert.deepEqual([code, isAsBefore], [0, true], shown);
+    const [prompts = '', printed] = shown.split(/^(?=Stored until )/m);
+    assert.equal(prompts, `${PASSPHRASE}\n${AGAIN}\n${SECRET}\n`);
     assert.match(
-      shown,
-      /\nStored until \S+Z\. Link \(shown only once\):\nhttp\S+\nReceipt, for you alone: http\S+\n$/,
+      printed ?? '',
+      /^Stored until \S+Z\. Link \(shown only once\):\nhttp\S+\nReceipt, for you alone: http\S+\n$/,
     );
     assert.equal(await textBehind(shown, 'five wörds'), ' hunter2 "ü" ');
   },
 );
 
 testOnTerminal('put: two different passphrases store nothing', async (t) => {
-  const before = await file.sql`select count(*) from secrets.secrets`;
-  const terminal = start(t, 'put', '--passphrase');
-  await terminal.sees(PASSPHRASE);
-  terminal.types(`five words${ENTER}`);
-  await terminal.sees(AGAIN);
-  terminal.types(`five wrods${ENTER}`);
-  const { code, shown } = await terminal.left;
-  assert.deepEqual(
-    [code, shown.split('\n').at(-2)],
-    [2, 'gatehouse: secret put: the passphrases do not match. See: gatehouse secret put --help'],
+  const before = await countStored();
+  const { code, shown } = await answer(
+    t,
+    ['put', '--passphrase'],
+    [PASSPHRASE, `five words${ENTER}`],
+    [AGAIN, `five wrods${ENTER}`],
   );
-  assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
+  const said =
+    'gatehouse: secret put: the passphrases do not match. See: gatehouse secret put --help';
+  assert.deepEqual([code, shown.split('\n').at(-2)], [2, said]);
+  assert.equal(await countStored(), before);
 });
 
-testOnTerminal('hidden input can be edited', async (t) => {
-  const { id, secret } = await client.keep('what was kept');
-  const terminal = start(t, 'get', id);
-  await terminal.sees(KEY);
-  terminal.types(`oops\u0015${secret}x\u007f${ENTER}`);
-  assert.deepEqual(await terminal.left, {
-    code: 0,
-    isAsBefore: true,
-    shown: `${KEY}\nwhat was kept\n`,
-  });
-});
+const NOTHING_ENTERED = 'gatehouse: nothing was entered\n';
 
-for (const [name, keys] of [
-  ['Ctrl-C', CONTROL_C],
-  ['Ctrl-D', CONTROL_D],
-] as const) {
-  testOnTerminal(`${name} at the first prompt: exit 1, and the terminal is restored`, async (t) => {
-    for (const [words, prompt] of [
-      [['get', '00000000-0000-4000-8000-000000000000'], KEY],
-      [['put'], SECRET],
-    ] as const) {
-      const terminal = start(t, ...words);
-      await terminal.sees(prompt);
-      terminal.types(keys);
-      assert.deepEqual(await terminal.left, {
-        code: 1,
-        isAsBefore: true,
-        shown: `${prompt}\ngatehouse: nothing was entered\n`,
-      });
-    }
-  });
-
-  testOnTerminal(
-    `${name} at the second prompt: exit 1, and nothing is stored or read`,
-    async (t) => {
-      const { id, secret } = await client.keep('x', { passphrase: 'five words', max_reads: 1 });
-      const getting = start(t, 'get', id);
-      await getting.sees(KEY);
-      getting.types(`${secret}${ENTER}`);
-      await getting.sees(PASSPHRASE);
-      getting.types(keys);
-      assert.deepEqual(await getting.left, {
-        code: 1,
-        isAsBefore: true,
-        shown: `${KEY}\n${PASSPHRASE}\ngatehouse: nothing was entered\n`,
-      });
-      assert.deepEqual(
-        [(await client.receipt(id)).json.status, (await client.receipt(id)).json.failed_reads],
-        ['stored', 0],
-      );
-
-      const before = await file.sql`select count(*) from secrets.secrets`;
-      const putting = start(t, 'put', '--passphrase');
-      await putting.sees(PASSPHRASE);
-      putting.types(`five words${ENTER}`);
-      await putting.sees(AGAIN);
-      putting.types(`five words${ENTER}`);
-      await putting.sees(SECRET);
-      putting.types(keys);
-      assert.deepEqual(await putting.left, {
-        code: 1,
-        isAsBefore: true,
-        shown: `${PASSPHRASE}\n${AGAIN}\n${SECRET}\ngatehouse: nothing was entered\n`,
-      });
-      assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
-    },
-  );
-}
-
-testOnTerminal('Ctrl-C within a secret shows and stores nothing', async (t) => {
-  const terminal = start(t, 'put');
-  await terminal.sees(SECRET);
-  terminal.types(`marked-line${ENTER}marked-text${CONTROL_C}`);
-  assert.deepEqual(await terminal.left, {
-    code: 1,
-    isAsBefore: true,
-    shown: `${SECRET}\ngatehouse: nothing was entered\n`,
-  });
+testOnTerminal('Ctrl-C and Ctrl-D at a prompt: exit 1, and the terminal is restored', async (t) => {
+  const { id, secret } = await client.keep('x', { passphrase: 'five words', max_reads: 1 });
+  const before = await countStored();
+  const words = `five words${ENTER}`;
+  for (const [command, dialogue] of [
+    [['get', id], [[KEY, CONTROL_C]]],
+    [['put'], [[SECRET, CONTROL_D]]],
+    [['put'], [[SECRET, `marked-line${ENTER}marked-text${CONTROL_C}`]]],
+    [
+      ['get', id],
+      [
+        [KEY, `${secret}${ENTER}`],
+        [PASSPHRASE, CONTROL_D],
+      ],
+    ],
+    [
+      ['put', '--passphrase'],
+      [
+        [PASSPHRASE, words],
+        [AGAIN, words],
+        [SECRET, CONTROL_C],
+      ],
+    ],
+  ] as const) {
+    const prompts = dialogue.map(([prompt]) => `${prompt}\n`).join('');
+    assert.deepEqual(await answer(t, command, ...dialogue), {
+      code: 1,
+      isAsBefore: true,
+      shown: prompts + NOTHING_ENTERED,
+    });
+  }
+  const { status, failed_reads } = (await client.receipt(id)).json;
+  assert.deepEqual([status, failed_reads, await countStored()], ['stored', 0, before]);
 });
 
 testOnTerminal('an empty input is exit 2 with a message', async (t) => {
   const { id } = await client.keep('x');
-  for (const [words, prompt, said] of [
-    [['get', id], KEY, /no key on standard input/],
-    [['put'], SECRET, /no secret on standard input/],
+  for (const [words, prompt, keys, said] of [
+    [['get', id], KEY, ENTER, /no key on standard input/],
+    [['put'], SECRET, `${ENTER}${CONTROL_D}`, /no secret on standard input/],
   ] as const) {
-    const terminal = start(t, ...words);
-    await terminal.sees(prompt);
-    terminal.types(`${ENTER}${prompt === SECRET ? CONTROL_D : ''}`);
-    const { code, isAsBefore, shown } = await terminal.left;
+    const { code, isAsBefore, shown } = await answer(t, words, [prompt, keys]);
     assert.deepEqual([code, isAsBefore], [2, true], shown);
     assert.match(shown, said);
   }
@@ -213,50 +184,28 @@ testOnTerminal('an empty input is exit 2 with a message', async (t) => {
 
 testOnTerminal('an empty passphrase uses nothing up', async (t) => {
   const { id, secret } = await client.keep('x', { passphrase: 'five words' });
-  const terminal = start(t, 'get', id);
-  await terminal.sees(KEY);
-  terminal.types(`${secret}${ENTER}`);
-  await terminal.sees(PASSPHRASE);
-  terminal.types(ENTER);
-  const { code, shown } = await terminal.left;
+  const dialogue = [[KEY, `${secret}${ENTER}`] as const, [PASSPHRASE, ENTER] as const];
+  const { code, shown } = await answer(t, ['get', id], ...dialogue);
   assert.equal(code, 1, shown);
   assert.match(shown, /requires a passphrase[^\n]* No read was used up\n$/);
   assert.equal((await client.receipt(id)).json.failed_reads, 0);
 });
 
 testOnTerminal('a pasted secret of several lines is stored whole and not shown', async (t) => {
-  const terminal = start(t, 'put');
-  await terminal.sees(SECRET);
+  const lines = ['-----BEGIN KEY-----', 'bm8ga2V5', '', '-----END KEY-----', ''];
   // Like a terminal that sends pasted text.
-  terminal.types(
-    `-----BEGIN KEY-----${ENTER}bm8ga2V5${ENTER}${ENTER}-----END KEY-----${ENTER}${CONTROL_D}`,
-  );
-  const { code, isAsBefore, shown } = await terminal.left;
+  const pasted = `${lines.join(ENTER)}${CONTROL_D}`;
+  const { code, isAsBefore, shown } = await answer(t, ['put'], [SECRET, pasted]);
   assert.deepEqual([code, isAsBefore], [0, true], shown);
-  assert.match(shown, /^Secret: \(end with Enter and Ctrl-D\) \nStored/);
-  assert.equal(await textBehind(shown), '-----BEGIN KEY-----\nbm8ga2V5\n\n-----END KEY-----\n');
-});
-
-testOnTerminal('input before the prompt is not shown', async (t) => {
-  const { id, secret } = await client.keep('what was kept', { passphrase: 'five words' });
-  const terminal = start(t, 'get', id);
-  await terminal.sees(KEY);
-  terminal.types(`${secret}${ENTER}five words${ENTER}`);
-  assert.deepEqual(await terminal.left, {
-    code: 0,
-    isAsBefore: true,
-    shown: `${KEY}\n${PASSPHRASE}\nwhat was kept\n`,
-  });
+  assert.ok(shown.startsWith(`${SECRET}\nStored`), shown);
+  assert.equal(await textBehind(shown), lines.join('\n'));
 });
 
 testOnTerminal(
   'control characters of a secret are removed on a terminal, with a note',
   async (t) => {
     const { id, secret } = await client.keep('one\u001b[2Jtwo\nthree\tfour\u0007\u009b');
-    const terminal = start(t, 'get', id);
-    await terminal.sees(KEY);
-    terminal.types(`${secret}${ENTER}`);
-    const { code, shown } = await terminal.left;
+    const { code, shown } = await answer(t, ['get', id], [KEY, `${secret}${ENTER}`]);
     assert.equal(code, 0, shown);
     assert.match(
       shown,
