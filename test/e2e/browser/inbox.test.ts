@@ -415,9 +415,11 @@ test('selected events, or all that match, are redelivered after a confirmation o
     window.fetch = async (address, options) => {
       const isBatch = String(address).endsWith('/events/redeliver');
       if (!isBatch || JSON.parse(options.body).dry_run) return realFetch(address, options);
-      batches += 1;
+      window.batches += 1;
       await new Promise((resolve) => setTimeout(resolve, 300));
-      return Response.json({ data: { matched: 1, redelivered: 1, next: 'more' } });
+      const headers = { 'content-type': 'application/json' };
+      const text = '{"data":{"matched":1,"redelivered":1,"next":"more"}}';
+      return new Response(text, { headers });
     };`);
   await browser.click('bulk-yes');
   await browser.until('batches === 1');

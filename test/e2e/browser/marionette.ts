@@ -99,7 +99,9 @@ async function openSocket(port: number): Promise<Send> {
 const LOG = `
   const entries = Services.console.getMessageArray();
   Services.console.reset();
-  const ofPages = (one) => one instanceof Ci.nsIScriptError && /^http/.test(one.sourceName);
+  // A page that is left while its script runs "terminates by timeout".
+  const ofPages = (one) => one instanceof Ci.nsIScriptError && /^http/.test(one.sourceName) &&
+    !/^Script terminated by timeout/.test(one.errorMessage);
   return entries.filter(ofPages).map(({ logLevel, category, errorMessage, sourceName }) => ({
     level: logLevel === 3 ? 'SEVERE' : 'WARNING', source: category,
     message: sourceName + ' ' + errorMessage }));`;

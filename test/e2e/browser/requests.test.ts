@@ -177,7 +177,7 @@ test('the kept link shows the answer while it is open, and a withdrawn request t
     window.realFetch = fetch;
     window.deletions = 0;
     window.fetch = async (address, options) => {
-      if (String(address).endsWith('/delete')) deletions += 1;
+      if (String(address).endsWith('/delete')) window.deletions += 1;
       else throw new TypeError('no connection');
       return realFetch(address, options);
     };`);
@@ -217,7 +217,12 @@ test('an answer found by "Withdraw" stays on the page after it was revealed', as
   await asker.run(`
     window.isAway = true;
     window.checks = 0;
-    Object.defineProperty(document, 'hidden', { get: () => ((checks += 1), isAway) });`);
+    Object.defineProperty(document, 'hidden', {
+      get() {
+        window.checks += 1;
+        return window.isAway;
+      },
+    });`);
   await asker.until('checks > 0');
   await answerByCommand(links, 'text', Buffer.from('hunter2'));
   await asker.click('withdraw');
@@ -225,7 +230,7 @@ test('an answer found by "Withdraw" stays on the page after it was revealed', as
   await asker.untilVisible('submit');
   await asker.click('submit');
   await asker.untilVisible('revealed');
-  await asker.run('isAway = false; document.dispatchEvent(new Event("visibilitychange"))');
+  await asker.run('window.isAway = false; document.dispatchEvent(new Event("visibilitychange"))');
   await sleep(1_000);
   assert.equal(await headingOf(asker), 'The answer');
   assert.equal(await asker.isVisible('revealed'), true);

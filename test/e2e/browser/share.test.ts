@@ -58,7 +58,7 @@ const holdFetch = (from: typeof browser) =>
     window.fetch = async (...request) => {
       await new Promise((resolve) => held.push(resolve));
       const answer = await send(...request);
-      answers += 1;
+      window.answers += 1;
       return answer;
     };`);
 /** No view was used. */
