@@ -36,7 +36,7 @@ function assertFailure(finished: Finished, code: number, lines = 1): void {
   assert.doesNotMatch(finished.stderr, /^\s+at |\.js:\d+|node:internal/m);
 }
 
-/** `transcripts/help.txt` has the list, in which `serve` is only as a process. */
+/** Of a process, the list has `serve` before these. docs/commands.md has the help of each. */
 const { stdout: list } = await runCommand(['help'], {});
 const listed = [...list.matchAll(/^ {2}([a-z]+( [a-z]+)*) /gm)].map(([, name = '']) => name);
 const COMMANDS = ['serve', ...listed];

@@ -135,21 +135,6 @@ test('a token for each source works at once and is listed without the token itse
     });
     assert.equal(new Date(String(created_at)).toISOString(), created_at);
   }
-  const { id, token } = await create('me', '--role', 'operator');
-  // Before its first use, which the service records within seconds.
-  const line = await lineOf(id);
-  assert.deepEqual(
-    [line.slice(1, 4), line.at(-2), line.at(-1)],
-    [['me', 'operator', 'generic'], '–', 'active'],
-  );
-  assert.equal((await ask('GET', `${webhook}/events`, { bearer: token })).status, 200);
-  assert.equal(await use(token), 401);
-  const [head, first] = (await run(['list'])).stdout.split('\n');
-  assert.match(
-    head ?? '',
-    /^ID +NAME +ROLE +SOURCE +CREATED +LAST USED +REFUSED IN 24 H +LAST REFUSAL +TARGET +CUSTOM +STATE$/,
-  );
-  assert.match(first ?? '', / first /, 'oldest first');
 });
 
 test('a signing secret is read from standard input, with or without a final newline', async () => {

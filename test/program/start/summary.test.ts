@@ -34,6 +34,13 @@ function values(make: (variable: string) => FirstValue): Parameters<typeof summa
   };
 }
 
+const made = values((variable) => ({
+  variable,
+  given: 'nowhere',
+  file: 'unused',
+  value: `the ${variable}`,
+}));
+
 const json = ['-H', 'Content-Type: application/json'];
 const expected = [
   [
@@ -64,12 +71,6 @@ const expected = [
 ];
 
 test('the printed commands work with any value', () => {
-  const made = values((variable) => ({
-    variable,
-    given: 'nowhere',
-    file: 'unused',
-    value: `the ${variable}`,
-  }));
   assert.deepEqual(paste(summary(readAddresses({}), awkward, made, CLI, true)), expected);
 });
 
@@ -117,12 +118,6 @@ test('a given value is not printed but referenced', (t) => {
 });
 
 test('without a generated or given first password, the summary says how to set one', () => {
-  const made = values((variable) => ({
-    variable,
-    given: 'nowhere',
-    file: 'unused',
-    value: `the ${variable}`,
-  }));
   const text = summary(readAddresses({}), 'admin', { ...made, password: null }, CLI, false);
   assert.match(
     text,
@@ -135,12 +130,6 @@ test('without a generated or given first password, the summary says how to set o
 });
 
 test('the summary names the pages that are on, and no other', () => {
-  const made = values((variable) => ({
-    variable,
-    given: 'nowhere',
-    file: 'unused',
-    value: `the ${variable}`,
-  }));
   const text = (env: Record<string, string>) =>
     summary(readAddresses(env), 'admin', made, CLI, true, pagesOf(env, readAddresses(env), CLI));
   assert.doesNotMatch(text({ SHARE_PAGES: 'off' }), /pages|inbox|Open/);

@@ -45,22 +45,9 @@ test('a row is unaltered as written, with any limits, length and version', () =>
   for (const each of all) {
     for (const length of [0, 1, 252, 253, 32_768]) {
       assert.equal(whole(rowOf(seal(serverKey, clientKey, each, randomBytes(length)), each)), true);
-      assert.equal(
-        whole(
-          rowOf(
-            sealWithPassphrase(
-              serverKey,
-              clientKey,
-              each,
-              randomBytes(length),
-              '$scrypt$',
-              randomBytes(32),
-            ),
-            each,
-          ),
-        ),
-        true,
-      );
+      const lock = ['$scrypt$', randomBytes(32)] as const;
+      const locked = sealWithPassphrase(serverKey, clientKey, each, randomBytes(length), ...lock);
+      assert.equal(whole(rowOf(locked, each)), true);
     }
   }
 });
@@ -91,24 +78,20 @@ const other = rowOf(seal(serverKey, createClientKey(), metadata, text));
 const elsewhere = { ...metadata, id: randomUUID() };
 const theirs = rowOf(seal(serverKey, clientKey, elsewhere, text), elsewhere);
 
+const limitedTo = (limits: Partial<Metadata>): Row => ({
+  ...row,
+  metadata: { ...metadata, ...limits },
+});
+
 /** Each column edited, or taken from another row. */
 const ALTERED: Readonly<Record<string, Row>> = {
   'the id of another row': { ...row, metadata: elsewhere },
-  'an expiry one millisecond later': {
-    ...row,
-    metadata: { ...metadata, expiresAt: 1_893_456_000_001 },
-  },
-  'an expiry one millisecond earlier': {
-    ...row,
-    metadata: { ...metadata, expiresAt: 1_893_455_999_999 },
-  },
-  'an expiry of never': { ...row, metadata: { ...metadata, expiresAt: null } },
-  'one read more': { ...row, metadata: { ...metadata, maxReads: 4 } },
-  'any number of reads': { ...row, metadata: { ...metadata, maxReads: null } },
-  'expiry and reads exchanged': {
-    ...row,
-    metadata: { ...metadata, expiresAt: 3, maxReads: 1_893_456_000 },
-  },
+  'an expiry one millisecond later': limitedTo({ expiresAt: 1_893_456_000_001 }),
+  'an expiry one millisecond earlier': limitedTo({ expiresAt: 1_893_455_999_999 }),
+  'an expiry of never': limitedTo({ expiresAt: null }),
+  'one read more': limitedTo({ maxReads: 4 }),
+  'any number of reads': limitedTo({ maxReads: null }),
+  'expiry and reads exchanged': limitedTo({ expiresAt: 3, maxReads: 1_893_456_000 }),
   'the key id of another server secret': {
     ...row,
     serverKey: { ...serverKey, id: otherServerKey.id },
@@ -188,17 +171,9 @@ test('limits that no row is written with are altered and do not throw', () => {
     0.5,
     2 ** 64,
   ]) {
-    assert.equal(
-      whole({ ...row, metadata: { ...metadata, expiresAt } }),
-      false,
-      `an expiry of ${expiresAt}`,
-    );
+    assert.equal(whole(limitedTo({ expiresAt })), false, `an expiry of ${expiresAt}`);
   }
   for (const maxReads of [-1, 0, 0.5, 2 ** 32, Number.NaN]) {
-    assert.equal(
-      whole({ ...row, metadata: { ...metadata, maxReads } }),
-      false,
-      `${maxReads} reads`,
-    );
+    assert.equal(whole(limitedTo({ maxReads })), false, `${maxReads} reads`);
   }
 });

@@ -13,6 +13,7 @@ import {
   plainSealLocked,
   plainStretch,
   plainUnlock,
+  type PlainSealed,
   type Terms,
 } from './plain-envelope.ts';
 
@@ -37,6 +38,13 @@ const termsOf = (metadata: { expiresAt: number | null; maxReads: number | null }
   return { serverSecret: SERVER_SECRET, clientKey: randomBytes(32), id: ID, ...metadata };
 };
 const nonces = () => [randomBytes(12), randomBytes(12)] as const;
+const lock = (terms: Terms, text: Buffer, clientKey = terms.clientKey) =>
+  sealWithPassphrase(SERVER_KEY, clientKey, terms, text, STRETCHING, STRETCHED);
+const openLocked = (terms: Terms, sealed: PlainSealed) => {
+  const opened = open(SERVER_KEY, terms.clientKey, terms, sealed);
+  assert.ok(opened !== null && !Buffer.isBuffer(opened), 'it is locked');
+  return opened;
+};
 
 test('the second implementation stretches a passphrase to the same key', async () => {
   assert.deepEqual(plainStretch(PASSPHRASE, STRETCHING), STRETCHED);
@@ -58,15 +66,7 @@ test('the second implementation opens what the box locks', () => {
   for (const { metadata, length } of ALL) {
     const terms = termsOf(metadata);
     const text = randomBytes(length);
-    const sealed = sealWithPassphrase(
-      SERVER_KEY,
-      terms.clientKey,
-      terms,
-      text,
-      STRETCHING,
-      STRETCHED,
-    );
-    const locked = plainOpenLocked(terms, sealed);
+    const locked = plainOpenLocked(terms, lock(terms, text));
     assert.equal(locked.stretching, STRETCHING);
     assert.ok(plainUnlock(terms, locked, PASSPHRASE).equals(text), `${length} bytes`);
   }
@@ -76,13 +76,8 @@ test('the box opens what the second implementation locks', () => {
   for (const { metadata, length } of ALL) {
     const terms = termsOf(metadata);
     const text = randomBytes(length);
-    const opened = open(
-      SERVER_KEY,
-      terms.clientKey,
-      terms,
-      plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED),
-    );
-    assert.ok(opened !== null && !Buffer.isBuffer(opened), 'it is locked');
+    const sealed = plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED);
+    const opened = openLocked(terms, sealed);
     assert.equal(opened.kdfParams, STRETCHING);
     assert.ok(opened.open(STRETCHED)?.equals(text), `${length} bytes`);
     assert.equal(opened.open(plainStretch('another', STRETCHING)), null);
@@ -93,14 +88,7 @@ test('the second implementation tags a row alike, of either version', () => {
   for (const { metadata, length } of ALL) {
     const terms = termsOf(metadata);
     const plain = seal(SERVER_KEY, terms.clientKey, terms, randomBytes(length));
-    const locked = sealWithPassphrase(
-      SERVER_KEY,
-      terms.clientKey,
-      terms,
-      randomBytes(length),
-      STRETCHING,
-      STRETCHED,
-    );
+    const locked = lock(terms, randomBytes(length));
     for (const sealed of [plain, locked]) {
       assert.deepEqual(
         plainRowTag(terms, sealed),
@@ -146,14 +134,8 @@ const DISHONEST: Readonly<Record<string, Buffer>> = {
 };
 
 test('the table below is about what it names: an honest content opens', () => {
-  const opened = open(
-    SERVER_KEY,
-    terms.clientKey,
-    terms,
-    sealedAs2(Buffer.concat([head, inside.commitment, inside.blob])),
-  );
-  assert.ok(opened !== null && !Buffer.isBuffer(opened));
-  assert.equal(opened.open(STRETCHED)?.toString(), 'text');
+  const honest = sealedAs2(Buffer.concat([head, inside.commitment, inside.blob]));
+  assert.equal(openLocked(terms, honest).open(STRETCHED)?.toString(), 'text');
 });
 
 for (const [name, content] of Object.entries(DISHONEST)) {
@@ -165,20 +147,8 @@ for (const [name, content] of Object.entries(DISHONEST)) {
 }
 
 test('locks do not nest: an envelope of version 2 inside one is no text', () => {
-  const nested = sealWithPassphrase(
-    SERVER_KEY,
-    plainLockedTerms(terms, STRETCHED).clientKey,
-    terms,
-    Buffer.from('text'),
-    STRETCHING,
-    STRETCHED,
-  );
-  const opened = open(
-    SERVER_KEY,
-    terms.clientKey,
-    terms,
-    sealedAs2(Buffer.concat([head, nested.commitment, nested.blob])),
-  );
-  assert.ok(opened !== null && !Buffer.isBuffer(opened));
-  assert.equal(opened.open(STRETCHED), null);
+  const { clientKey } = plainLockedTerms(terms, STRETCHED);
+  const nested = lock(terms, Buffer.from('text'), clientKey);
+  const sealed = sealedAs2(Buffer.concat([head, nested.commitment, nested.blob]));
+  assert.equal(openLocked(terms, sealed).open(STRETCHED), null);
 });
