@@ -12,32 +12,6 @@ import { root, startProgram } from '../support/process.ts';
 const file = await createEmptyDatabase();
 const dockerfile = readFileSync(join(root, 'Dockerfile'), 'utf8');
 const finalStage = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
-const readPackage = (...path: string[]) =>
-  JSON.parse(readFileSync(join(root, ...path, 'package.json'), 'utf8'));
-
-test('a production install has one package without dependencies', () => {
-  assert.deepEqual(Object.keys(readPackage().dependencies), ['postgres']);
-  const {
-    dependencies = {},
-    peerDependencies = {},
-    optionalDependencies = {},
-  } = readPackage('node_modules', 'postgres');
-  assert.deepEqual({ ...dependencies, ...peerDependencies, ...optionalDependencies }, {});
-  const lock: {
-    packages: Record<
-      string,
-      { dev?: boolean; optional?: boolean; devOptional?: boolean; link?: boolean }
-    >;
-  } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
-  const installed = Object.entries(lock.packages).filter(
-    ([, { dev, optional, devOptional, link }]) => !dev && !optional && !devOptional && !link,
-  );
-  assert.deepEqual(
-    installed.map(([path]) => path),
-    ['', 'node_modules/postgres'],
-  );
-});
-
 const minimal = readFileSync(join(root, 'Dockerfile.minimal'), 'utf8');
 
 test('no package runs code while it is installed', () => {

@@ -9,7 +9,7 @@ import { createDatabase } from '../support/database.ts';
 import { addUser, openIdentity, PASSWORD } from '../support/users.ts';
 import { type Answer, ask, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { secretsClient } from '../support/secrets.ts';
-import { untilLocked, untilSql } from '../support/connections.ts';
+import { untilLocked } from '../support/connections.ts';
 
 const file = await createDatabase();
 const services = ['identity', 'secrets', 'webhook'] as const;
@@ -122,17 +122,4 @@ test('an event whose first delivery is not committed delays no other event, and 
   const [row] =
     await file.sql`select count(*)::int as events from webhook.events where delivery_id = ${id}`;
   assert.equal(row?.events, 1);
-});
-
-test('a lock that is not released ends the call after DATABASE_LOCK_TIMEOUT', async (t) => {
-  const impatient = await startGatehouse(t, ['identity'], file.url, { DATABASE_LOCK_TIMEOUT: '1' });
-  const holder = connect(file.url);
-  t.after(() => holder.end({ timeout: 0 }));
-  await holder`begin`;
-  await holder`select from identity.users where username = 'locked' for update`;
-  const answer = await login('locked', impatient.url.identity);
-  assert.equal(answer.status, 500, answer.text);
-  assert.equal(answer.json.error.code, 'service_failed');
-  await holder`rollback`;
-  await untilSql(async () => (await login('locked')).status === 200, 'the user can log in');
 });

@@ -185,13 +185,6 @@ for (const [name, rows, document] of documents) {
       assert.equal(typeof child(responses, String(row.success)), 'object');
     }
   });
-
-  test(`${name}: the parameters of each pattern are those of its schema`, () => {
-    for (const { pattern, path } of rows) {
-      const inPattern = [...pattern.matchAll(/\{([^}]+)\}/g)].map(([, parameter]) => parameter);
-      assert.deepEqual(inPattern, Object.keys(path.jsonSchema.properties ?? {}), pattern);
-    }
-  });
 }
 
 /** The interface's table of error statuses, and what it says of authentication. */
