@@ -95,12 +95,3 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   await giveBackAttempts(database, 'identity', [limit.key]);
   await assertNothingCounts('grace');
 });
-
-test('user unlock refuses a user that does not exist', async () => {
-  const { code, stdout, stderr } = await run('user', 'unlock', 'nobody');
-  assert.deepEqual([code, stdout], [1, '']);
-  assert.equal(
-    stderr,
-    'gatehouse: there is no user with this id or name; see: gatehouse user list\n',
-  );
-});
