@@ -46,6 +46,8 @@ const SKIP = [Tab, Enter] as const;
 /** The ids that get the focus with each press, until it leaves the page or returns to the first. */
 async function focusOrder(...keys: ReadonlyArray<string | readonly string[]>): Promise<string[]> {
   const stops: string[] = [];
+  // Firefox has moved the focus to its own window when the last element was left.
+  await browser.run('window.focus()');
   for (let i = 0; i < 20; i += 1) {
     await browser.press(...keys);
     const stop = await focused(browser);
