@@ -5,8 +5,8 @@ import {
   prefixOf,
   type ScryptCost,
   stretch,
-  unpadded,
 } from '../platform/crypto/scrypt.ts';
+import { unpadded } from '../platform/crypto/text.ts';
 import { equalDigests } from '../platform/crypto/token.ts';
 import { readThrottle, throttleKey } from '../platform/db/throttle.ts';
 import { Failure, type RequestInfo } from '../platform/http/route/route.ts';

@@ -2,6 +2,7 @@ import { randomBytes, scrypt, type ScryptOptions } from 'node:crypto';
 import { promisify } from 'node:util';
 import { type Env, Expected } from '../runtime/env.ts';
 import { isStreamSafe } from '../runtime/text.ts';
+import { unpadded } from './text.ts';
 
 /**
  * scrypt: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes.
@@ -12,7 +13,11 @@ export type ScryptCost = Readonly<Record<'logN' | 'r' | 'p', number>>;
  * 32 MiB: the least memory that both the OWASP password storage cheat sheet and ASVS 5.0, appendix
  * C, list.
  */
-export const DEFAULT_COST: ScryptCost = { logN: 15, r: 8, p: 3 };
+export const DEFAULT_COST: ScryptCost = {
+  logN: 15,
+  r: 8,
+  p: 3,
+};
 
 /**
  * Bounds for stored hashes: an edited row must not make the process allocate gigabytes. The default
@@ -23,7 +28,6 @@ const MAX_WORK = 2 ** 20 * 8;
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
-const PARAMS = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})$/;
 
 const hash = promisify<string, Buffer, number, ScryptOptions, Buffer>(scrypt);
 
@@ -35,15 +39,18 @@ export function isAffordable({ logN, r, p }: ScryptCost) {
   return isValid && 128 * blocks <= MAX_BYTES && blocks * p <= MAX_WORK;
 }
 
-/** The cost in a match of either form; not affordable if there is none. */
-const costOf = (found: RegExpExecArray | null): ScryptCost => ({
-  logN: Number(found?.[1]),
-  r: Number(found?.[2]),
-  p: Number(found?.[3]),
-});
+/** @returns not affordable if the text is no cost */
+function costOf(text: string): ScryptCost {
+  const [, logN, r, p] = /^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text) ?? [];
+  return {
+    logN: Number(logN),
+    r: Number(r),
+    p: Number(p),
+  };
+}
 
 function parseCost(text: string) {
-  const cost = costOf(/^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text));
+  const cost = costOf(text);
   if (isAffordable(cost)) return cost;
   throw new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
 }
@@ -78,16 +85,22 @@ export const MALFORMED = 'a stored password hash is malformed or costs too much'
  * @throws if the parameters are malformed or cost too much
  */
 export async function stretch(password: string, kdfParams: string): Promise<Buffer> {
-  const found = PARAMS.exec(kdfParams);
-  const cost = costOf(found);
-  const salt = Buffer.from(found?.[4] ?? '', 'base64');
-  const isCanonical = unpadded(salt) === found?.[4];
-  if (!isAffordable(cost) || !isCanonical) throw new Error(MALFORMED);
+  const [, , params = '', encoded = ''] = kdfParams.split('$');
+  const cost = costOf(params);
+  const salt = Buffer.from(encoded, 'base64');
+  const isCanonical = prefixOf(cost) + unpadded(salt) === kdfParams;
+  const isUsable = isCanonical && salt.length === SALT_BYTES && isAffordable(cost);
+  if (!isUsable) throw new Error(MALFORMED);
   const { logN, r, p } = cost;
   const N = 2 ** logN;
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
   const maxmem = 128 * r * (N + p) + 1024 * 1024;
-  return hash(normalizePassword(password), salt, HASH_BYTES, { N, r, p, maxmem });
+  return hash(normalizePassword(password), salt, HASH_BYTES, {
+    N,
+    r,
+    p,
+    maxmem,
+  });
 }
 
 /**
@@ -95,6 +108,3 @@ export async function stretch(password: string, kdfParams: string): Promise<Buff
  */
 export const normalizePassword = (password: string) =>
   isStreamSafe(password) ? password.normalize('NFKC') : password;
-
-/** Base64 without padding. */
-export const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');

@@ -60,9 +60,9 @@ export function staleKeys<Row extends Readonly<{ key_id: string }>>(
   keys: readonly ServerKey[],
   rows: readonly Row[],
 ) {
-  const position = (row: Row) => keys.findIndex(({ id }) => id === row.key_id);
+  const ids = keys.map(({ id }) => id);
   return {
-    unknown: rows.filter((row) => position(row) < 0),
-    earlier: rows.filter((row) => position(row) > 0),
+    unknown: rows.filter(({ key_id }) => !ids.includes(key_id)),
+    earlier: rows.filter(({ key_id }) => ids.indexOf(key_id) > 0),
   };
 }

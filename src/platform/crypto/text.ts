@@ -11,8 +11,12 @@ export function fromBase64url(text: string) {
 
 /** Strict Base64 or Base64url, padded or not: for credentials, whose encoding is not specified. */
 export function fromAnyBase64(text: string) {
-  if (/[+/]/.test(text) && /[-_]/.test(text)) return null;
-  const [, digits = null, padding = ''] = /^([^=]*)(={0,2})$/.exec(text) ?? [];
-  if (digits === null || (padding !== '' && text.length % 4 !== 0)) return null;
-  return fromBase64url(digits.replaceAll('+', '-').replaceAll('/', '_'));
+  const bytes = Buffer.from(text, 'base64');
+  const padded = bytes.toString('base64');
+  const url = bytes.toString('base64url');
+  const encodings = [padded, unpadded(bytes), url, url.padEnd(padded.length, '=')];
+  return encodings.includes(text) ? bytes : null;
 }
+
+/** Base64 without padding. */
+export const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
