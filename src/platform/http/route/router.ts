@@ -52,16 +52,8 @@ const splitPath = (path: string) => path.slice(1).replace(/\/$/, '').split('/');
 
 type Row = Readonly<{ method: string; pattern: string; isProxyCheck?: boolean }>;
 
-/** Where the segments of a path lead, one level for each. */
-interface Level<R> {
-  readonly next: Map<string, Level<R>>;
-  readonly methods: Map<string, R>;
-  parts: readonly string[]; // of the pattern that ends here
-}
-/** Leads to what follows a parameter. */
-const PARAMETER = '{}';
-
-const createLevel = <R>(): Level<R> => ({ next: new Map(), methods: new Map(), parts: [] });
+/** Behind every static segment, as the rows are sorted: the first one that matches is found. */
+const PARAMETER = '\uffff';
 
 /**
  * A pattern is `/` and segments; `{name}` stands for one segment that is not empty. A static
@@ -71,59 +63,56 @@ const createLevel = <R>(): Level<R> => ({ next: new Map(), methods: new Map(), p
  * @throws if two routes match the same requests: one of them would never be reached
  */
 export function createRouter<R extends Row>(routes: readonly R[]) {
-  const root = createLevel<R>();
-  for (const route of routes) addTo(root, route);
+  const rows = routes.map((route) => {
+    const parts = splitPath(route.pattern);
+    const shape = parts.join('/').replace(/\{[^/]*/g, PARAMETER);
+    return {
+      ...route,
+      route,
+      parts,
+      shape,
+    };
+  });
+  rows.forEach((row, at) => {
+    const same = rows.slice(0, at).filter(({ shape }) => shape === row.shape);
+    const rival = same.find(
+      ({ method, parts }) => method === row.method || parts.join() !== row.parts.join(),
+    );
+    if (!rival) return;
+    const names = [rival, row].map(({ method, pattern }) => `${method} ${pattern}`);
+    throw new Error(`internal error: ${names.join(' and ')} match the same requests`);
+  });
+  const byLength = new Map<number, typeof rows>();
+  for (const row of rows.sort((one, other) => (one.shape < other.shape ? -1 : 1))) {
+    const { length } = row.parts;
+    byLength.set(length, [...(byLength.get(length) ?? []), row]);
+  }
 
   return (method: string, segments: readonly string[]) => {
-    const level = find(root, segments);
-    if (!level) return new Failure('no_such_path');
-    const route = level.methods.get(method);
-    if (route) return { route, parameters: parametersOf(level.parts, segments) };
-    const isProxyCheck = [...level.methods.values()].some((row) => row.isProxyCheck);
-    const allowed = [...level.methods.keys(), ...(isProxyCheck ? [] : ['OPTIONS'])];
-    const Allow = allowed.sort().join(', ');
-    return new Failure('method_not_allowed', { headers: { Allow } });
+    const candidates = byLength.get(segments.length) ?? [];
+    const first = candidates.find(({ parts }) => matches(parts, segments));
+    if (!first) return new Failure('no_such_path');
+    const { parts, shape } = first;
+    const same = candidates.filter((row) => row.shape === shape);
+    // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
+    const wanted = method === 'HEAD' ? 'GET' : method;
+    const found = same.find((row) => row.method === wanted);
+    if (found) return { route: found.route, parameters: parametersOf(parts, segments) };
+    const allowed = same.map((row) => row.method);
+    if (allowed.includes('GET')) allowed.push('HEAD');
+    if (!same.some((row) => row.isProxyCheck)) allowed.push('OPTIONS');
+    return new Failure('method_not_allowed', { headers: { Allow: allowed.sort().join(', ') } });
   };
 }
 
-function addTo<R extends Row>(root: Level<R>, route: R) {
-  const parts = splitPath(route.pattern);
-  let level = root;
-  for (const part of parts) {
-    const key = isParameter(part) ? PARAMETER : part;
-    const next = level.next.get(key) ?? createLevel<R>();
-    level.next.set(key, next);
-    level = next;
-  }
-  const isRenamed = level.parts.join() !== parts.join();
-  const rival = [...level.methods.values()].find((row) => isRenamed || row.method === route.method);
-  if (rival) {
-    const names = [rival, route].map(({ method, pattern }) => `${method} ${pattern}`);
-    throw new Error(`internal error: ${names.join(' and ')} match the same requests`);
-  }
-  level.parts = parts;
-  level.methods.set(route.method, route);
-  // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
-  if (route.method === 'GET') level.methods.set('HEAD', route);
-}
-
-function find<R>(level: Level<R>, segments: readonly string[], at = 0): Level<R> | null {
-  const segment = segments[at];
-  if (segment === undefined) return level.methods.size > 0 ? level : null;
-  const named = level.next.get(segment);
-  const found = named ? find(named, segments, at + 1) : null;
-  if (found || segment === '') return found;
-  const any = level.next.get(PARAMETER);
-  return any ? find(any, segments, at + 1) : null;
-}
+const matches = (parts: readonly string[], segments: readonly string[]) =>
+  parts.every((part, at) => (isParameter(part) ? segments[at] !== '' : part === segments[at]));
 
 const isParameter = (part: string) => part.startsWith('{');
 
 /** The names of the parameters of a pattern. */
 export const parameterNames = (pattern: string): readonly string[] =>
-  splitPath(pattern)
-    .filter(isParameter)
-    .map((part) => part.slice(1, -1));
+  Object.keys(parametersOf(splitPath(pattern), []));
 
 /** Not by assignment: a parameter named `__proto__` would change the prototype. */
 const parametersOf = (parts: readonly string[], segments: readonly string[]) =>
