@@ -287,14 +287,14 @@ export const FACTS = {
  * @param hasOidc whether the service is a provider of OpenID Connect
  */
 export async function createRoutes(site: Site | null, hasOidc = false) {
-  if (!site) {
-    const file = new URL('openapi/without-pages.json', import.meta.url);
-    return withBuiltIns(rows.map(withRightsLost), FACTS, file);
-  }
+  const urlOf = (path: string) => new URL(path, import.meta.url);
+  if (!site)
+    return withBuiltIns(rows.map(withRightsLost), FACTS, urlOf('openapi/without-pages.json'));
   const { portalRoutes } = await import('./signin/routes.ts');
   const oidc = hasOidc ? await import('./oidc/routes.ts') : null;
   const portal = [...portalRoutes(site, FACTS, oidc?.OIDC_PAGES), ...(oidc?.OIDC_ROUTES ?? [])];
   const others = rows.filter(({ pattern }) => !portal.some((row) => row.pattern === pattern));
-  const file = new URL(`openapi/with-${oidc ? 'oidc' : 'pages'}.json`, import.meta.url);
-  return withBuiltIns([...others, ...portal].map(withRightsLost), FACTS, file);
+  const file = urlOf(`openapi/with-${oidc ? 'oidc' : 'pages'}.json`);
+  const all = [...others, ...portal].map(withRightsLost);
+  return withBuiltIns(all, FACTS, file, urlOf('signin/pages/'));
 }

@@ -189,5 +189,6 @@ export async function createRoutes(limits: Limits, site: Site | null) {
   const pages = site ? (await import('./request-routes.ts')).pageRoutes(limits, site) : [];
   const name = site ? 'with-pages' : 'without-pages';
   const file = new URL(`openapi/${name}.json`, import.meta.url);
-  return withBuiltIns([encryptRoute(limits), ...ROUTES, ...pages], FACTS, file);
+  const folder = site && new URL('pages/', import.meta.url);
+  return withBuiltIns([encryptRoute(limits), ...ROUTES, ...pages], FACTS, file, folder);
 }

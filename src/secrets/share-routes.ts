@@ -47,26 +47,6 @@ const PAGES = [
   { pattern: '/answer/{id}', summary: 'Share pages: answer a request', name: 'answer.html' },
   { pattern: '/links', summary: 'Share pages: the links of who is signed in', name: 'links.html' },
 ];
-const SCRIPTS = [
-  'make.js',
-  'reveal.js',
-  'receipt.js',
-  'request.js',
-  'kept-request.js',
-  'answer.js',
-  'access.js',
-  'address.js',
-  'confirm.js',
-  'content.js',
-  'envelope.js',
-  'form.js',
-  'link.js',
-  'links.js',
-  'opening.js',
-  'request-keys.js',
-  'states.js',
-  'qr.js',
-];
 
 export const byLink = {
   ...routeDefaults,
@@ -182,13 +162,7 @@ const isKeyTo =
   };
 
 export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> => [
-  ...pageRows(
-    site,
-    new URL('pages/', import.meta.url),
-    PAGES,
-    SCRIPTS,
-    'Share pages: scripts, style sheets, logo',
-  ),
+  ...pageRows(site, new URL('pages/', import.meta.url), PAGES),
   route({
     ...byLink,
     pattern: '/s/{id}',

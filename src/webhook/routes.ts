@@ -257,21 +257,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
 ];
 
 /** The page has no data of its own: its user enters an operator's token. */
-function pageRoutes(site: Site) {
-  const scripts = [
-    'inbox.js',
-    'inbox-api.js',
-    'inbox-bulk.js',
-    'inbox-chart.js',
-    'inbox-event.js',
-    'inbox-format.js',
-    'inbox-filter.js',
-    'inbox-list.js',
-    'inbox-state.js',
-    'inbox-sender.js',
-    'inbox-senders.js',
-    'inbox.css',
-  ];
+function pageRoutes(site: Site, folder: URL) {
   const visitor = route({
     ...get,
     guard: anonymous,
@@ -282,8 +268,7 @@ function pageRoutes(site: Site) {
     handle: inbox.showVisitor,
   });
   const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
-  const summary = 'Inbox page: scripts, style sheets, logo';
-  return [visitor, ...pageRows(site, new URL('pages/', import.meta.url), [page], scripts, summary)];
+  return [visitor, ...pageRows(site, folder, [page])];
 }
 
 export const FACTS = {
@@ -296,5 +281,7 @@ export const FACTS = {
 export function createRoutes(site: Site | null) {
   const name = site ? 'with-pages' : 'without-pages';
   const file = new URL(`openapi/${name}.json`, import.meta.url);
-  return withBuiltIns([...extended, ...(site ? pageRoutes(site) : [])], FACTS, file);
+  const folder = new URL('pages/', import.meta.url);
+  const pages = site ? pageRoutes(site, folder) : [];
+  return withBuiltIns([...extended, ...pages], FACTS, file, site && folder);
 }

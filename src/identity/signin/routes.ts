@@ -13,7 +13,7 @@ import {
 import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
 import { HTML } from '../../platform/http/site/html.ts';
 import { json } from '../../platform/http/route/json-body.ts';
-import { createFrame, pageRows } from '../../platform/http/site/pages.ts';
+import { createFrame } from '../../platform/http/site/pages.ts';
 import { noInput, object, uuid } from '../../platform/http/route/schema.ts';
 import type { Site } from '../../platform/runtime/context.ts';
 import { bearer } from '../guard.ts';
@@ -242,8 +242,6 @@ export function portalRoutes(
   const hasPage = ({ pattern }: PortalRoute) =>
     rows.some((row) => row.method === 'GET' && row.pattern === pattern);
   const forms = pages.filter((row) => row.method === 'POST' && !hasPage(row));
-  const folder = new URL('pages/', import.meta.url);
-  const scripts = ['account.js', 'passkey.js'];
   return [
     ...pages.map(framed),
     ...OTHERS,
@@ -251,6 +249,5 @@ export function portalRoutes(
     ...forms.map(pageOfForm),
     // Where password managers send a person (W3C, A Well-Known URL for Changing Passwords).
     pageOfForm({ pattern: '/.well-known/change-password', path: noInput }),
-    ...pageRows(site, folder, [], scripts, 'Sign-in pages: files'),
   ];
 }

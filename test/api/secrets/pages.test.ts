@@ -57,8 +57,8 @@ test('without SHARE_PAGES: every page is 404', async (t) => {
     ['GET', `/s/${id}`],
     ['POST', `/s/${id}`],
   ] as const) {
-    // The page at / for browsers has a style sheet and scripts as well.
-    if (/^\/pages\/(style\.css|page\.js)$/.test(path)) continue;
+    // Every service has the files that pages share.
+    if (/^\/pages\/(style\.css|page\.js|qr\.js)$/.test(path)) continue;
     const answer = await ask(
       method,
       url.secrets + path,

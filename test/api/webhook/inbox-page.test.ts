@@ -59,7 +59,7 @@ test('the page has a place for the links of the site and for who is signed in', 
 
 const NOT_FOUND = wordsOf(`
   /pages/ /pages /pages/x.js /pages/INBOX.js /pages/inbox.js.map /pages/inbox.html /pages/make.js
-  /pages/reveal.js /pages/qr.js /pages/inbox.js%00 /pages/..%2froutes.ts /pages/%2e%2e%2froutes.ts
+  /pages/reveal.js /pages/inbox.js%00 /pages/..%2froutes.ts /pages/%2e%2e%2froutes.ts
   /pages/../routes.ts /pages/constructor /pages/__proto__ /inbox/x /Inbox /inbox.html / /s/x
 `);
 testServed(base, pages, FILES, NOT_FOUND);

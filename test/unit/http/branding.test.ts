@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import {
   createFrame,
+  filesOf,
   readLogo,
-  sharedFiles,
   textColorOn,
 } from '../../../src/platform/http/site/pages.ts';
 import { configure } from '../../../src/serve.ts';
@@ -40,7 +40,7 @@ const LOGOS: ReadonlyArray<readonly [type: string, content: string | Buffer]> = 
 for (const [type, content] of LOGOS) {
   test(`a logo is recognized by its content: ${type} ${content.slice(0, 5)}`, () => {
     const path = file('logo.bin', content);
-    const logo = sharedFiles({ ...SITE, SITE_LOGO_FILE: readLogo(path) }).get('logo');
+    const logo = filesOf({ ...SITE, SITE_LOGO_FILE: readLogo(path) }, null).get('logo');
     assert.equal(logo?.contentType, type);
     assert.deepEqual(Buffer.from(logo?.text ?? ''), Buffer.from(content));
   });
@@ -58,7 +58,7 @@ test('a file that is no picture, is too large or cannot be read is no logo', () 
 });
 
 test('an SVG logo runs no script, even if it is opened by its own address', () => {
-  const headers = sharedFiles(SITE).get('logo')?.headers;
+  const headers = filesOf(SITE, null).get('logo')?.headers;
   assert.match(String(headers?.['Content-Security-Policy']), /^default-src 'none'; .*sandbox/);
 });
 
@@ -81,11 +81,11 @@ test('the text on any color has a contrast of at least 4.5', () => {
 });
 
 test('a color becomes a style sheet, and no color an empty one', () => {
-  assert.equal(sharedFiles(SITE).get('site.css')?.text, '');
-  const { text } = sharedFiles({ ...SITE, SITE_COLOR: '#FFD400' }).get('site.css') ?? {};
+  assert.equal(filesOf(SITE, null).get('site.css')?.text, '');
+  const { text } = filesOf({ ...SITE, SITE_COLOR: '#FFD400' }, null).get('site.css') ?? {};
   assert.equal(text, ':root { --accent: #FFD400; --on-accent: #000; }\n');
   assert.match(
-    String(sharedFiles({ ...SITE, SITE_COLOR: '#0a7d4b' }).get('logo')?.text),
+    String(filesOf({ ...SITE, SITE_COLOR: '#0a7d4b' }, null).get('logo')?.text),
     /fill="#0a7d4b"/,
   );
 });

@@ -11,7 +11,8 @@ import {
   type TextReply,
 } from '../route/route.ts';
 import { object, text } from '../route/schema.ts';
-import { framedPage, render, sharedFiles, sitePage } from './pages.ts';
+import type { Values } from './html.ts';
+import { filesOf, framedPage, render, sitePage } from './pages.ts';
 
 /** What the routes of every service need of it. */
 type AnyService = Readonly<{
@@ -22,16 +23,20 @@ type AnyService = Readonly<{
 }>;
 
 /**
- * Adds the routes that every service has: two probes, its description, and a page at `/`.
+ * Adds the routes that every service has: two probes, its description, the files that its pages
+ * load, and a page at `/` unless it has one there.
  * @param description the file of its OpenAPI document, which `scripts/openapi.ts` writes
+ * @param folder of its pages
  */
 export const withBuiltIns = <Service extends AnyService>(
   rows: ReadonlyArray<Route<Service>>,
   facts: ServiceFacts,
   description: URL,
+  folder: URL | null = null,
 ): ReadonlyArray<Route<Service>> => [
   ...rows,
-  ...landingRoutes(rows, facts),
+  ...(rows.some(({ pattern }) => pattern === '/') ? [] : [landingPage(rows, facts)]),
+  pageFiles(folder),
   livez,
   readyz(facts),
   openapi(description),
@@ -75,8 +80,7 @@ function openapi(file: URL) {
     pattern: '/openapi.json',
     summary: 'This document',
     async handle() {
-      // Without the line breaks that serve a reviewer.
-      document ??= Buffer.from(JSON.stringify(JSON.parse(readFileSync(file, 'utf8'))));
+      document ??= readFileSync(file);
       return { text: document, contentType: 'application/json; charset=utf-8' };
     },
   });
@@ -84,37 +88,36 @@ function openapi(file: URL) {
 
 /** The same for people, written beside the document. */
 function openapiPage(file: URL) {
-  const readPage = (site: Site) => {
-    const text = readFileSync(new URL(file.href.replace(/json$/, 'html')), 'utf8');
-    const framed = framedPage(site, text);
-    return { ...framed, text: Buffer.from(framed.text) };
-  };
-  let page: TextReply<Buffer> | null = null;
+  let page: TextReply | null = null;
   return route({
     ...publicRead,
     pattern: '/openapi',
     summary: 'This document as a page',
     replyType: 'text/html',
     async handle(_call, { site }: AnyService) {
-      page ??= readPage(site);
+      const text = () => readFileSync(new URL(file.href.replace(/json$/, 'html')), 'utf8');
+      page ??= framedPage(site, text());
       return page;
     },
   });
 }
-
-export type Link = Readonly<{ path: string; label: string }>;
 
 /** For browsers; other programs get the error of an unknown path. */
 export function landing(
   { headers }: RequestInfo,
   site: Site,
   { title, about }: ServiceFacts,
-  links: readonly Link[],
+  links: readonly Values[],
   state = '',
 ) {
   if (!headers.accept?.includes('text/html')) return new Failure('no_such_path');
   const buttons = links.map((link) => render('landing-link', link));
-  return sitePage(site, 'landing', { title, about, state, buttons });
+  return sitePage(site, 'landing', {
+    title,
+    about,
+    state,
+    buttons,
+  });
 }
 export const landingRow = {
   ...publicRead,
@@ -124,26 +127,28 @@ export const landingRow = {
   errors: ['no_such_path'],
 } as const;
 
-/** Unless the service has pages of its own there. */
-function landingRoutes(rows: ReadonlyArray<Route<unknown>>, facts: ServiceFacts) {
-  const patterns = rows.map(({ pattern }) => pattern);
-  const links = patterns.includes('/inbox') ? [{ path: '/inbox', label: 'Open the inbox' }] : [];
-  // Read once, at the first request.
-  let files: ReturnType<typeof sharedFiles> | null = null;
-  return [
-    route({
-      ...landingRow,
-      handle: async ({ request }, { site }: AnyService) => landing(request, site, facts, links),
-    }),
-    route({
-      ...landingRow,
-      pattern: '/pages/{file}',
-      replyType: '*/*',
-      path: object({ file: text() }),
-      async handle({ path }, { site }: AnyService) {
-        files ??= sharedFiles(site);
-        return files.get(path.file) ?? new Failure('no_such_path');
-      },
-    }),
-  ].filter(({ pattern }) => !patterns.includes(pattern));
+function landingPage(rows: ReadonlyArray<Route<unknown>>, facts: ServiceFacts) {
+  const hasInbox = rows.some(({ pattern }) => pattern === '/inbox');
+  const links = hasInbox ? [{ path: '/inbox', label: 'Open the inbox' }] : [];
+  return route({
+    ...landingRow,
+    handle: async ({ request }, { site }: AnyService) => landing(request, site, facts, links),
+  });
+}
+
+/** What pages load. Read once, at the first request. */
+function pageFiles(folder: URL | null) {
+  let files: ReturnType<typeof filesOf> | null = null;
+  return route({
+    ...publicRead,
+    pattern: '/pages/{file}',
+    summary: 'For browsers: scripts, style sheets and the logo',
+    replyType: '*/*',
+    path: object({ file: text() }),
+    errors: ['no_such_path'],
+    async handle({ path }, { site }: AnyService) {
+      files ??= filesOf(site, folder);
+      return files.get(path.file) ?? new Failure('no_such_path');
+    },
+  });
 }

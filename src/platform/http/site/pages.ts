@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import type { Site } from '../../runtime/context.ts';
 import { Expected } from '../../runtime/env.ts';
 import {
@@ -10,7 +10,7 @@ import {
   readTemplates,
   type Values,
 } from './html.ts';
-import { Failure, publicRead, route, type TextReply } from '../route/route.ts';
+import { publicRead, route, type TextReply } from '../route/route.ts';
 import { noInput, object, text } from '../route/schema.ts';
 
 /** By the first bytes, not by the name of the file. */
@@ -51,18 +51,31 @@ function readPicture(path: string) {
 
 const OWN_COLOR = '#4f46e5';
 
-/** The files that every page loads, by name. */
-export function sharedFiles({ SITE_LOGO_FILE: given, SITE_COLOR: color }: Site) {
+/** @returns the files that pages load, by name: those of every page, and those in a folder */
+export function filesOf({ SITE_LOGO_FILE: given, SITE_COLOR: color }: Site, folder: URL | null) {
   const css =
     color === null ? '' : `:root { --accent: ${color}; --on-accent: ${textColorOn(color)}; }\n`;
   const logo = given ?? ownLogo(color ?? OWN_COLOR);
   return new Map<string, TextReply<string | Uint8Array>>([
     ['logo', { ...logo, headers: LOGO_HEADERS }],
-    ['site.css', { text: css, contentType: 'text/css; charset=utf-8', headers: PAGE_HEADERS }],
-    ['style.css', readPageFile(sharedFolder(), 'style.css')],
-    ['page.js', readPageFile(sharedFolder(), 'page.js')],
+    [
+      'site.css',
+      {
+        text: css,
+        contentType: 'text/css; charset=utf-8',
+        headers: PAGE_HEADERS,
+      },
+    ],
+    ...readScripts(sharedFolder()),
+    ...(folder ? readScripts(folder) : []),
   ]);
 }
+
+/** The scripts and style sheets of a folder. */
+const readScripts = (folder: URL) =>
+  readdirSync(folder)
+    .filter((name) => /\.(js|css)$/.test(name))
+    .map((name) => [name, readPageFile(folder, name)] as const);
 
 const sharedFolder = () => new URL('pages/', import.meta.url);
 
@@ -75,15 +88,14 @@ function ownLogo(color: string) {
 }
 
 /**
- * On any color, one of black and white has a contrast of at least 4.58 (WCAG 2.2, 1.4.3 requires
- * 4.5).
+ * On any color, one of black and white has a contrast of at least 4.5 (WCAG 2.2, 1.4.3), also with
+ * the luminance by this approximation of sRGB.
  */
 export function textColorOn(color: string) {
-  const linear = (value: number) =>
-    value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-  const part = (at: number) => linear(Number.parseInt(color.slice(at, at + 2), 16) / 255);
-  const luminance = 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5);
-  return luminance > Math.sqrt(1.05 * 0.05) - 0.05 ? '#000' : '#fff';
+  const parts = [...Buffer.from(color.slice(1), 'hex')];
+  const [red = 0, green = 0, blue = 0] = parts.map((part) => (part / 255) ** 2.2);
+  const luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return luminance > 0.179 ? '#000' : '#fff';
 }
 
 export const render = readTemplates(import.meta.url, 'pages/frame.html');
@@ -146,49 +158,30 @@ function readPageFile(directory: URL, name: string): TextReply {
 const anyId = object({ id: text() });
 
 /**
- * The routes of pages, of their scripts in the same directory, and of the files that all pages
- * share.
+ * The routes of pages.
  * @param pages loading one changes nothing
  */
 export function pageRows(
   site: Site,
-  directory: URL,
+  folder: URL,
   pages: ReadonlyArray<Readonly<Record<'pattern' | 'summary' | 'name', string>>>,
-  scripts: readonly string[],
-  summary: string,
 ) {
   const frame = createFrame(site);
   // Those who open a link with an id are strangers, for whom the other pages are not.
   const strangersFrame = createFrame({ ...site, SITE_LINKS: [] });
   const name = escapeHtml(site.SITE_NAME);
-  const files = sharedFiles(site);
-  for (const script of scripts) {
-    files.set(script, readPageFile(script === 'qr.js' ? sharedFolder() : directory, script));
-  }
-  return [
-    ...pages.map(({ pattern, summary, name: fileName }) => {
-      const page = readPageFile(directory, fileName);
-      const isForStrangers = pattern.endsWith('/{id}');
-      const around = isForStrangers ? strangersFrame : frame;
-      const html = { ...page, text: around(page.text.replaceAll('{{site}}', name)) };
-      return route({
-        ...publicRead,
-        pattern,
-        summary,
-        replyType: 'text/html',
-        path: isForStrangers ? anyId : noInput,
-        handle: async () => html,
-      });
-    }),
-    route({
+  return pages.map(({ pattern, summary, name: fileName }) => {
+    const page = readPageFile(folder, fileName);
+    const isForStrangers = pattern.endsWith('/{id}');
+    const around = isForStrangers ? strangersFrame : frame;
+    const html = { ...page, text: around(page.text.replaceAll('{{site}}', name)) };
+    return route({
       ...publicRead,
-      pattern: '/pages/{file}',
+      pattern,
       summary,
-      replyType: '*/*',
-      path: object({ file: text() }),
-      errors: ['not_found'],
-      handle: async ({ path }) =>
-        files.get(path.file) ?? new Failure('not_found', { message: 'No such file.' }),
-    }),
-  ];
+      replyType: 'text/html',
+      path: isForStrangers ? anyId : noInput,
+      handle: async () => html,
+    });
+  });
 }
