@@ -118,8 +118,8 @@ export async function readSecret(
       ? failedRead('wrong passphrase', plaintext)
       : plaintext;
   // The statement that uses up a read gets as much time as everything before it.
-  const { connection, startedAt, endsAt } = request;
-  const isLate = () => connection.gone.aborted || performance.now() > (startedAt + endsAt) / 2;
+  const { gone, startedAt, endsAt } = request;
+  const isLate = () => gone.aborted || performance.now() > (startedAt + endsAt) / 2;
   const used = await useUpRead(database, { id, commitment: row.commitment, isLate, until });
   if (!used) return isLate() ? TOO_LATE : failedRead(ENDED);
   recordEvent(service, 'read', row, request);

@@ -12,7 +12,7 @@ export const REQUEST: RequestInfo = {
   isFromOwnPage: false,
   startedAt: 0,
   endsAt: 3_600_000,
-  connection: { gone: new AbortController().signal },
+  gone: new AbortController().signal,
   progress: { route: 'GET /' },
   route: 'GET /',
   path: '/',

@@ -2,37 +2,43 @@
 import assert from 'node:assert/strict';
 import { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
-import { test } from 'node:test';
 import { createBodyReader } from '../../../src/platform/http/wire/body-reader.ts';
+import { createHeldBodies } from '../../../src/platform/http/wire/held-bodies.ts';
+import { test, until } from '../../support/until.ts';
 
 const SIZE = 60_000;
 /** Of so many bodies, the last ones do not fit into the share of a network. */
 const BODIES = 40;
 
 test('connections of proxies stay paused until each client network has room again', async () => {
-  const bodies = createBodyReader();
+  const { addIdle, hold } = createHeldBodies(createBodyReader().held);
+  const connect = (network: string | null) => {
+    const socket = new Socket();
+    addIdle({ socket, network });
+    return socket;
+  };
   const fill = (network: string) =>
     Promise.all(
       Array.from({ length: BODIES }, () => {
         const request = new IncomingMessage(new Socket());
         request.push(Buffer.alloc(SIZE));
         request.complete = true;
-        return bodies.hold(request, network, null);
+        return hold(request, network, null);
       }),
     );
+  const before = connect(null);
+  const client = connect('192.0.2.1');
   const one = await fill('192.0.2.1');
+  const after = connect(null);
   const other = await fill('192.0.2.2');
-  const changed = () => new Promise<void>((resolve) => bodies.onPause(() => resolve()));
-  assert.equal(bodies.isPaused(null), true);
+  await until(() => after.isPaused(), 'a new connection is paused');
+  assert.deepEqual([before.isPaused(), client.isPaused()], [true, false]);
 
-  const oneEnded = changed();
   for (const { release } of one) release();
-  await oneEnded;
-  assert.equal(bodies.isPaused(null), true);
+  await new Promise(setImmediate);
+  assert.deepEqual([before.isPaused(), after.isPaused()], [true, true]);
 
-  const bothEnded = changed();
   for (const { release } of other) release();
-  await bothEnded;
-  assert.equal(bodies.isPaused(null), false);
-  assert.equal(bodies.isPaused('192.0.2.1'), false);
+  await until(() => !before.isPaused() && !after.isPaused(), 'both are read again');
+  assert.equal(client.isPaused(), false);
 });

@@ -5,6 +5,7 @@ import { connect } from 'node:net';
 import { test } from 'node:test';
 import { type ErrorCode, ERRORS, Failure } from '../../../src/platform/http/route/errors.ts';
 import {
+  type RenderedReply,
   renderFailure,
   renderRaw,
   renderSuccess,
@@ -23,7 +24,7 @@ const codes = Object.keys(ERRORS).map((code) => code as ErrorCode);
 
 test('every error has the same schema, its status from the table, and a sentence', () => {
   for (const code of codes) {
-    const { status, headers, body } = renderFailure(new Failure(code), 'id-1');
+    const { status, headers, body }: RenderedReply = renderFailure(new Failure(code), 'id-1');
     assert.equal(status, ERRORS[code][0]);
     assert.deepEqual(JSON.parse(String(body)), {
       data: null,
@@ -46,7 +47,7 @@ test('only a 401 names the scheme, and only a 503 has a default Retry-After', ()
 
 test('details of a failure replace the message of the table and add fields and headers', () => {
   const fields = [{ path: '/a', message: 'is required' }];
-  const { headers, body } = renderFailure(
+  const { headers, body }: RenderedReply = renderFailure(
     new Failure('overloaded', {
       message: 'Later.',
       fields,

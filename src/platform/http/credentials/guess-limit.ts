@@ -61,7 +61,11 @@ export function createCredentialCheck() {
         isWrong = found === null;
         if (!isWrong) accepted.set(acceptedKey, true);
         if (found !== null && isAllowed(found)) return found;
-        return new Failure('unauthorized', { message, headers, credential: kind });
+        return new Failure('unauthorized', {
+          message,
+          headers,
+          credential: kind,
+        });
       } finally {
         if (isWrong && !isCounted) wrong.add(network, -1);
         if (isCounted && !isWrong) wrong.add(network, 1);

@@ -2,8 +2,6 @@ import { once } from 'node:events';
 import http from 'node:http';
 import https from 'node:https';
 import { Overloaded, Unavailable } from '../../runtime/errors.ts';
-import { createRecentMap } from '../../runtime/rate-limit.ts';
-import { watchReuse } from '../../runtime/reused-connection.ts';
 import { trimBlanks } from '../../runtime/text.ts';
 import { Failure, type RequestInfo } from '../route/route.ts';
 import { ClientGone } from '../wire/body-reader.ts';
@@ -82,17 +80,20 @@ function sessionCookies({ cookie = '' }: http.IncomingHttpHeaders) {
 /** What identity replies to a visitor without a session, by the address of `verify`. */
 const KEPT_MS = 60_000;
 type Refusal = Failure<'unauthorized'> | Failure<'too_many_requests'>;
-const refusals = createRecentMap<Readonly<{ reply: Refusal | null; at: number }>>(16);
+const refusals = new Map<string, Refusal | null>();
 
 /** Visitors without a session cost identity one request a minute, not one each. */
 async function askIdentity(request: RequestInfo, verify: string) {
   const cookie = sessionCookies(request.headers);
   if (cookie !== '') return askVerify(request, verify, cookie);
   const kept = refusals.get(verify);
-  if (kept && performance.now() - kept.at < KEPT_MS) return kept.reply;
+  if (kept !== undefined) return kept;
   const reply = await askVerify(request, verify, cookie);
   const isRefusal = reply === null || (reply instanceof Failure && reply.code === 'unauthorized');
-  if (isRefusal) refusals.set(verify, { reply, at: performance.now() });
+  if (isRefusal) {
+    refusals.set(verify, reply);
+    setTimeout(() => refusals.delete(verify), KEPT_MS).unref();
+  }
   return reply;
 }
 
@@ -100,34 +101,24 @@ async function askIdentity(request: RequestInfo, verify: string) {
 const asked = createBudget(64);
 
 async function askVerify(info: RequestInfo, verify: string, cookie: string) {
-  const { address, network, connection } = info;
+  const { address, network, gone } = info;
   const place = asked.open(network, 0);
   if (place.growTo(1)) throw new Overloaded('too many wait for the sign-in service');
   const { request } = verify.startsWith('https') ? https : http;
-  const { gone } = connection;
-  const signal = AbortSignal.timeout(5_000);
-  const ask = async (agent?: false): Promise<http.IncomingMessage | undefined> => {
-    const question = request(verify, {
-      method: 'HEAD',
-      headers: { Accept: 'text/html', Cookie: cookie, 'X-Forwarded-For': address },
-      maxHeaderSize: 16_384,
-      signal,
-      agent,
-    });
-    const wasClosed = watchReuse(question);
-    const leave = () => question.destroy();
-    gone.addEventListener('abort', leave);
-    try {
-      const [reply]: http.IncomingMessage[] = await once(question.end(), 'response');
-      return reply;
-    } catch {
-      const mayRepeat = wasClosed() && !signal.aborted && !gone.aborted;
-      return mayRepeat ? ask(false) : undefined;
-    } finally {
-      gone.removeEventListener('abort', leave);
-    }
-  };
-  const reply = await ask().finally(() => place.release());
+  const question = request(verify, {
+    method: 'HEAD',
+    headers: {
+      Accept: 'text/html',
+      Cookie: cookie,
+      'X-Forwarded-For': address,
+    },
+    maxHeaderSize: 16_384,
+    signal: AbortSignal.any([gone, AbortSignal.timeout(5_000)]),
+    // A kept connection may be closed just before the question arrives (RFC 9112, 9.3.1).
+    agent: false,
+  });
+  const replied = once(question.end(), 'response').catch(() => []);
+  const [reply]: http.IncomingMessage[] = await replied.finally(place.release);
   if (gone.aborted) throw new ClientGone();
   return judge(reply?.resume());
 }

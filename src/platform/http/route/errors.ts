@@ -68,8 +68,9 @@ export interface TextReply<Text = string> {
   readonly contentType: string;
   readonly headers?: Readonly<Record<string, string | readonly string[]>>;
   /** Further ids for the line of the request in the log. */
-  readonly ids?: Readonly<Record<string, string | undefined>>;
+  readonly ids?: CallerIds;
 }
+export type CallerIds = Readonly<Record<string, string | undefined>>;
 
 interface FailureDetails {
   /** Replaces the message of the table. Never contains a secret, a query or a stack trace. */
@@ -94,3 +95,6 @@ export class Failure<Code extends ErrorCode = ErrorCode> {
     this.details = details;
   }
 }
+
+/** For a page: shows a failure to a person, as HTML. */
+export type FailurePage = (failure: Failure) => TextReply;

@@ -1,31 +1,17 @@
-import type { IncomingHttpHeaders } from 'node:http';
 import { type BodyRule, noBody } from './json-body.ts';
-import { type ErrorCode, Failure, type TextReply } from './errors.ts';
+import {
+  type CallerIds,
+  type ErrorCode,
+  Failure,
+  type FailurePage,
+  type TextReply,
+} from './errors.ts';
 import { createRouter, parameterNames } from './router.ts';
 import { noInput, queryParameters, type Schema, validate } from './schema.ts';
+import type { ReceivedRequest } from '../wire/received.ts';
 
 // So that a file with routes needs one import.
 export { type ErrorCode, Failure, type TextReply };
-
-/** What the head of a request says. Plain data: no socket. */
-export interface ReceivedRequest {
-  readonly requestId: string;
-  /** In the log lines about the request. */
-  readonly ids: Readonly<{ request_id: string; trace_id: string | undefined }>;
-  readonly method: string;
-  readonly headers: IncomingHttpHeaders;
-  /** The client's address, which trusted proxies may have forwarded. */
-  readonly address: string;
-  readonly network: string; // of the address; throttles count by it
-  /** Whether a trusted proxy sent the request, whose `X-Forwarded-` headers are believed. */
-  readonly isFromProxy: boolean;
-  readonly startedAt: number;
-  /** Without a reply by then, the client gets an error. */
-  readonly endsAt: number;
-  /** `gone` is aborted when the client has disconnected. */
-  readonly connection: Readonly<{ gone: AbortSignal }>;
-  readonly progress: Progress;
-}
 
 /** A request that has a route. */
 export interface RequestInfo extends ReceivedRequest {
@@ -39,22 +25,6 @@ export interface RequestInfo extends ReceivedRequest {
   /** Method and pattern of the route. Never the path, which may contain a credential. */
   readonly route: string;
 }
-
-/** What becomes known of a request, for its log line and an error. */
-interface Progress {
-  route: string;
-  /** What its row declares. */
-  errors?: readonly ErrorCode[];
-  failurePage?: FailurePage | undefined;
-  /** Ids of the caller. */
-  callerIds?: CallerIds | undefined;
-  /** Missing, logged as status 0, if the client left before there was a reply. */
-  reply?: Readonly<{ status: number; reason?: ErrorCode }>;
-}
-
-/** For a page: shows a failure to a person, as HTML. */
-export type FailurePage = (failure: Failure) => TextReply;
-type CallerIds = Readonly<Record<string, string | undefined>>;
 
 /** A request whose credential and input were checked. */
 export type Call<Caller, Path, Search, Body> = Readonly<{
@@ -230,19 +200,6 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
   if (row.path !== noInput) errors.push('invalid_path');
   if (row.query !== noInput) errors.push('invalid_query');
 
-  async function bodyOf(
-    caller: Caller,
-    request: RequestInfo,
-    service: Service,
-    readBody: ReadBody,
-  ) {
-    const refused = body.accepts(request.headers) ?? (await row.limit?.(caller, request, service));
-    if (refused) return refused;
-    if (!body.schema) return NO_BYTES;
-    const isAnonymous = guard.isAnonymous?.(caller) ?? isOpen;
-    return readBody(isAnonymous, row.maxBodyBytes?.(caller, service), body.leastBytes);
-  }
-
   return {
     ...row,
     security: guard.security,
@@ -252,7 +209,11 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       if (first instanceof Failure) return first;
       request.progress.callerIds = guard.idsOf?.(first);
       const checkedAt = performance.now();
-      const raw = await bodyOf(first, request, service, readBody);
+      const refused = body.accepts(request.headers) ?? (await row.limit?.(first, request, service));
+      if (refused) return refused;
+      const isAnonymous = guard.isAnonymous?.(first) ?? isOpen;
+      const maxBytes = row.maxBodyBytes?.(first, service);
+      const raw = body.schema ? await readBody(isAnonymous, maxBytes, body.leastBytes) : NO_BYTES;
       if (raw instanceof Failure) return raw;
       // A slow body gives the caller's rights time to end.
       const isOld = performance.now() - checkedAt > MAX_CALLER_AGE_MS;
@@ -264,7 +225,16 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       if (query instanceof Failure) return query;
       const parsed = body.parse(raw);
       if (parsed instanceof Failure) return parsed;
-      return row.handle({ request, caller, path, query, body: parsed }, service);
+      return row.handle(
+        {
+          request,
+          caller,
+          path,
+          query,
+          body: parsed,
+        },
+        service,
+      );
     },
   };
 }

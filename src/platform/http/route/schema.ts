@@ -15,8 +15,7 @@ export interface JsonSchema {
  */
 export interface Schema<T> {
   readonly jsonSchema: JsonSchema;
-  /** Whether a member may be missing. `fallback` then takes its place. */
-  readonly isOptional?: boolean;
+  /** Only for a member that may be missing: takes its place. */
   readonly fallback?: T;
   /**
    * Reads an unknown value. `reject` gets every problem with its path, but never the value, which
@@ -130,26 +129,25 @@ export const uuid = (description?: string) =>
       typeof input === 'string' && isUuid(input.toLowerCase()) ? input.toLowerCase() : undefined,
   );
 
-export const integer = ({ min, max, description }: Range) =>
+const ranged = ({ min, max, description }: Range, numberIn: (input: unknown) => unknown) =>
   scalar(
     { type: 'integer', minimum: min, maximum: max, description },
     `must be a whole number from ${min} to ${max}`,
     (input) => {
-      if (typeof input !== 'number' || !Number.isInteger(input)) return undefined;
-      return input >= min && input <= max ? input : undefined;
+      const number = numberIn(input);
+      if (typeof number !== 'number' || !Number.isInteger(number)) return undefined;
+      return number >= min && number <= max ? number : undefined;
     },
   );
 
+export const integer = (range: Range) => ranged(range, (input) => input);
+
 /** A whole decimal number in a query: digits only, so none of `1e3`, `0x10`, ` 1` and `1.0`. */
-export function decimal(range: Range): Schema<number> {
-  const { jsonSchema, read } = integer(range);
-  const numberIn = (input: unknown) =>
-    typeof input === 'string' && /^[0-9]{1,15}$/.test(input) ? Number(input) : null;
-  return {
-    jsonSchema,
-    read: (input, at, reject) => read(numberIn(input), at, reject),
-  };
-}
+export const decimal = (range: Range) =>
+  ranged(range, (input) => {
+    const isDecimal = typeof input === 'string' && /^[0-9]{1,15}$/.test(input);
+    return isDecimal ? Number(input) : undefined;
+  });
 
 export const boolean = () =>
   scalar({ type: 'boolean' }, 'must be true or false', (input) =>
@@ -201,7 +199,7 @@ export const list = <T>(schema: Schema<T>): Schema<T[]> => ({
 /** A member that may be missing, and is then undefined. */
 export const optional = <T>(schema: Schema<T>): Schema<T | undefined> => ({
   ...schema,
-  isOptional: true,
+  fallback: undefined,
 });
 
 /**
@@ -211,7 +209,6 @@ export const optional = <T>(schema: Schema<T>): Schema<T | undefined> => ({
 export const withDefault = <T>(schema: Schema<T>, value: T, sent: unknown = value): Schema<T> => ({
   ...schema,
   jsonSchema: { ...schema.jsonSchema, default: sent },
-  isOptional: true,
   fallback: value,
 });
 
@@ -242,7 +239,7 @@ export function object<M extends Members>(
   kind: 'member' | 'parameter' = 'member',
 ): Schema<Values<M>> {
   const schemas = Object.entries(members);
-  const required = schemas.filter(([, schema]) => !schema.isOptional).map(([name]) => name);
+  const required = schemas.filter(([, schema]) => !('fallback' in schema)).map(([name]) => name);
   const pathOf = (at: string, name: string) => (kind === 'parameter' ? name : pointer(at, name));
   return {
     jsonSchema: {
@@ -258,10 +255,11 @@ export function object<M extends Members>(
         // The name is the client's own text, so it is cut short.
         reject(pathOf(at, name.slice(0, 64)), `is not a known ${kind}`);
       }
-      const values = schemas.map(([name, { isOptional, fallback, read }]) => {
+      const values = schemas.map(([name, schema]) => {
         const given = Object.hasOwn(input, name) ? input[name] : undefined;
-        if (given !== undefined) return [name, read(given, pathOf(at, name), reject)];
-        return [name, isOptional ? fallback : reject(pathOf(at, name), 'is required')];
+        if (given !== undefined) return [name, schema.read(given, pathOf(at, name), reject)];
+        const isOptional = 'fallback' in schema;
+        return [name, isOptional ? schema.fallback : reject(pathOf(at, name), 'is required')];
       });
       // Each member was read by the schema of its name.
       return Object.fromEntries(values) as Values<M>;

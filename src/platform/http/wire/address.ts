@@ -34,10 +34,10 @@ export function canonicalAddress(address: string) {
 export function networkOf(address: string) {
   const canonical = canonicalAddress(address.split('%')[0] ?? '');
   if (isIP(canonical) !== 6) return canonical;
-  const [head = [], tail = []] = canonical.split('::').map((groups) => groups.split(':'));
-  const zeros = Array.from({ length: 8 - head.length - tail.length }, () => '0');
-  const groups = [...head, ...zeros, ...tail].map((group) => group || '0');
-  return `${groups.slice(0, 4).join(':')}::/64`;
+  const colons = canonical.split(':').length - 1;
+  const full = canonical.replace('::', `:${'0:'.repeat(8 - colons)}`);
+  const groups = full.split(':', 4).map((group) => group || '0');
+  return `${groups.join(':')}::/64`;
 }
 
 /**
@@ -56,12 +56,12 @@ export function clientAddress(
     const bare = entry.trim().replace(/^\[([0-9a-f:.]+)\](:\d{1,5})?$|^([\d.]+):\d{1,5}$/i, '$1$3');
     if (isIP(bare) === 0) break;
     client = canonicalAddress(bare);
-    if (!isTrusted(client, trusted)) break;
+    if (!isIn(trusted, client)) break;
   }
   return client;
 }
 
-export function isTrusted(address: string, trusted: BlockList) {
+export function isIn(list: BlockList, address: string) {
   const family = isIP(address);
-  return family !== 0 && trusted.check(address, family === 4 ? 'ipv4' : 'ipv6');
+  return family !== 0 && list.check(address, family === 4 ? 'ipv4' : 'ipv6');
 }

@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events';
 import { createCounts } from '../../runtime/counts.ts';
 import { Failure } from '../route/errors.ts';
 
@@ -14,23 +15,33 @@ const SHARE_TAKEN = new Failure('overloaded', {
     'Too many request bodies of your network are being received. Complete some, then try again.',
 });
 
+export type Budget = ReturnType<typeof createBudget>;
 /** The memory of one body. */
-export type Reservation = ReturnType<ReturnType<typeof createBudget>['open']>;
+export type Reservation = ReturnType<Budget['open']>;
 
 /** Bounds the memory of bodies in a process, and of those of one network to a quarter of it. */
 export function createBudget(size: number) {
   let maxBytes = size;
   let used = 0;
   const usedBy = createCounts<string>();
-  const waiting = createWaiting();
+  const released = new EventEmitter().setMaxListeners(0);
 
   function add(network: string, bytes: number) {
     used += bytes;
     usedBy.add(network, bytes);
   }
 
+  /** Resolves once enough memory was released, or after `ms`. Who has waited longest looks first. */
+  async function waitUntil(isEnough: () => boolean, ms: number) {
+    if (isEnough()) return;
+    const signal = AbortSignal.timeout(ms);
+    do {
+      await once(released, 'memory', { signal }).catch(() => {});
+    } while (!isEnough() && !signal.aborted);
+  }
+
   return {
-    waitUntil: waiting.until,
+    waitUntil,
     /** How much of its share a network has left. */
     leftFor: (network: string) => maxBytes * SHARE - usedBy.of(network),
     /** @param limit of the body: the budget has room for two of them, and every share for one */
@@ -51,48 +62,15 @@ export function createBudget(size: number) {
         growTo,
         /** Waits for a moment if there is no room. */
         async growSoon(bytes: number) {
-          await waiting.until(() => growTo(bytes) === null, MAX_WAIT_MS);
+          await waitUntil(() => growTo(bytes) === null, MAX_WAIT_MS);
           return growTo(bytes);
         },
         release() {
           add(network, -reserved);
           reserved = 0;
-          waiting.wakeSoon();
+          released.emit('memory');
         },
       };
-    },
-  };
-}
-
-/** Those that wait for memory, the longest first. */
-function createWaiting() {
-  const looks = new Set<() => void>();
-  let isWaking = false;
-  return {
-    /** Once for all that is released in one turn of the event loop. */
-    wakeSoon() {
-      if (isWaking || looks.size === 0) return;
-      isWaking = true;
-      setImmediate(() => {
-        isWaking = false;
-        for (const look of looks) look();
-      });
-    },
-    /** Resolves once enough memory was released, or after `ms`. */
-    async until(isEnough: () => boolean, ms: number) {
-      if (isEnough()) return;
-      await new Promise<void>((resolve) => {
-        const end = () => {
-          clearTimeout(timer);
-          looks.delete(look);
-          resolve();
-        };
-        const look = () => {
-          if (isEnough()) end();
-        };
-        const timer = setTimeout(end, ms).unref();
-        looks.add(look);
-      });
     },
   };
 }

@@ -3,10 +3,10 @@ import type { ServerResponse } from 'node:http';
 import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { createCounts } from '../../runtime/counts.ts';
-import type { Metrics } from '../../runtime/metrics.ts';
-import { canonicalAddress, isTrusted, networkOf } from './address.ts';
-import type { BodyReader } from './body-reader.ts';
+import { canonicalAddress, isIn, networkOf } from './address.ts';
 import { createBudget } from './budget.ts';
+import type { ListenerOptions } from './exchange.ts';
+import { createHeldBodies } from './held-bodies.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
@@ -16,20 +16,14 @@ const MAX_WAITING = 256;
 export interface Connection {
   readonly socket: Socket;
   readonly address: string;
-  /** Null for a trusted proxy. */
+  /** Null for a trusted proxy: it carries all of its clients, and no limit of a network applies. */
   readonly network: string | null;
-  /** Aborted when the connection has ended. Made at its first use, because it takes a kilobyte. */
+  /** Aborted when the connection has ended. */
   readonly gone: AbortSignal;
   /** To the last request that has arrived. */
   latest: ServerResponse | null;
 }
 
-type Options = Readonly<{
-  name: string;
-  trustedProxies: BlockList;
-  bodies: BodyReader;
-  metrics: Metrics;
-}>;
 const CLOSED =
   'Connections closed because of a limit on all connections, on a network, or on waiting requests.';
 const LABELS = ['service', 'limit'];
@@ -39,11 +33,11 @@ const LABELS = ['service', 'limit'];
  * idle for longest, or otherwise the one that has sent a reply for longest, so that connections of
  * one client cannot exclude other clients.
  */
-export function createConnections({ name, trustedProxies, bodies, metrics }: Options) {
+export function createConnections({ name, trustedProxies, bodies, metrics }: ListenerOptions) {
   const countClosed = metrics.counter('gatehouse_connections_closed_total', CLOSED, LABELS);
   const all = new Map<Duplex, Connection>();
   const openOf = createCounts<string | null>(); // by network
-  const { idle, addIdle } = createIdle(bodies);
+  const { idle, addIdle, hold } = createHeldBodies<Connection>(bodies.held);
   const sending = new Set<Connection>(); // a reply of known length, the earliest first
   const waiting = createBudget(MAX_WAITING); // of which a network has a share
 
@@ -58,13 +52,14 @@ export function createConnections({ name, trustedProxies, bodies, metrics }: Opt
   return {
     all,
     sending,
+    hold,
     open(socket: Socket) {
       const connection = connectionOf(socket, trustedProxies);
       const { network } = connection;
-      const limit = limitReached(all.size, network === null ? 0 : openOf.of(network));
-      if (limit !== null) {
-        countClosed([name, limit]);
-        const replaced = findReplaceable([...idle, ...sending], limit, network);
+      const isFull = network !== null && openOf.of(network) >= MAX_PER_NETWORK;
+      if (isFull || all.size >= MAX_CONNECTIONS) {
+        countClosed([name, isFull ? 'network' : 'connections']);
+        const replaced = [...idle, ...sending].find((one) => !isFull || one.network === network);
         if (!replaced) {
           socket.destroy();
           return;
@@ -86,12 +81,11 @@ export function createConnections({ name, trustedProxies, bodies, metrics }: Opt
       if (place.growTo(1)) {
         countClosed([name, 'pipelining']);
         remove(connection);
-        return false;
       }
       // Node gives a response the socket once the earlier ones are sent.
       await once(response, 'socket', { signal: connection.gone }).catch(() => {});
       place.release();
-      return !connection.gone.aborted;
+      return all.has(connection.socket);
     },
     finish(connection: Connection, response: ServerResponse) {
       sending.delete(connection);
@@ -100,61 +94,19 @@ export function createConnections({ name, trustedProxies, bodies, metrics }: Opt
   };
 }
 
-function limitReached(open: number, share: number) {
-  if (share >= MAX_PER_NETWORK) return 'network';
-  return open >= MAX_CONNECTIONS ? 'connections' : null;
-}
-
-const findReplaceable = (
-  candidates: readonly Connection[],
-  limit: 'network' | 'connections',
-  network: string | null,
-) => candidates.find((one) => limit === 'connections' || one.network === network);
-
-/** Connections without a complete head to answer, the longest idle first. */
-function createIdle(bodies: BodyReader) {
-  const idle = new Set<Connection>();
-  bodies.onPause((from) => {
-    for (const { socket, network } of idle) {
-      if (network !== from) continue;
-      if (bodies.isPaused(from)) socket.pause();
-      else socket.resume();
-    }
-  });
-  return {
-    idle,
-    addIdle(connection: Connection) {
-      const { socket, network } = connection;
-      idle.add(connection);
-      // Node resumes a new socket at the end of this turn.
-      if (bodies.isPaused(network)) process.nextTick(() => socket.pause());
-    },
-  };
-}
-
-function connectionOf(socket: Socket, trustedProxies: BlockList) {
+function connectionOf(socket: Socket, trustedProxies: BlockList): Connection {
   const address = canonicalAddress(socket.remoteAddress ?? '');
-  // A trusted proxy carries all of its clients: no limit of a network applies to it.
-  const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
-  let gone: AbortSignal | null = null;
+  const leaving = new AbortController();
+  const gone = leaving.signal;
+  setMaxListeners(MAX_WAITING, gone);
+  socket.on('close', () => leaving.abort());
   return {
     socket,
     address,
-    network,
-    get gone() {
-      gone ??= endOf(socket);
-      return gone;
-    },
+    network: isIn(trustedProxies, address) ? null : networkOf(address),
+    gone,
     latest: null,
   };
-}
-
-function endOf(socket: Socket) {
-  if (socket.destroyed) return AbortSignal.abort();
-  const ending = new AbortController();
-  setMaxListeners(MAX_WAITING, ending.signal);
-  socket.once('close', () => ending.abort());
-  return ending.signal;
 }
 
 /**

@@ -1,20 +1,14 @@
-import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { BlockList } from 'node:net';
 import { describeError, Overloaded, TooSlow, Unavailable } from '../../runtime/errors.ts';
 import type { Log } from '../../runtime/log.ts';
 import type { Metrics } from '../../runtime/metrics.ts';
-import { clientAddress, networkOf } from './address.ts';
-import type { BodyReader, HeldBody } from './body-reader.ts';
-import type { Connection } from './connections.ts';
-import { renderAllow, renderSeeOther, renderSuccess } from './reply.ts';
-import {
-  Failure,
-  type FailurePage,
-  type ReceivedRequest,
-  type ResponseStyle,
-  type RouteMatcher,
-} from '../route/route.ts';
+import type { BodyReader } from './body-reader.ts';
+import type { HeldBody } from './held-bodies.ts';
+import type { ReceivedRequest } from './received.ts';
+import { renderEmpty, renderSuccess } from './reply.ts';
+import { Failure, type FailurePage } from '../route/errors.ts';
+import type { ResponseStyle, RouteMatcher } from '../route/route.ts';
 import { hostOf, parseTarget } from '../route/router.ts';
 
 export type ListenerOptions = Readonly<{
@@ -37,45 +31,6 @@ export type ListenerOptions = Readonly<{
   failurePage?: FailurePage;
   answerMs?: number; // how long a request may wait for its reply
 }>;
-
-/** A body that takes too long to arrive is refused earlier, with an error of its own. */
-const ANSWER_MS = 16_000;
-
-/**
- * W3C Trace Context, 3.2: version 00 has exactly these members, later ones may have more, and ff is
- * invalid.
- */
-const TRACEPARENT =
-  /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
-
-export function receive(
-  { headers, method = '' }: Pick<IncomingMessage, 'headers' | 'method'>,
-  connection: Connection,
-  { trustedProxies, answerMs = ANSWER_MS }: ListenerOptions,
-): ReceivedRequest {
-  const { 'x-request-id': given, 'x-forwarded-for': forwarded, traceparent } = headers;
-  const isGiven = typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given);
-  const requestId = isGiven ? given : randomUUID();
-  const traceId = TRACEPARENT.exec(String(traceparent ?? ''))?.[1];
-  const isFromProxy = connection.network === null;
-  const startedAt = performance.now();
-  const address = isFromProxy
-    ? clientAddress(connection.address, String(forwarded ?? ''), trustedProxies)
-    : connection.address;
-  return {
-    method,
-    headers,
-    requestId,
-    ids: { request_id: requestId, trace_id: traceId },
-    address,
-    network: connection.network ?? networkOf(address),
-    isFromProxy,
-    startedAt,
-    endsAt: startedAt + answerMs,
-    connection,
-    progress: { route: '(none)' },
-  };
-}
 
 /** For routes without a credential, unless the body itself needs more. */
 const MAX_ANONYMOUS_BODY = 8 * 1024;
@@ -104,16 +59,15 @@ export async function answer(
   sendContinue: () => void,
 ) {
   const { method, headers, network, isFromProxy, progress } = received;
-  // Asks what the server supports (RFC 9110, 9.3.7).
-  if (method === 'OPTIONS' && request.url === '*' && hostOf(request, null) !== null) {
-    return renderAllow({ Allow: ALL_METHODS });
-  }
   if (headers.accept?.includes('text/html')) progress.failurePage = failurePage;
   const target = parseTarget(request.url ?? '');
-  if (!target) return new Failure('invalid_target');
-  const { authority, path, query, segments } = target;
-  const host = hostOf(request, authority);
+  const host = hostOf(request, target?.authority ?? null);
   if (host === null) return INVALID_HOST;
+  // Asks what the server supports (RFC 9110, 9.3.7).
+  const isAboutServer = method === 'OPTIONS' && request.url === '*';
+  if (isAboutServer) return renderEmpty(204, { Allow: ALL_METHODS });
+  if (!target) return new Failure('invalid_target');
+  const { path, query, segments } = target;
   if (!/^(chunked)?$/i.test(headers['transfer-encoding'] ?? '')) return UNKNOWN_CODING;
 
   const match = routes(method, segments);
@@ -143,8 +97,10 @@ export async function answer(
   };
   const outcome = await row.answer(info, (isAnonymous, maxBytes, leastBytes = 0) => {
     const most = isAnonymous ? Math.min(maxBodyBytes, MAX_ANONYMOUS_BODY) : maxBodyBytes;
-    const limit = maxBytes ?? largerLimit(headers, most, leastBytes);
-    return bodies.read(request, { limit, network, isAnonymous }, () => {
+    // Only a body that says that it is larger counts with more while it is received.
+    const isLarger = Number(headers['content-length']) > most;
+    const limit = maxBytes ?? (isLarger ? Math.max(most, leastBytes) : most);
+    return bodies.read(request, limit, network, isAnonymous, () => {
       held.release();
       sendContinue();
     });
@@ -165,14 +121,10 @@ function withoutRoute(
 ) {
   const [, page = '', fragment] = ENCODED_FRAGMENT.exec(path) ?? [];
   const isPage = !(routes(method, parseTarget(page)?.segments ?? []) instanceof Failure);
-  if (isPage && progress.failurePage) return renderSeeOther(`${page}#${fragment}`);
+  if (isPage && progress.failurePage) return renderEmpty(303, { Location: `${page}#${fragment}` });
   const { Allow = '' } = failure.details.headers ?? {};
-  return method === 'OPTIONS' && Allow.includes(method) ? renderAllow({ Allow }) : failure;
+  return method === 'OPTIONS' && Allow.includes(method) ? renderEmpty(204, { Allow }) : failure;
 }
-
-/** Only a body that says that it is larger counts with more while it is received. */
-const largerLimit = (headers: IncomingHttpHeaders, most: number, leastBytes: number) =>
-  Number(headers['content-length']) > most ? Math.max(most, leastBytes) : most;
 
 /**
  * Which page sent the request, by the headers of browsers. Other clients send neither header.
@@ -224,9 +176,13 @@ const PROBES: ReadonlySet<string> = new Set(['GET /livez', 'GET /readyz', 'GET /
 
 export const LOG_REQUESTS = ['all', 'errors', 'none'] as const;
 /** The lowest status whose requests are logged. */
-const LEAST_STATUS = { all: 0, errors: 400, none: Infinity };
+const LEAST_STATUS = {
+  all: 0,
+  errors: 400,
+  none: Infinity,
+};
 
-/** Counts and logs the requests of one listener. */
+/** @returns counts and logs a request of one listener, once it is over */
 export function createRequestLog(options: ListenerOptions) {
   const { name, logProbes, logRequests, log, metrics } = options;
   const { counter, histogram } = metrics;
@@ -242,40 +198,36 @@ export function createRequestLog(options: ListenerOptions) {
     ['service', 'credential'],
   );
   const observe = histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
-  return {
-    failed({ ids, address, progress }: ReceivedRequest, { details: { credential } }: Failure) {
-      if (credential === undefined) return;
+  return ({ ids, method, address: ip, startedAt, progress }: ReceivedRequest) => {
+    const { route, callerIds, reply, credential } = progress;
+    const seconds = (performance.now() - startedAt) / 1000;
+    const status = reply?.status ?? 0;
+    if (reply?.reason) countRejection([name, route, reply.reason]);
+    if (credential !== undefined) {
       countCredential([name, credential]);
       log.limited('credential refused', {
         ...ids,
-        route: progress.route,
-        ip: address,
+        route,
+        ip,
         credential,
       });
-    },
-
-    finished({ ids, method, address, startedAt, progress }: ReceivedRequest) {
-      const { route, callerIds, reply } = progress;
-      const seconds = (performance.now() - startedAt) / 1000;
-      const status = reply?.status ?? 0;
-      if (reply?.reason) countRejection([name, route, reply.reason]);
-      count([name, route, String(status)]);
-      observe([name, route], seconds);
-      const duration_ms = Math.round(seconds * 1e5) / 100;
-      const isLogged = PROBES.has(route) ? logProbes : status >= LEAST_STATUS[logRequests];
-      const write = isLogged ? log.info : log.debug;
-      // By name: V8 takes microseconds for each member that follows a spread.
-      const { request_id, trace_id } = ids;
-      write('request', {
-        request_id,
-        trace_id,
-        method,
-        route,
-        status,
-        duration_ms,
-        ip: address,
-        ...callerIds,
-      });
-    },
+    }
+    count([name, route, String(status)]);
+    observe([name, route], seconds);
+    const duration_ms = Math.round(seconds * 1e5) / 100;
+    const isLogged = PROBES.has(route) ? logProbes : status >= LEAST_STATUS[logRequests];
+    const write = isLogged ? log.info : log.debug;
+    // By name: V8 takes microseconds for each member that follows a spread.
+    const { request_id, trace_id } = ids;
+    write('request', {
+      request_id,
+      trace_id,
+      method,
+      route,
+      status,
+      duration_ms,
+      ip,
+      ...callerIds,
+    });
   };
 }

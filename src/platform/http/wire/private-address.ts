@@ -1,7 +1,8 @@
-import { lookup } from 'node:dns';
-import { BlockList, isIP, type LookupFunction } from 'node:net';
+import { lookup } from 'node:dns/promises';
+import { isIP, type LookupFunction } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { describeError, Unavailable } from '../../runtime/errors.ts';
+import { Unavailable } from '../../runtime/errors.ts';
+import { canonicalAddress, isIn, parseNetworks } from './address.ts';
 
 /**
  * The special-purpose networks of IANA (RFC 6890), multicast, site-local addresses, and
@@ -43,15 +44,13 @@ const PRIVATE_NETWORKS = [
   'fec0::/10',
   'ff00::/8',
 ];
+/** The same through a NAT64 gateway, too (RFC 6052). */
 function listOf(networks: readonly string[]) {
-  const list = new BlockList();
-  for (const [address = '', bits] of networks.map((network) => network.split('/'))) {
-    const family = isIP(address);
-    list.addSubnet(address, Number(bits), family === 4 ? 'ipv4' : 'ipv6');
-    // The same through a NAT64 gateway (RFC 6052).
-    if (family === 4) list.addSubnet(`64:ff9b::${address}`, 96 + Number(bits), 'ipv6');
-  }
-  return list;
+  const translated = networks.flatMap((network) => {
+    const [address = '', bits = 32] = network.split('/');
+    return isIP(address) === 4 ? [`64:ff9b::${address}/${96 + Number(bits)}`] : [];
+  });
+  return parseNetworks([...networks, ...translated].join());
 }
 const PRIVATE = listOf(PRIVATE_NETWORKS);
 
@@ -68,15 +67,13 @@ export function ownAddresses(read = networkInterfaces) {
     throw new Unavailable('the addresses of this machine cannot be read');
   }
   const addresses = Object.values(interfaces).flatMap((all = []) => all);
-  return listOf(
-    addresses.map(({ address, family }) => `${address}/${family === 'IPv4' ? 32 : 128}`),
-  );
+  return listOf(addresses.map(({ address }) => address));
 }
 
 /**
  * The end of an ISATAP address, which contains an IPv4 address under any prefix (RFC 5214, 6.1).
  */
-const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)\]$/;
+const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)$/;
 
 /**
  * An IPv6 address that contains a private IPv4 address is private, too. So is text that is not an
@@ -84,14 +81,9 @@ const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)\]$/;
  * @param own the addresses of this machine
  */
 export function isPrivate(address: string, own = ownAddresses()) {
-  const version = isIP(address);
-  if (version === 0) return true;
-  const family = version === 4 ? 'ipv4' : 'ipv6';
-  if (PRIVATE.check(address, family) || own.check(address, family)) return true;
-  if (family === 'ipv4') return false;
-  const url = `http://[${address}]`;
-  // In its canonical form. An address with a zone has none, and is link-local.
-  return !URL.canParse(url) || ISATAP.test(new URL(url).hostname);
+  if (isIP(address) === 0 || isIn(PRIVATE, address) || isIn(own, address)) return true;
+  // An address with a zone is link-local.
+  return address.includes('%') || ISATAP.test(canonicalAddress(address));
 }
 
 /** The connection may use any of the addresses, so one private address is enough. */
@@ -108,17 +100,19 @@ export function includesPrivate(addresses: ReadonlyArray<Readonly<{ address: str
 export const publicLookup =
   (problem: string): LookupFunction =>
   (host, options, done) => {
-    lookup(host, { ...options, all: true }, (error, addresses) => {
-      const first = addresses?.[0];
-      if (error || !first) return done(error ?? new Error('no address'), '');
-      try {
-        if (includesPrivate(addresses)) return done(new Unavailable(problem), '');
-      } catch (unreadable) {
-        return done(new Unavailable(describeError(unreadable).error), '');
-      }
-      if (options.all) return done(null, addresses);
-      return done(null, first.address, first.family);
-    });
+    const find = async () => {
+      const addresses = await lookup(host, { ...options, all: true });
+      if (includesPrivate(addresses)) throw new Unavailable(problem);
+      return addresses;
+    };
+    find().then(
+      (addresses) => {
+        const [first] = addresses;
+        if (options.all || !first) done(null, addresses);
+        else done(null, first.address, first.family);
+      },
+      (error: Error) => done(error, ''),
+    );
   };
 
 /** For an address, Node does not call `lookup`. `localhost` is this machine (RFC 6761, 6.3). */

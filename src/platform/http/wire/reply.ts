@@ -1,6 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { ReceivedRequest, Reply, Wrapping } from '../route/route.ts';
-import { type ErrorCode, ERRORS, type Failure, type TextReply } from '../route/errors.ts';
+import { finished } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
+import { type ErrorCode, ERRORS, type Failure, type FailurePage } from '../route/errors.ts';
+import type { Reply, Wrapping } from '../route/route.ts';
+import type { ReceivedRequest } from './received.ts';
 
 /**
  * ASVS 3.4, 4.1.1 and 14.3.2: in every reply. The copy comes last, because V8 is slow to add
@@ -14,12 +17,12 @@ const withCommon = (own: RenderedReply['headers'] = {}) => ({
 });
 const JSON_HEADERS = withCommon({ 'Content-Type': 'application/json; charset=utf-8' });
 
-export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string>> {
+export interface RenderedReply {
   readonly status: number;
   /** Only for an error. */
   readonly reason?: ErrorCode;
   readonly headers: Readonly<Record<string, string | readonly string[]>>;
-  readonly body: Body;
+  readonly body: string | Uint8Array | AsyncIterable<string>;
 }
 
 export function renderSuccess(
@@ -54,7 +57,7 @@ export function renderSuccess(
         };
   return {
     status: body === undefined ? 204 : status,
-    headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS,
+    headers: { ...JSON_HEADERS, ...headers },
     body: JSON.stringify(body) ?? '',
   };
 }
@@ -70,25 +73,17 @@ async function* renderList(batches: AsyncIterable<unknown>, wrapping: Wrapping, 
   yield separator === ',' ? end : separator + end;
 }
 
-/** The reply to OPTIONS. */
-export const renderAllow = (allow: Failure['details']['headers']): RenderedReply => ({
-  status: 204,
-  headers: withCommon(allow),
-  body: '',
-});
-
-export const renderSeeOther = (Location: string): RenderedReply => ({
-  status: 303,
-  headers: withCommon({ Location }),
+export const renderEmpty = (
+  status: 204 | 303,
+  headers: RenderedReply['headers'],
+): RenderedReply => ({
+  status,
+  headers: withCommon(headers),
   body: '',
 });
 
 /** @param toPage shows a failure to a person, unless it has a page of its own */
-export function renderFailure(
-  failure: Failure,
-  requestId: string,
-  toPage?: (failure: Failure) => TextReply,
-): RenderedReply<string> {
+export function renderFailure(failure: Failure, requestId: string, toPage?: FailurePage) {
   const { code, details } = failure;
   const page = details.page ?? toPage?.(failure);
   const [status, message] = ERRORS[code];
@@ -118,7 +113,7 @@ export function renderFailure(
 
 /** An error as bytes, for input that the parser rejected: there is no response object. */
 export function renderRaw(
-  { status, reason = 'internal', headers, body }: RenderedReply<string>,
+  { status, reason, headers, body }: ReturnType<typeof renderFailure>,
   id: string,
 ) {
   const lines = Object.entries({
@@ -155,7 +150,7 @@ export async function writeReply(
 ) {
   const request = response.req;
   // A small body that arrives in one packet with its head is complete only a moment later.
-  if (!request.complete) await new Promise((resolve) => setImmediate(resolve));
+  if (!request.complete) await setImmediate();
   // Another reply was sent first: the time of the request was over, perhaps only now.
   if (response.headersSent) return;
   progress.reply = reply;
@@ -163,41 +158,29 @@ export async function writeReply(
   const discarded = request.complete ? null : discard(request);
   const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
   if (close || discarded) headers.Connection = 'close';
-  const isStream = typeof body !== 'string' && !(body instanceof Uint8Array);
-  if (isStream) {
-    await sendStream(response, () => response.writeHead(status, headers), body);
-  } else {
+  const isWhole = typeof body === 'string' || body instanceof Uint8Array;
+  if (isWhole) {
     const size = Buffer.byteLength(body);
     if (status !== 204) headers['Content-Length'] = String(size);
-    response.writeHead(status, headers);
     if (!discarded && size <= SMALL_REPLY) {
-      response.end(body);
+      response.writeHead(status, headers).end(body);
       return;
     }
     onSend();
-    if (request.socket.writable) await write(response, body);
   }
+  // The first piece comes before the head, so that a database that fails is still a proper error.
+  for await (const piece of isWhole ? [body] : body) {
+    if (!response.headersSent) response.writeHead(status, headers);
+    const isOver = request.method === 'HEAD' || response.writableEnded || !request.socket.writable;
+    if (isOver) break;
+    await write(response, piece);
+  }
+  if (!response.headersSent) response.writeHead(status, headers);
   response.flushHeaders();
   // Closing while the client is still sending would reset the connection, and the reply could be
   // lost.
   await discarded;
   response.end();
-}
-
-/** The first piece comes before the head, so that a database that fails is still a proper error. */
-async function sendStream(
-  response: ServerResponse,
-  begin: () => unknown,
-  pieces: AsyncIterable<string>,
-) {
-  const { method, socket } = response.req;
-  for await (const piece of pieces) {
-    if (!response.headersSent) begin();
-    const isOver = method === 'HEAD' || response.writableEnded || !socket.writable;
-    if (isOver) break;
-    await write(response, piece);
-  }
-  if (!response.headersSent) begin();
 }
 
 /**
@@ -216,6 +199,7 @@ function discard(request: IncomingMessage): Promise<void> {
       size += chunk.length;
       if (size > DISCARD_BYTES) resolve();
     });
-    request.on('end', resolve).on('close', resolve).on('error', resolve).resume();
+    finished(request, () => resolve());
+    request.resume();
   });
 }

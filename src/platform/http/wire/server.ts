@@ -9,9 +9,10 @@ import type { Duplex } from 'node:stream';
 import { codeOf, StartupError, Unavailable } from '../../runtime/errors.ts';
 import { ClientGone } from './body-reader.ts';
 import { createConnections, isFree } from './connections.ts';
-import { answer, createRequestLog, failureFor, type ListenerOptions, receive } from './exchange.ts';
+import { answer, createRequestLog, failureFor, type ListenerOptions } from './exchange.ts';
 import { renderFailure, renderRaw, type RenderedReply, writeReply } from './reply.ts';
-import { type ErrorCode, Failure, type ReceivedRequest } from '../route/route.ts';
+import { type ErrorCode, Failure } from '../route/errors.ts';
+import { type ReceivedRequest, receive } from './received.ts';
 
 /** Node's defaults let a silent client hold a connection for minutes. */
 const SERVER_OPTIONS = {
@@ -53,7 +54,7 @@ export function createListener(options: ListenerOptions) {
     ...options,
     server,
     connections: createConnections(options),
-    requestLog: createRequestLog(options),
+    logRequest: createRequestLog(options),
     inFlight: new Set<ReceivedRequest>(),
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse) =>
@@ -137,7 +138,7 @@ async function handle(
   response: ServerResponse,
   sendContinue = () => {},
 ) {
-  const { connections, requestLog, bodies } = listener;
+  const { connections, logRequest } = listener;
   const connection = connections.all.get(request.socket);
   if (!connection) {
     response.destroy();
@@ -149,7 +150,7 @@ async function handle(
   listener.inFlight.add(received);
   const send = (outcome: RenderedReply | Failure) => {
     const isFailure = outcome instanceof Failure;
-    if (isFailure) requestLog.failed(received, outcome);
+    if (isFailure) progress.credential = outcome.details.credential;
     const reply = isFailure ? renderFailure(outcome, requestId, progress.failurePage) : outcome;
     // Before a shutdown, closes the connection: the client reconnects, through a load balancer to
     // another replica.
@@ -157,13 +158,13 @@ async function handle(
       connections.sending.add(connection),
     );
   };
-  const holding = bodies.hold(request, network, connection.network);
+  const holding = connections.hold(request, network, connection.network);
   try {
     const isEarly = response.socket === null;
     if (isEarly && !(await connections.turn(connection, network, response))) return;
     const held = await holding;
-    const answered = answer(listener, received, request, held, sendContinue);
-    await inTime(received, response, answered.then(send));
+    const work = answer(listener, received, request, held, sendContinue).then(send);
+    await inTime(received, response, work);
   } catch (error) {
     if (error instanceof ClientGone) return;
     const failure = failureFor(error, received, listener);
@@ -176,7 +177,7 @@ async function handle(
     connections.finish(connection, response);
     // A reply that was started before the shutdown has no `Connection: close`.
     if (!listener.server.listening) setImmediate(() => listener.server.closeIdleConnections());
-    requestLog.finished(received);
+    logRequest(received);
   }
 }
 
@@ -216,5 +217,5 @@ function rejectInput(listener: Listener, socket: Duplex, code: ErrorCode) {
   socket.end(renderRaw(reply, requestId));
   // Half-closed, the client could send on, and an unfinished body would keep its place.
   setTimeout(() => socket.destroy(), LINGER_MS);
-  listener.requestLog.finished(received);
+  listener.logRequest(received);
 }
