@@ -1,11 +1,8 @@
-/**
- * Invitations and resets by link in Chromium, behind a real nginx: from the users page to the
- * program.
- */
+/** An invitation by link behind a real nginx: from the users page to the program. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KEYS } from '../browser/webdriver.ts';
-import { APP, askProxy, LOGIN, type Member, sessionCookie, startSignin } from './setup.ts';
+import { APP, LOGIN, startSignin } from './setup.ts';
 
 const setup = await startSignin('nginx');
 const { browser } = setup;
@@ -19,24 +16,6 @@ async function choosePassword(): Promise<void> {
   await browser.fill('new', CHOSEN);
   await browser.fill('repeated', CHOSEN);
   await browser.press(KEYS.Enter);
-}
-
-/** Makes a reset link on the page of the user. @returns the link, in a browser without cookies */
-async function makeResetLink({ id }: Member, removesFactors: boolean): Promise<string> {
-  await browser.deleteCookies();
-  await browser.open(`${LOGIN}/login`);
-  await setup.enterPassword(administrator.username);
-  await atAccount();
-  await browser.open(`${LOGIN}/account/users/${id}`);
-  if (removesFactors) await browser.clickOn('#factors');
-  await browser.clickOn(`form[action="/account/users/${id}/link"] button`);
-  await setup.untilTitle('The link is made');
-  const isAnnounced = /The link also removes the second factors/.test(await bodyText());
-  assert.equal(isAnnounced, removesFactors);
-  const link = await browser.run('return document.querySelector("pre").textContent.trim()');
-  await browser.deleteCookies();
-  await browser.open('about:blank');
-  return String(link);
 }
 
 test('an invited person sets a password and a passkey, and opens the program of a group', async () => {
@@ -74,37 +53,4 @@ test('an invited person sets a password and a passkey, and opens the program of 
   await browser.open(link);
   await browser.untilVisible('problem');
   assert.match(await browser.text('problem'), /ask an administrator for a new link/);
-});
-
-test('a reset link asks for the second factor, and ends the earlier session', async () => {
-  const member = await setup.addMember();
-  const secret = await setup.addApp(member);
-  const headers = [await sessionCookie(browser, APP)] as const;
-  assert.equal((await askProxy(setup, { headers })).status, 200);
-
-  await browser.open(await makeResetLink(member, false));
-  await setup.untilTitle('Second factor');
-  await browser.fill('code', 'AAAAA-AAAAA-AAAAA-AAAAA');
-  await browser.press(KEYS.Enter);
-  await setup.untilTitle('Second factor: try again');
-  assert.equal((await askProxy(setup, { headers })).status, 200, 'nothing is done yet');
-  await browser.fill('code', await setup.codeOf(secret));
-  await browser.press(KEYS.Enter);
-  await choosePassword();
-  await atAccount();
-  assert.equal((await askProxy(setup, { headers })).status, 401);
-});
-
-test('a reset link that removes the factors says so, and asks for none', async () => {
-  const member = await setup.addMember();
-  await setup.addApp(member);
-  await browser.open(await makeResetLink(member, true));
-  await setup.untilTitle('Choose a password');
-  assert.match(await bodyText(), /It also removes the second factors/);
-  await choosePassword();
-  await atAccount();
-  await browser.deleteCookies();
-  await browser.open(`${LOGIN}/login`);
-  await setup.enterPassword(member.username, CHOSEN);
-  await atAccount();
 });

@@ -15,6 +15,7 @@ import type { Sql } from 'postgres';
 import { totpCode } from '../../../src/identity/factors/codes.ts';
 import { ask, logIn } from '../../support/gatehouse.ts';
 import { PORTAL } from '../../support/portal.ts';
+import { wordsOf } from '../../support/words.ts';
 import { startBrowser } from '../browser/browsers.ts';
 import type { Browser } from '../browser/webdriver.ts';
 import {
@@ -60,6 +61,8 @@ export interface SigninSetup extends ProxySetup {
   enterPassword(username: string, password?: string): Promise<void>;
   /** @returns the current code of a key */
   codeOf(secret: Buffer): Promise<string>;
+  /** The second step of the form, with the current code of a key. */
+  passCode(secret: Buffer): Promise<void>;
   /** Sets up an authenticator app on the page of second factors, which is open. @returns its key */
   setUpApp(): Promise<Buffer>;
   /** Signs in if needed, and sets up an authenticator app. */
@@ -69,6 +72,8 @@ export interface SigninSetup extends ProxySetup {
    * @returns the request as the program received it
    */
   untilProgram(address: string): Promise<ReceivedRequest>;
+  /** Opens an address of the program, which leads to the sign-in, and back to the address. */
+  visitAs(username: string, address: string): Promise<ReceivedRequest>;
   untilTitle(title: string): Promise<void>;
 }
 
@@ -172,29 +177,11 @@ function createCertificate() {
   try {
     const key = join(directory, 'key.pem');
     const certificate = join(directory, 'certificate.pem');
-    execFileSync(
-      'openssl',
-      [
-        'req',
-        '-x509',
-        '-newkey',
-        'ec',
-        '-pkeyopt',
-        'ec_paramgen_curve:P-256',
-        '-nodes',
-        '-days',
-        '2',
-        '-subj',
-        '/CN=example.org',
-        '-addext',
-        'subjectAltName=DNS:*.example.org,DNS:*.example.net',
-        '-keyout',
-        key,
-        '-out',
-        certificate,
-      ],
-      { stdio: 'pipe' },
-    );
+    const words = wordsOf(`
+      req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=example.org
+      -addext subjectAltName=DNS:*.example.org,DNS:*.example.net -keyout
+    `);
+    execFileSync('openssl', [...words, key, '-out', certificate], { stdio: 'pipe' });
     const pem = readFileSync(certificate, 'utf8');
     const spki = new X509Certificate(pem).publicKey.export({ type: 'spki', format: 'der' });
     return {
@@ -377,11 +364,12 @@ async function invite(
   return String(link);
 }
 
-type PageSteps = Pick<SigninSetup, 'enterPassword' | 'untilProgram' | 'untilTitle'>;
+type PageSteps = Pick<SigninSetup, 'enterPassword' | 'untilProgram' | 'untilTitle' | 'visitAs'>;
 
-const pageSteps = (browser: Browser, upstream: Upstream): PageSteps => ({
-  enterPassword: (username, password) => enterPassword(browser, username, password),
-  async untilProgram(address) {
+function pageSteps(browser: Browser, upstream: Upstream): PageSteps {
+  const enter: PageSteps['enterPassword'] = (username, password) =>
+    enterPassword(browser, username, password);
+  const untilProgram: PageSteps['untilProgram'] = async (address) => {
     await browser.until(
       `location.href === ${JSON.stringify(address)} && document.title === "Program"`,
     );
@@ -389,9 +377,18 @@ const pageSteps = (browser: Browser, upstream: Upstream): PageSteps => ({
     const received = upstream.requests.findLast(({ path }) => path === pathname + search);
     assert.ok(received);
     return received;
-  },
-  untilTitle: (title) => untilTitle(browser, title),
-});
+  };
+  return {
+    enterPassword: enter,
+    untilProgram,
+    async visitAs(username, address) {
+      await browser.open(address);
+      await enter(username);
+      return untilProgram(address);
+    },
+    untilTitle: (title) => untilTitle(browser, title),
+  };
+}
 
 async function enterPassword(
   browser: Browser,
@@ -408,12 +405,20 @@ const untilTitle = (browser: Browser, title: string) =>
   browser.until(`document.title.startsWith(${JSON.stringify(`${title} ·`)})`);
 
 /** Steps with an authenticator app. */
-function appSteps(browser: Browser, sql: Sql): Pick<SigninSetup, 'codeOf' | 'addApp' | 'setUpApp'> {
+type AppSteps = Pick<SigninSetup, 'codeOf' | 'passCode' | 'addApp' | 'setUpApp'>;
+
+function appSteps(browser: Browser, sql: Sql): AppSteps {
   async function codeOf(secret: Buffer): Promise<string> {
     // In place of waiting for the next step.
     await sql`update identity.totp set last_step = 0`;
     const [row] = await sql`select extract(epoch from now())::float8 as now`;
     return totpCode(secret, Math.floor(Number(row?.now) / 30));
+  }
+
+  async function passCode(secret: Buffer): Promise<void> {
+    await untilTitle(browser, 'Second factor');
+    await browser.fill('code', await codeOf(secret));
+    await browser.clickOn('form[action="/login/code"] button');
   }
 
   async function setUpApp(): Promise<Buffer> {
@@ -437,7 +442,7 @@ function appSteps(browser: Browser, sql: Sql): Pick<SigninSetup, 'codeOf' | 'add
     return setUpApp();
   }
 
-  return { codeOf, setUpApp, addApp };
+  return { codeOf, passCode, setUpApp, addApp };
 }
 
 /** The pages of another site. */
