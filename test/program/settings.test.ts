@@ -1,9 +1,6 @@
 /** What the program makes of its environment: one typed object, or every problem at once. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { Env } from '../../src/platform/runtime/env.ts';
 import { readHashes } from '../../src/platform/process/settings.ts';
 import {
@@ -15,15 +12,7 @@ import {
   readGiven as read,
   VARIABLES,
 } from '../support/settings.ts';
-
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-config-'));
-after(() => rmSync(place, { recursive: true, force: true }));
-
-function file(name: string, content: string | Buffer): string {
-  const path = join(place, name);
-  writeFileSync(path, content);
-  return path;
-}
+import { wordsOf } from '../support/words.ts';
 
 test('every optional variable has its documented default', () => {
   const config = read({});
@@ -97,18 +86,8 @@ const numbers: ReadonlyArray<
 for (const [name, least, most, value] of numbers) {
   test(`${name} is a whole number from ${least} to ${most}`, () => {
     for (const good of [least, most]) assert.equal(value(read({ [name]: String(good) })), good);
-    for (const bad of [
-      String(least - 1),
-      String(most + 1),
-      '1.5',
-      '1e3',
-      '0x400',
-      '4 096',
-      '+4096',
-      '٤٠٩٦',
-      'many',
-      '99999999999999999999',
-    ]) {
+    const others = wordsOf('1.5 1e3 0x400 4,096 +4096 ٤٠٩٦ many 99999999999999999999');
+    for (const bad of [String(least - 1), String(most + 1), '4 096', ...others]) {
       assert.deepEqual(
         problems({ [name]: bad }),
         [`${name} must be a whole number from ${least} to ${most}.`],
@@ -121,20 +100,7 @@ for (const [name, least, most, value] of numbers) {
 test('SESSION_IDLE_TTL is 0 or at least 300', () => {
   for (const good of ['0', '300', '31622400'])
     assert.equal(read({ SESSION_IDLE_TTL: good }).identity?.idleSeconds, Number(good));
-  for (const bad of [
-    '1',
-    '299',
-    '31622401',
-    '-1',
-    '-0',
-    '00',
-    '0.0',
-    '+300',
-    '3 00',
-    '3e2',
-    'off',
-    '٣٠٠',
-  ]) {
+  for (const bad of ['3 00', ...wordsOf('1 299 31622401 -1 -0 00 0.0 +300 3e2 off ٣٠٠')]) {
     assert.deepEqual(
       problems({ SESSION_IDLE_TTL: bad }),
       ['SESSION_IDLE_TTL must be 0, or a whole number from 300 to 31622400.'],
@@ -169,15 +135,9 @@ const texts: ReadonlyArray<
   [
     'PASSWORD_SCRYPT',
     ['ln=15,r=8,p=3', 'ln=4,r=8,p=1'],
-    [
-      'ln=15',
-      'ln=30,r=8,p=1',
-      'ln=0,r=8,p=1',
-      'ln=15,r=0,p=1',
-      'ln=15,r=8,p=0',
-      'N=32768,r=8,p=3',
+    wordsOf('ln=15 ln=30,r=8,p=1 ln=0,r=8,p=1 ln=15,r=0,p=1 ln=15,r=8,p=0 N=32768,r=8,p=3').concat(
       'ln=15, r=8, p=3',
-    ],
+    ),
     'a cost such as ln=15,r=8,p=3 that needs at most 256 MiB',
   ],
   [
@@ -227,25 +187,8 @@ test('the retry schedule is a list of pauses, about three days together by defau
   const hours = SECONDS.reduce((sum, seconds) => sum + seconds, 0) / 3_600;
   assert.ok(hours > 70 && hours < 74, String(hours));
   const accepts = `WEBHOOK_RETRY_SCHEDULE must be none, or up to 99 pauses of at most 7d each, such as ${SCHEDULE}.`;
-  for (const bad of [
-    '5',
-    '5s,',
-    ',5s',
-    '5 s',
-    '-5s',
-    '1.5h',
-    '8d',
-    '169h',
-    '5S',
-    '5s;1m',
-    '1w',
-    '5 ms',
-    '5sm',
-    '5msms',
-    'None',
-    '٥s',
-    Array(100).fill('1s').join(),
-  ]) {
+  const words = wordsOf('5 5s, ,5s -5s 1.5h 8d 169h 5S 5s;1m 1w 5sm 5msms None ٥s');
+  for (const bad of [...words, '5 s', '5 ms', Array(100).fill('1s').join()]) {
     assert.deepEqual(problems({ WEBHOOK_RETRY_SCHEDULE: bad }), [accepts], bad);
   }
 });
@@ -340,13 +283,9 @@ test('a PASSWORD_SCRYPT below the minimum causes one warning', () => {
       cost,
     );
   }
-  for (const cost of [
-    'ln=13,r=8,p=10',
-    'ln=14,r=8,p=5',
-    'ln=15,r=8,p=3',
-    'ln=16,r=8,p=2',
-    'ln=17,r=8,p=1',
-  ])
+  for (const cost of wordsOf(
+    'ln=13,r=8,p=10 ln=14,r=8,p=5 ln=15,r=8,p=3 ln=16,r=8,p=2 ln=17,r=8,p=1',
+  ))
     assert.deepEqual(warnings(cost), [], cost);
 });
 
@@ -390,17 +329,6 @@ for (const [wrong, following] of FOLLOWING) {
   });
 }
 
-test('a problem does not hide that of a variable with the same prefix', () => {
-  const found = problems({
-    SERVER_SECRET: undefined,
-    SERVER_SECRET_PREVIOUS_FILE: join(place, 'nowhere'),
-  });
-  assert.ok(
-    found.some((problem) => problem.startsWith('SERVER_SECRET must be set')),
-    found.join('\n'),
-  );
-});
-
 test('every service without a database is reported', () => {
   const found = problems({
     DATABASE_URL: undefined,
@@ -438,128 +366,6 @@ test('an empty variable counts as unset', () => {
   assert.ok(
     problems({ AUTH_TOKEN: '' }).some((problem) => problem.startsWith('AUTH_TOKEN must be set')),
   );
-});
-
-for (const name of Object.keys(VARIABLES)) {
-  test(`${name}_FILE sets ${name}, and both together are rejected`, () => {
-    assert.deepEqual(
-      problems({ [name]: undefined, [`${name}_FILE`]: join(place, 'nowhere') }).filter((problem) =>
-        problem.startsWith(`${name}_FILE`),
-      ),
-      [`${name}_FILE names a file that cannot be read (ENOENT).`],
-    );
-    const both = problems({ [name]: 'anything', [`${name}_FILE`]: file('both', 'anything') });
-    assert.ok(
-      both.includes(`${name} and ${name}_FILE are both set; remove one of them.`),
-      both.join('\n'),
-    );
-  });
-}
-
-/** What editors, shells and files of variables leave at the ends of a value. */
-const ENDS = ['', '\n', '\r\n', '\r'];
-
-test('a byte order mark and one line end are no part of a value, nor of a file', () => {
-  for (const content of ENDS.flatMap((end) => [LONG + end, `\ufeff${LONG}${end}`])) {
-    const path = file('password', content);
-    for (const given of [
-      { SERVER_SECRET: content, ADMIN_PASSWORD: content },
-      { SERVER_SECRET: undefined, SERVER_SECRET_FILE: path, ADMIN_PASSWORD_FILE: path },
-      { SERVER_SECRET: undefined, SERVER_SECRET_FILE: ` ${path}\r\n`, ADMIN_PASSWORD_FILE: path },
-    ]) {
-      const { identity, secrets } = read(given);
-      const values = [secrets?.serverSecret, identity?.admin.password];
-      assert.deepEqual(values, [LONG, LONG], JSON.stringify(content));
-    }
-  }
-});
-
-test('spaces around a value are not meant; around a secret or a password they are refused', () => {
-  for (const [before, after] of [
-    [' ', ''],
-    ['', ' '],
-    ['\t', '\n\n'],
-    ['\u00a0', '\u3000'],
-    ['', ' \r\n'],
-  ] as const) {
-    const wrap = (text: string) => `${before}${text}${after}`;
-    const config = read({
-      LOG_LEVEL: wrap('warn'),
-      PORT: wrap('4096'),
-      TRUSTED_PROXIES: wrap('10.0.0.1'),
-      SIGNIN_PAGES: wrap('on'),
-      SIGNIN_ORIGIN: wrap('https://login.example.org'),
-      SITE_NAME: wrap('Our site'),
-      DATABASE_URL: wrap(NEEDED.DATABASE_URL),
-    });
-    const { LOG_LEVEL, SITE_NAME, webhook, identity } = config;
-    assert.deepEqual(
-      [LOG_LEVEL, SITE_NAME, webhook?.port, identity?.portal?.origin],
-      ['warn', 'Our site', 4096, 'https://login.example.org'],
-    );
-    assert.equal(identity?.database.database, 'gatehouse');
-    assert.deepEqual(problems({ SERVER_SECRET: wrap(LONG), ADMIN_PASSWORD: wrap(LONG) }), [
-      'ADMIN_PASSWORD must be a text without spaces around it.',
-      'SERVER_SECRET must be a text without commas, and without spaces around it.',
-    ]);
-  }
-});
-
-test('a value in quotation marks is refused with the reason, whatever the variable', () => {
-  const quoted = (name: string) =>
-    `${name} is in quotation marks. Remove them: "docker --env-file", for example, makes them a part of the value.`;
-  const others = [
-    'SITE_NAME',
-    'AUTH_TOKEN',
-    'ADMIN_PASSWORD',
-    'PORT',
-    'LOG_LEVEL',
-    'PASSWORD_WORDS',
-  ];
-  for (const name of ['DATABASE_URL', 'SERVER_SECRET', ...others]) {
-    for (const text of ['"a value"', "'a value'", ' "a value"\r\n', '""', '"a", "b"']) {
-      assert.deepEqual(problems({ [name]: text }), [quoted(name)], text);
-      const given = { [name]: undefined, [`${name}_FILE`]: file('quoted', text) };
-      assert.deepEqual(problems(given), [quoted(name)], text);
-    }
-    const ofFile = problems({ [name]: undefined, [`${name}_FILE`]: '"/run/x"' });
-    assert.ok(ofFile.includes(quoted(`${name}_FILE`)), ofFile.join('\n'));
-  }
-  const { SITE_NAME } = read({ SITE_NAME: 'The "Gate\'s" house"' });
-  assert.equal(SITE_NAME, 'The "Gate\'s" house"');
-});
-
-test('an empty file counts as unset', () => {
-  for (const content of ['', '\n', '\r\n']) {
-    const found = problems({
-      SERVER_SECRET: undefined,
-      SERVER_SECRET_FILE: file('empty', content),
-    });
-    assert.ok(
-      found.length === 1 && found[0]?.startsWith('SERVER_SECRET must be set'),
-      found.join('\n'),
-    );
-  }
-});
-
-test('a directory instead of a file is reported', () => {
-  assert.ok(
-    problems({ AUTH_TOKEN: undefined, AUTH_TOKEN_FILE: place }).includes(
-      'AUTH_TOKEN_FILE names a file that cannot be read (EISDIR).',
-    ),
-  );
-});
-
-test('a file that is not UTF-8 is rejected', () => {
-  const bytes = Buffer.from(
-    'fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0',
-    'hex',
-  );
-  const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('bytes', bytes) });
-  assert.deepEqual(found, ['SERVER_SECRET_FILE names a file that is not UTF-8.']);
-  // As "echo … > file" writes it in Windows PowerShell.
-  const utf16 = file('utf16', Buffer.from(`\ufeff${LONG}\r\n`, 'utf16le'));
-  assert.deepEqual(problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: utf16 }), found);
 });
 
 test('the earlier values of a secret are a list without empty entries', () => {

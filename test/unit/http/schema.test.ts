@@ -21,6 +21,7 @@ import {
   withoutNul,
   oneOf,
 } from '../../../src/platform/http/route/schema.ts';
+import { wordsOf } from '../../support/words.ts';
 
 const MARK = 'marked-value';
 const ID = '123e4567-e89b-42d3-a456-426614174000';
@@ -65,16 +66,8 @@ const WRONG: ReadonlyArray<
     UUID,
     [
       ...notStrings,
-      '',
-      MARK,
-      `${ID} `,
-      ` ${ID}`,
-      `${ID}\n`,
-      ID.replaceAll('-', ''),
-      `{${ID}}`,
-      `urn:uuid:${ID}`,
-      ID.replace('1', 'g'),
-      ID.replace('1', '１'),
+      ...['', MARK, `${ID} `, ` ${ID}`, `${ID}\n`, `{${ID}}`, `urn:uuid:${ID}`],
+      ...[ID.replaceAll('-', ''), ID.replace('1', 'g'), ID.replace('1', '１')],
     ],
   ],
   [
@@ -88,32 +81,9 @@ const WRONG: ReadonlyArray<
     decimal({ min: 1, max: 100 }),
     RANGE,
     [
-      '',
-      ' 1',
-      '1 ',
-      '1\n',
-      '+1',
-      '-1',
-      '0',
-      '101',
-      '1.0',
-      '1.',
-      '.1',
-      '1e1',
-      '1e3',
-      '0x10',
-      '0b1',
-      '1_0',
-      '1,0',
-      'NaN',
-      'Infinity',
-      MARK,
-      '١',
-      '999999999999999999999',
-      '0000000000000001',
-      null,
-      [],
-      ['1'],
+      ...wordsOf('+1 -1 0 101 1.0 1. .1 1e1 1e3 0x10 0b1 1_0 1,0 NaN Infinity ١'),
+      ...['', ' 1', '1 ', '1\n', MARK, '999999999999999999999', '0000000000000001'],
+      ...[null, [], ['1']],
     ],
   ],
   ['boolean', boolean(), 'must be true or false', notBooleans],
@@ -130,53 +100,28 @@ const WRONG: ReadonlyArray<
     'must be a date and time, such as 2030-01-31T12:00:00Z',
     [
       ...notStrings,
-      new Date(0),
-      0,
-      '',
-      MARK,
-      '2030-01-31',
-      '2030-01-31T12:00:00',
-      '2030-01-31 12:00:00Z',
-      '2030-01-31T12:00Z',
-      '20300131T120000Z',
-      '2030-W05-4T12:00:00Z',
-      '2030-01-31t12:00:00z',
-      ' 2030-01-31T12:00:00Z',
-      '2030-01-31T12:00:00Z\n',
-      '2030-01-31T12:00:00+0100',
-      '2030-01-31T12:00:00+1:00',
-      '2030-01-31T12:00:00.Z',
-      '2030-01-31T12:00:00.0123456789Z',
-      '+002030-01-31T12:00:00Z',
-      '-2030-01-31T12:00:00Z',
-      '12030-01-31T12:00:00Z',
-      '٢٠٣٠-01-31T12:00:00Z',
-      'now',
-      '1893456000',
-      'Thu, 31 Jan 2030 12:00:00 GMT',
+      ...[new Date(0), 0, '', MARK, 'now', '1893456000', '2030-01-31 12:00:00Z'],
+      ...[' 2030-01-31T12:00:00Z', '2030-01-31T12:00:00Z\n', 'Thu, 31 Jan 2030 12:00:00 GMT'],
+      ...wordsOf(`
+        2030-01-31 2030-01-31T12:00:00 2030-01-31T12:00Z 20300131T120000Z 2030-W05-4T12:00:00Z
+        2030-01-31t12:00:00z 2030-01-31T12:00:00+0100 2030-01-31T12:00:00+1:00 2030-01-31T12:00:00.Z
+        2030-01-31T12:00:00.0123456789Z +002030-01-31T12:00:00Z -2030-01-31T12:00:00Z
+        12030-01-31T12:00:00Z ٢٠٣٠-01-31T12:00:00Z
+      `),
     ],
   ],
   [
     'moment on a real day',
     timestamp('when'),
     'must be a date and time, such as 2030-01-31T12:00:00Z',
-    [
-      '2030-00-10T12:00:00Z',
-      '2030-13-10T12:00:00Z',
-      '2030-01-00T12:00:00Z',
-      '2030-01-32T12:00:00Z',
-      '2030-01-31T25:00:00Z',
-      '2030-01-31T12:60:00Z',
-      '2030-01-31T12:00:61Z',
-      '2030-01-31T12:00:00+24:00',
-      // Read as a day of the next month, or as the next day, it would be another moment than was
-      // meant (RFC 3339, 5.6 and 5.7).
-      '2030-02-29T12:00:00Z',
-      '2030-02-31T12:00:00Z',
-      '2100-02-29T12:00:00Z',
-      '2030-04-31T12:00:00Z',
-      '2030-01-31T24:00:00Z',
-    ],
+    // Read as a day of the next month, or as the next day, the last five would be another moment
+    // than was meant (RFC 3339, 5.6 and 5.7).
+    wordsOf(`
+      2030-00-10T12:00:00Z 2030-13-10T12:00:00Z 2030-01-00T12:00:00Z 2030-01-32T12:00:00Z
+      2030-01-31T25:00:00Z 2030-01-31T12:60:00Z 2030-01-31T12:00:61Z 2030-01-31T12:00:00+24:00
+      2030-02-29T12:00:00Z 2030-02-31T12:00:00Z 2100-02-29T12:00:00Z 2030-04-31T12:00:00Z
+      2030-01-31T24:00:00Z
+    `),
   ],
   // Neither fits the form in which a moment is stored and given back, which has years of four
   // digits and no year 0.
@@ -193,11 +138,7 @@ const WRONG: ReadonlyArray<
 for (const [what, schema, message, inputs] of WRONG) {
   test(`${what}: any other value is rejected without quoting it`, () => {
     for (const input of inputs)
-      assert.deepEqual(
-        read(schema, input, '/a'),
-        [`/a: ${message}`],
-        String(JSON.stringify(String(input))),
-      );
+      assert.deepEqual(read(schema, input, '/a'), [`/a: ${message}`], String(input));
   });
 }
 
@@ -211,13 +152,7 @@ const RIGHT: ReadonlyArray<
   [
     'text comes back as it came',
     text({ min: 1, max: 4 }),
-    [
-      ['a', 'a'],
-      ['𝄞𝄞', '𝄞𝄞'],
-      ['\0', '\0'],
-      [' a ', ' a '],
-      ['e\u0301', 'e\u0301'],
-    ],
+    ['a', '𝄞𝄞', '\0', ' a ', 'e\u0301'].map((same) => [same, same] as const),
   ],
   [
     'a UUID comes back in small letters',
@@ -227,16 +162,7 @@ const RIGHT: ReadonlyArray<
       [ID.toUpperCase(), ID],
     ],
   ],
-  [
-    'an integer',
-    integer({ min: -1, max: 100 }),
-    [
-      [-1, -1],
-      [0, 0],
-      [100, 100],
-      [1.0, 1],
-    ],
-  ],
+  ['an integer', integer({ min: -1, max: 100 }), [-1, 0, 100].map((same) => [same, same] as const)],
   [
     'a decimal',
     decimal({ min: 1, max: 100 }),
@@ -246,14 +172,7 @@ const RIGHT: ReadonlyArray<
       ['007', 7],
     ],
   ],
-  [
-    'a boolean',
-    boolean(),
-    [
-      [true, true],
-      [false, false],
-    ],
-  ],
+  ['a boolean', boolean(), [true, false].map((same) => [same, same] as const)],
   ['a word', oneOf('one', 'two'), [['two', 'two']]],
   [
     'a moment, by whichever clock',
@@ -281,14 +200,7 @@ const RIGHT: ReadonlyArray<
       ],
     ],
   ],
-  [
-    'nullable',
-    nullable(text()),
-    [
-      [null, null],
-      ['', ''],
-    ],
-  ],
+  ['nullable', nullable(text()), [null, ''].map((same) => [same, same] as const)],
   [
     'nothing ignores whatever comes',
     noInput,
@@ -368,6 +280,8 @@ test('a __proto__ member neither supplies members nor changes a prototype', () =
 test('inherited members count as missing', () => {
   assert.deepEqual(read(object({ toString: text() }), {}), ['/toString: is required']);
   assert.deepEqual(read(object({ constructor: text() }), {}), ['/constructor: is required']);
+  const parameters = queryParameters({ constructor: optional(text()) });
+  assert.deepEqual(read(parameters, new URLSearchParams()), { constructor: undefined });
 });
 
 const query = (entries: Readonly<Record<string, readonly string[]>>) =>
@@ -432,12 +346,6 @@ test('unknown query parameters are rejected', () => {
     'page: must be given only once',
     unknown('pages'),
   ]);
-});
-
-test('inherited names of query parameters count as missing', () => {
-  assert.deepEqual(read(queryParameters({ constructor: optional(text()) }), query({})), {
-    constructor: undefined,
-  });
 });
 
 test('no error contains the value', () => {
