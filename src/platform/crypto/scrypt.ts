@@ -84,7 +84,7 @@ export const MALFORMED = 'a stored password hash is malformed or costs too much'
  * @returns 32 bytes
  * @throws if the parameters are malformed or cost too much
  */
-export async function stretch(password: string, kdfParams: string): Promise<Buffer> {
+export async function stretch(password: string, kdfParams: string) {
   const [, , params = '', encoded = ''] = kdfParams.split('$');
   const cost = costOf(params);
   const salt = Buffer.from(encoded, 'base64');

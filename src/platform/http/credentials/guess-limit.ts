@@ -46,7 +46,7 @@ export function createCredentialCheck() {
     async checkCredential<Found>(
       network: string,
       { kind, key, message, headers = {}, find, isAllowed = () => true }: Credential<Found>,
-    ): Promise<Found | Failure<'unauthorized'> | Failure<'too_many_requests'>> {
+    ) {
       const acceptedKey = `${network} ${key}`;
       const isKnown = accepted.get(acceptedKey) ?? false;
       const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);

@@ -29,7 +29,7 @@ export async function findUser(
   request: RequestInfo,
   { SIGNIN_VERIFY_URL, ...names }: UserSource,
   allowed: readonly string[],
-): Promise<ReturnType<typeof userIn> | Refusal> {
+) {
   const { headers, isFromProxy, isFromOwnPage } = request;
   if (!isFromOwnPage || allowed.length === 0) return null;
   const named = isFromProxy ? userIn(headers, names, allowed) : null;

@@ -31,7 +31,7 @@ const userOrGroup = matching(
 );
 
 /** Users by name or by group, or all of them. Nothing may name users without such a source. */
-export function readUsers(env: Env, name: string): readonly string[] {
+export function readUsers(env: Env, name: string) {
   const users = env.get(name, [], list(userOrGroup));
   const hasGroup = users.some((user) => user.startsWith('group:'));
   const header = hasGroup ? 'TRUSTED_GROUPS_HEADER' : 'TRUSTED_USER_HEADER';

@@ -111,7 +111,7 @@ const matches = (parts: readonly string[], segments: readonly string[]) =>
 const isParameter = (part: string) => part.startsWith('{');
 
 /** The names of the parameters of a pattern. */
-export const parameterNames = (pattern: string): readonly string[] =>
+export const parameterNames = (pattern: string) =>
   Object.keys(parametersOf(splitPath(pattern), []));
 
 /** Not by assignment: a parameter named `__proto__` would change the prototype. */

@@ -121,7 +121,7 @@ export async function listen(listener: Listener) {
  */
 export async function close(listener: Listener, graceMs: number) {
   const { server, connections } = listener;
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+  const closed = once(server.close(), 'close');
   // Node counts a connection as idle only after its first request.
   for (const { socket } of connections.all.values()) {
     if (socket.bytesRead === 0) socket.destroy();
