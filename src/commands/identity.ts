@@ -23,8 +23,8 @@ import {
 import { isUuid } from '../platform/runtime/text.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { decimal, object, oneOf, optional, withDefault } from '../platform/http/route/schema.ts';
-import { createKey, newKeySchema } from '../identity/keys.ts';
-import { type ApiKey, viewAudit, viewKey } from '../identity/model.ts';
+import { createKey, madeText, newKeySchema, rightsText } from '../identity/keys.ts';
+import { type ApiKey, KEY_RIGHTS, viewAudit, viewKey } from '../identity/model.ts';
 import { endedText } from '../identity/sessions.ts';
 import type * as settings from '../identity/settings.ts';
 import { createLink, hoursOf, makeLink } from '../identity/signin/links.ts';
@@ -48,6 +48,7 @@ const KEY_COLUMNS: Columns<ApiKey> = {
   // A deleted user's name is erased after some time.
   USER: (key) => key.user?.username || key.user_id,
   'CREATED BY': (key) => key.created_by_username || key.created_by || 'command',
+  MAY: rightsText,
   CREATED: 'created_at',
   'LAST USED': 'last_used_at',
   EXPIRES: 'expires_at',
@@ -131,10 +132,13 @@ export const COMMANDS: readonly Command[] = [
     options: {
       user: option('USER', 'the user whose rights it has, by id, username or e-mail address'),
       'without-user': flag(
-        'a key without a user: can only read users and sessions, revoke sessions, pass verify',
+        'a key without a user; without --rights, it has verify, read and revoke',
       ),
       name: option('NAME', 'what it is for; default empty'),
       groups: option('NAMES', 'of a key without a user, separated by commas'),
+      rights: option('NAMES', `only these: ${KEY_RIGHTS.join(', ')}`),
+      scopes: option('NAMES', 'for programs, such as orders:read,orders:write'),
+      'provision-groups': option('NAMES', 'which a key with provision may give and take'),
       'expires-at': option('TIME', 'such as 2030-01-31T12:00:00Z; default never'),
     },
     async run(call) {
@@ -144,7 +148,13 @@ export const COMMANDS: readonly Command[] = [
       const input = readOptions(newKeySchema, call);
       const key = await inIdentity(call, async (database) => {
         const user_id = user === undefined ? null : (await findByName(database, user)).id;
-        return orThrow(await createKey(database, COMMAND_LINE, { ...input, user_id }));
+        return orThrow(
+          await createKey(database, COMMAND_LINE, {
+            ...input,
+            user_id,
+            rights: input.rights ?? null,
+          }),
+        );
       });
       call.note(`Created key "${key.name}" with id ${key.id}.`);
       call.note('Key (shown only once):');
@@ -169,14 +179,16 @@ export const COMMANDS: readonly Command[] = [
     name: 'key revoke',
     summary: 'Revoke an API key at once, on every replica',
     positionals: 'ID',
+    options: { 'with-made': flag('and the keys that it made') },
     async run(call) {
       const id = requireUuid(call.first.toLowerCase(), ' from gatehouse key list');
-      const count = await inIdentity(call, async (database) => {
+      const { own, made } = await inIdentity(call, async (database) => {
         const key = await findKeyById(database, id);
-        if (key) return revokeKey(database, COMMAND_LINE, key);
+        if (key) return revokeKey(database, COMMAND_LINE, key, call.flag('with-made'));
         throw new OperationFailed('there is no key with this id; see: gatehouse key list');
       });
-      return count === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`;
+      const done = own === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`;
+      return `${done}${madeText(made)}`;
     },
   },
   {

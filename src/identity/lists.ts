@@ -16,13 +16,14 @@ import {
   viewSession,
   viewUser,
 } from './model.ts';
-import { forbidden, type IdentityCall, may } from './policy.ts';
+import { forbidden, type IdentityCall, isProvisioning, may } from './policy.ts';
 import { group } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { EVENTS } from './store/audit.ts';
 import { listKeys } from './store/keys.ts';
 import type { Page, PageOf } from './store/rows.ts';
 import { listSessions } from './store/sessions.ts';
+import { findUser } from './store/users.ts';
 import {
   eachUser,
   type ListedAudit,
@@ -99,8 +100,10 @@ export async function users(
   { database }: IdentityService,
 ) {
   const self = caller.user?.id ?? null;
+  const mayListAll = may(caller, 'list every user');
+  if (!mayListAll && !may(caller, 'read a user', self)) return forbidden(caller);
   const { page, limit, ...asked } = query;
-  const filter = { ...asked, id: may(caller, 'list every user') ? undefined : self };
+  const filter = { ...asked, id: mayListAll ? undefined : self };
   if (page === undefined && limit === undefined) {
     return { items: viewEach(eachUser(database, filter)) };
   }
@@ -124,10 +127,10 @@ export async function sessions(
   service: IdentityService,
 ) {
   const { user, active } = query;
-  if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
+  const mayListAll = may(caller, 'list sessions of every user');
   // Without a filter: all sessions if the caller may list them, otherwise the caller's own.
-  const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
-  if (userId === undefined) return forbidden(caller);
+  const userId = user ?? (mayListAll ? null : (caller.user?.id ?? null));
+  if (!mayListAll && !may(caller, 'list sessions of a user', userId)) return forbidden(caller);
   const isActive = active === undefined ? null : active === 'true';
   const listed = await listSessions(service, query, userId, isActive);
   return pageReply(request.path, query, listed, viewSession);
@@ -140,6 +143,10 @@ export async function keys(
   const mayListAll = may(caller, 'list keys of every user');
   const userId = query.user ?? (mayListAll ? null : (caller.user?.id ?? null));
   if (!mayListAll && !may(caller, 'list keys of a user', userId)) return forbidden(caller);
+  if (userId !== null && isProvisioning(caller)) {
+    const user = await findUser(database, userId);
+    if (!user || user.super_admin) return forbidden(caller);
+  }
   return pageReply(request.path, query, await listKeys(database, query, userId), viewKey);
 }
 

@@ -51,6 +51,13 @@ export const sessionSchema = object({
   user: userSchema,
 });
 
+/**
+ * What a key with a list may do. With `provision`, which only a key without a user has, it acts for
+ * ordinary users.
+ */
+export const KEY_RIGHTS = ['verify', 'read', 'revoke', 'provision'] as const;
+export type KeyRight = (typeof KEY_RIGHTS)[number];
+
 export const keySchema = object({
   id: uuid(),
   key: text({
@@ -60,6 +67,10 @@ export const keySchema = object({
   user_id: nullable(uuid()),
   created_by: nullable(uuid('The user who created it; null for the command line')),
   created_by_username: nullable(text()),
+  made_by: nullable(uuid('The key that made it')),
+  rights: nullable(list(oneOf(...KEY_RIGHTS))),
+  scopes: list(text({ description: 'Of programs, which get them in X-Auth-Scopes' })),
+  provision_groups: list(text({ description: 'Which a key with provision may give and take' })),
   groups: list(text({ description: 'Of a key without a user' })),
   revoked: boolean(),
   expires_at: nullable(dateTime()),

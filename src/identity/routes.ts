@@ -1,5 +1,5 @@
 import { json } from '../platform/http/route/json-body.ts';
-import { anonymous, type Route, route, routeDefaults } from '../platform/http/route/route.ts';
+import { type Route, route } from '../platform/http/route/route.ts';
 import { withBuiltIns } from '../platform/http/site/built-in-routes.ts';
 import {
   list,
@@ -13,26 +13,24 @@ import {
   withoutNul,
 } from '../platform/http/route/schema.ts';
 import type { Site } from '../platform/runtime/context.ts';
-import { bearer, bearerOrCookie, withRightsLost } from './guard.ts';
+import { bearerOrCookie, withRightsLost } from './guard.ts';
 import * as keys from './keys.ts';
 import * as login from './login.ts';
-import { auditSchema, keySchema, nil, outcomeSchema, sessionSchema, userSchema } from './model.ts';
+import { auditSchema, keySchema, nil, sessionSchema, userSchema } from './model.ts';
 import * as lists from './lists.ts';
 import type { IdentityService } from './service.ts';
 import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
-import * as users from './users.ts';
-import { bytesOfPasswords, PASSWORD_MAX_UNITS } from './rules.ts';
+import { showSelf } from './users.ts';
+import { USER_ROUTES } from './user-routes.ts';
+import { open, pages, password, read, revoke, write } from './rows.ts';
+import { bytesOfPasswords } from './rules.ts';
 import { tokenText } from './token.ts';
 import { CALLER_HEADERS, forwardAuth, verifyParameters } from './verify.ts';
-import { secure, secureRow } from './secure.ts';
 
 const sessionBody = json(object({ session: tokenText('The session token that login returned') }));
 const sessionQuery = queryParameters({ session: tokenText('The session token, Base64 encoded') });
-const oneUser = { pattern: '/api/user/{user_id}', path: object({ user_id: uuid() }) } as const;
 
-/** Longer names and passwords than any accepted one get the answer to a wrong one. */
-const password = text({ max: PASSWORD_MAX_UNITS });
 const credentials = object({
   username: text({
     max: 1_024,
@@ -42,18 +40,6 @@ const credentials = object({
   password,
   otp: optional(nullable(text({ max: 64, description: 'The code, if there is a second factor' }))),
 });
-
-const open = { ...routeDefaults, method: 'POST', guard: anonymous } as const;
-/** Rows that need a credential. */
-const read = { ...routeDefaults, method: 'GET', guard: bearer } as const;
-const write = { ...read, method: 'POST' } as const;
-const remove = { ...read, method: 'DELETE' } as const;
-const revoke = {
-  ...remove,
-  reply: outcomeSchema('REVOKED'),
-  errors: ['forbidden', 'not_found'],
-} as const;
-const pages = { ...read, paged: 'always', errors: ['forbidden', 'too_slow'] } as const;
 
 const rows: ReadonlyArray<Route<IdentityService>> = [
   route({
@@ -117,69 +103,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     replyHeaders: CALLER_HEADERS,
     handle: forwardAuth,
   }),
-  route({
-    ...read,
-    pattern: '/api/user/',
-    reply: list(userSchema),
-    paged: 'if asked',
-    errors: ['too_slow'],
-    handle: lists.users,
-    summary:
-      'Users, oldest first, all or a page; without super administrator rights, only yourself',
-    query: queryParameters({
-      page: optional(lists.page),
-      limit: optional(lists.limit),
-      ...lists.userFilter,
-    }),
-  }),
-  route({
-    ...write,
-    pattern: '/api/user/',
-    summary: 'Create a user',
-    body: json(users.newUserSchema),
-    success: 201,
-    replyHeaders: ['Location'],
-    reply: userSchema,
-    errors: ['invalid_body', 'signin_too_old', 'forbidden', 'conflict'],
-    handle: users.create,
-  }),
-  route({
-    ...read,
-    ...oneUser,
-    summary: 'One user',
-    reply: userSchema,
-    errors: ['forbidden', 'not_found'],
-    handle: users.showUser,
-  }),
-  route({
-    ...write,
-    method: 'PATCH',
-    ...oneUser,
-    body: json(users.userChangeSchema),
-    summary: 'Change a user; without super administrator rights, only your own first and last name',
-    reply: users.changedUserSchema,
-    errors: ['signin_too_old', 'forbidden', 'not_found', 'conflict'],
-    handle: users.change,
-  }),
-  route({
-    ...remove,
-    ...oneUser,
-    reply: outcomeSchema('DELETED'),
-    summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
-    errors: ['signin_too_old', 'forbidden', 'not_found', 'conflict'],
-    handle: users.remove,
-  }),
-  route({
-    ...write,
-    ...oneUser,
-    pattern: '/api/user/{user_id}/password',
-    summary: "Set a user's password; the user's sessions end",
-    body: json(object({ password }, 'rejected')),
-    reply: outcomeSchema('CHANGED'),
-    errors: ['invalid_body', 'signin_too_old', 'forbidden', 'not_found'],
-    handle: users.setPasswordOf,
-  }),
-  route({ ...secureRow, handle: secure }),
+  ...USER_ROUTES,
   route({
     ...write,
     pattern: '/api/key/',
@@ -207,6 +131,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'Revoke an API key',
     handle: keys.revoke,
     path: object({ key_id: uuid() }),
+    query: queryParameters(keys.revokeQuery),
   }),
   route({
     ...pages,
@@ -264,7 +189,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: "The caller's user record and address",
     reply: object({ ip: text(), user: userSchema }),
     errors: ['forbidden'],
-    handle: users.showSelf,
+    handle: showSelf,
   }),
   route({
     ...pages,

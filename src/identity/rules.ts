@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import {
+  type JsonSchema,
   type Pattern,
   scalar,
   type Schema,
@@ -8,7 +9,7 @@ import {
 } from '../platform/http/route/schema.ts';
 import { splitList } from '../platform/runtime/env.ts';
 import { isStreamSafe } from '../platform/runtime/text.ts';
-import type { User } from './model.ts';
+import { KEY_RIGHTS, type KeyRight, type User } from './model.ts';
 import { foldText, MAX_NAME_LENGTH, UNSEEN } from './names.ts';
 
 /** What names, addresses and new passwords may be. Pure functions, used by the settings as well. */
@@ -82,7 +83,7 @@ const GROUP_NAME: Pattern = {
   form: new RegExp(`^${NAME_FORM}$`),
   problem: `must have ${NAME_CHARACTERS}`,
 };
-const MAX_GROUPS = 64;
+const SCOPE_FORM = '[a-z0-9._:-]{1,64}';
 
 export const isGroupName = (name: unknown): name is string =>
   typeof name === 'string' && GROUP_NAME.form.test(name);
@@ -92,25 +93,48 @@ export const group = text({ pattern: GROUP_NAME });
 
 /** What a rule of forward authentication requires: one of the kinds, or a group. */
 export const ruleForm = (kinds: readonly string[]) =>
-  new RegExp(`^(${kinds.join('|')}|group:${NAME_FORM})$`);
+  new RegExp(`^(${kinds.join('|')}|group:${NAME_FORM}|scope:${SCOPE_FORM})$`);
 
-/** Names of groups, sorted. */
-export const groups: Schema<readonly string[]> = {
-  jsonSchema: {
-    type: 'array',
-    items: { type: 'string', pattern: GROUP_NAME.form.source },
-    maxItems: MAX_GROUPS,
-    uniqueItems: true,
-  },
+/** Names in an array, sorted. @param named what they must be */
+const namesOf = <Name extends string>(
+  items: JsonSchema,
+  isName: (name: unknown) => name is Name,
+  named: string,
+  max: number,
+): Schema<readonly Name[]> => ({
+  jsonSchema: { type: 'array', items, maxItems: max, uniqueItems: true },
   read(input, at, reject) {
     if (!Array.isArray(input)) return reject(at, 'must be an array of names');
-    const names = input.filter(isGroupName);
-    if (names.length < input.length) return reject(at, `must be names of ${NAME_CHARACTERS}`);
-    if (names.length > MAX_GROUPS) return reject(at, `must be at most ${MAX_GROUPS} names`);
+    const names = input.filter(isName);
+    if (names.length < input.length) return reject(at, `must be names of ${named}`);
+    if (names.length > max) return reject(at, `must be at most ${max} names`);
     if (new Set(names).size < names.length) return reject(at, 'must not have a name twice');
     return names.sort();
   },
-};
+});
+
+const groupItems = { type: 'string', pattern: GROUP_NAME.form.source };
+export const groups = namesOf(groupItems, isGroupName, NAME_CHARACTERS, 64);
+
+const isRight = (name: unknown): name is KeyRight => KEY_RIGHTS.some((right) => right === name);
+/** What a key may do. */
+export const rights = namesOf(
+  { type: 'string', enum: KEY_RIGHTS },
+  isRight,
+  KEY_RIGHTS.join(', '),
+  KEY_RIGHTS.length,
+);
+
+const scopePattern = new RegExp(`^${SCOPE_FORM}$`);
+const isScope = (name: unknown): name is string =>
+  typeof name === 'string' && scopePattern.test(name);
+/** Of programs, such as `orders:read`. As few as a header of a proxy can hold beside the groups. */
+export const scopes = namesOf(
+  { type: 'string', pattern: scopePattern.source },
+  isScope,
+  `${NAME_CHARACTERS}, or ":"`,
+  32,
+);
 
 /** The same as a text, with commas between the names. */
 export const groupList: Schema<readonly string[]> = {

@@ -5,12 +5,12 @@ import {
   type Values,
 } from '../platform/http/route/schema.ts';
 import { ruleForm } from './rules.ts';
-import { type Caller, type IdentityCall, forbidden, TEMPORARY_PASSWORD } from './policy.ts';
+import { type Caller, type IdentityCall, forbidden, may, TEMPORARY_PASSWORD } from './policy.ts';
 
 /**
  * What a rule requires, as often as it requires something. Unknown parameters and values are
  * rejected, because a misspelled `require` must not admit everyone.
- * @param kinds that `require` may name, besides groups
+ * @param kinds that `require` may name, besides groups and scopes
  */
 export function verifyParameters<M extends Members>(
   kinds: readonly string[],
@@ -18,7 +18,7 @@ export function verifyParameters<M extends Members>(
 ): Schema<Values<M> & Rule> {
   const others = queryParameters(members);
   const form = ruleForm(kinds);
-  const description = `${kinds.join(', ')}, or group:NAME`;
+  const description = `${kinds.join(', ')}, group:NAME or scope:NAME`;
   const items = { type: 'string', pattern: form.source, description };
   return {
     jsonSchema: {
@@ -46,12 +46,19 @@ type Rule = Readonly<{ require: readonly string[] }>;
 /** Groups of the user, or of a key without one. */
 const groupsOf = ({ user, key }: Caller) => user?.groups ?? key?.groups ?? [];
 
-const groupIn = (kind: string) => /^group:(.*)$/s.exec(kind)?.[1];
+const namedBy = (prefix: 'group:' | 'scope:', require: readonly string[]) =>
+  require.filter((kind) => kind.startsWith(prefix)).map((kind) => kind.slice(prefix.length));
 
-/** One of several groups is sufficient. */
+/**
+ * One of several groups is sufficient, and every scope is needed. Only a key has scopes: what a
+ * person may do, a program decides by user and group.
+ */
 export function isAdmitted(caller: Caller, { require }: Rule) {
+  if (!may(caller, 'pass forward authentication')) return false;
   if (require.includes('super_admin') && !caller.user?.super_admin) return false;
-  const groups = require.flatMap((kind) => groupIn(kind) ?? []);
+  const scopes = caller.key?.scopes ?? [];
+  if (!namedBy('scope:', require).every((name) => scopes.includes(name))) return false;
+  const groups = namedBy('group:', require);
   const own = groupsOf(caller);
   return groups.length === 0 || groups.some((name) => own.includes(name));
 }
@@ -67,6 +74,7 @@ export const CALLER_HEADERS = [
   'X-Auth-Key-Id',
   'X-Auth-Methods',
   'X-Auth-Time',
+  'X-Auth-Scopes',
 ] as const;
 
 /** Forward authentication for a proxy. */
@@ -96,6 +104,7 @@ export function callerHeaders(
     'X-Auth-Key-Id': key?.id ?? '',
     'X-Auth-Methods': methods,
     'X-Auth-Time': time,
+    'X-Auth-Scopes': key?.scopes.join(',') ?? '',
   };
 }
 

@@ -112,11 +112,11 @@ export function assertCreated(answer: Answer): void {
 }
 
 const KEY_MEMBERS = wordsOf(`
-  created_at created_by created_by_username deleted_at expires_at groups id key last_used_at name
-  revoked updated_at user user_id
+  created_at created_by created_by_username deleted_at expires_at groups id key last_used_at made_by
+  name provision_groups revoked rights scopes updated_at user user_id
 `);
 
-/** The specification's table "ApiKey", and a name, groups, the time of its last use, and who created it. */
+/** The specification's table "ApiKey", and a name, groups, rights, the time of its last use, and who created it. */
 export function assertKey({ user, ...key }: Record<string, unknown>): void {
   assert.deepEqual(Object.keys({ ...key, user }).sort(), KEY_MEMBERS);
   assert.match(String(key.id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);

@@ -13,7 +13,7 @@ import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
 import { limit } from '../lists.ts';
 import { changePassword } from '../login.ts';
-import { type ApiKey, type Session } from '../model.ts';
+import { type ApiKey, KEY_RIGHTS, type Session } from '../model.ts';
 import { nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
@@ -184,7 +184,11 @@ export const listQuery = {
 type ListQuery = Values<typeof listQuery>;
 export const FIRST_PAGE: ListQuery = { page: 1, limit: 50 };
 
-const KEY_FIELDS = { name: label, days: oneOf('30', '90', '365', 'never') };
+const KEY_FIELDS = {
+  name: label,
+  days: oneOf('30', '90', '365', 'never'),
+  rights: withDefault(oneOf('all', ...KEY_RIGHTS), 'all'),
+};
 
 /** The user's API keys. */
 export async function showKeys(call: PortalCall<Partial<ListQuery>>, { database }: PortalService) {
@@ -193,7 +197,7 @@ export async function showKeys(call: PortalCall<Partial<ListQuery>>, { database 
   return accountPage(call, 'API keys', 'keys', {
     keys: keyItems(listed, '/account/keys/revoke'),
     pages: pager('/account/keys', range, listed.total),
-    ...formValues('key', KEY_FIELDS, call, { days: '90' }),
+    ...formValues('key', KEY_FIELDS, call, { days: '90', rights: 'all' }),
   });
 }
 
@@ -207,6 +211,7 @@ export function keyItems({ rows, total }: PageOf<ApiKey>, action: string) {
     return render('key', {
       name: key.name || 'Without a name',
       prefix: key.key_prefix,
+      rights: keys.rightsText(key),
       created: when(key.created_at),
       creator: key.created_by_username ?? 'the command line',
       used: when(key.last_used_at),
@@ -220,10 +225,18 @@ export const createKey = form(
   recentUserForm,
   KEY_FIELDS,
   async (call, service) => {
-    const { name, days } = call.body;
+    const { name, days, rights } = call.body;
     const seconds = (await readClock(service.database)) + Number(days) * DAY_SECONDS;
     const expires_at = days === 'never' ? null : new Date(seconds * 1000);
-    const body = { user_id: call.caller.user.id, expires_at, name, groups: [] };
+    const body = {
+      user_id: call.caller.user.id,
+      expires_at,
+      name,
+      groups: [],
+      rights: rights === 'all' ? null : [rights],
+      scopes: [],
+      provision_groups: [],
+    };
     const created = await keys.create({ ...call, body }, service);
     if (created instanceof Failure) return created;
     return accountPage(call, 'Your new API key', 'new-key', { name, key: created.data.key });

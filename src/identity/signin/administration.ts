@@ -273,7 +273,7 @@ export const CHANGES = {
     revokeAllOfUser({ ...call, query: { user: call.path.user_id } }, service),
   ),
   revoke_key: change({ key_id: uuid() }, 'The key is revoked.', (call, service) =>
-    keys.revoke({ ...call, path: call.body }, service),
+    keys.revoke({ ...call, path: call.body, query: {} }, service),
   ),
   link: change(LINK_FIELDS, 'The link is made', async (call, service) => {
     const remove_factors = call.body.factors === 'remove';

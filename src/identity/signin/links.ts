@@ -65,7 +65,8 @@ export async function make(
   { caller, path, body, request }: LinkCall<Infer<typeof linkBody>>,
   { database, portal }: PortalService,
 ) {
-  const refused = refusalOf(caller, 'set the password of a user');
+  const action = body.remove_factors ? 'remove factors of a user' : 'make or end a link';
+  const refused = refusalOf(caller, action);
   if (refused) return refused;
   if (path.user_id === caller.user?.id) return OWN_PASSWORD;
   const actor = actorOf(caller, request);
@@ -77,7 +78,7 @@ export async function revoke(
   { caller, path, request }: LinkCall<unknown>,
   { database }: PortalService,
 ) {
-  const refused = refusalOf(caller, 'set the password of a user');
+  const refused = refusalOf(caller, 'make or end a link');
   if (refused) return refused;
   const count = await revokeLink(database, actorOf(caller, request), path.user_id);
   if (count === null) return unknown('user');

@@ -61,6 +61,9 @@ export function actorOf(caller: Caller | null, { address: ip, requestId }: Reque
   };
 }
 
+/** The user who answers for what an actor makes: of a key without a user, its creator. */
+export const creatorOf = ({ userId, caller }: Actor) => userId ?? caller?.key?.created_by ?? null;
+
 /** Anyone who can run the command line. */
 export const COMMAND_LINE: Actor = {
   via: 'command',

@@ -2,7 +2,7 @@ import { sha256 } from '../../platform/crypto/token.ts';
 import { arrayLiteral, type Database, type Fragment, type Sql } from '../../platform/db/sql.ts';
 import { type ApiKey, groupChange } from '../model.ts';
 import { maskedKey } from '../token.ts';
-import { type Actor, audited } from './audit.ts';
+import { type Actor, audited, creatorOf } from './audit.ts';
 import { changeRows, changing } from './rights.ts';
 import {
   type ByDigest,
@@ -17,12 +17,31 @@ import {
 
 /** Columns of keys `k`, each with the user `u` on whom it depends: its own or its creator. */
 const keysSql = (sql: Sql) => sql`
-  k.id, k.key_prefix, k.name, to_json(k.groups) as groups, k.user_id, k.created_by,
+  k.id,
+  k.key_prefix,
+  k.name,
+  to_json(k.groups) as groups,
+  to_json(coalesce(
+    k.rights,
+    case when k.user_id is null then array['verify', 'read', 'revoke'] end
+  )) as rights,
+  to_json(k.scopes) as scopes,
+  to_json(k.provision_groups) as provision_groups,
+  k.user_id,
+  k.created_by,
   (select username from identity.users where id = k.created_by) as created_by_username,
-  k.revoked, k.expires_at, coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
+  k.made_by,
+  k.revoked,
+  k.expires_at,
+  coalesce(k.expires_at <= now(), false) as expired,
+  k.last_used_at,
   coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
   coalesce(not u.enabled or u.deleted_at is not null, k.user_id is not null) as suspended,
-  k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}, u.deleted_at as user_deleted_at
+  k.created_at,
+  k.updated_at,
+  k.deleted_at,
+  ${joinedUser(sql)},
+  u.deleted_at as user_deleted_at
   from identity.api_keys k
   left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
 
@@ -31,28 +50,53 @@ const keyOf = (row: KeyRow): ApiKey =>
   Object.assign(row, { user: row.user_id ? userOf(row) : null }); // a copy is slow
 
 /** `groups`: only of a key without a user. */
-export type KeyInput = Readonly<{
-  name: string;
-  user_id: string | null;
-  groups: readonly string[];
-  expires_at?: Date | null | undefined;
-}>;
+export type KeyInput = Pick<
+  ApiKey,
+  'name' | 'user_id' | 'groups' | 'rights' | 'scopes' | 'provision_groups'
+> &
+  Readonly<{ expires_at?: Date | null | undefined }>;
 /** @returns 1, or 0 if it had expired by the database's clock; null without a user to own it */
 export function insertKey(
   database: Database,
   actor: Actor,
-  { name, user_id, groups, expires_at = null }: KeyInput,
+  { name, user_id, groups, rights, scopes, provision_groups, expires_at = null }: KeyInput,
   id: string,
   key: string,
 ) {
   const insert = (sql: Sql) => sql`
-    insert into identity.api_keys (id, key_digest, key_prefix, name, groups, user_id, created_by,
+    insert into identity.api_keys (
+      id,
+      key_digest,
+      key_prefix,
+      name,
+      groups,
+      rights,
+      scopes,
+      provision_groups,
+      user_id,
+      created_by,
+      made_by,
       expires_at)
-    select ${id}, ${sha256(key)}, ${maskedKey(key)}, ${name}, ${arrayLiteral(groups)}, ${user_id},
-      ${actor.userId}, ${expires_at}
+    select
+      ${id},
+      ${sha256(key)},
+      ${maskedKey(key)},
+      ${name},
+      ${arrayLiteral(groups)},
+      ${rights && arrayLiteral(rights)},
+      ${arrayLiteral(scopes)},
+      ${arrayLiteral(provision_groups)},
+      ${user_id},
+      ${creatorOf(actor)},
+      ${actor.caller?.key?.id ?? null},
+      ${expires_at}
     where coalesce(${expires_at} > now(), true)
     returning id, user_id`;
-  const detail = groupChange([], groups);
+  const given = { rights: rights ?? [], scopes, 'provision groups': provision_groups };
+  const named = Object.entries(given).flatMap(([what, names]) =>
+    names.length > 0 ? `${what} ${names.join(' ')}` : [],
+  );
+  const detail = [...named, groupChange([], groups)].filter(Boolean).join(', ');
   return changeRows(database, { event: 'key.created', actor, detail }, user_id, insert);
 }
 
@@ -85,13 +129,20 @@ export function listKeys(database: Database, page: Page, userId: string | null) 
   });
 }
 
-/** @returns 1, or 0 if it was revoked before */
-export async function revokeKey(database: Database, actor: Actor, key: ApiKey) {
-  const count = await changing(database, actor, key.user_id ?? key.created_by, (sql) =>
-    revokeKeys(sql, actor, sql`id = ${key.id}`),
-  );
-  return count ?? 0;
+/**
+ * @param withMade whether to revoke the keys that it made, too
+ * @returns `own`: 1, or 0 if it was revoked before; `made`: how many of those
+ */
+export async function revokeKey(database: Database, actor: Actor, key: ApiKey, withMade = false) {
+  const revoked = await changing(database, actor, key.user_id ?? key.created_by, async (sql) => ({
+    own: await revokeKeys(sql, actor, sql`id = ${key.id}`),
+    made: withMade ? await revokeKeys(sql, actor, sql`made_by = ${key.id}`, MADE) : 0,
+  }));
+  return revoked ?? { own: 0, made: 0 };
 }
+
+/** For the audit trail. */
+const MADE = 'made by a revoked key';
 
 /**
  * In a transaction.
@@ -112,3 +163,11 @@ export async function revokeKeys(
     returning id, coalesce(user_id, ${creatorId}) as user_id`;
   return (await audited(sql, { event: 'key.revoked', actor, detail }, revoke)).length;
 }
+
+/** @returns how many */
+export const revokeKeysOf = (sql: Sql, actor: Actor, id: string, reason = '') =>
+  revokeKeys(sql, actor, sql`user_id = ${id}`, reason);
+
+/** Revokes those that an administrator made. @returns how many */
+export const revokeKeysWithoutUser = (sql: Sql, actor: Actor, id: string) =>
+  revokeKeys(sql, actor, sql`user_id is null and created_by = ${id}`, 'without a user', id);

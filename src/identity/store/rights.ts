@@ -1,6 +1,6 @@
 import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
 import type { Data } from '../../platform/runtime/errors.ts';
-import type { Caller } from '../policy.ts';
+import { type Caller, isProvisioning } from '../policy.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
 import { isActiveSql } from './rows.ts';
 
@@ -9,6 +9,33 @@ export class RightsLost extends Error {}
 
 /** The actor may not make an administrator: nothing was changed. */
 export class PromotionRefused extends Error {}
+
+/** A key would do more than it may: nothing was changed. */
+export class BeyondKey extends Error {
+  /** Of the member of the body that is to blame. */
+  readonly path: string | undefined;
+  constructor(message: string, path?: string) {
+    super(message);
+    this.path = path;
+  }
+}
+
+const SUPER_ADMINISTRATOR =
+  'A key with the right "provision" changes nothing of a super administrator.';
+
+/** A provisioning key gives and takes only groups that it names. @throws BeyondKey */
+export function checkGroups(
+  { caller }: Actor,
+  before: readonly string[],
+  after: readonly string[],
+) {
+  if (!caller?.key || !isProvisioning(caller)) return;
+  const named = caller.key.provision_groups;
+  const isOther = (others: readonly string[]) => (name: string) =>
+    !others.includes(name) && !named.includes(name);
+  if (!after.some(isOther(before)) && !before.some(isOther(after))) return;
+  throw new BeyondKey(`must add and remove only groups of the key: ${named.join(', ')}`, '/groups');
+}
 
 /** As the target of a change: the sessions of all users. */
 export const EVERYONE = 'everyone';
@@ -21,15 +48,15 @@ export const EVERYONE = 'everyone';
  * except by statements that lock nothing after it, such as a logout.
  * @param target the id of the user whom the change is about, or null
  * @returns whether there is such a user
- * @throws RightsLost
+ * @throws RightsLost  @throws BeyondKey
  */
 export async function lockAndCheckRights(sql: Sql, { caller }: Actor, target: string | null) {
   const targetId = target === EVERYONE ? null : target;
   // The user on whom the session or key depends.
   const ownerId = caller?.user?.id ?? caller?.key?.created_by ?? null;
   const wasAdministrator = caller?.user?.super_admin ?? false;
-  const users = await sql<Array<{ id: string; has_rights: boolean }>>`
-    select id, enabled and (super_admin or not ${wasAdministrator}) as has_rights
+  const users = await sql<Array<{ id: string; super_admin: boolean; has_rights: boolean }>>`
+    select id, super_admin, enabled and (super_admin or not ${wasAdministrator}) as has_rights
       from identity.users
     where id in (${ownerId}, ${targetId})
       and deleted_at is null
@@ -40,7 +67,11 @@ export async function lockAndCheckRights(sql: Sql, { caller }: Actor, target: st
   if (ownerId !== null && !users.some((user) => user.id === ownerId && user.has_rights)) {
     throw new RightsLost();
   }
-  return targetId === null || users.some(({ id }) => id === targetId);
+  const found = users.find(({ id }) => id === targetId);
+  if (caller && isProvisioning(caller) && (target === EVERYONE || found?.super_admin)) {
+    throw new BeyondKey(SUPER_ADMINISTRATOR);
+  }
+  return targetId === null || found !== undefined;
 }
 
 /**

@@ -68,7 +68,7 @@ type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 /** Whether a user is in this group. */
 export const isInGroupSql = (sql: Sql, group: string) => sql`groups @> array[${group}]`;
 
-/** For a link `l`. It has the rights of the administrator who made it, as they are by now. */
+/** For a link `l`. It has the rights of the administrator and key who made it, as they are by now. */
 export const isOpenLinkSql = (sql: Sql) => sql`
   not l.is_ended
     and l.expires_at > now()
@@ -77,6 +77,12 @@ export const isOpenLinkSql = (sql: Sql) => sql`
       where id = l.created_by
         and super_admin
         and enabled
+        and deleted_at is null))
+    and (l.key_id is null or exists (
+      select from identity.api_keys
+      where id = l.key_id
+        and not revoked
+        and coalesce(expires_at > now(), true)
         and deleted_at is null))`;
 
 type List = Readonly<{

@@ -2,13 +2,8 @@ import type { Database } from '../../platform/db/pool.ts';
 import type { Invitation } from '../users.ts';
 import { type Actor, insertAudit } from './audit.ts';
 import { changing } from './rights.ts';
-import {
-  endAccess,
-  eraseFactors,
-  revokeKeysOf,
-  revokeKeysWithoutUser,
-  writeUser,
-} from './users.ts';
+import { revokeKeysOf, revokeKeysWithoutUser } from './keys.ts';
+import { endAccess, eraseFactors, writeUser } from './users.ts';
 
 /** For the audit trail. */
 const REASON = 'account secured';

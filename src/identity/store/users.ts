@@ -3,9 +3,15 @@ import { arrayLiteral, type Database, type Fragment, type Sql } from '../../plat
 import { type Account, groupChange, type User } from '../model.ts';
 import { accountKey } from '../names.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
-import { changing, lockAndCheckRights, PromotionRefused, takeNamedLock } from './rights.ts';
+import {
+  changing,
+  checkGroups,
+  lockAndCheckRights,
+  PromotionRefused,
+  takeNamedLock,
+} from './rights.ts';
 import { clearFailures, type LoginThrottle } from './failures.ts';
-import { revokeKeys } from './keys.ts';
+import { revokeKeysOf, revokeKeysWithoutUser } from './keys.ts';
 import { checkNames } from './names.ts';
 import { firstRow, userColumns } from './rows.ts';
 import { type EndedCount, endSessions } from './session-ends.ts';
@@ -68,6 +74,7 @@ export async function writeUser(sql: Sql, entry: AuditEntry, write: Fragment) {
  */
 export async function insertUser(sql: Sql, actor: Actor, input: UserInput) {
   await lockAndCheckRights(sql, actor, null);
+  checkGroups(actor, [], input.groups);
   const columns = { id: randomUUID(), ...columnsOf(input) };
   const insert = sql`
     insert into identity.users as u (${sql(Object.keys(columns))}) select ${sql(columns)}`;
@@ -133,6 +140,7 @@ export function changeUser(
   const inTransaction = isDisabled || isDemoted ? endingRights : changing;
   return inTransaction(database, actor, id, async (sql): Promise<ChangedUser> => {
     const before = await readRights(sql, id);
+    checkGroups(actor, before.groups, change.groups ?? before.groups);
     // To enable an administrator is to make one, whom another request may just have disabled.
     const isEnabled = change.enabled === true && !before.enabled;
     const isAdministrator = change.super_admin ?? before.super_admin;
@@ -215,14 +223,6 @@ export async function eraseFactors(sql: Sql, id: string) {
     select count(*)::int4 as count from (select from apps union all select from keys) factors`;
   return erased.count;
 }
-
-/** @returns how many */
-export const revokeKeysOf = (sql: Sql, actor: Actor, id: string, reason = '') =>
-  revokeKeys(sql, actor, sql`user_id = ${id}`, reason);
-
-/** Revokes those that an administrator made. @returns how many */
-export const revokeKeysWithoutUser = (sql: Sql, actor: Actor, id: string) =>
-  revokeKeys(sql, actor, sql`user_id is null and created_by = ${id}`, 'without a user', id);
 
 /**
  * Ends the sessions.

@@ -40,7 +40,8 @@ const OPEN = [
 
 /**
  * `not recent`: signed in eleven minutes ago. `without factor`: by the password alone, although the
- * user has a second factor. `temporary`: with a password that must be changed. `key`: an API key.
+ * user has a second factor. `temporary`: with a password that must be changed. `key`: an API key;
+ * `to verify`: with only this right.
  */
 const CALLERS = [
   'user',
@@ -52,6 +53,10 @@ const CALLERS = [
   'key of user',
   'key of admin',
   'key of nobody',
+  'key of admin to verify',
+  'key of admin to read',
+  'key of admin to revoke',
+  'key that provisions',
 ] as const;
 type Caller = (typeof CALLERS)[number];
 
@@ -61,61 +66,61 @@ type Caller = (typeof CALLERS)[number];
  * After a plus, what the body asks for. 401 is `signin_too_old`.
  */
 const POLICY = linesOf(`
-  GET    /api/auth/verify                 self                 200 403 200 200 200 403 200 200 200
-  POST   /api/auth/password               self                 200 200 200 200 401 200 403 403 403
-  GET    /api/user/                       all                  200 200 200 200 200 200 200 200 200
-  POST   /api/user/                       all                  403 403 201 201 401 201 403 201 403
-  POST   /api/user/                       all+administrator    403 403 201 401 401 403 403 403 403
-  GET    /api/user/{user_id}              self                 200 200 200 200 200 200 200 200 ---
-  GET    /api/user/{user_id}              other                403 403 200 200 200 200 403 200 200
-  GET    /api/user/{user_id}              unknown              403 403 404 404 404 404 403 404 404
-  PATCH  /api/user/{user_id}              self+name            200 200 200 200 200 200 200 200 ---
-  PATCH  /api/user/{user_id}              other+name           403 403 200 200 200 200 403 200 403
-  PATCH  /api/user/{user_id}              self+flag            403 403 200 200 401 200 403 200 ---
-  PATCH  /api/user/{user_id}              other+flag           403 403 200 200 401 200 403 200 403
-  PATCH  /api/user/{user_id}              unknown+flag         403 403 404 404 401 404 403 404 403
-  PATCH  /api/user/{user_id}              self+administrator   403 403 200 401 401 403 403 403 ---
-  PATCH  /api/user/{user_id}              other+administrator  403 403 200 401 401 403 403 403 403
-  PATCH  /api/user/{user_id}              disabled+enable      403 403 200 401 401 403 403 403 403
-  DELETE /api/user/{user_id}              self                 403 403 200 200 401 200 403 200 ---
-  DELETE /api/user/{user_id}              other                403 403 200 200 401 200 403 200 403
-  DELETE /api/user/{user_id}              unknown              403 403 404 404 401 404 403 404 403
-  POST   /api/user/{user_id}/password     self                 403 403 403 401 401 403 403 403 ---
-  POST   /api/user/{user_id}/password     other                403 403 200 401 401 403 403 403 403
-  POST   /api/user/{user_id}/password     unknown              403 403 404 401 401 403 403 403 403
-  POST   /api/user/{user_id}/secure       self                 403 403 403 401 401 403 403 403 ---
-  POST   /api/user/{user_id}/secure       other                403 403 200 401 401 403 403 403 403
-  POST   /api/user/{user_id}/secure       unknown              403 403 404 401 401 403 403 403 403
-  POST   /api/user/{user_id}/link         self                 403 403 403 401 401 403 403 403 ---
-  POST   /api/user/{user_id}/link         other                403 403 201 401 401 403 403 403 403
-  POST   /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403
-  DELETE /api/user/{user_id}/link         self                 403 403 200 401 401 403 403 403 ---
-  DELETE /api/user/{user_id}/link         other                403 403 200 401 401 403 403 403 403
-  DELETE /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403
-  POST   /api/key/                        self                 201 403 201 401 401 403 403 403 ---
-  POST   /api/key/                        other                403 403 201 401 401 403 403 403 403
-  POST   /api/key/                        unknown              403 403 404 401 401 403 403 403 403
-  POST   /api/key/                        all                  403 403 201 401 401 403 403 403 403
-  GET    /api/key/                        all                  200 200 200 200 200 200 200 200 403
-  GET    /api/key/                        self                 200 200 200 200 200 200 200 200 ---
-  GET    /api/key/                        other                403 403 200 200 200 200 403 200 403
-  DELETE /api/key/{key_id}/revoke         self                 200 200 200 200 200 200 200 200 ---
-  DELETE /api/key/{key_id}/revoke         other                403 403 200 200 200 200 403 200 403
-  DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404 404 404 404 404 404
-  GET    /api/session/                    all                  200 200 200 200 200 200 200 200 200
-  GET    /api/session/                    self                 200 200 200 200 200 200 200 200 ---
-  GET    /api/session/                    other                403 403 200 200 200 200 403 200 200
-  GET    /api/session/info                other                200 200 200 200 200 200 200 200 200
-  DELETE /api/session/revoke              other                200 200 200 200 200 200 200 200 200
-  DELETE /api/session/{session_id}/revoke self                 200 200 200 200 200 200 200 200 ---
-  DELETE /api/session/{session_id}/revoke other                403 403 200 200 200 200 403 200 200
-  DELETE /api/session/{session_id}/revoke unknown              404 404 404 404 404 404 404 404 404
-  DELETE /api/session/revoke/all          all                  403 403 200 200 200 200 403 200 200
-  DELETE /api/session/revoke/all/user     self                 200 200 200 200 200 200 200 200 ---
-  DELETE /api/session/revoke/all/user     other                403 403 200 200 200 200 403 200 200
-  DELETE /api/session/revoke/all/user     unknown              403 403 404 404 404 404 403 404 404
-  GET    /api/test/                       self                 200 200 200 200 200 200 200 200 403
-  GET    /api/audit/                      all                  403 403 200 200 200 200 403 200 403
+  GET    /api/auth/verify                 self                 200 403 200 200 200 403 200 200 200 200 403 403 200
+  POST   /api/auth/password               self                 200 200 200 200 401 200 403 403 403 403 403 403 403
+  GET    /api/user/                       all                  200 200 200 200 200 200 200 200 200 403 200 403 403
+  POST   /api/user/                       all                  403 403 201 201 401 201 403 201 403 403 403 403 201
+  POST   /api/user/                       all+administrator    403 403 201 401 401 403 403 403 403 403 403 403 403
+  GET    /api/user/{user_id}              self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
+  GET    /api/user/{user_id}              other                403 403 200 200 200 200 403 200 200 403 200 403 403
+  GET    /api/user/{user_id}              unknown              403 403 404 404 404 404 403 404 404 403 404 403 403
+  PATCH  /api/user/{user_id}              self+name            200 200 200 200 200 200 200 200 --- 403 403 403 ---
+  PATCH  /api/user/{user_id}              other+name           403 403 200 200 200 200 403 200 403 403 403 403 200
+  PATCH  /api/user/{user_id}              self+flag            403 403 200 200 401 200 403 200 --- 403 403 403 ---
+  PATCH  /api/user/{user_id}              other+flag           403 403 200 200 401 200 403 200 403 403 403 403 200
+  PATCH  /api/user/{user_id}              unknown+flag         403 403 404 404 401 404 403 404 403 403 403 403 404
+  PATCH  /api/user/{user_id}              self+administrator   403 403 200 401 401 403 403 403 --- 403 403 403 ---
+  PATCH  /api/user/{user_id}              other+administrator  403 403 200 401 401 403 403 403 403 403 403 403 403
+  PATCH  /api/user/{user_id}              disabled+enable      403 403 200 401 401 403 403 403 403 403 403 403 403
+  DELETE /api/user/{user_id}              self                 403 403 200 200 401 200 403 200 --- 403 403 403 ---
+  DELETE /api/user/{user_id}              other                403 403 200 200 401 200 403 200 403 403 403 403 403
+  DELETE /api/user/{user_id}              unknown              403 403 404 404 401 404 403 404 403 403 403 403 403
+  POST   /api/user/{user_id}/password     self                 403 403 403 401 401 403 403 403 --- 403 403 403 ---
+  POST   /api/user/{user_id}/password     other                403 403 200 401 401 403 403 403 403 403 403 403 403
+  POST   /api/user/{user_id}/password     unknown              403 403 404 401 401 403 403 403 403 403 403 403 403
+  POST   /api/user/{user_id}/secure       self                 403 403 403 401 401 403 403 403 --- 403 403 403 ---
+  POST   /api/user/{user_id}/secure       other                403 403 200 401 401 403 403 403 403 403 403 403 403
+  POST   /api/user/{user_id}/secure       unknown              403 403 404 401 401 403 403 403 403 403 403 403 403
+  POST   /api/user/{user_id}/link         self                 403 403 403 401 401 403 403 403 --- 403 403 403 ---
+  POST   /api/user/{user_id}/link         other                403 403 201 401 401 403 403 403 403 403 403 403 201
+  POST   /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403 403 403 403 404
+  DELETE /api/user/{user_id}/link         self                 403 403 200 401 401 403 403 403 --- 403 403 403 ---
+  DELETE /api/user/{user_id}/link         other                403 403 200 401 401 403 403 403 403 403 403 403 200
+  DELETE /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403 403 403 403 404
+  POST   /api/key/                        self                 201 403 201 401 401 403 403 403 --- 403 403 403 ---
+  POST   /api/key/                        other                403 403 201 401 401 403 403 403 403 403 403 403 201
+  POST   /api/key/                        unknown              403 403 404 401 401 403 403 403 403 403 403 403 404
+  POST   /api/key/                        all                  403 403 201 401 401 403 403 403 403 403 403 403 403
+  GET    /api/key/                        all                  200 200 200 200 200 200 200 200 403 403 200 403 403
+  GET    /api/key/                        self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
+  GET    /api/key/                        other                403 403 200 200 200 200 403 200 403 403 200 403 200
+  DELETE /api/key/{key_id}/revoke         self                 200 200 200 200 200 200 200 200 --- 403 403 200 ---
+  DELETE /api/key/{key_id}/revoke         other                403 403 200 200 200 200 403 200 403 403 403 200 200
+  DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404 404 404 404 404 404 404 404 404 404
+  GET    /api/session/                    all                  200 200 200 200 200 200 200 200 200 403 200 403 403
+  GET    /api/session/                    self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
+  GET    /api/session/                    other                403 403 200 200 200 200 403 200 200 403 200 403 403
+  GET    /api/session/info                other                200 200 200 200 200 200 200 200 200 200 200 200 200
+  DELETE /api/session/revoke              other                200 200 200 200 200 200 200 200 200 200 200 200 200
+  DELETE /api/session/{session_id}/revoke self                 200 200 200 200 200 200 200 200 --- 403 403 200 ---
+  DELETE /api/session/{session_id}/revoke other                403 403 200 200 200 200 403 200 200 403 403 200 403
+  DELETE /api/session/{session_id}/revoke unknown              404 404 404 404 404 404 404 404 404 404 404 404 404
+  DELETE /api/session/revoke/all          all                  403 403 200 200 200 200 403 200 200 403 403 200 403
+  DELETE /api/session/revoke/all/user     self                 200 200 200 200 200 200 200 200 --- 403 403 200 ---
+  DELETE /api/session/revoke/all/user     other                403 403 200 200 200 200 403 200 200 403 403 200 403
+  DELETE /api/session/revoke/all/user     unknown              403 403 404 404 404 404 403 404 404 403 403 404 403
+  GET    /api/test/                       self                 200 200 200 200 200 200 200 200 403 403 200 403 403
+  GET    /api/audit/                      all                  403 403 200 200 200 200 403 200 403 403 200 403 403
 `);
 
 const running = await start(
@@ -136,6 +141,12 @@ async function callerOf(sql: Sql, caller: Caller): Promise<Person & { credential
       where user_id = ${user_id}`;
   if (caller === 'key of nobody')
     await sql`update identity.api_keys set user_id = null where id = ${key_id}`;
+  if (caller.includes(' to '))
+    await sql`update identity.api_keys set rights = ${`{${caller.split(' to ')[1]}}`}
+      where id = ${key_id}`;
+  if (caller === 'key that provisions')
+    await sql`update identity.api_keys set user_id = null, rights = '{provision,verify}'
+      where id = ${key_id}`;
   return { ...person, credential: caller.startsWith('key') ? key : session };
 }
 
@@ -168,7 +179,7 @@ function requestOf(name: string, about: string, { user_id, session, ...ids }: Pe
     'PATCH /api/user/{user_id}': { ...wishes[wish] },
     'POST /api/user/{user_id}/password': { password: 'another passphrase' },
     'POST /api/user/{user_id}/link': {},
-    'POST /api/key/': { user_id: subject === 'all' ? null : user_id },
+    'POST /api/key/': { user_id: subject === 'all' ? null : user_id, rights: ['verify'] },
   };
   const isFiltered = subject !== 'all' && /^GET \/api\/(key|session)\/$|\/all\/user$/.test(name);
   const byToken = /\/session\/(info|revoke)$/.test(name) ? `session=${session}` : '';

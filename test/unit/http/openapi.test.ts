@@ -440,5 +440,5 @@ test('headers that clients need are described', () => {
   assert.deepEqual(headers(secretsDocument, '/api/store', '503'), ['Retry-After']);
   assert.deepEqual(headers(identityDocument, '/api/auth/login', '429', 'post'), ['Retry-After']);
   assert.deepEqual(headers(identityDocument, '/api/auth/verify', '401'), ['WWW-Authenticate']);
-  assert.equal(headers(identityDocument, '/api/auth/verify', '200').length, 9);
+  assert.equal(headers(identityDocument, '/api/auth/verify', '200').length, 10);
 });

@@ -48,6 +48,10 @@ const SESSION: Session = {
 const KEY: ApiKey = {
   created_by: USER.id,
   created_by_username: USER.username,
+  made_by: null,
+  rights: null,
+  scopes: [],
+  provision_groups: [],
   suspended: false,
   id: '0190c0de-0000-4000-8000-000000000003',
   key_prefix: 'key:AAAAAAAA',

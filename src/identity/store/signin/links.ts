@@ -1,6 +1,6 @@
 import { sha256 } from '../../../platform/crypto/token.ts';
 import type { Database, Sql } from '../../../platform/db/pool.ts';
-import { type Actor, audited } from '../audit.ts';
+import { type Actor, audited, creatorOf } from '../audit.ts';
 import { changeRows, changing } from '../rights.ts';
 import { endLink, type PasswordInput, writePassword } from '../users.ts';
 import { hasChanged, isOpenLinkSql } from '../rows.ts';
@@ -52,9 +52,10 @@ export const insertLink =
     await sql`delete from identity.links where user_id = ${userId}`;
     const detail = removesFactors ? 'removes the second factors' : '';
     const insert = sql`
-      insert into identity.links (user_id, token_digest, removes_factors, created_by, expires_at)
-      select id, ${sha256(token)}, ${removesFactors}, ${actor.userId},
-        now() + make_interval(secs => ${seconds})
+      insert into identity.links (user_id, token_digest, removes_factors, created_by, key_id,
+        expires_at)
+      select id, ${sha256(token)}, ${removesFactors}, ${creatorOf(actor)},
+        ${actor.caller?.key?.id ?? null}, now() + make_interval(secs => ${seconds})
       from identity.users where id = ${userId} and enabled
       returning user_id as id, user_id, expires_at`;
     const entry = { event: 'link.created', actor, detail } as const;

@@ -4,7 +4,7 @@ import type { CallerSession } from '../../model.ts';
 import type { Actor } from '../audit.ts';
 import { changing } from '../rights.ts';
 import { endSessions } from '../session-ends.ts';
-import { revokeKeysOf } from '../users.ts';
+import { revokeKeysOf } from '../keys.ts';
 import { type ByDigest, finderByDigest } from '../rows.ts';
 import {
   callerColumns,

@@ -27,7 +27,7 @@ test('a key is shown whole once, acts for the user, and is revoked', async () =>
   assert.match(
     listed.text,
     new RegExp(
-      `created <time[^]+ by ${username}, last used: (never|<time[^]+), expires: <time datetime="20`,
+      `created <time[^]+ by ${username}, may: all, last used: (never|<time[^]+), expires: <time datetime="20`,
     ),
   );
   const [row] =

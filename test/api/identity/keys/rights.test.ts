@@ -1,0 +1,380 @@
+/**
+ * What keys with rights may do, and what whoever steals a provisioning key can and cannot do with
+ * it: the table of docs/backends.md.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { type Answer, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { assertCreated, assertKey } from '../../../support/api-users.ts';
+import { ORIGIN, PORTAL, startPortal } from '../../../support/portal.ts';
+import {
+  assertError,
+  assertRevoked,
+  assertSuccess,
+  isOpen,
+  PASSWORD,
+} from '../../../support/users.ts';
+
+const { identity, databaseUrl, sql, admin, call, enter, key, add, visit } = await startPortal({
+  after,
+});
+const create = (bearer: string, body: object) => call(bearer, 'POST', '/api/key/', body);
+const GIVEN = {
+  user_id: null,
+  name: 'sign-up',
+  rights: ['provision', 'verify'],
+  scopes: ['orders:read'],
+  provision_groups: ['customers'],
+};
+/** A key that makes users. */
+const provisioning = (more: object = {}) => key(null, { ...GIVEN, ...more });
+const verify = (credential: string, query = '') =>
+  ask('GET', `${identity}/api/auth/verify${query}`, { bearer: credential });
+let names = 0;
+function someone(more: object = {}) {
+  names += 1;
+  const username = `customer-${names}`;
+  return { username, email: `${username}@example.org`, password: PASSWORD, ...more };
+}
+const detailOf = async (event: string, targetId: string) =>
+  (
+    await sql`select detail, key_id from identity.audit
+      where event = ${event} and target_id = ${targetId}`
+  )[0];
+
+test('a key has the rights, scopes and groups that it was made with, and shows them', async () => {
+  const answer = await create(admin.token, GIVEN);
+  assertCreated(answer);
+  const made = answer.json.data;
+  assertKey(made);
+  const { rights, scopes, provision_groups, made_by } = made;
+  assert.deepEqual(
+    { rights, scopes, provision_groups, made_by },
+    { ...pick(GIVEN), made_by: null },
+  );
+  const detail = 'rights provision verify, scopes orders:read, provision groups customers';
+  assert.equal((await detailOf('key.created', made.id))?.detail, detail);
+  const listed = (await call(admin.token, 'GET', '/api/key/?limit=1')).json.data[0];
+  assert.deepEqual(pick(listed), pick(GIVEN));
+});
+const pick = ({ rights, scopes, provision_groups }: Record<string, unknown>) => ({
+  rights,
+  scopes,
+  provision_groups,
+});
+
+test('a key without a list has the rights that keys had before there were lists', async () => {
+  const user = await enter();
+  const own = (await create(user.token, {})).json.data;
+  assert.deepEqual(pick(own), { rights: null, scopes: [], provision_groups: [] });
+  assertSuccess(await call(own.key, 'PATCH', `/api/user/${user.id}`, { first_name: 'Ada' }));
+  const nobodys = (await create(admin.token, { user_id: null })).json.data;
+  assert.deepEqual(nobodys.rights, ['verify', 'read', 'revoke']);
+});
+
+test('what a key cannot be made with is named, and no key is made', async () => {
+  const user = await enter();
+  const count = async () => (await sql`select from identity.api_keys`).count;
+  const before = await count();
+  const wrong: ReadonlyArray<readonly [string, object, string]> = [
+    [admin.token, { rights: ['everything'] }, '/rights'],
+    [admin.token, { rights: ['verify', 'verify'] }, '/rights'],
+    [admin.token, { rights: 'verify' }, '/rights'],
+    [admin.token, { rights: ['provision'] }, '/rights'],
+    [admin.token, { scopes: ['Orders Read'] }, '/scopes'],
+    [admin.token, { scopes: ['a'.repeat(65)] }, '/scopes'],
+    [admin.token, { scopes: ['a,b'] }, '/scopes'],
+    [
+      admin.token,
+      { scopes: Array.from({ length: 33 }, (_, index) => `scope:${index}`) },
+      '/scopes',
+    ],
+    [admin.token, { user_id: null, provision_groups: ['a'] }, '/provision_groups'],
+    [admin.token, { ...GIVEN, provision_groups: ['A'] }, '/provision_groups'],
+  ];
+  for (const [bearer, body, path] of wrong)
+    assertError(await create(bearer, body), 400, 'invalid_body', [path]);
+  // An ordinary user has no scope to give, and acts for nobody else.
+  assertError(await create(user.token, { scopes: ['orders:read'] }), 403, 'forbidden', ['/scopes']);
+  assertError(await create(user.token, GIVEN), 403, 'forbidden');
+  assert.equal(await count(), before);
+});
+
+test('verify passes on the scopes of a key, and requires each that is named', async () => {
+  const { key: whole } = await provisioning({ scopes: ['orders:write', 'orders:read'] });
+  const passed = await verify(whole, '?require=scope:orders:read&require=scope:orders:write');
+  assert.equal(passed.status, 200, passed.text);
+  assert.equal(passed.headers.get('x-auth-scopes'), 'orders:read,orders:write');
+  for (const query of [
+    '?require=scope:orders',
+    '?require=scope:orders:read&require=scope:refunds',
+    '?require=scope:orders:read&require=super_admin',
+  ])
+    assertError(await verify(whole, query), 403, 'forbidden');
+  for (const query of ['?require=scope:', '?require=scope:A', '?require=scopes:a'])
+    assertError(await verify(whole, query), 400, 'invalid_query', ['require']);
+  // Not even an administrator has a scope: sessions have users and groups.
+  assertError(await verify(admin.token, '?require=scope:orders:read'), 403, 'forbidden');
+  assert.equal((await verify(admin.token)).headers.get('x-auth-scopes'), '');
+});
+
+// --- The holder of a stolen provisioning key
+
+interface Scene {
+  readonly stolen: { id: string; key: string };
+  /** A user with a group of the key, and one of others. */
+  readonly customer: { id: string; username: string };
+  readonly chief: { id: string; username: string };
+  /** A key of the administrator, and one without a user. */
+  readonly chiefsKey: { id: string; key: string };
+}
+
+type Attempt = (scene: Scene) => Promise<Answer>;
+const by = ({ stolen }: Scene, method: string, path: string, body?: object) =>
+  call(stolen.key, method, path, body);
+
+/** Can: by what the reply has. */
+const CAN: Readonly<Record<string, readonly [status: number, attempt: Attempt]>> = {
+  'pass forward authentication, with its scopes': [
+    200,
+    ({ stolen }) => verify(stolen.key, '?require=scope:orders:read'),
+  ],
+  'create a user with a password and groups that it names': [
+    201,
+    (scene) => by(scene, 'POST', '/api/user/', someone({ groups: ['customers'] })),
+  ],
+  'disable a user': [
+    200,
+    (scene) => by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { enabled: false }),
+  ],
+  'change names and the e-mail address of a user': [
+    200,
+    (scene) =>
+      by(scene, 'PATCH', `/api/user/${scene.customer.id}`, {
+        email: `new-${scene.customer.username}@example.org`,
+        first_name: 'Ada',
+      }),
+  ],
+  'take a group that it names, and leave the others': [
+    200,
+    (scene) => by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { groups: ['staff'] }),
+  ],
+  'make a link with which a user sets a password': [
+    201,
+    (scene) => by(scene, 'POST', `/api/user/${scene.customer.id}/link`, {}),
+  ],
+  'make a key for a user, with its own rights and scopes': [
+    201,
+    (scene) =>
+      by(scene, 'POST', '/api/key/', {
+        user_id: scene.customer.id,
+        rights: ['verify'],
+        scopes: ['orders:read'],
+      }),
+  ],
+  'list and revoke the keys of a user': [
+    200,
+    async (scene) => {
+      const { id } = (await call(admin.token, 'POST', '/api/key/', { user_id: scene.customer.id }))
+        .json.data;
+      const listed = await by(scene, 'GET', `/api/key/?user=${scene.customer.id}`);
+      assert.equal(listed.json.data[0]?.id, id);
+      return by(scene, 'DELETE', `/api/key/${id}/revoke`);
+    },
+  ],
+};
+
+/** Cannot: 403, and nothing changes. The member to blame follows. */
+const CANNOT: Readonly<Record<string, readonly [attempt: Attempt, path?: string]>> = {
+  'read users': [(scene) => by(scene, 'GET', '/api/user/')],
+  'read a user': [(scene) => by(scene, 'GET', `/api/user/${scene.customer.id}`)],
+  'read sessions': [(scene) => by(scene, 'GET', '/api/session/')],
+  'read the audit trail': [(scene) => by(scene, 'GET', '/api/audit/')],
+  'delete a user': [(scene) => by(scene, 'DELETE', `/api/user/${scene.customer.id}`)],
+  'set the password of a user who exists': [
+    (scene) => by(scene, 'POST', `/api/user/${scene.customer.id}/password`, { password: PASSWORD }),
+  ],
+  'remove the second factors of a user': [
+    (scene) => by(scene, 'POST', `/api/user/${scene.customer.id}/link`, { remove_factors: true }),
+  ],
+  'secure an account': [(scene) => by(scene, 'POST', `/api/user/${scene.customer.id}/secure`)],
+  'end the sessions of a user': [
+    (scene) => by(scene, 'DELETE', `/api/session/revoke/all/user?user=${scene.customer.id}`),
+  ],
+  'end all sessions': [(scene) => by(scene, 'DELETE', '/api/session/revoke/all')],
+  'create a super administrator': [
+    (scene) => by(scene, 'POST', '/api/user/', someone({ super_admin: true })),
+  ],
+  'promote a user': [
+    (scene) => by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { super_admin: true }),
+  ],
+  'create a user in a group that it does not name': [
+    (scene) => by(scene, 'POST', '/api/user/', someone({ groups: ['customers', 'staff'] })),
+    '/groups',
+  ],
+  'give a group that it does not name': [
+    (scene) =>
+      by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { groups: ['admins', 'staff'] }),
+    '/groups',
+  ],
+  'take a group that it does not name': [
+    (scene) => by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { groups: ['customers'] }),
+    '/groups',
+  ],
+  'change a super administrator': [
+    (scene) => by(scene, 'PATCH', `/api/user/${scene.chief.id}`, { email: 'thief@example.org' }),
+  ],
+  'disable a super administrator': [
+    (scene) => by(scene, 'PATCH', `/api/user/${scene.chief.id}`, { enabled: false }),
+  ],
+  'demote a super administrator': [
+    (scene) => by(scene, 'PATCH', `/api/user/${scene.chief.id}`, { super_admin: false }),
+  ],
+  'make a link for a super administrator': [
+    (scene) => by(scene, 'POST', `/api/user/${scene.chief.id}/link`, {}),
+  ],
+  'end the link of a super administrator': [
+    (scene) => by(scene, 'DELETE', `/api/user/${scene.chief.id}/link`),
+  ],
+  'make a key for a super administrator': [
+    (scene) => by(scene, 'POST', '/api/key/', { user_id: scene.chief.id, rights: ['verify'] }),
+  ],
+  'list the keys of a super administrator': [
+    (scene) => by(scene, 'GET', `/api/key/?user=${scene.chief.id}`),
+  ],
+  'list all keys': [(scene) => by(scene, 'GET', '/api/key/')],
+  'revoke a key of a super administrator': [
+    (scene) => by(scene, 'DELETE', `/api/key/${scene.chiefsKey.id}/revoke`),
+  ],
+  'revoke a key without a user': [
+    async (scene) => by(scene, 'DELETE', `/api/key/${(await provisioning()).id}/revoke`),
+  ],
+  'make a key without a user': [
+    (scene) => by(scene, 'POST', '/api/key/', { user_id: null, rights: ['verify'] }),
+  ],
+  'make a key with a right that it lacks': [
+    (scene) => by(scene, 'POST', '/api/key/', { user_id: scene.customer.id, rights: ['read'] }),
+    '/rights',
+  ],
+  'make a key without a list': [
+    (scene) => by(scene, 'POST', '/api/key/', { user_id: scene.customer.id }),
+    '/rights',
+  ],
+  'make a key with a scope that it lacks': [
+    (scene) =>
+      by(scene, 'POST', '/api/key/', {
+        user_id: scene.customer.id,
+        rights: ['verify'],
+        scopes: ['orders:write'],
+      }),
+    '/scopes',
+  ],
+};
+
+async function scene(): Promise<Scene> {
+  const customer = await add({ groups: ['customers', 'staff'] });
+  const chief = await enter({ super_admin: true });
+  return { stolen: await provisioning(), customer, chief, chiefsKey: await key(chief) };
+}
+
+const state = async () =>
+  JSON.stringify(
+    await sql`
+      select
+        (select json_agg(u order by id) from (
+          select id, username, email, groups, enabled, super_admin, password_hash, sessions_end_at,
+            updated_at, deleted_at
+          from identity.users) u) as users,
+        (select json_agg(k order by id) from (select id, revoked from identity.api_keys) k) as keys,
+        (select count(*) from identity.links) as links`,
+  );
+
+for (const [what, [status, attempt]] of Object.entries(CAN)) {
+  test(`a stolen provisioning key can ${what}`, async () => {
+    const answer = await attempt(await scene());
+    assert.equal(answer.status, status, answer.text);
+  });
+}
+
+for (const [what, [attempt, path]] of Object.entries(CANNOT)) {
+  test(`a stolen provisioning key cannot ${what}`, async () => {
+    const made = await scene();
+    const before = await state();
+    const answer = await attempt(made);
+    // A key that the attempt itself made is not a change.
+    if (!what.endsWith('without a user')) assert.equal(await state(), before);
+    assertError(answer, 403, 'forbidden', path === undefined ? [] : [path]);
+  });
+}
+
+test('what a provisioning key does names it in the audit trail', async () => {
+  const { key: whole, id } = await provisioning();
+  const created = (await call(whole, 'POST', '/api/user/', someone({ groups: ['customers'] }))).json
+    .data;
+  assert.deepEqual(
+    { ...(await detailOf('user.created', created.id)) },
+    {
+      detail: 'groups +customers',
+      key_id: id,
+    },
+  );
+  const made = (
+    await create(whole, { user_id: created.id, rights: ['verify'], scopes: ['orders:read'] })
+  ).json.data;
+  assert.equal((await detailOf('key.created', made.id))?.key_id, id);
+  assert.deepEqual([made.made_by, made.created_by], [id, admin.id]);
+});
+
+test('a revoked provisioning key ends at once on every replica, and what it made, if asked', async (t) => {
+  const replica = (await startGatehouse(t, ['identity'], databaseUrl, PORTAL)).url.identity;
+  for (const withMade of [false, true]) {
+    const stolen = await provisioning({ rights: ['provision', 'read'] });
+    const user = (await call(stolen.key, 'POST', '/api/user/', someone())).json.data;
+    const made = (await create(stolen.key, { user_id: user.id, rights: ['read'] })).json.data;
+    const link = (await call(stolen.key, 'POST', `/api/user/${user.id}/link`, {})).json.data.link;
+    const query = withMade ? '?with_made=true' : '';
+    const message = withMade
+      ? 'Key revoked. Keys that it made and that were revoked: 1.'
+      : 'Key revoked.';
+    assert.equal(await isOpen(replica, made.key), true);
+    assertRevoked(
+      await call(admin.token, 'DELETE', `/api/key/${stolen.id}/revoke${query}`),
+      message,
+    );
+    for (const url of [identity, replica]) {
+      const answer = await ask('GET', `${url}/api/user/`, { bearer: stolen.key });
+      assertError(answer, 401, 'unauthorized');
+      assert.equal(await isOpen(url, made.key), !withMade);
+    }
+    // A link ends with the key in any case.
+    const opened = await visit('/link', { fields: { token: link.split('#')[1] ?? '' } });
+    assert.equal(opened.status, 401, opened.text);
+    assert.match(opened.text, /cannot be used/);
+  }
+});
+
+test('a link that a key made opens, and sets the password', async () => {
+  const { key: whole } = await provisioning();
+  const user = (await call(whole, 'POST', '/api/user/', someone({ password: undefined }))).json
+    .data;
+  const { link } = (await call(whole, 'POST', `/api/user/${user.id}/link`, {})).json.data;
+  assert.ok(link.startsWith(`${ORIGIN}/link#`), link);
+  const opened = await visit('/link', { fields: { token: link } });
+  assert.equal(opened.status, 200, opened.text);
+  assert.match(opened.text, /password/);
+});
+
+test('a provisioning key ends with its creator, as any key without a user', async () => {
+  const chief = await enter({ super_admin: true });
+  const { key: whole } = (await create(chief.token, GIVEN)).json.data;
+  assertCreated(await call(whole, 'POST', '/api/user/', someone()));
+  const demoted = await call(admin.token, 'PATCH', `/api/user/${chief.id}`, { super_admin: false });
+  assert.equal(demoted.json.data.revoked_keys, 1);
+  assertError(await call(whole, 'POST', '/api/user/', someone()), 401, 'unauthorized');
+});
+
+test('a user whom a key created signs in with the password of the sign-up', async () => {
+  const { key: whole } = await provisioning();
+  const { username } = (await call(whole, 'POST', '/api/user/', someone())).json.data;
+  assert.equal(await isOpen(identity, await logIn(identity, username, PASSWORD)), true);
+});
