@@ -10,6 +10,7 @@ import {
 } from './command.ts';
 import { CLIENT_COMMANDS } from './clients.ts';
 import { counted, orThrow, requireUuid, restoredCommand } from './database.ts';
+import { SESSION_COMMANDS } from './sessions.ts';
 import { type Columns, printMembers, printRows } from './terminal.ts';
 import {
   ALL,
@@ -70,6 +71,7 @@ const AUDIT_COLUMNS: Columns<ListedAudit> = {
 
 export const COMMANDS: readonly Command[] = [
   ...USER_COMMANDS,
+  ...SESSION_COMMANDS,
   {
     name: 'user invite',
     summary: 'Create a user without a password, and print a link with which they choose one',

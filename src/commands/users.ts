@@ -10,7 +10,6 @@ import {
 } from './command.ts';
 import { counted, databaseOf, orThrow } from './database.ts';
 import { type Columns, printMembers, printRows, readInput } from './terminal.ts';
-import { isUuid } from '../platform/runtime/text.ts';
 import { splitList } from '../platform/runtime/env.ts';
 import { randomToken } from '../platform/crypto/token.ts';
 import type { Database } from '../platform/db/pool.ts';
@@ -31,8 +30,7 @@ import {
 } from '../identity/store/failures.ts';
 import { removeFactors } from '../identity/store/signin/factors.ts';
 import { stateOf, userFilter } from '../identity/lists.ts';
-import { listGroups, type ListedUser, listUsers } from '../identity/store/lists.ts';
-import { findAccount, findUser } from '../identity/store/users.ts';
+import { findUserByName, listGroups, type ListedUser, listUsers } from '../identity/store/lists.ts';
 import {
   changeUser,
   createUser,
@@ -92,6 +90,8 @@ export const USER_COMMANDS: readonly Command[] = [
     name: 'user list',
     summary: 'List the users, oldest first',
     options: {
+      username: option('NAME', 'only the user of this name'),
+      email: option('ADDRESS', 'only the user of this address'),
       search: option('WORDS', 'parts of the username, address or names, or a group'),
       state: option('STATE', 'only active, invited or disabled users'),
       role: option('ROLE', 'only user or super_admin'),
@@ -192,10 +192,7 @@ export const inIdentity = databaseOf(settings, SCHEMA);
 
 /** By id, username or e-mail address. @throws OperationFailed if there is no such user */
 export async function findByName(database: Database, name: string): Promise<User> {
-  const id = name.trim().toLowerCase();
-  const user = isUuid(id)
-    ? await findUser(database, id)
-    : await findAccount(database, accountKey(name));
+  const user = await findUserByName(database, name);
   if (user) return user;
   throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
 }

@@ -74,8 +74,13 @@ export function pageReply<Row, View>(
   };
 }
 
+const exactly = (description: string) =>
+  optional(text({ min: 1, max: 255, pattern: withoutNul, description }));
+
 /** The same on the page of users, over the API, and as options of the command. */
 export const userFilter = {
+  username: exactly('Only the user of this name, as it is compared at a login'),
+  email: exactly('Only the user of this address'),
   search: optional(
     text({
       min: 1,

@@ -40,6 +40,15 @@ export const USER_ROUTES: ReadonlyArray<Route<IdentityService>> = [
   }),
   route({
     ...read,
+    pattern: '/api/user/by-name',
+    query: queryParameters(users.userNameQuery),
+    summary: 'One user, by id, username or e-mail address',
+    reply: userSchema,
+    errors: ['forbidden', 'not_found'],
+    handle: users.showUserByName,
+  }),
+  route({
+    ...read,
     ...oneUser,
     summary: 'One user',
     reply: userSchema,

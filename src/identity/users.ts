@@ -11,6 +11,7 @@ import {
   partial,
   text,
   withDefault,
+  withoutNul,
 } from '../platform/http/route/schema.ts';
 import { userMembers, viewUser } from './model.ts';
 import { forbidden, type IdentityCall, invalid, may, refusalOf, unknown } from './policy.ts';
@@ -18,6 +19,7 @@ import { groups, type Names, nameSchemas, newNameSchemas, passwordError } from '
 import type { IdentityService } from './service.ts';
 import { type Actor, actorOf } from './store/audit.ts';
 import { PromotionRefused } from './store/rights.ts';
+import { findUserByName } from './store/lists.ts';
 import * as store from './store/users.ts';
 
 /** Names and addresses are stored as given and compared by `accountKey`. */
@@ -198,6 +200,21 @@ export async function showUser(
   if (!may(caller, 'read a user', path.user_id)) return forbidden(caller);
   const user = await store.findUser(database, path.user_id);
   return user ? { data: viewUser(user) } : unknown('user');
+}
+
+export const userNameQuery = {
+  name: text({ min: 1, max: 1_024, pattern: withoutNul, description: 'Id, username or address' }),
+};
+
+/** Whoever may not read every user gets one answer for any other name, used or not. */
+export async function showUserByName(
+  { caller, query }: IdentityCall<unknown, { name: string }>,
+  { database }: IdentityService,
+) {
+  const user = await findUserByName(database, query.name);
+  if (!may(caller, 'read a user', user?.id)) return forbidden(caller);
+  if (user) return { data: viewUser(user) };
+  return new Failure('not_found', { message: 'There is no user with this id, name or address.' });
 }
 
 /** If a single member is forbidden, nothing is changed. */

@@ -4,6 +4,7 @@ import type { AuditRecord, User } from '../model.ts';
 import { accountKey } from '../names.ts';
 import type { AuditEvent } from './audit.ts';
 import { firstRow, isInGroupSql, isOpenLinkSql, listPage, type Page, userColumns } from './rows.ts';
+import { findAccount, findUser } from './users.ts';
 
 const LIST_BATCH = 500;
 
@@ -11,6 +12,8 @@ const LIST_BATCH = 500;
 export type UserFilter = Readonly<{
   /** Only this user; null for none. */
   id?: string | null | undefined;
+  username?: string | undefined;
+  email?: string | undefined;
   /** Words that are parts of the username, address or names, or a group. */
   search?: string | undefined;
   state?: 'active' | 'invited' | 'disabled' | undefined;
@@ -21,8 +24,10 @@ export type UserFilter = Readonly<{
 
 /** For users `x`, without the deleted. */
 function isChosenSql(sql: Sql, filter: UserFilter) {
-  const { id, search, state, role, second_factor: factor, group } = filter;
+  const { id, username, email, search, state, role, second_factor: factor, group } = filter;
   const idSql = id === undefined ? sql`` : sql`and x.id = ${id}`;
+  const nameSql = username ? sql`and x.username_key = ${accountKey(username)}` : sql``;
+  const emailSql = email ? sql`and x.email_key = ${accountKey(email)}` : sql``;
   const stateSql = state
     ? sql`and x.enabled = ${state !== 'disabled'}
         and (not x.enabled or x.has_password = ${state === 'active'})`
@@ -32,7 +37,7 @@ function isChosenSql(sql: Sql, filter: UserFilter) {
   const groupSql = group ? sql`and ${isInGroupSql(sql, group)}` : sql``;
   const searchSql = search ? sql`and ${isFoundSql(sql, search)}` : sql``;
   return sql`x.deleted_at is null
-    ${idSql} ${stateSql} ${roleSql} ${factorSql} ${groupSql} ${searchSql}`;
+    ${idSql} ${nameSql} ${emailSql} ${stateSql} ${roleSql} ${factorSql} ${groupSql} ${searchSql}`;
 }
 
 function isFoundSql(sql: Sql, search: string) {
@@ -128,6 +133,12 @@ export const findListedUser = (database: Database, id: string) =>
         select ${listedColumns(sql)} from identity.users u where id = ${id} and deleted_at is null`,
     ),
   );
+
+/** By id, username or e-mail address, as a person writes them. */
+export function findUserByName(database: Database, name: string) {
+  const id = name.trim().toLowerCase();
+  return isUuid(id) ? findUser(database, id) : findAccount(database, accountKey(name));
+}
 
 export const anyFactorExists = async (sql: Sql) =>
   (await sql`select from identity.totp union all select from identity.passkeys limit 1`).count > 0;

@@ -74,6 +74,9 @@ const POLICY = linesOf(`
   GET    /api/user/{user_id}              self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
   GET    /api/user/{user_id}              other                403 403 200 200 200 200 403 200 200 403 200 403 403
   GET    /api/user/{user_id}              unknown              403 403 404 404 404 404 403 404 404 403 404 403 403
+  GET    /api/user/by-name                self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
+  GET    /api/user/by-name                other                403 403 200 200 200 200 403 200 200 403 200 403 403
+  GET    /api/user/by-name                unknown              403 403 404 404 404 404 403 404 404 403 404 403 403
   PATCH  /api/user/{user_id}              self+name            200 200 200 200 200 200 200 200 --- 403 403 403 ---
   PATCH  /api/user/{user_id}              other+name           403 403 200 200 200 200 403 200 403 403 403 403 200
   PATCH  /api/user/{user_id}              self+flag            403 403 200 200 401 200 403 200 --- 403 403 403 ---
@@ -183,7 +186,9 @@ function requestOf(name: string, about: string, { user_id, session, ...ids }: Pe
   };
   const isFiltered = subject !== 'all' && /^GET \/api\/(key|session)\/$|\/all\/user$/.test(name);
   const byToken = /\/session\/(info|revoke)$/.test(name) ? `session=${session}` : '';
-  const query = isFiltered ? `user=${user_id}` : byToken;
+  const isNamed = name.endsWith('/by-name');
+  const byName = isNamed ? `name=${user_id}` : byToken;
+  const query = isFiltered ? `user=${user_id}` : byName;
   return { path, query, ...(bodies[name] ? { body: bodies[name] } : {}) };
 }
 

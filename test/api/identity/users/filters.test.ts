@@ -47,6 +47,10 @@ const FILTERS: ReadonlyArray<readonly [query: string, users: readonly string[]]>
   ['search=ops', ['bruno', '=cara', 'dina']],
   ['search=DIN', ['dina']],
   ['group=nobody', []],
+  ['username=BRUNO', ['bruno']],
+  ['username=brun', []],
+  ['username=bruno@example.org', []],
+  ['username=bruno&group=devs', []],
 ];
 
 for (const [query, users] of FILTERS) {
@@ -68,6 +72,40 @@ for (const [query, users] of FILTERS) {
     await call(admin.token, 'DELETE', `/api/user/${own.id}`);
   });
 }
+
+test('an e-mail address selects one user, and is no part of one', async () => {
+  const [bruno] = await sql`select id, email from identity.users where username = 'bruno'`;
+  const email = String(bruno?.email);
+  const found = async (query: string) =>
+    (await call(admin.token, 'GET', `/api/user/?${query}`)).json.data.map(
+      ({ username }: { username: string }) => username,
+    );
+  assert.deepEqual(await found(`email=${email.toUpperCase()}`), ['bruno']);
+  assert.deepEqual(await found(`email=${email.slice(1)}`), []);
+});
+
+test('one user is found by id, username and e-mail address', async () => {
+  const [bruno] = await sql`select id, email from identity.users where username = 'bruno'`;
+  const show = (bearer: string, name: string) =>
+    call(bearer, 'GET', `/api/user/by-name?name=${encodeURIComponent(name)}`);
+  const id = String(bruno?.id);
+  for (const name of [id, id.toUpperCase(), 'bruno', ' ＢＲＵＮＯ ', String(bruno?.email)]) {
+    const answer = await show(admin.token, name);
+    assert.equal(answer.status, 200, answer.text);
+    assert.equal(answer.json.data.id, id);
+  }
+  assert.equal((await show(admin.token, 'nobody')).status, 404);
+  assert.equal((await call(admin.token, 'GET', '/api/user/by-name')).status, 400);
+  // Nobody learns which names are used.
+  const own = await enter();
+  const answers = [await show(own.token, 'bruno'), await show(own.token, 'nobody')];
+  assert.deepEqual(
+    answers.map(({ status, json }) => [status, json.error.message]),
+    answers.map(() => [403, answers[0]?.json.error.message]),
+  );
+  assert.equal((await show(own.token, own.username)).json.data.id, own.id);
+  await call(admin.token, 'DELETE', `/api/user/${own.id}`);
+});
 
 test('an empty filter of the form is none, and an unknown value is rejected', async () => {
   assert.equal((await shown('search=&state=&role=&second_factor=&group=')).total, names.length);
