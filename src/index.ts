@@ -1,3 +1,5 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { answerInProcess } from './platform/http/wire/in-process.ts';
 import type { Output } from './platform/process/runner.ts';
 import { ConfigurationError } from './platform/process/settings.ts';
 import { type RunningServices, startServices } from './platform/process/start.ts';
@@ -7,8 +9,30 @@ export { ConfigurationError };
 export { StartupError } from './platform/runtime/errors.ts';
 export type { Output, ServiceName };
 
-export type Gatehouse = Omit<RunningServices, 'ports'> &
+/** What `GET /api/auth/verify` would answer. */
+export type Verified = Readonly<{
+  status: number;
+  /** With status 200, `X-Auth-User-Id` and the others of the caller. */
+  headers: Readonly<Record<string, string | readonly string[]>>;
+  /** JSON, with an error unless the status is 200. */
+  body: string;
+}>;
+
+export type VerifyOptions = Readonly<{
+  /** Such as `require=group:staff&require=scope:orders:read`. */
+  query?: string;
+  /** Of the client: wrong credentials count for its network. */
+  address?: string | undefined;
+}>;
+
+export type Gatehouse = Pick<RunningServices, 'ready' | 'stop'> &
   Readonly<{
+    /**
+     * Who sends a request with these headers, as `GET /api/auth/verify` says: with the same limits,
+     * metrics and log, and without a request to it.
+     * @throws Error if identity is not among the services
+     */
+    verify(headers: IncomingHttpHeaders, options?: VerifyOptions): Promise<Verified>;
     /** The port of each service, and of `metrics` if METRICS_PORT is set. */
     ports: Readonly<Partial<Record<ServiceName | 'metrics', number>>>;
   }>;
@@ -37,5 +61,22 @@ export async function start({
   if (!isKnown || services.length === 0) {
     throw new ConfigurationError([`services must be a list of ${SERVICE_NAMES.join(', ')}.`]);
   }
-  return startServices(await configure(services, 'serve', settings), output);
+  const running = await startServices(await configure(services, 'serve', settings), output);
+  const { ports, ready, stop, listenerOf } = running;
+  return {
+    ports,
+    ready,
+    stop,
+    async verify(headers, { query = '', address = '127.0.0.1' } = {}) {
+      const listener = listenerOf('identity');
+      if (!listener) throw new Error('verify needs the service identity');
+      const target = `/api/auth/verify?${query}`;
+      const {
+        status,
+        headers: own,
+        body,
+      } = await answerInProcess(listener, target, headers, address);
+      return { status, headers: own, body: String(body) };
+    },
+  };
 }

@@ -1,5 +1,8 @@
 /** The library: services in the process of another program. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { test, type TestContext } from 'node:test';
 import {
@@ -10,6 +13,7 @@ import {
   StartupError,
 } from '../../src/index.ts';
 import { createEmptyDatabase } from '../support/database.ts';
+import { readDocument } from '../support/documents.ts';
 import { ask, AUTH_TOKEN, logIn, variables } from '../support/gatehouse.ts';
 
 /** @returns an instance that stops with the test, and what it wrote */
@@ -170,4 +174,110 @@ test('a port in use rejects the start, a rejecting database rejects ready; nothi
   await assert.rejects(refused.ready, /SQLSTATE 3D000/);
   await assert.rejects(fetch(`${refused.url('secrets')}/livez`));
   await refused.stop();
+});
+
+test('verify answers in the process as the route does over HTTP', async (t) => {
+  const { url: database } = await createEmptyDatabase(t);
+  const instance = await embed(t, ['identity'], {
+    ...variables(database),
+    ADMIN_PASSWORD: 'that-of-the-first-instance',
+    TRUSTED_PROXIES: '127.0.0.1',
+    METRICS_PORT: '0',
+  });
+  await instance.ready;
+  const url = instance.url('identity');
+  const session = await logIn(url, 'admin', 'that-of-the-first-instance');
+  const made = await ask('POST', `${url}/api/key/`, {
+    bearer: session,
+    body: { user_id: null, rights: ['verify'], scopes: ['orders:read'] },
+  });
+  const key: string = made.json.data.key;
+  const cases: ReadonlyArray<readonly [number, Record<string, string>, string?]> = [
+    [200, { authorization: `Bearer ${session}` }],
+    [200, { cookie: `session=${session}` }],
+    [200, { 'x-api-key': key }, 'require=scope:orders:read'],
+    [403, { 'x-api-key': key }, 'require=super_admin'],
+    [400, { 'x-api-key': key }, 'require=nonsense'],
+    [401, {}],
+    [401, { authorization: 'Bearer session:nonsense' }],
+  ];
+  for (const [status, headers, query = ''] of cases) {
+    const here = await instance.verify(headers, { query });
+    const there = await ask('GET', `${url}/api/auth/verify?${query}`, { headers });
+    assert.deepEqual([here.status, there.status], [status, status], here.body);
+    for (const [name, value] of Object.entries(here.headers))
+      assert.equal(there.headers.get(name), value, name);
+    const { data, error } = JSON.parse(here.body);
+    assert.deepEqual({ data, error }, { data: there.json.data, error: there.json.error });
+  }
+
+  const metrics = () => ask('GET', `${instance.url('metrics')}/metrics`);
+  const counted =
+    /gatehouse_requests_total\{service="identity",route="GET \/api\/auth\/verify",status="200"\} 6$/m;
+  assert.match((await metrics()).text, counted);
+  // Wrong credentials count for the network of the client, in the process and over HTTP together.
+  const guess = { authorization: 'Bearer session:00000000-0000-4000-8000-000000000000' };
+  const address = '192.0.2.7';
+  const burst = async (ask: () => Promise<{ status: number }>) =>
+    (await Promise.all(Array.from({ length: 150 }, ask))).map(({ status }) => status);
+  const guesses = () => burst(() => instance.verify(guess, { address }));
+  // Of simultaneous guesses, the first are only counted.
+  assert.ok((await guesses()).includes(401));
+  assert.ok((await guesses()).includes(429));
+  const headers = { ...guess, 'x-forwarded-for': address };
+  const there = await burst(() => ask('GET', `${url}/api/auth/verify`, { headers }));
+  assert.ok(there.filter((status) => status === 429).length > 75);
+  assert.equal((await instance.verify(guess, { address: '192.0.2.8' })).status, 401);
+
+  // An ended session is refused at the next call.
+  await ask('POST', `${url}/api/auth/logout`, { body: { session } });
+  assert.equal((await instance.verify({ authorization: `Bearer ${session}` })).status, 401);
+  assert.match(instance.text(), /"message":"credential refused"/);
+});
+
+test('verify needs identity', async (t) => {
+  const settings = { ...variables('postgres://nobody@localhost/none'), WEBHOOK_VARIANT: 'plain' };
+  const instance = await embed(t, ['webhook'], settings);
+  await assert.rejects(instance.verify({}), /verify needs the service identity/);
+});
+
+type Middleware = (
+  request: IncomingMessage & { caller?: { id: string; scopes: string[] } },
+  response: ServerResponse,
+  next: () => unknown,
+) => Promise<unknown>;
+
+test('the middleware of embedding.md admits who may, with the scopes of the key', async (t) => {
+  const { url: database } = await createEmptyDatabase(t);
+  const settings = { ...variables(database), ADMIN_PASSWORD: 'that-of-the-first-instance' };
+  const gatehouse = await embed(t, ['identity'], settings);
+  await gatehouse.ready;
+  const [, text = ''] =
+    /```js\n(const requires = [^`]*?next\(\);\n\};)\n```/.exec(readDocument('docs/embedding.md')) ??
+    [];
+  // The text of the document, with the variable that its example has.
+  const requires: (query: string) => Middleware = new Function(
+    'gatehouse',
+    `${text}; return requires;`,
+  )(gatehouse);
+  const server = createServer((request, response) => {
+    const middleware = requires('require=scope:orders:read');
+    void middleware(request, response, () => response.end(JSON.stringify(Object(request).caller)));
+  });
+  t.after(() => server.close());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const session = await logIn(gatehouse.url('identity'), 'admin', 'that-of-the-first-instance');
+  const made = await ask('POST', `${gatehouse.url('identity')}/api/key/`, {
+    bearer: session,
+    body: { scopes: ['orders:read', 'orders:write'] },
+  });
+  const { key, user_id } = made.json.data;
+  const asked = (bearer?: string) =>
+    ask('GET', `http://127.0.0.1:${port}/`, bearer === undefined ? {} : { bearer });
+  const admitted = await asked(key);
+  assert.deepEqual(admitted.json, { id: user_id, scopes: ['orders:read', 'orders:write'] });
+  assert.equal((await asked(session)).status, 403);
+  const refused = await asked();
+  assert.deepEqual([refused.status, refused.headers.get('www-authenticate')], [401, 'Bearer']);
 });

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Listener } from '../http/wire/server.ts';
 import { METRICS } from './metrics-listener.ts';
 import {
   createProcessContext,
@@ -17,6 +18,8 @@ export type RunningServices = Readonly<{
    * them, or if they are stopped before.
    */
   ready: Promise<void>;
+  /** The listener of a service, for requests in this process. */
+  listenerOf: (name: string) => Listener | undefined;
   /**
    * Shuts down: readiness fails, listeners close after `delaySeconds` (0), requests in flight and
    * background work finish within SHUTDOWN_GRACE, and then database connections close. May be
@@ -74,6 +77,7 @@ export async function startServices(
   return {
     ports,
     ready,
+    listenerOf: (name) => runners.find((runner) => runner.name === name)?.listener,
     stop,
   };
 }
