@@ -11,6 +11,7 @@ import {
 import { CLIENT_COMMANDS } from './clients.ts';
 import { counted, orThrow, requireUuid, restoredCommand } from './database.ts';
 import { SESSION_COMMANDS } from './sessions.ts';
+import { IMPORT_COMMANDS } from './user-import.ts';
 import { type Columns, printMembers, printRows } from './terminal.ts';
 import {
   ALL,
@@ -71,6 +72,7 @@ const AUDIT_COLUMNS: Columns<ListedAudit> = {
 
 export const COMMANDS: readonly Command[] = [
   ...USER_COMMANDS,
+  ...IMPORT_COMMANDS,
   ...SESSION_COMMANDS,
   {
     name: 'user invite',

@@ -8,10 +8,9 @@ import {
   type RequestInfo,
 } from '../platform/http/route/route.ts';
 import { dateTime, object, oneOf, optional, text } from '../platform/http/route/schema.ts';
-import { describeError } from '../platform/runtime/errors.ts';
 import { type Account, isActive, viewSession } from './model.ts';
 import { typedCode } from './names.ts';
-import { type Checked, checkPassword, needsRehash } from './passwords.ts';
+import { type Checked, checkPassword } from './passwords.ts';
 import { forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -19,7 +18,7 @@ import { endedText, findSession } from './sessions.ts';
 import { actorOf, auditEvent } from './store/audit.ts';
 import { logOutSession } from './store/session-ends.ts';
 import { insertSession, STAY_IDLE_SECONDS } from './store/sessions.ts';
-import { replaceHash, replacePassword } from './store/users.ts';
+import { replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
 import { hashOf } from './users.ts';
 
@@ -101,11 +100,9 @@ export async function logInWithPassword(
     // A user who has become an administrator may need a factor now.
     return needsFactor(service, again.account) ? new Failure('second_factor_needed') : again;
   };
-  const session = await unlessChanged(first, checkAgain, async (checked) => {
-    const inserted = await logIn(service, request, checked, 'password', methods, stays);
-    if (inserted) await upgradeHash(service, checked.account, password);
-    return inserted;
-  });
+  const session = await unlessChanged(first, checkAgain, (checked) =>
+    logIn(service, request, checked, 'password', methods, stays),
+  );
   return session ?? new Failure('invalid_credentials');
 }
 
@@ -171,23 +168,6 @@ function newSession(
     ip: address,
     userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
   };
-}
-
-/**
- * Replaces a hash that has another cost than the setting. Only a login has the password for this.
- */
-async function upgradeHash(
-  service: IdentityService,
-  { id, password_hash }: Account,
-  password: string,
-) {
-  if (!needsRehash(password_hash ?? '', service.passwords.cost)) return;
-  try {
-    await replaceHash(service.database, id, password_hash, await hashOf(password, service));
-  } catch (error) {
-    // The login has succeeded. The next one tries again.
-    service.log.warn('password hash not renewed', describeError(error));
-  }
 }
 
 export const passwordChangeSchema = object({

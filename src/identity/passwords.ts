@@ -10,7 +10,8 @@ import { unpadded } from '../platform/crypto/text.ts';
 import { equalDigests } from '../platform/crypto/token.ts';
 import { readThrottle, throttleKey } from '../platform/db/throttle.ts';
 import { Failure, type RequestInfo } from '../platform/http/route/route.ts';
-import { Overloaded } from '../platform/runtime/errors.ts';
+import { describeError, Overloaded } from '../platform/runtime/errors.ts';
+import { isImported, verifyImported } from './imported-hashes.ts';
 import { type Account, mayLogIn } from './model.ts';
 import { accountKey } from './names.ts';
 import type { Caller } from './policy.ts';
@@ -18,6 +19,7 @@ import { SCHEMA } from './migrations.ts';
 import type { IdentityService } from './service.ts';
 import { actorOf, type AuditEntry } from './store/audit.ts';
 import { auditFailedLogin, type LoginThrottle } from './store/failures.ts';
+import { findImportedHash, replaceHash } from './store/hashes.ts';
 import { findAccount } from './store/users.ts';
 
 const HOUR_SECONDS = 3_600;
@@ -71,7 +73,7 @@ async function lookUp(service: IdentityService, request: RequestInfo, name: stri
   const account = await findAccount(database, name);
   const throttle = await loginThrottle(service, request, account, name);
   const { wait, known } = await readThrottle(database, SCHEMA.name, Object.values(throttle));
-  return { account, throttle, wait, known };
+  return { account, name, throttle, wait, known };
 }
 
 /** An account whose password was right, and what a login clears. */
@@ -126,19 +128,60 @@ const delayAnswer = ({ delayedAnswers }: IdentityService) =>
 
 /** Runs in a hashing slot. A failure is counted before it is returned. */
 async function checkHash(
-  { database, passwords }: IdentityService,
-  { account, throttle }: Awaited<ReturnType<typeof lookUp>>,
+  service: IdentityService,
+  { account, name, throttle }: Awaited<ReturnType<typeof lookUp>>,
   password: string,
   failure: AuditEntry,
 ): Promise<Checked | Failure<keyof typeof OUTCOMES>> {
-  const hash = account?.password_hash ?? decoyHash(passwords.cost);
+  const { database } = service;
+  const hash = account?.password_hash ?? decoyHash(service.passwords.cost);
   const isRight = await verifyPassword(password, hash);
   const detail = whyRejected(account, isRight);
-  if (account && detail === '') return { account, throttle };
-
+  if (account && detail === '') {
+    return { account: await renewHash(service, account, password), throttle };
+  }
+  await hashAsOthers(service, hash, name, password);
   const entry = { ...failure, detail };
   const state = await auditFailedLogin(database, entry, account?.id ?? null, throttle);
   return state.was_blocked ? tooMany(state.wait) : new Failure('invalid_credentials');
+}
+
+/**
+ * Replaces a hash that has another cost than the setting, or is of another program. Only a login
+ * has the password for this.
+ */
+async function renewHash(
+  { database, passwords, log }: IdentityService,
+  account: Account,
+  password: string,
+) {
+  const { id, password_hash: before } = account;
+  if (!needsRehash(before ?? '', passwords.cost)) return account;
+  try {
+    const password_hash = await hashPassword(password, passwords.cost);
+    const isRenewed = await replaceHash(database, id, before, password_hash);
+    return isRenewed ? { ...account, password_hash } : account;
+  } catch (error) {
+    // The password is right. The next login tries again.
+    log.warn('password hash not renewed', describeError(error));
+    return account;
+  }
+}
+
+/**
+ * While there are hashes of other programs, each failure costs one of ours and one of theirs:
+ * otherwise the time of the answer would tell whose account was imported, and so exists.
+ */
+async function hashAsOthers(
+  { database, passwords }: IdentityService,
+  hash: string,
+  name: string,
+  password: string,
+) {
+  const other = isImported(hash)
+    ? decoyHash(passwords.cost)
+    : await findImportedHash(database, name);
+  if (other) await verifyPassword(password, other);
 }
 
 /** For the audit trail. The client gets the same answer for each. @returns empty if it is right */
@@ -163,6 +206,7 @@ export const hashPassword = (password: string, cost: ScryptCost) =>
  * hash.
  */
 export async function verifyPassword(password: string, stored: string) {
+  if (isImported(stored)) return verifyImported(password, stored);
   // The last of the 43 characters has two bits that are 0.
   const [, kdfParams] = /^(.*)\$[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]$/.exec(stored) ?? [];
   if (kdfParams === undefined) throw new Error(MALFORMED);

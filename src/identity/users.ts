@@ -167,7 +167,7 @@ export function revokedKeysText({ revoked_keys: count = 0, ...user }: store.Chan
 const LAST_ADMINISTRATOR =
   'No other enabled super administrator has a password that does not expire. Add one first.';
 
-function conflictOf(error: unknown) {
+export function conflictOf(error: unknown) {
   if (error instanceof store.LastAdministrator) {
     return new Failure('conflict', { message: LAST_ADMINISTRATOR });
   }

@@ -1,5 +1,5 @@
 import { Duplicate } from '../../platform/db/errors.ts';
-import type { Sql } from '../../platform/db/pool.ts';
+import type { Database, Sql } from '../../platform/db/pool.ts';
 import type { User } from '../model.ts';
 import { accountKey } from '../names.ts';
 import { takeNamedLock } from './rights.ts';
@@ -20,4 +20,25 @@ export async function checkNames(sql: Sql, { id, username, email }: User) {
       and id <> ${id}
       and deleted_at is null`;
   if (other) throw new Duplicate(other.has_address ? 'users_username_key' : 'users_email_key');
+}
+
+type Namesakes = Readonly<Record<'both' | 'username' | 'email', boolean>>;
+
+/** Whether one user has both names, and whether any has one of them as a name or an address. */
+export async function findNamesakes(
+  database: Database,
+  { username, email }: Pick<User, 'username' | 'email'>,
+) {
+  const name = accountKey(username);
+  const address = accountKey(email);
+  const [found] = await database.read(
+    (sql) => sql<[Namesakes]>`
+      select coalesce(bool_or(username_key = ${name} and email_key = ${address}), false) as both,
+        coalesce(bool_or(${name} in (username_key, email_key)), false) as username,
+        coalesce(bool_or(${address} in (username_key, email_key)), false) as email
+      from identity.users
+      where (username_key in (${name}, ${address}) or email_key in (${name}, ${address}))
+        and deleted_at is null`,
+  );
+  return found;
 }

@@ -287,13 +287,3 @@ export async function writePassword(
     where u.id = ${id}`;
   return { ...(await writeUser(sql, entry, update)), ended_sessions };
 }
-
-/** Stores the same password at another cost, unless it has changed since it was read. */
-export const replaceHash = (database: Database, id: string, before: string | null, after: string) =>
-  database.write(
-    (sql) => sql`
-    update identity.users
-    set password_hash = ${after}
-    where id = ${id}
-      and password_hash = ${before}`,
-  );

@@ -40,7 +40,7 @@ export function isAffordable({ logN, r, p }: ScryptCost) {
 }
 
 /** @returns not affordable if the text is no cost */
-function costOf(text: string): ScryptCost {
+export function costOf(text: string): ScryptCost {
   const [, logN, r, p] = /^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text) ?? [];
   return {
     logN: Number(logN),
@@ -91,11 +91,16 @@ export async function stretch(password: string, kdfParams: string) {
   const isCanonical = prefixOf(cost) + unpadded(salt) === kdfParams;
   const isUsable = isCanonical && salt.length === SALT_BYTES && isAffordable(cost);
   if (!isUsable) throw new Error(MALFORMED);
+  return scryptOf(normalizePassword(password), salt, HASH_BYTES, cost);
+}
+
+/** scrypt itself, of a cost that is affordable. */
+export function scryptOf(password: string, salt: Buffer, bytes: number, cost: ScryptCost) {
   const { logN, r, p } = cost;
   const N = 2 ** logN;
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
   const maxmem = 128 * r * (N + p) + 1024 * 1024;
-  return hash(normalizePassword(password), salt, HASH_BYTES, {
+  return hash(password, salt, bytes, {
     N,
     r,
     p,

@@ -247,16 +247,17 @@ test('a login that need not queue looks up its account and its throttle once', a
       return database.read(work);
     },
   };
-  for (const [name, password] of [
-    ['user-once', PASSWORD],
-    ['user-once', 'wrong'],
-    ['nobody-once', 'wrong'],
+  for (const [name, password, expected] of [
+    ['user-once', PASSWORD, 2],
+    // A failure looks for a hash of another program, too.
+    ['user-once', 'wrong', 3],
+    ['nobody-once', 'wrong', 3],
   ] as const) {
     const service = withCost(4, { database: counted });
     await service.throttleSecret();
     reads = 0;
     await tryLogin(service, name, password);
-    assert.equal(reads, 2, name);
+    assert.equal(reads, expected, name);
   }
 });
 

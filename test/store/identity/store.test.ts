@@ -18,12 +18,8 @@ import {
   revokeSessions,
 } from '../../../src/identity/store/session-ends.ts';
 import * as store from '../../../src/identity/store/sessions.ts';
-import {
-  findAccount,
-  findUser,
-  insertUser,
-  replaceHash,
-} from '../../../src/identity/store/users.ts';
+import { findAccount, findUser, insertUser } from '../../../src/identity/store/users.ts';
+import { replaceHash } from '../../../src/identity/store/hashes.ts';
 import { createSessionToken } from '../../../src/identity/token.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
