@@ -14,12 +14,19 @@ create table identity.api_keys (
   created_at timestamp with time zone default now() not null,
   updated_at timestamp with time zone default now() not null,
   deleted_at timestamp with time zone,
+  rights text[],
+  scopes text[] default '{}'::text[] not null,
+  provision_groups text[] default '{}'::text[] not null,
+  made_by uuid,
   constraint api_keys_created_by_fkey FOREIGN KEY (created_by) REFERENCES identity.users(id),
   constraint api_keys_groups_check CHECK (((cardinality(groups) <= 64) AND ((groups)::text ~ '^\{(("null"|[a-z0-9._-]{1,64})(,("null"|[a-z0-9._-]{1,64}))*)?\}$'::text))),
   constraint api_keys_key_digest_key UNIQUE (key_digest),
+  constraint api_keys_made_by_fkey FOREIGN KEY (made_by) REFERENCES identity.api_keys(id),
   constraint api_keys_pkey PRIMARY KEY (id),
+  constraint api_keys_scopes_check CHECK (((cardinality(scopes) <= 32) AND ((scopes)::text ~ '^\{(("null"|[a-z0-9._:-]{1,64})(,("null"|[a-z0-9._:-]{1,64}))*)?\}$'::text))),
   constraint api_keys_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
 );
+CREATE INDEX api_keys_made ON identity.api_keys USING btree (made_by) WHERE (made_by IS NOT NULL);
 CREATE INDEX api_keys_newest ON identity.api_keys USING btree (created_at DESC, id DESC) WHERE (deleted_at IS NULL);
 CREATE INDEX api_keys_newest_of_user ON identity.api_keys USING btree (user_id, created_at DESC, id DESC) WHERE (deleted_at IS NULL);
 CREATE INDEX api_keys_without_user ON identity.api_keys USING btree (created_by) WHERE (user_id IS NULL);
@@ -59,7 +66,9 @@ create table identity.links (
   is_ended boolean default false not null,
   openings integer default 0 not null,
   expires_at timestamp with time zone not null,
+  key_id uuid,
   constraint links_created_by_fkey FOREIGN KEY (created_by) REFERENCES identity.users(id),
+  constraint links_key_id_fkey FOREIGN KEY (key_id) REFERENCES identity.api_keys(id),
   constraint links_pkey PRIMARY KEY (user_id),
   constraint links_token_digest_key UNIQUE (token_digest),
   constraint links_user_id_fkey FOREIGN KEY (user_id) REFERENCES identity.users(id)
@@ -292,6 +301,7 @@ CREATE INDEX users_administrators ON identity.users USING btree (id) WHERE (supe
 CREATE INDEX users_chosen ON identity.users USING btree (enabled, has_password, super_admin, second_factor) WHERE (deleted_at IS NULL);
 CREATE UNIQUE INDEX users_email_key ON identity.users USING btree (email_key) WHERE (deleted_at IS NULL);
 CREATE INDEX users_generated ON identity.users USING btree (password_set_at) WHERE password_generated;
+CREATE INDEX users_imported ON identity.users USING btree (id) WHERE (password_hash ~~ 'imported$%'::text);
 CREATE INDEX users_named ON identity.users USING btree (username_key);
 CREATE INDEX users_of_group ON identity.users USING gin (groups) WHERE (deleted_at IS NULL);
 CREATE INDEX users_oldest ON identity.users USING btree (created_at, id) WHERE (deleted_at IS NULL);

@@ -11,7 +11,7 @@ import { dateTime, object, oneOf, optional, text } from '../platform/http/route/
 import { type Account, isActive, viewSession } from './model.ts';
 import { typedCode } from './names.ts';
 import { type Checked, checkPassword } from './passwords.ts';
-import { forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';
+import { type Caller, forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
@@ -180,6 +180,22 @@ const WRONG_CURRENT = new Failure('invalid_credentials', {
   message: 'The current password is wrong or has expired.',
 });
 
+/** The password of a caller, who is this user, as it is now. */
+export async function checkOwnPassword(
+  service: IdentityService,
+  request: RequestInfo,
+  caller: Caller,
+  user: Pick<Account, 'id' | 'username'>,
+  password: string,
+) {
+  const checked = await checkPassword(service, request, caller, user.username, password);
+  if (checked instanceof Failure) {
+    return checked.code === 'too_many_requests' ? checked : WRONG_CURRENT;
+  }
+  // Another user may have this name by now.
+  return checked.account.id === user.id ? checked : WRONG_CURRENT;
+}
+
 export const SAME_PASSWORD = 'must differ from the current password';
 
 type PasswordChange = { current_password: string; new_password: string };
@@ -201,14 +217,7 @@ export async function changePassword(
   const isSame = normalizePassword(new_password) === normalizePassword(current_password);
   const problem = isSame ? SAME_PASSWORD : passwordError(new_password, service.passwords, user);
   if (problem !== null) return invalid('/new_password', problem);
-  const check = async () => {
-    const checked = await checkPassword(service, request, caller, user.username, current_password);
-    if (checked instanceof Failure) {
-      return checked.code === 'too_many_requests' ? checked : WRONG_CURRENT;
-    }
-    // Another user may have this name by now.
-    return checked.account.id === user.id ? checked : WRONG_CURRENT;
-  };
+  const check = () => checkOwnPassword(service, request, caller, user, current_password);
   const first = await check();
   if (first instanceof Failure) return first;
   const actor = actorOf(caller, request);

@@ -57,6 +57,8 @@ const POLICY = {
   'make or end a link': ['recent sign-in', 'no list', 'super administrator', 'provisioning key'],
   // The current password is asked for, but not the second factor.
   'change own password': ['proven session', 'no list', 'owner'],
+  'export own data': ['proven session', 'no list', 'owner'],
+  'delete oneself': ['recent sign-in', 'no list', 'owner'],
   'remove factors of a user': ['recent sign-in', 'no list', 'super administrator'],
   'secure the account of a user': ['recent sign-in', 'no list', 'super administrator'],
   'list sessions of every user': [

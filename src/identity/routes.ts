@@ -16,8 +16,9 @@ import type { Site } from '../platform/runtime/context.ts';
 import { bearerOrCookie, withRightsLost } from './guard.ts';
 import * as keys from './keys.ts';
 import * as login from './login.ts';
-import { auditSchema, keySchema, nil, sessionSchema, userSchema } from './model.ts';
+import { auditSchema, keySchema, nil, outcomeSchema, sessionSchema, userSchema } from './model.ts';
 import * as lists from './lists.ts';
+import * as own from './own-account.ts';
 import type { IdentityService } from './service.ts';
 import { STYLE } from './settings.ts';
 import * as sessions from './sessions.ts';
@@ -102,6 +103,30 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     query: verifyParameters(['super_admin'], {}),
     replyHeaders: CALLER_HEADERS,
     handle: forwardAuth,
+  }),
+  route({
+    ...read,
+    pattern: '/api/auth/export',
+    summary: 'Your own record, and your newest sessions, keys and audit entries',
+    reply: own.ownDataSchema,
+    errors: ['signin_too_old', 'forbidden', 'too_slow'],
+    handle: own.exportOwnData,
+  }),
+  route({
+    ...write,
+    pattern: '/api/auth/delete',
+    summary: 'Delete your own account, if SELF_DELETION allows it',
+    body: json(object({ password }, 'rejected')),
+    reply: outcomeSchema('DELETED'),
+    errors: [
+      'invalid_credentials',
+      'signin_too_old',
+      'forbidden',
+      'not_found',
+      'conflict',
+      'too_many_requests',
+    ],
+    handle: own.deleteOneself,
   }),
   ...USER_ROUTES,
   route({

@@ -106,6 +106,8 @@ export function read(env: Env) {
       DAY_SECONDS,
       3_660 * DAY_SECONDS,
     ),
+    /** Whether people may delete their own accounts. */
+    selfDeletion: env.isOn('SELF_DELETION'),
     database: readDatabase(env, 'IDENTITY_DATABASE_URL'),
   };
 }

@@ -235,13 +235,18 @@ export async function change(
   return { data: { ...viewUser(outcome), revoked_keys: outcome.revoked_keys } };
 }
 
-export async function remove(
-  { caller, path, request }: IdentityCall<OfUser>,
+export async function remove(call: IdentityCall<OfUser>, service: IdentityService) {
+  const refused = refusalOf(call.caller, 'delete a user');
+  return refused ?? removeAs(call, service, call.path.user_id);
+}
+
+/** @param call of a caller who may delete this user */
+export async function removeAs(
+  { caller, request }: Pick<IdentityCall, 'caller' | 'request'>,
   { database }: IdentityService,
+  id: string,
 ) {
-  const refused = refusalOf(caller, 'delete a user');
-  if (refused) return refused;
-  const outcome = await removeUser(database, actorOf(caller, request), path.user_id);
+  const outcome = await removeUser(database, actorOf(caller, request), id);
   if (outcome instanceof Failure) return outcome;
   const message = `User deleted. Sessions and keys have ended.${revokedKeysText(outcome)}`;
   return { data: { message, status: 'DELETED' as const } };

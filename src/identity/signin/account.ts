@@ -13,6 +13,7 @@ import { readClock } from '../store/signin/factors.ts';
 import * as keys from '../keys.ts';
 import { limit } from '../lists.ts';
 import { changePassword } from '../login.ts';
+import * as own from '../own-account.ts';
 import { type ApiKey, KEY_RIGHTS, type Session } from '../model.ts';
 import { nameSchemas } from '../rules.ts';
 import type { PortalService } from '../service.ts';
@@ -49,6 +50,9 @@ const PASSWORD_FIELDS = {
   repeated: passwordAgain,
 };
 
+/** Next to the password that the change of it asks for. */
+const DELETE_FIELDS = { password };
+
 /** How many events are shown. */
 export const accountQuery = { events: withDefault(limit, 10) };
 
@@ -81,6 +85,11 @@ export async function showAccount(
     last_name,
     ...formValues('name', NAME_FIELDS, call, user),
     ...formValues('password', PASSWORD_FIELDS, call),
+    delete: renderIf(
+      service.selfDeletion,
+      'delete-account',
+      formValues('delete', DELETE_FIELDS, call),
+    ),
     length: service.passwords.minLength,
     sessions: sessionItems(sessions, `${PATH}/sessions/end`, session.id),
     shown: sessions.length,
@@ -151,6 +160,29 @@ export const changeOwnPassword = form(
   },
   showAccount,
 );
+
+export const deleteOneself = form(
+  recentUserForm,
+  DELETE_FIELDS,
+  async (call, service) => {
+    const deleted = await own.deleteOneself(call, service);
+    if (deleted instanceof Failure) return deleted;
+    const cookies = setCookies({ host: '', domain: '' }, service.portal);
+    return done('/login', 'Your account is deleted.', cookies);
+  },
+  showAccount,
+);
+
+/** As a file. */
+export async function exportOwnData(call: PortalCall, service: PortalService) {
+  const exported = await own.exportOwnData(call, service);
+  if (exported instanceof Failure) return exported;
+  return {
+    text: JSON.stringify(exported.data, null, 2),
+    contentType: 'application/json; charset=utf-8',
+    headers: { 'Content-Disposition': 'attachment; filename="account.json"' },
+  };
+}
 
 /** Ends one of the user's sessions, or all others, and perhaps the keys. */
 export const endSessions = form(

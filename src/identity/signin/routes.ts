@@ -106,6 +106,11 @@ const PAGES: readonly PortalRoute[] = [
   page('/account', 'your account', signedIn, account.accountQuery, account.showAccount),
   post('/account/name', 'change your name', account.changeOwnName),
   post('/account/password', 'change your password', account.changeOwnPassword),
+  {
+    ...page('/account/export', 'your data as JSON', signedIn, {}, account.exportOwnData),
+    replyType: 'application/json',
+  },
+  post('/account/delete', 'delete your account', account.deleteOneself),
   post('/account/sessions/end', 'end one of your sessions, or all', account.endSessions),
   page(
     '/account/factors',

@@ -53,12 +53,14 @@ const CALLERS = [
   'key of user',
   'key of admin',
   'key of nobody',
+] as const;
+const KEYS = [
   'key of admin to verify',
   'key of admin to read',
   'key of admin to revoke',
   'key that provisions',
 ] as const;
-type Caller = (typeof CALLERS)[number];
+type Caller = (typeof CALLERS)[number] | (typeof KEYS)[number];
 
 /**
  * For each caller, in their order. It is about the caller (`self`), another user (`other`), one who
@@ -66,64 +68,130 @@ type Caller = (typeof CALLERS)[number];
  * After a plus, what the body asks for. 401 is `signin_too_old`.
  */
 const POLICY = linesOf(`
-  GET    /api/auth/verify                 self                 200 403 200 200 200 403 200 200 200 200 403 403 200
-  POST   /api/auth/password               self                 200 200 200 200 401 200 403 403 403 403 403 403 403
-  GET    /api/user/                       all                  200 200 200 200 200 200 200 200 200 403 200 403 403
-  POST   /api/user/                       all                  403 403 201 201 401 201 403 201 403 403 403 403 201
-  POST   /api/user/                       all+administrator    403 403 201 401 401 403 403 403 403 403 403 403 403
-  GET    /api/user/{user_id}              self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
-  GET    /api/user/{user_id}              other                403 403 200 200 200 200 403 200 200 403 200 403 403
-  GET    /api/user/{user_id}              unknown              403 403 404 404 404 404 403 404 404 403 404 403 403
-  GET    /api/user/by-name                self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
-  GET    /api/user/by-name                other                403 403 200 200 200 200 403 200 200 403 200 403 403
-  GET    /api/user/by-name                unknown              403 403 404 404 404 404 403 404 404 403 404 403 403
-  PATCH  /api/user/{user_id}              self+name            200 200 200 200 200 200 200 200 --- 403 403 403 ---
-  PATCH  /api/user/{user_id}              other+name           403 403 200 200 200 200 403 200 403 403 403 403 200
-  PATCH  /api/user/{user_id}              self+flag            403 403 200 200 401 200 403 200 --- 403 403 403 ---
-  PATCH  /api/user/{user_id}              other+flag           403 403 200 200 401 200 403 200 403 403 403 403 200
-  PATCH  /api/user/{user_id}              unknown+flag         403 403 404 404 401 404 403 404 403 403 403 403 404
-  PATCH  /api/user/{user_id}              self+administrator   403 403 200 401 401 403 403 403 --- 403 403 403 ---
-  PATCH  /api/user/{user_id}              other+administrator  403 403 200 401 401 403 403 403 403 403 403 403 403
-  PATCH  /api/user/{user_id}              disabled+enable      403 403 200 401 401 403 403 403 403 403 403 403 403
-  DELETE /api/user/{user_id}              self                 403 403 200 200 401 200 403 200 --- 403 403 403 ---
-  DELETE /api/user/{user_id}              other                403 403 200 200 401 200 403 200 403 403 403 403 403
-  DELETE /api/user/{user_id}              unknown              403 403 404 404 401 404 403 404 403 403 403 403 403
-  POST   /api/user/{user_id}/password     self                 403 403 403 401 401 403 403 403 --- 403 403 403 ---
-  POST   /api/user/{user_id}/password     other                403 403 200 401 401 403 403 403 403 403 403 403 403
-  POST   /api/user/{user_id}/password     unknown              403 403 404 401 401 403 403 403 403 403 403 403 403
-  POST   /api/user/{user_id}/secure       self                 403 403 403 401 401 403 403 403 --- 403 403 403 ---
-  POST   /api/user/{user_id}/secure       other                403 403 200 401 401 403 403 403 403 403 403 403 403
-  POST   /api/user/{user_id}/secure       unknown              403 403 404 401 401 403 403 403 403 403 403 403 403
-  POST   /api/user/{user_id}/link         self                 403 403 403 401 401 403 403 403 --- 403 403 403 ---
-  POST   /api/user/{user_id}/link         other                403 403 201 401 401 403 403 403 403 403 403 403 201
-  POST   /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403 403 403 403 404
-  DELETE /api/user/{user_id}/link         self                 403 403 200 401 401 403 403 403 --- 403 403 403 ---
-  DELETE /api/user/{user_id}/link         other                403 403 200 401 401 403 403 403 403 403 403 403 200
-  DELETE /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403 403 403 403 404
-  POST   /api/key/                        self                 201 403 201 401 401 403 403 403 --- 403 403 403 ---
-  POST   /api/key/                        other                403 403 201 401 401 403 403 403 403 403 403 403 201
-  POST   /api/key/                        unknown              403 403 404 401 401 403 403 403 403 403 403 403 404
-  POST   /api/key/                        all                  403 403 201 401 401 403 403 403 403 403 403 403 403
-  GET    /api/key/                        all                  200 200 200 200 200 200 200 200 403 403 200 403 403
-  GET    /api/key/                        self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
-  GET    /api/key/                        other                403 403 200 200 200 200 403 200 403 403 200 403 200
-  DELETE /api/key/{key_id}/revoke         self                 200 200 200 200 200 200 200 200 --- 403 403 200 ---
-  DELETE /api/key/{key_id}/revoke         other                403 403 200 200 200 200 403 200 403 403 403 200 200
-  DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404 404 404 404 404 404 404 404 404 404
-  GET    /api/session/                    all                  200 200 200 200 200 200 200 200 200 403 200 403 403
-  GET    /api/session/                    self                 200 200 200 200 200 200 200 200 --- 403 200 403 ---
-  GET    /api/session/                    other                403 403 200 200 200 200 403 200 200 403 200 403 403
-  GET    /api/session/info                other                200 200 200 200 200 200 200 200 200 200 200 200 200
-  DELETE /api/session/revoke              other                200 200 200 200 200 200 200 200 200 200 200 200 200
-  DELETE /api/session/{session_id}/revoke self                 200 200 200 200 200 200 200 200 --- 403 403 200 ---
-  DELETE /api/session/{session_id}/revoke other                403 403 200 200 200 200 403 200 200 403 403 200 403
-  DELETE /api/session/{session_id}/revoke unknown              404 404 404 404 404 404 404 404 404 404 404 404 404
-  DELETE /api/session/revoke/all          all                  403 403 200 200 200 200 403 200 200 403 403 200 403
-  DELETE /api/session/revoke/all/user     self                 200 200 200 200 200 200 200 200 --- 403 403 200 ---
-  DELETE /api/session/revoke/all/user     other                403 403 200 200 200 200 403 200 200 403 403 200 403
-  DELETE /api/session/revoke/all/user     unknown              403 403 404 404 404 404 403 404 404 403 403 404 403
-  GET    /api/test/                       self                 200 200 200 200 200 200 200 200 403 403 200 403 403
-  GET    /api/audit/                      all                  403 403 200 200 200 200 403 200 403 403 200 403 403
+  GET    /api/auth/verify                 self                 200 403 200 200 200 403 200 200 200
+  POST   /api/auth/password               self                 200 200 200 200 401 200 403 403 403
+  GET    /api/auth/export                 self                 200 200 200 200 401 200 403 403 403
+  POST   /api/auth/delete                 self                 403 403 403 401 401 403 403 403 403
+  GET    /api/user/                       all                  200 200 200 200 200 200 200 200 200
+  POST   /api/user/                       all                  403 403 201 201 401 201 403 201 403
+  POST   /api/user/                       all+administrator    403 403 201 401 401 403 403 403 403
+  GET    /api/user/{user_id}              self                 200 200 200 200 200 200 200 200 ---
+  GET    /api/user/{user_id}              other                403 403 200 200 200 200 403 200 200
+  GET    /api/user/{user_id}              unknown              403 403 404 404 404 404 403 404 404
+  GET    /api/user/by-name                self                 200 200 200 200 200 200 200 200 ---
+  GET    /api/user/by-name                other                403 403 200 200 200 200 403 200 200
+  GET    /api/user/by-name                unknown              403 403 404 404 404 404 403 404 404
+  PATCH  /api/user/{user_id}              self+name            200 200 200 200 200 200 200 200 ---
+  PATCH  /api/user/{user_id}              other+name           403 403 200 200 200 200 403 200 403
+  PATCH  /api/user/{user_id}              self+flag            403 403 200 200 401 200 403 200 ---
+  PATCH  /api/user/{user_id}              other+flag           403 403 200 200 401 200 403 200 403
+  PATCH  /api/user/{user_id}              unknown+flag         403 403 404 404 401 404 403 404 403
+  PATCH  /api/user/{user_id}              self+administrator   403 403 200 401 401 403 403 403 ---
+  PATCH  /api/user/{user_id}              other+administrator  403 403 200 401 401 403 403 403 403
+  PATCH  /api/user/{user_id}              disabled+enable      403 403 200 401 401 403 403 403 403
+  DELETE /api/user/{user_id}              self                 403 403 200 200 401 200 403 200 ---
+  DELETE /api/user/{user_id}              other                403 403 200 200 401 200 403 200 403
+  DELETE /api/user/{user_id}              unknown              403 403 404 404 401 404 403 404 403
+  POST   /api/user/{user_id}/password     self                 403 403 403 401 401 403 403 403 ---
+  POST   /api/user/{user_id}/password     other                403 403 200 401 401 403 403 403 403
+  POST   /api/user/{user_id}/password     unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/user/{user_id}/secure       self                 403 403 403 401 401 403 403 403 ---
+  POST   /api/user/{user_id}/secure       other                403 403 200 401 401 403 403 403 403
+  POST   /api/user/{user_id}/secure       unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/user/{user_id}/link         self                 403 403 403 401 401 403 403 403 ---
+  POST   /api/user/{user_id}/link         other                403 403 201 401 401 403 403 403 403
+  POST   /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403
+  DELETE /api/user/{user_id}/link         self                 403 403 200 401 401 403 403 403 ---
+  DELETE /api/user/{user_id}/link         other                403 403 200 401 401 403 403 403 403
+  DELETE /api/user/{user_id}/link         unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/key/                        self                 201 403 201 401 401 403 403 403 ---
+  POST   /api/key/                        other                403 403 201 401 401 403 403 403 403
+  POST   /api/key/                        unknown              403 403 404 401 401 403 403 403 403
+  POST   /api/key/                        all                  403 403 201 401 401 403 403 403 403
+  GET    /api/key/                        all                  200 200 200 200 200 200 200 200 403
+  GET    /api/key/                        self                 200 200 200 200 200 200 200 200 ---
+  GET    /api/key/                        other                403 403 200 200 200 200 403 200 403
+  DELETE /api/key/{key_id}/revoke         self                 200 200 200 200 200 200 200 200 ---
+  DELETE /api/key/{key_id}/revoke         other                403 403 200 200 200 200 403 200 403
+  DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404 404 404 404 404 404
+  GET    /api/session/                    all                  200 200 200 200 200 200 200 200 200
+  GET    /api/session/                    self                 200 200 200 200 200 200 200 200 ---
+  GET    /api/session/                    other                403 403 200 200 200 200 403 200 200
+  GET    /api/session/info                other                200 200 200 200 200 200 200 200 200
+  DELETE /api/session/revoke              other                200 200 200 200 200 200 200 200 200
+  DELETE /api/session/{session_id}/revoke self                 200 200 200 200 200 200 200 200 ---
+  DELETE /api/session/{session_id}/revoke other                403 403 200 200 200 200 403 200 200
+  DELETE /api/session/{session_id}/revoke unknown              404 404 404 404 404 404 404 404 404
+  DELETE /api/session/revoke/all          all                  403 403 200 200 200 200 403 200 200
+  DELETE /api/session/revoke/all/user     self                 200 200 200 200 200 200 200 200 ---
+  DELETE /api/session/revoke/all/user     other                403 403 200 200 200 200 403 200 200
+  DELETE /api/session/revoke/all/user     unknown              403 403 404 404 404 404 403 404 404
+  GET    /api/test/                       self                 200 200 200 200 200 200 200 200 403
+  GET    /api/audit/                      all                  403 403 200 200 200 200 403 200 403
+`);
+
+/** The same for keys with rights. */
+const KEYS_WITH_RIGHTS = linesOf(`
+  GET    /api/auth/verify                 self                 200 403 403 200
+  POST   /api/auth/password               self                 403 403 403 403
+  GET    /api/auth/export                 self                 403 403 403 403
+  POST   /api/auth/delete                 self                 403 403 403 403
+  GET    /api/user/                       all                  403 200 403 403
+  POST   /api/user/                       all                  403 403 403 201
+  POST   /api/user/                       all+administrator    403 403 403 403
+  GET    /api/user/{user_id}              self                 403 200 403 ---
+  GET    /api/user/{user_id}              other                403 200 403 403
+  GET    /api/user/{user_id}              unknown              403 404 403 403
+  GET    /api/user/by-name                self                 403 200 403 ---
+  GET    /api/user/by-name                other                403 200 403 403
+  GET    /api/user/by-name                unknown              403 404 403 403
+  PATCH  /api/user/{user_id}              self+name            403 403 403 ---
+  PATCH  /api/user/{user_id}              other+name           403 403 403 200
+  PATCH  /api/user/{user_id}              self+flag            403 403 403 ---
+  PATCH  /api/user/{user_id}              other+flag           403 403 403 200
+  PATCH  /api/user/{user_id}              unknown+flag         403 403 403 404
+  PATCH  /api/user/{user_id}              self+administrator   403 403 403 ---
+  PATCH  /api/user/{user_id}              other+administrator  403 403 403 403
+  PATCH  /api/user/{user_id}              disabled+enable      403 403 403 403
+  DELETE /api/user/{user_id}              self                 403 403 403 ---
+  DELETE /api/user/{user_id}              other                403 403 403 403
+  DELETE /api/user/{user_id}              unknown              403 403 403 403
+  POST   /api/user/{user_id}/password     self                 403 403 403 ---
+  POST   /api/user/{user_id}/password     other                403 403 403 403
+  POST   /api/user/{user_id}/password     unknown              403 403 403 403
+  POST   /api/user/{user_id}/secure       self                 403 403 403 ---
+  POST   /api/user/{user_id}/secure       other                403 403 403 403
+  POST   /api/user/{user_id}/secure       unknown              403 403 403 403
+  POST   /api/user/{user_id}/link         self                 403 403 403 ---
+  POST   /api/user/{user_id}/link         other                403 403 403 201
+  POST   /api/user/{user_id}/link         unknown              403 403 403 404
+  DELETE /api/user/{user_id}/link         self                 403 403 403 ---
+  DELETE /api/user/{user_id}/link         other                403 403 403 200
+  DELETE /api/user/{user_id}/link         unknown              403 403 403 404
+  POST   /api/key/                        self                 403 403 403 ---
+  POST   /api/key/                        other                403 403 403 201
+  POST   /api/key/                        unknown              403 403 403 404
+  POST   /api/key/                        all                  403 403 403 403
+  GET    /api/key/                        all                  403 200 403 403
+  GET    /api/key/                        self                 403 200 403 ---
+  GET    /api/key/                        other                403 200 403 200
+  DELETE /api/key/{key_id}/revoke         self                 403 403 200 ---
+  DELETE /api/key/{key_id}/revoke         other                403 403 200 200
+  DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404
+  GET    /api/session/                    all                  403 200 403 403
+  GET    /api/session/                    self                 403 200 403 ---
+  GET    /api/session/                    other                403 200 403 403
+  GET    /api/session/info                other                200 200 200 200
+  DELETE /api/session/revoke              other                200 200 200 200
+  DELETE /api/session/{session_id}/revoke self                 403 403 200 ---
+  DELETE /api/session/{session_id}/revoke other                403 403 200 403
+  DELETE /api/session/{session_id}/revoke unknown              404 404 404 404
+  DELETE /api/session/revoke/all          all                  403 403 200 403
+  DELETE /api/session/revoke/all/user     self                 403 403 200 ---
+  DELETE /api/session/revoke/all/user     other                403 403 200 403
+  DELETE /api/session/revoke/all/user     unknown              403 403 404 403
+  GET    /api/test/                       self                 403 200 403 403
+  GET    /api/audit/                      all                  403 200 403 403
 `);
 
 const running = await start(
@@ -178,6 +246,7 @@ function requestOf(name: string, about: string, { user_id, session, ...ids }: Pe
   const username = newName();
   const bodies: Readonly<Record<string, object>> = {
     'POST /api/auth/password': { current_password: PASSWORD, new_password: 'another passphrase' },
+    'POST /api/auth/delete': { password: PASSWORD },
     'POST /api/user/': { username, email: `${username}@example.org`, ...wishes[wish] },
     'PATCH /api/user/{user_id}': { ...wishes[wish] },
     'POST /api/user/{user_id}/password': { password: 'another passphrase' },
@@ -254,6 +323,9 @@ for (const { name: variant, rows, url, database } of running) {
       return { ...requestOf(name, about, subject), headers: { ...bearer(credential), host } };
     };
     await assertTable({ url, rows: api }, lines, CALLERS, request, 'signin_too_old');
+    const ofKeys = KEYS_WITH_RIGHTS.filter(({ name }) => api.some((row) => nameOf(row) === name));
+    assertComplete(api, ofKeys, OPEN);
+    await assertTable({ url, rows: api }, ofKeys, KEYS, request, 'signin_too_old');
     // "Revoke all" above would have ended them.
     assert.ok((await sql`select from identity.sessions where not revoked`).length > 0);
   });

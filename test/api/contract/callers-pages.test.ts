@@ -48,6 +48,8 @@ const PAGES = linesOf(`
   GET  /account                                  all     sign   200  200  200   200
   POST /account/name                             self    sign   done done done  done
   POST /account/password                         self    sign   done done done  done
+  GET  /account/export                           all     sign   200  200  200   200
+  POST /account/delete                           self    sign   403  sign 403   sign
   POST /account/sessions/end                     self    sign   done done done  done
   POST /account/sessions/end                     other   sign   403  403  done  done
   GET  /account/factors                          all     sign   200  sign 200   sign
@@ -151,7 +153,7 @@ function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
   const password = 'another passphrase';
   return {
     ...{ username, email, first_name: 'Ada', last_name: 'Lovelace', groups: '' },
-    ...(/users\/\{user_id\}\/password|login/.test(pattern) ? { password } : {}),
+    ...(/users\/\{user_id\}\/password|login|account\/delete/.test(pattern) ? { password } : {}),
     ...{ current_password: PASSWORD, new_password: password, return_to: '', role: 'user' },
     ...{ code: '123456', setup: 'a setup', credential: '{}', token: 'x'.repeat(43) },
     ...{ name: 'a name', days: '30', id: username, redirect: `https://${username}.example/` },

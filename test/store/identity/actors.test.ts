@@ -14,7 +14,10 @@ import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../support/u
 
 const routes = await createRoutes(null);
 
-const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
+const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity(
+  { after },
+  { SELF_DELETION: 'on' },
+);
 const other = connect(databaseUrl);
 after(() => other.end());
 
@@ -152,6 +155,7 @@ const CHANGES: readonly Change[] = [
       { current_password: PASSWORD, new_password: 'another passphrase' },
     ],
   ],
+  ['POST /api/auth/delete', ['session'], () => ['/api/auth/delete', { password: PASSWORD }]],
   [
     'POST /api/user/',
     ['session'],

@@ -33,6 +33,7 @@ const options = {
   idleSeconds: 600,
   portal,
   factorSecrets: [],
+  selfDeletion: false,
   retentionSeconds: 86_400,
   auditSeconds: 7 * 86_400,
 };

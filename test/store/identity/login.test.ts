@@ -35,6 +35,7 @@ const options = {
   idleSeconds: 0,
   portal: null,
   factorSecrets: [],
+  selfDeletion: false,
   retentionSeconds: 60,
   auditSeconds: 60,
 };

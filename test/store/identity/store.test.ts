@@ -355,6 +355,7 @@ test('the background job uses the configured retention, and two may run at once'
     idleSeconds: 0,
     portal: null,
     factorSecrets: [],
+    selfDeletion: false,
     retentionSeconds: 60,
     auditSeconds: 60,
   };

@@ -1,0 +1,75 @@
+/** Logins of users whose password hash another program made. */
+import assert from 'node:assert/strict';
+import { pbkdf2Sync } from 'node:crypto';
+import { after, test } from 'node:test';
+import { readForeignHash } from '../../../../src/identity/imported-hashes.ts';
+import { findImportedHash } from '../../../../src/identity/store/hashes.ts';
+import { ask, logIn } from '../../../support/gatehouse.ts';
+import { startIdentity } from '../../../support/api-users.ts';
+import { openIdentity, PASSWORD } from '../../../support/users.ts';
+
+const { identity, databaseUrl, sql, add } = await startIdentity({ after });
+const database = openIdentity({ after }, databaseUrl);
+
+const foreign = (iterations: number) => {
+  const hash = pbkdf2Sync(PASSWORD, 'seasalt8', iterations, 32, 'sha256').toString('base64');
+  const stored = readForeignHash(`pbkdf2_sha256$${iterations}$seasalt8$${hash}`);
+  assert.ok(typeof stored === 'string');
+  return stored;
+};
+async function addImported(iterations = 1_000) {
+  const user = await add();
+  await sql`update identity.users set password_hash = ${foreign(iterations)} where id = ${user.id}`;
+  return user;
+}
+const hashOf = async (id: string) =>
+  String((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash);
+const enter = (username: string, password: string) =>
+  ask('POST', `${identity}/api/auth/login`, { body: { username, password } });
+
+test('the right password logs in, and ours replaces the hash; a wrong one changes nothing', async () => {
+  const user = await addImported();
+  assert.equal((await enter(user.username, 'another passphrase')).status, 401);
+  assert.equal(await hashOf(user.id), foreign(1_000));
+  await logIn(identity, user.username, PASSWORD);
+  assert.match(await hashOf(user.id), /^\$scrypt\$/);
+  await logIn(identity, user.username, PASSWORD);
+  assert.equal((await enter(user.username, 'another passphrase')).status, 401);
+});
+
+test('logins at once all succeed, whichever replaces the hash', async () => {
+  const user = await addImported();
+  const answers = await Promise.all(
+    Array.from({ length: 4 }, () => enter(user.username, PASSWORD)),
+  );
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200, 200, 200],
+  );
+  assert.match(await hashOf(user.id), /^\$scrypt\$/);
+});
+
+test('a disabled user with the right password keeps the hash, and gets the same 401', async () => {
+  const user = await addImported();
+  await sql`update identity.users set enabled = false where id = ${user.id}`;
+  assert.equal((await enter(user.username, PASSWORD)).status, 401);
+  assert.equal(await hashOf(user.id), foreign(1_000));
+});
+
+test('a name without a user is checked against one imported hash, always the same one', async () => {
+  await sql`update identity.users set password_hash = null where password_hash like 'imported$%'`;
+  assert.equal(await findImportedHash(database, 'nobody'), null);
+  const kinds = [1_000, 2_000, 3_000];
+  for (const [index, iterations] of kinds.entries()) {
+    const { id } = await addImported(iterations);
+    // Far from each other, so that many names lie before each.
+    await sql`update identity.users set id = ${`${index * 4}${id.slice(1)}`} where id = ${id}`;
+  }
+  const found = await Promise.all(
+    Array.from({ length: 60 }, (_, index) => findImportedHash(database, `nobody-${index % 30}`)),
+  );
+  assert.deepEqual(found.slice(0, 30), found.slice(30));
+  // Each kind is met.
+  assert.deepEqual([...new Set(found)].sort(), kinds.map(foreign).sort());
+  assert.equal((await enter('nobody', PASSWORD)).status, 401);
+});
