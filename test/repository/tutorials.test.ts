@@ -10,6 +10,7 @@ import type { ServiceName } from '../../src/serve.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { readDocument } from '../support/documents.ts';
 import { AUTH_TOKEN, startGatehouse, variables } from '../support/gatehouse.ts';
+import { cookieFrom, PORTAL, visitorOf } from '../support/portal.ts';
 import { freePorts } from '../support/ports.ts';
 import { root } from '../support/process.ts';
 import { test, until } from '../support/until.ts';
@@ -83,4 +84,80 @@ test('the tutorial of webhook delivers a signed event twice', async (context) =>
   await until(() => received.split('\n').length > 2, 'two deliveries');
   const line = 'push: {"ref": "refs/heads/main", "commits": [{"message": "Fix the door"}]}\n';
   assert.equal(received, line + line);
+});
+
+/** The shop of the tutorial, with a key that the commands of the tutorial have made. */
+async function openShop(context: TestContext) {
+  const directory = createDirectory(context);
+  const database = await createEmptyDatabase(context);
+  const { url } = await startGatehouse(context, ['identity'], database.url, {
+    ...PORTAL,
+    SELF_DELETION: 'on',
+  });
+  const document = 'docs/tutorial-backends.md';
+  const commands = blocksOf(document, 'sh').replaceAll('dist/cli.js', join(root, 'dist/cli.js'));
+  const env = { ...process.env, ...variables(database.url) };
+  const listed = await run('sh', ['-e', '-c', commands], { cwd: directory, env });
+  assert.match(listed.stdout, /shop .*provision, read, verify, orders:read/);
+
+  const [port = ''] = await freePorts(1);
+  const program = blocksOf(document, 'js').replace('5002', port);
+  assert.ok(program.split('\n').length <= 120);
+  // No password but those that people type.
+  assert.doesNotMatch(program, /admin/i);
+  const localhost = 'http://localhost:3000';
+  writeFileSync(join(directory, 'shop.mjs'), program.replace(localhost, url.identity));
+  const child = spawn(process.execPath, ['shop.mjs'], { cwd: directory });
+  context.after(() => child.kill());
+  let printed = '';
+  child.stdout.on('data', (text) => {
+    printed += String(text);
+  });
+  const shop = `http://127.0.0.1:${port}`;
+  await until(() => printed.includes('open'), 'the shop');
+
+  let cookie = '';
+  const send = async (path: string, fields: Record<string, string>) => {
+    const body = new URLSearchParams(fields);
+    const reply = await fetch(shop + path, { method: 'POST', body, headers: { cookie } });
+    cookie = reply.headers.get('set-cookie')?.split(';')[0] ?? cookie;
+    return /^<p>(.*)<\/p>/.exec(await reply.text())?.[1] ?? '';
+  };
+  return { shop, identity: url.identity, send, printed: () => printed };
+}
+
+test('the program of the tutorial about backends signs up, resets, makes keys and deletes', async (context) => {
+  const { shop, identity, send, printed } = await openShop(context);
+  const ada = { username: 'ada', email: 'ada@example.org', password: 'a door code of my own' };
+  assert.match(await send('/sign-up', { ...ada, password: '12345678' }), /^password /);
+  assert.equal(await send('/sign-up', ada), 'You are logged in.');
+  assert.match(await send('/sign-up', ada), /is taken by another user/);
+  assert.match(await send('/login', { ...ada, password: 'wrong' }), /wrong/);
+
+  const made = /key:\S+/.exec(await send('/keys', { name: 'a script' }))?.[0] ?? '';
+  const orders = async (key: string) =>
+    (await fetch(`${shop}/orders`, { headers: { 'x-api-key': key } })).status;
+  assert.deepEqual([await orders(made), await orders('key:nonsense')], [200, 401]);
+
+  const same = await send('/forgot', { email: 'nobody@example.org' });
+  assert.equal(await send('/forgot', { email: 'ADA@example.org' }), same);
+  await until(() => printed().includes('#'), 'the link');
+  const [, to, token = ''] = /to (\S+): .*#(\S+)/.exec(printed()) ?? [];
+  assert.equal(to, ada.email);
+  const visit = visitorOf(identity);
+  const opened = await visit('/link', { fields: { token } });
+  const password = 'another door code of my own';
+  const step = cookieFrom(opened, '__Host-gatehouse-pending');
+  const chosen = await visit('/login/password', {
+    fields: { password, return_to: '' },
+    cookie: step,
+  });
+  assert.equal(chosen.status, 200, chosen.text);
+  assert.match(await send('/login', ada), /wrong/);
+  assert.equal(await send('/login', { ...ada, password }), 'You are logged in.');
+
+  assert.match(await send('/delete', { password: 'wrong' }), /wrong/);
+  assert.equal(await send('/delete', { password }), 'Your account is deleted.');
+  assert.equal(await orders(made), 401);
+  assert.match(await send('/login', { ...ada, password }), /wrong/);
 });
