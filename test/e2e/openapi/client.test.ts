@@ -14,6 +14,7 @@ import {
   startGatehouse,
   WEBHOOK_TOKEN,
 } from '../../support/gatehouse.ts';
+import { readDocument } from '../../support/documents.ts';
 import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { PROGRAM } from './program.ts';
 import { runHere } from './tools.ts';
@@ -60,6 +61,10 @@ for (const name of SERVICES) {
 }
 const program = join(directory, 'program.ts');
 writeFileSync(program, PROGRAM);
+/** The example of the documents, with the types that were just made. */
+const [, shown = ''] = /^```ts\n([\s\S]*?)^```$/m.exec(readDocument('docs/backends.md')) ?? [];
+const example = join(directory, 'example.ts');
+writeFileSync(example, shown.replace('gatehouse-services/identity', './identity.js'));
 const OPTIONS = {
   target: 'es2022',
   module: 'nodenext',
@@ -68,7 +73,7 @@ const OPTIONS = {
 };
 const words = Object.entries(OPTIONS).flatMap(([name, value]) => [`--${name}`, value]);
 const STRICT = ['--strict', '--exactOptionalPropertyTypes', '--noUncheckedIndexedAccess'];
-run(bin('tsc'), [...STRICT, ...words, program]);
+run(bin('tsc'), [...STRICT, ...words, program, example]);
 const client: Client = await import(pathToFileURL(join(directory, 'out/program.js')).href);
 
 const given = {
@@ -76,6 +81,11 @@ const given = {
   password: ADMIN_PASSWORD,
   token: { secrets: AUTH_TOKEN, sender: WEBHOOK_TOKEN, operator: OPERATOR_TOKEN },
 };
+
+test('the example of backends.md is compiled with the types of identity', () => {
+  assert.match(shown, /import type \{ paths \} from 'gatehouse-services\/identity'/);
+  assert.ok(shown.trim().split('\n').length <= 6);
+});
 
 test('identity: logs in, lists sessions, and reads the code of an error', async () => {
   const { session, total, id, code } = await client.useIdentity(given);
