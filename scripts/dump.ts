@@ -27,7 +27,7 @@ import { migrate } from '../src/platform/db/schema.ts';
 import { SCHEMA as IDENTITY } from '../src/identity/migrations.ts';
 import { Unavailable } from '../src/platform/runtime/errors.ts';
 import { createLog } from '../src/platform/runtime/log.ts';
-import { noMetrics } from '../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../src/platform/runtime/metrics.ts';
 import { Env } from '../src/platform/runtime/env.ts';
 import { SCHEMA as SECRETS } from '../src/secrets/migrations.ts';
 import { SCHEMA as WEBHOOK } from '../src/webhook/migrations.ts';
@@ -264,7 +264,7 @@ async function tablesOf(sql: Sql, schemas: readonly string[]): Promise<readonly 
 
 async function withDatabase<T>(url: string, work: (database: Database) => Promise<T>): Promise<T> {
   const log = createLog('silent', () => {});
-  const database = createDatabase(addressOf(url), 'dump', log, noMetrics);
+  const database = createDatabase(addressOf(url), 'dump', log, createMetrics());
   try {
     return await work(database);
   } catch (error) {

@@ -95,7 +95,7 @@ export async function withServices<T>(
   output: Output,
   work: (service: Service, configured: ConfiguredService) => Promise<T>,
 ) {
-  const context = await createProcessContext(configuration.shared, output);
+  const context = createProcessContext(configuration.shared, output);
   const results = new Map<string, T>();
   for (const configured of configuration.services) {
     const { service, stop } = await createServiceRunner(configured, context);

@@ -18,7 +18,7 @@ import {
 } from '../platform/db/pool.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { createLog } from '../platform/runtime/log.ts';
-import { noMetrics } from '../platform/runtime/metrics.ts';
+import { createMetrics } from '../platform/runtime/metrics.ts';
 import { Env, type Environment, type Purpose } from '../platform/runtime/env.ts';
 import { SERVICE_NAMES } from '../serve.ts';
 import { ConfigurationError, readShared } from '../platform/process/settings.ts';
@@ -57,7 +57,7 @@ export const databaseOf =
       settings.database,
       `${schema.name}-admin`,
       createLog('silent', () => {}),
-      noMetrics,
+      createMetrics(),
     );
     try {
       await requireCurrent(database, schema);

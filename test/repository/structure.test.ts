@@ -107,7 +107,7 @@ function namesOfServices(tree: Tree): string[] {
 
 /** Where a part of the program begins that may not be needed: all else is loaded at the start. */
 const SEAMS =
-  /^src\/(main\.ts$|commands\/|platform\/runtime\/prometheus\.ts$|platform\/process\/(control|notify)\.ts$|[a-z]+\/(start|settings|migrations|notices)\.ts$|identity\/(signin|factors|oidc)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
+  /^src\/(main\.ts$|commands\/|platform\/process\/(control|notify)\.ts$|[a-z]+\/(start|settings|migrations|notices)\.ts$|identity\/(signin|factors|oidc)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
 
 function importsOnDemand(tree: Tree): string[] {
   return [...tree].flatMap(([file, text]) =>

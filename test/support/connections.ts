@@ -4,7 +4,7 @@ import type { Sql, TransactionSql } from 'postgres';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../../src/platform/db/pool.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { noMetrics } from '../../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
 import { pause } from './until.ts';
 
@@ -37,7 +37,7 @@ export function openConnections(
     addressOf(url, more),
     name,
     createLog('silent', () => {}),
-    noMetrics,
+    createMetrics(),
   );
   owner.after(() => database.close());
   return database;

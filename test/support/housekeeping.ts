@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readConfig } from './settings.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { createMetrics } from '../../src/platform/runtime/prometheus.ts';
+import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { start } from '../../src/secrets/start.ts';
 import { variables } from './gatehouse.ts';
 import { quiet } from './service-context.ts';

@@ -16,7 +16,7 @@ import { close, createListener, listen } from '../../src/platform/http/wire/serv
 import { parameterNames } from '../../src/platform/http/route/router.ts';
 import { object, type Schema, text } from '../../src/platform/http/route/schema.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { createMetrics } from '../../src/platform/runtime/prometheus.ts';
+import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { latch } from './until.ts';
 
 export interface TestListener {

@@ -14,7 +14,7 @@ import { sealSecret } from '../../src/platform/crypto/service-secret.ts';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/platform/db/pool.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { noMetrics } from '../../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { createSigningKey } from '../../src/webhook/service.ts';
 import { SOURCE_NAMES, type SourceName } from '../../src/webhook/sources.ts';
 import { createToken } from './tokens.ts';
@@ -195,7 +195,7 @@ export function openWebhook(
     address,
     'webhook',
     createLog('silent', () => {}),
-    noMetrics,
+    createMetrics(),
   );
   owner.after(() => database.close());
   return database;

@@ -2,7 +2,7 @@
 import { PassThrough } from 'node:stream';
 import { createLimiter } from '../../src/platform/runtime/limiter.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { noMetrics } from '../../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import type { ServiceContext, Site } from '../../src/platform/runtime/context.ts';
 
 export const SITE: Site = {
@@ -15,7 +15,7 @@ export const SITE: Site = {
 
 export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
   log: createLog('silent', () => {}),
-  metrics: noMetrics,
+  metrics: createMetrics(),
   site: SITE,
   MAX_BODY_BYTES: 65_536,
   hashing: createLimiter(2, 32, 'a password hash'),

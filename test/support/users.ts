@@ -7,7 +7,7 @@ import { validate } from '../../src/platform/http/route/schema.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { createUser, newUserSchema } from '../../src/identity/users.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { noMetrics } from '../../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { type Answer, ask } from './gatehouse.ts';
 
 /** Of every user that `addUser` makes, unless told otherwise. */
@@ -25,7 +25,7 @@ export function openIdentity(
     address,
     'identity',
     createLog('silent', () => {}),
-    noMetrics,
+    createMetrics(),
   );
   owner.after(() => database.close());
   return database;

@@ -8,7 +8,7 @@ import { sha256 } from '../../src/platform/crypto/token.ts';
 import { migrate } from '../../src/platform/db/schema.ts';
 import type { Database } from '../../src/platform/db/pool.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { type Metrics, noMetrics } from '../../src/platform/runtime/metrics.ts';
+import { type Metrics, createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
 import { accept } from '../../src/webhook/accept.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
@@ -125,7 +125,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
     startWorker(
       deliver,
       settings,
-      { url = databaseUrl, log = () => {}, metrics = noMetrics } = {},
+      { url = databaseUrl, log = () => {}, metrics = createMetrics() } = {},
     ) {
       const own = openConnections(
         { after: (fn) => owner.after(() => stop().then(fn)) },

@@ -87,7 +87,8 @@ function statusOf({ context, services }: Process) {
     log_level: log.level,
     memory_bytes: process.memoryUsage.rss(),
     services: services().map(serviceStatus),
-    measurements: measurementsIn(metrics.text()),
+    /** How long the queues are, and how old what waits is. */
+    measurements: metrics.readings().filter(({ name }) => name.startsWith('gatehouse_')),
     recent: recent.map((line): unknown => JSON.parse(line)),
   };
 }
@@ -109,16 +110,6 @@ function serviceStatus({ name, listener, isPrepared }: ServiceRunner) {
     connections: connections.all.size,
     requests: [...routes.values()],
   };
-}
-
-/** The gauges of Gatehouse: how long its queues are, and how old what waits is. */
-function measurementsIn(metrics: string) {
-  const gauges = metrics.split('# HELP ').filter((family) => / gauge$/m.test(family));
-  const rows = gauges.flatMap((family) => family.match(/^gatehouse_.* \S+$/gm) ?? []);
-  return rows.map((row) => {
-    const end = row.lastIndexOf(' ');
-    return { name: row.slice(0, end), value: Number(row.slice(end)) };
-  });
 }
 
 /** @throws StartupError with what the operator can do */

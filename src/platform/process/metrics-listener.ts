@@ -1,6 +1,7 @@
 import { bindRoutes, publicRead, route, routeDefaults } from '../http/route/route.ts';
 import { livez } from '../http/site/built-in-routes.ts';
 import type { ServiceContext } from '../runtime/context.ts';
+import { addProcessMetrics } from '../runtime/metrics.ts';
 
 /**
  * The service behind METRICS_PORT, which stores nothing. On a listener of its own, because metrics
@@ -10,6 +11,7 @@ export const METRICS = {
   name: 'metrics',
   style: { wrapping: 'bare', unavailable: 'unavailable' },
   async start({ metrics }: ServiceContext) {
+    addProcessMetrics(metrics);
     const row = route({
       ...publicRead,
       query: routeDefaults.query,

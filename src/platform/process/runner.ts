@@ -10,9 +10,9 @@ import { close, createListener, listen } from '../http/wire/server.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { codeOf, describeError, StartupError, Unavailable } from '../runtime/errors.ts';
 import { type Job, startJobs } from '../runtime/jobs.ts';
-import { createLimiter, type Limiter } from '../runtime/limiter.ts';
+import { createLimiter } from '../runtime/limiter.ts';
 import { createLineWriter, createLog, type Log, type LogLevel } from '../runtime/log.ts';
-import { type Metrics, noMetrics } from '../runtime/metrics.ts';
+import { createMetrics, type Metrics } from '../runtime/metrics.ts';
 import type { ConfiguredService, Service, ServiceStorage, Work } from './service.ts';
 import type { Shared } from './settings.ts';
 import { readVersion } from '../runtime/version.ts';
@@ -34,10 +34,10 @@ const MAX_RECENT = 20;
 /** How many callers may wait for a password hash, in each of the two queues of a service. */
 const HASHES_WAITING = 32;
 
-export type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
+export type ProcessContext = ReturnType<typeof createProcessContext>;
 
 /** What all services of a process share. */
-export async function createProcessContext(shared: Shared, output: Output) {
+export function createProcessContext(shared: Shared, output: Output) {
   const lines = createLineWriter(output.stdout, output.format);
   const recent: string[] = [];
   const write = (line: string, level: LogLevel) => {
@@ -45,44 +45,35 @@ export async function createProcessContext(shared: Shared, output: Output) {
     if (level === 'error' || level === 'warn') recent.push(line);
     if (recent.length > MAX_RECENT) recent.shift();
   };
-  const common = { instance: shared.INSTANCE_NAME, version: readVersion() };
-  const isMeasured = shared.METRICS_PORT !== null || shared.CONTROL_SOCKET !== null;
-  const prometheus = isMeasured ? await import('../runtime/prometheus.ts') : null;
-  const context = {
-    shared,
-    output,
-    lines,
-    log: createLog(shared.LOG_LEVEL, write, common),
-    metrics: prometheus?.createMetrics() ?? noMetrics,
-    hashing: createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash'),
-    bodies: createBodyReader(),
-    stopping: new AbortController(),
-    /** Set by an operator: readiness fails, and requests are still served. */
-    drain: { isOn: false },
-    /** The latest warnings and errors, as they were written. */
-    recent,
-  };
-  addGauges(context.metrics, context.hashing, context.drain, common.version);
-  return context;
-}
-
-function addGauges(
-  { gauge }: Metrics,
-  hashing: Limiter,
-  drain: Readonly<{ isOn: boolean }>,
-  version: string,
-) {
-  const { node } = process.versions;
-  gauge('gatehouse_build_info', 'Always 1.', () => 1, { version, node });
+  const version = readVersion();
+  const metrics = createMetrics();
+  const { gauge } = metrics;
+  gauge('gatehouse_build_info', 'Always 1.', () => 1, { version, node: process.versions.node });
+  const drain = { isOn: false };
   gauge('gatehouse_draining', 'Whether an operator drains the process: 1 or 0.', () =>
     Number(drain.isOn),
   );
+  const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
   gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', hashing.running);
   gauge(
     'gatehouse_password_hashes_waiting',
     'Password hashes waiting for a slot.',
     hashing.waiting,
   );
+  return {
+    shared,
+    output,
+    lines,
+    log: createLog(shared.LOG_LEVEL, write, { instance: shared.INSTANCE_NAME, version }),
+    metrics,
+    hashing,
+    bodies: createBodyReader(),
+    stopping: new AbortController(),
+    /** Set by an operator: readiness fails, and requests are still served. */
+    drain,
+    /** The latest warnings and errors, as they were written. */
+    recent,
+  };
 }
 
 export type ServiceRunner = Awaited<ReturnType<typeof createServiceRunner>>;
@@ -100,7 +91,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
   const isServing = () => isPrepared && !options.isLeaving();
   const service = await configured.start(contextOf(context, log, isServing));
   const { routes, storage, beforeReady, startWork } = service;
-  const jobs = await withNotices(name, service, shared, metrics);
+  const jobs = await jobsOf(name, service, context);
   const listener = createListener({ ...configured, ...options, log, routes });
 
   /** May be called again after a failure. */
@@ -108,7 +99,7 @@ export async function createServiceRunner(configured: ConfiguredService, context
     if (storage) await ensureSchema(storage, shared.MIGRATE);
     await beforeReady?.();
     if (stopping.aborted) return;
-    background.push(startJobs(withMeasuring(name, service, jobs, metrics), log, metrics));
+    background.push(startJobs(jobs, log, metrics));
     if (startWork) background.push(startWork());
     isPrepared = true;
     log.info('ready');
@@ -198,51 +189,41 @@ function handOut(directory: string | null, name: string, secret: string) {
   }
 }
 
-/** The jobs of a service, and one that tells the operator what it has seen. */
-async function withNotices(
-  name: string,
-  service: Service,
-  { NOTIFY, SITE_NAME }: Shared,
-  metrics: Metrics,
-) {
-  if (NOTIFY === null) return service.jobs;
+/** The jobs of a service, one that measures its database, and one that tells what it has seen. */
+async function jobsOf(name: string, service: Service, { shared, metrics }: ProcessContext) {
+  const { jobs, storage } = service;
+  if (!storage) return jobs;
+  const all = [...jobs, measuringJob(name, storage, metrics)];
+  if (shared.NOTIFY === null) return all;
   const { noticeJobs } = await import('./notify.ts');
-  return [...service.jobs, ...noticeJobs(name, service, SITE_NAME, NOTIFY, metrics)];
+  return [...all, ...noticeJobs(name, service, shared.SITE_NAME, shared.NOTIFY, metrics)];
 }
 
-/** These jobs of a service, and one for alerts if it gets no requests or probes. */
-function withMeasuring(
-  name: string,
-  { storage }: Service,
-  jobs: readonly Job[],
-  { gauge }: Metrics,
-): readonly Job[] {
-  if (!storage) return jobs;
-  const { database, schema } = storage;
+/** For alerts if the service gets no requests or probes. */
+function measuringJob(service: string, { database }: ServiceStorage, { gauge }: Metrics): Job {
   let upAt = performance.now();
+  let aheadMs = NaN;
   gauge(
     'gatehouse_database_up',
     'Whether the database could be read within the last 45 seconds: 1 or 0.',
     () => Number(performance.now() - upAt < 45_000),
-    { service: name },
+    { service },
   );
-  let aheadMs = NaN;
   gauge(
     'gatehouse_database_clock_ahead_seconds',
     "By how much the clock of PostgreSQL is ahead of this machine's.",
     () => aheadMs / 1_000,
-    { service: name },
+    { service },
   );
-  const measuring = {
+  return {
     name: 'measure the database',
     everySeconds: 15,
     async batch() {
       const clock = await database.readiness(compareClocks);
       aheadMs = clock.aheadMs;
-      if (await isCurrent(database, schema)) upAt = performance.now();
+      upAt = performance.now();
     },
   };
-  return [...jobs, measuring];
 }
 
 async function ensureSchema({ database, schema }: ServiceStorage, mayMigrate: boolean) {

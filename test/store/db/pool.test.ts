@@ -8,7 +8,7 @@ import { Duplicate } from '../../../src/platform/db/errors.ts';
 import { createDatabase as createPools, type Database } from '../../../src/platform/db/pool.ts';
 import { Failure } from '../../../src/platform/http/route/errors.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
-import { noMetrics } from '../../../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import {
@@ -362,7 +362,7 @@ test('an IPv6 address works as a host', async (t) => {
     address,
     'six',
     createLog('silent', () => {}),
-    noMetrics,
+    createMetrics(),
   );
   t.after(() => database.close());
   assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });

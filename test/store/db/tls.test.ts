@@ -17,7 +17,7 @@ import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../../src/platform/db/pool.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
-import { noMetrics } from '../../../src/platform/runtime/metrics.ts';
+import { createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { addressOf, ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
 
 /**
@@ -102,7 +102,7 @@ test('certificates and the password are read again for a new connection', async 
     addressOf('', { DATABASE_URL_FILE: url }),
     'again',
     createLog('error', (line) => lines.push(line)),
-    noMetrics,
+    createMetrics(),
   );
   t.after(() => database.close());
   const WHO = 'select current_user as name';

@@ -10,7 +10,7 @@ import { createIdentity } from '../../../src/identity/service.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { createJobs, writeLastSeen } from '../../../src/identity/store/housekeeping.ts';
 import { removeUser } from '../../../src/identity/users.ts';
-import { createMetrics } from '../../../src/platform/runtime/prometheus.ts';
+import { createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
 import { addUser, CHEAP, openIdentity } from '../../support/users.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
-import { type Metrics, noMetrics } from '../../../src/platform/runtime/metrics.ts';
+import { type Metrics, createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import {
   claimWork,
   endWork,
@@ -80,7 +80,7 @@ test('an attempt that a shutdown interrupts is counted neither as done nor as fa
   const [id = ''] = await fresh(1);
   const counted: string[] = [];
   const metrics: Metrics = {
-    ...noMetrics,
+    ...createMetrics(),
     counter:
       () =>
       (labels = []) =>

@@ -4,8 +4,7 @@ import { test } from 'node:test';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { BATCH_ROWS, removalJob, startJobs } from '../../../src/platform/runtime/jobs.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
-import { noMetrics } from '../../../src/platform/runtime/metrics.ts';
-import { createMetrics } from '../../../src/platform/runtime/prometheus.ts';
+import { createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { until } from '../../support/until.ts';
 
 /** An interval in seconds. The first run starts after a random part of it. */
@@ -24,7 +23,7 @@ test('a job runs batches while there is more to do, then again after its interva
   const jobs = startJobs(
     [{ name: 'sweep', everySeconds: SOON, batch: async () => answers[batches++] ?? false }],
     memory().log,
-    noMetrics,
+    createMetrics(),
   );
   await until(() => batches >= 6);
   await jobs.stop();
@@ -37,7 +36,7 @@ test('remaining work does not wait for the interval', async (t) => {
   const jobs = startJobs(
     [{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 3 }],
     memory().log,
-    noMetrics,
+    createMetrics(),
   );
   await until(() => batches === 3);
   await jobs.stop();
@@ -52,7 +51,7 @@ test('jobs of replicas that start together start at different times', async (t) 
       started.push(name);
       return false;
     };
-    const jobs = startJobs([{ name, everySeconds: 60, batch }], memory().log, noMetrics);
+    const jobs = startJobs([{ name, everySeconds: 60, batch }], memory().log, createMetrics());
     mock.mock.restore();
     return jobs;
   };
@@ -117,7 +116,7 @@ test('a job that fails or hangs does not stop the others', async () => {
       { name: 'works', everySeconds: SOON, batch: async () => ++batches < 0 },
     ],
     memory().log,
-    noMetrics,
+    createMetrics(),
   );
   await until(() => batches >= 3);
   finish();
@@ -133,7 +132,7 @@ test('stop waits for the running batch and starts no other', async () => {
       finish = () => resolve(true);
     });
   };
-  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], memory().log, noMetrics);
+  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], memory().log, createMetrics());
   await until(() => batches === 1);
   let isStopped = false;
   const stopped = jobs.stop().then(() => {
@@ -150,7 +149,7 @@ test('stop wakes a sleeping job, before its first run and between two', async (t
   const early = startJobs(
     [{ name: 'sweep', everySeconds: NEVER, batch: () => assert.fail('it must not begin') }],
     memory().log,
-    noMetrics,
+    createMetrics(),
   );
   await early.stop();
 
@@ -159,7 +158,7 @@ test('stop wakes a sleeping job, before its first run and between two', async (t
   const late = startJobs(
     [{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 0 }],
     memory().log,
-    noMetrics,
+    createMetrics(),
   );
   await until(() => batches === 1);
   await late.stop();

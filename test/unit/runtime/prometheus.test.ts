@@ -1,7 +1,7 @@
 /** The Prometheus text format, version 0.0.4, parsed by its own rules. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createMetrics } from '../../../src/platform/runtime/prometheus.ts';
+import { addProcessMetrics, createMetrics } from '../../../src/platform/runtime/metrics.ts';
 
 interface Sample {
   readonly name: string;
@@ -159,6 +159,7 @@ test('a gauge is read at each scrape; one name with several labels is one family
 
 test('memory and event loop delay of the process are gauges', () => {
   const metrics = createMetrics();
+  addProcessMetrics(metrics);
   const { samples } = parse(metrics.text());
   const value = (name: string) => of(samples, name)[0]?.value ?? Number.NaN;
   assert.ok(value('process_resident_memory_bytes') > 1e6);
