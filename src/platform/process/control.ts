@@ -8,6 +8,7 @@ import type { Listener } from '../http/wire/server.ts';
 import { codeOf, StartupError } from '../runtime/errors.ts';
 import { LOG_LEVELS } from '../runtime/log.ts';
 import type { ProcessContext, ServiceRunner } from './runner.ts';
+import type { ConfiguredService } from './service.ts';
 import { readVersion } from '../runtime/version.ts';
 
 /**
@@ -15,25 +16,20 @@ import { readVersion } from '../runtime/version.ts';
  * A Unix socket of mode 0600: only this user and root can connect, no browser (CWE-352), and no
  * other machine or container.
  */
-export const createControl = (
-  path: string,
-  context: ProcessContext,
-  services: () => readonly ServiceRunner[],
-) =>
-  ({
-    name: 'control',
-    host: path,
-    port: 0,
-    style: { wrapping: 'bare', unavailable: 'unavailable' },
-    open: (listener: Listener) => open(listener, path),
-    start: async () => ({
-      routes: bindRoutes([status, logLevel, drain], { context, services }),
-      storage: null,
-      jobs: [],
-    }),
-  }) as const;
+export const createControl = (path: string, running: Process): ConfiguredService => ({
+  name: 'control',
+  host: path,
+  port: 0,
+  style: { wrapping: 'bare', unavailable: 'unavailable' },
+  open: (listener) => open(listener, path),
+  start: async () => ({
+    routes: bindRoutes([status, logLevel, drain], running),
+    storage: null,
+    jobs: [],
+  }),
+});
 
-type Process = Readonly<{ context: ProcessContext; services: () => readonly ServiceRunner[] }>;
+type Process = Readonly<{ context: ProcessContext; services: readonly ServiceRunner[] }>;
 
 const status = route({
   ...publicRead,
@@ -86,7 +82,7 @@ function statusOf({ context, services }: Process) {
     state: stopping.signal.aborted ? 'shutting down' : working,
     log_level: log.level,
     memory_bytes: process.memoryUsage.rss(),
-    services: services().map(serviceStatus),
+    services: services.map(serviceStatus),
     /** How long the queues are, and how old what waits is. */
     measurements: metrics.readings().filter(({ name }) => name.startsWith('gatehouse_')),
     recent: recent.map((line): unknown => JSON.parse(line)),

@@ -170,14 +170,7 @@ export function variablesOf(services: readonly ConfigurableService[]) {
   return env.asked;
 }
 
-export type Configuration = Readonly<{
-  shared: Shared;
-  services: readonly ConfiguredService[];
-  /** Null if they are not served. */
-  metrics: Pick<ConfiguredService, 'name' | 'host' | 'port'> | null;
-  /** About allowed settings that an operator should know. */
-  warnings: readonly string[];
-}>;
+export type Configuration = ReturnType<typeof readSettings>;
 
 /**
  * Reads the settings of a process.
@@ -190,7 +183,7 @@ export function readSettings(
   names: readonly string[],
   purpose: Purpose,
   environment: Environment,
-): Configuration {
+) {
   const known = [...variablesOf(all).keys()];
   const env = new Env(environment, foreignVariables(environment, known));
   const shared = readShared(env);
@@ -198,12 +191,13 @@ export function readSettings(
   const chosen = all.filter(({ name }) => names.length === 0 || names.includes(name));
   const services = chosen.map((one) => readService(env, one, purpose, chosen.length === 1));
   if (env.problems.size > 0) throw new ConfigurationError(env.problems.values());
-  const { METRICS_HOST: host, METRICS_PORT } = shared;
-  const metrics = METRICS_PORT === null ? null : { name: 'metrics', host, port: METRICS_PORT };
+  const { METRICS_HOST: host, METRICS_PORT: metricsPort } = shared;
   return {
     shared,
     services,
-    metrics,
+    /** Null if they are not served. */
+    metrics: metricsPort === null ? null : { host, port: metricsPort },
+    /** About allowed settings that an operator should know. */
     warnings: [...env.warnings],
   };
 }

@@ -8,6 +8,7 @@ import {
   type ProcessContext,
   type ServiceRunner,
 } from './runner.ts';
+import type { ConfiguredService } from './service.ts';
 import type { Configuration } from './settings.ts';
 
 export type RunningServices = Readonly<{
@@ -36,27 +37,29 @@ export async function startServices(
   { shared, services, metrics, warnings }: Configuration,
   output: Output,
 ): Promise<RunningServices> {
-  const context = await createProcessContext(shared, output);
+  const context = createProcessContext(shared, output);
   for (const warning of warnings) context.log.warn(warning);
-  const runners: ServiceRunner[] = [];
+  const running: ServiceRunner[] = [];
+  /** Metrics and the control socket, which are there until the services have ended. */
+  const own: ServiceRunner[] = [];
   const ports: Record<string, number> = {};
   let stopped: Promise<void> | null = null;
   const stop = (delaySeconds = 0) => {
-    stopped ??= shutDown(context, runners, delaySeconds);
+    stopped ??= shutDown(context, running, own, delaySeconds);
     return stopped;
+  };
+  const open = async (configured: ConfiguredService, runners: ServiceRunner[]) => {
+    const runner = await createServiceRunner(configured, context);
+    runners.push(runner);
+    ports[configured.name] = await runner.listen();
   };
   try {
     // Listeners open first: the process is alive, and says so, while databases are connected.
-    const { CONTROL_SOCKET: path } = shared;
-    const control = path === null ? null : await import('./control.ts');
-    const own = [
-      ...(metrics ? [{ ...METRICS, ...metrics }] : []),
-      ...(control && path ? [control.createControl(path, context, () => servicesOf(runners))] : []),
-    ];
-    for (const service of [...services, ...own]) {
-      const runner = await createServiceRunner(service, context);
-      runners.push(runner);
-      ports[service.name] = await runner.listen();
+    for (const service of services) await open(service, running);
+    if (metrics) await open({ ...METRICS, ...metrics }, own);
+    if (shared.CONTROL_SOCKET !== null) {
+      const { createControl } = await import('./control.ts');
+      await open(createControl(shared.CONTROL_SOCKET, { context, services: running }), own);
     }
   } catch (error) {
     await stop();
@@ -64,7 +67,7 @@ export async function startServices(
   }
   const becomeReady = async () => {
     try {
-      await Promise.all(servicesOf(runners).map((service) => service.prepare()));
+      await Promise.all(running.map((service) => service.prepare()));
     } catch (error) {
       await stop();
       throw error;
@@ -77,18 +80,15 @@ export async function startServices(
   return {
     ports,
     ready,
-    listenerOf: (name) => runners.find((runner) => runner.name === name)?.listener,
+    listenerOf: (name) => running.find((runner) => runner.name === name)?.listener,
     stop,
   };
 }
 
-/** Metrics and the control socket store nothing, and are there until the services have ended. */
-const servicesOf = (runners: readonly ServiceRunner[]) =>
-  runners.filter(({ name }) => name !== METRICS.name && name !== 'control');
-
 async function shutDown(
   { log, lines, shared, stopping }: ProcessContext,
-  runners: readonly ServiceRunner[],
+  services: readonly ServiceRunner[],
+  own: readonly ServiceRunner[],
   delaySeconds: number,
 ) {
   log.info('shutting down');
@@ -97,10 +97,8 @@ async function shutDown(
   await sleep(delaySeconds * 1000);
   const graceMs = shared.SHUTDOWN_GRACE * 1000;
   const stopAll = async () => {
-    const services = servicesOf(runners);
     await Promise.all(services.map((service) => service.stop(graceMs)));
-    // Until then, metrics can be read.
-    for (const runner of runners) if (!services.includes(runner)) await runner.stop(graceMs);
+    await Promise.all(own.map((listener) => listener.stop(graceMs)));
   };
   // Something may hang after SHUTDOWN_GRACE.
   const limit = sleep(graceMs + 750, 'late', { ref: false });
