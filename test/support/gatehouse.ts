@@ -10,7 +10,7 @@ import type { Sql } from 'postgres';
 import type { ConfiguredService } from '../../src/platform/process/service.ts';
 import { startServices } from '../../src/platform/process/start.ts';
 import type { Job } from '../../src/platform/runtime/jobs.ts';
-import type { Limiter } from '../../src/platform/runtime/limiter.ts';
+import type { LimiterShare } from '../../src/platform/runtime/limiter.ts';
 import { configure, type ServiceName } from '../../src/serve.ts';
 import { createDatabase } from './database.ts';
 import { createLines } from './lines.ts';
@@ -143,9 +143,7 @@ function oneAtATime(job: Job): Job {
 function createInside() {
   const jobs: Job[] = [];
   let held = Promise.resolve();
-  const watchHashes = (limiter: Limiter): Limiter => ({
-    ...limiter,
-    share: () => watchHashes(limiter.share()),
+  const watchHashes = (limiter: LimiterShare): LimiterShare => ({
     run: (work, hasPriority) =>
       limiter.run(async (hasWaited) => {
         await held;

@@ -1,5 +1,5 @@
 import type { Writable } from 'node:stream';
-import type { Limiter } from './limiter.ts';
+import type { LimiterShare } from './limiter.ts';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -19,7 +19,7 @@ export type ServiceContext = Readonly<{
   /**
    * This service's share of the slots of the process: each password hash takes memory and a thread.
    */
-  hashing: Limiter;
+  hashing: LimiterShare;
   site: Site;
   /** What a request with a credential may send, unless its route says otherwise. */
   MAX_BODY_BYTES: number;

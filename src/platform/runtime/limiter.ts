@@ -1,31 +1,15 @@
 import { Overloaded } from './errors.ts';
 
-/**
- * Limits how much work runs at the same time and how much waits. Any more is rejected before it
- * starts.
- */
-export interface Limiter {
-  /**
-   * Runs the work when a slot is free, first come, first served. Throws `Overloaded` at once if the
-   * queue is full, and after too long a wait.
-   * @param work gets whether it had to wait
-   * @param hasPriority waits in a second queue of the same length that is served first
-   */
-  run<T>(work: (hasWaited: boolean) => Promise<T>, hasPriority?: boolean): Promise<T>;
-  /** How much runs in all slots, and waits in all queues. */
-  running(): number;
-  waiting(): number;
-  /**
-   * A limiter of the same slots with queues of its own. All are served in turn: none waits for all
-   * of another.
-   */
-  share(): Limiter;
-}
+export type Limiter = ReturnType<typeof createLimiter>;
+/** Queues of its own for the slots of a limiter. */
+export type LimiterShare = ReturnType<Limiter['share']>;
 
 type Queue = Array<() => void>;
 type Share = readonly [priority: Queue, others: Queue];
 
 /**
+ * Limits how much work runs at the same time and how much waits. Any more is rejected before it
+ * starts.
  * @param what is waited for, as in "too many are waiting for a password hash"
  * @param maxWaitMs by default without a limit
  */
@@ -34,7 +18,7 @@ export function createLimiter(
   queueLength: number,
   what: string,
   maxWaitMs: number | null = null,
-): Limiter {
+) {
   let running = 0;
   const overloaded = () => new Overloaded(`too many are waiting for ${what}`);
   const shares: Share[] = [];
@@ -53,19 +37,22 @@ export function createLimiter(
     });
   function release() {
     const start = takeNext(shares);
-    // Finished work hands over its slot: `running` does not change, so that nothing else can take
-    // it.
+    // Finished work hands its slot over. `running` does not change: nothing else can take it.
     if (start) start();
     else running -= 1;
   }
-  function share(): Limiter {
+  /** All shares are served in turn: none waits for all of another. */
+  function share() {
     const queues: Share = [[], []];
     shares.push(queues);
     return {
-      share,
-      running: () => running,
-      waiting: () => shares.flat(2).length,
-      async run(work, hasPriority = false) {
+      /**
+       * Runs the work when a slot is free, first come, first served. Throws `Overloaded` at once if
+       * the queue is full, and after too long a wait.
+       * @param work gets whether it had to wait
+       * @param hasPriority waits in a second queue of the same length that is served first
+       */
+      async run<T>(work: (hasWaited: boolean) => Promise<T>, hasPriority = false) {
         const queue = queues[hasPriority ? 0 : 1];
         const mustWait = running >= slots;
         if (!mustWait) running += 1;
@@ -79,7 +66,12 @@ export function createLimiter(
       },
     };
   }
-  return share();
+  return {
+    ...share(),
+    share,
+    running: () => running,
+    waiting: () => shares.flat(2).length,
+  };
 }
 
 /** Takes the first one that waits. @param shares the one that was served last is the last */
