@@ -18,8 +18,6 @@ export interface Client {
   isBusy: boolean;
   /** Whether no further call may use it. */
   isRetired: boolean;
-  /** From now on, a statement without an answer for so long ends the connection. */
-  watch(seconds: number): void;
   /** A statement under way may finish within this time. */
   close(seconds: number): Promise<void>;
 }
@@ -48,7 +46,10 @@ const FIXED_OPTIONS = {
   publications: '',
 };
 
-/** @param onEnd called when the connection has ended: the client must not be used any more */
+/**
+ * A statement without an answer for DATABASE_DEAD_AFTER ends the connection.
+ * @param onEnd called when the connection has ended: the client must not be used any more
+ */
 export function connect(
   address: DatabaseAddress,
   { host, socket }: Dialed,
@@ -85,23 +86,23 @@ export function connect(
     server: null,
     isBusy: true,
     isRetired: false,
-    watch(seconds) {
-      const limitMs = seconds * 1_000 - GRACE_MS;
-      const closeIfSilent = (received: number, sent: number) => {
-        const isSilent = socket.bytesRead === received && socket.bytesWritten === sent;
-        if (isSilent) void client.close(0);
-      };
-      socket.setTimeout(limitMs).on('timeout', () => {
-        socket.setTimeout(limitMs); // after a timeout, a write does not start it again
-        const { bytesRead, bytesWritten } = socket;
-        if (client.isBusy) setTimeout(closeIfSilent, GRACE_MS, bytesRead, bytesWritten).unref();
-      });
-    },
     async close(seconds) {
       await sql.end({ timeout: seconds });
       setTimeout(() => socket.destroy(), CLOSE_MS).unref();
     },
   };
+  const limitMs = address.limits.DATABASE_DEAD_AFTER * 1_000 - GRACE_MS;
+  const closeIfSilent = (received: number, sent: number) => {
+    const isSilent = socket.bytesRead === received && socket.bytesWritten === sent;
+    if (isSilent) void client.close(0);
+  };
+  socket.setTimeout(limitMs).on('timeout', () => {
+    socket.setTimeout(limitMs); // after a timeout, a write does not start it again
+    // A change of the schema may take hours.
+    const mayTakeLong = pool === 'migration' && client.server !== null;
+    if (!client.isBusy || mayTakeLong) return;
+    setTimeout(closeIfSilent, GRACE_MS, socket.bytesRead, socket.bytesWritten).unref();
+  });
   return client;
 }
 
@@ -193,18 +194,18 @@ export async function prepare(
   if (!row.has_all_characters) throw new Unavailable(WITHOUT_CHARACTERS, false);
   // A pooler makes up the process id that it sends at the start of a connection.
   const isPooled = rows?.state.pid !== row.pid;
-  if (isPooled) await requireOwnProcess(sql, await openOther());
+  if (isPooled) await requireOwnProcess(row.pid, sql, await openOther());
   return row.server;
 }
 
 /** @throws Unavailable unless the pooler keeps a server process for each connection */
-async function requireOwnProcess(sql: Sql, other: Client) {
+async function requireOwnProcess(own: unknown, sql: Sql, other: Client) {
   const late = sleep(COMPARISON_MS, null, { ref: false });
   try {
-    const isShared = await Promise.race([sharesProcesses(sql, other.sql), late]);
-    if (isShared) throw new Unavailable(POOLED, false);
+    const isKept = await Promise.race([keepsProcesses(own, sql, other.sql), late]);
+    if (isKept === false) throw new Unavailable(POOLED, false);
     // No second connection in time.
-    if (isShared === null) throw new Unavailable(POOL_TOO_SMALL);
+    if (isKept === null) throw new Unavailable(POOL_TOO_SMALL);
   } finally {
     await other.close(0);
   }
@@ -215,19 +216,14 @@ async function requireOwnProcess(sql: Sql, other: Client) {
  * that settings and prepared statements are lost. An idle pooler gives both connections the last
  * process, or each connection several processes in turn.
  */
-async function sharesProcesses(first: Sql, second: Sql) {
-  const processOf = new Map<Sql, unknown>();
+async function keepsProcesses(own: unknown, first: Sql, second: Sql) {
+  const others = new Set<unknown>();
   for (let round = 0; round < COMPARISONS; round += 1) {
-    for (const sql of [first, first, second, second]) {
-      const id = await processId(sql);
-      if (processOf.has(sql) && processOf.get(sql) !== id) return true;
-      processOf.set(sql, id);
+    for (const sql of [second, second, first, first]) {
+      const [row] = await sql`select pg_backend_pid() as pid`.simple();
+      if (sql === second) others.add(row?.pid);
+      else if (row?.pid !== own) return false;
     }
   }
-  return processOf.get(first) === processOf.get(second);
-}
-
-async function processId(sql: Sql) {
-  const [row] = await sql`select pg_backend_pid() as pid`.simple();
-  return row?.pid;
+  return others.size === 1 && !others.has(own);
 }

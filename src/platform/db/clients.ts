@@ -72,7 +72,7 @@ function createConnector(
   metrics: Metrics,
   isClosed: () => boolean,
 ) {
-  const { hosts, limits } = address;
+  const { hosts } = address;
   /** Of the host that was usable last. */
   let hostIndex = 0;
   let latest = address;
@@ -87,15 +87,12 @@ function createConnector(
     clients.add(client);
     try {
       const openOther = async () => connect(own, await dialOne([host]), pool, name, log, () => {});
-      const prepared = prepare(client, own, openOther);
-      client.server = await Promise.race([prepared, failLate(limits.DATABASE_DEAD_AFTER)]);
+      client.server = await prepare(client, own, openOther);
     } catch (error) {
       clients.delete(client);
       void client.close(0);
       throw error;
     }
-    // A change of the schema may take hours.
-    if (pool !== 'migration') client.watch(limits.DATABASE_DEAD_AFTER);
     closeOthers(clients, client);
     hostIndex = hosts.indexOf(host);
     return client;
@@ -151,11 +148,6 @@ const prepareForScram = (password: string) =>
     .replace(/[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]/g, ' ')
     .replace(/[\u00ad\u034f\u1806\u180b-\u180d\u200c\u200d\u2060\ufe00-\ufe0f\ufeff]/g, '')
     .normalize('NFKC');
-
-async function failLate(seconds: number): Promise<never> {
-  await sleep(seconds * 1_000, undefined, { ref: false });
-  throw new Unavailable('the database does not answer');
-}
 
 /**
  * The password and the certificates may have been replaced. Those that were read before stay in use
