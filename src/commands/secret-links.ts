@@ -114,17 +114,14 @@ export async function nextLink(lines: LineReader, kinds: readonly Kind[]) {
     const link = findLink(text, kinds);
     return link && URL.canParse(link.base) ? link : null;
   };
-  let last = (await lines.next('Link: ')).trim();
-  let text = last;
-  let link = find(text);
-  for (let count = 1; count < MAX_LINES; count += 1) {
-    const isBroken = text.includes('://') && (last.endsWith('=') || last.length <= MAX_LINE);
-    if (link || !isBroken || last === '') break;
-    last = (await lines.next('The rest of the link: ')).trim();
-    text = `${text}\n${last}`;
-    link = find(text);
+  let text = '';
+  for (let count = 1; ; count += 1) {
+    const line = (await lines.next(count === 1 ? 'Link: ' : 'The rest of the link: ')).trim();
+    text = `${text}\n${line}`.trim();
+    const link = find(text);
+    const isBroken = text.includes('://') && (line.endsWith('=') || line.length <= MAX_LINE);
+    if (link || !isBroken || line === '' || count === MAX_LINES) return { text, link };
   }
-  return { text, link };
 }
 
 const NO_KEY = 'no key on standard input: it is the part of the link after #';
