@@ -14,30 +14,26 @@ const MAX_WAITING = 1_024; // calls of one kind
 /** A call that has waited this long is rejected, and its work is not done. */
 const MAX_WAIT_MS = 10_000;
 
-interface Options<Item> {
+type Options<Item> = Readonly<{
   /**
    * Of items with the same key, if not null, only one statement is under way: they may need the
    * same lock, and keep their order.
    */
-  readonly keyOf?: (item: Item) => string | null;
+  keyOf?: (item: Item) => string | null;
   /** Whether a statement takes only one item with the same key. */
-  readonly areKeysUnique?: boolean;
-  readonly bytesOf?: (item: Item) => number;
-}
+  areKeysUnique?: boolean;
+  bytesOf?: (item: Item) => number;
+}>;
 
-type Call<Item, Result> = Readonly<{
-  item: Item;
+type Waiting = Readonly<{
   key: string | null;
   bytes: number;
   since: number;
-  resolve: (result: Result) => void;
   reject: (error: unknown) => void;
 }>;
-
-type RunItems<Item, Result> = (items: readonly Item[]) => Promise<readonly Result[]>;
+type Call<Item, Result> = Waiting & Readonly<{ item: Item; resolve: (result: Result) => void }>;
 
 type Context = Database | Readonly<{ database: Database }>;
-const databaseOf = (context: Context) => ('database' in context ? context.database : context);
 
 /**
  * Lets calls that arrive together share one statement: one round trip, and for a write one flush to
@@ -53,10 +49,11 @@ export function sharedStatement<Item, Result, C extends Context = Database>(
   run: (sql: Sql, items: readonly Item[], context: C) => Promise<readonly Result[]>,
   { keyOf, bytesOf, areKeysUnique = false }: Options<Item> = {},
 ) {
-  const queues = new WeakMap<C, ReturnType<typeof createQueue<Item, Result>>>();
+  const queues = new WeakMap<C, (call: Call<Item, Result>) => void>();
 
   function createQueueOf(context: C) {
-    const database = databaseOf(context);
+    const given: Context = context;
+    const database = 'database' in given ? given.database : given;
     return createQueue<Item, Result>((items) => {
       const isShared = kind === 'write' && items.length > 1;
       const send = isShared ? database.tryWrite : database[kind];
@@ -81,7 +78,10 @@ export function sharedStatement<Item, Result, C extends Context = Database>(
 }
 
 /** @returns a function that adds a call to the next statement */
-function createQueue<Item, Result>(run: RunItems<Item, Result>, areKeysUnique: boolean) {
+function createQueue<Item, Result>(
+  run: (items: readonly Item[]) => Promise<readonly Result[]>,
+  areKeysUnique: boolean,
+) {
   type Calls = Array<Call<Item, Result>>;
   const waiting: Calls = [];
   /** Keys of the calls under way. */
@@ -109,20 +109,29 @@ function createQueue<Item, Result>(run: RunItems<Item, Result>, areKeysUnique: b
   async function send(calls: Calls) {
     const keys = calls.flatMap(({ key }) => key ?? []);
     for (const key of keys) busyKeys.add(key);
-    const isDone = await settle(calls, run);
+    const failure = await attempt(calls).catch((error: unknown) => ({ error }));
     for (const key of keys) busyKeys.delete(key);
-    if (isDone) return;
-    // Not awaited: the next statement does not wait for a lock. Those with the same key wait.
+    if (!failure) return;
+    const { error } = failure;
+    if (calls.length === 1 || !isOfOneItem(error)) {
+      for (const call of calls) call.reject(error);
+      return;
+    }
     const others = [...calls];
+    // Not awaited: the next statement does not wait for a lock. Those with the same key wait.
     for (const call of takeNext(others, busyKeys, true)) void send([call]).then(sendNext);
     waiting.unshift(...others);
   }
 
+  async function attempt(calls: Calls) {
+    const results = await run(calls.map(({ item }) => item));
+    if (results.length !== calls.length)
+      throw new Error('internal error: one result for each item');
+    results.forEach((result, index) => calls[index]?.resolve(result));
+  }
+
   return (call: Call<Item, Result>) => {
-    if (waiting.length >= MAX_WAITING) {
-      call.reject(overloaded());
-      return;
-    }
+    if (waiting.length >= MAX_WAITING) return call.reject(overloaded());
     waiting.push(call);
     void sendNext();
   };
@@ -138,34 +147,16 @@ async function gather(calls: readonly unknown[]) {
   }
 }
 
-/** @returns false if one of the items may have stopped the statement, and each is to be tried alone */
-async function settle<Item, Result>(
-  calls: ReadonlyArray<Call<Item, Result>>,
-  run: RunItems<Item, Result>,
-) {
-  try {
-    const results = await run(calls.map(({ item }) => item));
-    if (results.length !== calls.length) {
-      throw new Error('internal error: one result for each item');
-    }
-    results.forEach((result, index) => calls[index]?.resolve(result));
-  } catch (error) {
-    if (calls.length > 1 && isOfOneItem(error)) return false;
-    for (const call of calls) call.reject(error);
-  }
-  return true;
-}
-
 /**
  * Takes the calls of the next statement from those that wait, in the order in which they came. A
  * call does not overtake one with the same key.
  */
-export function takeNext<Item, Result>(
-  waiting: Array<Call<Item, Result>>,
+export function takeNext<C extends Waiting>(
+  waiting: C[],
   busyKeys: ReadonlySet<string>,
   areKeysUnique: boolean,
 ) {
-  const next: Array<Call<Item, Result>> = [];
+  const next: C[] = [];
   const blockedKeys = new Set(busyKeys);
   const oldest = performance.now() - MAX_WAIT_MS;
   let bytes = 0;
