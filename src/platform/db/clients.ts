@@ -7,8 +7,6 @@ import type { PoolName } from './connection-settings.ts';
 import { dial, type Dialed } from './dial.ts';
 import type { DatabaseAddress, Host } from './url.ts';
 
-const CERTIFICATE_END = 'gatehouse_database_certificate_end_seconds';
-const CERTIFICATE_HELP = 'When sslrootcert or sslcert ends, in seconds since 1970.';
 /** Before all hosts are tried again: a standby that rejects connections is busy. */
 const SEARCH_PAUSE_MS = 100;
 
@@ -76,8 +74,12 @@ function createConnector(
   /** Of the host that was usable last. */
   let hostIndex = 0;
   let latest = address;
-  const endOfCertificates = () => latest.certificates?.endSeconds ?? NaN;
-  metrics.gauge(CERTIFICATE_END, CERTIFICATE_HELP, endOfCertificates, { service: name });
+  metrics.gauge(
+    'gatehouse_database_certificate_end_seconds',
+    'When sslrootcert or sslcert ends, in seconds since 1970.',
+    () => latest.certificates?.endSeconds ?? NaN,
+    { service: name },
+  );
 
   const dialOne = (among: readonly Host[]) => dial(among, latest.connectSeconds, isClosed);
 

@@ -64,7 +64,15 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     transaction: <T extends Data>(work: Work<T>) => write((sql) => inTransaction(sql, work)),
     list,
     /** Reads whose length a caller chooses. */
-    search: <T>(work: Work<T>) => list((sql) => inTransaction(sql, limited(work))),
+    search: <T>(work: Work<T>) =>
+      list((sql) =>
+        inTransaction(sql, async () => {
+          await sql`
+            select set_config(key, value, true)
+            from json_each_text(${JSON.stringify(SEARCH_SETTINGS)}::text::json)`;
+          return work(sql);
+        }),
+      ),
     claim: create('claim'),
     readiness: create('readiness'),
     /** Work of any length, on its own connection without statement and lock timeouts. */
@@ -83,14 +91,14 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     /** Whether the connection for readiness is open. */
     isProbed: () => clients.isOpen('readiness'),
     /** Opens the connections that most requests need. @throws if one cannot be opened */
-    ensureConnected: () => ensureOpen(clients, { read, write, list }),
+    ensureConnected: () =>
+      Promise.all(
+        Object.entries({ read, write, list }).map(([pool, run]) =>
+          clients.isOpen(pool) ? null : run(async () => {}),
+        ),
+      ),
     close: clients.close,
   };
-}
-
-async function ensureOpen(clients: Clients, runs: Readonly<Record<string, Run>>) {
-  const closed = Object.keys(runs).filter((pool) => !clients.isOpen(pool));
-  await Promise.all(closed.map((pool) => runs[pool]?.(async () => {})));
 }
 
 function createPool(clients: Clients, pool: PoolName, address: DatabaseAddress) {
@@ -180,13 +188,3 @@ async function inTransaction<T>(sql: Sql, work: Work<T>) {
     throw error;
   }
 }
-
-/** For work in a transaction. */
-const limited =
-  <T>(work: Work<T>): Work<T> =>
-  async (sql) => {
-    await sql`
-      select set_config(key, value, true)
-      from json_each_text(${JSON.stringify(SEARCH_SETTINGS)}::text::json)`;
-    return work(sql);
-  };

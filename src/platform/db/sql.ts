@@ -26,7 +26,7 @@ export const jsonRows = (rows: readonly object[]) =>
   );
 
 /** Bytes for a column of type `bytea` in JSON. */
-export const hexBytes = (bytes: Buffer): string => `\\x${bytes.toString('hex')}`;
+export const hexBytes = (bytes: Buffer) => `\\x${bytes.toString('hex')}`;
 
 /**
  * One row, or null, for each key, in their order.

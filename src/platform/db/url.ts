@@ -185,8 +185,7 @@ function hostsOf(authority: string, names: string | undefined): readonly Host[] 
   if (!/^(:|$)/.test(authority)) {
     throw new Expected('a URL that names its hosts either before the database or in "host"');
   }
-  const { port } = hostOf(authority);
-  return names.split(',').map((name) => ({ name: nameOf(name), port }));
+  return names.split(',').map((name) => hostOf(`[${name}]${authority}`));
 }
 
 /** @param text `name`, `name:port`, `[address]` or `[address]:port` */
@@ -194,11 +193,9 @@ function hostOf(text: string) {
   const [, name = '', digits = '5432'] = /^(\[.*\]|[^:]*)(?::(.*))?$/s.exec(text) ?? [];
   const port = /^\d{1,5}$/.test(digits) ? Number(digits) : 0;
   if (port === 0 || port > 65_535) throw new Expected(`${FORM_TEXT}, with a port up to 65535`);
-  return { name: nameOf(name), port };
+  const bare = decodeURIComponent(name).replace(/^\[+|\]+$/g, '');
+  return { name: bare || 'localhost', port };
 }
-
-const nameOf = (text: string) =>
-  decodeURIComponent(text).replace(/^\[(.*)\]$/, '$1') || 'localhost';
 
 /** Read once, so that a missing or wrong file is noticed at the start. */
 function certificatesOf(values: Parameters) {
