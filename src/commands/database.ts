@@ -21,7 +21,7 @@ import { createLog } from '../platform/runtime/log.ts';
 import { createMetrics } from '../platform/runtime/metrics.ts';
 import { Env, type Environment, type Purpose } from '../platform/runtime/env.ts';
 import { SERVICE_NAMES } from '../serve.ts';
-import { ConfigurationError, readShared } from '../platform/process/settings.ts';
+import { readShared, requireValid } from '../platform/process/settings.ts';
 
 /** Where `make start` and `gatehouse start` keep their values while they run. */
 const DIRECTORY = '.data';
@@ -51,7 +51,7 @@ export const databaseOf =
     const env = new Env(withLocalDatabase(terminal));
     readShared(env);
     const settings = read(env, 'administer');
-    if (env.problems.size > 0) throw new ConfigurationError(env.problems.values());
+    requireValid(env);
     if (!settings.database) throw new Error('internal error: administration needs a database');
     const database = createDatabase(
       settings.database,
@@ -100,7 +100,7 @@ function isOwnFile(path: string) {
 export function readClientVariables<T>({ environment }: Terminal, read: (env: Env) => T) {
   const env = new Env(environment);
   const values = read(env);
-  if (env.problems.size > 0) throw new ConfigurationError(env.problems.values());
+  requireValid(env);
   return values;
 }
 

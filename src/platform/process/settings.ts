@@ -49,11 +49,15 @@ export type ConfigurableService = ServiceDefaults &
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
   readonly problems: readonly string[];
-  constructor(problems: Iterable<string>) {
-    const sentences = [...problems];
-    super(sentences.join('\n'));
-    this.problems = sentences;
+  constructor(problems: readonly string[]) {
+    super(problems.join('\n'));
+    this.problems = problems;
   }
+}
+
+/** @throws ConfigurationError with every problem at once */
+export function requireValid({ problems }: Env) {
+  if (problems.size > 0) throw new ConfigurationError([...problems.values()]);
 }
 
 /** For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container. */
@@ -147,7 +151,7 @@ function readService(
   { name, PORT, STYLE, OWNS_HOST_AND_PORT, read }: ConfigurableService,
   purpose: Purpose,
   isAlone: boolean,
-): ConfiguredService {
+) {
   const prefix = `${name.toUpperCase()}_`;
   // The prefixed name wins. HOST and PORT are for the only service, or the one that owns them.
   const sharedHost = env.text('HOST', '0.0.0.0');
@@ -190,7 +194,7 @@ export function readSettings(
   checkNames(env, known, all, shared.IGNORE_VARIABLES);
   const chosen = all.filter(({ name }) => names.length === 0 || names.includes(name));
   const services = chosen.map((one) => readService(env, one, purpose, chosen.length === 1));
-  if (env.problems.size > 0) throw new ConfigurationError(env.problems.values());
+  requireValid(env);
   const { METRICS_HOST: host, METRICS_PORT: metricsPort } = shared;
   return {
     shared,

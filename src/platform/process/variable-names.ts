@@ -27,7 +27,7 @@ const FOREIGN = [
   'WEBHOOK_PATH',
 ];
 
-const withoutFile = (name: string): string => name.replace(/_FILE$/, '');
+const withoutFile = (name: string) => name.replace(/_FILE$/, '');
 
 /** The environment without Gatehouse's variables. */
 export function foreignVariables(environment: Environment, known: readonly string[]) {

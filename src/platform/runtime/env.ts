@@ -79,7 +79,7 @@ export class Env {
    * A secret that an operator chooses. Guesses at it are fast: it is compared, or keys are derived
    * from it, without a slow hash. So it must be long.
    */
-  secret(name: string, parse = secretText): string | null {
+  secret(name: string, parse = secretText) {
     const value = this.exact(name, null, parse);
     if (value !== null) this.#checkLength(name, [value], MIN_SECRET);
     return value;
@@ -113,7 +113,7 @@ export class Env {
   }
 
   /** `X_FILE` names a file that holds `X`. */
-  #textOf(name: string): string | null {
+  #textOf(name: string) {
     const value = this.#given(name);
     const file = this.#given(`${name}_FILE`);
     if (file === null) return value;
@@ -146,7 +146,7 @@ export class Env {
   }
 
   /** A program that embeds the services may pass what is not a text. */
-  #given(name: string): string | null {
+  #given(name: string) {
     const value: unknown = this.environment[name];
     if (value === undefined) return null;
     if (typeof value === 'string') return this.#withoutEnds(name, value);

@@ -36,7 +36,7 @@ export const isUuid = (text: string) => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{
  * long as `JSON.parse` for text that is not ASCII.
  * @throws TypeError if the bytes are not UTF-8
  */
-export function decodeUtf8(bytes: Buffer): string {
+export function decodeUtf8(bytes: Buffer) {
   // Otherwise, different invalid bytes would become the same character.
   if (!isUtf8(bytes)) throw new TypeError('not UTF-8');
   if (isAscii(bytes)) return bytes.toString('latin1');
