@@ -22,9 +22,6 @@ type PlainService = ReturnType<typeof createPlain>;
 /** The plain variant: no database. Each event becomes one JSON line on standard output. */
 export const startPlain = (settings: WebhookSettings, context: ServiceContext) => ({
   routes: bindRoutes(createPlainRoutes(settings.token !== null), createPlain(settings, context)),
-  storage: null,
-  beforeReady: async () => {},
-  jobs: [],
 });
 
 /** @param isGuarded whether requests carry a token, so that it does not matter who sends them */

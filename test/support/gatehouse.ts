@@ -155,7 +155,7 @@ function createInside() {
       ...service,
       async start(context) {
         const started = await service.start({ ...context, hashing: watchHashes(context.hashing) });
-        const own = started.jobs.map(oneAtATime);
+        const own = (started.jobs ?? []).map(oneAtATime);
         jobs.push(...own);
         return { ...started, jobs: own };
       },

@@ -22,11 +22,7 @@ export const createControl = (path: string, running: Process): ConfiguredService
   port: 0,
   style: { wrapping: 'bare', unavailable: 'unavailable' },
   open: (listener) => open(listener, path),
-  start: async () => ({
-    routes: bindRoutes([status, logLevel, drain], running),
-    storage: null,
-    jobs: [],
-  }),
+  start: async () => ({ routes: bindRoutes([status, logLevel, drain], running) }),
 });
 
 type Process = Readonly<{ context: ProcessContext; services: readonly ServiceRunner[] }>;
@@ -38,7 +34,12 @@ const status = route({
   handle: async (_call, running: Process) => ({ data: statusOf(running) }),
 });
 
-const change = { ...routeDefaults, method: 'PUT', guard: publicRead.guard, reply: null } as const;
+const change = {
+  ...routeDefaults,
+  method: 'PUT',
+  guard: publicRead.guard,
+  reply: null,
+} as const;
 
 const logLevel = route({
   ...change,
@@ -97,7 +98,11 @@ function serviceStatus({ name, listener, isPrepared }: ServiceRunner) {
   for (const { progress, startedAt } of inFlight) {
     const { route } = progress;
     const oldest_ms = Math.round(now - startedAt);
-    const counted = routes.get(route) ?? { route, requests: 0, oldest_ms };
+    const counted = routes.get(route) ?? {
+      route,
+      requests: 0,
+      oldest_ms,
+    };
     routes.set(route, { ...counted, requests: counted.requests + 1 });
   }
   return {

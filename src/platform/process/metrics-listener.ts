@@ -22,10 +22,6 @@ export const METRICS = {
         contentType: 'text/plain; version=0.0.4; charset=utf-8',
       }),
     });
-    return {
-      routes: bindRoutes([row, livez], null),
-      storage: null,
-      jobs: [],
-    };
+    return { routes: bindRoutes([row, livez], null) };
   },
 } as const;

@@ -9,7 +9,7 @@ import { createBodyReader } from '../http/wire/body-reader.ts';
 import { close, createListener, listen } from '../http/wire/server.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { codeOf, describeError, StartupError, Unavailable } from '../runtime/errors.ts';
-import { type Job, startJobs } from '../runtime/jobs.ts';
+import { startJobs } from '../runtime/jobs.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import { createLineWriter, createLog, type Log, type LogLevel } from '../runtime/log.ts';
 import { createMetrics, type Metrics } from '../runtime/metrics.ts';
@@ -92,7 +92,12 @@ export async function createServiceRunner(configured: ConfiguredService, context
   const service = await configured.start(contextOf(context, log, isServing));
   const { routes, storage, beforeReady, startWork } = service;
   const jobs = await jobsOf(name, service, context);
-  const listener = createListener({ ...configured, ...options, log, routes });
+  const listener = createListener({
+    ...configured,
+    ...options,
+    log,
+    routes,
+  });
 
   /** May be called again after a failure. */
   async function tryToPrepare() {
@@ -191,7 +196,7 @@ function handOut(directory: string | null, name: string, secret: string) {
 
 /** The jobs of a service, one that measures its database, and one that tells what it has seen. */
 async function jobsOf(name: string, service: Service, { shared, metrics }: ProcessContext) {
-  const { jobs, storage } = service;
+  const { jobs = [], storage } = service;
   if (!storage) return jobs;
   const all = [...jobs, measuringJob(name, storage, metrics)];
   if (shared.NOTIFY === null) return all;
@@ -200,7 +205,7 @@ async function jobsOf(name: string, service: Service, { shared, metrics }: Proce
 }
 
 /** For alerts if the service gets no requests or probes. */
-function measuringJob(service: string, { database }: ServiceStorage, { gauge }: Metrics): Job {
+function measuringJob(service: string, { database }: ServiceStorage, { gauge }: Metrics) {
   let upAt = performance.now();
   let aheadMs = NaN;
   gauge(

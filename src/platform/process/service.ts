@@ -8,11 +8,10 @@ import type { Job } from '../runtime/jobs.ts';
 /** What a service's `start` returns. */
 export type Service = Readonly<{
   routes: RouteMatcher;
-  /** Null for a service that stores nothing. */
-  storage: ServiceStorage | null;
+  storage?: ServiceStorage;
   /** Runs at each start, before the service is ready. Replicas create only once what it creates. */
   beforeReady?: () => Promise<void>;
-  jobs: readonly Job[];
+  jobs?: readonly Job[];
   /** What an operator must see of the time between two times of the database, in few words. */
   observe?: (since: string, until: string) => Promise<readonly string[]>;
   /** Continuous work that begins once the service is ready. */

@@ -103,7 +103,13 @@ function readNotify(env: Env) {
   const target = url === null ? command : new URL(url);
   if (url !== null && command !== null)
     env.problem('NOTIFY_URL', 'and NOTIFY_COMMAND are set together; set only one of them.');
-  return target === null ? null : { target, allowPrivate, environment: env.foreign };
+  return target === null
+    ? null
+    : {
+        target,
+        allowPrivate,
+        environment: env.foreign,
+      };
 }
 const chatAddress = satisfying(
   (text) => /^https?:\/\/[^\s/?#]/.test(text) && URL.canParse(text),

@@ -7,6 +7,7 @@ import { variables } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { quiet } from '../../support/service-context.ts';
 import { test } from '../../support/until.ts';
+import type { Service } from '../../../src/platform/process/service.ts';
 import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
@@ -16,12 +17,12 @@ const DAY = 86_400;
 /** The service's job, like another replica's. */
 const config = readConfig(['webhook'], 'serve', variables(queue.databaseUrl)).webhook;
 assert.ok(config);
-const service = await start(config, quiet());
+const service: Service = await start(config, quiet());
 after(() => service.storage?.database.close());
 const batch = async () =>
   (
     await Promise.all(
-      service.jobs
+      (service.jobs ?? [])
         .filter(({ name }) => name === 'remove from webhook.events')
         .map((job) => job.batch()),
     )

@@ -132,7 +132,11 @@ test('stop waits for the running batch and starts no other', async () => {
       finish = () => resolve(true);
     });
   };
-  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], memory().log, createMetrics());
+  const jobs = startJobs(
+    [{ name: 'sweep', everySeconds: SOON, batch }],
+    memory().log,
+    createMetrics(),
+  );
   await until(() => batches === 1);
   let isStopped = false;
   const stopped = jobs.stop().then(() => {
