@@ -2,8 +2,6 @@ import { existsSync } from 'node:fs';
 import { readSchema, type SchemaState } from './store/diagnose.ts';
 import { migrate } from '../platform/db/schema.ts';
 import { configure, SERVICE_NAMES } from '../serve.ts';
-import type { Configuration } from '../platform/process/settings.ts';
-import type { Output } from '../platform/process/runner.ts';
 import { readVersion } from '../platform/runtime/version.ts';
 import { CHECK, withServices } from './check.ts';
 import { COMMANDS as CONTROL_COMMANDS } from './control.ts';
@@ -32,7 +30,10 @@ export const COMMANDS: readonly Command[] = [
           throw new OperationFailed('steps are missing; "gatehouse migrate" applies them');
         return;
       }
-      for (const [name, steps] of await migrateAll(configuration, call)) {
+      const applied = await withServices(configuration, call, async ({ storage }) =>
+        storage ? migrate(storage.database, storage.schema) : 0,
+      );
+      for (const [name, steps] of applied) {
         call.print(
           `${name}: ${steps === 0 ? 'is up to date' : `applied ${counted(steps, 'step')}`}`,
         );
@@ -59,15 +60,6 @@ export const COMMANDS: readonly Command[] = [
     },
   },
 ];
-
-/**
- * Brings the schemas of the configured services up to date.
- * @returns how many steps were applied, by service
- */
-export const migrateAll = (configuration: Configuration, output: Output) =>
-  withServices(configuration, output, async ({ storage }) =>
-    storage ? migrate(storage.database, storage.schema) : 0,
-  );
 
 function stateText({ applied, pending }: SchemaState) {
   const steps = `${counted(applied.length, 'step')} applied`;

@@ -4,8 +4,8 @@ import { createServer } from 'node:net';
 import { hostname } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import { SERVICES } from '../support/settings.ts';
-import { migrateAll } from '../../src/commands/program.ts';
-import { configure, type ServiceName } from '../../src/serve.ts';
+import type { ServiceName } from '../../src/serve.ts';
+import { runCommand } from '../support/commands.ts';
 import { untilSql } from '../support/connections.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import {
@@ -82,7 +82,7 @@ test('with MIGRATE=off the services log and wait until the schema is up to date'
     0,
     'nothing was made',
   );
-  await migrateAll(await configure(SERVICES, 'administer', { DATABASE_URL: url }), process);
+  assert.equal((await runCommand(['migrate'], { DATABASE_URL: url })).code, 0);
   await untilReady(house);
   assert.deepEqual(await probe(house, '/readyz'), everywhere(200));
 });
@@ -90,7 +90,7 @@ test('with MIGRATE=off the services log and wait until the schema is up to date'
 test('passing trouble of the database delays a start, and each try is logged with its reason', async (t) => {
   const check = async (service: ServiceName, table: string) => {
     const { url, sql } = await createEmptyDatabase(t);
-    await migrateAll(await configure([service], 'administer', { ...variables(url) }), process);
+    assert.equal((await runCommand(['migrate', service], variables(url))).code, 0);
     const codes = ['57014', '53100', '53200', '08P01', '55P03'];
     await sql`create sequence tries`;
     await sql.unsafe(`

@@ -5,8 +5,7 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
-import { migrateAll } from '../../src/commands/program.ts';
-import { configure } from '../../src/serve.ts';
+import { runCommand } from '../support/commands.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { ask, AUTH_TOKEN, logIn, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
@@ -21,10 +20,7 @@ const file = await createDatabase();
 const environment = variables(file.url);
 
 before(async () => {
-  await migrateAll(
-    await configure(['identity', 'secrets', 'webhook'], 'administer', environment),
-    process,
-  );
+  assert.equal((await runCommand(['migrate'], environment)).code, 0);
 });
 
 async function start(

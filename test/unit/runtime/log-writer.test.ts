@@ -8,10 +8,9 @@ import { PassThrough, Writable } from 'node:stream';
 import { type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { createLineWriter } from '../../../src/platform/runtime/log.ts';
-import { migrateAll } from '../../../src/commands/program.ts';
-import { configure } from '../../../src/serve.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, variables } from '../../support/gatehouse.ts';
+import { runCommand } from '../../support/commands.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { startUnread } from '../../support/unread.ts';
@@ -19,10 +18,7 @@ import { test, until } from '../../support/until.ts';
 
 const program = buildProgram();
 const database = await createDatabase();
-await migrateAll(
-  await configure(['identity'], 'administer', { DATABASE_URL: database.url }),
-  process,
-);
+assert.equal((await runCommand(['migrate', 'identity'], { DATABASE_URL: database.url })).code, 0);
 
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 const DROPPED = 'log lines dropped: the reader is too slow';
