@@ -5,6 +5,7 @@ import {
   json,
   OperationFailed,
   option,
+  requiredOption,
   UsageError,
 } from './command.ts';
 import { type Columns, printMembers, printRows, readDuration, readInput } from './terminal.ts';
@@ -63,7 +64,7 @@ export const CLIENT_COMMANDS: readonly Command[] = [
     name: 'client create',
     summary: 'Register a program for OpenID Connect, and print its secret once',
     options: {
-      id: { ...option('ID', 'how the program names itself'), required: true },
+      id: requiredOption('ID', 'how the program names itself'),
       name: { ...NAME, required: true },
       redirect: { ...REDIRECT, required: true },
       ...OPTIONS,

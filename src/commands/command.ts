@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util';
 import type { Environment } from '../platform/runtime/env.ts';
-import { codeOf } from '../platform/runtime/errors.ts';
+import { codeOf, StartupError } from '../platform/runtime/errors.ts';
 import { toOneLine } from '../platform/runtime/text.ts';
 import type { Output } from '../platform/process/runner.ts';
 import { isWithin } from '../platform/process/variable-names.ts';
@@ -17,6 +17,10 @@ export const option = (value: string, help: string): Option => ({
   type: 'string',
   value,
   help,
+});
+export const requiredOption = (value: string, help: string): Option => ({
+  ...option(value, help),
+  required: true,
 });
 export const flag = (help: string): Option => ({ type: 'boolean', help });
 export const json = flag('print JSON');
@@ -83,14 +87,11 @@ export interface Command {
   run(call: Invocation): Promise<string | void>;
 }
 
-/**
- * The words of the command are wrong: exit 2. What `run` throws is reported with the command's
- * name.
- */
+/** The words of a command are wrong: exit 2. */
 export class UsageError extends Error {}
 
 /** The command was understood and could not be done: exit 1. */
-export class OperationFailed extends Error {}
+export class OperationFailed extends StartupError {}
 
 /**
  * Runs the command that the words name, prints its help, or lists the commands.
@@ -110,14 +111,10 @@ export async function runCommand(
     else printCommands(commandsToList(commands, words), terminal);
     return 0;
   } catch (error) {
-    if (error instanceof OperationFailed) {
-      terminal.note(`gatehouse: ${error.message}`);
-      return 1;
-    }
     if (!(error instanceof UsageError)) throw error;
-    const help = command ? `${command.name} --help` : '--help';
-    const message = error.message.replace(/(?<!\?)$/, '.');
-    terminal.note(`gatehouse: ${message} See: gatehouse ${help}`);
+    const name = command ? [command.name] : [];
+    const message = [...name, error.message].join(': ').replace(/(?<!\?)$/, '.');
+    terminal.note(`gatehouse: ${message} See: ${['gatehouse', ...name, '--help'].join(' ')}`);
     return 2;
   }
 }
@@ -131,12 +128,6 @@ function translate(words: readonly string[]) {
   return first === '--version' || first === '-v' ? ['version', ...rest] : words;
 }
 
-/** Removed commands, with what to do instead. */
-const REMOVED = new Map([
-  ['completion', 'was removed; "gatehouse --help" lists the commands'],
-  ['throttle', 'was removed; use "audit list --event login.failed" and "user unlock"'],
-]);
-
 /**
  * @returns for help, the commands to list: those of a group, or all
  * @throws UsageError for any other words
@@ -147,8 +138,6 @@ function commandsToList(commands: readonly Command[], words: readonly string[]) 
   const wantsHelp = words.includes('--help') || words.includes('-h');
   if (wantsHelp && group.length > 0) return group;
   if (wantsHelp && first.startsWith('-')) return commands;
-  const removed = REMOVED.get(first);
-  if (removed) throw new UsageError(`"${first}" ${removed}`);
   const isAlone = /^(-|$)/.test(second);
   const next = group.map(({ name }) => name.slice(first.length + 1));
   if (isAlone && group.length > 0)
@@ -172,19 +161,13 @@ function printCommands(commands: readonly Command[], { print, printText }: Termi
   );
 }
 
-/** @throws UsageError, whose message names the command */
 async function runFound(command: Command, words: readonly string[], terminal: Terminal) {
-  if (words.some(holdsKey)) throw new UsageError(`${command.name}: ${NOT_AS_ARGUMENT}`);
+  if (words.some(holdsKey)) throw new UsageError(NOT_AS_ARGUMENT);
   const given = parseWords(command, words);
   if (given.flag('help')) return printHelp(command, terminal);
   checkWords(command, given);
-  try {
-    const done = await command.run({ ...terminal, ...given });
-    for (const line of (done ?? '').split('\n')) if (line !== '') terminal.note(line);
-  } catch (error) {
-    if (error instanceof UsageError) throw new UsageError(`${command.name}: ${error.message}`);
-    throw error;
-  }
+  const done = await command.run({ ...terminal, ...given });
+  for (const line of (done ?? '').split('\n')) if (line !== '') terminal.note(line);
 }
 
 /** A link with its key, or a credential of a service. */
@@ -225,7 +208,7 @@ function parseWords(command: Command, words: readonly string[]) {
     const [, given = ''] = /^Unknown option '--([^']+)'/.exec(sentence ?? '') ?? [];
     const meant = Object.keys(command.options ?? {}).find((name) => isWithin(2, given, name));
     const advice = given !== '' && meant ? `. Did you mean --${meant}?` : '';
-    throw new UsageError(`${command.name}: ${problem}${advice}`);
+    throw new UsageError(`${problem}${advice}`);
   }
 }
 
@@ -233,20 +216,20 @@ const FROM_STDIN = 'keys, passwords and texts are read from standard input';
 
 /** @throws UsageError for too few or too many words, one that is not accepted, or no option */
 function checkWords(
-  { name, positionals: shown = '[]', acceptedPositionals: accepted, options = {} }: Command,
+  { positionals: shown = '[]', acceptedPositionals: accepted, options = {} }: Command,
   { positionals, text }: Arguments,
 ) {
   const most = accepted?.length ?? (shown.includes('…') ? Infinity : 1);
   const isMissing = positionals.length === 0 && !shown.startsWith('[');
-  if (isMissing) throw new UsageError(`${name} takes ${shown}`);
-  if (positionals.length > most) throw new UsageError(`${name} takes ${shown}; ${FROM_STDIN}`);
+  if (isMissing) throw new UsageError(`takes ${shown}`);
+  if (positionals.length > most) throw new UsageError(`takes ${shown}; ${FROM_STDIN}`);
   const unknown = positionals.find((word) => accepted && !accepted.includes(word));
   if (unknown !== undefined)
-    throw new UsageError(`${name}: "${unknown}" is not one of ${accepted?.join(', ')}`);
+    throw new UsageError(`"${unknown}" is not one of ${accepted?.join(', ')}`);
   const missing = Object.keys(options).find(
     (option) => options[option]?.required && text(option) === undefined,
   );
-  if (missing !== undefined) throw new UsageError(`${name} needs --${missing}`);
+  if (missing !== undefined) throw new UsageError(`needs --${missing}`);
 }
 
 function printHelp(

@@ -1,12 +1,12 @@
 import type { Database } from '../platform/db/pool.ts';
 import { listActive } from '../webhook/senders.ts';
 import { grantEmit, listEmitters, revokeEmit, rightsOf } from '../webhook/store/outbox.ts';
-import { type Command, type Invocation, json, OperationFailed, option } from './command.ts';
+import { type Command, type Invocation, json, OperationFailed, requiredOption } from './command.ts';
 import { printRows } from './terminal.ts';
 import { inWebhook } from './webhook-database.ts';
 
 const TOKEN = {
-  token: { ...option('TOKEN', 'the name or the id of the token of a sender'), required: true },
+  token: requiredOption('TOKEN', 'the name or the id of the token of a sender'),
 } as const;
 
 /** @returns the only active token of a sender with this name or id */

@@ -6,6 +6,7 @@ import {
   json,
   OperationFailed,
   option,
+  requiredOption,
   UsageError,
 } from './command.ts';
 import { counted, databaseOf, orThrow } from './database.ts';
@@ -51,8 +52,8 @@ const NAMES_AND_GROUPS = {
 };
 /** Options for a new user. */
 export const NEW_USER = {
-  username: { ...option('NAME', 'letter case does not matter'), required: true },
-  email: { ...option('ADDRESS', 'one account per address'), required: true },
+  username: requiredOption('NAME', 'letter case does not matter'),
+  email: requiredOption('ADDRESS', 'one account per address'),
   ...NAMES_AND_GROUPS,
   'super-admin': flag('all rights'),
 } as const;

@@ -25,6 +25,7 @@ import {
   type Invocation,
   OperationFailed,
   option,
+  requiredOption,
   type Terminal,
   UsageError,
 } from './command.ts';
@@ -81,7 +82,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'token rename',
     positionals: 'ID',
     summary: 'Rename the token of a sender',
-    options: { name: { ...option('NAME', 'the new name'), required: true } },
+    options: { name: requiredOption('NAME', 'the new name') },
     async run(call) {
       const id = requireUuid(call.first, ' from gatehouse token list');
       const name = readName(call);
@@ -95,10 +96,7 @@ export const COMMANDS: readonly Command[] = [
     positionals: 'ID',
     summary: 'Choose by what the events of a sender are delivered in order, from the next one on',
     options: {
-      by: {
-        ...option('PLACE', `${ORDER_FORM}; or process: as WEBHOOK_ORDER says`),
-        required: true,
-      },
+      by: requiredOption('PLACE', `${ORDER_FORM}; or process: as WEBHOOK_ORDER says`),
     },
     async run(call) {
       const id = requireUuid(call.first, ' from gatehouse token list');
