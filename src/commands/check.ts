@@ -48,7 +48,11 @@ export const CHECK: Command = {
       findings.push(...(await checkService(service, configured, shared.MIGRATE)));
     });
     if (metrics) findings.push(ok('metrics', await listenerText(metrics)));
-    printRows(call, findings, { STATE: 'state', CHECK: 'check', DETAIL: 'detail' });
+    printRows(call, findings, {
+      STATE: 'state',
+      CHECK: 'check',
+      DETAIL: 'detail',
+    });
     const count = findings.filter(({ state }) => state === 'failed').length;
     if (count > 0) throw new OperationFailed(`${counted(count, 'check')} failed`);
   },

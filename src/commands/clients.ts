@@ -110,7 +110,12 @@ export const CLIENT_COMMANDS: readonly Command[] = [
     name: 'client set',
     summary: 'Change what is registered of a program',
     positionals: 'ID',
-    options: { name: NAME, redirect: REDIRECT, ...OPTIONS, ...CHANGES },
+    options: {
+      name: NAME,
+      redirect: REDIRECT,
+      ...OPTIONS,
+      ...CHANGES,
+    },
     async run(call) {
       const change = readChange(clientChangeSchema, call);
       await onClient(call, (database, id) =>

@@ -86,7 +86,12 @@ async function ask(
   const file = given('socket') ?? env.get('CONTROL_SOCKET', null, socketPath);
   if (file === null)
     throw new UsageError('set CONTROL_SOCKET to that of the process, or pass --socket');
-  const sent = request({ socketPath: file, method, path, timeout: 10_000 });
+  const sent = request({
+    socketPath: file,
+    method,
+    path,
+    timeout: 10_000,
+  });
   sent.on('timeout', () => sent.destroy(new Error('no reply')));
   sent.end(body && JSON.stringify(body));
   try {

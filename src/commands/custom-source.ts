@@ -61,7 +61,11 @@ export function readCustomSource(given: Arguments, source: SourceName): CustomSo
   const named = given.text('event-name');
   if (named === undefined) throw new UsageError('source custom needs --event-name');
   const id = readPlace(given, 'delivery-id');
-  const about = { ...readName(given, named), deliveryId: id ? [id] : [], ...readKept(given) };
+  const about = {
+    ...readName(given, named),
+    deliveryId: id ? [id] : [],
+    ...readKept(given),
+  };
   const header = readHeader(given, 'signature-header');
   if (header !== undefined) return { ...about, ...readSigning(given, header, id) };
   const name = firstGiven(given, SIGNING_OPTIONS);
@@ -134,7 +138,11 @@ function readSigning(given: Arguments, header: string, idPlace: string | undefin
     throw new UsageError(
       'no request can be signed as these options say: look at the prefixes, and at headers that are named twice',
     );
-  return { scheme, time: bodyTime, maxAge: readMaxAge(given, timePlace) };
+  return {
+    scheme,
+    time: bodyTime,
+    maxAge: readMaxAge(given, timePlace),
+  };
 }
 
 function readMaxAge(given: Arguments, timePlace: string | undefined) {

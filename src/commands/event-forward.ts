@@ -6,6 +6,7 @@ import type { JsonObject } from '../webhook/sources.ts';
 import { forwardHeaders } from '../webhook/targets/forward.ts';
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { readClientVariables } from './database.ts';
+import { sendRequest } from './request.ts';
 import { membersOf } from './terminal.ts';
 
 /** How often new events are asked for. */
@@ -14,9 +15,6 @@ const POLL_MS = 1_000;
 const LOOK_BACK_MS = 10_000;
 /** How many events are remembered at least: more than arrive within the time of looking back. */
 const MAX_SEEN = 50_000;
-const TIMEOUT_MS = 30_000;
-/** A server may close a kept connection just before the next request. */
-const OWN_CONNECTION = { connection: 'close' };
 
 type Service = ReturnType<typeof readService>;
 
@@ -103,13 +101,12 @@ async function forward(service: Service, id: string, url: string, terminal: Term
     null,
   );
   const startedAt = performance.now();
-  const answer = await fetch(url, {
+  const sent = sendRequest(url, null, {
     method: 'POST',
-    headers: { ...headers, ...OWN_CONNECTION },
+    headers,
     body,
-    redirect: 'manual',
-    signal: AbortSignal.timeout(TIMEOUT_MS),
-  }).catch(() => null);
+  });
+  const answer = await sent.catch(() => null);
   await answer?.body?.cancel();
   const status = answer?.status ?? 'no answer';
   const ms = Math.round(performance.now() - startedAt);
@@ -118,11 +115,7 @@ async function forward(service: Service, id: string, url: string, terminal: Term
 
 /** @returns the reply, and the `after` of its next page */
 async function ask({ base, token }: Service, path: string) {
-  const response = await fetch(base + path, {
-    headers: { authorization: `Bearer ${token}`, ...OWN_CONNECTION },
-    redirect: 'manual',
-    signal: AbortSignal.timeout(TIMEOUT_MS),
-  }).catch(() => null);
+  const response = await sendRequest(base + path, token).catch(() => null);
   const lost = new NotReached(`${base} ${response ? 'is not available' : 'does not answer'}`);
   if (!response || response.status >= 500 || response.status === 429) throw lost;
   if (response.status === 401)

@@ -85,7 +85,11 @@ export const COMMANDS: readonly Command[] = [
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
       if (call.flag('json')) return print(toJson(found));
       const { event, attempts, headers, body, ...others } = found;
-      printMembers(call, { ...event, ...others, ...headers });
+      printMembers(call, {
+        ...event,
+        ...others,
+        ...headers,
+      });
       for (const attempt of attempts) print(attemptText(attempt));
       printText(`\n${body}`);
     },

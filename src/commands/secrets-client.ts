@@ -1,11 +1,10 @@
-import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Invocation, OperationFailed, type Terminal, UsageError } from './command.ts';
-import { membersOf } from './terminal.ts';
+import { sendRequest } from './request.ts';
+import { membersOf, readOptionFile } from './terminal.ts';
 import { isThisHost } from '../platform/db/url.ts';
 import { isObject } from '../platform/http/route/schema.ts';
-import { codeOf } from '../platform/runtime/errors.ts';
 // The code of the pages, as in browsers. The service itself does not use it.
 import { type Content, envelopeLength, joinKeys, safeName } from '../secrets/pages/envelope.js';
 import type { Link } from '../secrets/pages/link.js';
@@ -25,32 +24,21 @@ export class PassphraseNeeded extends OperationFailed {}
 const CHECK = 'check GATEHOUSE_URL or the link';
 export const UNEXPECTED =
   'unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service?';
-/** Enough for a password hash that waits for others. */
-const TIMEOUT_MS = 30_000;
 
 /**
- * @returns a function that sends one request. Redirects are not followed: they could send the key
- * to another host. It throws UsageError for an invalid value, PassphraseNeeded, and OperationFailed
- * for any other failure
+ * @returns a function that sends one request. It throws UsageError for an invalid value,
+ * PassphraseNeeded, and OperationFailed for any other failure
  */
 export function connect(base: string, token: string | null, { note }: Terminal) {
   const { protocol, hostname, origin } = new URL(base);
   const isProtected = protocol === 'https:' || isThisHost(hostname.replace(/^\[(.*)\]$/, '$1'));
   if (!isProtected)
     note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
-  const headers = {
-    'content-type': 'application/json',
-    // A server may close a kept connection just before the next request.
-    connection: 'close',
-    ...(token && { authorization: `Bearer ${token}` }),
-  };
-  return async (method: string, path: string, body?: object, others?: object) => {
-    const response = await fetch(base + path, {
+  return async (method: string, path: string, body?: object, others = {}) => {
+    const response = await sendRequest(base + path, token, {
       method,
-      headers: { ...headers, ...others },
-      redirect: 'manual',
+      headers: { 'content-type': 'application/json', ...others },
       body: body ? JSON.stringify(body) : null,
-      signal: AbortSignal.timeout(TIMEOUT_MS),
     }).catch((error: unknown) => {
       const { code } = membersOf(error instanceof Error && error.cause);
       const reason = code === undefined ? '' : ` (${code})`;
@@ -116,11 +104,16 @@ export const contentOf = (text: string): Content => ({
 
 /** @param path of the option --file. @throws UsageError */
 export async function contentOfFile(path: string): Promise<Content> {
-  const bytes = await readFile(path).catch((error: unknown) => {
-    throw new UsageError(`--file cannot be read (${codeOf(error)})`);
-  });
+  const bytes = await readOptionFile('file', path);
   const name = safeName(basename(path));
-  return { about: { kind: 'file', name, type: 'application/octet-stream' }, bytes };
+  return {
+    about: {
+      kind: 'file',
+      name,
+      type: 'application/octet-stream',
+    },
+    bytes,
+  };
 }
 
 /** @param max bytes that the service stores. @throws OperationFailed */
@@ -144,7 +137,12 @@ export async function findAnswer(link: Link, terminal: Terminal, waits: boolean)
   const find = async () => {
     const reply = await ask('POST', `/request/${id}`, { key: kept.receipt });
     const own = await checkKept(kept, askedIn(reply));
-    if (own) return { status: textOf(reply, 'status'), reply, own };
+    if (own)
+      return {
+        status: textOf(reply, 'status'),
+        reply,
+        own,
+      };
     throw new OperationFailed(`${ALTERED}. Ask again with a new request`);
   };
   let found = await find();
@@ -161,7 +159,12 @@ export async function findAnswer(link: Link, terminal: Terminal, waits: boolean)
     throw new OperationFailed(
       'the answer does not open with this link: it was altered in the service. No read was used up',
     );
-  return { base, kind: 's', id, keys: joinKeys(keys.serviceKey, keys.key) };
+  return {
+    base,
+    kind: 's',
+    id,
+    keys: joinKeys(keys.serviceKey, keys.key),
+  };
 }
 
 /**

@@ -58,7 +58,7 @@ function printTable(print: Terminal['print'], rows: ReadonlyArray<readonly strin
 }
 
 /** JSON that a terminal may show. */
-export const toJson = (value: unknown): string => escapeUnsafe(JSON.stringify(value));
+export const toJson = (value: unknown) => escapeUnsafe(JSON.stringify(value));
 
 /** Prints rows as JSON, or as a table. @param view for JSON */
 export function printRows<Row>(
@@ -99,15 +99,16 @@ export async function readInput(
   return whole.toString('utf8');
 }
 
+/** The file that an option names. @throws UsageError */
+export const readOptionFile = (name: string, path: string) =>
+  readFile(path).catch((error: unknown) => {
+    throw new UsageError(`--${name} cannot be read (${codeOf(error)})`);
+  });
+
 /** @returns the content without its final newline. @param name of the option */
 export async function readSecretFile(name: string, file: string, terminal: Terminal) {
-  const content = file === '-' ? undefined : readFile(file);
-  try {
-    return (await readInput(terminal, content, `--${name}`)).replace(/\r?\n$/, '');
-  } catch (error) {
-    if (error instanceof UsageError) throw error;
-    throw new UsageError(`--${name} cannot be read (${codeOf(error)})`);
-  }
+  const content = file === '-' ? undefined : readOptionFile(name, file);
+  return (await readInput(terminal, content, `--${name}`)).replace(/\r?\n$/, '');
 }
 
 /** Asks for secrets: on a terminal without echo, from a pipe line by line. */
@@ -144,7 +145,11 @@ function pipedLines(text: string) {
 function hiddenLines({ stdin, stderr }: Terminal) {
   // The terminal's echo is off while lines are read, and readline's own output is discarded.
   const output = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const reader = createInterface({ input: stdin(), output, terminal: true });
+  const reader = createInterface({
+    input: stdin(),
+    output,
+    terminal: true,
+  });
   let isCancelled = false;
   let isAsking = false;
   reader.on('SIGINT', () => {

@@ -1,7 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import { Failure } from '../platform/http/route/errors.ts';
-import { codeOf } from '../platform/runtime/errors.ts';
 import { eventBody, sentSecret, signedPartOf } from '../webhook/body.ts';
 import { readContent } from '../webhook/content.ts';
 import {
@@ -19,11 +17,12 @@ import { SOURCE_NAMES, SOURCES } from '../webhook/sources.ts';
 import { findSecrets } from '../webhook/store/signing-secrets.ts';
 import { listTokens, type Token } from '../webhook/store/tokens.ts';
 import { UNKNOWN_KEY } from '../webhook/verification.ts';
-import { type Command, OperationFailed, option, UsageError } from './command.ts';
+import { type Command, OperationFailed, requiredOption, UsageError } from './command.ts';
+import { readOptionFile } from './terminal.ts';
 import { inWebhook, requireKeys } from './webhook-database.ts';
 
 /** A request with the active signing secrets of its token. */
-type Captured = ReturnType<typeof readRequest> & Readonly<{ secrets: readonly string[] }>;
+type Captured = Awaited<ReturnType<typeof readRequest>> & Readonly<{ secrets: readonly string[] }>;
 
 export const TEST_COMMAND: Command = {
   name: 'token test',
@@ -31,13 +30,10 @@ export const TEST_COMMAND: Command = {
   summary:
     'Say whether a captured request verifies with a token, given by name or id, and if not, why',
   options: {
-    request: {
-      ...option('FILE', 'header lines, an empty line, and the body as it was sent'),
-      required: true,
-    },
+    request: requiredOption('FILE', 'header lines, an empty line, and the body as it was sent'),
   },
   async run(call) {
-    const request = readRequest(call.text('request') ?? '');
+    const request = await readRequest(call.text('request') ?? '');
     const { token, secrets } = await inWebhook(call, async (database, settings) => {
       const found = (await listTokens(database)).filter(
         (one) => one.revoked_at === null && [one.id, one.name].includes(call.first),
@@ -58,13 +54,8 @@ export const TEST_COMMAND: Command = {
 };
 
 /** Splits a request as it is sent: a request line is ignored, and the body is kept byte by byte. */
-function readRequest(file: string) {
-  let bytes: Buffer;
-  try {
-    bytes = readFileSync(file);
-  } catch (error) {
-    throw new UsageError(`--request cannot be read (${codeOf(error)})`);
-  }
+async function readRequest(file: string) {
+  const bytes = await readOptionFile('request', file);
   const found = /\r?\n\r?\n/.exec(bytes.toString('latin1'));
   if (!found) throw new UsageError('--request needs an empty line between headers and body');
   const lines = bytes.toString('latin1', 0, found.index).split(/\r?\n/);
@@ -72,7 +63,7 @@ function readRequest(file: string) {
     const [, name = '', value = ''] = /^([^\s:]+):\s*(.*?)\s*$/.exec(line) ?? [];
     return name === '' ? [] : [[name.toLowerCase(), value] as const];
   });
-  const body = bytes.subarray(found.index + found[0].length);
+  const body: Buffer = bytes.subarray(found.index + found[0].length);
   return { headers: Object.fromEntries(headers), body };
 }
 
@@ -183,7 +174,12 @@ function variants(scheme: Scheme, captured: Captured) {
   for (const { words, ...place } of placesOf(scheme, captured.headers))
     for (const text of TEXTS)
       for (const algorithm of ALGORITHMS) {
-        const tried = { ...scheme, ...place, text, algorithm };
+        const tried = {
+          ...scheme,
+          ...place,
+          text,
+          algorithm,
+        };
         const encoding = ENCODINGS.find((one) => verifies({ ...tried, encoding: one }, captured));
         if (encoding === undefined) continue;
         const options = `--signed-text '${text}' --algorithm ${algorithm} --encoding ${encoding}`;
@@ -195,29 +191,26 @@ function variants(scheme: Scheme, captured: Captured) {
 /** Where else the signature and the time may be: in any header, behind what looks like a prefix. */
 function* placesOf(scheme: Scheme, headers: Captured['headers']) {
   yield { words: '' };
-  const names = Object.keys(headers);
-  const times = names.filter((name) => secondsOf(headers[name]) !== null);
+  const { time, timePrefix } = scheme;
+  const names = Object.keys(headers).filter((name) => name !== time);
+  const timed = names.filter((name) => secondsOf(headers[name]) !== null);
+  const others = timed.map((name) => ({ time: name, timePrefix: undefined }));
   for (const [header, value] of Object.entries(headers)) {
-    const prefixes = value.split(/[,; ]+/).map(prefixOf);
-    for (const prefix of new Set(prefixes)) {
+    const prefixes = new Set(value.split(/[,; ]+/).map(prefixOf));
+    const isInside = prefixes.has('t=') && timePrefix === undefined;
+    const inside = isInside ? [{ time: undefined, timePrefix: 't=' }] : [];
+    for (const prefix of prefixes) {
+      const own = `--signature-header ${header} `;
+      const words = prefix === '' ? own : `${own}--signature-prefix ${prefix} `;
       const place = {
         header,
         prefix,
         separators: ',; ',
-        time: scheme.time,
-        timePrefix: scheme.timePrefix,
       };
-      const own = `--signature-header ${header} `;
-      const words = prefix === '' ? own : `${own}--signature-prefix ${prefix} `;
       const isSame = header === scheme.header && prefix === (scheme.prefix ?? '');
-      if (!isSame) yield { ...place, words };
-      for (const time of times) {
-        const timed = { time, timePrefix: undefined };
-        if (time !== scheme.time) yield { ...place, ...timed, words: `${words}--time ${time} ` };
-      }
-      const timed = { time: undefined, timePrefix: 't=' };
-      const isTimed = prefixes.includes('t=') && scheme.timePrefix === undefined;
-      if (isTimed) yield { ...place, ...timed, words: `${words}--time ${header} ` };
+      if (!isSame) yield { ...place, time, timePrefix, words };
+      for (const way of [...others, ...inside])
+        yield { ...place, ...way, words: `${words}--time ${way.time ?? header} ` };
     }
   }
 }

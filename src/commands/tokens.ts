@@ -82,7 +82,12 @@ const createCommand = (group: TokenGroup): Command => ({
     const role = choice(call, 'role', ['sender', 'operator']) ?? 'sender';
     const id = randomUUID();
     const token = group.prefix + randomToken();
-    await group.create(call, { id, name, role, digest: sha256(token) });
+    await group.create(call, {
+      id,
+      name,
+      role,
+      digest: sha256(token),
+    });
     call.note(`Created token "${name}" with id ${id}.`);
     printToken(call, token);
   },

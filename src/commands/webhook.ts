@@ -188,7 +188,12 @@ async function create(call: Invocation, token: NewToken) {
   if (token.role === 'operator' && source !== 'generic')
     throw new UsageError('an operator has no source');
   const custom = readCustomSource(call, source);
-  const row = { ...token, source, custom, order_by: readOrder(call, 'order-by') };
+  const row = {
+    ...token,
+    source,
+    custom,
+    order_by: readOrder(call, 'order-by'),
+  };
   checkOrder(row, row.order_by, 'order-by');
   const secret = await readSigningSecret(call, row);
   const target = await readTarget(call);
