@@ -85,7 +85,8 @@ export function connect(
     pool,
     server: null,
     isBusy: true,
-    isRetired: false,
+    // A change of the schema has a connection of its own.
+    isRetired: pool === 'migration',
     async close(seconds) {
       await sql.end({ timeout: seconds });
       setTimeout(() => socket.destroy(), CLOSE_MS).unref();

@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sql } from 'postgres';
 import { codeOf, describeError, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { type Client, connect, prepare } from './client.ts';
 import type { PoolName } from './connection-settings.ts';
 import { dial, type Dialed } from './dial.ts';
+import { endsConnection, isStale } from './errors.ts';
 import type { DatabaseAddress, Host } from './url.ts';
 
 /** Before all hosts are tried again: a standby that rejects connections is busy. */
@@ -25,9 +27,21 @@ export function createClients(address: DatabaseAddress, name: string, log: Log, 
     return null;
   }
 
+  /**
+   * Lets no further call use the connections that are open now. What happened to this one happened
+   * to all: the server or the network has failed, or a table has changed.
+   */
+  function retireAll(because: Client) {
+    if (because.isRetired) return;
+    for (const client of clients) {
+      client.isRetired = true;
+      if (!client.isBusy) void client.close(0);
+    }
+  }
+
   return {
-    /** @returns a client for one call, which gives it back */
-    async take(pool: PoolName) {
+    /** Runs work that has a client for itself. */
+    async run<T>(pool: PoolName, work: (sql: Sql) => Promise<T>) {
       // Work that continues after the shutdown must not open a connection, because nothing would
       // close it.
       if (isClosed) throw new Unavailable('the database connections are closed');
@@ -35,21 +49,14 @@ export function createClients(address: DatabaseAddress, name: string, log: Log, 
       const client = idle ?? (await open(pool));
       client.isBusy = true;
       if (isClosed) void client.close(0);
-      return client;
-    },
-    giveBack(client: Client) {
-      client.isBusy = false;
-      if (client.isRetired) void client.close(0);
-    },
-    /**
-     * Lets no further call use the connections that are open now. What happened to this one
-     * happened to all: the server or the network has failed, or a table has changed.
-     */
-    retireAll(because: Client) {
-      if (because.isRetired) return;
-      for (const client of clients) {
-        client.isRetired = true;
-        if (!client.isBusy) void client.close(0);
+      try {
+        return await work(client.sql);
+      } catch (error) {
+        if (endsConnection(error) || isStale(error)) retireAll(client);
+        throw error;
+      } finally {
+        client.isBusy = false;
+        if (client.isRetired) void client.close(0);
       }
     },
     isOpen: (pool: string) => find(pool, ({ server }) => server !== null) !== null,
@@ -80,7 +87,6 @@ function createConnector(
     () => latest.certificates?.endSeconds ?? NaN,
     { service: name },
   );
-
   const dialOne = (among: readonly Host[]) => dial(among, latest.connectSeconds, isClosed);
 
   async function openOn(dialed: Dialed, pool: PoolName, own: DatabaseAddress) {

@@ -6,7 +6,7 @@ import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { type Clients, createClients } from './clients.ts';
 import { LOCK_MS, POOLS, type PoolName, SEARCH_SETTINGS } from './connection-settings.ts';
-import { endsConnection, isRepeatable, isStale, Locked, translate } from './errors.ts';
+import { isRepeatable, Locked, translate } from './errors.ts';
 import type { DatabaseAddress } from './url.ts';
 
 export type { DatabaseAddress, Fragment, Sql };
@@ -65,37 +65,26 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     list,
     /** Reads whose length a caller chooses. */
     search: <T>(work: Work<T>) =>
-      list((sql) =>
-        inTransaction(sql, async () => {
-          await sql`
-            select set_config(key, value, true)
-            from json_each_text(${JSON.stringify(SEARCH_SETTINGS)}::text::json)`;
-          return work(sql);
-        }),
-      ),
+      list((sql) => inTransaction(sql, () => limitSearch(sql).then(() => work(sql)))),
     claim: create('claim'),
     readiness: create('readiness'),
     /** Work of any length, on its own connection without statement and lock timeouts. */
-    async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>) {
-      try {
-        const client = await clients.take('migration');
-        try {
-          return await work(client.sql, (inner) => inTransaction(client.sql, inner));
-        } finally {
-          await client.close(2);
-        }
-      } catch (error) {
-        throw translate(error, address, 'migration');
-      }
-    },
+    maintain: <T>(work: (sql: Sql, transaction: Run) => Promise<T>) =>
+      clients
+        .run('migration', (sql) => work(sql, (inner) => inTransaction(sql, inner)))
+        .catch((error: unknown) => {
+          throw translate(error, address, 'migration');
+        }),
     /** Whether the connection for readiness is open. */
     isProbed: () => clients.isOpen('readiness'),
     /** Opens the connections that most requests need. @throws if one cannot be opened */
     ensureConnected: () =>
       Promise.all(
-        Object.entries({ read, write, list }).map(([pool, run]) =>
-          clients.isOpen(pool) ? null : run(async () => {}),
-        ),
+        Object.entries({
+          read,
+          write,
+          list,
+        }).map(([pool, run]) => (clients.isOpen(pool) ? null : run(async () => {}))),
       ),
     close: clients.close,
   };
@@ -105,24 +94,12 @@ function createPool(clients: Clients, pool: PoolName, address: DatabaseAddress) 
   const { size } = POOLS[pool];
   const slots = createLimiter(size, MAX_WAITING, 'a database connection', MAX_WAIT_MS);
 
-  async function runOnce<T>(work: Work<T>) {
-    const client = await clients.take(pool);
-    try {
-      return await work(client.sql);
-    } catch (error) {
-      if (endsConnection(error) || isStale(error)) clients.retireAll(client);
-      throw error;
-    } finally {
-      clients.giveBack(client);
-    }
-  }
-
   return {
     pending: () => slots.running() + slots.waiting(),
     async run<T>(work: Work<T>) {
       for (let tries = 1; ; tries += 1) {
         try {
-          return await slots.run(() => runOnce(work));
+          return await slots.run(() => clients.run(pool, work));
         } catch (error) {
           if (tries === MAX_TRIES || !isRepeatable(error)) throw translate(error, address, pool);
           await sleep(Math.random() * 10 * 2 ** tries);
@@ -188,3 +165,8 @@ async function inTransaction<T>(sql: Sql, work: Work<T>) {
     throw error;
   }
 }
+
+/** Until the end of the transaction. */
+const limitSearch = async (sql: Sql) => sql`
+  select set_config(key, value, true)
+  from json_each_text(${JSON.stringify(SEARCH_SETTINGS)}::text::json)`;

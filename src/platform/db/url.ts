@@ -211,7 +211,11 @@ function certificatesOf(values: Parameters) {
       pem ? Date.parse(new X509Certificate(pem).validTo) : [],
     );
     if (ends.length === 0) return null;
-    const context = createSecureContext({ ca, cert, key });
+    const context = createSecureContext({
+      ca,
+      cert,
+      key,
+    });
     // A secure context accepts an RSA key beside an EC certificate, and would send neither.
     if (cert && key && !new X509Certificate(cert).checkPrivateKey(createPrivateKey(key))) {
       throw Object.assign(new Error(), { code: 'ERR_OSSL_X509_KEY_TYPE_MISMATCH' });
