@@ -86,14 +86,14 @@ function limitPerSecond(write: Write): Write {
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 
 /** Of the writers that are open. */
-const flushes = new Set<() => void>();
+const closes = new Set<() => void>();
 
 /**
  * One listener for all writers, whose last lines are written however this process ends, except by
  * kill -9. Node warns of a leak after ten listeners.
  */
-function flushAll() {
-  for (const flush of flushes) flush();
+function closeAll() {
+  for (const close of closes) close();
 }
 
 /**
@@ -123,13 +123,15 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
       unwritten -= text.length;
     });
   };
-  /** Writes the gathered lines now, for the end of the process. */
-  const flush = () => {
+  /** Writes the last lines at once. */
+  const close = () => {
     addNotice();
     writeGathered();
+    closes.delete(close);
+    if (closes.size === 0) process.off('exit', closeAll);
   };
-  if (flushes.size === 0) process.on('exit', flushAll);
-  flushes.add(flush);
+  if (closes.size === 0) process.on('exit', closeAll);
+  closes.add(close);
   return {
     write(line: string) {
       if (unwritten + gathered.length > MAX_UNWRITTEN) {
@@ -140,12 +142,6 @@ export function createLineWriter(output: Writable, format?: (line: string) => st
       addNotice();
       gather(line);
     },
-    flush,
-    /** Writes the last lines. */
-    close() {
-      flush();
-      flushes.delete(flush);
-      if (flushes.size === 0) process.off('exit', flushAll);
-    },
+    close,
   };
 }

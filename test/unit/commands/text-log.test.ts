@@ -64,10 +64,10 @@ test('the writer formats each line, and the notice of those that were dropped', 
   const writer = createLineWriter(output, formatLine);
   const log = createLog('info', writer.write);
   for (let count = 0; count < 6; count += 1) log.info('x'.repeat(1024 * 1024));
-  writer.flush();
+  writer.close();
   await new Promise((resolve) => setImmediate(resolve));
   log.info('after');
-  writer.flush();
+  writer.close();
   await new Promise((resolve) => setImmediate(resolve));
   assert.match(
     text,

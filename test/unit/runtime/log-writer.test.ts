@@ -64,12 +64,12 @@ test('the lines of one turn are one write, in order', async () => {
   assert.deepEqual(writes, ['a\nb\nc\n', 'd\n']);
 });
 
-test('flush writes at once, and no line twice', async () => {
+test('close writes at once, and no line twice', async () => {
   const { lines, writes } = createWriter();
-  lines.flush();
+  lines.close();
   lines.write('a\n');
-  lines.flush();
-  lines.flush();
+  lines.close();
+  lines.close();
   assert.deepEqual(writes, ['a\n']);
   lines.write('b\n');
   await turn();
@@ -77,7 +77,7 @@ test('flush writes at once, and no line twice', async () => {
   assert.deepEqual(writes, ['a\n', 'b\n']);
 });
 
-test('a line written during a flush is neither lost nor out of order', async () => {
+test('a line written during a write is neither lost nor out of order', async () => {
   const writes: string[] = [];
   const output = new PassThrough();
   const lines = createLineWriter(output);
@@ -141,13 +141,13 @@ test('dropped lines cause no writes while the reader is stopped', async () => {
   assert.equal(writes.length, 1);
 });
 
-test('flush tells how many lines were dropped last', async () => {
+test('close tells how many lines were dropped last', async () => {
   const { lines, read, text } = createWriter({ isRead: false });
   lines.write('x'.repeat(MAX_UNWRITTEN + 1));
   await turn();
   lines.write('dropped\n');
-  lines.flush();
-  lines.flush();
+  lines.close();
+  lines.close();
   await read();
   assert.deepEqual(
     parse(text().slice(MAX_UNWRITTEN + 1)).map(({ lines }) => lines),
