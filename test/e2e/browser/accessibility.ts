@@ -92,6 +92,46 @@ export function tooSmall(browser: Browser): Promise<string[]> {
   `);
 }
 
+/** Controls and links without an accessible name (4.1.2), and ids that are used twice. */
+export const unnamed = (browser: Browser): Promise<string[]> =>
+  browser.run(`
+  const isNamed = (one) =>
+    one.labels?.length > 0 || one.innerText?.trim() || one.getAttribute('aria-label');
+  const all = [...document.querySelectorAll('input, button, a, select, svg')];
+  const isWithoutName = (one) =>
+    one.checkVisibility() && !one.matches('[type=hidden]') && !isNamed(one);
+  const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
+  const found = all.filter(isWithoutName).map((one) => one.outerHTML);
+  if (!document.documentElement.lang) found.push('the page has no language');
+  return [...found, ...ids.filter((id, at) => ids.indexOf(id) !== at)];`);
+
+/** What does not fit where it stands, on the page that is shown. */
+export const misfits = (browser: Browser): Promise<string[]> =>
+  browser.run(`
+  const found = [];
+  const text = document.createElement('canvas').getContext('2d');
+  for (const select of document.querySelectorAll('select')) {
+    text.font = getComputedStyle(select).font;
+    const widths = [...select.options].map((option) => text.measureText(option.text).width);
+    // The padding, and the arrow.
+    if (Math.max(...widths) > select.clientWidth - 44) found.push('choices of ' + select.name);
+  }
+  for (const box of document.querySelectorAll('pre')) {
+    const { lineHeight, paddingTop } = getComputedStyle(box);
+    const lines = (box.clientHeight - 2 * parseFloat(paddingTop)) / parseFloat(lineHeight);
+    if (Math.round(lines) > box.textContent.split('\\n').length) found.push('broken lines');
+  }
+  for (const card of document.querySelectorAll('.card.flush'))
+    if (card.scrollWidth > card.clientWidth) found.push('a table');
+  for (const confirm of document.querySelectorAll('p + details.confirm')) {
+    const { bottom } = confirm.previousElementSibling.getBoundingClientRect();
+    if (confirm.getBoundingClientRect().top - bottom < 12) found.push('a button without a gap');
+  }
+  const labels = [...document.querySelectorAll('.row label')];
+  const tops = new Set(labels.map((label) => label.getBoundingClientRect().top));
+  if (innerWidth > 1000 && tops.size > 1) found.push('labels of one row');
+  return found;`);
+
 const VIEWPORTS = {
   desktop: { width: 1_280, height: 900, deviceScaleFactor: 1, mobile: false },
   phone: { width: 320, height: 640, deviceScaleFactor: 2, mobile: true },

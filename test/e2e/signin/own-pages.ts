@@ -47,7 +47,6 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
   const pages = await startOwnPages(proxy);
   addPersonTests(pages);
   addHeaderTests(pages);
-  addOriginTest(pages);
   addForeignPageTest(pages);
   addSenderTests(pages);
   addStreamTest(pages);
@@ -231,43 +230,6 @@ function addHeaderTests(pages: OwnPages): void {
       const headers: HeaderFields = [AS_ALICE, OWN_PAGE, ['X-Forwarded-For', '127.0.0.1']];
       assert.equal((await request(port, { path, headers, from: '127.0.0.2' })).status, 401);
     }
-  });
-}
-
-function addOriginTest(pages: OwnPages): void {
-  const { setup } = pages;
-
-  test('a POST with the origin of another site or of a neighboring host is rejected', async () => {
-    const cookie = await cookieOf(pages, 'alice');
-    const before = await secretsStored(pages);
-    const json = ['Content-Type', 'application/json'] as const;
-    const body = JSON.stringify({ password: 'planted' });
-    const site = (value: string) => ['Sec-Fetch-Site', value] as const;
-    for (const from of [
-      site('cross-site'),
-      site('same-site'),
-      ['Origin', EVIL],
-      ['Origin', SHARE],
-    ] as const) {
-      const pause = {
-        method: 'POST',
-        host: 'inbox.example.org',
-        path: '/events/pause',
-        headers: [cookie, from],
-      };
-      assert.equal((await askProxy(setup, pause)).status, 403, String(from));
-    }
-    const store = { method: 'POST', host: 'share.example.org', path: '/api/store/encrypt', body };
-    for (const from of [site('cross-site'), ['Origin', EVIL], ['Origin', INBOX]] as const) {
-      assert.equal(
-        (await askProxy(setup, { ...store, headers: [cookie, json, from] })).status,
-        403,
-        String(from),
-      );
-    }
-    // Neither header: not from a browser, and so not from a page of this host.
-    assert.equal((await askProxy(setup, { ...store, headers: [cookie, json] })).status, 401);
-    assert.deepEqual([await isPaused(pages), await secretsStored(pages)], [false, before]);
   });
 }
 

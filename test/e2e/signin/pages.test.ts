@@ -12,10 +12,12 @@ import {
   assertFocusVisible,
   checkAppearance,
   enlargeText,
+  misfits,
   openState,
   overflowing,
   type PageState,
   setViewport,
+  unnamed,
 } from '../browser/accessibility.ts';
 import { focused } from '../browser/setup.ts';
 import { KEYS } from '../browser/webdriver.ts';
@@ -58,6 +60,19 @@ async function openCode(): Promise<void> {
   await setup.untilTitle('Second factor');
 }
 
+async function openApp(): Promise<void> {
+  await openAs(plain, '/account/factors');
+  await browser.clickOn('form[action="/account/totp/start"] button');
+  await browser.untilVisible('code');
+}
+
+async function createKey(name: string): Promise<void> {
+  await openAs(plain, '/account/keys');
+  await browser.fill('name', name);
+  await browser.clickOn('form[action="/account/keys"] button');
+  await setup.untilTitle('Your new API key');
+}
+
 /** Presses the button that asks, and then the one that does it. */
 async function confirm(action: string): Promise<void> {
   const form = `form[action="${action}"]`;
@@ -76,7 +91,7 @@ async function fillNewUser(username: string, email: string): Promise<void> {
 }
 
 /** The first sign-in of a user whom an administrator has made with the page. */
-async function openFirst(): Promise<string> {
+async function openFirst(): Promise<void> {
   created += 1;
   const username = `new-${created}`;
   await fillNewUser(username, `${username}@example.org`);
@@ -87,32 +102,38 @@ async function openFirst(): Promise<string> {
   await browser.open(`${APP}/first?x=1`);
   await setup.enterPassword(username, FIRST_PASSWORD);
   await setup.untilTitle('Choose a password');
-  return username;
 }
 let created = 0;
 const FIRST_PASSWORD = 'chosen by somebody else';
 const CREATE = 'form[method="post"][action="/account/users"]';
 
-const LOGIN_CONTROLS = {
-  username: ['textbox', 'Username or e-mail address'],
-  password: ['textbox', 'Password'],
-} as const;
-const CODE_CONTROLS = {
-  code: ['textbox', 'Authenticator code or recovery code'],
-} as const;
+/** Pages that are only opened, by who sees them. */
+const OPENED: ReadonlyArray<readonly [name: string, who: Member, path: string]> = [
+  ['account-administrator', administrator, '/account'],
+  ['factors-none', plain, '/account/factors'],
+  ['keys-none', administrator, '/account/keys'],
+  ['users', administrator, '/account/users'],
+  ['users-found-none', administrator, '/account/users?search=nobody-at-all'],
+  ['users-second-page', administrator, '/account/users?page=2'],
+  ['user', administrator, `/account/users/${guarded.id}`],
+  ['audit', administrator, '/account/audit'],
+  ['forbidden', plain, '/account/users'],
+  ['failure', administrator, '/account/users/00000000-0000-4000-8000-000000000000'],
+];
 
-const LINK_CONTROLS = {
-  token: ['textbox', 'Your link, or the part of it after the character #'],
-} as const;
-
+/** What is wrong with each form, and where it is said: test/api/identity/signin. */
 const STATES: readonly PageState[] = [
+  ...OPENED.map(([name, who, path]): PageState => [name, () => openAs(who, path), {}]),
   [
     'sign-in',
     async () => {
       await browser.deleteCookies();
       await open('/login');
     },
-    LOGIN_CONTROLS,
+    {
+      username: ['textbox', 'Username or e-mail address'],
+      password: ['textbox', 'Password'],
+    },
   ],
   [
     'sign-in-wrong',
@@ -121,85 +142,17 @@ const STATES: readonly PageState[] = [
       await setup.enterPassword(plain.username, 'wrong');
       await browser.untilVisible('problem');
     },
-    { ...LOGIN_CONTROLS, problem: ['alert', ''] },
+    { problem: ['alert', ''] },
   ],
-  [
-    'sign-in-throttled',
-    async () => {
-      await browser.deleteCookies();
-      await open('/login');
-      for (let i = 0; i < 7; i += 1) {
-        await setup.enterPassword('nobody-at-all', `wrong ${i}`);
-        await browser.until(`document.readyState === 'complete'
-        && document.getElementById('problem') !== null
-        && document.getElementById('password').value === ''`);
-      }
-      await browser.until('/Too many/.test(document.getElementById("problem").innerText)');
-    },
-    { ...LOGIN_CONTROLS, problem: ['alert', ''] },
-  ],
-  ['code', openCode, CODE_CONTROLS],
-  [
-    'code-wrong',
-    async () => {
-      await openCode();
-      await browser.fill('code', '000000');
-      await browser.press(Enter);
-      await browser.untilVisible('problem');
-    },
-    { ...CODE_CONTROLS, problem: ['alert', ''] },
-  ],
-  [
-    'choose-password',
-    async () => {
-      await browser.deleteCookies();
-      await openFirst();
-    },
-    { new: ['textbox', 'New password'] },
-  ],
-  [
-    'choose-password-wrong',
-    async () => {
-      await browser.deleteCookies();
-      await openFirst();
-      await browser.fill('new', 'short');
-      await browser.fill('repeated', 'short');
-      await browser.press(Enter);
-      await browser.untilVisible('password-problem');
-    },
-    { new: ['textbox', 'New password'], 'password-problem': ['alert', ''] },
-  ],
+  ['code', openCode, { code: ['textbox', 'Authenticator code or recovery code'] }],
+  ['choose-password', openFirst, { new: ['textbox', 'New password'] }],
   [
     'account',
     async () => {
       await openAs(plain, '/account');
       await browser.clickOn('details:has(#current) > summary');
     },
-    {
-      current: ['textbox', 'Current password'],
-      new: ['textbox', 'New password'],
-    },
-  ],
-  [
-    'account-wrong',
-    async () => {
-      await openAs(plain, '/account');
-      await browser.clickOn('details:has(#current) > summary');
-      await browser.fill('current', 'wrong');
-      await browser.fill('new', 'another long passphrase');
-      await browser.fill('repeated', 'another long passphrase');
-      await browser.press(Enter);
-      await browser.untilVisible('problem');
-    },
-    { problem: ['alert', ''] },
-  ],
-  ['account-administrator', () => openAs(administrator, '/account'), {}],
-  [
-    'factors-none',
-    () => openAs(plain, '/account/factors'),
-    {
-      name: ['textbox', 'Name of the passkey or security key, for example the device'],
-    },
+    { current: ['textbox', 'Current password'], new: ['textbox', 'New password'] },
   ],
   [
     'factors-used',
@@ -213,27 +166,7 @@ const STATES: readonly PageState[] = [
     },
     {},
   ],
-  [
-    'app',
-    async () => {
-      await openAs(plain, '/account/factors');
-      await browser.clickOn('form[action="/account/totp/start"] button');
-      await browser.untilVisible('code');
-    },
-    { code: ['textbox', '6-digit code'] },
-  ],
-  [
-    'app-wrong',
-    async () => {
-      await openAs(plain, '/account/factors');
-      await browser.clickOn('form[action="/account/totp/start"] button');
-      await browser.untilVisible('code');
-      await browser.fill('code', '000000');
-      await browser.press(Enter);
-      await browser.untilVisible('problem');
-    },
-    { code: ['textbox', '6-digit code'], problem: ['alert', ''] },
-  ],
+  ['app', openApp, { code: ['textbox', '6-digit code'] }],
   [
     'recovery-codes',
     async () => {
@@ -243,39 +176,16 @@ const STATES: readonly PageState[] = [
     },
     {},
   ],
-  ['keys-none', () => openAs(administrator, '/account/keys'), {}],
-  [
-    'key-new',
-    async () => {
-      await openAs(plain, '/account/keys');
-      await browser.fill('name', 'Backup of the wiki');
-      await browser.clickOn('form[action="/account/keys"] button');
-      await setup.untilTitle('Your new API key');
-    },
-    {},
-  ],
+  ['key-new', () => createKey('Backup of the wiki'), {}],
   [
     'keys',
     async () => {
-      await openAs(plain, '/account/keys');
-      await browser.fill('name', 'An old program');
-      await browser.clickOn('form[action="/account/keys"] button');
-      await setup.untilTitle('Your new API key');
+      await createKey('An old program');
       await open('/account/keys');
       await confirm('/account/keys/revoke');
       await browser.until('/Revoked/.test(document.body.innerText)');
     },
-    {
-      name: ['textbox', 'Name, for example the program that uses the key'],
-      days: ['combobox', 'Expires'],
-    },
-  ],
-  [
-    'users',
-    () => openAs(administrator, '/account/users'),
-    {
-      search: ['textbox', 'Name, e-mail address or group'],
-    },
+    { days: ['combobox', 'Expires'] },
   ],
   [
     'users-create',
@@ -283,33 +193,10 @@ const STATES: readonly PageState[] = [
       await openAs(administrator, '/account/users');
       await browser.clickOn(`details:has(${CREATE}) > summary`);
     },
-    {
-      role: ['combobox', 'Role'],
-      username: ['textbox', 'Username'],
-      email: ['textbox', 'E-mail address'],
-      groups: ['textbox', 'Groups, separated by commas (optional)'],
-      by: ['combobox', 'First sign-in'],
-    },
+    { role: ['combobox', 'Role'], by: ['combobox', 'First sign-in'] },
   ],
-  [
-    'users-found-none',
-    () => openAs(administrator, '/account/users?search=nobody-at-all'),
-    {
-      search: ['textbox', 'Name, e-mail address or group'],
-    },
-  ],
-  ['users-second-page', () => openAs(administrator, '/account/users?page=2'), {}],
   [
     'users-wrong',
-    async () => {
-      await fillNewUser(plain.username, 'another@example.org');
-      await browser.clickOn(`${CREATE} button[type=submit]`);
-      await browser.untilVisible('username-problem');
-    },
-    { 'username-problem': ['alert', ''] },
-  ],
-  [
-    'users-wrong-choices',
     async () => {
       await fillNewUser('another-one', 'no address');
       await browser.run('document.getElementById("role").value = "administrator"');
@@ -318,46 +205,6 @@ const STATES: readonly PageState[] = [
       await browser.untilVisible('email-problem');
     },
     { 'email-problem': ['alert', ''], 'groups-problem': ['alert', ''] },
-  ],
-  [
-    'user-session-ended',
-    async () => {
-      await openAs(administrator, `/account/users/${administrator.id}`);
-      const id = '00000000-0000-4000-8000-000000000000';
-      await browser.run(`document.querySelector('[name="session_id"]').value = '${id}'`);
-      await browser.clickOn('form:has([name="session_id"]) button');
-      await browser.untilVisible('problem');
-    },
-    { problem: ['alert', ''] },
-  ],
-  [
-    'user-wrong',
-    async () => {
-      await openAs(administrator, `/account/users/${guarded.id}`);
-      await browser.clickOn('summary');
-      await browser.fill('username', plain.username);
-      await browser.clickOn(`form[action="/account/users/${guarded.id}/edit"] button`);
-      await browser.untilVisible('username-problem');
-    },
-    { 'username-problem': ['alert', ''] },
-  ],
-  [
-    'key-wrong',
-    async () => {
-      await openAs(plain, '/account/keys');
-      await browser.fill('name', 'a\u202eb');
-      await browser.run('document.getElementById("days").value = "never"');
-      await browser.clickOn('form[action="/account/keys"] button');
-      await browser.untilVisible('name-problem');
-    },
-    { 'name-problem': ['alert', ''] },
-  ],
-  [
-    'user',
-    () => openAs(administrator, `/account/users/${guarded.id}`),
-    {
-      password: ['textbox', 'New password, which the user must change'],
-    },
   ],
   [
     'user-link',
@@ -374,31 +221,17 @@ const STATES: readonly PageState[] = [
       await browser.deleteCookies();
       await open('/link');
     },
-    LINK_CONTROLS,
-  ],
-  [
-    'link-wrong',
-    async () => {
-      await browser.deleteCookies();
-      await open('/link');
-      await browser.fill('token', 'part-of-a-link');
-      await browser.press(Enter);
-      await browser.untilVisible('problem');
-    },
-    { ...LINK_CONTROLS, problem: ['alert', ''] },
+    { token: ['textbox', 'Your link, or the part of it after the character #'] },
   ],
   [
     'link-password',
     async () => {
       created += 1;
-      const link = await setup.invite(administrator, `invited-${created}`);
-      await browser.open(link);
+      await browser.open(await setup.invite(administrator, `invited-${created}`));
       await setup.untilTitle('Choose a password');
     },
     {},
   ],
-  ['audit', () => openAs(administrator, '/account/audit'), {}],
-  ['forbidden', () => openAs(plain, '/account/users'), {}],
   [
     'other-site',
     async () => {
@@ -413,31 +246,13 @@ const STATES: readonly PageState[] = [
     },
     { problem: ['alert', ''] },
   ],
-  [
-    'failure',
-    () => openAs(administrator, '/account/users/00000000-0000-4000-8000-000000000000'),
-    {},
-  ],
 ];
-
-/** Controls and links without an accessible name (4.1.2), and ids that are used twice. */
-const unnamed = (): Promise<string[]> =>
-  browser.run(`
-  const isNamed = (one) =>
-    one.labels?.length > 0 || one.innerText?.trim() || one.getAttribute('aria-label');
-  const all = [...document.querySelectorAll('input, button, a, select, svg')];
-  const isWithoutName = (one) =>
-    one.checkVisibility() && !one.matches('[type=hidden]') && !isNamed(one);
-  const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
-  const found = all.filter(isWithoutName).map((one) => one.outerHTML);
-  if (!document.documentElement.lang) found.push('the page has no language');
-  return [...found, ...ids.filter((id, at) => ids.indexOf(id) !== at)];`);
 
 for (const state of STATES) {
   const [name] = state;
   test(`every check of accessibility passes: ${name}`, async () => {
     await openState(browser, state);
-    assert.deepEqual(await unnamed(), []);
+    assert.deepEqual(await unnamed(browser), []);
     await checkAppearance(browser, `signin-${name}`);
     for (const viewport of ['large phone', 'tablet'] as const) {
       await setViewport(browser, viewport);
@@ -454,33 +269,6 @@ for (const state of STATES) {
   });
 }
 
-/** What does not fit where it stands, on the page that is shown. */
-const misfits = (): Promise<string[]> =>
-  browser.run(`
-  const found = [];
-  const text = document.createElement('canvas').getContext('2d');
-  for (const select of document.querySelectorAll('select')) {
-    text.font = getComputedStyle(select).font;
-    const widths = [...select.options].map((option) => text.measureText(option.text).width);
-    // The padding, and the arrow.
-    if (Math.max(...widths) > select.clientWidth - 44) found.push('choices of ' + select.name);
-  }
-  for (const box of document.querySelectorAll('pre')) {
-    const { lineHeight, paddingTop } = getComputedStyle(box);
-    const lines = (box.clientHeight - 2 * parseFloat(paddingTop)) / parseFloat(lineHeight);
-    if (Math.round(lines) > box.textContent.split('\\n').length) found.push('broken lines');
-  }
-  for (const card of document.querySelectorAll('.card.flush'))
-    if (card.scrollWidth > card.clientWidth) found.push('a table');
-  for (const confirm of document.querySelectorAll('p + details.confirm')) {
-    const { bottom } = confirm.previousElementSibling.getBoundingClientRect();
-    if (confirm.getBoundingClientRect().top - bottom < 12) found.push('a button without a gap');
-  }
-  const labels = [...document.querySelectorAll('.row label')];
-  const tops = new Set(labels.map((label) => label.getBoundingClientRect().top));
-  if (innerWidth > 1000 && tops.size > 1) found.push('labels of one row');
-  return found;`);
-
 test('choices, codes, long names, labels and buttons fit where they stand', async () => {
   await setup.addUser('long-name'.repeat(25), 'long@example.org');
   for (const viewport of ['desktop', 'large phone', 'phone'] as const) {
@@ -488,12 +276,12 @@ test('choices, codes, long names, labels and buttons fit where they stand', asyn
     for (const path of ['audit?event=user.created', 'users', 'keys', 'factors']) {
       await openAs(path === 'factors' ? guarded : administrator, `/account/${path}`);
       await browser.run('for (const one of document.querySelectorAll(".card")) one.open = true');
-      assert.deepEqual(await misfits(), [], `${path}, ${viewport}`);
+      assert.deepEqual(await misfits(browser), [], `${path}, ${viewport}`);
     }
     await openAs(guarded, '/account/factors');
     await confirm('/account/recovery');
     await setup.untilTitle('Recovery codes');
-    assert.deepEqual(await misfits(), [], `recovery codes, ${viewport}`);
+    assert.deepEqual(await misfits(browser), [], `recovery codes, ${viewport}`);
   }
   await setViewport(browser, 'desktop');
 });
@@ -543,32 +331,13 @@ test('every control of every page is reached with Tab, with a visible focus', as
 });
 
 test('a first password is replaced before anything else, and then leads to the address', async () => {
-  const username = await openFirst();
+  await openFirst();
   await browser.open(`${APP}/first?x=1`);
-  assert.equal(await browser.title(), 'Sign in');
-  await setup.enterPassword(username, FIRST_PASSWORD);
   await setup.untilTitle('Choose a password');
   await browser.fill('new', 'chosen by the person');
   await browser.fill('repeated', 'chosen by the person');
   await browser.press(Enter);
   await setup.untilProgram(`${APP}/first?x=1`);
-});
-
-test('a user who cannot be created is said at the form, which keeps what was typed', async () => {
-  await fillNewUser(plain.username, 'another@example.org');
-  await browser.press(Enter);
-  await browser.untilVisible('username-problem');
-  assert.deepEqual(await Promise.all(['username', 'email'].map((id) => browser.value(id))), [
-    plain.username,
-    'another@example.org',
-  ]);
-  assert.equal(await focused(browser), 'username');
-  assert.equal(
-    await browser.run(
-      'return document.querySelector("details").contains(document.getElementById("username-problem"))',
-    ),
-    true,
-  );
 });
 
 test('a form whose session has ended is filled in again after the sign-in, secrets aside', async () => {
@@ -619,29 +388,8 @@ test('a second click does not send a form again', async () => {
   await browser.until('/Your name is changed/.test(document.body.innerText)');
 });
 
-test('pictures, frames and prefetched pages do not end a sign-in that waits for its code', async () => {
-  await openCode();
-  await browser.runAsync(`
-    const loaded = (one) => new Promise((resolve) => {
-      one.addEventListener('load', resolve);
-      one.addEventListener('error', resolve);
-      document.body.append(one);
-    });
-    const make = (name, values) => Object.assign(document.createElement(name), values);
-    await loaded(make('img', { src: '/login' }));
-    await loaded(make('iframe', { src: '/login?again=on' }));
-    await loaded(make('link', { rel: 'prefetch', href: '/login?return_to=' }));
-    await fetch('/login');`);
-  await browser.log();
-  await browser.fill('code', await setup.codeOf(secret));
-  await browser.press(Enter);
-  await browser.until('location.pathname === "/account"');
-});
-
 test('a reader of QR codes reads the key of the app', async () => {
-  await openAs(plain, '/account/factors');
-  await browser.clickOn('form[action="/account/totp/start"] button');
-  await browser.untilVisible('code');
+  await openApp();
   await browser.run('document.querySelector("svg").id = "picture"');
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-qr-'));
   try {
@@ -660,24 +408,4 @@ test('a reader of QR codes reads the key of the app', async () => {
   } finally {
     rmSync(directory, { recursive: true });
   }
-});
-
-test('a password manager finds the fields of each form', async () => {
-  const hints = () =>
-    browser.run(
-      'return [...document.querySelectorAll("input:not([type=hidden])")].map((one) => one.autocomplete)',
-    );
-  await open('/login');
-  assert.deepEqual(await hints(), ['username webauthn', 'current-password']);
-  await openCode();
-  assert.deepEqual(await hints(), ['one-time-code']);
-  await openAs(plain, '/account');
-  assert.deepEqual(await hints(), [
-    'given-name',
-    'family-name',
-    'username',
-    'current-password',
-    'new-password',
-    'new-password',
-  ]);
 });
