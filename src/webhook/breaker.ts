@@ -1,7 +1,13 @@
 import type { Database } from '../platform/db/pool.ts';
 import { describeError } from '../platform/runtime/errors.ts';
 import type { Log } from '../platform/runtime/log.ts';
-import { addFailures, clearFailures, findFailing, takeProbe } from './store/delivery.ts';
+import {
+  addFailures,
+  clearFailures,
+  type Failing,
+  findFailing,
+  takeProbe,
+} from './store/delivery.ts';
 
 /** How old the state of the target may be. */
 const REFRESH_MS = 1_000;
@@ -15,15 +21,14 @@ const REFRESH_MS = 1_000;
  */
 export function createBreaker(database: Database, target: string, queue: string, log: Log) {
   /** Attempts that ended here since the state was stored: null, or the sender if it failed. */
-  let ended: Array<string | null> = [];
-  let state: State;
+  const ended: Array<string | null> = [];
+  let state: Failing | undefined;
   let refreshedAt = -Infinity;
   const isOpen = () => state?.is_open ?? false;
 
   async function refresh() {
     const wasOpen = isOpen();
-    const stored = ended;
-    ended = [];
+    const stored = [...ended];
     const failed = stored.slice(stored.lastIndexOf(null) + 1);
     const [token = null, ...others] = new Set(failed);
     try {
@@ -31,9 +36,9 @@ export function createBreaker(database: Database, target: string, queue: string,
       const onlyToken = others.length === 0 ? token : null;
       if (failed.length > 0) await addFailures(database, target, failed.length, onlyToken);
       state = await findFailing(database, target);
+      // After a failure, they are kept for the next time, with what has happened since.
+      ended.splice(0, stored.length);
     } catch (error) {
-      // Kept for the next time, with what has happened since.
-      ended = [...stored, ...ended];
       log.debug('the state of the target could not be stored or read', describeError(error));
       return;
     }
@@ -44,13 +49,9 @@ export function createBreaker(database: Database, target: string, queue: string,
     isOpen,
     /** Counts an attempt that has ended. @param tokenId of the event's sender */
     record(isSuccess: boolean, tokenId: string) {
-      if (!isSuccess) {
-        ended.push(tokenId);
-        return;
-      }
-      ended = [null];
+      ended.push(isSuccess ? null : tokenId);
       // The first success lets the waiting events through.
-      if (isOpen()) refreshedAt = -Infinity;
+      if (isSuccess && isOpen()) refreshedAt = -Infinity;
     },
     /**
      * What may be claimed now. A state that cannot be read changes nothing: the claim reports the
@@ -72,9 +73,7 @@ export function createBreaker(database: Database, target: string, queue: string,
   };
 }
 
-type State = Awaited<ReturnType<typeof findFailing>>;
-
-function logState(log: Log, state: State) {
+function logState(log: Log, state: Failing | undefined) {
   if (!state?.is_open) return log.info('the target works again; deliveries continue');
   const { failures, failing_since, token_id } = state;
   const facts = { failures, failing_since: failing_since.toISOString(), token_id };

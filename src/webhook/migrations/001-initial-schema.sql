@@ -117,6 +117,23 @@ create table webhook.pages (
 create index pages_due on webhook.pages (queue, due_at);
 create index pages_sender on webhook.pages (queue, token_id, due_at);
 
+-- What a worker may claim: events without a page, and of each page the first one that waits.
+create view webhook.unordered as
+select event_id, token_id, queue, due_at
+from webhook.work
+where order_key is null;
+create view webhook.heads as
+select
+  (
+    select event_id
+    from webhook.work
+    where order_key = p.order_key and seq >= p.head
+    order by seq
+    limit 1
+  ) as event_id, -- null while only events wait that are not committed yet
+  token_id, queue, due_at
+from webhook.pages p;
+
 -- Other programs may insert here, too. "skipped": WEBHOOK_EVENTS does not select the event.
 create table webhook.outcomes (
   event_id uuid primary key,

@@ -8,29 +8,24 @@ const OPEN_SECONDS = 60;
 const MIN_PROBE_SECONDS = 10;
 const MAX_PROBE_SECONDS = 300;
 
-/**
- * The failures of a target on all replicas. `token_id`: whose events all of them were, or null;
- * `is_open`: so many, and for so long, that it is only probed.
- * @returns undefined if the last attempt succeeded
- */
-export async function findFailing(database: Database, target: string) {
-  const all = await listFailing(database);
-  return all.find((failing) => failing.target === target);
-}
+/** The failures of a target on all replicas. */
+export type Failing = Readonly<{
+  target: string;
+  failures: number;
+  token_id: string | null; // whose events all of them were
+  failing_since: Date;
+  probe_at: Date;
+  is_open: boolean; // so many, and for so long, that it is only probed
+}>;
+
+/** @returns undefined if the last attempt succeeded */
+export const findFailing = async (database: Database, target: string) =>
+  (await listFailing(database)).find((failing) => failing.target === target);
 
 /** Few: a success removes the row of its target. */
 export const listFailing = (database: Database) =>
   database.read(
-    (sql) => sql<
-      Array<{
-        target: string;
-        failures: number;
-        token_id: string | null;
-        failing_since: Date;
-        probe_at: Date;
-        is_open: boolean;
-      }>
-    >`
+    (sql) => sql<Failing[]>`
     select target, failures, token_id, failing_since, probe_at, failures >= ${OPEN_FAILURES}
       and failing_since <= now() - make_interval(secs => ${OPEN_SECONDS}) as is_open
     from webhook.failing_targets`,
@@ -70,22 +65,21 @@ export async function takeProbe(database: Database, target: string, queue: strin
       ${MAX_PROBE_SECONDS},
       greatest(${MIN_PROBE_SECONDS}, extract(epoch from now() - failing_since) / 10)))
     where target = ${target} and probe_at <= now() and not exists (select from webhook.pause)
-      and (exists (select from webhook.work
-          where queue = ${queue} and due_at <= now() and order_key is null)
-        or exists (select from webhook.pages where queue = ${queue} and due_at <= now()))`,
+      and (exists (select from webhook.unordered where queue = ${queue} and due_at <= now())
+        or exists (select from webhook.heads where queue = ${queue} and due_at <= now()))`,
   );
   return count === 1;
 }
 
 /**
- * Undefined if delivery is not paused. `paused_by`: the name of the operator's token, or its id if
- * it has no name, `user:NAME`, or "command".
+ * Null if delivery is not paused. `paused_by`: the name of the operator's token, or its id if it
+ * has no name, `user:NAME`, or "command".
  */
 export async function findPause(database: Database) {
   const [pause] = await database.read(
-    (sql) => sql<Array<{ paused_at: Date; paused_by: string | null }>>`
-    select paused_at, coalesce(
-      (select nullif(name, '') from webhook.tokens where id::text = paused_by), paused_by
+    (sql) => sql<[{ paused_at: Date | null; paused_by: string | null }]>`
+    select max(paused_at) as paused_at, max(coalesce(
+      (select nullif(name, '') from webhook.tokens where id::text = paused_by), paused_by)
     ) as paused_by from webhook.pause`,
   );
   return pause;

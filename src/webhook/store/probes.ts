@@ -1,8 +1,8 @@
-import type { Database, Fragment } from '../../platform/db/pool.ts';
+import type { Database } from '../../platform/db/pool.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { LeasedEvent } from '../model.ts';
-import { COMMON, isDueOfSql } from './queue.ts';
-import { headSql, leaseSql } from './work.ts';
+import { COMMON, isDueOfSql, ofBothSql } from './queue.ts';
+import { leaseSql } from './work.ts';
 
 /** How many of a sender's oldest and newest due events are considered, and of its pages. */
 const PROBE_SAMPLE = 20;
@@ -22,41 +22,37 @@ export const claimProbes = (
   queue = COMMON,
 ) =>
   database.claim((sql) => {
-    const eventsSql = sql`
-      select event_id, token_id, due_at
-      from webhook.work
-      where ${isDueOfSql(sql, queue, 'work', sql`t.id`)}`;
-    const headsSql = sql`
-      select ${headSql(sql)} as event_id, token_id, due_at
-      from webhook.pages p
-      where ${isDueOfSql(sql, queue, 'p', sql`t.id`)}`;
-    const sampleSql = (rowsSql: Fragment) => sql`
-      (select event_id from (${rowsSql} order by token_id, due_at limit ${PROBE_SAMPLE}) x)
-      union (
+    const sampleSql = ofBothSql(sql, (viewSql) => {
+      const rowsSql = sql`
         select event_id
-        from (${rowsSql} order by token_id desc, due_at desc limit ${PROBE_SAMPLE}) x)`;
+        from ${viewSql}
+        where ${isDueOfSql(sql, queue, sql`t.id`)}`;
+      return sql`
+        (${rowsSql} order by token_id, due_at limit ${PROBE_SAMPLE})
+        union (${rowsSql} order by token_id desc, due_at desc limit ${PROBE_SAMPLE})`;
+    });
     return sql<LeasedEvent[]>`
     with due as (
-      select t.id as token_id, event_id
+      select event_id
       from (
         select id
         from webhook.tokens
         where id is distinct from ${except}::uuid and ${queue.id}::uuid in (id, ${COMMON_QUEUE})
         order by random()
       ) t
-      cross join lateral (${sampleSql(eventsSql)} union ${sampleSql(headsSql)}) sample
+      cross join lateral (${sampleSql}) sample
       limit ${PROBE_ROWS}
     ), candidate as (
-      select w.event_id,
-        row_number() over (partition by d.token_id order by attempts > 0, random()) as turn
-      from due d
-      join webhook.work w on w.event_id = any (array[d.event_id])
+      select w.event_id, row_number() over (partition by token_id order by attempts > 0, random())
+        as turn
+      from due
+      join webhook.work w on w.event_id = any (array[due.event_id])
     ), chosen as (
       select w.event_id
       from candidate c
       join webhook.work w on w.event_id = any (array[c.event_id])
       where w.due_at <= now()
-      order by c.turn, random()
+      order by turn, random()
       limit ${limit}
       for update of w skip locked
     ), ${leaseSql(sql)}`;

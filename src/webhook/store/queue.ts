@@ -8,26 +8,23 @@ import { COMMON_QUEUE } from '../migrations.ts';
 export type Queue = Readonly<{ id: string; revision: number | null }>;
 export const COMMON: Queue = { id: COMMON_QUEUE, revision: null };
 
-/** An event with a key is due with its page. */
-const isUnorderedSql = (sql: Sql, table: 'work' | 'p') =>
-  table === 'work' ? sql`order_key is null` : sql`true`;
+/** The same rows of both views: events without a page, and the first event of each page. */
+export const ofBothSql = (sql: Sql, rowsOfSql: (viewSql: Fragment) => Fragment) => sql`
+  ${rowsOfSql(sql`webhook.unordered`)} union all ${rowsOfSql(sql`webhook.heads`)}`;
 
-/** Whether events of this table without a page, or pages, are due and may be claimed. */
-export function isDueSql(sql: Sql, { id, revision }: Queue, table: 'work' | 'p') {
-  const dueSql = sql`${sql(table)}.queue = ${id} and ${sql(table)}.due_at <= now()
-    and ${isUnorderedSql(sql, table)} and not exists (select from webhook.pause)`;
-  if (revision === null) return dueSql;
-  return sql`${dueSql}
-    and exists (select from webhook.tokens where id = ${id} and revision = ${revision})`;
-}
+/** Whether events of a view are due and may be claimed. */
+export const isDueSql = (sql: Sql, { id, revision }: Queue) => sql`
+  queue = ${id} and due_at <= now() and not exists (select from webhook.pause)
+    and (${revision}::int4 is null or exists (
+      select from webhook.tokens where id = ${id} and revision = ${revision}))`;
 
 /**
- * Whether it is of this sender, too. With `=`, PostgreSQL could use `work_due` or `pages_due`,
+ * Whether they are of this sender, too. With `=`, PostgreSQL could use `work_due` or `pages_due`,
  * which mix all senders.
  */
-export const isDueOfSql = (sql: Sql, queue: Queue, table: 'work' | 'p', senderSql: Fragment) => sql`
-  ${isDueSql(sql, queue, table)} and (${sql(table)}.token_id, ${sql(table)}.due_at)
-    between (${senderSql}, '-infinity') and (${senderSql}, now())`;
+export const isDueOfSql = (sql: Sql, queue: Queue, senderSql: Fragment) => sql`
+  ${isDueSql(sql, queue)}
+    and (token_id, due_at) between (${senderSql}, '-infinity') and (${senderSql}, now())`;
 
 /** How many senders with waiting events a claim looks at, at most. */
 export const MAX_SENDERS = 64;
@@ -41,21 +38,25 @@ export const MAX_SENDERS = 64;
  * behind the others, so that every claim finds some.
  */
 export function sendersSql(sql: Sql, queue: Queue, limit: number, first: string) {
-  const tableSql = { work: sql`webhook.work`, p: sql`webhook.pages p` };
   // Behind the events of the sender before. `(queue, token_id)` alone could use `work_due`.
-  const nextSql = (table: 'work' | 'p') => sql`
+  const nextSql = ofBothSql(
+    sql,
+    (viewSql) => sql`
     (select token_id, due_at
-    from ${tableSql[table]}
+    from ${viewSql}
     where queue = ${queue.id} and (token_id, due_at) > (t.token_id, t.behind)
-      and ${isUnorderedSql(sql, table)}
     order by token_id, due_at
-    limit 1)`;
-  const oldestSql = (table: 'work' | 'p') => sql`
-    (select token_id, ${MAX_SENDERS} as turn
-    from ${tableSql[table]}
-    where ${isDueSql(sql, queue, table)}
+    limit 1)`,
+  );
+  const oldestSql = ofBothSql(
+    sql,
+    (viewSql) => sql`
+    (select token_id, ${MAX_SENDERS}::int4 as turn
+    from ${viewSql}
+    where ${isDueSql(sql, queue)}
     order by due_at
-    limit 1)`;
+    limit 1)`,
+  );
   return sql`
     turns as (
       select 0 as turn, 0 as found, ${first}::uuid as token_id,
@@ -63,12 +64,7 @@ export function sendersSql(sql: Sql, queue: Queue, limit: number, first: string)
       union all
       select turn + 1, found + (next.due_at <= now())::int4, next.token_id, 'infinity', next.due_at
       from turns t
-      cross join lateral (
-        select *
-        from (${nextSql('work')} union all ${nextSql('p')}) x
-        order by token_id, due_at
-        limit 1
-      ) next
+      cross join lateral (select * from (${nextSql}) x order by token_id, due_at limit 1) next
       where turn < ${MAX_SENDERS} and found <= ${limit}
     ), sender as (
       select token_id, min(turn) as turn
@@ -76,8 +72,7 @@ export function sendersSql(sql: Sql, queue: Queue, limit: number, first: string)
         select token_id, turn
         from turns
         where due_at <= now() and found <= ${limit}
-        union all ${oldestSql('work')}
-        union all ${oldestSql('p')}
+        union all ${oldestSql}
       ) x
       group by token_id
     )`;

@@ -1,14 +1,8 @@
 import { sharedStatement } from '../../platform/db/share-statement.ts';
-import {
-  arrayLiteral,
-  type Database,
-  type Fragment,
-  jsonRows,
-  type Sql,
-} from '../../platform/db/sql.ts';
+import { arrayLiteral, type Database, jsonRows, type Sql } from '../../platform/db/sql.ts';
 import { COMMON_QUEUE } from '../migrations.ts';
 import type { LeasedEvent, Result } from '../model.ts';
-import { COMMON, isDueOfSql, MAX_SENDERS, nextSenderSql, sendersSql } from './queue.ts';
+import { COMMON, isDueOfSql, MAX_SENDERS, nextSenderSql, ofBothSql, sendersSql } from './queue.ts';
 
 /** How long a silent worker keeps its events. */
 export const LEASE_SECONDS = 30;
@@ -30,49 +24,35 @@ export const claimWork = (
   first: string | null = null,
 ) =>
   database.claim((sql) => {
-    const isDueOfSender = (table: 'work' | 'p') => isDueOfSql(sql, queue, table, sql`s.token_id`);
-    const ofSenderSql = (rowsSql: Fragment) => sql`
+    const dueSql = ofBothSql(
+      sql,
+      (viewSql) => sql`
       select s.token_id, turn, w.*
       from sender s
       cross join lateral (
-        ${rowsSql}
+        select event_id, due_at
+        from ${viewSql}
+        where ${isDueOfSql(sql, queue, sql`s.token_id`)} and event_id is not null
+        order by token_id, due_at
         limit (select events from share)
         for update skip locked
-      ) w`;
-    const eventsSql = sql`
-      select event_id, due_at
-      from webhook.work
-      where ${isDueOfSender('work')}
-      order by token_id, due_at`;
-    const headsSql = sql`
-      select w.event_id, p.due_at
-      from webhook.pages p
-      join webhook.work w on w.event_id = any (array[${headSql(sql)}])
-      where ${isDueOfSender('p')}
-      order by p.token_id, p.due_at`;
+      ) w`,
+    );
     return sql<Array<LeasedEvent & { next_sender: string | null }>>`
     with recursive ${sendersSql(sql, queue, limit, first ?? COMMON_QUEUE)}, share as (
       -- Within a round, the rest of the limit is for those at its beginning.
       select case when ${first === null} then ceil(${limit}::float8 / greatest(count(*), 1))
         else 1 end::int4 as events
       from sender
-    ), event as (${ofSenderSql(eventsSql)}), page as (${ofSenderSql(headsSql)}
+    ), due as (${dueSql}
     ), chosen as (
       select event_id
-      from (select * from event union all select * from page) due
+      from due
       order by row_number() over (partition by token_id order by due_at),
         turn = ${MAX_SENDERS}, random()
       limit ${limit}
     ), ${leaseSql(sql, nextSenderSql(sql, limit))}`;
   });
-
-/** The first event that waits in page `p`. */
-export const headSql = (sql: Sql) => sql`(
-  select event_id
-  from webhook.work
-  where order_key = p.order_key and seq >= p.head
-  order by seq
-  limit 1)`;
 
 /** A page is due when its event in `rows` is. */
 const deferPagesSql = (sql: Sql, rows: 'claimed' | 'renewed' | 'released') => sql`
@@ -95,26 +75,41 @@ export const leaseSql = (sql: Sql, moreSql = sql``) => sql`
 
 export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 
+/** An event under a lease, with its last attempt. `unused` is 1 if it was claimed without one. */
+type Ended = Lease & Readonly<{ result?: Result | null; unused?: 1 }>;
+
 /**
- * Extends the leases that are still held. `limit` tells PostgreSQL how many rows the JSON has.
- * Without it, PostgreSQL assumes 100 rows and reads the whole queue.
+ * `limit` tells PostgreSQL how many rows the JSON has. Without it, PostgreSQL assumes 100 rows and
+ * reads the whole queue.
  */
+function heldSql(sql: Sql, events: readonly Ended[]) {
+  const rows = events.map(({ id, lease, result, unused = 0 }) => ({
+    ...result,
+    id,
+    lease,
+    unused,
+  }));
+  return sql`held as (
+      select *
+      from json_to_recordset(${jsonRows(rows)}::text::json) as held (
+        id uuid, lease uuid, unused int4, error text, duration_ms int4, answer_status int4,
+        answer text, target text)
+      limit ${events.length}
+    )`;
+}
+
+/** Extends the leases that are still held. */
 export const renewLeases = (database: Database, leases: readonly Lease[], seconds: number) =>
-  database.write((sql) => {
-    const rows = jsonRows(leases.map(({ id, lease }) => ({ id, lease })));
-    return sql`
-    with renewed as (
+  database.write(
+    (sql) => sql`
+    with ${heldSql(sql, leases)}, renewed as (
       update webhook.work w set due_at = now() + make_interval(secs => ${seconds})
-      from (
-        select *
-        from json_to_recordset(${rows}::text::json) as held (id uuid, lease uuid)
-        limit ${leases.length}
-      ) held
+      from held
       where w.event_id = any (array[held.id]) and w.lease = held.lease
-      returning w.order_key, w.due_at
+      returning w.*
     )
-    ${deferPagesSql(sql, 'renewed')}`;
-  });
+    ${deferPagesSql(sql, 'renewed')}`,
+  );
 
 /**
  * Ends events that were delivered at about the same time in one statement. If it fails, they are
@@ -129,50 +124,28 @@ export const endDelivered = sharedStatement(
   { keyOf: ({ id }) => id },
 );
 
-/** An event whose last attempt has ended. `unused` is 1 if it was claimed without an attempt. */
-type Ended = Lease & Readonly<{ result?: Result; unused?: 1 }>;
-
 /** Ends events whose leases are still held. */
 export const endWork = (database: Database, events: readonly Ended[], status: 'done' | 'dead') =>
   database.write((sql) => endEvents(sql, events, status));
 
-/** The reason for `limit` is that of `renewLeases`. */
 async function endEvents(sql: Sql, events: readonly Ended[], status: 'done' | 'dead') {
-  const rows = jsonRows(
-    events.map(({ id, lease, result, unused = 0 }) => ({ ...result, id, lease, unused })),
-  );
   const idle = await sql<Array<{ order_key: string }>>`
-    with held as (
-      select *
-      from json_to_recordset(${rows}::text::json) as held (
-        id uuid, lease uuid, unused int4, error text, duration_ms int4, answer_status int4,
-        answer text, target text)
-      limit ${events.length}
-    ), ended as (
+    with ${heldSql(sql, events)}, ended as (
       delete from webhook.work w using held
       where event_id = any (array[id]) and w.lease = held.lease
-      returning event_id, attempts - unused as attempts, order_key, seq, run, received_at, error,
-        duration_ms, answer_status, answer, target
+      returning w.*, attempts - unused as attempt, error, duration_ms, answer_status, answer, target
     ), page as (
       update webhook.pages p set head = e.seq + 1, due_at = now()
       from ended e
       where p.order_key = any (array[e.order_key])
-    ), failed as (
-      insert into webhook.failures
-        (event_id, attempt, error, run, duration_ms, answer_status, answer, target)
-      select event_id, attempts, error, run, duration_ms, answer_status, answer, target
-      from ended
-      where error is not null
+    ), failed as (${keepFailuresSql(sql, 'ended')}
     ), outcome as (
       insert into webhook.outcomes
         (event_id, status, attempts, run, duration_ms, answer_status, answer, target, received_at)
-      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer, target,
+      select event_id, ${status}, attempt, run, duration_ms, answer_status, answer, target,
         received_at
       from ended
-      on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts,
-        ended_at = excluded.ended_at, run = excluded.run, duration_ms = excluded.duration_ms,
-        answer_status = excluded.answer_status, answer = excluded.answer,
-        target = excluded.target, received_at = excluded.received_at
+      on conflict do nothing -- another program may have stored one
     )
     select order_key
     from ended e
@@ -183,6 +156,36 @@ async function endEvents(sql: Sql, events: readonly Ended[], status: 'done' | 'd
   // The outcomes are stored. If this fails, a job removes the pages.
   const keys = idle.map(({ order_key }) => order_key);
   if (idle.length > 0) await removePages(sql, idle.length, keys).catch(() => {});
+}
+
+const keepFailuresSql = (sql: Sql, rows: 'ended' | 'released') => sql`
+  insert into webhook.failures
+    (event_id, attempt, error, run, duration_ms, answer_status, answer, target)
+  select event_id, attempt, error, run, duration_ms, answer_status, answer, target
+  from ${sql(rows)}
+  where error is not null`;
+
+/**
+ * Ends a lease. The event is due again after the delay.
+ * @param result null if a shutdown interrupted the attempt, which then does not count
+ */
+export async function releaseWork(
+  database: Database,
+  event: Lease,
+  result: Result | null,
+  delaySeconds: number,
+) {
+  await database.write(
+    (sql) => sql`
+    with ${heldSql(sql, [{ ...event, result }])}, released as (
+      update webhook.work w set lease = null, attempts = attempts - ${result ? 0 : 1},
+        due_at = now() + make_interval(secs => ${delaySeconds})
+      from held
+      where event_id = any (array[id]) and w.lease = held.lease
+      returning w.*, attempts as attempt, error, duration_ms, answer_status, answer, target
+    ), page as (${deferPagesSql(sql, 'released')})
+    ${keepFailuresSql(sql, 'released')}`,
+  );
 }
 
 /**
@@ -207,32 +210,4 @@ async function removePages(sql: Sql, limit: number, keys?: readonly string[]) {
     delete from webhook.page_tails
     where order_key = any (array(select order_key from idle))`;
   return count;
-}
-
-/**
- * Ends a lease. The event is due again after the delay.
- * @param result null if a shutdown interrupted the attempt, which then does not count
- */
-export async function releaseWork(
-  database: Database,
-  { id, lease }: Lease,
-  result: Result | null,
-  delaySeconds: number,
-) {
-  const { error = null, duration_ms = null, answer_status = null } = result ?? {};
-  const { answer = null, target = null } = result ?? {};
-  await database.write(
-    (sql) => sql`
-    with released as (
-      update webhook.work set lease = null, attempts = attempts - ${result ? 0 : 1},
-        due_at = now() + make_interval(secs => ${delaySeconds})
-      where event_id = ${id} and lease = ${lease}
-      returning event_id, attempts, order_key, due_at, run
-    ), page as (${deferPagesSql(sql, 'released')})
-    insert into webhook.failures
-      (event_id, attempt, error, run, duration_ms, answer_status, answer, target)
-    select event_id, attempts, ${error}, run, ${duration_ms}, ${answer_status}, ${answer}, ${target}
-    from released
-    where ${result !== null}`,
-  );
 }
