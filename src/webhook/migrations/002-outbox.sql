@@ -27,17 +27,23 @@ create function webhook.emit(
 ) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   sender record;
-  patterns text[];
+  names jsonb;
   status text := 'stored';
-  body bytea := convert_to(jsonb_build_object('event', event, 'data', data)::text, 'UTF8');
-  time text := lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::int8), 12, '0');
-  new_id uuid := substr(time, 1, 8) || '-' || substr(time, 9) || '-7' ||
-    substr(gen_random_uuid()::text, 16);
-  first_id uuid;
+  body bytea := convert_to(
+    '{"event": ' || to_json(event) || ', "data": ' || data || '}',
+    'UTF8');
   received_at timestamptz := clock_timestamp();
+  -- Time-ordered, so new rows go to the end of an index.
+  new_id uuid := encode(
+    overlay(
+      uuid_send(gen_random_uuid())
+      placing substr(int8send((extract(epoch from received_at) * 1000)::int8), 3)
+      from 1),
+    'hex');
+  first_id uuid;
   page text;
   seq bigint;
-  queue uuid := '00000000-0000-0000-0000-000000000000';
+  own_queue uuid;
 begin
   if coalesce(char_length(event), 0) not between 1 and 1024 then
     raise exception 'event must have 1 to 1024 characters'
@@ -49,74 +55,57 @@ begin
     raise exception 'delivery_id must have 1 to 255 visible ASCII characters'
       using errcode = 'WH004';
   end if;
-  -- A change of a target, which locks the table, is over, or waits for the end of the transaction.
-  lock table webhook.work in row exclusive mode;
   if current_setting('transaction_isolation') <> 'read committed' then
-    -- Fails if the token has changed since the transaction began.
+    -- Fails if the token has changed since the transaction began. Later changes of a target wait.
+    lock table webhook.work in row exclusive mode;
     perform
     from webhook.tokens t
     where emit.token in (t.name, t.id::text)
     for key share;
   end if;
-  select
-    t.id,
-    t.target,
-    has_target,
-    events,
-    max_body_bytes,
-    count(*) over () as found
+  select t.id, t.target, p.*
   into sender
-  from webhook.tokens t
+  from webhook.emitters e
+  join webhook.tokens t on t.id = e.token_id
   left join webhook.process_settings p on true
   where emit.token in (t.name, t.id::text)
-    and t.role = 'sender'
     and t.revoked_at is null
-    and exists (
+    and (e.role = session_user
+      or pg_has_role(session_user, to_regrole(quote_ident(e.role)), 'member'))
+    and not exists (
       select
-      from webhook.emitters e
-      where e.token_id = t.id
-        and pg_has_role(session_user, to_regrole(quote_ident(e.role)), 'member'))
-  limit 1;
+      from webhook.tokens other
+      where other.name = emit.token
+        and other.id <> t.id
+        and other.role = 'sender'
+        and other.revoked_at is null);
   if not found then
-    raise exception 'token "%" is none for which % may emit events', emit.token, session_user
+    raise exception 'token "%" is none or several for which % may emit events',
+      emit.token,
+      session_user
       using errcode = 'WH001',
         hint = 'See: gatehouse outbox list';
-  elsif sender.found > 1 then
-    raise exception 'token "%" is the name of more than one', emit.token
-      using errcode = 'WH001',
-        hint = 'Give its id. See: gatehouse outbox list';
-  end if;
-  if octet_length(body) > coalesce(sender.max_body_bytes, 65536) then
+  elsif octet_length(body) > coalesce(sender.max_body_bytes, 65536) then
     raise exception 'data makes a body of % bytes', octet_length(body)
       using errcode = 'WH005',
         hint = 'Send less, or have WEBHOOK_MAX_BODY_BYTES raised.';
   end if;
-  if sender.target is not null then
-    queue := sender.id;
-  end if;
   if sender.target is not null or coalesce(sender.has_target, true) then
     status := 'waiting';
-    patterns := case
-      when jsonb_typeof(sender.target -> 'events') = 'array'
-        then array(select jsonb_array_elements_text(sender.target -> 'events'))
-      else sender.events
-    end;
+    names := coalesce(nullif(sender.target -> 'events', 'null'), to_jsonb(sender.events));
   end if;
-  if cardinality(patterns) > 0 and not exists (
-    select
-    from unnest(patterns) as name
-    where emit.event like
-      replace(replace(replace(replace(
-        name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
-      escape '!'
-  ) then
-    status := 'skipped';
-  end if;
-  if status = 'waiting' and page_id is not null then
-    page := translate(
-      encode(sha256(convert_to(sender.id || ' ' || page_id, 'UTF8')), 'base64'),
-      '+/=',
-      '-_');
+  if names <> '[]' then
+    -- Apart from the comparison, which costs a fraction of a query.
+    if not exists (
+      select
+      from jsonb_array_elements_text(names) as name
+      where emit.event like
+        replace(replace(replace(replace(
+          name, '!', '!!'), '%', '!%'), '_', '!_'), '*', '%')
+        escape '!'
+    ) then
+      status := 'skipped';
+    end if;
   end if;
   -- Otherwise, a crash could end the transaction after its event was delivered.
   if current_setting('synchronous_commit') = 'off' then
@@ -150,24 +139,32 @@ begin
     insert into webhook.outcomes (event_id, status, attempts)
     values (new_id, 'skipped', 0);
   elsif status = 'waiting' then
-    if page is not null then
+    if page_id is not null then
+      page := translate(
+        encode(sha256(convert_to(sender.id || ' ' || page_id, 'UTF8')), 'base64'),
+        '+/=',
+        '-_');
       insert into webhook.page_tails as t (order_key, tail)
       values (page, 1)
       on conflict (order_key) do update set tail = t.tail + 1
       returning t.tail into seq;
     end if;
-    if seq = 1 then
-      insert into webhook.pages (order_key, token_id, queue)
-      values (page, sender.id, queue);
-    end if;
+    -- Locks the table before it reads the target. A change of that locks it, too.
     insert into webhook.work (event_id, token_id, received_at, order_key, seq, queue)
-    values (
+    select
       new_id,
-      sender.id,
+      t.id,
       received_at,
       page,
       seq,
-      queue);
+      case when t.target is null then '00000000-0000-0000-0000-000000000000' else t.id end
+    from webhook.tokens t
+    where t.id = sender.id
+    returning queue into own_queue;
+    if seq = 1 then
+      insert into webhook.pages (order_key, token_id, queue)
+      values (page, sender.id, own_queue);
+    end if;
   end if;
   return new_id;
 end $$;

@@ -154,6 +154,43 @@ for (const [mode, ...more] of MODES) {
   });
 }
 
+test('transaction mode: a program emits events in its own transactions', async (t) => {
+  const { url: databaseUrl, sql } = await createDatabase(t);
+  await startGatehouse(t, ['webhook'], databaseUrl);
+  await sql`
+    insert into webhook.emitters (role, token_id)
+    select current_user, id from webhook.tokens where name = 'first'`;
+  const pooler = await startPooler(t, databaseUrl, 'transaction', 'default_pool_size = 2');
+  const caller = postgres(pooler.url, { max: 8, ssl: false, fetch_types: false, prepare: false });
+  t.after(() => caller.end());
+  const emit = (n: number) =>
+    caller.begin(async (inner) => {
+      await inner`set local synchronous_commit to off`;
+      await inner`
+        select webhook.emit('first', 'numbered', ${JSON.stringify({ n })}::text::jsonb,
+          page_id => 'one')`;
+      if (n % 3 === 0) throw new Error('rolled back');
+    });
+  const numbers = Array.from({ length: 60 }, (_, n) => n);
+  await Promise.allSettled(numbers.map(emit));
+  const stored = await sql<Array<{ n: number }>>`
+    select (convert_from(body, 'UTF8')::jsonb -> 'data' ->> 'n')::int4 as n
+    from webhook.events where source = 'outbox' order by 1`;
+  assert.deepEqual(
+    stored.map(({ n }) => n),
+    numbers.filter((n) => n % 3 !== 0),
+  );
+  const settings = await Promise.all(
+    numbers.map(
+      () => caller`
+      select current_setting('search_path') as path,
+        current_setting('synchronous_commit') as commit`,
+    ),
+  );
+  for (const [row] of settings)
+    assert.deepEqual({ ...row }, { path: '"$user", public', commit: 'on' });
+});
+
 test('a pooler without a free server connection for the check: the start waits and says why', async (t) => {
   const { url: databaseUrl } = await createDatabase(t);
   const pooler = await startPooler(t, databaseUrl, 'session', 'default_pool_size = 1');
