@@ -1,6 +1,12 @@
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
-import { HEADER_NAME, isKeepable, isReadable } from '../webhook/header-names.ts';
-import { isPlace, isPointer, MAX_PLACE } from '../webhook/places.ts';
+import {
+  HEADER_NAME,
+  isKeepable,
+  isPlace,
+  isPointer,
+  isReadable,
+  MAX_PLACE,
+} from '../webhook/places.ts';
 import {
   ALGORITHMS,
   ENCODINGS,

@@ -1,7 +1,6 @@
 import type { Database } from '../platform/db/pool.ts';
 import { SOURCE_NAMES } from '../webhook/sources.ts';
 import { tail } from '../webhook/inbox.ts';
-import { idsWithStatus } from '../webhook/store/admin.ts';
 import { STATUSES } from '../webhook/model.ts';
 import { redeliver } from '../webhook/store/events.ts';
 import type { Attempt, EventFilter, EventSummary } from '../webhook/schemas.ts';
@@ -157,11 +156,13 @@ export const COMMANDS: readonly Command[] = [
 
 async function redeliverAll(database: Database, status: Undelivered) {
   let total = 0;
-  let ids: readonly string[] = [];
-  do {
-    ids = await idsWithStatus(database, status, ids.at(-1) ?? null, BATCH);
+  let after: string | null | undefined;
+  while (after !== null) {
+    const page = await listEvents(database, { status, after }, BATCH);
+    const ids = page.events.map(({ id }) => id);
     total += await redeliver(database, ids);
-  } while (ids.length === BATCH);
+    after = page.next;
+  }
   return total;
 }
 

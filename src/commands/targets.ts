@@ -1,10 +1,10 @@
 import { validate } from '../platform/http/route/schema.ts';
 import type { Target } from '../webhook/model.ts';
 import { COMMAND_FORM, type WebhookSettings } from '../webhook/settings.ts';
-import { setTarget } from '../webhook/store/targets.ts';
-import { describeTarget } from '../webhook/target.ts';
+import { NO_TARGET_OF_ITS_OWN, setTarget } from '../webhook/store/tokens.ts';
+import { listActive } from '../webhook/senders.ts';
+import { describeTarget, NO_PLACE, NO_TOKEN, prepareTarget } from '../webhook/target.ts';
 import { programSchema, type TargetInput, targetSchema } from '../webhook/schemas.ts';
-import { NO_PLACE, NO_TOKEN, prepareTarget } from '../webhook/targets.ts';
 import {
   type Command,
   flag,
@@ -71,9 +71,9 @@ export async function readTarget(call: Invocation): Promise<TargetInput | null> 
 }
 
 /** @returns what `setTarget` stores */
-export async function prepare(target: TargetInput, settings: WebhookSettings) {
+export function prepare(target: TargetInput, settings: WebhookSettings) {
   const signingKeys = keysOf(settings);
-  return orThrow(await prepareTarget(target, { ...settings, signingKeys }));
+  return orThrow(prepareTarget(target, { ...settings, signingKeys }));
 }
 
 /** What a list shows. */
@@ -94,12 +94,13 @@ export const TARGET_COMMAND: Command = {
     const target = await readTarget(call);
     if ((target === null) !== call.flag('default'))
       throw new UsageError('give what to change, or --default');
-    const outcome = await inWebhook(call, async (database, settings) => {
-      const prepared = target && (await prepare(target, settings));
-      return setTarget(database, id, prepared);
+    await inWebhook(call, async (database, settings) => {
+      const isKnown = (await listActive(database)).some((token) => token.id === id);
+      if (!isKnown) throw new OperationFailed(NO_TOKEN);
+      const change = target ? prepare(target, settings) : NO_TARGET_OF_ITS_OWN;
+      const isSet = await setTarget(database, id, change);
+      if (!isSet) throw new OperationFailed(NO_PLACE);
     });
-    if (outcome === 'unknown') throw new OperationFailed(NO_TOKEN);
-    if (outcome === 'no place') throw new OperationFailed(NO_PLACE);
     return `The events of token ${id} go to ${target ? 'its own' : 'the default'} target.`;
   },
 };

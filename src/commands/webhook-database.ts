@@ -1,7 +1,8 @@
 import { ConfigurationError } from '../platform/process/settings.ts';
 import { SCHEMA } from '../webhook/migrations.ts';
-import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
+import { createSigningKey } from '../webhook/service.ts';
 import * as settings from '../webhook/settings.ts';
+import type { SigningKeys } from '../webhook/store/signing-secrets.ts';
 import { databaseOf } from './database.ts';
 
 export const inWebhook = databaseOf(settings, SCHEMA);

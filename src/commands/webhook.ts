@@ -5,7 +5,14 @@ import { SCHEMA } from '../webhook/migrations.ts';
 import { listActive, signingSecretProblem } from '../webhook/senders.ts';
 import { ORDER_FORM, orderProblem, parseOrder, sourceOf } from '../webhook/order.ts';
 import { SOURCE_NAMES } from '../webhook/sources.ts';
-import { changeSender, insertToken, revokeRestored } from '../webhook/store/admin.ts';
+import {
+  changeSender,
+  insertToken,
+  listTokens,
+  revokeRestored,
+  setTarget,
+  type Token,
+} from '../webhook/store/tokens.ts';
 import {
   acceptPending,
   countByKey,
@@ -15,9 +22,7 @@ import {
   rotateSecret,
 } from '../webhook/store/signing-secrets.ts';
 import type { WebhookSettings } from '../webhook/settings.ts';
-import { setTarget } from '../webhook/store/targets.ts';
-import { NO_TOKEN } from '../webhook/targets.ts';
-import { listTokens, type Token } from '../webhook/store/tokens.ts';
+import { NO_TOKEN } from '../webhook/target.ts';
 import {
   choice,
   type Command,
@@ -72,6 +77,7 @@ export const COMMANDS: readonly Command[] = [
         'LAST REFUSAL': ({ last_refusal, last_refused_at: at }) =>
           last_refusal === null ? null : `${last_refusal} ${at?.toISOString() ?? ''}`,
         TARGET: ({ target }) => targetText(target),
+        ORDER: 'order_by',
         CUSTOM: ({ custom }) => customText(custom),
         STATE: stateOf,
       }),
@@ -131,7 +137,7 @@ export const COMMANDS: readonly Command[] = [
             `no pending secret has this fingerprint; see: gatehouse token confirm ${id}`,
           );
         }
-        const [pending] = await database.read((sql) => findSecrets(sql, id, 'pending'));
+        const [pending] = await findSecrets(database, id, 'pending');
         if (!pending)
           throw new OperationFailed(
             'no signing secret is pending; have the sender send it again, and see: gatehouse token list',
@@ -201,7 +207,7 @@ async function create(call: Invocation, token: NewToken) {
   if (target && !(target.url ?? target.command))
     throw new UsageError('--events, --timeout and others need --forward or --command');
   await inWebhook(call, async (database, settings) => {
-    const prepared = target && (await prepare(target, settings));
+    const prepared = target && prepare(target, settings);
     const sealed = secret === undefined ? null : await seal(secret, settings, database, call);
     await insertToken(database, row, sealed);
     if (prepared) await setTarget(database, token.id, prepared);

@@ -10,10 +10,9 @@ import { echoOf } from './challenges.ts';
 import { deliveryPlaces, isRepetition, readContent } from './content.ts';
 import { isSelected } from './event-names.ts';
 import { lookUpSender } from './guard.ts';
-import { isKeepable } from './header-names.ts';
+import { isKeepable, isPointer } from './places.ts';
 import { COMMON_QUEUE } from './migrations.ts';
 import type { NewEvent } from './model.ts';
-import { isPointer } from './places.ts';
 import type { Sender, WebhookService } from './service.ts';
 import { isInWindow, namesIn, type Verdicts } from './signatures.ts';
 import { PONG, type ReceiveReply } from './reply.ts';
@@ -55,7 +54,7 @@ function answer(
   service: WebhookService,
 ) {
   const { caller, request } = call;
-  if (decision.kind === 'reply') return decision.reply;
+  if (decision.kind === 'invalid') return decision.failure;
   if (decision.kind === 'handshake') {
     service.unstored.add(caller, HANDSHAKE, decision.name, request.address);
     return replyTo(call, decision.reply);
@@ -71,7 +70,7 @@ function answer(
   });
 }
 
-const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
+const invalid = <F extends Failure>(failure: F) => ({ kind: 'invalid', failure }) as const;
 
 /**
  * Decides without changing anything. Nothing of a signed body is parsed before its signature holds,
@@ -79,28 +78,23 @@ const replyWith = <R>(reply: R) => ({ kind: 'reply', reply }) as const;
  * while the event waits for its commit.
  */
 function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) {
-  const { caller, request, body: raw } = call;
+  const { caller, request, body } = call;
   const { headers } = request;
   const { format } = caller;
-  const secret = sentSecret(format, headers, raw);
+  const secret = sentSecret(format, headers, body);
   if (secret !== null) return { kind: 'signing secret', secret } as const;
   const signed = verifySignature(call, service, verdicts);
   if (signed.kind !== 'valid') return signed;
-
-  const echoed = format.echoed ? echoOf(format.echoed, request.query) : null;
+  const echoed = echoOf(request.query, format.echoed);
   if (echoed !== null) return { kind: 'handshake', name: 'challenge', reply: echoed } as const;
-  const content = readContent(format, headers, raw, signed.secret);
-  if (content instanceof Failure) return replyWith(content);
-  const { signedAt, handshake, deliveryId, bodyDigest, name, page } = content;
+  const content = readContent(format, headers, body, signed.secret);
+  if (content instanceof Failure) return invalid(content);
+  const { signedAt, found } = content;
   const isOld = signedAt !== undefined && !isInWindow(signedAt, Date.now() / 1_000, format.maxAge);
   if (isOld) return { kind: 'refused', message: TOO_OLD } as const;
-  if (handshake) {
-    const kind = name instanceof Failure ? 'check of the address' : name;
-    return { kind: 'handshake', name: kind, reply: handshake } as const;
-  }
-  if (deliveryId instanceof Failure) return replyWith(deliveryId);
-  if (name instanceof Failure) return replyWith(name);
-  if (page instanceof Failure) return replyWith(page);
+  if (found instanceof Failure) return invalid(found);
+  if (found.kind === 'handshake') return found;
+  const { name, deliveryId, bodyDigest, page } = found;
 
   const status = statusOf(name, caller, service);
   const hasOrder = format.order !== undefined || service.delivery.isOrdered;
@@ -120,7 +114,7 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
       'x-request-id': request.requestId,
     },
     ip: request.address,
-    body: raw,
+    body,
     revision: caller.revision,
     status,
     // With the sender: another one may have another target. Hashed, because an index cannot hold a
@@ -138,7 +132,7 @@ function uuidV7() {
 }
 
 const rateExceeded = (retryAfterSeconds: number) =>
-  replyWith(
+  invalid(
     new Failure('too_many_requests', {
       message:
         'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.',
@@ -164,10 +158,8 @@ async function keepPending(
     { token_id: caller.id },
   );
   const { sendsSecret: place = '' } = caller.format;
-  return {
-    data: { status: 'pending' as const },
-    headers: isPointer(place) ? {} : { [place]: secret },
-  };
+  const headers = isPointer(place) ? {} : { [place]: secret };
+  return { data: { status: 'pending' as const }, headers };
 }
 
 function keyUnknown({ id }: Sender, { log }: WebhookService) {
@@ -219,14 +211,14 @@ async function storeEvent(event: NewEvent, call: ReceiveCall, service: WebhookSe
   });
   if (result.status === 'rejected') return result.status;
   const { id } = result;
-  const isOtherBody = result.status === 'conflict' || result.status === 'altered';
-  if (isOtherBody) {
+  const { token_id, delivery_id, headers, ip } = event;
+  if (result.status === 'conflict' || result.status === 'altered') {
     service.log.warn('delivery id reused with another body', {
-      request_id: event.headers['x-request-id'],
-      token_id: event.token_id,
-      delivery_id: event.delivery_id,
+      request_id: headers['x-request-id'],
+      token_id,
+      delivery_id,
       event_id: id,
-      ip: event.ip,
+      ip,
       body_sha256: sha256(event.body).toString('hex'),
     });
   }
@@ -238,7 +230,7 @@ async function storeEvent(event: NewEvent, call: ReceiveCall, service: WebhookSe
   const status = result.status === 'altered' ? 'duplicate' : result.status;
   service.countReceived([event.source, status]);
   if (event.status === 'waiting') service.notifyWorker(event.queue);
-  const ids = { event_id: id, delivery_id: event.delivery_id ?? undefined, outcome: status };
+  const ids = { event_id: id, delivery_id: delivery_id ?? undefined, outcome: status };
   return { ...replyTo(call, { id, status }), ids };
 }
 
@@ -249,10 +241,7 @@ function replyTo({ caller, request, body }: ReceiveCall, reply: ReceiveReply | s
   const isEmpty = emptyReply === 'to forms' && isForm(request.headers, body);
   const text = isEmpty ? '' : reply;
   if (typeof text !== 'string') return { data: text };
-  return {
-    text,
-    contentType: 'text/plain; charset=utf-8',
-  };
+  return { text, contentType: 'text/plain; charset=utf-8' };
 }
 
 /** Some senders send GET or HEAD before they use an address. */
@@ -262,11 +251,11 @@ export async function checkAddress(
 ) {
   const caller = await lookUpSender(request, service);
   if (caller instanceof Failure) return caller;
-  const { echoed, handshake } = caller.format;
   service.unstored.add(caller, HANDSHAKE, `${request.method} request`, request.address);
-  const answer = echoed && echoOf(echoed, request.query);
+  const { echoed, handshake } = caller.format;
+  const answer = echoOf(request.query, echoed) ?? handshake?.(request.headers, {}, null);
   const call = { request, caller, path: null, query: null, body: Buffer.alloc(0) };
-  return replyTo(call, answer ?? handshake?.(request.headers, {}, null) ?? PONG);
+  return replyTo(call, answer ?? PONG);
 }
 
 /**
@@ -290,11 +279,7 @@ export async function accept(database: Database, event: NewEvent) {
     if (!isSame && event.secret_id === null) return { id, status: 'conflict' } as const;
     // Without a target, it stays dead: no worker would claim it.
     const isDeliveredAgain = is_dead && event.status !== 'stored';
-    if (isDeliveredAgain) {
-      const count = await redeliver(database, [id]);
-      if (count === 0) continue;
-    }
-    const status = isSame ? 'duplicate' : 'altered';
-    return { id, status } as const;
+    if (isDeliveredAgain && (await redeliver(database, [id])) === 0) continue;
+    return { id, status: isSame ? 'duplicate' : 'altered' } as const;
   }
 }

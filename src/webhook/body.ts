@@ -43,35 +43,19 @@ export const eventBody: BodyRule<Buffer> = {
   parse: (raw) => raw,
 };
 
-/** How the bodies of a source are read. Kept, because a custom source has one of its own. */
-const READERS = new WeakMap<Source, ReturnType<typeof createReader>>();
-function readerOf(source: Source) {
-  const known = READERS.get(source);
-  if (known) return known;
-  const reader = createReader(source);
-  READERS.set(source, reader);
-  return reader;
-}
-
 /**
- * Of two members with one name, parsers choose different ones. Where that decides something, they
- * are refused. Elsewhere, some senders have them, and cannot be told.
+ * How the bodies of a source are read. Of two members with one name, parsers choose different ones.
+ * Where that decides something, they are refused. Elsewhere, some senders have them, and cannot be
+ * told.
  */
-function createReader(source: Source) {
-  const { event, deliveryId, time = '', unique = '', order = [] } = source;
+function readerOf({ event, deliveryId, time = '', unique = '', order = [], schema }: Source) {
   const places = [PAGE_ID, ...event, ...deliveryId, time, unique, ...order];
   const paths = places.filter(isPointer).map(namesIn);
   const names = new Set(paths.flat());
   const depth = Math.max(...paths.map(({ length }) => length));
-  const limits = {
-    ...EVENT_LIMITS,
-    // Who sends the generic form can be told of any.
-    unique: source.schema ? undefined : { names, depth },
-  };
-  return {
-    names,
-    parse: json(anyJson, 'any', limits).parse,
-  };
+  // Who sends the generic form can be told of any.
+  const limits = { ...EVENT_LIMITS, unique: schema ? undefined : { names, depth } };
+  return { names, parse: json(anyJson, 'any', limits).parse };
 }
 
 const MARK = Buffer.from('\ufeff');

@@ -88,7 +88,7 @@ export function answerChallenge(
 }
 
 /** @returns the value of the first of these parameters, which is the reply; null if there is none */
-export function echoOf(names: readonly string[], query: URLSearchParams) {
+export function echoOf(query: URLSearchParams, names: readonly string[] = []) {
   const name = names.find((one) => query.has(one));
   return name === undefined ? null : isHarmless(query.get(name));
 }

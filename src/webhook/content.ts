@@ -62,10 +62,10 @@ function readPage({ order = [PAGE_ID] }: Source, headers: IncomingHttpHeaders, b
 }
 
 /**
- * What a request says. Each member that is invalid is a failure of its own.
+ * What a request says.
  * @param secret that verified the request; null if it is not signed
- * @returns `signedAt`: null if malformed, undefined if the body has no signed time; `handshake`:
- * the reply, if the request is one
+ * @returns `signedAt`: null if malformed, undefined if the body has no signed time; `found`: a
+ * handshake with its reply, or an event
  */
 export function readContent(
   source: Source,
@@ -77,14 +77,31 @@ export function readContent(
   if (body instanceof Failure) return body;
   const invalid = source.schema && validate(source.schema, body, 'invalid_body');
   if (invalid instanceof Failure) return invalid;
-  const { time, unique, handshake } = source;
+  const { time } = source;
+  const signedAt = time === undefined ? undefined : secondsOf(memberAt(body, time));
+  return { signedAt, found: readFound(source, headers, body, raw, secret) };
+}
+
+function readFound(
+  source: Source,
+  headers: IncomingHttpHeaders,
+  body: JsonObject,
+  raw: Buffer,
+  secret: string | null,
+) {
+  const { unique, handshake } = source;
+  const name = readEventName(source, headers, body);
+  const reply = handshake?.(headers, body, secret);
+  if (reply) {
+    const kind = name instanceof Failure ? 'check of the address' : name;
+    return { kind: 'handshake', name: kind, reply } as const;
+  }
+  const deliveryId = readDeliveryId(source, headers, body);
+  if (deliveryId instanceof Failure) return deliveryId;
+  if (name instanceof Failure) return name;
+  const page = readPage(source, headers, body);
+  if (page instanceof Failure) return page;
   const isUnique = unique !== undefined && memberAt(body, unique) !== undefined;
-  return {
-    signedAt: time === undefined ? undefined : secondsOf(memberAt(body, time)),
-    handshake: handshake?.(headers, body, secret),
-    deliveryId: readDeliveryId(source, headers, body),
-    bodyDigest: isUnique ? sha256(raw) : null,
-    name: readEventName(source, headers, body),
-    page: readPage(source, headers, body),
-  };
+  const bodyDigest = isUnique ? sha256(raw) : null;
+  return { kind: 'event', name, deliveryId, bodyDigest, page } as const;
 }

@@ -1,12 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { unsealServiceSecret } from '../platform/crypto/service-secret.ts';
 import { describeError } from '../platform/runtime/errors.ts';
-import type { Log } from '../platform/runtime/log.ts';
 import type { Deliverer, Target } from './model.ts';
 import type { WebhookService } from './service.ts';
 import { COMMON, type Queue } from './store/queue.ts';
 import { findSecrets } from './store/signing-secrets.ts';
-import { listTargets } from './store/targets.ts';
+import { listTargets } from './store/tokens.ts';
 import { describeTarget, loadTarget } from './target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
 import { startWorker } from './worker.ts';
@@ -24,7 +23,7 @@ export function startDispatcher(service: WebhookService, common: Deliverer | und
   const workers = new Map<string, ReturnType<typeof startWorker>>(); // by queue
   const stopping = new Set<Promise<void>>();
   if (commonTarget && common)
-    workers.set(COMMON.id, startFor(commonTarget, common, COMMON, log, service));
+    workers.set(COMMON.id, startFor(commonTarget, common, COMMON, service));
   metrics.gauge(
     'gatehouse_delivery_circuit_open',
     'Targets of deliveries that fail, so that they are only probed.',
@@ -47,8 +46,11 @@ export function startDispatcher(service: WebhookService, common: Deliverer | und
       const end = stop().finally(() => stopping.delete(end));
       stopping.add(end);
     }
-    for (const row of rows)
-      if (!workers.has(row.id)) workers.set(row.id, await startOwn(row, service));
+    for (const { id, revision, target } of rows) {
+      if (workers.has(id)) continue;
+      const deliverer = await openTarget(id, target, service);
+      workers.set(id, startFor(target, deliverer, { id, revision }, service));
+    }
   }
 
   const shutdown = new AbortController();
@@ -74,19 +76,11 @@ export function startDispatcher(service: WebhookService, common: Deliverer | und
   };
 }
 
-type TargetRow = Awaited<ReturnType<typeof listTargets>>[number];
-
-async function startOwn({ id, revision, target }: TargetRow, service: WebhookService) {
-  const deliverer = await openTarget(id, target, service);
-  const ownLog = service.log.with({ target: describeTarget(target).name });
-  return startFor(target, deliverer, { id, revision }, ownLog, service);
-}
-
 /** @param tokenId whose target it is; null for that of the process */
 export async function openTarget(tokenId: string | null, target: Target, service: WebhookService) {
   const { database, signingKeys, delivery, forwardSecret } = service;
   if (tokenId === null) return (await loadTarget(target, forwardSecret, delivery)).create();
-  const [sealed] = await database.read((sql) => findSecrets(sql, tokenId, 'sign'));
+  const [sealed] = await findSecrets(database, tokenId, 'sign');
   const secret = sealed ? unsealServiceSecret(signingKeys, sealed) : null;
   const canSign = !target.is_signed || secret !== null;
   return canSign ? (await loadTarget(target, secret, delivery)).create() : CANNOT_SIGN;
@@ -98,16 +92,19 @@ const CANNOT_SIGN: Deliverer = {
   close: async () => {},
 };
 
-function startFor(
-  target: Target,
-  deliverer: Deliverer,
-  queue: Queue,
-  log: Log,
-  { database, metrics, delivery }: WebhookService,
-) {
+function startFor(target: Target, deliverer: Deliverer, queue: Queue, service: WebhookService) {
+  const { database, metrics, delivery } = service;
   const { timeout_seconds: seconds } = target;
-  const timeoutMs = seconds === null ? delivery.timeoutMs : seconds * 1_000;
-  const settings = { ...delivery, timeoutMs };
+  const timeoutMs = seconds ? seconds * 1_000 : delivery.timeoutMs;
   const described = describeTarget(target);
-  return startWorker({ database, deliverer, settings, log, metrics, target: described, queue });
+  const isCommon = queue === COMMON;
+  return startWorker({
+    database,
+    deliverer,
+    settings: { ...delivery, timeoutMs },
+    log: isCommon ? service.log : service.log.with({ target: described.name }),
+    metrics,
+    target: described,
+    queue,
+  });
 }

@@ -110,7 +110,7 @@ async function findSender(request: RequestInfo, service: WebhookService, maxAgeM
     if (cached) service.senders.set(key, null);
     return found;
   }
-  const caller = { ...found, digest, format: sourceOf(found) };
+  const caller = { ...found, format: sourceOf(found) };
   service.senders.set(key, { caller, foundAt: performance.now() });
   return caller;
 }

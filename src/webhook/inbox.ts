@@ -6,12 +6,18 @@ import type { Database } from '../platform/db/pool.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
 import { findUser } from '../platform/http/credentials/trusted-user.ts';
 import { notAllowed, operator, type OperatorCall } from './guard.ts';
-import { formatPause } from './schedule.ts';
+import { formatPause } from './settings.ts';
 import type { bulkSchema, EventFilter, EventSummary } from './schemas.ts';
 import type { WebhookService } from './service.ts';
-import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
+import {
+  type Failing,
+  findFailing,
+  findPause,
+  pauseDelivery,
+  resumeDelivery,
+} from './store/delivery.ts';
 import { redeliver } from './store/events.ts';
-import { listTargets } from './store/targets.ts';
+import { listTargets } from './store/tokens.ts';
 import { describeTarget } from './target.ts';
 import { findEvent, listEvents, recentEvents } from './store/inbox.ts';
 
@@ -51,8 +57,7 @@ export async function redeliverEvent(
   if (!found) return new Failure('not_found', NO_EVENT);
   const own = await listTargets(database);
   // If it was redelivered, it had a target then.
-  const hasTarget =
-    count > 0 || commonTarget !== null || own.some(({ id }) => id === found.token_id);
+  const hasTarget = count > 0 || commonTarget || own.some(({ id }) => id === found.token_id);
   if (!hasTarget) return new Failure('conflict', { message: NO_TARGET });
   notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };
@@ -80,6 +85,12 @@ export async function redeliverMany(
   return { data: { matched: wanted.length, redelivered, next: found?.next ?? null } };
 }
 
+/** What is shown of the failures of a target. */
+export const stateOf = (failing?: Failing | null) => ({
+  failures: failing?.failures ?? 0,
+  next_probe_at: failing?.is_open ? failing.probe_at : null,
+});
+
 /** Where events go, when failed attempts are repeated, and what holds deliveries back. */
 export async function showDelivery(
   { caller }: OperatorCall,
@@ -87,18 +98,15 @@ export async function showDelivery(
 ) {
   const target = commonTarget && describeTarget(commonTarget);
   const failing = target && (await findFailing(database, target.key));
-  const { paused_at = null, paused_by = null } = (await findPause(database)) ?? {};
   return {
     data: {
       target: target?.name ?? null,
       own_targets: (await listTargets(database)).length,
       schedule: delivery.pausesMs.map(formatPause),
-      paused_at,
-      paused_by,
+      ...(await findPause(database)),
       user: caller.user ?? null,
-      failures: failing?.failures ?? 0,
       failing_since: failing?.failing_since ?? null,
-      next_probe_at: failing?.is_open ? failing.probe_at : null,
+      ...stateOf(failing),
     },
   };
 }

@@ -56,37 +56,14 @@ export type LeasedEvent = Pick<
 /** A program and its arguments. */
 export type Command = readonly [string, ...string[]];
 
-export type TargetPlace = Readonly<{ url: string } | { command: Command } | { module: string }>;
-
 /** A target, as it is stored with a token. A token has no module. */
-export type Target = TargetPlace &
-  Readonly<{
-    events: readonly string[] | null; // the selected names; null: as the process selects
-    timeout_seconds: number | null; // null: that of the process
-    is_signed: boolean; // whether a secret of its own signs the requests
-  }>;
-
-/**
- * A target after a change, of which what is undefined stays as it is.
- * @returns undefined if neither has a place
- */
-export function targetOf(
-  before: Target | null,
-  {
-    place = before ?? undefined,
-    events = before?.events ?? null,
-    timeout_seconds = before?.timeout_seconds ?? null,
-    secret,
-  }: Readonly<{
-    place: TargetPlace | undefined;
-    events: readonly string[] | null | undefined;
-    timeout_seconds: number | null | undefined;
-    secret: object | null | undefined;
-  }>,
-): Target | undefined {
-  const is_signed = secret === undefined ? (before?.is_signed ?? false) : secret !== null;
-  return place && { ...place, events, timeout_seconds, is_signed };
-}
+export type Target = Readonly<{ url: string } | { command: Command } | { module: string }> &
+  TargetOptions;
+export type TargetOptions = Readonly<{
+  events?: readonly string[] | null | undefined; // the names; by default, as the process selects
+  timeout_seconds?: number | null | undefined; // by default, that of the process
+  is_signed?: boolean | undefined; // whether a secret of its own signs the requests
+}>;
 
 /** Delivers events to a target. */
 export interface Deliverer {

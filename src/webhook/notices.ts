@@ -5,7 +5,7 @@ import { hasPrivateAddress, publicLookup } from '../platform/http/wire/private-a
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import type { WebhookService } from './service.ts';
 import { readNotices } from './store/notices.ts';
-import { listTargets } from './store/targets.ts';
+import { listTargets } from './store/tokens.ts';
 
 const WARNING_MS = 14 * DAY_SECONDS * 1_000;
 

@@ -31,8 +31,10 @@ import { standardKey } from './signatures.ts';
 import { ORDER_FORM, parseOrder } from './order.ts';
 import { SOURCE_NAMES } from './sources.ts';
 
-export const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
-export const textOrNull = nullable(text());
+const wholeNumber = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+const textOf = (description: string) => text({ description });
+const textOrNull = nullable(text());
+const nullableText = (description: string) => nullable(textOf(description));
 /** An event without its body. `token` is the name of the sender's token. */
 export const summarySchema = object({
   id: uuid(),
@@ -44,7 +46,7 @@ export const summarySchema = object({
   status: oneOf(...STATUSES),
   attempts: integer({ min: 0, max: 1e9, description: 'Since the last redelivery' }),
   total_attempts: wholeNumber,
-  last_error: nullable(text({ description: 'Null once the event is delivered' })),
+  last_error: nullableText('Null once the event is delivered'),
   next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
 });
 export type EventSummary = Infer<typeof summarySchema>;
@@ -83,7 +85,7 @@ export const attemptSchema = object({
   error: textOrNull,
   answer_status: nullable(integer({ min: 0, max: 999 })),
   answer: textOrNull,
-  target: nullable(text({ description: 'Kind and origin, program or module' })),
+  target: nullableText('Kind and origin, program or module'),
 });
 export type Attempt = Infer<typeof attemptSchema>;
 
@@ -102,7 +104,7 @@ export const detailsSchema = object({
   token_id: uuid(),
   ip: textOrNull,
   headers: object({}),
-  body: text({ description: 'As received' }),
+  body: textOf('As received'),
   attempts: list(attemptSchema),
 });
 export const redeliverySchema = object({ id: uuid(), status: oneOf('waiting') });
@@ -114,23 +116,21 @@ export const bulkReplySchema = object({
 });
 
 export const deliverySchema = object({
-  target: nullable(
-    text({ description: 'Kind and origin, program or module; null without a target' }),
-  ),
+  target: nullableText('Kind and origin, program or module; null without a target'),
   own_targets: integer({ min: 0, max: 1e9, description: 'Tokens with a target of their own' }),
-  schedule: list(text({ description: 'A pause before another attempt, as 30s or 2h' })),
+  schedule: list(textOf('A pause before another attempt, as 30s or 2h')),
   paused_at: nullable(dateTime()),
   paused_by: textOrNull,
   failures: wholeNumber,
   failing_since: nullable(dateTime()),
   next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
-  user: nullable(text({ description: 'Who asks, without a token' })),
+  user: nullableText('Who asks, without a token'),
 });
 
 export const visitorSchema = object({
-  user: nullable(text({ description: 'Who is signed in' })),
-  problem: nullable(text({ description: 'Why this user may not use the inbox' })),
-  sign_in: nullable(text({ description: 'The address of the sign-in page' })),
+  user: nullableText('Who is signed in'),
+  problem: nullableText('Why this user may not use the inbox'),
+  sign_in: nullableText('The address of the sign-in page'),
 });
 
 const bars = list(object({ from: dateTime(), received: wholeNumber, dead: wholeNumber }));
@@ -148,12 +148,12 @@ export const countsSchema = object({
 
 export const refusedSchema = object({
   token_id: nullable(uuid('Null for unknown tokens')),
-  name: nullable(text({ description: 'Of the token' })),
-  reason: text({ description: 'An error code' }),
+  name: nullableText('Of the token'),
+  reason: textOf('An error code'),
   count: integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
   last_at: dateTime(),
-  detail: text({ description: 'What the last one was told' }),
-  address: text({ description: 'Of the client that sent the last one' }),
+  detail: textOf('What the last one was told'),
+  address: textOf('Of the client that sent the last one'),
 });
 
 export type Refused = Infer<typeof refusedSchema>;
@@ -199,7 +199,7 @@ export type TargetInput = Partial<
 >;
 
 const tokenName = text({ min: 1, max: 255, pattern: oneLine });
-const signingSecret = text({ description: "The sender's, in the form that its source needs" });
+const signingSecret = textOf("The sender's, in the form that its source needs");
 const order = scalar(
   { type: 'string', description: `By what its events are delivered in order: ${ORDER_FORM}` },
   `must be ${ORDER_FORM}`,
@@ -232,18 +232,16 @@ export const rotateSchema = object(
 );
 export const newTokenSchema = object({
   id: uuid(),
-  token: nullable(
-    text({ description: 'Shown only once; null if the signing secret was replaced' }),
-  ),
+  token: nullableText('Shown only once; null if the signing secret was replaced'),
 });
 export const pendingSchema = object({ secret: text(), fingerprint: text() });
 export const confirmSchema = object({ fingerprint: text({ max: 64 }) }, 'rejected');
 export const testReplySchema = object({
   target: text(),
-  error: nullable(text({ description: 'Null for a success' })),
+  error: nullableText('Null for a success'),
   duration_ms: wholeNumber,
   answer_status: nullable(integer({ min: 0, max: 999 })),
-  answer: nullable(text({ description: 'The first 1,024 bytes' })),
+  answer: nullableText('The first 1,024 bytes'),
 });
 
 export const senderSchema = object({
@@ -253,7 +251,7 @@ export const senderSchema = object({
   custom: nullable(object({})),
   pending: boolean(),
   created_at: dateTime(),
-  target: nullable(text({ description: 'Kind and origin or program; null: that of the process' })),
+  target: nullableText('Kind and origin or program; null: that of the process'),
   url: textOrNull,
   events: nullable(list(text())),
   timeout_seconds: nullable(wholeNumber),
@@ -264,12 +262,10 @@ export const senderSchema = object({
   next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
   last_used_at: nullable(dateTime()),
   refused: wholeNumber,
-  last_refusal: nullable(text({ description: 'An error code, of the last seven days' })),
+  last_refusal: nullableText('An error code, of the last seven days'),
   last_refusal_detail: textOrNull,
-  last_refused_from: nullable(text({ description: 'The address of the client' })),
+  last_refused_from: nullableText('The address of the client'),
   last_refused_at: nullable(dateTime()),
-  last_handshake: nullable(
-    text({ description: 'A check of the address that was answered, of the last seven days' }),
-  ),
+  last_handshake: nullableText('A check of the address that was answered, of the last seven days'),
   last_handshake_at: nullable(dateTime()),
 });

@@ -10,19 +10,23 @@ import type { Infer } from '../platform/http/route/schema.ts';
 import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 import { openTarget } from './dispatcher.ts';
 import type { OperatorCall } from './guard.ts';
-import { NO_TARGET } from './inbox.ts';
+import { NO_TARGET, stateOf } from './inbox.ts';
 import { SCHEMA } from './migrations.ts';
 import type * as schemas from './schemas.ts';
 import type { WebhookService } from './service.ts';
 import { keyOf, type Scheme } from './signatures.ts';
 import { orderProblem, sourceOf } from './order.ts';
-import { changeSender, insertToken } from './store/admin.ts';
+import {
+  changeSender,
+  insertToken,
+  listTokens,
+  NO_TARGET_OF_ITS_OWN,
+  setTarget,
+  type Token,
+} from './store/tokens.ts';
 import { listFailing } from './store/delivery.ts';
 import { acceptPending, findSecrets, fingerprint, rotateSecret } from './store/signing-secrets.ts';
-import { setTarget } from './store/targets.ts';
-import { listTokens, type Token } from './store/tokens.ts';
-import { describeTarget } from './target.ts';
-import { NO_PLACE, NO_TOKEN, prepareTarget } from './targets.ts';
+import { describeTarget, NO_PLACE, NO_TOKEN, prepareTarget } from './target.ts';
 import { UNKNOWN_KEY } from './verification.ts';
 import { attemptOnce } from './worker.ts';
 
@@ -46,8 +50,7 @@ export async function listSenders(_call: unknown, { database }: WebhookService) 
         events: own?.events ? [...own.events] : null,
         timeout_seconds: own?.timeout_seconds ?? null,
         is_signed: own?.is_signed ?? false,
-        failures: state?.failures ?? 0,
-        next_probe_at: state?.is_open ? state.probe_at : null,
+        ...stateOf(state),
       };
     }),
   };
@@ -173,7 +176,7 @@ export const revoke = ofSender('revoked', async ({ id }, _call, { database }) =>
 export const showPending = ofSender(
   'pending secret shown',
   async ({ id }, _call, { database, signingKeys }) => {
-    const [pending] = await database.read((sql) => findSecrets(sql, id, 'pending'));
+    const [pending] = await findSecrets(database, id, 'pending');
     if (!pending)
       return new Failure('not_found', { message: 'This sender has not sent a signing secret.' });
     const secret = unsealServiceSecret(signingKeys, pending);
@@ -200,18 +203,18 @@ export const confirm = ofSender(
 
 export const patchTarget = ofSender(
   'target set',
-  async ({ id }, { body }: SenderCall<Infer<typeof schemas.targetSchema>>, service) => {
-    const change = await prepareTarget(body, service);
+  async ({ id, target }, { body }: SenderCall<Infer<typeof schemas.targetSchema>>, service) => {
+    if (!target && body.url === undefined) return invalidBody(NO_PLACE, '/url');
+    const change = prepareTarget(body, service);
     if (change instanceof Failure) return change;
-    const outcome = await setTarget(service.database, id, change);
-    if (outcome === 'no place') return invalidBody(NO_PLACE, '/url');
+    const isSet = await setTarget(service.database, id, change);
     service.notifyWorker();
-    return outcome === 'set' ? { id } : null;
+    return isSet ? { id } : null;
   },
 );
 
 export const removeTarget = ofSender('target removed', async ({ id }, _call, service) => {
-  await setTarget(service.database, id, null);
+  await setTarget(service.database, id, NO_TARGET_OF_ITS_OWN);
   service.notifyWorker();
   return { id };
 });

@@ -1,4 +1,4 @@
-import { deriveServerKey, type ServerKey } from '../platform/crypto/seal.ts';
+import { deriveServerKey } from '../platform/crypto/seal.ts';
 import { createReadiness } from '../platform/db/readiness.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { createCredentialCheck } from '../platform/http/credentials/guess-limit.ts';
@@ -17,11 +17,9 @@ import type { WebhookSettings } from './settings.ts';
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
 export const createSigningKey = (secret: string) =>
   deriveServerKey(secret, 'gatehouse/webhook/v1/');
-/** The first seals, all of them open. */
-export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 
-/** Who sends events: a token, with its digest and what its source says. */
-export type Sender = TokenCaller & Readonly<{ digest: Buffer; format: Source }>;
+/** Who sends events: a token, with what its source says. */
+export type Sender = TokenCaller & Readonly<{ format: Source }>;
 
 /** What the handlers of the extended variant work with. */
 export type WebhookService = ReturnType<typeof createWebhook>;
@@ -122,11 +120,10 @@ function createCounter(database: Database) {
     if (shared) return shared;
     const startedAt = performance.now();
     shared = countEvents(database);
-    const keep = () => {
+    void shared.then(() => {
       const tookMs = performance.now() - startedAt;
       setTimeout(forget, Math.max(USED_MS, USED_RATIO * tookMs)).unref();
-    };
-    void shared.then(keep, forget);
+    }, forget);
     return shared;
   };
 }

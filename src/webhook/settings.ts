@@ -1,4 +1,5 @@
 import { isAbsolute } from 'node:path';
+import { DAY_SECONDS, parseDurationMs, UNITS_MS } from '../platform/runtime/duration.ts';
 import { readDatabase } from '../platform/db/url.ts';
 import { readUsers, readUserSource } from '../platform/http/credentials/user-source.ts';
 import {
@@ -12,9 +13,7 @@ import {
   wholeNumber,
 } from '../platform/runtime/env.ts';
 import type { Command, Target } from './model.ts';
-import { readSchedule } from './schedule.ts';
 import { standardKey } from './signatures.ts';
-import { DAY_SECONDS } from '../platform/runtime/duration.ts';
 
 export const PORT = 8000;
 export const STYLE = { wrapping: 'bare', unavailable: 'unavailable' } as const;
@@ -130,11 +129,10 @@ function readTarget(env: Env, isPlain: boolean) {
       'requires WEBHOOK_VARIANT=extended: the plain variant stores no events.',
     );
   }
-  const asProcess = { events: null, timeout_seconds: null, is_signed: secret !== null };
   let commonTarget: Target | null = null;
-  if (url !== null) commonTarget = { url, ...asProcess };
-  else if (command !== null) commonTarget = { command, ...asProcess };
-  else if (module !== null) commonTarget = { module, ...asProcess };
+  if (url !== null) commonTarget = { url };
+  else if (command !== null) commonTarget = { command };
+  else if (module !== null) commonTarget = { module };
   return { commonTarget, forwardSecret: secret };
 }
 
@@ -158,4 +156,34 @@ export function parseCommand(text: string): Command | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The largest first. */
+const UNITS = ['d', 'h', 'm', 's', 'ms'] as const;
+const MAX_PAUSES = 99;
+const MAX_PAUSE_MS = 7 * DAY_SECONDS * 1_000;
+
+const USUAL = '5s,30s,2m,10m,30m,1h,2h,4h,8h,12h,20h,24h';
+
+/** Pauses between attempts in milliseconds, of 500ms,5s,2m,4h,1d; `none` is a single attempt. */
+const readSchedule = (env: Env): readonly number[] =>
+  env.get('WEBHOOK_RETRY_SCHEDULE', readPauses(USUAL), parseSchedule, USUAL);
+
+function parseSchedule(text: string) {
+  const pauses = readPauses(text);
+  const areShort = pauses.every((pauseMs) => pauseMs <= MAX_PAUSE_MS);
+  if (pauses.length <= MAX_PAUSES && areShort) return pauses;
+  throw new Expected(`none, or up to ${MAX_PAUSES} pauses of at most 7d each, such as ${USUAL}`);
+}
+
+/** @returns infinity for what is not a pause */
+function readPauses(text: string) {
+  if (text === 'none') return [];
+  return text.split(',').map((pause) => parseDurationMs(pause.trim(), UNITS) ?? Infinity);
+}
+
+/** @returns such as 30s or 2h, in the largest unit without a rest */
+export function formatPause(pauseMs: number) {
+  const unit = UNITS.find((one) => pauseMs > 0 && pauseMs % UNITS_MS[one] === 0) ?? 's';
+  return `${pauseMs / UNITS_MS[unit]}${unit}`;
 }

@@ -145,11 +145,9 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
   const decode = DECODERS[encoding];
   const signaturesOf = (kind: Algorithm, start: string) =>
     behind(start, parts)
-      .map(decode)
-      .filter((bytes) => bytes !== null)
-      .filter(({ length }) => length === SIGNATURE_BYTES[kind])
-      .slice(0, MAX_SIGNATURES)
-      .map((bytes) => ({ kind, bytes }));
+      .map((part) => ({ kind, bytes: decode(part) ?? Buffer.alloc(0) }))
+      .filter(({ bytes }) => bytes.length === SIGNATURE_BYTES[kind])
+      .slice(0, MAX_SIGNATURES);
   const sent = signaturesOf(algorithm, prefix);
   if (publicPrefix !== undefined) sent.push(...signaturesOf('ed25519', publicPrefix));
   const [before = '', after = ''] = text
@@ -169,10 +167,11 @@ export function readSigned(scheme: Scheme, headers: IncomingHttpHeaders) {
 export function secondsOf(value: unknown) {
   if (typeof value !== 'string' && typeof value !== 'number') return null;
   const text = String(value);
-  if (/^[0-9]{1,11}$/.test(text)) return Number(text);
-  if (/^[0-9]{12,14}$/.test(text)) return Number(text) / 1e3;
-  if (/^[0-9]{16}$/.test(text)) return Number(text) / 1e6;
-  if (/^[0-9]{19}$/.test(text)) return Number(text) / 1e9;
+  if (/^(\d{1,14}|\d{16}|\d{19})$/.test(text)) {
+    // The unit by the number of digits: 12 to 14 of milliseconds, 16, or 19.
+    const thousands = Math.max(0, Math.floor((text.length - 9) / 3));
+    return Number(text) / 1e3 ** thousands;
+  }
   const isIso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)$/.test(text);
   const ms = isIso ? Date.parse(text) : Number.NaN;
   return Number.isNaN(ms) ? null : ms / 1_000;
@@ -214,11 +213,7 @@ export function checkSignature(
   if (!found) return { kind: 'wrong signature' } as const;
   const isOld = at !== undefined && !isInWindow(at, now, maxAge);
   if (isOld) return { kind: 'too old' } as const;
-  return {
-    kind: 'valid',
-    secretId: found.id,
-    secret: found.secret,
-  } as const;
+  return { kind: 'valid', secretId: found.id, secret: found.secret } as const;
 }
 
 /** Whether one of the signatures was made with the secret, whatever the signed time. */

@@ -1,10 +1,16 @@
 import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { sha256 } from '../platform/crypto/token.ts';
+import { sealSecret } from '../platform/crypto/service-secret.ts';
+import type { Failure } from '../platform/http/route/errors.ts';
+import { invalidBody } from '../platform/http/route/json-body.ts';
 import { hasPrivateAddress } from '../platform/http/wire/private-address.ts';
 import { codeOf, StartupError } from '../platform/runtime/errors.ts';
 import type { Target } from './model.ts';
+import type { TargetInput } from './schemas.ts';
+import type { WebhookService } from './service.ts';
 import type { DeliverySettings } from './settings.ts';
+import type { TargetChange } from './store/tokens.ts';
 
 /**
  * @returns `key`, under which the state of the target is kept: another target, in a later setting,
@@ -72,4 +78,30 @@ function checkAccess(path: string, access: number, problem: string) {
   } catch (error) {
     throw new StartupError(`webhook: ${problem} (${codeOf(error)}).`);
   }
+}
+
+export const NO_TOKEN = 'There is no active token of a sender with this id.';
+export const NO_PLACE = 'the token has no target of its own yet, so it needs a URL or a program';
+const PRIVATE = 'must not be a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
+
+/**
+ * The first signing key, if there is one, seals the secret. A program gets no signed requests.
+ * @returns what `setTarget` stores; a failure if the target could not be used
+ */
+export function prepareTarget(
+  { secret, keep_signature, ...target }: TargetInput,
+  { delivery, signingKeys: [key] }: Pick<WebhookService, 'delivery' | 'signingKeys'>,
+): TargetChange | Failure<'invalid_body'> {
+  const { url, command } = target;
+  if (url !== undefined && !delivery.allowPrivate && hasPrivateAddress(new URL(url)))
+    return invalidBody(PRIVATE, '/url');
+  if (secret && !key)
+    return invalidBody('needs WEBHOOK_SECRET, under which it is stored', '/secret');
+  const isKept = secret === undefined && !command;
+  const sealed = secret && key ? sealSecret(key, secret) : null;
+  return {
+    target: { ...target, is_signed: isKept ? undefined : sealed !== null },
+    keep_signature,
+    secret: isKept ? undefined : sealed,
+  };
 }

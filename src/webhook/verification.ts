@@ -26,12 +26,6 @@ const MESSAGES = {
   'too old': TOO_OLD,
 };
 
-const NOT_SIGNED = {
-  kind: 'valid',
-  secretId: null,
-  secret: null,
-} as const;
-
 /**
  * @param verdicts of this request: a secret is not checked again
  * @returns if valid, the signing secret and its id, null for a source that does not sign
@@ -42,25 +36,22 @@ export function verifySignature(
   verdicts: Verdicts,
 ) {
   const { secrets, format } = caller;
-  if (format.scheme === null) return NOT_SIGNED;
+  const { scheme, maxAge } = format;
+  if (scheme === null) return { kind: 'valid', secretId: null, secret: null } as const;
   const opened = secrets.flatMap((sealed) => {
     const secret = unsealServiceSecret(signingKeys, sealed);
     return secret === null ? [] : [{ id: sealed.id, secret }];
   });
   const now = Date.now() / 1_000;
   const signed = signedPartOf(format, request.headers, raw);
-  const described = {
-    scheme: format.scheme,
-    maxAge: format.maxAge,
-  };
-  const verdict = checkSignature(described, request.headers, signed, opened, now, verdicts);
+  const rule = { scheme, maxAge };
+  const verdict = checkSignature(rule, request.headers, signed, opened, now, verdicts);
   if (verdict.kind === 'valid') return verdict;
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
   const isUnknown = verdict.kind === 'wrong signature' && opened.length < secrets.length;
   if (isUnknown) return { kind: 'key unknown' } as const;
   const reason = secrets.length === 0 ? 'no secret' : verdict.kind;
-  const message =
-    reason === 'no signature' ? notSigned(format.scheme, request.headers) : MESSAGES[reason];
+  const message = reason === 'no signature' ? notSigned(scheme, request.headers) : MESSAGES[reason];
   return { kind: 'refused', message } as const;
 }
 

@@ -156,10 +156,8 @@ async function run(worker: Worker, event: LeasedEvent) {
   running.add(event);
   // If the outcome is not stored, the event is due again when its lease ends.
   await attempt(worker, event).catch((error: unknown) => {
-    log.warn('the outcome of an attempt could not be stored', {
-      event_id: event.id,
-      ...describeError(error),
-    });
+    const facts = { event_id: event.id, ...describeError(error) };
+    log.warn('the outcome of an attempt could not be stored', facts);
   });
   running.delete(event);
   // Claims several events at once, instead of one for each free slot.
@@ -167,7 +165,7 @@ async function run(worker: Worker, event: LeasedEvent) {
 }
 
 async function attempt(worker: Worker, event: LeasedEvent) {
-  const { database, deliverer, settings, breaker, shutdown } = worker;
+  const { database, deliverer, settings, breaker, shutdown, target } = worker;
   const { signal } = shutdown;
   // The claim ended too late: the event is due again at once, and this was no attempt.
   if (signal.aborted) return releaseWork(database, event, null, 0);
@@ -184,7 +182,7 @@ async function attempt(worker: Worker, event: LeasedEvent) {
   worker.observeDuration([outcome], duration_ms / 1_000);
   const isRejected = error !== null && REJECTED.has(answer_status);
   if (!isRejected) breaker.record(error === null, event.token_id);
-  return conclude(worker, event, { ...result, target: worker.target.name });
+  return conclude(worker, event, { ...result, target: target.name });
 }
 
 /** @param shutdown ends the attempt, as its time limit does */
@@ -195,14 +193,30 @@ export async function attemptOnce(
   shutdown: AbortSignal,
 ) {
   const startedAt = performance.now();
-  const delivery = await deliverInTime(deliverer, event, timeoutMs, shutdown);
-  const { error, answer } = delivery;
+  // Not AbortSignal.timeout or .any: a signal that nothing refers to may be collected together
+  // with its time limit.
+  const limit = new AbortController();
+  const abort = () => limit.abort();
+  const timer = setTimeout(abort, timeoutMs);
+  shutdown.addEventListener('abort', abort);
+  const abandoned = new Promise<Result>((resolve) => {
+    limit.signal.addEventListener('abort', () => setTimeout(resolve, ABORT_MS, { error: '' }));
+  });
+  const delivery = await Promise.race([deliverer.deliver(event, limit.signal), abandoned]).catch(
+    (error: unknown): Result => ({ error: `internal error: ${describeError(error).error}` }),
+  );
+  clearTimeout(timer);
+  shutdown.removeEventListener('abort', abort);
+  const { unfinished } = delivery;
+  const isLate = delivery.error !== null && limit.signal.aborted;
+  const late = `no result within ${timeoutMs / 1_000} s${unfinished ? `: ${unfinished}` : ''}`;
+  const error = isLate ? late : delivery.error;
   return {
     ...delivery,
     error: error && errorLine(error),
     duration_ms: Math.round(performance.now() - startedAt),
     // The target controls this text. Line breaks stay. PostgreSQL's `text` cannot hold U+0000.
-    answer: answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
+    answer: delivery.answer?.replace(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, ' '),
   };
 }
 
@@ -213,21 +227,17 @@ const NONE_LEFT =
 async function conclude(worker: Worker, event: LeasedEvent, result: Result) {
   const { database, settings, log } = worker;
   const { error, duration_ms, retryAfter, wereKilled } = result;
-  const facts = {
-    event_id: event.id,
-    request_id: event.headers['x-request-id'],
-    attempt: event.attempt,
-    duration_ms,
-    error: error ?? undefined,
-  };
+  const { id: event_id, headers, attempt } = event;
+  const request_id = headers['x-request-id'];
+  const facts = { event_id, request_id, attempt, duration_ms, error: error ?? undefined };
   if (wereKilled) log.warn('processes that a command had left running were killed', facts);
   if (error === null) {
     log.info('event delivered', facts);
-    const delayMs = Date.now() - Number(event.received_at);
-    worker.observeDelay([event.attempt === 1 ? 'first' : 'later'], Math.max(0, delayMs) / 1_000);
+    const delayMs = Math.max(0, Date.now() - Number(event.received_at));
+    worker.observeDelay([attempt === 1 ? 'first' : 'later'], delayMs / 1_000);
     return endDelivered(database, { ...event, result });
   }
-  const pauseMs = settings.pausesMs[event.attempt - 1];
+  const pauseMs = settings.pausesMs[attempt - 1];
   if (pauseMs === undefined) {
     log.error('event moved to dead letters', facts);
     return endWork(database, [{ ...event, result }], 'dead');
@@ -236,36 +246,6 @@ async function conclude(worker: Worker, event: LeasedEvent, result: Result) {
   const delayMs = delayOf(pauseMs, retryAfter);
   await releaseWork(database, event, result, delayMs / 1_000);
   if (delayMs < POLL_MS) setTimeout(() => worker.wake.abort(), delayMs).unref();
-}
-
-/** Delivers an event within a time limit. @param shutdown ends the attempt, too */
-async function deliverInTime(
-  deliverer: Deliverer,
-  event: LeasedEvent,
-  timeoutMs: number,
-  shutdown: AbortSignal,
-): Promise<Result> {
-  // Not AbortSignal.timeout or .any: a signal that nothing refers to may be collected together
-  // with its time limit.
-  const limit = new AbortController();
-  const abort = () => limit.abort();
-  const timer = setTimeout(abort, timeoutMs);
-  shutdown.addEventListener('abort', abort);
-  const timedOut = { error: `no result within ${timeoutMs / 1_000} s` };
-  const abandoned = new Promise<Result>((resolve) => {
-    limit.signal.addEventListener('abort', () => setTimeout(resolve, ABORT_MS, timedOut));
-  });
-  try {
-    const result = await Promise.race([deliverer.deliver(event, limit.signal), abandoned]);
-    if (result.error === null || !limit.signal.aborted) return result;
-    const { unfinished } = result;
-    return unfinished === undefined ? timedOut : { error: `${timedOut.error}: ${unfinished}` };
-  } catch (error) {
-    return { error: `internal error: ${describeError(error).error}` };
-  } finally {
-    clearTimeout(timer);
-    shutdown.removeEventListener('abort', abort);
-  }
 }
 
 /** One line of at most 1,000 characters, without control characters. */

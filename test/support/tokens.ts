@@ -4,8 +4,7 @@ import type { SealedSecret } from '../../src/platform/crypto/service-secret.ts';
 import type { Database } from '../../src/platform/db/pool.ts';
 import { insertToken, replaceToken } from '../../src/platform/db/tokens.ts';
 import { PREFIX } from '../../src/secrets/store/tokens.ts';
-import { insertToken as insertWebhookToken } from '../../src/webhook/store/admin.ts';
-import type { Token } from '../../src/webhook/store/tokens.ts';
+import { insertToken as insertWebhookToken, type Token } from '../../src/webhook/store/tokens.ts';
 
 type NewToken = Pick<Token, 'name' | 'role' | 'source'> &
   Partial<Pick<Token, 'custom' | 'order_by'>>;

@@ -3,7 +3,7 @@ import type { NewEvent, Status } from '../model.ts';
 import type { Attempt, EventFilter, EventSummary } from '../schemas.ts';
 
 /** Whether an event `e` has neither ended nor waits. */
-export const isStoredSql = (sql: Sql) => sql`
+const isStoredSql = (sql: Sql) => sql`
   not exists (select from webhook.outcomes where event_id = e.id)
     and not exists (select from webhook.work where event_id = e.id)`;
 

@@ -3,9 +3,12 @@ import {
   sealSecret,
   unsealServiceSecret,
 } from '../../platform/crypto/service-secret.ts';
+import type { ServerKey } from '../../platform/crypto/seal.ts';
 import { sha256 } from '../../platform/crypto/token.ts';
 import type { Database, Sql } from '../../platform/db/pool.ts';
-import type { SigningKeys } from '../service.ts';
+
+/** The first seals, all of them open. */
+export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 
 /**
  * `verify`: the requests of the sender. `sign`: those to the target of the token. `pending`: once
@@ -18,16 +21,19 @@ export const insertSql = (sql: Sql, sealed: SealedSecret, tokenId: string, purpo
   insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, purpose })}`;
 
 /** The secrets of a token: during a rotation two that verify, otherwise one for each purpose. */
-export const findSecrets = (sql: Sql, tokenId: string, purpose: Purpose) =>
-  sql<SealedSecret[]>`
+export const findSecrets = (database: Database, tokenId: string, purpose: Purpose) =>
+  database.read(
+    (sql) => sql<SealedSecret[]>`
     select id, key_id, client_key, commitment, blob
     from webhook.signing_secrets
     where token_id = ${tokenId}
       and purpose = ${purpose}
-      and (expires_at is null or expires_at > now())`;
+      and (expires_at is null or expires_at > now())`,
+  );
 
 /**
- * Replaces the signing secret of a token. The old one stays valid for `overlap` seconds.
+ * Stores an active secret of a token, or activates a pending one. The old ones stay valid for
+ * `overlap` seconds, unless they expire sooner.
  * @returns whether there is an active token with this id
  */
 export const rotateSecret = (
@@ -37,9 +43,19 @@ export const rotateSecret = (
   secret: SealedSecret,
 ) =>
   database.transaction(async (sql) => {
-    const isActive = await lockToken(sql, id);
-    if (isActive) await insertSecret(sql, id, secret, overlap);
-    return isActive;
+    // Locks the token, so that rotations follow each other.
+    const { count } = await sql`
+      select from webhook.tokens where id = ${id} and revoked_at is null for update`;
+    if (count === 0) return false;
+    await sql`delete from webhook.signing_secrets where token_id = ${id} and expires_at <= now()`;
+    await sql`
+      update webhook.signing_secrets
+      set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
+      where token_id = ${id} and purpose = 'verify' and id <> ${secret.id}`;
+    await sql`
+      ${insertSql(sql, secret, id, 'verify')}
+      on conflict (id) do update set purpose = excluded.purpose`;
+    return true;
   });
 
 /** Identifies a pending secret, so that an operator confirms the one that was shown. */
@@ -52,47 +68,17 @@ export const fingerprint = (secret: string) => sha256(secret).toString('hex').sl
  * @param overlap seconds for which the old secret stays valid
  * @returns whether that secret was pending
  */
-export const acceptPending = (
+export async function acceptPending(
   database: Database,
   id: string,
   keys: SigningKeys,
   expected: string,
   overlap: number,
-) =>
-  database.transaction(async (sql) => {
-    const isActive = await lockToken(sql, id);
-    const [pending] = await findSecrets(sql, id, 'pending');
-    const secret = isActive && pending && unsealServiceSecret(keys, pending);
-    if (!secret || fingerprint(secret) !== expected) return false;
-    await insertSecret(sql, id, pending, overlap);
-    return true;
-  });
-
-/** Locks an active token, so that rotations follow each other. @returns whether there is one */
-const lockToken = async (sql: Sql, id: string) =>
-  (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`)
-    .length === 1;
-
-/**
- * Stores an active secret, or activates a pending one.
- * @param overlap seconds for which the old secrets stay valid, unless they expire sooner
- */
-export async function insertSecret(
-  sql: Sql,
-  tokenId: string,
-  sealed: SealedSecret,
-  overlap: number,
 ) {
-  await sql`
-    delete from webhook.signing_secrets
-    where token_id = ${tokenId} and expires_at <= now()`;
-  await sql`
-    update webhook.signing_secrets
-    set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
-    where token_id = ${tokenId} and purpose = 'verify'`;
-  await sql`
-    ${insertSql(sql, sealed, tokenId, 'verify')}
-    on conflict (id) do update set purpose = excluded.purpose`;
+  const [pending] = await findSecrets(database, id, 'pending');
+  const secret = pending && unsealServiceSecret(keys, pending);
+  if (!secret || fingerprint(secret) !== expected) return false;
+  return rotateSecret(database, id, overlap, pending);
 }
 
 /**

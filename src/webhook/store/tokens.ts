@@ -1,8 +1,17 @@
 import type { SealedSecret } from '../../platform/crypto/service-secret.ts';
 import { sharedStatement } from '../../platform/db/share-statement.ts';
-import { arrayLiteral, type Database, type Sql } from '../../platform/db/sql.ts';
-import type { Target } from '../model.ts';
+import {
+  alignToKeys,
+  arrayLiteral,
+  type Database,
+  hexBytes,
+  type Sql,
+} from '../../platform/db/sql.ts';
+import type { NewToken } from '../../platform/db/tokens.ts';
+import { COMMON_QUEUE } from '../migrations.ts';
+import type { Command, Target, TargetOptions } from '../model.ts';
 import type { CustomSource, SourceName } from '../sources.ts';
+import { insertSql } from './signing-secrets.ts';
 import { HANDSHAKE } from './unstored.ts';
 
 export type Role = 'sender' | 'operator';
@@ -36,7 +45,8 @@ export interface TokenCaller extends Pick<
   Token,
   'id' | 'role' | 'source' | 'custom' | 'target' | 'keep_signature' | 'order_by'
 > {
-  readonly secrets: readonly SealedSecret[]; // the active signing secrets: two during a rotation
+  readonly digest: Buffer; // of the token that was presented
+  readonly secrets: readonly SealedSecret[]; // that verify its requests: two during a rotation
   readonly is_active: boolean; // false after a revocation, and after the overlap of a rotation
   readonly last_seen_is_old: boolean; // the last use is recorded at most once a minute
   readonly revision: number;
@@ -46,35 +56,29 @@ export interface TokenCaller extends Pick<
 export const findTokenCaller = sharedStatement(
   'read',
   async (sql, presented: readonly Buffer[]) => {
-    const rows = await sql<CallerRow[]>`
-      select encode(sent, 'hex') as sent, t.id as token_id, role, source, custom, target,
-        keep_signature, order_by, revision,
+    const callers = await sql<Array<Omit<TokenCaller, 'secrets'>>>`
+      select sent as digest, id, role, source, custom, target, keep_signature, order_by, revision,
         revoked_at is null
           and (digest = sent or coalesce(previous_until > now(), false)) as is_active,
-        coalesce(last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
-        s.id, key_id, client_key, commitment, blob
+        coalesce(last_used_at < now() - interval '1 minute', true) as last_seen_is_old
       from (select distinct unnest(${arrayLiteral(presented)}::text::bytea[]) as sent) given
-      join webhook.tokens t on digest = sent or previous_digest = sent
-      left join webhook.signing_secrets s on token_id = t.id
+      join webhook.tokens on digest = sent or previous_digest = sent`;
+    const ids = arrayLiteral(callers.map(({ id }) => id));
+    const secrets = await sql<Array<SealedSecret & { token_id: string }>>`
+      select id, key_id, client_key, commitment, blob, token_id
+      from webhook.signing_secrets
+      where token_id = any (${ids}::text::uuid[])
         and purpose = 'verify'
         and (expires_at is null or expires_at > now())`;
-    const callers = new Map<string, TokenCaller>();
-    for (const { sent, token_id, id, key_id, client_key, commitment, blob, ...token } of rows) {
-      const known = callers.get(sent)?.secrets ?? [];
-      const secrets =
-        id === null ? known : [...known, { id, key_id, client_key, commitment, blob }];
-      callers.set(sent, { ...token, id: token_id, secrets });
-    }
-    return presented.map((digest) => callers.get(digest.toString('hex')) ?? null);
+    const found = callers.map((caller) => ({
+      ...caller,
+      secrets: secrets.filter(({ token_id }) => token_id === caller.id),
+    }));
+    return alignToKeys(presented.map(hexBytes), found, ({ digest }) => hexBytes(digest));
   },
   // The events of a sender keep their order.
-  { keyOf: (digest) => digest.toString('hex') },
+  { keyOf: hexBytes },
 );
-
-/** A token with one of its signing secrets. Without one, the members of the secret are null. */
-type CallerRow = Omit<TokenCaller, 'id' | 'secrets'> &
-  (SealedSecret | Record<keyof SealedSecret, null>) &
-  Readonly<{ sent: string; token_id: string }>;
 
 /** Oldest first, revoked tokens included. */
 export const listTokens = (database: Database) =>
@@ -118,3 +122,111 @@ export const anyTokenExists = async (sql: Sql) =>
 
 /** Until the end of the transaction, no other replica can store a token. */
 export const lockTable = (sql: Sql) => sql`lock table webhook.tokens in share row exclusive mode`;
+
+/** @param secret its signing secret, or null */
+export const insertToken = (
+  database: Database,
+  { custom, ...token }: NewToken & Pick<Token, 'source' | 'custom' | 'order_by'>,
+  secret: SealedSecret | null,
+) =>
+  database.transaction(async (sql) => {
+    await sql`insert into webhook.tokens ${sql({ ...token, custom: custom && sql.json(custom) })}`;
+    if (secret) await insertSql(sql, secret, token.id, 'verify');
+  });
+
+/**
+ * What is undefined stays as it is. Nothing more is stored by an earlier order.
+ * @returns whether there is an active token of a sender with this id
+ */
+export async function changeSender(
+  database: Database,
+  id: string,
+  { name, order_by }: Readonly<{ name?: string | undefined; order_by?: string | null | undefined }>,
+) {
+  const isReordered = order_by !== undefined;
+  const { count } = await database.write(
+    (sql) => sql`
+    update webhook.tokens set name = coalesce(${name ?? null}, name),
+      order_by = case when ${isReordered} then ${order_by ?? null} else order_by end,
+      revision = revision + ${Number(isReordered)}
+    where id = ${id} and role = 'sender' and revoked_at is null`,
+  );
+  return count === 1;
+}
+
+/**
+ * Revokes the tokens, which may have been revoked or replaced since a backup.
+ * @returns how many of each role
+ */
+export function revokeRestored(sql: Sql, withSenders: boolean) {
+  return sql<Array<{ role: string; revoked: number }>>`
+    with revoked as (
+      update webhook.tokens set revoked_at = now()
+      where revoked_at is null and (role <> 'sender' or ${withSenders})
+      returning role)
+    select role, count(*)::int4 as revoked
+    from revoked
+    group by role
+    order by role`;
+}
+
+/** What is undefined stays as it is. */
+export type TargetChange = Readonly<{
+  /** A URL or a program replaces the one before. Null: the target of the process. */
+  target: (TargetOptions & { url?: string | undefined; command?: Command | undefined }) | null;
+  keep_signature: boolean | undefined;
+  secret: SealedSecret | null | undefined; // signs the requests; null for none
+}>;
+
+/** Back to the target of the process. */
+export const NO_TARGET_OF_ITS_OWN: TargetChange = {
+  target: null,
+  keep_signature: false,
+  secret: null,
+};
+
+/**
+ * Changes the target of a sender's token and of its waiting events. Events being stored are waited
+ * for, and others wait for this: each is in the queue of its target.
+ * @returns whether there is an active token of a sender with this id, and a place for its events
+ */
+export const setTarget = (
+  database: Database,
+  id: string,
+  { target, keep_signature, secret }: TargetChange,
+) =>
+  database.transaction(async (sql) => {
+    await sql`lock table webhook.work in share row exclusive mode`;
+    // An `emit` that began before notices the change by this lock, which is the strongest.
+    await sql`select from webhook.tokens where id = ${id} for update`;
+    const hasPlace = target?.url !== undefined || target?.command !== undefined;
+    const [token] = await sql<Array<{ queue: string }>>`
+      update webhook.tokens set revision = revision + 1,
+        keep_signature = coalesce(${keep_signature ?? null}, keep_signature),
+        target = case when ${hasPlace} then coalesce(target, '{}') - '{url,command}'::text[]
+          else target end || ${target && JSON.stringify(target)}::text::jsonb
+      where id = ${id} and role = 'sender' and revoked_at is null
+        and (target is not null or ${hasPlace || target === null})
+      returning case when target is null then ${COMMON_QUEUE} else id end as queue`;
+    if (!token) return false;
+    const { queue } = token;
+    if (secret !== undefined)
+      await sql`delete from webhook.signing_secrets where token_id = ${id} and purpose = 'sign'`;
+    if (secret) await insertSql(sql, secret, id, 'sign');
+    for (const table of ['work', 'pages']) {
+      await sql`
+        update webhook.${sql(table)} set queue = ${queue}
+        where token_id = ${id} and queue <> ${queue}`;
+    }
+    return true;
+  });
+
+/** The tokens with a target of their own, revoked ones included: their events still wait. */
+export const listTargets = (database: Database) =>
+  database.read(
+    (sql) => sql<Array<{ id: string; revision: number; target: Target }>>`
+    select id, revision, target
+    from webhook.tokens
+    where target is not null
+    order by id`,
+  );

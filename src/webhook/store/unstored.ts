@@ -46,12 +46,12 @@ export async function removeUnstored(database: Database, limit: number) {
   const { count } = await database.write(
     (sql) => sql`
     delete from webhook.unstored
-    where (hour, token_id, reason) in (
-      select hour, token_id, reason
+    where ctid = any (array(
+      select ctid
       from webhook.unstored
       where hour < now() - interval '7 days'
       limit ${limit}
-      for update skip locked)`,
+      for update skip locked))`,
   );
   return count;
 }

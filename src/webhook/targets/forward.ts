@@ -1,14 +1,17 @@
 import { createHmac } from 'node:crypto';
-import http, { type ClientRequest, type IncomingMessage } from 'node:http';
+import http, {
+  type ClientRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+} from 'node:http';
 import https from 'node:https';
 import { urlToHttpOptions } from 'node:url';
+import { brotliDecompressSync, constants, unzipSync } from 'node:zlib';
 import { hasPrivateAddress, publicLookup } from '../../platform/http/wire/private-address.ts';
-import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { watchReuse } from '../../platform/runtime/reused-connection.ts';
 import type { Deliverer, LeasedEvent, Result } from '../model.ts';
 import { standardKey } from '../signatures.ts';
-import { isKeepable } from '../header-names.ts';
-import { answerText, KEPT_BYTES } from '../answer-text.ts';
+import { isKeepable } from '../places.ts';
 import { describeFailure, describeStatus, stageOf } from '../failures.ts';
 
 export const PRIVATE_TARGET =
@@ -152,21 +155,61 @@ export function forwardHeaders(
 }
 
 function resultOf({ statusCode = 0, headers }: IncomingMessage, body: Buffer): Result {
-  const answered = { answer_status: statusCode, answer: answerText(headers, body) };
-  if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
+  const isSuccess = statusCode >= 200 && statusCode < 300;
   return {
-    ...answered,
-    error: describeStatus(statusCode),
+    answer_status: statusCode,
+    answer: answerText(headers, body),
+    error: isSuccess ? null : describeStatus(statusCode),
     retryAfter: secondsOf(headers['retry-after']),
   };
 }
 
 /**
- * Seconds or a date (RFC 9110, 10.2.3), of any length and at most a day.
+ * Seconds or a date (RFC 9110, 10.2.3), of any length.
  * @returns null for neither, and for a time that is over
  */
 function secondsOf(retryAfter = '') {
   const isSeconds = /^[0-9]+$/.test(retryAfter);
   const seconds = isSeconds ? Number(retryAfter) : (Date.parse(retryAfter) - Date.now()) / 1000;
-  return seconds > 0 ? Math.min(seconds, DAY_SECONDS) : null;
+  return seconds > 0 ? seconds : null;
+}
+
+/** How much of the reply of a target is kept. */
+const KEPT_BYTES = 1_024;
+/** What so much of an encoded reply may stand for. */
+const MAX_DECODED_BYTES = 2_097_152;
+
+const unzip = (body: Buffer) =>
+  unzipSync(body, { maxOutputLength: MAX_DECODED_BYTES, finishFlush: constants.Z_SYNC_FLUSH });
+const finishFlush = constants.BROTLI_OPERATION_FLUSH;
+/** A beginning can be decoded, too. */
+const DECODERS = new Map([
+  ['identity', (body: Buffer) => body],
+  ['gzip', unzip],
+  ['x-gzip', unzip],
+  ['deflate', unzip],
+  [
+    'br',
+    (body: Buffer) =>
+      brotliDecompressSync(body, { maxOutputLength: MAX_DECODED_BYTES, finishFlush }),
+  ],
+]);
+
+/**
+ * Many targets encode an answer, although the request does not ask for it.
+ * @param body the beginning of it
+ */
+function answerText(
+  { 'content-encoding': coding = 'identity' }: IncomingHttpHeaders,
+  body: Buffer,
+) {
+  const beginning = body.subarray(0, KEPT_BYTES);
+  if (beginning.length === 0) return '';
+  try {
+    const decoded = DECODERS.get(coding.toLowerCase())?.(beginning);
+    if (decoded) return decoded.toString('utf8', 0, KEPT_BYTES);
+  } catch {
+    // Not in this encoding, or too large.
+  }
+  return `The answer is in the encoding ${coding}, which cannot be read.`;
 }

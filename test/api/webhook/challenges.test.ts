@@ -178,7 +178,7 @@ test('asana: its secret is sent back and pending, and events need its confirmati
     assert.deepEqual([first.status, first.headers.get('x-hook-secret')], [200, secret]);
     assert.equal((await send(body)).status, 401);
   });
-  const [pending] = await database.read((one) => findSecrets(one, id, 'pending'));
+  const [pending] = await findSecrets(database, id, 'pending');
   assert.equal(pending && unsealServiceSecret([key], pending), secret);
   await sql`update webhook.signing_secrets set purpose = 'verify' where token_id = ${id}`;
   assert.equal((await send(body)).json.status, 'accepted');

@@ -36,7 +36,7 @@ const stripe = await addToken(database, 'stripe');
 
 /** The pending secret of a token; null if there is none. */
 async function showPending(id: string): Promise<string | null> {
-  const [pending] = await database.read((sql) => findSecrets(sql, id, 'pending'));
+  const [pending] = await findSecrets(database, id, 'pending');
   return pending ? unsealServiceSecret([key], pending) : null;
 }
 

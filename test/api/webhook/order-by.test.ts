@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sha256 } from '../../../src/platform/crypto/token.ts';
-import { changeSender } from '../../../src/webhook/store/admin.ts';
+import { changeSender } from '../../../src/webhook/store/tokens.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { createDatabase } from '../../support/database.ts';
 import {

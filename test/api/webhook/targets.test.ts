@@ -15,7 +15,7 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { until } from '../../support/until.ts';
-import { setTarget } from '../../../src/webhook/store/targets.ts';
+import { setTarget } from '../../../src/webhook/store/tokens.ts';
 
 /** A program behind Gatehouse. */
 async function startTarget(status = 200) {
@@ -130,10 +130,8 @@ test('an event is decided by the present target, although its token was looked u
   const sender = await newSender();
   assert.equal(await statusOf(await send(sender.token)), 'stored');
   await setTarget(database, sender.id, {
-    place: { url: one.url },
-    events: null,
-    timeout_seconds: null,
-    keepSignature: false,
+    target: { url: one.url },
+    keep_signature: false,
     secret: null,
   });
   const id = await send(sender.token);

@@ -209,11 +209,11 @@ test('event redeliver --status goes on past events that are being delivered', as
       select gen_random_uuid(), (select id from webhook.tokens limit 1), 'many', '',
         now() - make_interval(secs => 5000 - n) from generate_series(1, 1501) n
       returning id, token_id, received_at),
-    ended as (insert into webhook.outcomes (event_id, status, attempts)
-      select id, 'dead', 3 from event)
+    ended as (insert into webhook.outcomes (event_id, status, attempts, received_at)
+      select id, 'dead', 3, received_at from event)
     insert into webhook.work (event_id, token_id, received_at, run, lease, due_at)
     select id, token_id, received_at, 2, gen_random_uuid(), now() + interval '1 hour' from event
-    order by received_at limit 1500`;
+    order by received_at desc limit 1500`;
   const { stderr } = await run(['redeliver', '--status', 'dead'], {
     DATABASE_URL: own.databaseUrl,
   });

@@ -15,7 +15,7 @@ import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { addToken, openWebhook } from '../../support/senders.ts';
-import { setTarget } from '../../../src/webhook/store/targets.ts';
+import { setTarget } from '../../../src/webhook/store/tokens.ts';
 import { untilSql } from '../../support/connections.ts';
 import { startRecorder } from '../../support/recorder.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
@@ -301,10 +301,8 @@ test('by default an event for a private target becomes a dead letter that says w
   const { id, token } = await addToken(database, 'generic');
   // As if the name had another address when the target was set.
   await setTarget(database, id, {
-    place: { url: `http://localhost:${port}/` },
-    events: null,
-    timeout_seconds: null,
-    keepSignature: false,
+    target: { url: `http://localhost:${port}/` },
+    keep_signature: false,
     secret: null,
   });
   const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
