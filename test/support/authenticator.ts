@@ -63,7 +63,7 @@ export function createPasskey(key: Key = createKey('ES256'), id: Buffer = random
   return {
     id,
     /** @param cose the key as the authenticator writes it */
-    register(around: Circumstances, spki: Buffer = key.spki, cose = coseOf(key.spki)) {
+    register(around: Circumstances, spki: Buffer = key.spki, cose = coseOf(spki)) {
       const length = Buffer.alloc(2);
       length.writeUInt16BE(id.length, 0);
       const more = Buffer.concat([Buffer.alloc(16), length, id, cose]);

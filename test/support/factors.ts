@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { totpCode } from '../../src/identity/factors/codes.ts';
 import { createPasskey } from './authenticator.ts';
+import { attestationObjectOf } from './cbor.ts';
 import { cookieFrom, ORIGIN, type PortalOf } from './portal.ts';
 import { PASSWORD } from './users.ts';
 
@@ -119,13 +120,11 @@ function passkeysOf({ visit }: Portal) {
     ) {
       names += 1; // a user has no two of one name
       const { challenge } = await options('/account/passkeys', host);
-      const { clientData, data, spki } = passkey.register(around(challenge, more));
+      const { clientData, data } = passkey.register(around(challenge, more));
       const credential = json({
-        id: passkey.id,
         type: 'public-key',
         clientDataJSON: clientData,
-        authenticatorData: data,
-        publicKey: spki,
+        attestationObject: attestationObjectOf(data),
         ...(rk === undefined ? {} : { rk }),
       });
       return visit('/account/passkeys', {

@@ -4,69 +4,65 @@
  */
 
 export type Cbor = number | string | boolean | null | Buffer | readonly Cbor[] | CborMap;
-export type CborMap = ReadonlyMap<Cbor, Cbor>;
+type CborMap = ReadonlyMap<Cbor, Cbor>;
 
 const MAX_DEPTH = 4;
 
-/** Where a value is, and how many values contain it. */
-type At = Readonly<{ bytes: Buffer; start: number; depth: number }>;
-type Read<T = Cbor> = Readonly<{ value: T; end: number }>;
-
 /** The value at the beginning; others may follow it. @throws RangeError */
-export const decodeCbor = (bytes: Buffer) => read({ bytes, start: 0, depth: 0 }).value;
+export function decodeCbor(bytes: Buffer): Cbor {
+  let at = 0;
 
-function read({ bytes, start, depth }: At): Read {
-  const head = bytes.readUInt8(start);
-  const short = head & 31;
-  const size = short < 24 ? 0 : 2 ** (short - 24);
-  if (size > 4 || depth > MAX_DEPTH) throw new RangeError('unsupported CBOR');
-  const number = size === 0 ? short : bytes.readUIntBE(start + 1, size);
-  const next = { bytes, start: start + 1 + size, depth: depth + 1 };
-  switch (head >> 5) {
-    case 0:
-      return { value: number, end: next.start };
-    case 1:
-      return { value: -1 - number, end: next.start };
-    case 2:
-      return readBytes(next, number);
-    case 3: {
-      const { value, end } = readBytes(next, number);
-      return { value: value.toString('utf8'), end };
+  function take(length: number) {
+    at += length;
+    if (at > bytes.length) throw new RangeError('incomplete CBOR');
+    return bytes.subarray(at - length, at);
+  }
+
+  function readNumber(head: number) {
+    const short = head & 31;
+    if (short < 24) return short;
+    const size = 2 ** (short - 24);
+    if (size > 4) throw new RangeError('unsupported CBOR');
+    return take(size).readUIntBE(0, size);
+  }
+
+  function readItems(count: number, depth: number) {
+    // Each takes a byte at least.
+    if (count > bytes.length || depth > MAX_DEPTH) throw new RangeError('too much CBOR');
+    return Array.from({ length: count }, () => readValue(depth));
+  }
+
+  function readValue(depth: number): Cbor {
+    const head = take(1).readUInt8();
+    const number = readNumber(head);
+    switch (head >> 5) {
+      case 0:
+        return number;
+      case 1:
+        return -1 - number;
+      case 2:
+        return take(number);
+      case 3:
+        return take(number).toString();
+      case 4:
+        return readItems(number, depth + 1);
+      case 5:
+        return mapOf(readItems(2 * number, depth + 1));
+      default:
+        return simpleValue(head);
     }
-    case 4:
-      return readItems(next, number);
-    case 5:
-      return readMap(next, number);
-    default:
-      return { value: simpleValue(head), end: next.start };
   }
+
+  return readValue(0);
 }
 
-function readBytes({ bytes, start }: At, length: number): Read<Buffer> {
-  const end = start + length;
-  if (end > bytes.length) throw new RangeError('incomplete CBOR');
-  return { value: bytes.subarray(start, end), end };
-}
-
-/** Each takes a byte at least, so that a wrong number ends with the input. */
-function readItems({ bytes, start, depth }: At, count: number): Read<Cbor[]> {
-  const items: Cbor[] = [];
-  let end = start;
-  for (let left = count; left > 0; left -= 1) {
-    const item = read({ bytes, start: end, depth });
-    items.push(item.value);
-    end = item.end;
-  }
-  return { value: items, end };
-}
-
-function readMap(at: At, count: number): Read<CborMap> {
-  const { value: items, end } = readItems(at, 2 * count);
-  const value = new Map<Cbor, Cbor>();
-  for (let at = 0; at < items.length; at += 2) value.set(items[at] ?? null, items[at + 1] ?? null);
+/** @param items names and values in turn */
+function mapOf(items: readonly Cbor[]): CborMap {
+  const map = new Map<Cbor, Cbor>();
+  for (let at = 0; at < items.length; at += 2) map.set(items[at] ?? null, items[at + 1] ?? null);
   // Of two members of a name, readers might choose different ones.
-  if (value.size < count) throw new RangeError('a member of CBOR twice');
-  return { value, end };
+  if (2 * map.size < items.length) throw new RangeError('a member of CBOR twice');
+  return map;
 }
 
 function simpleValue(head: number) {

@@ -5,7 +5,6 @@ import { Failure } from '../../platform/http/route/errors.ts';
 import type { RequestInfo } from '../../platform/http/route/route.ts';
 import {
   boolean,
-  type Infer,
   object,
   oneOf,
   optional,
@@ -14,15 +13,15 @@ import {
   validate,
 } from '../../platform/http/route/schema.ts';
 import { type Account, mayLogIn } from '../model.ts';
+import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
+import type { SignedInUser } from '../signin/browser.ts';
 import { actorOf, auditEvent } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import {
-  type Addition,
   addPasskey,
   findPasskey,
   listPasskeys,
-  type Passkey,
   readClock,
   consumeChallenge,
   recordPasskeyUse,
@@ -30,32 +29,27 @@ import {
 import {
   ALGORITHMS,
   authenticatorDataIn,
-  type Ceremony,
+  insist,
   Rejection,
   verifyRegistration,
   verifySignIn,
 } from './webauthn.ts';
-import { insist, MAX_PASSKEYS } from './refusals.ts';
 
 const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
   typeof input === 'string' && input.length <= 24_576
     ? (fromBase64url(input) ?? undefined)
     : undefined,
 );
-const responseMembers = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
-/**
- * The attestation object, which every browser and password manager returns, or what some decode of
- * it. `rk`: whether the device lists the passkey by itself; missing if the browser does not know.
- */
+const responseMembers = { type: oneOf('public-key'), clientDataJSON: bytes };
+/** `rk`: whether the device lists the passkey by itself; missing if the browser does not know. */
 const registrationSchema = object({
   ...responseMembers,
-  attestationObject: optional(bytes),
-  authenticatorData: optional(bytes),
-  publicKey: optional(bytes),
+  attestationObject: bytes,
   rk: optional(boolean()),
 });
 const signInSchema = object({
   ...responseMembers,
+  id: bytes,
   authenticatorData: bytes,
   signature: bytes,
   userHandle: optional(bytes),
@@ -128,98 +122,91 @@ export async function createOptions(
   };
 }
 
-/** @param json the browser's response  @throws Rejection */
-export async function register(
+/** @param json the browser's response */
+export const register = (
   service: PortalService,
-  to: Addition,
-  binding: string,
+  request: RequestInfo,
+  caller: SignedInUser,
   name: string,
   json: string,
-) {
-  const { database, userId } = to;
-  const response = parse(registrationSchema, json);
-  const { id, clientDataJSON: client, attestationObject, publicKey = null, rk } = response;
-  const { authenticatorData: data = authenticatorDataIn(attestationObject ?? Buffer.alloc(0)) } =
-    response;
-  const ceremony = await findCeremony(service, client, 'register', binding);
-  insist((await listPasskeys(database, userId)).length < MAX_PASSKEYS, 'limit');
-  const registered = verifyRegistration(client, data, publicKey, ceremony);
-  insist(registered.id.equals(id), 'malformed');
-  insist(await consumeChallenge(database, ceremony.challenge), 'used_challenge');
-  // One that was added without a PIN stays a second step: a thief of the key could set one
-  // (`uvInitialized` in WebAuthn Level 3, 7.2).
-  const signsInAlone = registered.isUserVerified && rk !== false;
-  const passkey = {
-    id,
-    user_id: userId,
-    name,
-    spki: registered.spki,
-    counter: registered.counter,
-    is_backup_eligible: registered.isBackupEligible,
-    signs_in_alone: signsInAlone,
-  };
-  insist((await addPasskey(to, passkey)) !== null, 'registered');
-}
+) =>
+  orRefusal(service, request, async () => {
+    const { database } = service;
+    const userId = caller.user.id;
+    const passkeys = await listPasskeys(database, userId);
+    if (passkeys.some((one) => one.name === name)) {
+      return invalid('/name', 'is the name of another passkey or security key of yours');
+    }
+    const { clientDataJSON, attestationObject, rk } = parse(registrationSchema, json);
+    const data = authenticatorDataIn(attestationObject);
+    const ceremony = await findCeremony(service, clientDataJSON, 'register', caller.token);
+    insist(passkeys.length < MAX_PASSKEYS, 'limit');
+    const { isUserVerified, isBackupEligible, ...credential } = verifyRegistration(
+      clientDataJSON,
+      data,
+      ceremony,
+    );
+    insist(await consumeChallenge(database, ceremony.challenge), 'used_challenge');
+    const passkey = {
+      ...credential,
+      user_id: userId,
+      name,
+      is_backup_eligible: isBackupEligible,
+      // One that was added without a PIN stays a second step: a thief of the key could set one
+      // (`uvInitialized` in WebAuthn Level 3, 7.2).
+      signs_in_alone: isUserVerified && rk !== false,
+    };
+    const added = await addPasskey(database, actorOf(caller, request), passkey);
+    insist(added !== null, 'registered');
+    return null;
+  });
 
 /**
+ * The passkey is of the same kind as at its registration. A response is accepted once, and not if
+ * the counter shows that there may be a copy.
  * @param known whose password was right; null for a sign-in by passkey alone, which needs a
  * verified user
  * @returns the account as it was before the check, so that a factor that has since been
  * removed gives no session
- * @throws Rejection
  */
-export async function authenticate(
+export const authenticate = (
   service: PortalService,
   request: RequestInfo,
   known: Account | null,
   binding: string,
   json: string,
-) {
-  const { database, reportFactor } = service;
-  const response = parse(signInSchema, json);
-  const { id, clientDataJSON: client, userHandle } = response;
-  const purpose = known ? 'second factor' : 'sign in';
-  const ceremony = await findCeremony(service, client, purpose, binding);
-  const passkey = await findPasskey(database, id);
-  insist(passkey !== null, 'unknown');
-  const account = known ?? (await findUser(database, passkey.user_id));
-  insist(account?.id === passkey.user_id && mayLogIn(account), 'other_account');
-  // The authenticator names the user it made the passkey for. As a second factor, it need not.
-  const isForAccount = userHandle?.length
-    ? userHandle.equals(uuidToBytes(account.id))
-    : known !== null;
-  insist(isForAccount, 'other_user');
-  try {
-    await checkProof(service, response, passkey, ceremony, known !== null);
-  } catch (error) {
-    if (!(error instanceof Rejection)) throw error;
-    reportFactor('passkey', 'wrong', account.id);
-    const actor = { ...actorOf(null, request), via: 'passkey' } as const;
-    await auditEvent(database, { event: 'factor.failed', actor }, account.id);
-    throw error;
-  }
-  reportFactor('passkey', 'right', account.id);
-  return account;
-}
-
-/**
- * The passkey is of the same kind as at its registration. A response is accepted once, and not if
- * the counter shows that there may be a copy.
- * @throws Rejection
- */
-async function checkProof(
-  { database }: PortalService,
-  { clientDataJSON: client, authenticatorData: data, signature }: Infer<typeof signInSchema>,
-  passkey: Passkey,
-  ceremony: Ceremony,
-  isSecondStep: boolean,
-) {
-  const proof = verifySignIn(client, data, signature, passkey.spki, ceremony);
-  insist(isSecondStep || passkey.signs_in_alone, 'second_step');
-  insist(proof.isBackupEligible === passkey.is_backup_eligible, 'other_backup');
-  insist(await consumeChallenge(database, ceremony.challenge), 'used_challenge');
-  insist(await recordPasskeyUse(database, passkey.id, proof.counter), 'earlier_counter');
-}
+) =>
+  orRefusal(service, request, async () => {
+    const { database, reportFactor } = service;
+    const response = parse(signInSchema, json);
+    const { id, clientDataJSON: client, authenticatorData: data, userHandle } = response;
+    const purpose = known ? 'second factor' : 'sign in';
+    const ceremony = await findCeremony(service, client, purpose, binding);
+    const passkey = await findPasskey(database, id);
+    insist(passkey !== null, 'unknown');
+    const account = known ?? (await findUser(database, passkey.user_id));
+    insist(account?.id === passkey.user_id && mayLogIn(account), 'other_account');
+    // The authenticator names the user it made the passkey for. As a second factor, it need not.
+    const isForAccount = userHandle?.length
+      ? userHandle.equals(uuidToBytes(account.id))
+      : known !== null;
+    insist(isForAccount, 'other_user');
+    try {
+      const proof = verifySignIn(client, data, response.signature, passkey.spki, ceremony);
+      insist(known !== null || passkey.signs_in_alone, 'second_step');
+      insist(proof.isBackupEligible === passkey.is_backup_eligible, 'other_backup');
+      insist(await consumeChallenge(database, ceremony.challenge), 'used_challenge');
+      insist(await recordPasskeyUse(database, id, proof.counter), 'earlier_counter');
+    } catch (error) {
+      if (!(error instanceof Rejection)) throw error;
+      reportFactor('passkey', 'wrong', account.id);
+      const actor = { ...actorOf(null, request), via: 'passkey' } as const;
+      await auditEvent(database, { event: 'factor.failed', actor }, account.id);
+      throw error;
+    }
+    reportFactor('passkey', 'right', account.id);
+    return account;
+  });
 
 /** @throws Rejection */
 function parse<T>(schema: Schema<T>, json: string) {
@@ -252,3 +239,46 @@ async function findCeremony(
   const { origin, host } = portal;
   return { ...client, origin, host, needsVerification: purpose === 'sign in' };
 }
+
+// --- Why a passkey is not accepted: one word for the log, and a sentence for the person
+
+const MAX_PASSKEYS = 20; // of a user
+
+/** A browser without cookies cannot sign in at all. */
+export const NO_COOKIES =
+  'Your browser did not send the cookie of this page. Allow cookies for this address, and load the page again.';
+const TOO_LATE = 'The page was open for too long, or its form was sent twice. Try again.';
+
+/** None tells of an account more than its user knows. Other reasons share one sentence. */
+const SENTENCES: ReadonlyMap<string, string> = new Map([
+  [
+    'malformed',
+    'Your browser or password manager sent it incomplete. Update it, or use another one.',
+  ],
+  ['no_cookie', NO_COOKIES],
+  ['late_challenge', TOO_LATE],
+  ['used_challenge', TOO_LATE],
+  ['other_challenge', TOO_LATE],
+  ['wrong_origin', 'It was used at another address. Open this page at its own address.'],
+  ['in_frame', 'This page was shown inside another one. Open it in a window of its own.'],
+  [
+    'user_not_verified',
+    'The device did not check your fingerprint, face or PIN. Set one up on it.',
+  ],
+  ['unsupported_key', 'Its kind is not supported. Use another device or browser.'],
+  ['limit', `You have ${MAX_PASSKEYS} passkeys and security keys. Remove one first.`],
+  ['registered', 'It was added before, perhaps to another account.'],
+  ['second_step', 'It is a second step. Enter your password first.'],
+  ['other_backup', 'It has changed since it was added. Remove it, and add it again.'],
+]);
+
+/** Turns a rejection into the reply, and logs its reason. */
+const orRefusal = <T>(service: PortalService, request: RequestInfo, work: () => Promise<T>) =>
+  work().catch((error: unknown) => {
+    if (!(error instanceof Rejection)) throw error;
+    const { ids, route } = request;
+    service.log.limited('passkey refused', { ...ids, route, reason: error.message });
+    const sentence = SENTENCES.get(error.message);
+    const message = `The passkey was not accepted. ${sentence}`;
+    return new Failure('invalid_passkey', sentence === undefined ? {} : { message });
+  });

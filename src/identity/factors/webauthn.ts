@@ -19,7 +19,8 @@ export type Ceremony = Readonly<{
 /** Its message says why, in one word for the log. */
 export class Rejection extends Error {}
 
-function check(holds: boolean, reason = 'malformed'): asserts holds {
+/** @throws Rejection */
+export function insist(holds: boolean, reason = 'malformed'): asserts holds {
   if (!holds) throw new Rejection(reason);
 }
 
@@ -41,26 +42,18 @@ const FLAG = {
 /**
  * No attestation is requested: a signature of the new key would prove only that the key is the
  * same.
- * @param spki the key as SubjectPublicKeyInfo, if the browser decoded it (WebAuthn Level 3,
- * 5.2.1.1); otherwise it is read from the authenticator's data
  * @throws Rejection
  */
-export function verifyRegistration(
-  clientData: Buffer,
-  data: Buffer,
-  spki: Buffer | null,
-  ceremony: Ceremony,
-) {
+export function verifyRegistration(clientData: Buffer, data: Buffer, ceremony: Ceremony) {
   const proof = verifyData('webauthn.create', clientData, data, ceremony);
-  const { id, cose } = readCredential(data);
-  return { ...proof, id, spki: readKey(spki, cose) };
+  return { ...proof, ...readCredential(data) };
 }
 
 /** The data in an attestation object, whose statement is ignored. @throws Rejection */
 export function authenticatorDataIn(attestationObject: Buffer) {
   const object = orMalformed(() => decodeCbor(attestationObject));
   const data = object instanceof Map ? object.get('authData') : null;
-  check(Buffer.isBuffer(data));
+  insist(Buffer.isBuffer(data));
   return data;
 }
 
@@ -88,7 +81,7 @@ export function verifySignIn(
   const signed = Buffer.concat([data, sha256(clientData)]);
   const key = createPublicKey({ key: spki, format: 'der', type: 'spki' });
   const hash = key.asymmetricKeyType === 'ed25519' ? null : 'sha256';
-  check(verify(hash, signed, key, signature), 'wrong_signature');
+  insist(verify(hash, signed, key, signature), 'wrong_signature');
   return proof;
 }
 
@@ -99,20 +92,20 @@ export function verifySignIn(
  */
 function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ceremony) {
   const client = parseClientData(clientData);
-  check(client !== null && data.length >= HEAD_BYTES);
+  insist(client !== null && data.length >= HEAD_BYTES);
   const flags = data.readUInt8(32);
   const has = (flag: number) => (flags & flag) !== 0;
   const isBackupEligible = has(FLAG.backupEligible);
   const isUserVerified = has(FLAG.verified);
-  check(client.type === type, 'wrong_type');
-  check(client.challenge === ceremony.challenge.toString('base64url'), 'wrong_challenge');
-  check(client.origin === ceremony.origin, 'wrong_origin');
+  insist(client.type === type, 'wrong_type');
+  insist(client.challenge === ceremony.challenge.toString('base64url'), 'wrong_challenge');
+  insist(client.origin === ceremony.origin, 'wrong_origin');
   // Another site may have put the page into a frame.
-  check(client.crossOrigin !== true && client.topOrigin === undefined, 'in_frame');
-  check(data.subarray(0, 32).equals(sha256(ceremony.host)), 'wrong_host');
-  check(has(FLAG.present), 'user_absent');
-  check(isUserVerified || !ceremony.needsVerification, 'user_not_verified');
-  check(isBackupEligible || !has(FLAG.backedUp), 'inconsistent_backup');
+  insist(client.crossOrigin !== true && client.topOrigin === undefined, 'in_frame');
+  insist(data.subarray(0, 32).equals(sha256(ceremony.host)), 'wrong_host');
+  insist(has(FLAG.present), 'user_absent');
+  insist(isUserVerified || !ceremony.needsVerification, 'user_not_verified');
+  insist(isBackupEligible || !has(FLAG.backedUp), 'inconsistent_backup');
   return { counter: data.readUInt32BE(33), isBackupEligible, isUserVerified };
 }
 
@@ -127,25 +120,26 @@ function parseClientData(bytes: Buffer) {
   }
 }
 
-/** The id of the new credential, and its key as the authenticator wrote it. */
+/** The new credential. */
 function readCredential(data: Buffer) {
   const idAt = HEAD_BYTES + AAGUID_BYTES + 2;
-  check((data.readUInt8(32) & FLAG.credential) !== 0 && data.length >= idAt);
+  insist((data.readUInt8(32) & FLAG.credential) !== 0 && data.length >= idAt);
   const length = data.readUInt16BE(idAt - 2);
-  check(length > 0 && length <= MAX_ID_BYTES && data.length >= idAt + length);
-  return { id: data.subarray(idAt, idAt + length), cose: data.subarray(idAt + length) };
+  insist(length > 0 && length <= MAX_ID_BYTES && data.length >= idAt + length);
+  return { id: data.subarray(idAt, idAt + length), spki: readKey(data.subarray(idAt + length)) };
 }
 
-/** Accepts only the offered kinds of keys: a browser could send any (CVE-2026-8830). */
-function readKey(spki: Buffer | null, cose: Buffer) {
+/**
+ * The key as SubjectPublicKeyInfo. Only the offered kinds are accepted: a browser could send any
+ * (CVE-2026-8830).
+ */
+function readKey(cose: Buffer) {
   try {
     // Rejects a point that is not on the curve.
-    const key = spki
-      ? createPublicKey({ key: spki, format: 'der', type: 'spki' })
-      : createPublicKey({ key: jwkOf(decodeCbor(cose)), format: 'jwk' });
-    const exported = key.export({ format: 'der', type: 'spki' });
-    check(isOffered(key, exported));
-    return exported;
+    const key = createPublicKey({ key: jwkOf(decodeCbor(cose)), format: 'jwk' });
+    const spki = key.export({ format: 'der', type: 'spki' });
+    insist(isStrong(key, spki));
+    return spki;
   } catch {
     throw new Rejection('unsupported_key');
   }
@@ -165,23 +159,18 @@ function jwkOf(key: Cbor): JsonWebKey {
       return { kty: 'EC', crv: 'P-256', x: text(-2), y: text(-3) };
     default:
       // The third is the modulus.
-      check(member(1) === 3 && member(3) === -257);
+      insist(member(1) === 3 && member(3) === -257);
       return { kty: 'RSA', n: text(-1), e: text(-2) };
   }
 }
 
-function isOffered({ asymmetricKeyType: type, asymmetricKeyDetails }: KeyObject, spki: Buffer) {
-  const { namedCurve, modulusLength = 0, publicExponent } = asymmetricKeyDetails ?? {};
+function isStrong({ asymmetricKeyType: type, asymmetricKeyDetails }: KeyObject, spki: Buffer) {
   if (type === 'ed25519') return !isOfSmallOrder(spki.subarray(-32));
-  // Another length has parameters of its own, or a compressed point.
-  if (type === 'ec') return namedCurve === 'prime256v1' && spki.length === P256_BYTES;
+  if (type === 'ec') return true;
+  const { modulusLength = 0, publicExponent } = asymmetricKeyDetails ?? {};
   // With an exponent of 1, a signature needs no private key.
-  const isUsual = publicExponent === 65_537n;
-  return type === 'rsa' && isUsual && modulusLength >= 2_048 && modulusLength <= 4_096;
+  return publicExponent === 65_537n && modulusLength >= 2_048 && modulusLength <= 4_096;
 }
-
-/** The SubjectPublicKeyInfo of a key of P-256 (RFC 5480, 2). */
-const P256_BYTES = 91;
 
 const PRIME = 2n ** 255n - 19n;
 /**

@@ -1,3 +1,4 @@
+import { randomToken } from '../../platform/crypto/token.ts';
 import type { Call } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import {
@@ -27,7 +28,6 @@ import { endOtherSessions } from '../store/signin/sign-ins.ts';
 import * as users from '../users.ts';
 import {
   createCookies,
-  createTokens,
   endCurrentSession,
   type PortalCall,
   portalForm,
@@ -38,6 +38,7 @@ import {
 } from './browser.ts';
 import { form, label, password, passwordAgain } from './forms.ts';
 import { accountPage, done, page, pager, programOf, when } from './pages.ts';
+import { changeForm } from './rows.ts';
 import { formValues, render, renderIf } from './templates.ts';
 
 const PATH = '/account';
@@ -138,14 +139,11 @@ export const sessionItems = (sessions: readonly Session[], action: string, curre
     }),
   );
 
-export const changeOwnName = form(
+export const changeOwnName = changeForm(
   userForm,
   NAME_FIELDS,
-  async (call, service) => {
-    const path = { user_id: call.caller.user.id };
-    const changed = await users.change({ ...call, path }, service);
-    return changed instanceof Failure ? changed : done(PATH, 'Your name is changed.');
-  },
+  'Your name is changed.',
+  (call, service) => users.change({ ...call, path: { user_id: call.caller.user.id } }, service),
   showAccount,
 );
 
@@ -195,15 +193,12 @@ export const endSessions = form(
       const ended = await revokeById({ ...call, path: { session_id } }, service);
       return ended instanceof Failure ? ended : done(PATH, 'The session has ended.');
     }
-    const tokens = await createTokens(service, request);
+    const token = randomToken();
     const actor = actorOf(caller, request);
     const withKeys = keys === 'revoke';
-    await endOtherSessions(service.database, actor, caller.session, tokens, withKeys);
-    return done(
-      PATH,
-      'All other sessions have ended.',
-      setCookies(tokens, service.portal, request),
-    );
+    await endOtherSessions(service.database, actor, caller.session, token, withKeys);
+    const cookies = await createCookies(service, request, token);
+    return done(PATH, 'All other sessions have ended.', cookies);
   },
   showAccount,
 );
@@ -276,12 +271,10 @@ export const createKey = form(
   showKeys,
 );
 
-export const revokeKey = form(
+export const revokeKey = changeForm(
   userForm,
   { key_id: uuid() },
-  async (call, service) => {
-    const revoked = await keys.revoke({ ...call, path: call.body }, service);
-    return revoked instanceof Failure ? revoked : done('/account/keys', 'The key is revoked.');
-  },
+  'The key is revoked.',
+  (call, service) => keys.revoke({ ...call, path: call.body, query: {} }, service),
   showKeys,
 );

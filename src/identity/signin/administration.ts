@@ -7,7 +7,6 @@ import {
   type Values,
   withDefault,
 } from '../../platform/http/route/schema.ts';
-import { Html } from '../../platform/http/site/html.ts';
 import { createRecoveryCodes } from '../factors/codes.ts';
 import * as keys from '../keys.ts';
 import { addressOf, stateOf, userFilter, usersCsv } from '../lists.ts';
@@ -27,7 +26,8 @@ import { FIRST_PAGE, keyItems, listQuery, sessionItems } from './account.ts';
 import { type PortalCall, recentUserForm, type SignedInUser } from './browser.ts';
 import { form, password } from './forms.ts';
 import * as links from './links.ts';
-import { accountPage, CSV_ROWS, done, listValues, page, when } from './pages.ts';
+import { accountPage, CSV_ROWS, isCsv, listValues, page, when } from './pages.ts';
+import { changeForm } from './rows.ts';
 import { formValues, render, renderIf } from './templates.ts';
 
 const PATH = '/account/users';
@@ -54,17 +54,19 @@ const NEW_USER_FIELDS = {
 };
 
 /**
- * For administrators. The guard does not check this, so that the log has the ids of a caller who is
- * refused.
+ * For administrators, also as CSV. The guard does not check this, so that the log has the ids of a
+ * caller who is refused.
  */
 export async function showUsers(
   call: PortalCall<Partial<UsersQuery>>,
   { database, portal }: PortalService,
 ) {
-  const { caller } = call;
+  const { caller, request } = call;
   if (!may(caller, 'list every user')) return forbidden(caller);
   const query = { ...FIRST_PAGE, sort: 'username', ...call.query };
-  const { rows, total } = await listUsers(database, query, query, query.sort);
+  const range = isCsv(request) ? CSV_ROWS : query;
+  const { rows, total } = await listUsers(database, range, query, query.sort);
+  if (isCsv(request)) return usersCsv(rows);
   return accountPage(call, 'Users', 'users', {
     ...formValues('new', NEW_USER_FIELDS, call),
     ...listValues(PATH, usersQuery, query, total),
@@ -91,15 +93,6 @@ function sortValues(query: Readonly<{ sort: string }>) {
     ];
   });
   return Object.fromEntries(values.flat());
-}
-
-/** As `showUsers` lists them, on any number of pages. */
-export async function exportUsers(
-  { caller, query }: PortalCall<UsersQuery>,
-  { database }: PortalService,
-) {
-  if (!may(caller, 'list every user')) return forbidden(caller);
-  return usersCsv((await listUsers(database, CSV_ROWS, query, query.sort)).rows);
 }
 
 const shownOf = (user: ListedUser, caller: SignedInUser) => ({
@@ -211,27 +204,11 @@ export async function showUser(call: PortalCall<unknown, OfUser>, service: Porta
   });
 }
 
-/**
- * A form of the page of a user.
- * @param notice says what was done
- * @param apply may return what is shown once, because only its digest or hash is stored
- */
 const change = <M extends Members>(
   fields: M,
   notice: string,
   apply: (call: PortalCall<unknown, OfUser, Values<M>>, service: PortalService) => Promise<unknown>,
-) =>
-  form<SignedInUser, OfUser, M>(
-    recentUserForm,
-    fields,
-    async (call, service) => {
-      const changed = await apply(call, service);
-      if (changed instanceof Failure) return changed;
-      if (changed instanceof Html) return page(notice, changed, call);
-      return done(notice === DELETED ? PATH : `${PATH}/${call.path.user_id}`, notice);
-    },
-    showUser,
-  );
+) => changeForm(recentUserForm, fields, notice, apply, showUser);
 
 /** The user of the page, who may have been deleted since. */
 async function named(
@@ -242,7 +219,6 @@ async function named(
   return { id, username: user?.username ?? '' };
 }
 
-const DELETED = 'The user is deleted. All sessions and keys of the user have ended.';
 const set = (body: Readonly<{ enabled?: boolean; super_admin?: boolean }>, notice: string) =>
   change({}, notice, (call, service) => users.change({ ...call, body }, service));
 
@@ -253,7 +229,11 @@ export const CHANGES = {
   disable: set({ enabled: false }, 'The user is disabled. All sessions of the user have ended.'),
   promote: set({ super_admin: true }, 'The user is a super administrator, and signed out.'),
   demote: set({ super_admin: false }, 'The user is not a super administrator any more.'),
-  delete: change({}, DELETED, users.remove),
+  delete: change(
+    {},
+    'The user is deleted. All sessions and keys of the user have ended.',
+    users.remove,
+  ),
   remove_factors: change(
     {},
     'All second factors are removed.',

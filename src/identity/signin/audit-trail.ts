@@ -7,7 +7,7 @@ import { EVENTS } from '../store/audit.ts';
 import { listAudit } from '../store/lists.ts';
 import { listQuery } from './account.ts';
 import type { PortalCall } from './browser.ts';
-import { accountPage, CSV_ROWS, listValues, when } from './pages.ts';
+import { accountPage, CSV_ROWS, isCsv, listValues, when } from './pages.ts';
 import { render, renderIf } from './templates.ts';
 
 const DAY = /^[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$/;
@@ -38,11 +38,13 @@ function filterOf({ user, event, from, to }: AuditCall['query']) {
   };
 }
 
-/** The audit trail, newest first. */
+/** The audit trail, newest first. As CSV, the newest entries, which are held in memory. */
 export async function showAudit(call: AuditCall, service: PortalService) {
-  const { caller, query } = call;
+  const { caller, query, request } = call;
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const { rows, total } = await listAudit(service.database, query, filterOf(query));
+  const range = isCsv(request) ? CSV_ROWS : query;
+  const { rows, total } = await listAudit(service.database, range, filterOf(query));
+  if (isCsv(request)) return auditCsv(rows);
   const who = (id: string | null, name: string | null) =>
     id === null ? '–' : render('audit-user', { id, name: name || 'an erased user' });
   const entries = rows.map(({ via, ip, detail, key_id: id, ...entry }) =>
@@ -72,10 +74,4 @@ export async function showAudit(call: AuditCall, service: PortalService) {
     ),
     rows: total > 0 ? entries : render('no-entry'),
   });
-}
-
-/** The newest entries, which are held in memory. */
-export async function exportAudit({ caller, query }: AuditCall, service: PortalService) {
-  if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  return auditCsv((await listAudit(service.database, CSV_ROWS, filterOf(query))).rows);
 }

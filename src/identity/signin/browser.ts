@@ -90,56 +90,46 @@ export function cookieText(name: string, value: string, domain = '', seconds = 0
 /** Removes the cookie of a sign-in that waits. */
 export const NO_PENDING = cookieText(PENDING_COOKIE, '');
 
-/** Neither is a session token of the API: it would get past a repeated sign-in (ASVS 7.5.1). */
-export async function createTokens({ throttleSecret }: PortalService, { network }: RequestInfo) {
-  const secret = await throttleSecret();
-  return {
-    host: cookieTokenFor(network, secret),
-    domain: cookieTokenFor(network, secret),
-  };
-}
-
 /** @returns the digest under which a token is stored, in hexadecimal, or null for another form */
 export const tokenDigest = (token: string) =>
   /^[A-Za-z0-9_-]{43}$/.test(token) ? sha256(token).toString('hex') : null;
 
 /**
- * Says that the person chose to stay signed in, so that new tokens of the session are kept as long
- * as the first. It opens nothing: the session ends by its row.
+ * Empty tokens remove the cookies: with the attributes they were set with, or they would stay.
+ * @param stays whether the browser keeps them, because the person chose to stay signed in
  */
-const STAY_COOKIE = '__Host-gatehouse-stay';
-
-const isStaying = ({ headers }: RequestInfo) => cookieOf(headers, STAY_COOKIE) !== null;
-
-/** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
 export function setCookies(
   { host, domain }: Tokens,
   { cookieDomain, staySeconds }: Portal,
-  stays: boolean | RequestInfo = false,
+  stays = false,
 ) {
-  const isKept = typeof stays === 'boolean' ? stays : isStaying(stays);
-  const seconds = isKept ? staySeconds : 0;
+  const seconds = stays ? staySeconds : 0;
   const cookies = [cookieText(HOST_COOKIE.name, host, '', seconds)];
   if (cookieDomain !== null) {
     const attribute = `Domain=${cookieDomain}; `;
     cookies.push(cookieText(DOMAIN_COOKIE.name, domain, attribute, seconds));
   }
-  if (staySeconds > 0) {
-    cookies.push(cookieText(STAY_COOKIE, isKept && host !== '' ? 'on' : '', '', seconds));
-  }
   return cookies;
 }
 
-/** @param token of the session, which the new cookies replace */
+/**
+ * Neither is a session token of the API: it would get past a repeated sign-in (ASVS 7.5.1).
+ * @param token of the session, which the new cookies replace
+ * @param factor that the user has just added
+ */
 export async function createCookies(
   service: PortalService,
-  request: RequestInfo,
+  { network }: RequestInfo,
   token: string,
-  stays: boolean | RequestInfo = request,
+  factor: 'totp' | 'passkey' | null = null,
 ) {
-  const tokens = await createTokens(service, request);
-  await service.database.write((sql) => replaceToken(sql, token, tokens));
-  return setCookies(tokens, service.portal, stays);
+  const secret = await service.throttleSecret();
+  const tokens = {
+    host: cookieTokenFor(network, secret),
+    domain: cookieTokenFor(network, secret),
+  };
+  const session = await replaceToken(service.database, token, tokens, factor);
+  return setCookies(tokens, service.portal, session?.stays);
 }
 
 // --- Guards
@@ -147,17 +137,9 @@ export async function createCookies(
 /** A caller whose session says how it was proved. */
 export type ProvenCaller = Caller & Readonly<{ session: ProvenSession | null }>;
 
-/**
- * A user who signed in here. `token`: of the cookie for the portal's own host; `hasPrograms`:
- * whether there is a page of programs.
- */
+/** A user who signed in here. `token`: of the cookie for the portal's own host. */
 export type SignedInUser = Caller &
-  Readonly<{
-    session: ProvenSession;
-    user: ProvenSession['user'];
-    token: string;
-    hasPrograms: boolean;
-  }>;
+  Readonly<{ session: ProvenSession; user: ProvenSession['user']; token: string }>;
 export type PortalCall<Query = unknown, Path = unknown, Body = unknown> = PageCall &
   Call<SignedInUser, Path, Query, Body>;
 
@@ -229,10 +211,8 @@ export function signInAgain(
   return new Failure('signin_needed', { ...failure?.details, headers: { Location } });
 }
 
-export async function signedInUserOf(request: RequestInfo, service: PortalService) {
-  const user = await callerByCookie(HOST_COOKIE, request, service);
-  return user instanceof Failure ? user : { ...user, hasPrograms: service.portal.hasOidc };
-}
+export const signedInUserOf = (request: RequestInfo, service: PortalService) =>
+  callerByCookie(HOST_COOKIE, request, service);
 
 /** By the cookie of the domain, too, if there is one. */
 export async function isSignedIn(request: RequestInfo, service: PortalService) {

@@ -4,7 +4,7 @@ import { uuidToBytes } from '../../platform/crypto/text.ts';
 import { randomToken } from '../../platform/crypto/token.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { text, withDefault } from '../../platform/http/route/schema.ts';
-import { type Html, NOTHING } from '../../platform/http/site/html.ts';
+import type { Html } from '../../platform/http/site/html.ts';
 import {
   base32,
   createRecoveryCodes,
@@ -14,9 +14,7 @@ import {
   totpUri,
 } from '../factors/codes.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
-import { orRefusal } from '../factors/refusals.ts';
 import {
-  type Addition,
   addTotp,
   countRecoveryCodes,
   findTotp,
@@ -26,20 +24,13 @@ import {
   replaceRecoveryCodes,
 } from '../store/signin/factors.ts';
 import { typedCode } from '../names.ts';
-import { invalid } from '../policy.ts';
 import type { PortalService } from '../service.ts';
-import type { Tokens } from '../store/signin/sign-ins.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
-import {
-  createTokens,
-  type PortalCall,
-  recentUserForm,
-  setCookies,
-  type SignedInUser,
-} from './browser.ts';
+import { createCookies, type PortalCall, recentUserForm, type SignedInUser } from './browser.ts';
 import { returnAddress } from './return-address.ts';
 import { code, form, label, return_to, type ReturnInput } from './forms.ts';
 import { accountPage, codesPage, done, formPage, when, withCookies } from './pages.ts';
+import { changeForm } from './rows.ts';
 import { formValues, type PageCall, render, renderIf } from './templates.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
@@ -123,23 +114,21 @@ const enrolmentSecret = (service: PortalService, { user, token }: Enrolling, set
     .digest()
     .subarray(0, SECRET_BYTES);
 
-const NO_WAYS = { another: NOTHING, cancel: NOTHING };
-
-/** @param action where the form with the first code goes  @param ways out of the page */
+/** @param action where the form with the first code goes  @param wayOut of the page */
 export function offerTotp(
   service: PortalService,
   person: Enrolling,
   action: string,
   return_to: string,
   call: PageCall,
-  ways: Readonly<{ another: Html } | { cancel: Html }>,
+  wayOut: Html,
 ) {
   const setup = call.repeated?.typed.setup ?? randomToken();
   const secret = enrolmentSecret(service, person, setup);
   const uri = totpUri(secret, service.site.SITE_NAME, person.user.username);
   const { size, path } = qrPicture(uri) ?? { size: 8, path: '' };
   const key = base32(secret).replace(/.{4}(?=.)/g, '$& ');
-  const values = { size, path, key, action, setup, return_to, uri, ...NO_WAYS, ...ways };
+  const values = { size, path, key, action, setup, return_to, uri, way_out: wayOut };
   return formPage('Set up an authenticator app', 'enrol', TOTP_FIELDS, call, values);
 }
 
@@ -150,16 +139,15 @@ const showTotp = async (
 ) => {
   if (!hasApps(service)) return NO_APPS;
   const { return_to = '' } = call.body;
-  const ways = { cancel: render('cancel') };
-  return offerTotp(service, call.caller, '/account/totp', return_to, call, ways);
+  return offerTotp(service, call.caller, '/account/totp', return_to, call, render('cancel'));
 };
 
 export const startTotp = form(recentUserForm, { return_to }, showTotp, showFactorsAgain);
 
-/** @returns the new recovery codes, and when the account was changed */
+/** @returns when the account was changed */
 export async function confirmTotp(
   service: PortalService,
-  to: Addition,
+  actor: Actor,
   person: Enrolling,
   { code, setup }: Readonly<{ code: string; setup: string }>,
 ) {
@@ -168,45 +156,39 @@ export async function confirmTotp(
   const step = findTotpStep(secret, typedCode(code), await readClock(service.database));
   if (step === null) return new Failure('invalid_code');
   const key = createTotpKey(currentSecret(service));
-  const sealed = sealSecret(key, secret.toString('base64'), to.userId);
-  const changedAt = await addTotp(to, sealed, step, person.user.updated_at);
-  if (!changedAt) return new Failure('invalid_code');
-  return { codes: await codesAfter(service, to, 'totp'), changedAt };
+  const { id, updated_at } = person.user;
+  const sealed = sealSecret(key, secret.toString('base64'), id);
+  const changedAt = await addTotp(service.database, actor, sealed, step, updated_at);
+  return changedAt ?? new Failure('invalid_code');
 }
 
 /**
  * After a factor was added.
  * @returns new recovery codes; none if the user still has some, which stay valid
  */
-async function codesAfter(
+export async function codesAfter(
   service: PortalService,
-  { database, actor, userId }: Addition,
+  actor: Actor,
+  userId: string,
   factor: 'totp' | 'passkey',
 ) {
   service.reportFactor(factor, 'added', userId);
-  const count = await countRecoveryCodes(database, userId);
+  const count = await countRecoveryCodes(service.database, userId);
   return count > 0 ? [] : renewCodes(service, actor, userId);
 }
 
-/** What adds a factor to the caller's account, and gives the session new tokens. */
-const additionBy = async ({ caller, request }: PortalCall, service: PortalService) => ({
-  database: service.database,
-  actor: actorOf(caller, request),
-  userId: caller.user.id,
-  tokens: await createTokens(service, request),
-});
-
-/** The page after a factor was added. */
-function showAdded(
+/** The page after a factor was added. The session has more proof now, and so new tokens. */
+async function showAdded(
   call: PortalCall<unknown, unknown, ReturnInput>,
-  { portal }: PortalService,
-  tokens: Tokens,
+  service: PortalService,
+  factor: 'totp' | 'passkey',
   notice: string,
-  codes: string[],
 ) {
-  const cookies = setCookies(tokens, portal, call.request);
+  const { caller, request } = call;
+  const cookies = await createCookies(service, request, caller.token, factor);
+  const codes = await codesAfter(service, actorOf(caller, request), caller.user.id, factor);
   if (codes.length === 0) return done(PATH, notice, cookies);
-  const next = returnAddress(call.body.return_to, portal) ?? PATH;
+  const next = returnAddress(call.body.return_to, service.portal) ?? PATH;
   return withCookies(codesPage(codes, next, call), cookies);
 }
 
@@ -224,11 +206,9 @@ export const finishTotp = form(
   recentUserForm,
   TOTP_FIELDS,
   async (call, service) => {
-    const { caller, body } = call;
-    const to = await additionBy(call, service);
-    const added = await confirmTotp(service, to, caller, body);
-    if (added instanceof Failure) return added;
-    return showAdded(call, service, to.tokens, 'The app is added.', added.codes);
+    const { caller, request } = call;
+    const added = await confirmTotp(service, actorOf(caller, request), caller, call.body);
+    return added instanceof Failure ? added : showAdded(call, service, 'totp', 'The app is added.');
   },
   showTotp,
 );
@@ -261,34 +241,24 @@ export const addPasskey = form(
   recentUserForm,
   PASSKEY_FIELDS,
   async (call, service) => {
-    const { caller, body } = call;
-    const passkeys = await listPasskeys(service.database, caller.user.id);
-    if (passkeys.some(({ name }) => name === body.name)) {
-      return invalid('/name', 'is the name of another passkey or security key of yours');
-    }
-    const to = await additionBy(call, service);
-    const added = register(service, to, caller.token, body.name, body.credential);
-    const refused = await orRefusal(added, call.request, service);
-    if (refused instanceof Failure) return refused;
-    const codes = await codesAfter(service, to, 'passkey');
-    const notice = 'The passkey or security key is added.';
-    return showAdded(call, service, to.tokens, notice, codes);
+    const { caller, body, request } = call;
+    const refused = await register(service, request, caller, body.name, body.credential);
+    return refused ?? showAdded(call, service, 'passkey', 'The passkey or security key is added.');
   },
   showFactorsAgain,
 );
 
 /** One passkey, or without a passkey the app. */
-export const removeFactor = form(
+export const removeFactor = changeForm(
   recentUserForm,
   { passkey: withDefault(text({ max: 2_048 }), '') },
-  async ({ caller, body: { passkey }, request }, service) => {
+  'The factor is removed.',
+  async ({ caller, body: { passkey }, request }, { database, reportFactor }) => {
     const userId = caller.user.id;
     const factor = passkey === '' ? 'totp' : 'passkey';
     const id = Buffer.from(passkey, 'base64url');
-    const actor = actorOf(caller, request);
-    const removed = await removeFactors(service.database, actor, userId, factor, id);
-    if (removed) service.reportFactor(factor, 'removed', userId);
-    return done(PATH, 'The factor is removed.');
+    const removed = await removeFactors(database, actorOf(caller, request), userId, factor, id);
+    if (removed) reportFactor(factor, 'removed', userId);
   },
   showFactorsAgain,
 );

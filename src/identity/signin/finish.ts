@@ -33,7 +33,7 @@ export async function finishSignIn(
   const { request } = call;
   const throttle = await loginThrottle(service, request, account);
   const session = await logIn(service, request, { account, throttle }, via, methods, stays);
-  return session ? continueSignedIn(call, service, session.token, stays, codes) : ENDED;
+  return session ? continueSignedIn(call, service, session.token, codes) : ENDED;
 }
 
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
@@ -41,11 +41,10 @@ export async function continueSignedIn(
   { body: { return_to }, request }: SignInCall,
   service: PortalService,
   token: string,
-  stays: boolean,
   codes?: string[],
 ) {
   await endCurrentSession(request, service, token);
-  const cookies = [...(await createCookies(service, request, token, stays)), NO_PENDING];
+  const cookies = [...(await createCookies(service, request, token)), NO_PENDING];
   const address = destination(return_to, service);
   const next = continuePage(address, keepsCookies(request) ? 'continue' : 'continue-anyway');
   return withCookies(codes ? codesPage(codes, address) : next, cookies);

@@ -62,7 +62,6 @@ function navOf({ caller }: PageParts) {
   const { username, super_admin } = caller.user;
   return render('nav', {
     username,
-    programs: renderIf(caller.hasPrograms, 'nav-programs'),
     administration: renderIf(super_admin, 'administration'),
   });
 }
@@ -217,6 +216,8 @@ export function programOf(agent: string) {
 export const codesPage = (codes: readonly string[], next: string, call: PageCall = {}) =>
   page('Recovery codes', render('codes', { codes: codes.join('\n'), next }), call);
 
+/** A list as CSV has an address of its own. */
+export const isCsv = ({ path }: RequestInfo) => /\.csv\/?$/.test(path);
 export const CSV_ROWS = { page: 1, limit: 10_000 };
 
 /** What the template of a list needs for its filters, its length and its other pages. */

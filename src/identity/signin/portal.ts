@@ -1,10 +1,17 @@
 import { randomToken, sha256 } from '../../platform/crypto/token.ts';
-import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
-import { Failure } from '../../platform/http/route/errors.ts';
+import {
+  type Call,
+  Failure,
+  type RequestInfo,
+  route,
+  type ServiceFacts,
+} from '../../platform/http/route/route.ts';
+import { landing, landingRow } from '../../platform/http/site/built-in-routes.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
 import { oneOf, optional, text, type Values } from '../../platform/http/route/schema.ts';
+import type { Site } from '../../platform/runtime/context.ts';
+import { readVersion } from '../../platform/runtime/version.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
-import { orRefusal } from '../factors/refusals.ts';
 import { cookieOf } from '../guard.ts';
 import { logInWithPassword } from '../login.ts';
 import { checkPassword } from '../passwords.ts';
@@ -103,7 +110,7 @@ export const signIn = form(
       stays,
     );
     if (session instanceof Failure) return session;
-    return continueSignedIn(call, service, session.token, stays);
+    return continueSignedIn(call, service, session.token);
   },
   showLoginAgain,
 );
@@ -121,8 +128,7 @@ export const signInWithPasskey = form(
   PASSKEY_FIELDS,
   async (call, service) => {
     const { body, request } = call;
-    const proof = authenticate(service, request, null, browserOf(request), body.credential);
-    const user = await orRefusal(proof, request, service);
+    const user = await authenticate(service, request, null, browserOf(request), body.credential);
     if (user instanceof Failure) return user;
     const stays = staysSignedIn(body, service);
     return finishSignIn(call, service, user, 'passkey', 'passkey', stays);
@@ -193,3 +199,20 @@ export const openLink = form(
   },
   showLink,
 );
+
+/** Says who is signed in and, to administrators alone, which version runs. */
+export const startPage = (site: Site, facts: ServiceFacts) =>
+  route({
+    ...landingRow,
+    errors: [...landingRow.errors, 'service_failed'],
+    async handle({ request }, service: PortalService) {
+      const caller = await signedInUserOf(request, service);
+      if (caller instanceof Failure)
+        return landing(request, site, facts, [{ path: '/login', label: 'Sign in' }]);
+      const { username, super_admin } = caller.user;
+      const running = super_admin ? ` Gatehouse ${readVersion()} runs here.` : '';
+      const state = `You are signed in as ${username}.${running}`;
+      const account = { path: '/account', label: 'Your account' };
+      return landing(request, site, facts, [account], state);
+    },
+  });

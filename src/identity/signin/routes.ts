@@ -29,10 +29,9 @@ import { failurePage } from './pages.ts';
 import { secure, secureRow } from '../secure.ts';
 import { createLink, linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
-import { startPage } from './start-page.ts';
 import * as steps from './steps.ts';
 import { CALLER_HEADERS } from '../verify.ts';
-import { csv, page, pageRow, post, shared, withPage } from './rows.ts';
+import { listPages, page, pageRow, post, shared, withPage } from './rows.ts';
 import { portalVisitor, verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
@@ -93,12 +92,7 @@ const PAGES: readonly PortalRoute[] = [
   post('/login/enrol', 'set up the second factor that is required', steps.enrol),
   post('/login/passkey', 'sign in with a passkey', portal.signInWithPasskey),
   post('/login/code/passkey', 'a passkey as the second factor', steps.enterPasskey),
-  route({
-    ...pageRow('GET', '/link', 'the form for a link that sets a password'),
-    guard: anonymous,
-    query: noInput, // others append parameters to links
-    handle: (call) => portal.showLink(call),
-  }),
+  page('/link', 'the form for a link that sets a password', anonymous, {}, portal.showLink),
   post('/link', 'open a link that sets a password', portal.openLink),
   page('/logout', 'ask whether to sign out', anonymous, {}, account.askSignOut),
   post('/logout', 'sign out', account.signOut),
@@ -129,7 +123,7 @@ const PAGES: readonly PortalRoute[] = [
   post('/account/keys', 'create an API key', account.createKey),
   post('/account/keys/revoke', 'revoke an API key', account.revokeKey),
 
-  page('/account/users', 'users', signedIn, administration.usersQuery, administration.showUsers),
+  ...listPages('/account/users', 'users', administration.usersQuery, administration.showUsers),
   post('/account/users', 'create a user', administration.createUser),
   route({
     ...pageRow('GET', '/account/users/{user_id}', 'one user'),
@@ -146,9 +140,7 @@ const PAGES: readonly PortalRoute[] = [
       handle: withPage(form.handle),
     }),
   ),
-  page('/account/audit', 'the audit trail', signedIn, audit.auditQuery, audit.showAudit),
-  csv('/account/users.csv', 'users', administration.usersQuery, administration.exportUsers),
-  csv('/account/audit.csv', 'the audit trail', audit.auditQuery, audit.exportAudit),
+  ...listPages('/account/audit', 'the audit trail', audit.auditQuery, audit.showAudit),
 ];
 
 /** For scripts of the pages, other programs and proxies. */
@@ -225,7 +217,8 @@ export function portalRoutes(
 ): readonly PortalRoute[] {
   // The other links are in the navigation of who is signed in, or lead to what needs a sign-in.
   const others = site.SITE_LINKS.filter((link) => !/\/(account|logout)$/.test(link));
-  const ownFrame = createFrame({ ...site, SITE_LINKS: others });
+  const programs = programPages.length > 0 ? ['Programs=/account/programs'] : [];
+  const ownFrame = createFrame({ ...site, SITE_LINKS: [...programs, ...others] });
   const frame = createFrame({ ...site, SITE_LINKS: [] });
   const withFrame = (page: TextReply) => ({
     ...page,
@@ -250,7 +243,7 @@ export function portalRoutes(
   return [
     ...pages.map(framed),
     ...OTHERS,
-    startPage(site, facts),
+    portal.startPage(site, facts),
     ...forms.map(pageOfForm),
     // Where password managers send a person (W3C, A Well-Known URL for Changing Passwords).
     pageOfForm({ pattern: '/.well-known/change-password', path: noInput }),

@@ -6,11 +6,12 @@ import {
   type Schema,
   type Values,
 } from '../../platform/http/route/schema.ts';
+import { Html } from '../../platform/http/site/html.ts';
 import type { PortalService } from '../service.ts';
-import { type PortalCall, signedIn } from './browser.ts';
-import { FAILURES, type Form, type PageHandler } from './forms.ts';
-import { failurePage } from './pages.ts';
-import type { Visitor } from './templates.ts';
+import { type PortalCall, signedIn, type SignedInUser } from './browser.ts';
+import { FAILURES, form, type Form, type PageHandler } from './forms.ts';
+import { done, failurePage, page as shownPage } from './pages.ts';
+import type { PageCall, Typed, Visitor } from './templates.ts';
 
 /** What the rows of pages and forms have in common. */
 
@@ -30,12 +31,12 @@ export const pageRow = (method: 'GET' | 'POST', pattern: string, about: string) 
     errors: FAILURES,
   }) as const;
 
-export const page = <Caller extends Visitor, M extends Members>(
+export const page = <Caller extends Visitor, M extends Members, Service extends PortalService>(
   pattern: string,
   about: string,
   guard: Guard<PortalService, Caller>,
   query: M,
-  handle: PageHandler<Call<Caller, unknown, Values<M>, null>>,
+  handle: PageHandler<Call<Caller, unknown, Values<M>, null>, Service>,
 ) =>
   route({
     ...pageRow('GET', pattern, about),
@@ -55,28 +56,57 @@ const withoutEmpty = <T>(schema: Schema<T>): Schema<T> => ({
 
 /** A failure keeps the way to the other pages. */
 export const withPage =
-  <Caller extends Visitor, Path, Query, Body>(
-    handle: PageHandler<Call<Caller, Path, Query, Body>>,
-  ): PageHandler<Call<Caller, Path, Query, Body>> =>
+  <Input extends Pick<PageCall, 'caller'>, Service>(
+    handle: PageHandler<Input, Service>,
+  ): PageHandler<Input, Service> =>
   async (call, service) => {
     const outcome = await handle(call, service);
     if (!(outcome instanceof Failure) || outcome.details.page || !call.caller) return outcome;
     return new Failure(outcome.code, { ...outcome.details, page: failurePage(outcome, call) });
   };
 
-export const csv = <M extends Members>(
+/** A list, also as CSV. */
+export const listPages = <M extends Members>(
   pattern: string,
   about: string,
   query: M,
-  handle: PageHandler<PortalCall<Values<M>, unknown, null>>,
-) => ({
-  ...page(pattern, `${about} as CSV`, signedIn, query, handle),
-  replyType: 'text/csv',
-});
+  show: PageHandler<PortalCall<Values<M>, unknown, null>>,
+) => [
+  page(pattern, about, signedIn, query, show),
+  {
+    ...page(`${pattern}.csv`, `${about} as CSV`, signedIn, query, show),
+    replyType: 'text/csv',
+  },
+];
 
 /** The guard of a form stands beside its fields. */
-export const post = <Caller extends Visitor>(
+export const post = <Caller extends Visitor, Service extends PortalService>(
   pattern: string,
   about: string,
-  form: Form<Caller, unknown>,
+  form: Form<Caller, unknown, Service>,
 ) => route({ ...pageRow('POST', pattern, about), ...form, handle: withPage(form.handle) });
+
+/**
+ * A form that leads back to its page, whose address is that of the form without its last part; or
+ * after a deletion to the list before it.
+ * @param notice says what was done
+ * @param apply may return what is shown once, because only its digest or hash is stored
+ */
+export const changeForm = <Path, M extends Members>(
+  guard: Guard<PortalService, SignedInUser>,
+  fields: M,
+  notice: string,
+  apply: (call: PortalCall<unknown, Path, Values<M>>, service: PortalService) => Promise<unknown>,
+  showAgain: PageHandler<PortalCall<Record<never, never>, Path, Typed>>,
+) =>
+  form<SignedInUser, Path, M>(
+    guard,
+    fields,
+    async (call, service) => {
+      const changed = await apply(call, service);
+      if (changed instanceof Failure) return changed;
+      if (changed instanceof Html) return shownPage(notice, changed, call);
+      return done(call.request.path.replace(/(\/[^/]+\/delete|\/[^/]+)\/?$/, ''), notice);
+    },
+    showAgain,
+  );

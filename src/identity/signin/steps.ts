@@ -3,8 +3,7 @@ import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import { NOTHING } from '../../platform/http/site/html.ts';
 import { checkCode } from '../factors/codes.ts';
-import { authenticate, createOptions } from '../factors/passkeys.ts';
-import { NO_COOKIES, orRefusal } from '../factors/refusals.ts';
+import { authenticate, createOptions, NO_COOKIES } from '../factors/passkeys.ts';
 import { cookieOf } from '../guard.ts';
 import { actorBy, type LoginProof, needsFactor, SAME_PASSWORD } from '../login.ts';
 import { mayLogIn } from '../model.ts';
@@ -33,7 +32,7 @@ import {
 } from './browser.ts';
 import { destination } from './return-address.ts';
 import { ENDED, finishSignIn, type SignInCall } from './finish.ts';
-import { confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
+import { codesAfter, confirmTotp, offerTotp, TOTP_FIELDS } from './factors.ts';
 import {
   code,
   form,
@@ -97,7 +96,7 @@ function stepPage(
   const query = String(new URLSearchParams({ again: 'on', return_to }));
   const another = render('another-user', { query });
   if (step === 'enrol') {
-    return offerTotp(service, pending, '/login/enrol', return_to, call, { another });
+    return offerTotp(service, pending, '/login/enrol', return_to, call, another);
   }
   const { user, link } = pending;
   const { username } = user;
@@ -204,8 +203,7 @@ export const enterPasskey = form(
   PASSKEY_FIELDS,
   inStep('code', async (call, service, pending) => {
     const { user: known, token } = pending;
-    const proof = authenticate(service, call.request, known, token, call.body.credential);
-    const user = await orRefusal(proof, call.request, service);
+    const user = await authenticate(service, call.request, known, token, call.body.credential);
     if (user instanceof Failure) return user;
     return continueAfterFactor(call, service, { ...pending, user, methods: 'password, passkey' });
   }),
@@ -252,13 +250,13 @@ export const enrol = form(
   inStep('enrol', async (call, service, pending) => {
     const { user } = pending;
     const actor = actorBy(user, call.request);
-    const to = { database: service.database, actor, userId: user.id, tokens: null };
-    const added = await confirmTotp(service, to, pending, call.body);
-    if (added instanceof Failure) return added;
+    const changedAt = await confirmTotp(service, actor, pending, call.body);
+    if (changedAt instanceof Failure) return changedAt;
+    const codes = await codesAfter(service, actor, user.id, 'totp');
     // Adding the app has ended the pending sign-in and changed the account.
-    const account = { ...user, updated_at: added.changedAt };
+    const account = { ...user, updated_at: changedAt };
     const { stays } = pending;
-    return finishSignIn(call, service, account, 'password', 'password, totp', stays, added.codes);
+    return finishSignIn(call, service, account, 'password', 'password, totp', stays, codes);
   }),
   showStep,
 );

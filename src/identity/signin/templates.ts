@@ -45,7 +45,7 @@ export type PageCall = Readonly<{
 }>;
 
 /** Null for nobody who is signed in. */
-export type Visitor = (Pick<Caller, 'user'> & Readonly<{ hasPrograms?: boolean }>) | null;
+export type Visitor = Pick<Caller, 'user'> | null;
 
 const HIDDEN = new Set([
   'return_to',

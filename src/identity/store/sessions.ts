@@ -90,18 +90,12 @@ export function insertSession(
  * A copy of a session, which has just ended with the others of its user, takes its place: with its
  * end, and how and when it was proved. To replace a credential proves nothing anew.
  */
-export const insertCopySql = (
-  sql: Sql,
-  id: string | undefined,
-  token: string,
-  domainToken: string | null = null,
-) => sql`
+export const insertCopySql = (sql: Sql, id: string | undefined, token: string) => sql`
   insert into identity.sessions
-    (id, token_digest, domain_digest, user_id, ip, user_agent, methods, authenticated_at,
-      expires_at, stays_until, created_at, updated_at, last_seen_at)
-  select ${randomUUID()}::uuid, ${sha256(token)}, ${domainToken && sha256(domainToken)}, user_id,
-    ip, user_agent, methods, coalesce(authenticated_at, created_at), expires_at,
-    stays_until, at, at, at
+    (id, token_digest, user_id, ip, user_agent, methods, authenticated_at, expires_at,
+      stays_until, created_at, updated_at, last_seen_at)
+  select ${randomUUID()}::uuid, ${sha256(token)}, user_id, ip, user_agent, methods,
+    coalesce(authenticated_at, created_at), expires_at, stays_until, at, at, at
   from identity.sessions, clock_timestamp() as at
   where id = ${id ?? null}`;
 

@@ -26,7 +26,7 @@ async function enrolByPassword(userId: string) {
   assert.ok(checkedAt);
   const key = createTotpKey('identity-secret-for-tests-0123456789abcdef');
   const sealed = sealSecret(key, 'c2VjcmV0', userId);
-  return addTotp({ database, actor: COMMAND_LINE, userId, tokens: null }, sealed, 1, checkedAt);
+  return addTotp(database, COMMAND_LINE, sealed, 1, checkedAt);
 }
 
 const appsOf = async (userId: string) =>

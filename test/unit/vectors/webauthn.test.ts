@@ -46,15 +46,14 @@ test('the file is complete', () => {
 for (const [name, rejected, challenge, clientData, authData, spki, ...signIn] of cases) {
   test(`${name}: ${rejected ?? 'accepted'}`, () => {
     const made = [Buffer.from(clientData), bytes(authData)] as const;
-    const registered = verifyRegistration(...made, bytes(spki), ceremony(challenge));
-    const decoded = verifyRegistration(...made, null, ceremony(challenge));
-    assert.deepEqual(decoded, registered, 'the key as the authenticator wrote it');
+    const registered = verifyRegistration(...made, ceremony(challenge));
     if (registered instanceof Rejection) return assert.equal(registered.message, rejected);
     assert.equal(rejected, null, 'it was accepted');
     const [, attested] = made;
     const idStart = 37 + 16 + 2;
     const idEnd = idStart + attested.readUInt16BE(idStart - 2);
     assert.deepEqual(registered.id, attested.subarray(idStart, idEnd));
+    assert.deepEqual(registered.spki, bytes(spki));
     const [getChallenge = '', getClientData = '', data = '', signature = ''] = signIn;
     const parts = [Buffer.from(getClientData), bytes(data), bytes(signature)] as const;
     const sign = (given: readonly Buffer[]) => {

@@ -110,16 +110,12 @@ function complete(read) {
 function readNew(credential, isPasskey) {
   const { clientDataJSON, attestationObject } = credential.response;
   return {
-    id: idOf(credential),
     type: 'public-key',
     clientDataJSON: encode(clientDataJSON),
     attestationObject: encode(attestationObject),
     rk: isPasskey ? isListed(credential) : false,
   };
 }
-
-/** @param {any} credential */
-const idOf = ({ id, rawId }) => id ?? encode(rawId);
 
 /**
  * Whether the device lists the passkey by itself; undefined if the browser does not know.
@@ -158,7 +154,7 @@ async function get(mediation, signal) {
 function readProof(credential) {
   const { clientDataJSON, authenticatorData, signature, userHandle } = credential.response;
   return {
-    id: idOf(credential),
+    id: credential.id ?? encode(credential.rawId),
     type: 'public-key',
     clientDataJSON: encode(clientDataJSON),
     authenticatorData: encode(authenticatorData),

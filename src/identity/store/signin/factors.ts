@@ -5,7 +5,6 @@ import { type Actor, audited, insertAudit } from '../audit.ts';
 import { changing } from '../rights.ts';
 import { firstRow, hasChanged } from '../rows.ts';
 import { endSessions } from '../session-ends.ts';
-import type { Tokens } from './sign-ins.ts';
 
 export type Passkey = Readonly<{
   id: Buffer;
@@ -132,35 +131,27 @@ export const recordPasskeyUse = (database: Database, id: Buffer, counter: number
   );
 
 /**
- * `tokens`: the new tokens of the session, because it has more proof now (ASVS 7.2.4); null without
- * a session.
- */
-export type Addition = Readonly<{
-  database: Database;
-  actor: Actor;
-  userId: string;
-  tokens: Tokens | null;
-}>;
-
-/**
  * From now on, every login needs a factor.
  * @param checkedAt the account's time of change when the password was checked
  * @returns the account's time of change; null if there is an app already
  */
 export const addTotp = (
-  to: Addition,
+  database: Database,
+  actor: Actor,
   { id, key_id, client_key, commitment, blob }: SealedSecret,
   step: number,
   checkedAt: Date,
 ) =>
   addFactor(
-    to,
+    database,
+    actor,
+    id,
     'totp',
     (sql) => sql`
     insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
     select ${id}, ${key_id}, ${client_key}, ${commitment}, ${blob}, ${step}
     -- The password alone adds no factor beside another one. Nor does a password that was replaced.
-    where ${to.actor.caller !== null} or exists (
+    where ${actor.caller !== null} or exists (
       select from identity.users where id = ${id} and not second_factor
         and date_trunc('milliseconds', updated_at) = ${checkedAt})`,
   );
@@ -168,14 +159,22 @@ export const addTotp = (
 type NewPasskey = Omit<Passkey, 'created_at' | 'last_used_at'> & Readonly<{ counter: number }>;
 
 /** @returns null if the passkey is registered already, for any user */
-export const addPasskey = (to: Addition, passkey: NewPasskey) =>
-  addFactor(to, 'passkey', (sql) => sql`insert into identity.passkeys ${sql(passkey)}`);
+export const addPasskey = (database: Database, actor: Actor, passkey: NewPasskey) =>
+  addFactor(
+    database,
+    actor,
+    passkey.user_id,
+    'passkey',
+    (sql) => sql`insert into identity.passkeys ${sql(passkey)}`,
+  );
 
 const hasFactorSql = (sql: Sql, userId: string | null) =>
   sql`(select second_factor from identity.users where id = ${userId})`;
 
 const addFactor = (
-  { database, actor, userId, tokens }: Addition,
+  database: Database,
+  actor: Actor,
+  userId: string,
   factor: 'totp' | 'passkey',
   insert: (sql: Sql) => Fragment,
 ) =>
@@ -187,15 +186,6 @@ const addFactor = (
     await sql`
       delete from identity.recovery_codes
       where user_id = ${userId} and not ${hasFactorSql(sql, userId)}`;
-    if (tokens) {
-      await sql`
-        update identity.sessions
-        set token_digest = ${sha256(tokens.host)}, domain_digest = ${sha256(tokens.domain)},
-          -- The user has just used a new factor. A passkey alone was sufficient proof.
-          methods = case methods when 'password' then ${`password, ${factor}`} else methods end,
-          updated_at = now()
-        where id = ${actor.caller?.session?.id ?? null}`;
-    }
     return applyFactorChange(sql, userId);
   });
 

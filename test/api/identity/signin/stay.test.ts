@@ -25,13 +25,11 @@ const signIn = (username: string, more: object = {}, cookie?: string) =>
 const ageOf = ({ cookies }: Page, name: string) =>
   /Max-Age=(\d+)/.exec(cookies.find((one) => one.startsWith(`${name}=`)) ?? '')?.[1];
 const agesOf = (page: Page) =>
-  ['__Host-gatehouse', '__Secure-gatehouse', '__Host-gatehouse-stay'].map((name) =>
-    ageOf(page, name),
-  );
-const KEPT = [String(MONTH), String(MONTH), String(MONTH)];
+  ['__Host-gatehouse', '__Secure-gatehouse'].map((name) => ageOf(page, name));
+const KEPT = [String(MONTH), String(MONTH)];
 /** The cookies as a browser sends them. */
 const cookiesOf = (page: Page) =>
-  ['__Host-gatehouse', '__Secure-gatehouse', '__Host-gatehouse-stay', PENDING]
+  ['__Host-gatehouse', '__Secure-gatehouse', PENDING]
     .map((name) => cookieFrom(page, name))
     .filter(Boolean)
     .join('; ');
@@ -52,7 +50,7 @@ test('it is offered, unchecked, and chosen for one sign-in', async () => {
   assert.match(text, /For up to 30 days/);
   const { username, id } = await add();
   const usual = await signIn(username);
-  assert.deepEqual(agesOf(usual), [undefined, undefined, '0']);
+  assert.deepEqual(agesOf(usual), [undefined, undefined]);
   assert.equal((await endsOf(id)).until, null);
   const staying = await signIn(username, { stay: 'on' });
   assert.deepEqual(agesOf(staying), KEPT);
@@ -60,7 +58,7 @@ test('it is offered, unchecked, and chosen for one sign-in', async () => {
   isAbout(ends.end, WEEK);
   isAbout(ends.until, MONTH);
   const next = await signIn(username, {}, cookiesOf(staying));
-  assert.deepEqual(agesOf(next), [undefined, undefined, '0'], 'not for the next');
+  assert.deepEqual(agesOf(next), [undefined, undefined], 'not for the next');
 });
 
 test('it is kept through the second factor and by passkey', async () => {
@@ -93,7 +91,7 @@ test('new tokens and a new password keep it, and a sign-out ends it', async () =
   assert.deepEqual(agesOf(changed), KEPT);
   isAbout((await endsOf(id)).until, MONTH);
   const out = await visit('/logout', { fields: { x: '' }, cookie: cookiesOf(changed) });
-  assert.deepEqual(agesOf(out), ['0', '0', '0']);
+  assert.deepEqual(agesOf(out), ['0', '0']);
 });
 
 test('a use each week keeps the session, up to its own limit, without the idle limit', async () => {
@@ -134,7 +132,7 @@ test('where it is not offered, it is neither shown nor taken', async (t) => {
   const fields = { username, password: PASSWORD, return_to: '', stay: 'on' };
   const page = await other.visit('/login', { fields });
   assert.equal(
-    page.cookies.some((one) => /Max-Age=[1-9]|-stay/.test(one)),
+    page.cookies.some((one) => /Max-Age=[1-9]/.test(one)),
     false,
   );
 });
