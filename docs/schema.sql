@@ -137,15 +137,11 @@ create table identity.oidc_grants (
   redirect_uri text not null,
   nonce text not null,
   challenge text not null,
-  code_digest bytea not null,
-  code_used_at timestamp with time zone,
   ended_at timestamp with time zone,
-  told_at timestamp with time zone,
-  notice_tries integer default 0 not null,
-  notice_at timestamp with time zone,
+  notices_left integer default 3 not null,
+  notice_at timestamp with time zone default now() not null,
   created_at timestamp with time zone default now() not null,
   constraint oidc_grants_client_id_fkey FOREIGN KEY (client_id) REFERENCES identity.oidc_clients(id) ON DELETE CASCADE,
-  constraint oidc_grants_code_digest_key UNIQUE (code_digest),
   constraint oidc_grants_pkey PRIMARY KEY (id),
   constraint oidc_grants_session_id_fkey FOREIGN KEY (session_id) REFERENCES identity.sessions(id) ON DELETE CASCADE
 );
@@ -165,9 +161,9 @@ create table identity.oidc_keys (
 create table identity.oidc_tokens (
   digest bytea not null,
   grant_id uuid not null,
-  is_refresh boolean not null,
+  kind text not null,
   used_at timestamp with time zone,
-  ends_at timestamp with time zone not null,
+  ends_at timestamp with time zone,
   constraint oidc_tokens_grant_id_fkey FOREIGN KEY (grant_id) REFERENCES identity.oidc_grants(id) ON DELETE CASCADE,
   constraint oidc_tokens_pkey PRIMARY KEY (digest)
 );

@@ -28,17 +28,17 @@ async function prepareGrants(sql: Sql): Promise<void> {
       '', '{}', true, false, true, false, 600, true)`;
   await sql`
     insert into identity.oidc_grants (id, client_id, session_id, scopes, redirect_uri, nonce,
-      challenge, code_digest, code_used_at)
+      challenge)
     select gen_random_uuid(), 'bench', id, '{openid,profile,email,groups,offline_access}', '', '',
-      '', sha256(id::text::bytea), now()
+      ''
     from identity.sessions`;
-  for (const [isRefresh, digests] of [
-    [false, tokens.map(sha256)],
-    [true, tokens.map((token) => sha256(refreshOf(token)))],
+  for (const [kind, digests] of [
+    ['access', tokens.map(sha256)],
+    ['refresh', tokens.map((token) => sha256(refreshOf(token)))],
   ] as const) {
     await sql`
-      insert into identity.oidc_tokens (digest, grant_id, is_refresh, ends_at)
-      select decode(digest, 'hex'), granted.id, ${isRefresh}, now() + interval '1 day'
+      insert into identity.oidc_tokens (digest, grant_id, kind, ends_at)
+      select decode(digest, 'hex'), granted.id, ${kind}, now() + interval '1 day'
       from unnest(${digests}::text[]) with ordinality as one (digest, number)
       join (select id, row_number() over () as number from identity.oidc_grants) granted
         using (number)`;

@@ -176,7 +176,7 @@ export const CLIENT_COMMANDS: readonly Command[] = [
       inIdentity(call, async (database, settings) => {
         const isNow = call.flag('now');
         const key = await createSealedKey(secretOf(settings));
-        await rotateKey(database, COMMAND_LINE, key, isNow);
+        await rotateKey(database, key, isNow);
         return isNow
           ? 'Created a key, and removed the others. Every process signs with it within a minute.'
           : 'Created a key. It signs after an hour, when programs know it.';

@@ -251,23 +251,21 @@ create table identity.oidc_grants (
   redirect_uri text not null,
   nonce text not null,
   challenge text not null, -- of PKCE; empty without
-  code_digest bytea not null unique, -- SHA-256
-  code_used_at timestamptz,
   ended_at timestamptz,
-  told_at timestamptz, -- when the program was told that the session has ended
-  notice_tries int4 not null default 0, -- to tell it
-  notice_at timestamptz, -- when the next try may begin
+  notices_left int4 not null default 3, -- how often to try to tell the program that it has ended
+  notice_at timestamptz not null default now(), -- when the next try may begin
   created_at timestamptz not null default now()
 );
 create index oidc_grants_of_session on identity.oidc_grants (session_id);
 create index oidc_grants_of_client on identity.oidc_grants (client_id);
 
+-- Codes and tokens. Those that were used are kept, to notice a second use.
 create table identity.oidc_tokens (
   digest bytea primary key, -- SHA-256
   grant_id uuid not null references identity.oidc_grants (id) on delete cascade,
-  is_refresh boolean not null,
-  used_at timestamptz, -- of a refresh token that was replaced
-  ends_at timestamptz not null
+  kind text not null, -- code, access or refresh
+  used_at timestamptz, -- of a code, or of a refresh token that was replaced
+  ends_at timestamptz -- null: with its session
 );
 create index oidc_tokens_of_grant on identity.oidc_tokens (grant_id);
 create index oidc_tokens_end on identity.oidc_tokens (ends_at);

@@ -1,4 +1,3 @@
-import { randomToken } from '../../platform/crypto/token.ts';
 import { throttleKey } from '../../platform/db/throttle.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
@@ -6,15 +5,15 @@ import { oneOf, text } from '../../platform/http/route/schema.ts';
 import type { PortalService } from '../service.ts';
 import { portalForm, type SignedInUser, signedInUserOf } from '../signin/browser.ts';
 import { form } from '../signin/forms.ts';
-import { continuePage } from '../signin/pages.ts';
+import { continuePage, page } from '../signin/pages.ts';
 import { actorOf } from '../store/audit.ts';
 import { findClient } from '../store/oidc/clients.ts';
 import { hasConsent, insertConsent } from '../store/oidc/consents.ts';
 import { insertGrant } from '../store/oidc/grants.ts';
 import { isRegistered, withQuery } from './addresses.ts';
-import { consentPage } from './pages.ts';
+import { render, scopeItems } from './pages.ts';
 import { AUTHORIZE_PATH, readAuthorization, repeatedNames, type Request } from './request.ts';
-import { type OidcService, redirect } from './service.ts';
+import { type FormCall, type OidcService, redirect } from './service.ts';
 
 /**
  * The authorization endpoint (OpenID Connect Core, 3.1.2). Nothing is sent to an address before it
@@ -124,15 +123,8 @@ async function decide(
     if (isSilent) return refuse('consent_required', 'the user must give consent');
     return consentPage(request, user, asked);
   }
-  const code = randomToken();
-  const grant = {
-    ...authorization,
-    clientId: client.id,
-    sessionId: session.id,
-    redirectUri: asked.redirectUri,
-  };
-  const isInserted = await insertGrant(service.database, actorOf(user, request), grant, code);
-  if (!isInserted) return pageAddress('/login', user, asked, service);
+  const code = await insertGrant(service.database, actorOf(user, request), session.id, asked);
+  if (code === null) return pageAddress('/login', user, asked, service);
   service.countOidc(['code']);
   return answerAddress(asked, { code }, service);
 }
@@ -201,13 +193,30 @@ async function needsConsent(
   return client.consent && !(await hasConsent(database, client.id, user.id, scopes));
 }
 
+/** Asks whether a program may have what it asks for (ASVS 10.7.1 to 10.7.3). */
+function consentPage(
+  request: RequestInfo,
+  { user }: SignedInUser,
+  { client, redirectUri, parameters, authorization }: Request,
+) {
+  const { host, protocol } = new URL(redirectUri);
+  const main = render('consent', {
+    name: client.name,
+    address: host === '' ? protocol : host,
+    username: user.username,
+    scopes: scopeItems(authorization.scopes),
+    request: String(parameters),
+  });
+  return page(`Sign in to ${client.name}`, main, { request, account: user.id });
+}
+
 /**
  * POST (Core, 3.1.2.1; RP-Initiated Logout, 2), perhaps from a page of another site, which comes
  * without cookies: the browser sends the same request again with GET.
  */
 export const byGet =
   (path: string) =>
-  async ({ body }: Call<null, unknown, unknown, URLSearchParams>) => {
+  async ({ body }: FormCall) => {
     const address = `${path}?${body}`;
     return address.length > MAX_ADDRESS ? TOO_LONG : redirect(address);
   };

@@ -47,30 +47,19 @@ const backchannel = text({
 const members = {
   name: shownName(64, 1),
   redirect: addresses(1),
-  logout_uri: addresses(0),
-  backchannel_uri: backchannel,
-  /** Users need one of them; empty: every user may sign in. */
-  groups: groupList,
-  /** Whether the person is asked before the first sign-in. */
-  consent: choice,
-  second_factor: choice,
-  refresh: choice,
-  pkce: choice,
-  id_token_seconds: decimal({ min: 60, max: 86_400 }),
-};
-
-export const NEW_CLIENT = {
-  id: clientId,
-  ...members,
-  logout_uri: withDefault(members.logout_uri, [], ''),
+  logout_uri: withDefault(addresses(0), [], ''),
   backchannel_uri: withDefault(backchannel, ''),
+  /** Users need one of them; empty: every user may sign in. */
   groups: withDefault(groupList, [], ''),
+  /** Whether the person is asked before the first sign-in. */
   consent: withDefault(choice, true, 'true'),
   second_factor: withDefault(choice, false, 'false'),
   refresh: withDefault(choice, false, 'false'),
   pkce: withDefault(choice, true, 'true'),
-  id_token_seconds: withDefault(members.id_token_seconds, 600, '600'),
+  id_token_seconds: withDefault(decimal({ min: 60, max: 86_400 }), 600, '600'),
 };
+
+export const NEW_CLIENT = { id: clientId, ...members };
 export const newClientSchema = object(NEW_CLIENT);
 export type NewClient = Infer<typeof newClientSchema>;
 

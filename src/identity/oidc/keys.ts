@@ -10,7 +10,6 @@ import { promisify } from 'node:util';
 import { deriveServerKey } from '../../platform/crypto/seal.ts';
 import { sealSecret, unsealServiceSecret } from '../../platform/crypto/service-secret.ts';
 import type { IdentityService } from '../service.ts';
-import { COMMAND_LINE } from '../store/audit.ts';
 import { insertFirstKey, listKeys } from '../store/oidc/keys.ts';
 
 /** Keys that sign ID tokens: RS256, which every program knows. */
@@ -74,7 +73,7 @@ export function createKeys({ database, factorSecrets: secrets, log }: IdentitySe
     async prepare() {
       const [secret] = secrets;
       if (secret === undefined || (await listKeys(database)).length > 0) return;
-      await insertFirstKey(database, COMMAND_LINE, await createSealedKey(secret));
+      await insertFirstKey(database, await createSealedKey(secret));
     },
 
     /** The public keys (RFC 7517). */

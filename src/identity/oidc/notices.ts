@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Job } from '../../platform/runtime/jobs.ts';
 import { describeError } from '../../platform/runtime/errors.ts';
 import type { IdentityService } from '../service.ts';
-import { markTold, type Notice, takeNotices } from '../store/oidc/notices.ts';
+import { markTold, type Notice, takeNotices } from '../store/oidc/grants.ts';
 import { type Keys, signToken } from './keys.ts';
 
 /**

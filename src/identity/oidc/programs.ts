@@ -1,18 +1,19 @@
-import { Failure, type TextReply } from '../../platform/http/route/errors.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
 import {
   type Members,
   object,
   type Values,
   withDefault,
 } from '../../platform/http/route/schema.ts';
-import { NOTHING } from '../../platform/http/site/html.ts';
+import { type Html, NOTHING } from '../../platform/http/site/html.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
 import { forbidden, invalid, may, refusalOf } from '../policy.ts';
 import { choice } from '../rules.ts';
 import type { PortalService } from '../service.ts';
-import { type PortalCall, recentUserForm, type SignedInUser, userForm } from '../signin/browser.ts';
+import { type PortalCall, recentUserForm, userForm } from '../signin/browser.ts';
 import { form } from '../signin/forms.ts';
 import { done, page, when } from '../signin/pages.ts';
+import { changeForm } from '../signin/rows.ts';
 import { formValues, type PageCall } from '../signin/templates.ts';
 import { type Actor, actorOf } from '../store/audit.ts';
 import * as clients from '../store/oidc/clients.ts';
@@ -63,21 +64,24 @@ async function registered(call: PortalCall, { database, portal }: PortalService)
 }
 
 /** Ends what a program has of the person who asks. */
-export const endOwn = form(userForm, { client_id: clientId }, async (call, { database }) => {
-  const { caller, request, body } = call;
-  await endProgram(database, actorOf(caller, request), body.client_id, caller.user.id);
-  const notice = 'The program has no access any more. It asks you again at the next sign-in.';
-  return done(PROGRAMS_PATH, notice);
-});
+export const endOwn = changeForm(
+  userForm,
+  { client_id: clientId },
+  'The program has no access any more. It asks you again at the next sign-in.',
+  ({ caller, request, body }, { database }) =>
+    endProgram(database, actorOf(caller, request), body.client_id, caller.user.id),
+  showPrograms,
+);
 
 /** Shown once: only its digest is stored. */
-const secretPage = (title: string, client: string, secret: string, { portal }: PortalService) =>
-  page(title, render('client-secret', { client, secret, issuer: portal.origin }));
+const shownSecret = (client: string, secret: string, { portal }: PortalService) =>
+  render('client-secret', { client, secret, issuer: portal.origin });
 
 export const registerClient = form(
   recentUserForm,
   NEW_FIELDS,
-  async ({ body, caller, request }, service) => {
+  async (call, service) => {
+    const { body, caller, request } = call;
     const refused = refusalOf(caller, 'change programs');
     if (refused) return refused;
     const { secret: hasSecret, ...client } = body;
@@ -86,7 +90,7 @@ export const registerClient = form(
     const isNew = await clients.insertClient(service.database, actor, client, secret);
     if (!isNew) return invalid('/id', 'is the id of another program');
     if (secret === null) return done(PROGRAMS_PATH, `The program ${client.name} is registered.`);
-    return secretPage('The program is registered', client.id, secret, service);
+    return page('The program is registered', shownSecret(client.id, secret, service), call);
   },
   showPrograms,
 );
@@ -118,10 +122,7 @@ export async function showClient(call: PortalCall<unknown, OfClient>, { database
 
 const NOT_FOUND = new Failure('not_found', { message: 'There is no such program any more.' });
 
-/**
- * A form of the page of a program.
- * @param apply returns how many programs it changed, or a page to show
- */
+/** @param apply returns how many programs it changed, or what is shown once */
 const change = <M extends Members>(
   fields: M,
   notice: string,
@@ -130,23 +131,21 @@ const change = <M extends Members>(
     actor: Actor,
     id: string,
     values: Values<M>,
-  ) => Promise<number | null | TextReply>,
+  ) => Promise<number | null | Html>,
 ) =>
-  form<SignedInUser, OfClient, M>(
+  changeForm(
     recentUserForm,
     fields,
-    async ({ caller, request, path: { client_id: id }, body }, service) => {
+    notice,
+    async ({ caller, request, path, body }: PortalCall<unknown, OfClient, Values<M>>, service) => {
       const refused = refusalOf(caller, 'change programs');
       if (refused) return refused;
-      const changed = await apply(service, actorOf(caller, request), id, body);
-      if (!changed) return NOT_FOUND;
-      if (typeof changed === 'object') return changed;
-      return done(notice === DELETED ? PROGRAMS_PATH : `${PROGRAMS_PATH}/${id}`, notice);
+      const changed = await apply(service, actorOf(caller, request), path.client_id, body);
+      return changed || NOT_FOUND;
     },
     showClient,
   );
 
-const DELETED = 'The program is deleted.';
 const turn = (enabled: boolean, notice: string) =>
   change({}, notice, ({ database }, actor, id) =>
     clients.updateClient(database, actor, id, { enabled }),
@@ -159,13 +158,13 @@ export const CLIENT_CHANGES = {
   ),
   enable: turn(true, 'Users may sign in at the program.'),
   disable: turn(false, 'Nobody may sign in at the program. Its tokens have ended.'),
-  delete: change({}, DELETED, ({ database }, actor, id) =>
+  delete: change({}, 'The program is deleted.', ({ database }, actor, id) =>
     clients.deleteClient(database, actor, id),
   ),
-  secret: change({}, '', async (service, actor, id) => {
+  secret: change({}, 'The program has a new secret', async (service, actor, id) => {
     const secret = createSecret();
     const { database } = service;
     const replaced = await clients.replaceSecret(database, actor, id, secret, DAY_SECONDS);
-    return replaced && secretPage('The program has a new secret', id, secret, service);
+    return replaced && shownSecret(id, secret, service);
   }),
 };

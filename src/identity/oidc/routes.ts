@@ -98,24 +98,12 @@ async function discovery(_call: unknown, { portal }: OidcService) {
 type OidcRoute = Route<OidcService>;
 
 const PROGRAM = `${programs.PROGRAMS_PATH}/{client_id}`;
-const open = { guard: anonymous, query: noInput } as const;
 
 /** Pages, in the frame of the site. */
 export const OIDC_PAGES: readonly OidcRoute[] = [
-  route({
-    ...pageRow('GET', AUTHORIZE_PATH, 'begin a sign-in at a program'),
-    ...open,
-    handle: authorize,
-  }),
-  route({
-    ...pageRow('POST', '/oidc/consent', 'the answer of the person who was asked'),
-    ...consent,
-  }),
-  route({
-    ...pageRow('GET', LOGOUT_PATH, 'sign out, as a program asks'),
-    ...open,
-    handle: logout,
-  }),
+  page(AUTHORIZE_PATH, 'begin a sign-in at a program', anonymous, {}, authorize),
+  post('/oidc/consent', 'the answer of the person who was asked', consent),
+  page(LOGOUT_PATH, 'sign out, as a program asks', anonymous, {}, logout),
   post('/oidc/logout/confirm', 'confirm that sign-out', confirmLogout),
   page(programs.PROGRAMS_PATH, 'your programs', signedIn, {}, programs.showPrograms),
   post(programs.PROGRAMS_PATH, 'register a program', programs.registerClient),
@@ -137,7 +125,7 @@ export const OIDC_PAGES: readonly OidcRoute[] = [
   ),
 ];
 
-const shared = { ...routeDefaults, ...open, method: 'POST', reply: null } as const;
+const shared = { ...publicRead, method: 'POST' } as const;
 const program = {
   ...shared,
   replyType: JSON_TYPE,

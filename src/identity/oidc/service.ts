@@ -4,6 +4,7 @@ import {
   Failure,
   type TextReply,
 } from '../../platform/http/route/errors.ts';
+import type { Call } from '../../platform/http/route/route.ts';
 import { HTML } from '../../platform/http/site/html.ts';
 import type { PortalService } from '../service.ts';
 import type { Keys } from './keys.ts';
@@ -13,6 +14,9 @@ import type { Keys } from './keys.ts';
 export type OidcService = PortalService &
   Readonly<{ keys: Keys; countOidc: (labels: readonly [OidcEvent]) => void }>;
 type OidcEvent = 'code' | 'token' | 'refresh' | 'refused';
+
+/** The form of a program. */
+export type FormCall = Call<null, unknown, unknown, URLSearchParams>;
 
 /** A reply in JSON without the envelope of the other routes. */
 export const jsonReply = (data: object, headers: TextReply['headers'] = {}): TextReply => ({
@@ -29,7 +33,7 @@ export const redirect = (address: string): TextReply => ({
 });
 
 /** A mistake of a program, in the form of RFC 6749, 5.2. */
-export const oauthFailure = (error: string, error_description: string) =>
+export const oauthFailure = (error_description: string, error = 'invalid_request') =>
   new Failure('invalid_request', { page: jsonReply({ error, error_description }) });
 
 /** Others are `invalid_request`. */

@@ -1,16 +1,14 @@
 import { sha256 } from '../../platform/crypto/token.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
-import type { Call, RequestInfo } from '../../platform/http/route/route.ts';
+import type { RequestInfo } from '../../platform/http/route/route.ts';
 import { actorOf } from '../store/audit.ts';
 import { type Client, findClientBySecret } from '../store/oidc/clients.ts';
 import { ACCESS_SECONDS, type Grant, redeem, revokeToken } from '../store/oidc/grants.ts';
-import { claimsOf, idsOf, proofOf } from './claims.ts';
 import { ID_TOKEN, signToken } from './keys.ts';
-import { jsonReply, oauthFailure, type OidcService } from './service.ts';
+import { type FormCall, jsonReply, oauthFailure, type OidcService } from './service.ts';
+import { claimsOf, idsOf, proofOf } from './userinfo.ts';
 
 /** The token endpoint and revocation (RFC 6749, 3.2; RFC 7009). */
-
-type FormCall = Call<null, unknown, unknown, URLSearchParams>;
 
 /** The credentials of a program. `secret`: null without one. */
 type Credentials = Readonly<{ id: string; secret: string | null }>;
@@ -40,8 +38,8 @@ function readCredentials({ headers }: RequestInfo, body: URLSearchParams) {
   if (authorization === undefined) return { id, secret: secret === '' ? null : secret };
   const basic = readBasic(authorization);
   if (secret !== null || (id !== '' && id !== basic?.id))
-    return oauthFailure('invalid_request', 'authenticate in one way only');
-  return basic ?? oauthFailure('invalid_request', 'send Authorization: Basic');
+    return oauthFailure('authenticate in one way only');
+  return basic ?? oauthFailure('send Authorization: Basic');
 }
 
 /**
@@ -73,8 +71,8 @@ const KEY_MISSING = new Failure('key_unknown', {
 
 const INVALID_GRANT = new Failure('invalid_request', {
   ...oauthFailure(
-    'invalid_grant',
     'the code or token is unknown, was used, or ended with its session',
+    'invalid_grant',
   ).details,
   credential: 'grant',
 });
@@ -86,30 +84,33 @@ export async function token(call: FormCall, service: OidcService) {
   if (!key) return KEY_MISSING;
   const get = (name: string) => call.body.get(name) ?? '';
   const type = get('grant_type');
-  if (type === '') return oauthFailure('invalid_request', 'grant_type is missing');
+  if (type === '') return oauthFailure('grant_type is missing');
   const isCode = type === 'authorization_code';
   if (!isCode && type !== 'refresh_token') {
     return oauthFailure(
-      'unsupported_grant_type',
       'grant_type must be authorization_code or refresh_token',
+      'unsupported_grant_type',
     );
   }
-  const code = get('code');
-  const refreshToken = get('refresh_token');
-  const given = isCode
-    ? { code, redirectUri: get('redirect_uri'), challenge: challengeOf(get('code_verifier')) }
-    : { refreshToken, scopes: get('scope').split(' ').filter(Boolean) };
+  const given = {
+    kind: isCode ? 'code' : 'refresh',
+    token: get(isCode ? 'code' : 'refresh_token'),
+    redirectUri: get('redirect_uri'),
+    challenge: challengeOf(get('code_verifier')),
+    // Some programs send those of the code, too.
+    scopes: isCode ? [] : get('scope').split(' ').filter(Boolean),
+  } as const;
   const { request } = call;
   // Anyone without a secret could guess one.
   const issued = await service.checkCredential(request.network, {
     kind: 'grant',
-    key: sha256(isCode ? code : refreshToken).toString('hex'),
+    key: sha256(given.token).toString('hex'),
     message: '',
     find: () => redeem(service, actorOf(null, request), client, given),
   });
   if (issued instanceof Failure && issued.code !== 'unauthorized') return issued;
   if (issued === 'invalid_scope')
-    return oauthFailure('invalid_scope', 'scope must not have more than was granted');
+    return oauthFailure('scope must not have more than was granted', 'invalid_scope');
   if (issued === 'ended' || issued instanceof Failure) {
     service.countOidc(['refused']);
     return INVALID_GRANT;
@@ -147,7 +148,7 @@ export async function revoke(call: FormCall, service: OidcService) {
   const client = await authenticate(call, service);
   if (client instanceof Failure) return client;
   const given = call.body.get('token') ?? '';
-  if (given === '') return oauthFailure('invalid_request', 'token is missing');
+  if (given === '') return oauthFailure('token is missing');
   await revokeToken(service.database, actorOf(null, call.request), client.id, given);
   return jsonReply({});
 }

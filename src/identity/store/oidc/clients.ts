@@ -16,10 +16,16 @@ const clientsSql = (sql: Sql) => sql`
   from identity.oidc_clients`;
 
 /** @param id may be any text */
-export async function findClient(database: Database, id: string) {
+export async function findClient(
+  database: Database,
+  id: string,
+  alsoSql: (sql: Sql) => Fragment = (sql) => sql`true`,
+) {
   if (!isClientId(id)) return null;
   return firstRow(
-    database.read((sql) => sql<Client[]>`select ${clientsSql(sql)} where id = ${id}`),
+    database.read(
+      (sql) => sql<Client[]>`select ${clientsSql(sql)} where id = ${id} and ${alsoSql(sql)}`,
+    ),
   );
 }
 
@@ -27,17 +33,14 @@ export async function findClient(database: Database, id: string) {
  * @param secret null from a program that says that it has none
  * @returns the program, if that is its secret, or the one before it during the overlap
  */
-export async function findClientBySecret(database: Database, id: string, secret: string | null) {
-  if (!isClientId(id)) return null;
+export function findClientBySecret(database: Database, id: string, secret: string | null) {
   const digest = secret === null ? null : sha256(secret);
-  return firstRow(
-    database.read(
-      (sql) => sql<Client[]>`
-      select ${clientsSql(sql)}
-      where id = ${id}
-        and (secret_digest is not distinct from ${digest}
-          or (previous_digest = ${digest} and previous_until > now()))`,
-    ),
+  return findClient(
+    database,
+    id,
+    (sql) => sql`
+    (secret_digest is not distinct from ${digest}
+      or (previous_digest = ${digest} and previous_until > now()))`,
   );
 }
 

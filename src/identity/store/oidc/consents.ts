@@ -43,17 +43,18 @@ export type ListedProgram = Readonly<{
 export const listPrograms = (database: Database, userId: string) =>
   database.list(
     (sql) => sql<ListedProgram[]>`
-    select c.id, c.name, to_json(coalesce(used.scopes, given.scopes)) as scopes,
-      coalesce(used.at, given.given_at) as last_at
-    from identity.oidc_clients c
-    left join identity.oidc_consents given on given.client_id = c.id and given.user_id = ${userId}
-    left join lateral (
-      select granted.scopes, granted.created_at as at
+    select distinct on (c.name, c.id) c.id, c.name, to_json(had.scopes) as scopes,
+      had.at as last_at
+    from (
+      select client_id, scopes, given_at as at
+      from identity.oidc_consents
+      where user_id = ${userId}
+      union all
+      select granted.client_id, granted.scopes, granted.created_at
       from identity.oidc_grants granted
       join identity.sessions s on s.id = granted.session_id
-      where granted.client_id = c.id and s.user_id = ${userId} and granted.ended_at is null
-      order by granted.created_at desc limit 1
-    ) used on true
-    where given.user_id is not null or used.at is not null
-    order by c.name, c.id`,
+      where s.user_id = ${userId} and granted.ended_at is null
+    ) had
+    join identity.oidc_clients c on c.id = had.client_id
+    order by c.name, c.id, had.at desc`,
   );

@@ -11,12 +11,13 @@ import type { User } from '../../model.ts';
 import { type Actor, audited } from '../audit.ts';
 import { type ByDigest, finderByDigest, type JoinedUser, joinedUser, userOf } from '../rows.ts';
 import { provedAtSql, type Sessions, sessionsSql, sessionStateSql } from '../sessions.ts';
+import type { Request } from '../../oidc/request.ts';
 import type { Client } from './clients.ts';
 
-/** How long a code may wait for its exchange, in seconds (ASVS 10.4.3). */
-const CODE_SECONDS = 60;
-/** Of an access token, which is checked against its session at each use. */
+/** An access token is checked against its session at each use. */
 export const ACCESS_SECONDS = 3_600;
+/** For which each kind is valid: a code for a minute (ASVS 10.4.3). */
+const SECONDS = { code: 60, access: ACCESS_SECONDS, refresh: null };
 /** A browser with two tabs may send one refresh token twice at once. */
 const GRACE_SECONDS = 10;
 
@@ -33,7 +34,7 @@ export type Grant = Readonly<{
 }>;
 
 /** Grants `granted`, each with its program `c`, session `s`, and user `u`. */
-export const grantsSql = (sql: Sql) => sql`
+const grantsSql = (sql: Sql) => sql`
   ${sessionsSql(sql)}
   join identity.oidc_grants granted on granted.session_id = s.id
   join identity.oidc_clients c on c.id = granted.client_id`;
@@ -53,41 +54,37 @@ const columns = (sql: Sql, idleSeconds: number) => sql`
   granted.id, granted.client_id, to_json(granted.scopes) as scopes, s.user_id,
   ${isLiveSql(sql, idleSeconds)} as is_live, ${joinedUser(sql)}`;
 
-type GrantRow = Omit<Grant, 'user'> & JoinedUser & Readonly<{ is_live: boolean | null }>;
+type AccessRow = Pick<Grant, 'id' | 'client_id' | 'scopes'> &
+  JoinedUser &
+  Readonly<{ is_live: boolean | null }>;
 const grantOf = <Row extends JoinedUser>(row: Row) => Object.assign(row, { user: userOf(row) });
 
-export type NewGrant = Readonly<{
-  clientId: string;
-  sessionId: string;
-  scopes: readonly string[];
-  redirectUri: string;
-  nonce: string;
-  challenge: string;
-}>;
-
-/**
- * @param code with which the program fetches its tokens
- * @returns false if the session was removed meanwhile
- */
-export const insertGrant = (database: Database, actor: Actor, grant: NewGrant, code: string) =>
+/** @returns the code with which the program fetches its tokens; null if the session was removed */
+export const insertGrant = (
+  database: Database,
+  actor: Actor,
+  sessionId: string,
+  { client, redirectUri, authorization: { scopes, nonce, challenge } }: Request,
+) =>
   database.transaction(async (sql) => {
     const insert = sql`
       insert into identity.oidc_grants
-        (id, client_id, session_id, scopes, redirect_uri, nonce, challenge, code_digest)
-      select ${randomUUID()}, ${grant.clientId}, id, ${arrayLiteral(grant.scopes)},
-        ${grant.redirectUri}, ${grant.nonce}, ${grant.challenge}, ${sha256(code)}
-      from identity.sessions where id = ${grant.sessionId}
+        (id, client_id, session_id, scopes, redirect_uri, nonce, challenge)
+      select ${randomUUID()}, ${client.id}, id, ${arrayLiteral(scopes)}, ${redirectUri}, ${nonce},
+        ${challenge}
+      from identity.sessions where id = ${sessionId}
       returning id, ${actor.userId}::uuid as user_id`;
-    const entry = { event: 'grant.created', actor, detail: grant.clientId } as const;
-    return (await audited(sql, entry, insert)).length > 0;
+    const entry = { event: 'grant.created', actor, detail: client.id } as const;
+    const [grant] = await audited<{ id: string }>(sql, entry, insert);
+    return grant ? insertToken(sql, grant.id, 'code') : null;
   });
 
-async function insertToken(sql: Sql, grantId: string, isRefresh: boolean) {
+async function insertToken(sql: Sql, grantId: string, kind: keyof typeof SECONDS) {
   const token = randomToken();
   await sql`
-    insert into identity.oidc_tokens (digest, grant_id, is_refresh, ends_at)
-    values (${sha256(token)}, ${grantId}, ${isRefresh},
-      ${isRefresh ? sql`'infinity'` : sql`now() + make_interval(secs => ${ACCESS_SECONDS})`})`;
+    insert into identity.oidc_tokens (digest, grant_id, kind, ends_at)
+    values (${sha256(token)}, ${grantId}, ${kind},
+      now() + make_interval(secs => ${SECONDS[kind]}))`;
   return token;
 }
 
@@ -105,40 +102,17 @@ const endGrants = (
     update identity.oidc_grants granted set ended_at = now()
     from identity.sessions s
     where s.id = granted.session_id and granted.ended_at is null and ${where}
-    returning granted.id, s.user_id, client_id`,
+    returning granted.id, s.user_id`,
   );
 
-/** A code and what belongs to it, or a refresh token and the scopes that the program names. */
-export type Given = Readonly<
-  | { code: string; redirectUri: string; challenge: string }
-  | { refreshToken: string; scopes: readonly string[] }
->;
-
-/** Which grant it is, and whether it was used before. */
-function matchOf(sql: Sql, given: Given) {
-  if ('code' in given) {
-    const { code, redirectUri, challenge } = given;
-    const where = sql`
-      granted.code_digest = ${sha256(code)}
-      -- OAuth 2.1 leaves it out: PKCE has bound the code already.
-      and (granted.redirect_uri = ${redirectUri}
-        or (${redirectUri} = '' and granted.challenge <> ''))
-      and granted.challenge = ${challenge}
-      and (granted.code_used_at is not null
-        or granted.created_at > now() - make_interval(secs => ${CODE_SECONDS}))`;
-    return { where, isReplayed: sql`granted.code_used_at is not null` };
-  }
-  const ofToken = (column: Fragment) => sql`
-    (select ${column} from identity.oidc_tokens
-    where digest = ${sha256(given.refreshToken)} and is_refresh)`;
-  return {
-    where: sql`granted.id = ${ofToken(sql`grant_id`)}`,
-    isReplayed: ofToken(sql`used_at < now() - make_interval(secs => ${GRACE_SECONDS})`),
-  };
-}
-
-/** What a program gets. */
-type Issued = Readonly<{ grant: Grant; access: string; refresh: string | null }>;
+/** What a program sends for tokens. For a refresh, only the token and the scopes count. */
+export type Given = Readonly<{
+  kind: 'code' | 'refresh';
+  token: string;
+  redirectUri: string;
+  challenge: string;
+  scopes: readonly string[];
+}>;
 
 /**
  * Gives tokens for a code, or for a refresh token. That of another program, or a code with other
@@ -152,37 +126,42 @@ export const redeem = (
   { id: clientId, has_secret: hasSecret }: Client,
   given: Given,
 ) =>
-  database.transaction(async (sql): Promise<Issued | 'invalid_scope' | 'ended' | null> => {
-    const { where, isReplayed } = matchOf(sql, given);
-    const [row] = await sql<Array<GrantRow & { is_replayed: boolean | null }>>`
+  database.transaction(async (sql) => {
+    const { kind, redirectUri, challenge } = given;
+    const digest = sha256(given.token);
+    const [row] = await sql<
+      Array<Omit<Grant, 'user'> & AccessRow & { is_replayed: boolean | null }>
+    >`
       select ${columns(sql, idleSeconds)}, granted.nonce, s.methods, ${provedAtSql(sql)} as at,
-        extract(epoch from now())::int4 as now, ${isReplayed} as is_replayed
+        extract(epoch from now())::int4 as now,
+        t.used_at is not null and (t.kind = 'code'
+          or t.used_at < now() - make_interval(secs => ${GRACE_SECONDS})) as is_replayed
       from ${grantsSql(sql)}
-      where granted.client_id = ${clientId} and ${where}
-      for update of granted`;
+      join identity.oidc_tokens t on t.grant_id = granted.id
+      where t.digest = ${digest}
+        and t.kind = ${kind}
+        and coalesce(t.ends_at > now(), true)
+        and granted.client_id = ${clientId}
+        and (t.kind = 'refresh' or (granted.challenge = ${challenge}
+          -- OAuth 2.1 leaves the address out: PKCE has bound the code already.
+          and (granted.redirect_uri = ${redirectUri}
+            or (${redirectUri} = '' and granted.challenge <> ''))))
+      for update of granted, t`;
     if (!row) return null;
     if (row.is_replayed) await endGrants(sql, actor, 'grant.replayed', sql`granted.id = ${row.id}`);
     if (row.is_replayed || !row.is_live) return 'ended';
     const grant = grantOf(row);
     const { id, scopes } = grant;
-    if ('code' in given) {
-      await sql`update identity.oidc_grants set code_used_at = now() where id = ${id}`;
-    } else if (!given.scopes.every((name) => scopes.includes(name))) {
-      return 'invalid_scope';
-    }
-    const access = await insertToken(sql, id, false);
-    if (!scopes.includes('offline_access')) return { grant, access, refresh: null };
-    if ('refreshToken' in given) {
-      if (hasSecret) return { grant, access, refresh: given.refreshToken };
-      // Without a secret, a program gets another one each time.
-      await sql`
-        update identity.oidc_tokens set used_at = coalesce(used_at, now())
-        where digest = ${sha256(given.refreshToken)}`;
-    }
-    return { grant, access, refresh: await insertToken(sql, id, true) };
+    if (!given.scopes.every((name) => scopes.includes(name))) return 'invalid_scope';
+    const access = await insertToken(sql, id, 'access');
+    if (kind === 'refresh' && hasSecret) return { grant, access, refresh: given.token };
+    // It is kept, to notice a second use. Without a secret, a program gets another one each time.
+    await sql`
+      update identity.oidc_tokens set used_at = coalesce(used_at, now()), ends_at = null
+      where digest = ${digest}`;
+    const hasRefresh = scopes.includes('offline_access');
+    return { grant, access, refresh: hasRefresh ? await insertToken(sql, id, 'refresh') : null };
   });
-
-type AccessRow = Pick<GrantRow, 'id' | 'client_id' | 'scopes' | 'is_live'> & JoinedUser;
 
 /** By an access token, also if it has ended. Calls that arrive together share a statement. */
 export const findAccess = finderByDigest(
@@ -192,7 +171,7 @@ export const findAccess = finderByDigest(
     from ${grantsSql(sql)}
     join identity.oidc_tokens t on t.grant_id = granted.id
     where t.digest = any (${digests}::text::bytea[])
-      and not t.is_refresh`,
+      and t.kind = 'access'`,
   grantOf,
 );
 
@@ -209,11 +188,11 @@ export const revokeToken = (database: Database, actor: Actor, clientId: string, 
       'grant.ended',
       sql`granted.client_id = ${clientId}
         and granted.id in (
-          select grant_id from identity.oidc_tokens where digest = ${digest} and is_refresh)`,
+          select grant_id from identity.oidc_tokens where digest = ${digest} and kind = 'refresh')`,
     );
     await sql`
       delete from identity.oidc_tokens
-      where digest = ${digest}
+      where digest = ${digest} and kind = 'access'
         and grant_id in (select id from identity.oidc_grants where client_id = ${clientId})`;
   });
 
@@ -244,3 +223,47 @@ export async function isGrantOf(database: Database, id: string, sessionId: strin
   );
   return count > 0;
 }
+
+// --- Back-channel logout
+
+/** A sign-in that has ended, and the address of the program that is told so. */
+export type Notice = Readonly<{
+  id: string;
+  client_id: string;
+  user_id: string;
+  address: string;
+  now: number; // of the database, in seconds
+}>;
+
+const BATCH = 20;
+
+/**
+ * Takes sign-ins that have ended, for a minute: if this process ends meanwhile, another tells the
+ * program.
+ */
+export const takeNotices = ({ database, idleSeconds }: Sessions) =>
+  database.write(
+    (sql) => sql<Notice[]>`
+    update identity.oidc_grants granted
+    set notices_left = notices_left - 1, notice_at = now() + interval '1 minute'
+    from (
+      select granted.id, s.user_id, c.backchannel_uri
+      from ${grantsSql(sql)}
+      where c.backchannel_uri <> ''
+        -- Its code was exchanged.
+        and exists (
+          select from identity.oidc_tokens where grant_id = granted.id and used_at is not null)
+        and granted.notices_left > 0
+        and granted.notice_at <= now()
+        and (granted.ended_at is not null or not u.enabled
+          or ${sessionStateSql(sql, idleSeconds)} = 'ended')
+      limit ${BATCH}
+      for update of granted skip locked
+    ) due
+    where granted.id = due.id
+    returning granted.id, granted.client_id, due.user_id, due.backchannel_uri as address,
+      extract(epoch from now())::int4 as now`,
+  );
+
+export const markTold = (database: Database, id: string) =>
+  database.write((sql) => sql`update identity.oidc_grants set notices_left = 0 where id = ${id}`);

@@ -1,7 +1,7 @@
 import type { SealedSecret } from '../../../platform/crypto/service-secret.ts';
 import type { Database, Sql } from '../../../platform/db/sql.ts';
-import { type Actor, audited } from '../audit.ts';
-import { changing, takeNamedLock } from '../rights.ts';
+import { audited, COMMAND_LINE } from '../audit.ts';
+import { takeNamedLock } from '../rights.ts';
 
 /** `signs`: since when it signs; until then it is only published, so that programs know it. */
 export type StoredKey = SealedSecret & Readonly<{ created_at: Date; is_waiting: boolean }>;
@@ -21,27 +21,26 @@ export const listKeys = (database: Database) =>
     order by created_at desc, id`,
   );
 
-const insertKey = (sql: Sql, actor: Actor, key: SealedSecret) =>
+const insertKey = (sql: Sql, key: SealedSecret) =>
   audited(
     sql,
-    { event: 'signing_key.created', actor },
+    { event: 'signing_key.created', actor: COMMAND_LINE },
     sql`insert into identity.oidc_keys ${sql(key)} returning id, null::uuid as user_id`,
   );
 
 /** Of replicas that start together, one inserts its key. */
-export const insertFirstKey = (database: Database, actor: Actor, key: SealedSecret) =>
+export const insertFirstKey = (database: Database, key: SealedSecret) =>
   database.transaction(async (sql) => {
     await takeNamedLock(sql, 'first signing key');
     const { count } = await sql`select from identity.oidc_keys limit 1`;
-    if (count === 0) await insertKey(sql, actor, key);
+    if (count === 0) await insertKey(sql, key);
   });
 
 /** @param isNow whether all others end at once, with the ID tokens that they have signed */
-export const rotateKey = (database: Database, actor: Actor, key: SealedSecret, isNow: boolean) =>
-  changing(database, actor, null, async (sql) => {
+export const rotateKey = (database: Database, key: SealedSecret, isNow: boolean) =>
+  database.transaction(async (sql) => {
     if (isNow) await sql`delete from identity.oidc_keys`;
-    await insertKey(sql, actor, key);
-    return true;
+    await insertKey(sql, key);
   });
 
 /** Removes keys that have signed no valid token any more. @returns how many */

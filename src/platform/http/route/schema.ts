@@ -199,6 +199,7 @@ export const list = <T>(schema: Schema<T>): Schema<T[]> => ({
 /** A member that may be missing, and is then undefined. */
 export const optional = <T>(schema: Schema<T>): Schema<T | undefined> => ({
   ...schema,
+  jsonSchema: { ...schema.jsonSchema, default: undefined },
   fallback: undefined,
 });
 

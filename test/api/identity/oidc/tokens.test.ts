@@ -102,9 +102,8 @@ test('a second use of a code is refused, and ends what the first one gave (AuthC
     const tokens: Tokens = JSON.parse((await provider.exchange(web, begun)).text);
     await assertAlive(tokens);
     await sql`
-      update identity.oidc_grants
-      set created_at = created_at - make_interval(secs => ${seconds}),
-        code_used_at = code_used_at - make_interval(secs => ${seconds})`;
+      update identity.oidc_tokens set used_at = used_at - make_interval(secs => ${seconds})`;
+    await provider.runJobs(/oidc_tokens/);
     assert.deepEqual(errorOf(await second.exchange(web, begun)), INVALID_GRANT);
     await assertDead(web, tokens);
   }
@@ -126,8 +125,44 @@ test('of four uses at once on two replicas, one succeeds, and then nothing does'
 
 test('a code ends after a minute', async () => {
   const begun = await provider.codeFor(web, cookie);
-  await sql`update identity.oidc_grants set created_at = created_at - interval '61 seconds'`;
+  await sql`update identity.oidc_tokens set ends_at = ends_at - interval '60 seconds'`;
   assert.deepEqual(errorOf(await second.exchange(web, begun)), INVALID_GRANT);
+});
+
+test('a code is refused after its sign-in has ended', async () => {
+  const user = await provider.enter();
+  const program = await provider.register('late');
+  for (const end of [
+    (host: string) => provider.visit('/logout', { cookie: host, fields: 'x=' }),
+    () => call(admin.token, 'DELETE', `/api/session/revoke/all/user?user=${user.id}`),
+    () => provider.run(['client', 'set', 'late', '--groups', 'others']),
+    () => sql`delete from identity.sessions where user_id = ${user.id}`,
+  ]) {
+    const { host } = await provider.signIn(user.username);
+    const begun = await provider.codeFor(program, host);
+    await end(host);
+    assert.deepEqual(errorOf(await second.exchange(program, begun)), INVALID_GRANT);
+    await provider.run(['client', 'set', 'late', '--groups', '']);
+  }
+});
+
+test('the secret before a new one is valid for a day', async () => {
+  const old = await provider.register('rotated');
+  const replaced = await provider.run(['client', 'secret', 'rotated']);
+  const secret = replaced.stdout.trim();
+  const tokenOf = async (program: Program) => {
+    const page = await second.exchange(program, await provider.codeFor(program, cookie));
+    return page.status === 200 ? 'given' : errorOf(page);
+  };
+  const pass = (seconds: number) => sql`
+    update identity.oidc_clients
+    set previous_until = previous_until - make_interval(secs => ${seconds})`;
+  assert.equal(await tokenOf(old), 'given');
+  await pass(86_400 - 60);
+  assert.equal(await tokenOf(old), 'given');
+  await pass(60);
+  assert.deepEqual(await tokenOf(old), [401, 'invalid_client']);
+  assert.equal(await tokenOf({ ...old, secret }), 'given');
 });
 
 test('a program authenticates in one way, and as programs encode it', async () => {
@@ -243,6 +278,21 @@ test('a program without a secret gets another refresh token each time', async ()
   await assertDead(spa, right);
 });
 
+test('the grace of a refresh token counts from its first use', async () => {
+  const words = ['client', 'create', '--id', 'tabs', '--name', 'Tabs', '--public'];
+  const more = ['--refresh', '--no-consent', '--redirect', CALLBACK];
+  assert.equal((await provider.run([...words, ...more])).code, 0);
+  const tabs = { id: 'tabs', secret: '' };
+  const first = await provider.tokensFor(tabs, cookie, OFFLINE);
+  const pass = (seconds: number) => sql`
+    update identity.oidc_tokens set used_at = used_at - make_interval(secs => ${seconds})`;
+  assert.equal((await refresh(tabs, first)).status, 200);
+  await pass(5);
+  assert.equal((await refresh(tabs, first)).status, 200);
+  await pass(6);
+  assert.deepEqual(errorOf(await refresh(tabs, first)), INVALID_GRANT);
+});
+
 // --- What ends tokens
 
 /** Each way in which a sign-in ends. `fresh`: of a user of its own. */
@@ -298,11 +348,11 @@ for (const [name, end] of Object.entries(ENDS)) {
 test('an access token ends after an hour, and is removed', async () => {
   const tokens = await provider.tokensFor(web, cookie, OFFLINE);
   await sql`update identity.oidc_tokens set ends_at = ends_at - interval '3600 seconds'
-    where not is_refresh`;
+    where kind = 'access'`;
   assert.equal((await second.userinfo(tokens.access_token)).status, 401);
   await provider.runJobs(/oidc_tokens/);
   const [left] =
-    await sql`select count(*)::int as n from identity.oidc_tokens where not is_refresh`;
+    await sql`select count(*)::int as n from identity.oidc_tokens where kind = 'access'`;
   assert.equal(left?.n, 0);
   assert.equal((await refresh(web, tokens)).status, 200);
 });
