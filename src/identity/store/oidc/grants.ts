@@ -192,7 +192,7 @@ export const revokeToken = (database: Database, actor: Actor, clientId: string, 
     );
     await sql`
       delete from identity.oidc_tokens
-      where digest = ${digest} and kind = 'access'
+      where digest = ${digest}
         and grant_id in (select id from identity.oidc_grants where client_id = ${clientId})`;
   });
 

@@ -108,6 +108,10 @@ test('a person ends what a program has, and nobody else does', async () => {
   const other = await provider.signIn(stranger.username);
   const fields = { client_id: 'notes' };
   await visit(`${PATH}/end`, { cookie: other.host, fields });
+  await sql`
+    insert into identity.oidc_consents (client_id, user_id, scopes)
+    values ('kept', ${ada.id}, '{openid}')`;
+  assert.doesNotMatch((await visit(PATH, { cookie: other.host })).text, /Program (notes|kept)/);
   assert.equal((await provider.userinfo(tokens.access_token)).status, 200);
   const page = await visit(PATH, { cookie });
   assert.match(page.text, /Program notes/);

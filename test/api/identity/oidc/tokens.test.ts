@@ -251,6 +251,28 @@ test('a refresh token is for its program, and gives no more than was granted', a
   assert.equal((await refresh(web, tokens)).status, 200);
 });
 
+test('a token of one kind is none of another', async () => {
+  // Without PKCE, nothing but the kind tells them apart.
+  const plain = await provider.register('kinds', '--refresh', '--without-pkce');
+  const more = { ...OFFLINE, code_challenge: '', code_challenge_method: '' };
+  const begun = await provider.codeFor(plain, cookie, more);
+  const exchange = (code: string) =>
+    second.exchange(plain, { ...begun, code }, { code_verifier: '' });
+  const renew = (refresh_token: string) =>
+    refresh(plain, { ...tokens, refresh_token }, { redirect_uri: CALLBACK });
+  const page = await exchange(begun.code);
+  const tokens: Tokens = JSON.parse(page.text);
+  assert.equal(page.status, 200, page.text);
+  for (const token of [tokens.access_token, tokens.refresh_token])
+    assert.deepEqual(errorOf(await exchange(token)), INVALID_GRANT);
+  assert.deepEqual(errorOf(await renew(tokens.access_token)), INVALID_GRANT);
+  const { code } = await provider.codeFor(plain, cookie, more);
+  assert.deepEqual(errorOf(await renew(code)), INVALID_GRANT);
+  for (const token of [code, tokens.refresh_token])
+    assert.equal((await second.userinfo(token)).status, 401);
+  assert.equal((await renew(tokens.refresh_token)).status, 200);
+});
+
 test('only a program that is registered for it gets a refresh token', async () => {
   const without = await provider.register('without');
   const tokens = await provider.tokensFor(without, cookie, OFFLINE);
