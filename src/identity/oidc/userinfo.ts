@@ -1,6 +1,6 @@
-import { sha256 } from '../../platform/crypto/token.ts';
 import { bearerOf } from '../../platform/http/credentials/guess-limit.ts';
 import { anonymous, type Call, Failure } from '../../platform/http/route/route.ts';
+import { tokenDigest } from '../signin/browser.ts';
 import { findAccess, type Grant } from '../store/oidc/grants.ts';
 import { jsonReply, type OidcService } from './service.ts';
 
@@ -77,7 +77,7 @@ export async function userinfo(
   }
   const access = await service.checkCredential(request.network, {
     kind: 'access token',
-    key: /^[\w-]{43}$/.test(token) ? sha256(token).toString('hex') : null,
+    key: tokenDigest(token),
     message: 'The access token is unknown or has ended. Sign in again at the program.',
     headers: challenge('invalid_token'),
     find: (digest) => findAccess(service, digest),
