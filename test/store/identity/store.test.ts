@@ -9,8 +9,6 @@ import { migrate } from '../../../src/platform/db/schema.ts';
 import { Duplicate } from '../../../src/platform/db/errors.ts';
 import { SCHEMA } from '../../../src/identity/migrations.ts';
 import type { Account, User } from '../../../src/identity/model.ts';
-import { createIdentity } from '../../../src/identity/service.ts';
-import { createJobs, removeEndedSessions } from '../../../src/identity/store/housekeeping.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import {
   logOutSession,
@@ -22,8 +20,7 @@ import { findAccount, findUser, insertUser } from '../../../src/identity/store/u
 import { replaceHash } from '../../../src/identity/store/hashes.ts';
 import { createSessionToken } from '../../../src/identity/token.ts';
 import { createDatabase } from '../../support/database.ts';
-import { quiet } from '../../support/service-context.ts';
-import { addUser, CHEAP, openIdentity } from '../../support/users.ts';
+import { addUser, openIdentity } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
@@ -210,21 +207,6 @@ test('the total equals the number of listed sessions, for all users and for each
   }
 });
 
-test('a session that is deleted is neither listed nor counted', async () => {
-  const { id } = await openSession();
-  await openSession();
-  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
-  for (const userId of [null, one]) {
-    const { rows, total } = await store.listSessions(
-      sessions,
-      { page: 1, limit: 10 },
-      userId,
-      null,
-    );
-    assert.deepEqual([rows.length, total], [1, 1]);
-  }
-});
-
 test("an ended session has expired by the database's clock, at the very moment", async () => {
   const { id, token } = await openSession();
   assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, false);
@@ -300,68 +282,4 @@ test('revoking all sessions of a user counts the open ones and touches no row', 
   assert.deepEqual([...(await untouched())], [...before]);
   assert.equal(await revokeSessions(database, COMMAND_LINE, one), 0);
   assert.equal(await revokeSessions(database, COMMAND_LINE, null), 1);
-});
-
-test('an ended session is removed in batches when its retention is over', async () => {
-  const day = 86_400;
-  for (let count = 0; count < 5; count += 1) await openSession(count < 2 ? 'user-one' : 'user-two');
-  const kept = await openSession();
-  const open = await openSession();
-  await sql`update identity.sessions set expires_at = now() - interval '31 days'
-    where id not in (${kept.id}, ${open.id})`;
-  await sql`update identity.sessions set expires_at = now() - interval '29 days'
-    where id = ${kept.id}`;
-  assert.equal(await removeEndedSessions(database, 30 * day, 3), 3);
-  assert.equal(await removeEndedSessions(database, 30 * day, 3), 2);
-  assert.equal(await removeEndedSessions(database, 30 * day, 3), 0);
-  const left = (await sql`select id from identity.sessions`).map((row) => String(row.id));
-  assert.deepEqual(left.sort(), [kept.id, open.id].sort());
-});
-
-test('the retention of a session that was ended early counts from its end', async () => {
-  const early = await openSession();
-  const late = await openSession();
-  const loggedOut = await openSession();
-  await openSession();
-  for (const { id } of [early, late])
-    assert.equal(await revokeSession(database, COMMAND_LINE, id, one), 1);
-  await logOutSession(database, COMMAND_LINE, loggedOut.id);
-  await sql`update identity.sessions set created_at = now() - interval '2 hours',
-    last_seen_at = now() - interval '2 hours'`;
-  await sql`update identity.sessions set updated_at = now() - interval '61 seconds'
-    where id in (${early.id}, ${loggedOut.id})`;
-  await sql`update identity.sessions set updated_at = now() - interval '30 seconds'
-    where id = ${late.id}`;
-  assert.equal(await removeEndedSessions(database, 60, 10), 2);
-  assert.equal(
-    (await sql`select id from identity.sessions where id in (${early.id}, ${loggedOut.id})`).length,
-    0,
-  );
-  // Nothing has ended that is only old.
-  assert.equal((await sql`select id from identity.sessions`).length, 2);
-});
-
-test('the background job uses the configured retention, and two may run at once', async () => {
-  const old = await openSession();
-  const recent = await openSession();
-  await sql`update identity.sessions set expires_at = now() - interval '61 seconds'
-    where id = ${old.id}`;
-  await sql`update identity.sessions set expires_at = now() - interval '30 seconds'
-    where id = ${recent.id}`;
-  const context = quiet();
-  const options = {
-    passwords: CHEAP,
-    sessionSeconds: 60,
-    idleSeconds: 0,
-    portal: null,
-    factorSecrets: [],
-    selfDeletion: false,
-    retentionSeconds: 60,
-    auditSeconds: 60,
-  };
-  const [job] = createJobs(createIdentity(options, database, context));
-  assert.equal(job?.name, 'remove from identity.sessions');
-  // False: the batch was not full, so there is nothing more to do now.
-  assert.deepEqual(await Promise.all([job?.batch(), job?.batch()]), [false, false]);
-  assert.deepEqual([...(await sql`select id from identity.sessions`)], [{ id: recent.id }]);
 });

@@ -221,17 +221,3 @@ test('rotation on two replicas: no request fails, and the old secret can be remo
   const errors = lines.filter(({ level }) => level === 'error');
   assert.deepEqual(errors, [], 'no errors are logged');
 });
-
-test('rotation without its first step: the other replica is 503 and uses nothing up', async (t) => {
-  const own = await createDatabase(t);
-  const begin = async (current: string, previous: string) => {
-    const settings = { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous };
-    return secretsClient((await startGatehouse(t, ['secrets'], own.url, settings)).url.secrets);
-  };
-  const behind = await begin(OLD, '');
-  const hasty = await begin(NEW, OLD);
-  const { id, secret } = await hasty.keep('sealed too early', { max_reads: 1 });
-  const answer = await behind.decrypt(id, secret);
-  assert.deepEqual([answer.status, answer.json.error.code], [503, 'key_unknown']);
-  assert.equal((await hasty.decrypt(id, secret)).json.password, 'sealed too early');
-});

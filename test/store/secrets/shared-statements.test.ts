@@ -65,28 +65,6 @@ async function assertThreeWon(
   );
 }
 
-test('64 concurrent readers of 8 secrets on two replicas: exactly 3 per secret succeed', async () => {
-  for (let round = 0; round < 3; round += 1) {
-    const kept = await keepMany(8, 3);
-    const answers = await Promise.all(
-      Array.from({ length: 64 }, async (_, index) => {
-        const secret = kept[index % 8] ?? assert.fail();
-        return {
-          secret,
-          answer: await clientOf(Math.floor(index / 8)).decrypt(secret.id, secret.secret),
-        };
-      }),
-    );
-    for (const secret of kept) {
-      await assertThreeWon(
-        secret,
-        answers.filter((one) => one.secret === secret).map(({ answer }) => answer),
-        8,
-      );
-    }
-  }
-});
-
 const headAndBody = (target: string, body: string) =>
   headOf([
     `${target} HTTP/1.1`,

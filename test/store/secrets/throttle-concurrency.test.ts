@@ -151,20 +151,3 @@ test('correct links do not count, and do not clear the count of wrong ones', asy
   assert.equal((await openLink(0, address, id, wrongKey())).status, 404);
   assertThrottled(await openLink(1, address, id, wrongKey()), TEN_MINUTES);
 });
-
-test('wrong links: the count starts again when the window ends', async () => {
-  const { id } = await keep(TEXT);
-  const address = newAddress();
-  assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
-  const endIn = (seconds: number) => sql`
-    update secrets.throttles set window_ends_at = now() + make_interval(secs => ${seconds}),
-      blocked_until = now() + make_interval(secs => ${seconds})`;
-  await endIn(20);
-  assertThrottled(await openLink(0, address, id, wrongKey()), 20);
-  await endIn(0);
-  assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
-  const [row] = await sql`
-    select count(*)::int as rows, bool_and(window_ends_at > now() + interval '9 minutes') as is_new
-      from secrets.throttles`;
-  assert.deepEqual({ ...row }, { rows: 1, is_new: true });
-});
