@@ -115,3 +115,15 @@ test('a network can send the largest body, which leaves room for as much of the 
   client.leave();
   assert.equal(await statusOf(to, '/signed', SIGNED, '127.0.0.66'), 200);
 });
+
+test('a body is read correctly from chunks of one byte', async () => {
+  const client = await connectTo(url);
+  client.send(headOf(['POST /usual HTTP/1.1', HOST, TOKEN, 'Transfer-Encoding: chunked']));
+  for (const byte of [...'{"name":"posted"}'].map((letter) => `1\r\n${letter}\r\n`).join('')) {
+    client.send(byte);
+    await new Promise(setImmediate);
+  }
+  client.send('0\r\n\r\n');
+  assert.equal((await client.answer()).json, 'posted');
+  client.leave();
+});

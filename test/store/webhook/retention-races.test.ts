@@ -11,6 +11,7 @@ import { openInbox } from '../../support/inbox.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { test } from '../../support/until.ts';
 import { newEvent, openWorkQueue, store, type TestToken } from '../../support/webhook-store.ts';
+import { rounds } from '../../support/rounds.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
@@ -196,7 +197,7 @@ test('of events removed, redelivered and delivered at once, each is removed or d
   const driven = new Set<string>();
   const drive = async (id: string) => (await redeliver(database, [id])) === 1 && driven.add(id);
   const removeSome = () => removeEnded(other, 'dead', 90 * DAY, 3);
-  for (let round = 0; round < 10; round += 1) {
+  for (let round = 0; round < rounds(4, 10); round += 1) {
     const [first = '', ...ids] = await Promise.all(Array.from({ length: 30 }, () => deadEvent()));
     // One of each is certain; then they meet from the same end or from both ends.
     await drive(first);

@@ -9,6 +9,7 @@ import { ask } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/api-users.ts';
 import { exchangeAtOnce, headOf } from '../../../support/socket.ts';
 import { isOpen, sessionOf } from '../../../support/users.ts';
+import { rounds } from '../../../support/rounds.ts';
 
 const started = await startIdentity({ after }, { TRUSTED_PROXIES: '127.0.0.1' });
 const { identity, sql, admin, call, enter, key } = started;
@@ -118,7 +119,7 @@ function clients(tokens: readonly string[]) {
 test('a revoked session or key is rejected after the reply, under concurrent use', async () => {
   const people = await Promise.all(Array.from({ length: 4 }, () => enter()));
   const others = clients(people.map(({ token }) => token));
-  for (let round = 0; round < 12; round += 1) {
+  for (let round = 0; round < rounds(4, 12); round += 1) {
     const person = await enter();
     const own = await key(person);
     // The one that is revoked is asked for all the time, so that a statement with it is always

@@ -19,6 +19,7 @@ import {
   PASSWORD,
   sessionOf,
 } from '../../../support/users.ts';
+import { rounds } from '../../../support/rounds.ts';
 
 const { identity, databaseUrl, sql, admin, call, add, enter } = await startIdentity({ after });
 const other = connect(databaseUrl);
@@ -201,7 +202,7 @@ test('a revocation that waits for a login ends the session of that login', async
 });
 
 test('a login beside a change of the password has no session that outlives it', async () => {
-  for (let round = 0; round < 10; round += 1) {
+  for (let round = 0; round < rounds(4, 10); round += 1) {
     const user = await enter();
     const logins = [1, 2].map(() =>
       ask('POST', `${identity}/api/auth/login`, {

@@ -7,6 +7,7 @@ import { stopClock } from '../../../support/clock.ts';
 import { connectTo, headOf } from '../../../support/socket.ts';
 import { until } from '../../../support/until.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
+import { rounds } from '../../../support/rounds.ts';
 
 const { identity, databaseUrl, sql, admin, call, add, enter } = await startIdentity({ after });
 
@@ -78,7 +79,7 @@ test('a slow body is accepted if the caller still has the right', async (t) => {
 });
 
 test('a key created while its user is deleted is revoked, or not created', async () => {
-  for (let round = 0; round < 12; round += 1) {
+  for (let round = 0; round < rounds(4, 12); round += 1) {
     const user = await enter();
     const made = [0, 1, 2].map(() => call(admin.token, 'POST', '/api/key/', { user_id: user.id }));
     const [deleted, ...keys] = await Promise.all([

@@ -8,6 +8,7 @@ import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { factorsOf } from '../../../support/factors.ts';
 import { startPortal } from '../../../support/portal.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
+import { rounds } from '../../../support/rounds.ts';
 
 const portal = await startPortal({ after });
 const { sql, admin, call, add, enter: enterAs, visit, signIn } = portal;
@@ -87,7 +88,7 @@ test("no username is another user's address, nor the other way round", async () 
 test('of users who take a name and an address at once, one gets it', async () => {
   // The changes of one administrator wait for each other anyway.
   const { token } = await enterAs({ super_admin: true });
-  for (let round = 0; round < 10; round += 1) {
+  for (let round = 0; round < rounds(4, 10); round += 1) {
     const pairs = [0, 1, 2, 3].map(async (pair) => {
       const own = `own-${round}-${pair}`;
       const name = `race-${round}-${pair}@example.org`;

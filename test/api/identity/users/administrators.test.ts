@@ -9,6 +9,7 @@ import { type Answer, ask, startGatehouse } from '../../../support/gatehouse.ts'
 import { startIdentity, type Person } from '../../../support/api-users.ts';
 import { untilSql } from '../../../support/connections.ts';
 import { assertError, assertSuccess, isOpen } from '../../../support/users.ts';
+import { rounds } from '../../../support/rounds.ts';
 
 const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity({ after });
 const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
@@ -122,7 +123,7 @@ function assertLost(answer: Answer) {
 for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
   test(`of two administrators who have each other ${ending} at once, one succeeds`, async () => {
     const [one, two] = people;
-    for (let round = 0; round < 25; round += 1) {
+    for (let round = 0; round < rounds(5, 25); round += 1) {
       await only(one, two);
       const answers = await Promise.all([
         end(one, two, ending, identity),
@@ -138,7 +139,7 @@ for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
 
 test('of two administrators who end their own rights at once, one remains', async () => {
   const [one, two] = people;
-  for (let round = 0; round < 25; round += 1) {
+  for (let round = 0; round < rounds(5, 25); round += 1) {
     await only(one, two);
     const answers = await Promise.all([
       end(one, one, 'demoted', identity),
@@ -151,7 +152,7 @@ test('of two administrators who end their own rights at once, one remains', asyn
 
 test('of three administrators who demote each other in a ring, one remains', async () => {
   const [one, two, three] = people;
-  for (let round = 0; round < 25; round += 1) {
+  for (let round = 0; round < rounds(5, 25); round += 1) {
     await only(one, two, three);
     const answers = await Promise.all([
       end(one, two, 'demoted', identity),
