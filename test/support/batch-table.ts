@@ -91,3 +91,7 @@ export const outcomeOf = (work: Promise<string>): Promise<Outcome> =>
   work.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
 export const outcomesOf = (calls: ReadonlyArray<Promise<string>>): Promise<Outcome[]> =>
   Promise.all(calls.map(outcomeOf));
+
+/** What the callers of these are told. */
+export const told = (list: readonly Thing[]): string[] =>
+  list.map(({ id, size }) => `${id} of size ${size ?? 1}`);

@@ -333,3 +333,23 @@ test('a wrong chunk after an early reply causes no second reply', async () => {
   client.socket.end();
   assert.equal(await client.closed(), '');
 });
+
+const REQUEST = headOf(['GET /slow HTTP/1.1', HOST]);
+const LAST = headOf(['GET /slow HTTP/1.1', HOST, 'Connection: close']);
+
+for (const [what, text, replies] of [
+  ['a NUL behind a request', `${REQUEST}\0`, 1],
+  ['garbage behind two requests', `${REQUEST}${REQUEST}\0\0garbage`, 2],
+  ['a space behind the last request', `${LAST} `, 1],
+  ['a request behind the last request', `${LAST}${REQUEST}`, 1],
+] as const) {
+  test(`${what}: ${replies} replies, then the end`, async () => {
+    const client = await connectTo(url);
+    client.send(text);
+    for (let count = 0; count < replies; count += 1) {
+      const { status, json } = await client.answer();
+      assert.deepEqual([status, json], [200, 'slow']);
+    }
+    assert.equal(await client.closed(), '');
+  });
+}

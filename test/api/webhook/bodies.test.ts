@@ -5,10 +5,12 @@ import { test } from 'node:test';
 import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import type { CustomSource } from '../../../src/webhook/sources.ts';
-import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { type Answer, ask, WEBHOOK_TOKEN, assertStatus } from '../../support/gatehouse.ts';
 import { addToken, signedBy, type SignedSource, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { createToken } from '../../support/tokens.ts';
 import { launchWebhook } from '../../support/webhook.ts';
+import { gzipSync } from 'node:zlib';
+import { connectTo, exchange, headOf } from '../../support/socket.ts';
 
 const { sql, base, database } = await launchWebhook();
 const SECRET = 'the secret of a custom sender';
@@ -47,6 +49,8 @@ async function stored({ status, json, text }: Answer) {
   return { event: row?.event, id: row?.delivery_id, body: String(row?.body) };
 }
 const problemOf = ({ status, json }: Answer) => [status, json.error?.fields?.[0]?.path];
+
+const { token } = await addToken(database, 'stripe');
 
 test('JSON is read whatever its content type, but for the generic source', async () => {
   const github = await senderOf('github');
@@ -190,4 +194,89 @@ test('gitea: of a form, its payload is signed', async () => {
   assert.equal((await stored(await post(token, form, headers))).body, form);
   for (const body of [`${form}&a=1`, `a=1&${form}`, form.replace('main', 'other'), 'payload=', ''])
     assert.equal((await post(token, body, headers)).status, 401, body);
+});
+
+const countEvents = async () => (await sql`select from webhook.events`).length;
+
+async function storesNothing(act: () => Promise<void>): Promise<void> {
+  const before = await countEvents();
+  await act();
+  assert.equal(await countEvents(), before);
+}
+
+const payload = (bytes: number) => {
+  const whole = (more: string) => JSON.stringify({ id: `evt_${randomUUID()}`, type: 'x', more });
+  return whole('x'.repeat(bytes - whole('').length));
+};
+
+const signed = (body: string) => ({
+  authorization: `Bearer ${token}`,
+  'content-type': 'application/json',
+  ...signedBy('stripe', body),
+});
+
+const headLines = (headers: Record<string, string>) => [
+  'POST /webhook HTTP/1.1',
+  'Host: x',
+  ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+];
+
+const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
+
+test('a signed body may be chunked; too large is 413, a form or compression 415', async () => {
+  const whole = payload(1_000);
+  const chunked = await exchange(
+    base,
+    headLines({ ...signed(whole), 'transfer-encoding': 'chunked' }),
+    `${chunk(whole.slice(0, 1))}${chunk(whole.slice(1, 500))}${chunk(whole.slice(500))}0\r\n\r\n`,
+  );
+  assert.deepEqual([chunked.status, chunked.json.status], [200, 'accepted']);
+  const [row] = await sql`select body from webhook.events where id = ${chunked.json.id}`;
+  assert.equal(row?.body.toString(), whole);
+  const exact = payload(65_536);
+  assert.equal((await ask('POST', base, { body: exact, headers: signed(exact) })).status, 200);
+  await storesNothing(async () => {
+    const large = payload(65_537);
+    assert.equal((await ask('POST', base, { body: large, headers: signed(large) })).status, 413);
+    assert.equal(
+      (
+        await exchange(
+          base,
+          headLines({ ...signed(large), 'transfer-encoding': 'chunked' }),
+          `${chunk(large)}0\r\n\r\n`,
+        )
+      ).status,
+      413,
+    );
+    const form = { 'content-type': 'application/x-www-form-urlencoded' };
+    const fields = await ask('POST', base, { body: 'a=1', headers: { ...signed('a=1'), ...form } });
+    assert.equal(fields.status, 415);
+    // Signed over the original or over the compressed bytes: both are rejected.
+    for (const headers of [signed(whole), signed(gzipSync(whole).toString('latin1'))]) {
+      assertStatus(
+        await ask('POST', base, {
+          body: gzipSync(whole),
+          headers: { ...headers, 'content-encoding': 'gzip' },
+        }),
+        415,
+      );
+    }
+  });
+});
+
+test('an incomplete signed body stores nothing, and the next one is accepted', async () => {
+  const whole = payload(1_000);
+  await storesNothing(async () => {
+    for (const framing of [{ 'content-length': '1000' }, { 'transfer-encoding': 'chunked' }]) {
+      const client = await connectTo(base);
+      client.send(
+        headOf(headLines({ ...signed(whole), ...framing })),
+        'content-length' in framing ? whole.slice(0, 999) : chunk(whole.slice(0, 999)),
+      );
+      client.socket.end();
+      // A reply or the end of the connection: the service has processed it by then.
+      assert.doesNotMatch(await client.closed(), /^HTTP\/1\.1 2/);
+    }
+  });
+  assert.equal((await ask('POST', base, { body: whole, headers: signed(whole) })).status, 200);
 });

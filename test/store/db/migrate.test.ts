@@ -1,9 +1,9 @@
 /**
  * Schemas are brought up to date by any number of replicas, one step at a time, whole or not at
- * all.
+ * all. The steps of the schemas are files of SQL, and docs/schema.sql is what they make.
  */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync, readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
@@ -17,9 +17,14 @@ import {
   type DatabaseSchema,
 } from '../../../src/platform/db/schema.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
-import { createDatabase, type TestDatabase } from '../../support/database.ts';
+import { createDatabase, type TestDatabase, createEmptyDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { test } from '../../support/until.ts';
+import { describeSchemas, SCHEMA_FILE } from '../../../scripts/schema.ts';
+import { SCHEMA as IDENTITY } from '../../../src/identity/migrations.ts';
+import { SCHEMA as SECRETS } from '../../../src/secrets/migrations.ts';
+import { SCHEMA as WEBHOOK } from '../../../src/webhook/migrations.ts';
+import { root } from '../../support/process.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-steps-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -211,4 +216,35 @@ test('a schema is current with all steps or more, not with fewer or none', async
   await migrateTo(database, [...STEPS, writeStep('newer', 'select 1')]);
   assert.equal(await judge(), true, 'a newer program was here');
   await requireCurrent(database, HOUSE);
+});
+
+const SCHEMAS = [IDENTITY, SECRETS, WEBHOOK];
+
+const described = readFileSync(join(root, SCHEMA_FILE), 'utf8');
+
+for (const { name, folder, steps } of SCHEMAS) {
+  test(`each file of ${name} is a step, and there is no other`, () => {
+    assert.deepEqual(
+      readdirSync(folder).sort(),
+      steps.map((step) => `${step}.sql`),
+    );
+  });
+}
+
+test('docs/schema.sql describes the migrated schemas', async (t) => {
+  const { sql } = await createDatabase(t);
+  assert.equal(await describeSchemas(sql), described, 'run: make schema');
+});
+
+test('without the program, the files make the same on an empty database, as psql -f runs them', async (t) => {
+  const { sql } = await createEmptyDatabase(t);
+  for (const { folder, steps } of SCHEMAS) {
+    for (const step of steps) {
+      await sql.unsafe(readFileSync(new URL(`${step}.sql`, folder), 'utf8')).simple();
+    }
+  }
+  // The program keeps the numbers of the steps that it has applied in a table of its own.
+  const ledgers = /\ncreate table \w+\.migrations \([^;]*;\n/g;
+  assert.equal(described.match(ledgers)?.length, SCHEMAS.length);
+  assert.equal(await describeSchemas(sql), described.replace(ledgers, ''));
 });

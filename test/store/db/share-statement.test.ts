@@ -6,7 +6,7 @@ import { connect } from '../../../scripts/postgres.ts';
 import { sharedStatement } from '../../../src/platform/db/share-statement.ts';
 import { Duplicate, Rejected } from '../../../src/platform/db/errors.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
-import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
+import { Overloaded } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import {
@@ -19,6 +19,7 @@ import {
   stored,
   storing,
   type Thing,
+  told,
 } from '../../support/batch-table.ts';
 
 const file = await createDatabase();
@@ -27,8 +28,7 @@ const MIB = 1024 * 1024;
 before(() => makeThings(file.sql));
 
 const open = (t: TestContext): Database => openConnections(t, file.url, 'grouped');
-const told = (list: readonly Thing[]): string[] =>
-  list.map(({ id, size }) => `${id} of size ${size ?? 1}`);
+
 /** What is stored of these, in any order: two statements are under way. */
 const storedOf = async (list: readonly Thing[]) =>
   (await stored(file.sql, list)).sort((one, other) => one - other);
@@ -39,11 +39,6 @@ const sorted = (statements: readonly number[][]) =>
 const commits = async (list: readonly Thing[]): Promise<number> =>
   (await file.sql`select distinct xmin::text from things where id in ${file.sql(idsOf(list))}`)
     .length;
-
-function unavailable(outcome: unknown): Unavailable {
-  assert.ok(outcome instanceof Unavailable, String(outcome));
-  return outcome;
-}
 
 test('calls of one turn share a statement and a commit, and get their own results', async (t) => {
   const database = open(t);
@@ -296,39 +291,6 @@ test('if a unique index is all that rejects a statement, only that item fails', 
   const later = someThings(5);
   assert.deepEqual(await Promise.all(later.map((thing) => store(database, thing))), told(later));
   assert.equal(await commits(later), 1);
-});
-
-test('a statement that times out fails all its calls and delays no later ones', async (t) => {
-  const database = openConnections(t, file.url, 'grouped', { DATABASE_STATEMENT_TIMEOUT: '1' });
-  const { store, statements } = storing();
-  const late = someThings(3);
-  const later = someThings(4);
-  const other = await blockThing(t, file.url, late[1] ?? assert.fail());
-  const calls = outcomesOf(late.map((thing) => store(database, thing)));
-  await other.met();
-  const next = later.map((thing) => store(database, thing));
-  for (const outcome of await calls) assert.match(unavailable(outcome).message, /57014/);
-  assert.deepEqual(await Promise.all(next), told(later));
-  assert.deepEqual(statements, [idsOf(late), idsOf(later)]);
-  await other.release();
-  assert.deepEqual(await storedOf(late), []);
-  assert.deepEqual(await Promise.all(late.map((thing) => store(database, thing))), told(late));
-});
-
-test('an item tried alone may time out, and the others get their own results', async (t) => {
-  const database = openConnections(t, file.url, 'grouped', { DATABASE_STATEMENT_TIMEOUT: '1' });
-  const { store } = storing();
-  const [wrong] = someThings(1, { size: 0 });
-  const [slow, ...good] = someThings(4);
-  assert.ok(wrong && slow);
-  await blockThing(t, file.url, slow);
-  const outcomes = await outcomesOf(
-    [wrong, ...good.slice(0, 1), slow, ...good.slice(1)].map((thing) => store(database, thing)),
-  );
-  assert.ok(outcomes[0] instanceof Rejected);
-  assert.match(unavailable(outcomes[2]).message, /57014/);
-  assert.deepEqual([outcomes[1], ...outcomes.slice(3)], told(good));
-  assert.deepEqual(await storedOf([wrong, slow, ...good]), idsOf(good));
 });
 
 const mistakes: ReadonlyArray<

@@ -1,7 +1,10 @@
-/** Every way in which a target can fail has a sentence, and the code for a search behind it. */
+/**
+ * Every way in which a target can fail has a sentence, and the code for a search behind it. Targets
+ * that answer 101 or only 1xx fail the attempt and never block.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
@@ -13,8 +16,9 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { test } from '../../support/until.ts';
-import { leasedEvent, stateOf } from '../../support/webhook-store.ts';
+import { leasedEvent, stateOf, deliverOnce } from '../../support/webhook-store.ts';
 import { listenOn } from '../../support/ports.ts';
+import { listenOnTcp } from '../../support/socket.ts';
 
 const portOf = (server: Server): Promise<number> =>
   listenOn(
@@ -31,6 +35,15 @@ async function failureOf(url: string, more: { body?: Buffer; timeoutMs?: number 
 
 const files = join(import.meta.dirname, '../../unit/vectors/tls');
 const read = (name: string) => readFileSync(join(files, name));
+
+/** Answers each request with raw bytes, and leaves the connection open. */
+const target = { answer: (_socket: Socket): void => {}, requests: 0 };
+const port = await listenOnTcp({ after }, (socket) => {
+  socket.on('data', () => {
+    target.requests += 1;
+    target.answer(socket);
+  });
+});
 
 test('a name without an address says so', async () => {
   assert.match(
@@ -140,4 +153,70 @@ test('log, store, event show and what the inbox page reads have the same sentenc
   assert.equal(event.last_error, error);
   const [attempt] = (await read(`/events/${json.id}`)).json.attempts;
   assert.equal(attempt.error, error);
+});
+
+const SWITCH =
+  'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
+
+const SWITCHED = 'the target answered 101; it changed the protocol in place of an answer';
+
+const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
+
+const url = `http://127.0.0.1:${port}/`;
+
+const forward = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);
+
+after(() => forward.close());
+
+const never = new AbortController().signal;
+
+test('a 101 reply fails the attempt at once, and its connection is not reused', async () => {
+  const cases = [
+    [SWITCH, SWITCHED],
+    ['HTTP/1.1 101 X\r\n\r\n', SWITCHED],
+    [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, SWITCHED],
+    [`${SWITCH}${OK}`, SWITCHED],
+  ] as const;
+  for (const [answer, error] of cases) {
+    target.answer = (socket) => {
+      socket.write(answer);
+    };
+    assert.equal((await forward.deliver(leasedEvent(), never))?.error, error, answer);
+    target.answer = (socket) => {
+      socket.write(OK);
+    };
+    assert.equal(await deliverOnce(forward, leasedEvent()), null, 'the next event');
+  }
+});
+
+test('1xx replies are ignored: the final reply decides', async () => {
+  for (const interim of ['100 Continue', '102 Processing', '103 Early Hints', '199 X']) {
+    target.answer = (socket) => {
+      socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 ${interim}\r\n\r\n${OK}`);
+    };
+    assert.equal(await deliverOnce(forward, leasedEvent()), null, interim);
+    target.answer = (socket) => {
+      socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`);
+    };
+    assert.deepEqual(
+      await forward.deliver(leasedEvent(), never),
+      { error: 'the target answered 503', answer_status: 503, answer: '', retryAfter: null },
+      interim,
+    );
+  }
+});
+
+test('endless 1xx replies meet the time limit, and the next event is delivered', async () => {
+  target.answer = (socket) => {
+    const promise = () => {
+      if (socket.destroyed) return;
+      socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setImmediate(promise));
+    };
+    promise();
+  };
+  assert.notEqual(await deliverOnce(forward, leasedEvent(), 300), null);
+  target.answer = (socket) => {
+    socket.write(OK);
+  };
+  assert.equal(await deliverOnce(forward, leasedEvent()), null);
 });

@@ -316,20 +316,6 @@ test('a target that is down, hangs up, sends no HTTP or does not answer fails wi
     null,
     'half an answer',
   );
-  assert.notEqual(
-    await outcomeOf(
-      await afterRequest('HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', false),
-      300,
-    ),
-    null,
-    'a promise is no answer',
-  );
-});
-
-test('a target that changes the protocol fails and blocks nothing', async () => {
-  const upgrade = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n';
-  for (const ends of [true, false])
-    assert.notEqual(await outcomeOf(await afterRequest(upgrade, ends), 300), null);
 });
 
 test('an endless, broken or invalid body after a 2xx is still a success and frees its connection', async () => {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { createHandlerTarget } from '../../../src/webhook/targets/handler.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ask, variables, WEBHOOK_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { buildProgram, root, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
@@ -36,6 +36,17 @@ function open(t: TestContext, module = MODULE) {
         .map((line): unknown => JSON.parse(line)),
   };
 }
+
+const told = join(directory, 'told');
+const { url, sql } = await createDatabase();
+const gatehouse = await startGatehouse({ after }, ['webhook'], url, {
+  // One thread, so that the next event uses the same one.
+  WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'),
+  TOLD: told,
+  LATER,
+  WEBHOOK_CONCURRENCY: '1',
+  WEBHOOK_RETRY_SCHEDULE: '1ms,2ms,4ms,8ms,16ms,32ms',
+});
 
 test('a handler gets the event, its data and bytes, and the environment without our variables', async (t) => {
   const { deliver, told } = open(t);
@@ -253,3 +264,35 @@ test('the build behaves the same with handlers that fail, exit, loop or fail lat
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });
+
+writeFileSync(told, '');
+
+async function handle(event: string): Promise<string> {
+  const { status, json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event, data: { page_id: 'p' } },
+  });
+  assert.equal(status, 200);
+  await untilSql(
+    async () => (await stateOf(sql, json.id)).status !== 'waiting',
+    `${event} has ended`,
+  );
+  return (await stateOf(sql, json.id)).status;
+}
+
+const lines = () => readFileSync(told, 'utf8').split('\n').length - 1;
+
+for (const event of ['fails later', 'rejects later', 'exits later']) {
+  test(`an idle handler thread that ${event} affects neither events nor the service`, async () => {
+    const before = lines();
+    assert.equal(await handle(event), 'done');
+    writeFileSync(LATER, '');
+    await until(() => lines() === before + 1, 'it has happened');
+    for (const next of ['returns', 'fulfils']) assert.equal(await handle(next), 'done', next);
+    assert.equal((await ask('GET', `${gatehouse.url.webhook}/readyz`)).status, 200);
+    assert.deepEqual(
+      gatehouse.log().filter(({ level }) => level === 'error'),
+      [],
+    );
+  });
+}

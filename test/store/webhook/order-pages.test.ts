@@ -15,12 +15,8 @@ import {
   renewLeases,
 } from '../../../src/webhook/store/work.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
 import { createWaits, holdStatements } from '../../support/hold.ts';
-import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { observe } from '../../support/plans.ts';
-import { buildProgram, startProgram } from '../../support/process.ts';
-import { startRecorder } from '../../support/recorder.ts';
 import { latch, someTurns, test, until } from '../../support/until.ts';
 import {
   FAILED,
@@ -334,79 +330,6 @@ test('after a change of WEBHOOK_ORDER the waiting events keep theirs, and all ar
     [...ordered].sort((one, other) => one - other),
   );
   await worker.stop();
-});
-
-/** A target that counts deliveries of one page at the same time, and holds its replies. */
-async function startPageTarget(t: TestContext) {
-  const recorder = await startRecorder(t);
-  const active = new Map<string, number>();
-  const seen = { url: recorder.url, begun: new Array<string>(), overlaps: 0, isHeld: true };
-  recorder.answer((response, { body }) => {
-    const {
-      event,
-      data: { page_id },
-    }: { event: string; data: { page_id: string } } = JSON.parse(body);
-    active.set(page_id, (active.get(page_id) ?? 0) + 1);
-    if (active.get(page_id) !== 1) seen.overlaps += 1;
-    response.once('close', () => active.set(page_id, (active.get(page_id) ?? 0) - 1));
-    seen.begun.push(event);
-    if (!seen.isHeld) void someTurns().then(() => response.writeHead(200).end());
-  });
-  return seen;
-}
-
-test('kill -9 of a replica that delivers a page ends neither the order nor the delivery', async (t) => {
-  const own = await createDatabase(t);
-  const target = await startPageTarget(t);
-  const { begun } = target;
-  const environment = {
-    ...variables(own.url),
-    WEBHOOK_FORWARD_URL: target.url,
-    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-    WEBHOOK_ORDER: 'page_id',
-  };
-  const start = async () => {
-    const program = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
-    await program.ready('webhook');
-    return program;
-  };
-  const first = await start();
-  const send = async (from: number, to: number, url: string) => {
-    for (let number = from; number < to; number += 1) {
-      for (const page_id of ['p', 'q']) {
-        const body = { event: `${page_id} ${number}`, data: { page_id } };
-        const { status } = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body });
-        assert.equal(status, 200);
-      }
-    }
-  };
-  await send(0, 20, await first.url('webhook'));
-  await until(() => begun.length === 2, 'both pages are being delivered');
-  first.signal('SIGKILL');
-  await first.ended;
-  target.isHeld = false;
-  const others = [await start(), await start()];
-  await Promise.all(
-    others.map(async (program, index) => index === 0 && send(20, 40, await program.url('webhook'))),
-  );
-  assert.equal(begun.length, 2, 'the leases of the killed replica hold');
-  await own.sql`update webhook.work set due_at = now() where lease is not null`;
-  await own.sql`update webhook.pages set due_at = now()`;
-  await untilSql(
-    async () => (await own.sql`select from webhook.work`).length === 0,
-    'nothing waits',
-  );
-  assert.equal(target.overlaps, 0);
-  for (const page of ['p', 'q']) {
-    const expected = [0, ...Array.from({ length: 40 }, (_, number) => number)].map(
-      (number) => `${page} ${number}`,
-    );
-    assert.deepEqual(
-      begun.filter((event) => event.startsWith(page)),
-      expected,
-      'the interrupted one twice, then in order',
-    );
-  }
 });
 
 test('while events of a page are being stored, deliveries continue, and the page is not removed', async (t) => {

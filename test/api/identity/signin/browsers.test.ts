@@ -1,4 +1,7 @@
-/** Pages survive what browsers do, and no address that a person sees is a dead end. */
+/**
+ * Pages survive what browsers do, and no address that a person sees is a dead end. The page at `/`
+ * says who is signed in.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -8,14 +11,20 @@ import { ADDRESS, factorsOf, PENDING } from '../../../support/factors.ts';
 import { cookieFrom, ORIGIN, startPortal } from '../../../support/portal.ts';
 import { SITE } from '../../../support/service-context.ts';
 import { assertSuccess, PASSWORD } from '../../../support/users.ts';
+import { readVersion } from '../../../../src/platform/runtime/version.ts';
 
 const portal = await startPortal({ after });
-const { add, call, visit, signIn } = portal;
+const { sql, add, call, visit, signIn } = portal;
 const { stepNow, forgetSteps, enrol, start, enter, newBrowser } = factorsOf(portal);
 
 const PERSON = { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document', accept: 'text/html' };
 const SIGNED_IN = /<h1>You are signed in</;
 const COOKIES = /[Aa]llow cookies/;
+
+await add({ username: 'boss', super_admin: true });
+await add({ username: 'ada' });
+const boss = await signIn('boss');
+const ada = await signIn('ada');
 
 test('another tab, a reload and a prerender show the step that waits, and end nothing', async () => {
   const { username, id } = await add();
@@ -224,4 +233,35 @@ test('a circle between a program and the sign-in page ends, without JavaScript, 
     counted = `__Host-gatehouse-continued=${wrong}`;
     assert.deepEqual(await open(ADDRESS), [true, true], wrong);
   }
+});
+
+const headers = { accept: 'text/html' };
+
+const open = async (cookie: string) => (await visit('/', { headers, cookie })).text;
+
+const VERSION = `Gatehouse ${readVersion()} runs here.`;
+
+test('strangers are led to the sign-in, and are not told which version runs', async () => {
+  for (const cookie of ['', ada.domain, `__Host-gatehouse=${'x'.repeat(43)}`]) {
+    const text = await open(cookie);
+    assert.match(text, /href="\/login">Sign in</);
+    assert.doesNotMatch(text, /signed in as|0\.\d\.\d/);
+  }
+});
+
+test('a user is named, and an administrator is told which version runs', async () => {
+  const own = await open(ada.host);
+  assert.match(own, /You are signed in as ada\./);
+  assert.match(own, /href="\/account">Your account</);
+  assert.ok(!own.includes(VERSION));
+  assert.ok((await open(boss.host)).includes(`You are signed in as boss. ${VERSION}`));
+});
+
+test('after the end of the session the page is that of a stranger', async () => {
+  await sql`update identity.sessions set revoked = true`;
+  assert.match(await open(boss.host), /href="\/login">Sign in</);
+});
+
+test('a program gets the error of an unknown path', async () => {
+  assert.equal((await visit('/', { cookie: ada.host })).status, 404);
 });

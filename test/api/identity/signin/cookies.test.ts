@@ -224,3 +224,30 @@ test('no page removes a cookie when it is loaded as a picture', async () => {
     assert.deepEqual(page.cookies, [], path);
   }
 });
+
+test('no pattern is replaced in a cookie that has many spaces within', async () => {
+  const { replace } = String.prototype;
+  let longest = 0;
+  Object.defineProperty(String.prototype, 'replace', {
+    configurable: true,
+    writable: true,
+    value(this: string, ...given: Parameters<typeof replace>) {
+      if (/ {100}/.test(this)) longest = Math.max(longest, this.length);
+      return replace.apply(this, given);
+    },
+  });
+  try {
+    const cookie = `a${' '.repeat(15_000)}b`;
+    for (const path of ['/login', '/account', '/api/auth/verify']) {
+      const { status } = await visit(path, { cookie });
+      assert.ok(status < 500, `${path}: ${status}`);
+    }
+  } finally {
+    Object.defineProperty(String.prototype, 'replace', {
+      configurable: true,
+      writable: true,
+      value: replace,
+    });
+  }
+  assert.equal(longest, 0);
+});

@@ -1,13 +1,17 @@
-/** Security keys: which credential signs in alone, and which is only a second step. */
+/**
+ * Security keys and passkeys: which credential signs in alone, which is only a second step, and
+ * which is rejected.
+ */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { ALONE, factorsOf, SECOND } from '../../../support/factors.ts';
+import { ALONE, factorsOf, SECOND, codesOn } from '../../../support/factors.ts';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
+import { assertStatus } from '../../../support/gatehouse.ts';
 
 const portal = await startPortal({ after });
-const { add, visit, signIn } = portal;
-const { start, options, register, answer, send, newBrowser } = factorsOf(portal);
+const { sql, add, visit, signIn } = portal;
+const { enrol, start, options, register, answer, send, newBrowser } = factorsOf(portal);
 
 /** Flags of an authenticator that has seen its user, and of one that has also checked a PIN. */
 const PRESENT = 0x01;
@@ -64,3 +68,151 @@ for (const rk of [true, undefined]) {
     assert.equal(await afterPassword({ flags: PRESENT }), 200);
   });
 }
+
+test('a passkey signs in alone if it has verified its user, and after the password without', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  const added = await register(host, passkey, { counter: 1 });
+  assert.equal(codesOn(added.text).length, 10, 'the first factor comes with recovery codes');
+  assert.match(
+    (await visit('/account/factors', { cookie: cookieFrom(added, '__Host-gatehouse') })).text,
+    /my &#60;device&#62;/,
+  );
+
+  const browser = await newBrowser();
+  const { challenge, ids } = await options(ALONE, browser);
+  assert.deepEqual(ids, [], 'nobody learns who has a passkey');
+  const credential = answer(passkey, challenge, id, { counter: 2 });
+  const alone = await send(credential, browser);
+  const verified = await visit('/api/auth/verify?require=second_factor', {
+    cookie: cookieFrom(alone, '__Secure-gatehouse'),
+  });
+  assert.deepEqual([verified.status, verified.headers.get('x-auth-methods')], [200, 'passkey']);
+  assert.equal((await send(credential, browser)).status, 401, 'a challenge is used once');
+
+  const unverified = answer(passkey, (await options(ALONE, browser)).challenge, id, {
+    counter: 3,
+    flags: 1,
+  });
+  assert.equal((await send(unverified, browser)).status, 401);
+  const pending = await start(username);
+  const second = await options(SECOND, pending);
+  assert.deepEqual(second.ids, [passkey.id.toString('base64url')]);
+  const both = await send(
+    answer(passkey, second.challenge, null, { counter: 4, flags: 1 }),
+    pending,
+    SECOND,
+  );
+  const methods = await visit('/api/auth/verify', {
+    cookie: cookieFrom(both, '__Secure-gatehouse'),
+  });
+  assert.equal(methods.headers.get('x-auth-methods'), 'password, passkey');
+});
+
+test('options for a passkey leave the row of the pending sign-in as it is', async () => {
+  const { username, id } = await add();
+  await enrol(username);
+  const pending = await start(username);
+  const versions = async () => [
+    ...(await sql`select xmin::text as version, attempts from identity.pending_sign_ins where user_id = ${id}`),
+  ];
+  const before = await versions();
+  assert.equal(before.length, 1);
+  for (let times = 0; times < 3; times += 1) await options(SECOND, pending);
+  assert.deepEqual(await versions(), before);
+});
+
+test("a second factor is the account's own passkey, whatever user the response names", async () => {
+  const owner = await add();
+  const other = await add();
+  const own = createPasskey();
+  const stranger = createPasskey();
+  await register((await signIn(owner.username)).host, own);
+  await register((await signIn(other.username)).host, stranger);
+  const pending = await start(owner.username);
+  for (const named of [other.id, owner.id, null]) {
+    const { challenge } = await options(SECOND, pending);
+    const page = await send(answer(stranger, challenge, named), pending, SECOND);
+    assert.equal(page.status, 401);
+    assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+  }
+  const { challenge } = await options(SECOND, pending);
+  assert.equal((await send(answer(own, challenge, null), pending, SECOND)).status, 200);
+});
+
+test('a passkey is rejected for another browser, purpose, user, counter, site, or once removed', async () => {
+  const owner = await add();
+  const other = await add();
+  const { host } = await signIn(owner.username);
+  const passkey = createPasskey();
+  const stranger = createPasskey();
+  const renewed = cookieFrom(await register(host, passkey, { counter: 5 }), '__Host-gatehouse');
+  const { host: otherHost } = await signIn(other.username);
+  const taken = await register(otherHost, passkey);
+  assert.equal(taken.status, 401, 'registered for another user');
+  assert.match(taken.text, /was not accepted/);
+  await register(otherHost, stranger);
+  const browser = await newBrowser();
+  const fresh = async (cookie = browser, path = ALONE) => (await options(path, cookie)).challenge;
+  const refused = async (credential: string, cookie = browser, path = ALONE) =>
+    assert.equal((await send(credential, cookie, path)).status, 401);
+
+  await refused(answer(passkey, await fresh(await newBrowser()), owner.id, { counter: 9 }));
+  await refused(
+    answer(passkey, (await options('/account/passkeys', renewed)).challenge, owner.id, {
+      counter: 9,
+    }),
+  );
+  const pending = await start(owner.username);
+  const both = `${browser}; ${pending}`;
+  await refused(answer(passkey, await fresh(both, SECOND), owner.id, { counter: 9 }), both);
+  await refused(answer(passkey, await fresh(both), owner.id, { counter: 9 }), both, SECOND);
+  await refused(
+    answer(stranger, await fresh(both, SECOND), other.id, { counter: 9 }),
+    both,
+    SECOND,
+  );
+  await refused(answer(passkey, await fresh(), other.id, { counter: 9 }));
+  await refused(answer(passkey, await fresh(), null, { counter: 9 }));
+  for (const counter of [5, 4, 0])
+    await refused(answer(passkey, await fresh(), owner.id, { counter }));
+  await refused(
+    answer(passkey, await fresh(), owner.id, { counter: 9, origin: 'https://app.example.org' }),
+  );
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 9, flags: 0x0d }), browser);
+  for (const text of ['', '{}', 'null', '[]', 'x'.repeat(8_000), '{"id":1}']) await refused(text);
+  await sql`update identity.users set enabled = false where id = ${owner.id}`;
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 6 }));
+  await sql`update identity.users set enabled = true where id = ${owner.id}`;
+  assertStatus(await send(answer(passkey, await fresh(), owner.id, { counter: 7 }), browser), 200);
+  const removed = await visit('/account/factors/remove', {
+    fields: { passkey: passkey.id.toString('base64url') },
+    cookie: renewed,
+  });
+  assert.equal(removed.status, 303);
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 99 }));
+  assert.equal(
+    cookieFrom((await signIn(owner.username)).page, '__Host-gatehouse') !== '',
+    true,
+    'the password alone again',
+  );
+});
+
+test('the counter of a passkey has 32 bits without a sign, and must grow', async () => {
+  const { username, id } = await add();
+  const passkey = createPasskey();
+  await register((await signIn(username)).host, passkey, { counter: 2 ** 31 + 5 });
+  for (const [counter, status] of [
+    [2 ** 31 + 5, 401],
+    [2 ** 31 + 6, 200],
+    [2 ** 32 - 1, 200],
+    [2 ** 31 + 7, 401],
+    [0, 401],
+  ] as const) {
+    const browser = await newBrowser();
+    const { challenge } = await options(ALONE, browser);
+    const page = await send(answer(passkey, challenge, id, { counter }), browser);
+    assert.equal(page.status, status, `counter ${counter}`);
+  }
+});
