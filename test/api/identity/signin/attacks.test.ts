@@ -8,14 +8,13 @@ import type { TransactionSql } from 'postgres';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { untilLocked } from '../../../support/connections.ts';
-import { createDatabase } from '../../../support/database.ts';
-import { ALONE, factorsOf, PENDING, SECOND, secretOn, setupOn } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, startGatehouse, assertStatus } from '../../../support/gatehouse.ts';
-import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
+import { ALONE, factorsOf, PENDING, secretOn, setupOn } from '../../../support/factors.ts';
+import { assertStatus } from '../../../support/gatehouse.ts';
+import { cookieFrom, type Page, startPortal } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
-const { sql, admin, call, add, visit, signIn } = portal;
+const { sql, add, visit, signIn } = portal;
 const {
   events,
   stepNow,
@@ -30,7 +29,6 @@ const {
   newBrowser,
 } = factorsOf(portal);
 
-const ADMIN = { username: 'admin', password: ADMIN_PASSWORD, return_to: '' };
 const factorPage = async (cookie: string) => (await visit('/account/factors', { cookie })).status;
 const rowsOf = async (table: string, user: string) =>
   (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
@@ -323,50 +321,6 @@ test('a pending sign-in makes one session, also by two right codes at once', asy
   assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
 });
 
-test('a pending sign-in ends after five wrong passkeys', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  const passkey = createPasskey();
-  await register(host, passkey);
-  const pending = await start(username);
-  const { challenge } = await options(SECOND, pending);
-  for (let tries = 1; tries <= 6; tries += 1) {
-    await send(answer(createPasskey(undefined, passkey.id), challenge, id), pending, SECOND);
-  }
-  assert.equal(await events(id, 'factor.failed'), 5);
-  assert.equal((await send(answer(passkey, challenge, id), pending, SECOND)).status, 401);
-});
-
-test('a challenge without a cookie belongs to no browser', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  const passkey = createPasskey();
-  await register(host, passkey);
-  const { challenge } = await options(ALONE, 'other=1');
-  assert.equal((await send(answer(passkey, challenge, id), 'other=1')).status, 401);
-});
-
-test('a passkey on the sign-in page signs its own user in, whatever sign-in waits in the browser', async () => {
-  const one = await add();
-  const other = await add();
-  await register((await signIn(one.username)).host);
-  const passkey = createPasskey();
-  await register((await signIn(other.username)).host, passkey);
-  const browser = `${await newBrowser()}; ${await start(one.username)}`;
-  const { challenge, ids } = await options(ALONE, browser);
-  assert.deepEqual(ids, [], 'nothing about who began to sign in');
-  const wrong = await send(answer(createPasskey(), challenge, other.id), browser);
-  assert.equal(wrong.status, 401);
-  assert.match(wrong.text, /id="username"/, 'the sign-in page again');
-  const page = await send(answer(passkey, challenge, other.id), browser);
-  const account = await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') });
-  assert.ok(account.text.includes(other.username));
-  assert.ok(
-    page.cookies.some((text) => text.startsWith(`${PENDING}=;`)),
-    'and ends the other',
-  );
-});
-
 test('credentials of the program behind the proxy do not hide the cookie', async () => {
   const { domain } = await signIn((await add()).username);
   const verify = async (headers: Record<string, string>) =>
@@ -436,65 +390,4 @@ test('a sign-in succeeds although the session before it ends at the same time', 
     (locking) => locking`update identity.sessions set logged_out = true where user_id = ${id}`,
   );
   assert.equal(page.status, 200);
-});
-
-test('the audit trail names users, and gives the ids of erased ones', async () => {
-  const user = await add();
-  const gone = await add();
-  await sql`update identity.users set username = '', username_key = ${gone.id}, deleted_at = now() where id = ${gone.id}`;
-  const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
-  const { text } = await visit('/account/audit', { cookie: own });
-  const rows = text.split('<tr>').filter((row) => row.includes('User created'));
-  const cells = (name: string, id: string) =>
-    `<a href="/account/users/${id}" title="${id}">${name}</a>`;
-  const rowOf = (id: string) => rows.find((row) => row.includes(id)) ?? '';
-  assert.ok(
-    rowOf(user.id).includes(`${cells('admin', admin.id)} <span class="hint">in a browser</span>`),
-    rowOf(user.id),
-  );
-  assert.ok(rowOf(user.id).includes(cells(user.username, user.id)));
-  assert.ok(rowOf(gone.id).includes(cells('an erased user', gone.id)));
-  assert.ok(text.includes(`${cells('admin', admin.id)} <span class="hint">by password</span>`));
-});
-
-test('the factors of a deleted user are erased at once, and the passkey is free', async () => {
-  const { username, id } = await add();
-  const { host } = await enrol(username);
-  const passkey = createPasskey();
-  await register(host, passkey);
-  await start(username);
-  assert.equal((await call(admin.token, 'DELETE', `/api/user/${id}`)).status, 200);
-  for (const table of ['totp', 'passkeys', 'recovery_codes', 'pending_sign_ins'])
-    assert.equal(await rowsOf(table, id), 0, table);
-  const { host: other } = await signIn((await add()).username);
-  assert.doesNotMatch((await register(other, passkey)).text, /was not accepted/);
-});
-
-test('what happens to second factors is counted and logged', async (context) => {
-  const database = await createDatabase(context);
-  const { url } = await startGatehouse(context, ['identity'], database.url, PORTAL);
-  const to = visitorOf(url.identity);
-  const first = cookieFrom(await to('/login', { fields: ADMIN }), '__Host-gatehouse');
-  const offered = await to('/account/totp/start', { fields: {}, cookie: first });
-  const secret = secretOn(offered.text);
-  const confirmed = await to('/account/totp', {
-    fields: setupOn(offered.text, totpCode(secret, await stepNow())),
-    cookie: first,
-  });
-  const host = cookieFrom(confirmed, '__Host-gatehouse');
-  const login = (otp: string) =>
-    ask('POST', `${url.identity}/api/auth/login`, {
-      body: { ...ADMIN, return_to: undefined, otp },
-    });
-  await login('000000');
-  await database.sql`update identity.totp set last_step = 0`;
-  assert.equal((await login(totpCode(secret, await stepNow()))).status, 200);
-  await to('/account/factors/remove', { fields: {}, cookie: host });
-  const metrics = (await ask('GET', `${url.metrics}/metrics`)).text;
-  for (const event of ['added', 'wrong', 'right', 'removed']) {
-    assert.match(
-      metrics,
-      new RegExp(`^gatehouse_factor_events_total\\{factor="totp",event="${event}"\\} 1$`, 'm'),
-    );
-  }
 });

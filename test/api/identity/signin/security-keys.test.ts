@@ -5,13 +5,13 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { ALONE, factorsOf, SECOND, codesOn } from '../../../support/factors.ts';
+import { ALONE, factorsOf, SECOND, codesOn, PENDING } from '../../../support/factors.ts';
 import { cookieFrom, startPortal } from '../../../support/portal.ts';
 import { assertStatus } from '../../../support/gatehouse.ts';
 
 const portal = await startPortal({ after });
 const { sql, add, visit, signIn } = portal;
-const { enrol, start, options, register, answer, send, newBrowser } = factorsOf(portal);
+const { events, enrol, start, options, register, answer, send, newBrowser } = factorsOf(portal);
 
 /** Flags of an authenticator that has seen its user, and of one that has also checked a PIN. */
 const PRESENT = 0x01;
@@ -215,4 +215,48 @@ test('the counter of a passkey has 32 bits without a sign, and must grow', async
     const page = await send(answer(passkey, challenge, id, { counter }), browser);
     assert.equal(page.status, status, `counter ${counter}`);
   }
+});
+
+test('a pending sign-in ends after five wrong passkeys', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const pending = await start(username);
+  const { challenge } = await options(SECOND, pending);
+  for (let tries = 1; tries <= 6; tries += 1) {
+    await send(answer(createPasskey(undefined, passkey.id), challenge, id), pending, SECOND);
+  }
+  assert.equal(await events(id, 'factor.failed'), 5);
+  assert.equal((await send(answer(passkey, challenge, id), pending, SECOND)).status, 401);
+});
+
+test('a challenge without a cookie belongs to no browser', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const { challenge } = await options(ALONE, 'other=1');
+  assert.equal((await send(answer(passkey, challenge, id), 'other=1')).status, 401);
+});
+
+test('a passkey on the sign-in page signs its own user in, whatever sign-in waits in the browser', async () => {
+  const one = await add();
+  const other = await add();
+  await register((await signIn(one.username)).host);
+  const passkey = createPasskey();
+  await register((await signIn(other.username)).host, passkey);
+  const browser = `${await newBrowser()}; ${await start(one.username)}`;
+  const { challenge, ids } = await options(ALONE, browser);
+  assert.deepEqual(ids, [], 'nothing about who began to sign in');
+  const wrong = await send(answer(createPasskey(), challenge, other.id), browser);
+  assert.equal(wrong.status, 401);
+  assert.match(wrong.text, /id="username"/, 'the sign-in page again');
+  const page = await send(answer(passkey, challenge, other.id), browser);
+  const account = await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') });
+  assert.ok(account.text.includes(other.username));
+  assert.ok(
+    page.cookies.some((text) => text.startsWith(`${PENDING}=;`)),
+    'and ends the other',
+  );
 });

@@ -1,16 +1,27 @@
-/** The audit trail says how each sign-in was proved. */
+/** What is recorded: how each sign-in was proved, who did what, and what happens to factors. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { ALONE, codesOn, factorsOf, PENDING, SECOND, setupOn } from '../../../support/factors.ts';
-import { ask } from '../../../support/gatehouse.ts';
-import { cookieFrom, startPortal } from '../../../support/portal.ts';
+import {
+  ALONE,
+  codesOn,
+  factorsOf,
+  PENDING,
+  SECOND,
+  setupOn,
+  secretOn,
+} from '../../../support/factors.ts';
+import { ask, ADMIN_PASSWORD, startGatehouse } from '../../../support/gatehouse.ts';
+import { cookieFrom, startPortal, PORTAL, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
+import { createDatabase } from '../../../support/database.ts';
 
 const portal = await startPortal({ after });
-const { identity, sql, add, visit, signIn } = portal;
+const { identity, sql, admin, call, add, visit, signIn } = portal;
 const factors = factorsOf(portal);
+const { enrol, register, start, stepNow } = factors;
+const ADMIN = { username: 'admin', password: ADMIN_PASSWORD, return_to: '' };
 
 /** `via` and the detail of the newest login of a user. */
 async function latestLogin(id: string) {
@@ -94,4 +105,67 @@ test('a set-up of an app leaves an entry only when it is finished', async () => 
   assert.equal(wrong.status, 401);
   assert.equal(await countEntries(), before);
   assert.equal(codesOn(wrong.text)[0], '');
+});
+
+test('the audit trail names users, and gives the ids of erased ones', async () => {
+  const user = await add();
+  const gone = await add();
+  await sql`update identity.users set username = '', username_key = ${gone.id}, deleted_at = now() where id = ${gone.id}`;
+  const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const { text } = await visit('/account/audit', { cookie: own });
+  const rows = text.split('<tr>').filter((row) => row.includes('User created'));
+  const cells = (name: string, id: string) =>
+    `<a href="/account/users/${id}" title="${id}">${name}</a>`;
+  const rowOf = (id: string) => rows.find((row) => row.includes(id)) ?? '';
+  assert.ok(
+    rowOf(user.id).includes(`${cells('admin', admin.id)} <span class="hint">in a browser</span>`),
+    rowOf(user.id),
+  );
+  assert.ok(rowOf(user.id).includes(cells(user.username, user.id)));
+  assert.ok(rowOf(gone.id).includes(cells('an erased user', gone.id)));
+  assert.ok(text.includes(`${cells('admin', admin.id)} <span class="hint">by password</span>`));
+});
+
+test('the factors of a deleted user are erased at once, and the passkey is free', async () => {
+  const { username, id } = await add();
+  const { host } = await enrol(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  await start(username);
+  assert.equal((await call(admin.token, 'DELETE', `/api/user/${id}`)).status, 200);
+  for (const table of ['totp', 'passkeys', 'recovery_codes', 'pending_sign_ins']) {
+    const rows = await sql`select from ${sql(`identity.${table}`)} where user_id = ${id}`;
+    assert.equal(rows.length, 0, table);
+  }
+  const { host: other } = await signIn((await add()).username);
+  assert.doesNotMatch((await register(other, passkey)).text, /was not accepted/);
+});
+
+test('what happens to second factors is counted and logged', async (context) => {
+  const database = await createDatabase(context);
+  const { url } = await startGatehouse(context, ['identity'], database.url, PORTAL);
+  const to = visitorOf(url.identity);
+  const first = cookieFrom(await to('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const offered = await to('/account/totp/start', { fields: {}, cookie: first });
+  const secret = secretOn(offered.text);
+  const confirmed = await to('/account/totp', {
+    fields: setupOn(offered.text, totpCode(secret, await stepNow())),
+    cookie: first,
+  });
+  const host = cookieFrom(confirmed, '__Host-gatehouse');
+  const login = (otp: string) =>
+    ask('POST', `${url.identity}/api/auth/login`, {
+      body: { ...ADMIN, return_to: undefined, otp },
+    });
+  await login('000000');
+  await database.sql`update identity.totp set last_step = 0`;
+  assert.equal((await login(totpCode(secret, await stepNow()))).status, 200);
+  await to('/account/factors/remove', { fields: {}, cookie: host });
+  const metrics = (await ask('GET', `${url.metrics}/metrics`)).text;
+  for (const event of ['added', 'wrong', 'right', 'removed']) {
+    assert.match(
+      metrics,
+      new RegExp(`^gatehouse_factor_events_total\\{factor="totp",event="${event}"\\} 1$`, 'm'),
+    );
+  }
 });
