@@ -8,10 +8,7 @@ import { createDatabase } from './database.ts';
 import { type Answer, ask, type Gatehouse, logIn, startGatehouse } from './gatehouse.ts';
 import { assertUser, PASSWORD } from './users.ts';
 import { wordsOf } from './words.ts';
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
+import type { Owner } from './owner.ts';
 
 /** A user of a test, with a session. */
 export interface Person {

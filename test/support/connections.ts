@@ -7,6 +7,7 @@ import { createLog } from '../../src/platform/runtime/log.ts';
 import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
 import { pause } from './until.ts';
+import type { Owner } from './owner.ts';
 
 /** @param more further variables */
 export function addressOf(
@@ -17,10 +18,6 @@ export function addressOf(
     ?.database;
   assert.ok(address);
   return address;
-}
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
 }
 
 /**

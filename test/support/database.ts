@@ -3,16 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import { connect, databaseUrl } from '../../scripts/postgres.ts';
+import type { Owner } from './owner.ts';
 
 export interface TestDatabase {
   url: string;
   /** One connection, for looking at what the code under test has done. */
   sql: Sql;
   drop(): Promise<void>;
-}
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
 }
 
 /**

@@ -15,6 +15,7 @@ import { configure, type ServiceName } from '../../src/serve.ts';
 import { createDatabase } from './database.ts';
 import { createLines } from './lines.ts';
 import { latch } from './until.ts';
+import type { Owner } from './owner.ts';
 
 export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
@@ -57,10 +58,6 @@ export interface Gatehouse {
   holdHashes(): () => void;
   /** Resolves when the whole shutdown has ended. */
   stop(): Promise<void>;
-}
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
 }
 
 /**

@@ -5,10 +5,7 @@
 import type { Sql } from 'postgres';
 import { connect } from '../../scripts/postgres.ts';
 import { untilSql } from './connections.ts';
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
+import type { Owner } from './owner.ts';
 
 export interface Hold {
   /** Resolves when so many statements wait. */

@@ -6,6 +6,7 @@ import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { start } from '../../src/secrets/start.ts';
 import { variables } from './gatehouse.ts';
 import { quiet } from './service-context.ts';
+import type { Owner } from './owner.ts';
 
 export interface Housekeeping {
   /** Runs a job until nothing is left to do. */
@@ -14,10 +15,6 @@ export interface Housekeeping {
   log(): Array<Record<string, unknown>>;
   /** The metrics of these jobs, as Prometheus reads them. */
   metrics(): string;
-}
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
 }
 
 export function startHousekeeping(

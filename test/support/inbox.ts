@@ -4,12 +4,9 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
 import { createDatabase } from './database.ts';
 import { type Answer, ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from './gatehouse.ts';
+import type { Owner } from './owner.ts';
 
 export const OPERATOR_TOKEN = 'operator-token-for-tests-0123456789abcdefg';
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
 
 /** The properties of an event to insert; others have defaults. */
 export interface Wish {

@@ -18,6 +18,7 @@ import { object, type Schema, text } from '../../src/platform/http/route/schema.
 import { createLog } from '../../src/platform/runtime/log.ts';
 import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { latch } from './until.ts';
+import type { Owner } from './owner.ts';
 
 export interface TestListener {
   readonly url: string;
@@ -30,10 +31,6 @@ export interface TestListener {
   readonly requests: () => Array<Record<string, unknown>>;
   /** Closes the listener as a shutdown does. */
   readonly close: (graceMs: number) => Promise<void>;
-}
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
 }
 
 export const MAX_BODY_BYTES = 64 * 1024;

@@ -4,6 +4,7 @@
  */
 import type { TestDatabase } from './database.ts';
 import { startProxy } from './proxy.ts';
+import type { Owner } from './owner.ts';
 
 /** A table that a plan reads, and how. */
 export interface Scan {
@@ -23,10 +24,6 @@ export interface Observatory {
   readonly url: string;
   /** Everything that was read since the last time this was asked. */
   scans(): Scan[];
-}
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
 }
 
 interface Node {

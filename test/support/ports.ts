@@ -3,14 +3,11 @@ import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
+import type { Owner } from './owner.ts';
 
 /** Linux chooses the ports of `listen(0)` and of clients from 32768 on, so none of them is taken. */
 const FIRST = 10_000;
 const END = 32_768;
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
 
 /**
  * Lets a server listen on a free port. It is closed with its connections when its owner ends.

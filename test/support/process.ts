@@ -6,12 +6,9 @@ import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { dirname, join } from 'node:path';
 import { createLines } from './lines.ts';
 import { until } from './until.ts';
+import type { Owner } from './owner.ts';
 
 export const root = dirname(dirname(import.meta.dirname));
-
-interface Owner {
-  after(fn: () => Promise<void> | void): void;
-}
 
 /** @returns the directory in which `make test` has built `dist/`, as users build it */
 export const buildProgram = (): string => root;

@@ -1,6 +1,7 @@
 /** A TCP proxy in front of a PostgreSQL server, for tests of a network or server that fails. */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import type { Owner } from './owner.ts';
 
 export interface Proxy {
   /** The given database URL, through this proxy. */
@@ -36,10 +37,6 @@ export interface Proxy {
 
 type Stalled = 'all' | 'statements' | 'replies';
 type Observe = () => (chunk: Buffer) => void;
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
 
 /**
  * How PostgreSQL ends its reply to an UPDATE. Outside a transaction it is sent after the commit.

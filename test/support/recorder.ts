@@ -1,6 +1,7 @@
 /** An HTTP server that records requests and replies as the test says. */
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import { listenOn } from './ports.ts';
+import type { Owner } from './owner.ts';
 
 export interface Received {
   readonly method: string;
@@ -17,10 +18,6 @@ export interface Recorder {
   readonly received: readonly Received[];
   /** Sets the reply to later requests. */
   answer(with_: (response: ServerResponse, request: Received) => void): void;
-}
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
 }
 
 /** A reply that is JSON, or, if it is a text, whatever it is. */

@@ -1,6 +1,7 @@
 /** A program on a real terminal with typed input. Node cannot open one, so Python's `pty` does. */
 import { spawn, spawnSync } from 'node:child_process';
 import { until } from './until.ts';
+import type { Owner } from './owner.ts';
 
 /** The reason for `skip` if there is no Python with `pty`, otherwise false. */
 export const withoutTerminal: string | false =
@@ -58,10 +59,6 @@ export interface Typist {
   sees(text: string): Promise<void>;
   types(keys: string): void;
   readonly left: Promise<Left>;
-}
-
-interface Owner {
-  after(fn: () => Promise<void> | void): void;
 }
 
 export const ENTER = '\r';

@@ -31,7 +31,7 @@ test('CONNECT followed by a reset does not harm the process', async (t) => {
 });
 
 test('CONNECT gets 400, and a half-open connection does not delay the shutdown', async () => {
-  const ends: Array<() => Promise<void>> = [];
+  const ends: Array<() => Promise<void> | void> = [];
   const { url, requests } = await startListener(
     {
       after: (end) => {

@@ -7,14 +7,11 @@ import { openInbox } from '../../support/inbox.ts';
 import { openWebhook } from '../../support/senders.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
+import type { Owner } from '../../support/owner.ts';
 
 const inbox = await openInbox({ after });
 const database = openWebhook({ after }, inbox.databaseUrl);
 const { sql } = inbox;
-
-interface Owner {
-  after(fn: () => Promise<void> | void): void;
-}
 
 const addOperator = async (name: string) => {
   const { id, token } = await createToken(

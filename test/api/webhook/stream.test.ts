@@ -8,6 +8,7 @@ import { untilSql } from '../../support/connections.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { connectTo, headOf, type RawAnswer, type RawClient } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
+import type { Owner } from '../../support/owner.ts';
 
 const inbox = await openInbox({ after });
 const { sql, send } = inbox;
@@ -20,10 +21,6 @@ const REQUEST = [
   `Authorization: Bearer ${OPERATOR_TOKEN}`,
 ];
 const HELLO = ': new events follow\n\n';
-
-interface Owner {
-  after(fn: () => Promise<void> | void): void;
-}
 
 interface Listener {
   readonly client: RawClient;
