@@ -2,6 +2,7 @@
  * A webhook database without a listener: events are stored as `receive` does, and any number of
  * workers deliver.
  */
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
 import { sha256 } from '../../src/platform/crypto/token.ts';
@@ -17,11 +18,9 @@ import { createToken } from './tokens.ts';
 import { COMMON } from '../../src/webhook/store/queue.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
-import { openConnections } from './connections.ts';
-
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
+import { openConnections, untilSql } from './connections.ts';
+import { ask, WEBHOOK_TOKEN } from './gatehouse.ts';
+import type { Owner } from './owner.ts';
 
 type EventOptions = Partial<
   Pick<NewEvent, 'event' | 'delivery_id' | 'body' | 'status' | 'order_key'>
@@ -180,6 +179,20 @@ export async function stateOf(sql: Sql, id: string): Promise<State> {
   const failures = await sql<Array<{ error: string }>>`
     select error from webhook.failures where event_id = ${id} order by failed_at, attempt`;
   return { status: row.status, attempts: row.attempts, errors: failures.map(({ error }) => error) };
+}
+
+export const untilStatus = (sql: Sql, id: string, status: string): Promise<void> =>
+  untilSql(async () => (await stateOf(sql, id)).status === status, `the event is ${status}`);
+
+export const untilEnded = (sql: Sql, id: string): Promise<void> =>
+  untilSql(async () => (await stateOf(sql, id)).status !== 'waiting', 'the event has ended');
+
+/** Sends an event to a service, with the token of its first sender. @returns the id */
+export async function sendEvent(base: string, event = 'e', page_id = 'p'): Promise<string> {
+  const body = { event, data: { page_id } };
+  const answer = await ask('POST', `${base}/webhook`, { bearer: WEBHOOK_TOKEN, body });
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.id;
 }
 
 /** An event as a worker gives it to a target. */

@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { startGatehouse, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
-import { stateOf } from '../../support/webhook-store.ts';
+import { stateOf, untilStatus, sendEvent } from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-spawn-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -26,13 +26,7 @@ test('a missing, then not executable, then working command: two failures, then s
     WEBHOOK_RETRY_SCHEDULE: '1h,1h',
   });
   rmSync(program);
-  const post = async (): Promise<string> =>
-    (
-      await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-        bearer: WEBHOOK_TOKEN,
-        body: EVENT,
-      })
-    ).json.id;
+  const post = () => sendEvent(gatehouse.url.webhook);
   const id = await post();
   const failed = (times: number) =>
     untilSql(
@@ -46,9 +40,9 @@ test('a missing, then not executable, then working command: two failures, then s
   chmodSync(program, 0o755);
   // The next event uses the repaired program at once, the failed one when it is due.
   const next = await post();
-  await untilSql(async () => (await stateOf(sql, next)).status === 'done', 'the next is done');
+  await untilStatus(sql, next, 'done');
   await sql`update webhook.work set due_at = now()`;
-  await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
+  await untilStatus(sql, id, 'done');
   assert.deepEqual(await stateOf(sql, id), {
     status: 'done',
     attempts: 3,
@@ -70,13 +64,9 @@ test('a command line that is too long for the system fails each attempt until th
     WEBHOOK_RETRY_SCHEDULE: '1ms',
   });
   for (const _turn of [1, 2]) {
-    const { status, json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-      bearer: WEBHOOK_TOKEN,
-      body: EVENT,
-    });
-    assert.equal(status, 200);
-    await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'it is dead');
-    const { attempts, errors } = await stateOf(sql, json.id);
+    const id = await sendEvent(gatehouse.url.webhook);
+    await untilStatus(sql, id, 'dead');
+    const { attempts, errors } = await stateOf(sql, id);
     assert.deepEqual([attempts, errors.length], [2, 2]);
     for (const error of errors) assert.match(error, /./);
   }
@@ -111,10 +101,7 @@ test('without free file descriptors a command fails with EMFILE, and runs once t
     return sender.answer();
   };
   const first = await post();
-  await untilSql(
-    async () => (await stateOf(sql, first.json.id)).status === 'done',
-    'the first is done',
-  );
+  await untilStatus(sql, first.json.id, 'done');
   const crowd = await Promise.all(Array.from({ length: FILES + 50 }, () => connectTo(address)));
   t.after(() => crowd.forEach((one) => one.leave()));
   let turnedAway = 0;
@@ -130,7 +117,7 @@ test('without free file descriptors a command fails with EMFILE, and runs once t
     'an attempt has failed',
   );
   for (const one of crowd) one.leave();
-  await untilSql(async () => (await stateOf(sql, json.id)).status === 'done', 'the event is done');
+  await untilStatus(sql, json.id, 'done');
   const { attempts, errors } = await stateOf(sql, json.id);
   assert.deepEqual([...new Set(errors)], [`${COULD_NOT}: too many files are open (EMFILE)`]);
   assert.equal(attempts, errors.length + 1);

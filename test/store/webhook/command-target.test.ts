@@ -10,10 +10,15 @@ import { createCommandTarget } from '../../../src/webhook/targets/command.ts';
 import { errorLine } from '../../../src/webhook/worker.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { untilSql } from '../../support/connections.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
-import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import {
+  deliverOnce,
+  stateOf,
+  leasedEvent,
+  untilStatus,
+  sendEvent,
+} from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-command-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -166,11 +171,8 @@ test('the log says so, and the event is done', async (t) => {
   const gatehouse = await startGatehouse(t, ['webhook'], url, {
     WEBHOOK_COMMAND: '["/bin/sh", "-c", "nohup sleep 1000 >/dev/null 2>&1 & exit 0"]',
   });
-  const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-    bearer: WEBHOOK_TOKEN,
-    body: { event: 'e', data: { page_id: 'p' } },
-  });
-  await untilSql(async () => (await stateOf(sql, json.id)).status === 'done', 'it is done');
+  const id = await sendEvent(gatehouse.url.webhook);
+  await untilStatus(sql, id, 'done');
   assert.match(
     gatehouse.stdout(),
     /"level":"warn"[^\n]*"message":"processes that a command had left running were killed","event_id":"[0-9a-f-]{36}"/,
@@ -244,7 +246,7 @@ test('the environment has the event and no Gatehouse variable; stored output is 
   });
   assert.equal(answer.status, 200);
   const id: string = answer.json.id;
-  await untilSql(async () => (await stateOf(sql, id)).status === 'dead', 'the event is dead');
+  await untilStatus(sql, id, 'dead');
 
   const [row] = await sql<[{ received_at: Date }]>`
       select received_at from webhook.events where id = ${id}`;
@@ -299,11 +301,7 @@ test(
       };
       const program = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
       await program.ready('webhook');
-      const { status } = await ask('POST', `${await program.url('webhook')}/webhook`, {
-        bearer: WEBHOOK_TOKEN,
-        body: { event: 'a', data: { page_id: 'p' } },
-      });
-      assert.equal(status, 200);
+      await sendEvent(await program.url('webhook'));
       await until(() => existsSync(read), 'the program has run');
       const parts = readFileSync(read, 'latin1').split('\0');
       assert.equal(parts.includes(`WEBHOOK_SECRET=${secret}`), !isFile);

@@ -13,10 +13,15 @@ import { describeFailure } from '../../../src/webhook/failures.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { untilSql } from '../../support/connections.ts';
+import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { test } from '../../support/until.ts';
-import { leasedEvent, stateOf, deliverOnce } from '../../support/webhook-store.ts';
+import {
+  leasedEvent,
+  stateOf,
+  deliverOnce,
+  untilStatus,
+  sendEvent,
+} from '../../support/webhook-store.ts';
 import { listenOn } from '../../support/ports.ts';
 import { listenOnTcp } from '../../support/socket.ts';
 
@@ -133,16 +138,12 @@ test('log, store, event show and what the inbox page reads have the same sentenc
     WEBHOOK_RETRY_SCHEDULE: 'none',
     WEBHOOK_TIMEOUT: '1',
   });
-  const body = { event: 'e', data: { page_id: 'p' } };
-  const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-    bearer: WEBHOOK_TOKEN,
-    body,
-  });
-  await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'it is dead');
+  const id = await sendEvent(gatehouse.url.webhook);
+  await untilStatus(sql, id, 'dead');
   const error = 'no result within 1 s: the target did not answer';
-  assert.deepEqual((await stateOf(sql, json.id)).errors, [error]);
+  assert.deepEqual((await stateOf(sql, id)).errors, [error]);
   assert.ok(gatehouse.stdout().includes(`"error":"${error}"`), gatehouse.stdout());
-  const shown = await runCommand(['event', 'show', json.id], { DATABASE_URL: url });
+  const shown = await runCommand(['event', 'show', id], { DATABASE_URL: url });
   assert.ok(shown.stdout.includes(error), shown.stdout + shown.stderr);
   const operator = await runCommand(['token', 'create', '--role', 'operator'], {
     DATABASE_URL: url,
@@ -151,7 +152,7 @@ test('log, store, event show and what the inbox page reads have the same sentenc
     ask('GET', `${gatehouse.url.webhook}${path}`, { bearer: operator.stdout.trim() });
   const [event] = (await read('/events')).json;
   assert.equal(event.last_error, error);
-  const [attempt] = (await read(`/events/${json.id}`)).json.attempts;
+  const [attempt] = (await read(`/events/${id}`)).json.attempts;
   assert.equal(attempt.error, error);
 });
 

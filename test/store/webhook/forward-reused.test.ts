@@ -10,10 +10,9 @@ import { after } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { untilSql } from '../../support/connections.ts';
+import { startGatehouse } from '../../support/gatehouse.ts';
 import { test } from '../../support/until.ts';
-import { stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import { stateOf, leasedEvent, untilEnded, sendEvent } from '../../support/webhook-store.ts';
 import { listenOn } from '../../support/ports.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
@@ -115,15 +114,10 @@ test('in the service it is no attempt: without retries no event dies of it', asy
     WEBHOOK_RETRY_SCHEDULE: 'none',
     WEBHOOK_CONCURRENCY: '1',
   });
-  const { id } = await sendTo(gatehouse.url.webhook);
-  await untilSql(async () => (await stateOf(sql, id)).status !== 'waiting', 'it has ended');
-  const { id: next } = await sendTo(gatehouse.url.webhook);
-  await untilSql(async () => (await stateOf(sql, next)).status !== 'waiting', 'it has ended');
+  const id = await sendEvent(gatehouse.url.webhook);
+  await untilEnded(sql, id);
+  const next = await sendEvent(gatehouse.url.webhook);
+  await untilEnded(sql, next);
   for (const one of [id, next])
     assert.deepEqual(await stateOf(sql, one), { status: 'done', attempts: 1, errors: [] });
 });
-
-async function sendTo(base: string): Promise<{ id: string }> {
-  const body = { event: 'e', data: { page_id: 'p' } };
-  return (await ask('POST', `${base}/webhook`, { bearer: WEBHOOK_TOKEN, body })).json;
-}

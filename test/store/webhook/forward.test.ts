@@ -10,7 +10,7 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { test, until } from '../../support/until.ts';
-import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import { deliverOnce, stateOf, leasedEvent, untilEnded } from '../../support/webhook-store.ts';
 import { listenOn } from '../../support/ports.ts';
 import { listenOnTcp } from '../../support/socket.ts';
 
@@ -108,8 +108,7 @@ async function post(
   assert.equal(answer.status, 200, answer.text);
   return answer.json.id;
 }
-const ended = (id: string) =>
-  untilSql(async () => (await stateOf(file.sql, id)).status !== 'waiting', 'the event has ended');
+const ended = (id: string) => untilEnded(file.sql, id);
 const gotOf = (id: string) => target.got.filter(({ headers }) => headers['webhook-id'] === id);
 
 test('an event is POSTed byte for byte, with its headers and a Standard Webhooks signature', async () => {

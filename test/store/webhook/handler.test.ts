@@ -5,11 +5,16 @@ import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { createHandlerTarget } from '../../../src/webhook/targets/handler.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, variables, WEBHOOK_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
-import { untilSql } from '../../support/connections.ts';
+import { ask, variables, startGatehouse } from '../../support/gatehouse.ts';
 import { buildProgram, root, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
-import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import {
+  deliverOnce,
+  stateOf,
+  leasedEvent,
+  untilEnded,
+  sendEvent,
+} from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-handler-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -226,18 +231,13 @@ test('the build behaves the same with handlers that fail, exit, loop or fail lat
     WEBHOOK_RETRY_SCHEDULE: 'none',
   });
   await running.ready('webhook');
-  const address = `${await running.url('webhook')}/webhook`;
+  const address = await running.url('webhook');
   const states = new Map<string, string>();
   for (const event of ['facts', 'prints', 'throws', 'exits', 'loops', 'returns', 'fails later']) {
-    const { status, json } = await ask('POST', address, {
-      bearer: WEBHOOK_TOKEN,
-      body: { event, data: { page_id: 'p' } },
-    });
-    assert.equal(status, 200);
-    states.set(event, json.id);
+    states.set(event, await sendEvent(address, event));
   }
   for (const [event, id] of states) {
-    await untilSql(async () => (await stateOf(sql, id)).status !== 'waiting', `${event} has ended`);
+    await untilEnded(sql, id);
     states.set(event, (await stateOf(sql, id)).status);
   }
   assert.deepEqual(Object.fromEntries(states), {
@@ -259,8 +259,7 @@ test('the build behaves the same with handlers that fail, exit, loop or fail lat
   assert.deepEqual(facts.environment, { TOLD: told, LATER }, 'none of the variables that are ours');
   writeFileSync(LATER, '');
   await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
-  const body = { event: 'returns', data: { page_id: 'p' } };
-  assert.equal((await ask('POST', address, { bearer: WEBHOOK_TOKEN, body })).status, 200);
+  await sendEvent(address, 'returns');
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });
@@ -268,16 +267,9 @@ test('the build behaves the same with handlers that fail, exit, loop or fail lat
 writeFileSync(told, '');
 
 async function handle(event: string): Promise<string> {
-  const { status, json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-    bearer: WEBHOOK_TOKEN,
-    body: { event, data: { page_id: 'p' } },
-  });
-  assert.equal(status, 200);
-  await untilSql(
-    async () => (await stateOf(sql, json.id)).status !== 'waiting',
-    `${event} has ended`,
-  );
-  return (await stateOf(sql, json.id)).status;
+  const id = await sendEvent(gatehouse.url.webhook, event);
+  await untilEnded(sql, id);
+  return (await stateOf(sql, id)).status;
 }
 
 const lines = () => readFileSync(told, 'utf8').split('\n').length - 1;

@@ -3,11 +3,17 @@ import { after } from 'node:test';
 import { isSelected } from '../../../src/webhook/event-names.ts';
 import { delayOf, errorLine } from '../../../src/webhook/worker.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { startGatehouse } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { startRecorder } from '../../support/recorder.ts';
 import { someTurns, test } from '../../support/until.ts';
-import { FAILED, openWorkQueue, stateOf } from '../../support/webhook-store.ts';
+import {
+  FAILED,
+  openWorkQueue,
+  stateOf,
+  untilStatus,
+  sendEvent,
+} from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const nothingWaits = () =>
@@ -100,13 +106,7 @@ test('WEBHOOK_ORDER orders by data.page_id, and WEBHOOK_EVENTS selects what is d
       WEBHOOK_EVENTS: 'page.*, *.head',
       WEBHOOK_ORDER: ordered ? 'page_id' : undefined,
     });
-    const post = async (event: string, page_id: string): Promise<string> =>
-      (
-        await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-          bearer: WEBHOOK_TOKEN,
-          body: { event, data: { page_id } },
-        })
-      ).json.id;
+    const post = (event: string, page: string) => sendEvent(gatehouse.url.webhook, event, page);
     const head = await post('the.head', 'p1');
     await untilSql(
       async () => (await stateOf(sql, head)).errors.length === 1,
@@ -115,8 +115,7 @@ test('WEBHOOK_ORDER orders by data.page_id, and WEBHOOK_EVENTS selects what is d
     const same = await post('page.updated', 'p1');
     const other = await post('page.updated', 'p2');
     const skipped = await post('comment.page.', 'p1');
-    for (const id of ordered ? [other] : [other, same])
-      await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
+    for (const id of ordered ? [other] : [other, same]) await untilStatus(sql, id, 'done');
     assert.equal((await stateOf(sql, same)).status, ordered ? 'waiting' : 'done');
     assert.deepEqual(await stateOf(sql, skipped), { status: 'skipped', attempts: 0, errors: [] });
     await gatehouse.stop();

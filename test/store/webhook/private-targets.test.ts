@@ -16,9 +16,8 @@ import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { addToken, openWebhook } from '../../support/senders.ts';
 import { setTarget } from '../../../src/webhook/store/tokens.ts';
-import { untilSql } from '../../support/connections.ts';
 import { startRecorder } from '../../support/recorder.ts';
-import { deliverOnce, stateOf, leasedEvent } from '../../support/webhook-store.ts';
+import { deliverOnce, stateOf, leasedEvent, untilStatus } from '../../support/webhook-store.ts';
 import { wordsOf } from '../../support/words.ts';
 import { listenOn } from '../../support/ports.ts';
 
@@ -309,7 +308,7 @@ test('by default an event for a private target becomes a dead letter that says w
     bearer: token,
     body: { event: 'e', data: { page_id: 'p' } },
   });
-  await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'the event is dead');
+  await untilStatus(sql, json.id, 'dead');
   assert.deepEqual((await stateOf(sql, json.id)).errors, [REFUSED.error, REFUSED.error]);
   assert.equal(heard, 0);
 });

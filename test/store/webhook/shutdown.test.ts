@@ -8,12 +8,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { startGatehouse } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
 import { root } from '../../support/process.ts';
 import { startRecorder } from '../../support/recorder.ts';
 import { test, until } from '../../support/until.ts';
-import { stateOf } from '../../support/webhook-store.ts';
+import { stateOf, untilEnded, sendEvent } from '../../support/webhook-store.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-shutdown-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -45,18 +45,15 @@ test('an attempt that a shutdown interrupts does not count, for each kind of tar
         WEBHOOK_TIMEOUT: '300',
       };
       const gatehouse = await startGatehouse(t, ['webhook'], url, environment);
-      const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-        bearer: WEBHOOK_TOKEN,
-        body: { event: 'never ends', data: { page_id: 'p' } },
-      });
+      const id = await sendEvent(gatehouse.url.webhook, 'never ends');
       await untilSql(
-        async () => (await stateOf(sql, json.id)).attempts === 1,
+        async () => (await stateOf(sql, id)).attempts === 1,
         `${name}: it is under way`,
       );
       if (name === 'command') await until(() => existsSync(file('attempts')), 'the command runs');
       await gatehouse.stop();
       assert.deepEqual(
-        await stateOf(sql, json.id),
+        await stateOf(sql, id),
         { status: 'waiting', attempts: 0, errors: [] },
         name,
       );
@@ -68,11 +65,8 @@ test('an attempt that a shutdown interrupts does not count, for each kind of tar
       if (name !== 'command') return;
       writeFileSync(file('go'), '');
       const again = await startGatehouse(t, ['webhook'], url, environment);
-      await untilSql(
-        async () => (await stateOf(sql, json.id)).status !== 'waiting',
-        'it has ended',
-      );
-      assert.deepEqual(await stateOf(sql, json.id), { status: 'done', attempts: 1, errors: [] });
+      await untilEnded(sql, id);
+      assert.deepEqual(await stateOf(sql, id), { status: 'done', attempts: 1, errors: [] });
       assert.equal(readFileSync(file('attempts'), 'utf8'), '1\n1\n', 'its first attempt, twice');
       await again.stop();
     }),
