@@ -33,11 +33,13 @@ function blocks(text: string, opening: RegExp): string[] {
 }
 
 function problemsOfNginx(text: string): string[] {
-  const guarded = blocks(text, /server/).filter((server) => server.includes('auth_request /'));
+  // A file that servers include has the lines of one, without its braces.
+  const servers = text.includes('server {') ? blocks(text, /server/) : [text];
+  const guarded = servers.filter((server) => server.includes('auth_request /'));
   assert.ok(guarded.length > 0);
   return guarded.flatMap((server) => {
-    const own = server.split(/^    location /m)[0] ?? '';
-    const missing = NAMES.filter((name) => !own.includes(`\n    proxy_set_header ${name} `));
+    const own = server.split(/^ *location /m)[0] ?? '';
+    const missing = NAMES.filter((name) => !new RegExp(`^ *proxy_set_header ${name} `, 'm').test(own));
     const locations = blocks(server, /location/);
     const overriding = locations.filter(
       (location) => !location.includes('internal;') && location.includes('proxy_set_header'),
@@ -52,14 +54,16 @@ function problemsOfCaddy(text: string): string[] {
   return guarded.flatMap((route) => {
     const removed = route.indexOf('\t\trequest_header -X-Auth*\n');
     const isRemovedFirst = removed > 0 && removed < route.indexOf('forward_auth');
+    const setsRemote = route.includes('request_header @named Remote-');
+    const isRemoteRemoved = !setsRemote || route.includes('\t\trequest_header -Remote-*\n');
     const copied = [...route.matchAll(/copy_headers (.+)/g)].flatMap(([, names = '']) =>
       names.split(' '),
     );
     // The services of Gatehouse read two headers. A program may read every one.
-    const isProgram = /:5000$/m.test(route);
+    const isProgram = /:5000$|\{args\.0\}$/m.test(route);
     const wanted = isProgram ? NAMES : ['X-Auth-Username', 'X-Auth-Groups'];
     const missing = wanted.filter((name) => !copied.includes(name));
-    return isRemovedFirst ? missing : ['not removed first', ...missing];
+    return isRemovedFirst && isRemoteRemoved ? missing : ['not removed first', ...missing];
   });
 }
 

@@ -102,7 +102,8 @@ export interface Upstream {
   readonly requests: readonly ReceivedRequest[];
 }
 
-async function startUpstream(): Promise<Upstream> {
+/** A program that echoes its requests. */
+export async function startUpstream(): Promise<Upstream> {
   const requests: ReceivedRequest[] = [];
   const server = createServer({ maxHeaderSize: 64 * 1024 }, (incoming, response) => {
     const body: Buffer[] = [];

@@ -4,9 +4,9 @@ import { test } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
 import { NAMES, spellingsOf } from '../nginx/cases.ts';
 import { type ReceivedRequest, request } from '../nginx/setup.ts';
+import { askProxy } from '../nginx/tls.ts';
 import {
   APP,
-  askProxy,
   EVIL,
   LOGIN,
   NAVIGATION,

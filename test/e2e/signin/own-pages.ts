@@ -11,8 +11,8 @@ import { addOperator, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
 import { checkAppearance, openState, setViewport } from '../browser/accessibility.ts';
 import type { Browser } from '../browser/webdriver.ts';
 import { type HeaderFields, request } from '../nginx/setup.ts';
+import { askProxy } from '../nginx/tls.ts';
 import {
-  askProxy,
   EVIL,
   LOGIN,
   NAVIGATION,

@@ -3,19 +3,16 @@
  * Chromium.
  */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { createHash, X509Certificate } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
-import { createServer as createTlsServer, request as httpsRequest } from 'node:https';
-import { tmpdir } from 'node:os';
+import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
 import { after, afterEach } from 'node:test';
 import type { Sql } from 'postgres';
 import { totpCode } from '../../../src/identity/factors/codes.ts';
 import { ask, logIn } from '../../support/gatehouse.ts';
 import { PORTAL } from '../../support/portal.ts';
-import { wordsOf } from '../../support/words.ts';
 import { startBrowser } from '../browser/browsers.ts';
 import type { Browser } from '../browser/webdriver.ts';
 import {
@@ -29,6 +26,7 @@ import {
   startProxySetup,
   type Upstream,
 } from '../nginx/setup.ts';
+import { type Certificate, createCertificate } from '../nginx/tls.ts';
 import { findProgram, start } from '../programs.ts';
 import { listenOn } from '../../support/ports.ts';
 
@@ -84,47 +82,6 @@ export const NAVIGATION: HeaderFields = [
   ['Sec-Fetch-Dest', 'document'],
 ];
 
-/** Sends one request to the proxy. */
-export async function askProxy(
-  { port }: SigninSetup,
-  {
-    method = 'GET',
-    host = 'app.example.org',
-    path = '/',
-    headers = [],
-    body = '',
-  }: {
-    method?: string;
-    host?: string;
-    path?: string;
-    headers?: HeaderFields;
-    body?: string;
-  },
-): Promise<{ status: number; headers: Headers; text: string }> {
-  const length = body === '' ? [] : [['Content-Length', String(Buffer.byteLength(body))]];
-  const sent = [['Host', host], ['Connection', 'close'], ...length, ...headers].flat();
-  const options = {
-    host: '127.0.0.1',
-    port,
-    servername: host.replace(/:.*/, ''),
-    method,
-    path,
-    headers: sent,
-    rejectUnauthorized: false,
-    agent: false,
-  };
-  const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    httpsRequest(options, resolve).on('error', reject).end(body);
-  });
-  let text = '';
-  for await (const chunk of response.setEncoding('utf8')) text += chunk;
-  return {
-    status: response.statusCode ?? 0,
-    headers: new Headers(pairs(response.rawHeaders)),
-    text,
-  };
-}
-
 /**
  * A program with pages, an image, an event stream and a WebSocket. It knows nothing of Gatehouse.
  */
@@ -170,30 +127,6 @@ async function startProgram(): Promise<Upstream> {
   });
   return { port: await listenOn({ after }, server), requests };
 }
-
-/** A certificate for all names of the test. Chromium accepts it by the digest of its key. */
-function createCertificate() {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
-  try {
-    const key = join(directory, 'key.pem');
-    const certificate = join(directory, 'certificate.pem');
-    const words = wordsOf(`
-      req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=example.org
-      -addext subjectAltName=DNS:*.example.org,DNS:*.example.net -keyout
-    `);
-    execFileSync('openssl', [...words, key, '-out', certificate], { stdio: 'pipe' });
-    const pem = readFileSync(certificate, 'utf8');
-    const spki = new X509Certificate(pem).publicKey.export({ type: 'spki', format: 'der' });
-    return {
-      certificate: pem,
-      key: readFileSync(key, 'utf8'),
-      pin: createHash('sha256').update(spki).digest('base64'),
-    };
-  } finally {
-    rmSync(directory, { recursive: true });
-  }
-}
-type Certificate = ReturnType<typeof createCertificate>;
 
 /** A part of the document that configures both proxies. */
 export interface DocumentedSites {
