@@ -10,7 +10,6 @@ const docs = join(import.meta.dirname, '../docs');
 const FONT = 'fontname="Helvetica,Arial,sans-serif"';
 const OPTIONS = [
   '-Gbgcolor=transparent',
-  '-Grankdir=LR',
   `-G${FONT}`,
   '-Gfontsize=12',
   '-Nshape=box',
