@@ -26,7 +26,7 @@ const CGROUPS = '/sys/fs/cgroup/memory';
 const SERVICES: readonly ServiceName[] = ['identity', 'secrets', 'webhook'];
 const MIB = 2 ** 20;
 
-/** A memory limit that docs/deploy.md promises, with the settings for it. */
+/** A memory limit that docs/containers.md promises, with the settings for it. */
 export interface Container {
   readonly mebibytes: number;
   readonly settings: Environment;
@@ -38,12 +38,13 @@ export const CONTAINERS: readonly Container[] = [
   { mebibytes: 128, settings: {}, about: 'default settings' },
 ];
 
-/** The settings below "For 64 MiB" in docs/deploy.md. */
+/** The settings below "For 64 MiB" in docs/containers.md. */
 function documentedSettings(): Environment {
-  const text = readFileSync(join(root, 'docs/deploy.md'), 'utf8');
+  const text = readFileSync(join(root, 'docs/containers.md'), 'utf8');
   const [, block = ''] = /For 64 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
   const found = assignments(block);
-  if (Object.keys(found).length === 0) throw new Error('docs/deploy.md has no settings for 64 MiB');
+  if (Object.keys(found).length === 0)
+    throw new Error('docs/containers.md has no settings for 64 MiB');
   return found;
 }
 

@@ -1,5 +1,5 @@
 /**
- * The settings that docs/deploy.md gives for 64 MiB, under unfinished bodies of clients without
+ * The settings that docs/containers.md gives for 64 MiB, under unfinished bodies of clients without
  * a credential.
  */
 import assert from 'node:assert/strict';
@@ -18,7 +18,7 @@ const CGROUPS = '/sys/fs/cgroup/memory';
 
 /** The `export` lines below "For 64 MiB". */
 function documentedSettings(): Record<string, string> {
-  const text = readFileSync(join(root, 'docs/deploy.md'), 'utf8');
+  const text = readFileSync(join(root, 'docs/containers.md'), 'utf8');
   const [, block = ''] = /For 64 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
   const assignments = [...block.matchAll(/([A-Z_]+)=("([^"]*)"|\S+)/g)];
   return Object.fromEntries(

@@ -358,7 +358,7 @@ test('only Caddy may say who a client is, and only Caddy is reached from outside
   assert.deepEqual(listAt(services, 'postgres.networks'), ['database']);
 });
 
-const deploying = readDocument('docs/deploy.md');
+const deploying = readDocument('docs/deployment-files.md');
 
 test('the commands for Kubernetes create the Secrets of the manifests, and apply every manifest', () => {
   const created = [...deploying.matchAll(/create secret generic (\S+) (.*)$/gm)].map(
@@ -419,12 +419,12 @@ test('the commands for systemd make credentials that their owner can read, and s
   }
 });
 
-test('deploy.md lists the names that Caddy answers for', () => {
+test('deployment-files.md lists the names that Caddy answers for', () => {
   const hosts = [
     ...readDeployFile('compose/Caddyfile').matchAll(/^([a-z]+)\.\{\$DOMAIN\} \{$/gm),
   ].map(([, name]) => `${name}.example.org`);
   assert.deepEqual(
-    rowsUnder('docs/deploy.md', 'name | leads to').map(([name]) => name),
+    rowsUnder('docs/deployment-files.md', 'name | leads to').map(([name]) => name),
     hosts,
   );
 });

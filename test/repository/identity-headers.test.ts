@@ -39,7 +39,9 @@ function problemsOfNginx(text: string): string[] {
   assert.ok(guarded.length > 0);
   return guarded.flatMap((server) => {
     const own = server.split(/^ *location /m)[0] ?? '';
-    const missing = NAMES.filter((name) => !new RegExp(`^ *proxy_set_header ${name} `, 'm').test(own));
+    const missing = NAMES.filter(
+      (name) => !new RegExp(`^ *proxy_set_header ${name} `, 'm').test(own),
+    );
     const locations = blocks(server, /location/);
     const overriding = locations.filter(
       (location) => !location.includes('internal;') && location.includes('proxy_set_header'),

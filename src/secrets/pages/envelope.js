@@ -1,6 +1,6 @@
 /**
  * End-to-end encryption of shared texts and files, in a browser and in the command line.
- * docs/secrets.md describes the format. The service stores the envelope as it would store any text,
+ * docs/envelope.md describes the format. The service stores the envelope as it would store any text,
  * and never sees the key.
  */
 

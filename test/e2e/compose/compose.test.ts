@@ -1,5 +1,5 @@
 /**
- * compose.yaml in Docker: the commands of docs/deploy.md and docs/database.md, from an empty
+ * compose.yaml in Docker: the commands of docs/deployment-files.md, docs/deploy.md and docs/database.md, from an empty
  * machine to a restored database. Each test goes on where the one before it ended.
  */
 import assert from 'node:assert/strict';

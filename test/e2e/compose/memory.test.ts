@@ -1,5 +1,5 @@
 /**
- * The memory limits of docs/deploy.md, "Containers", as Docker sets them: its health check starts
+ * The memory limits of docs/containers.md, as Docker sets them: its health check starts
  * in the container, with the program that Docker uses to enter it.
  */
 import assert from 'node:assert/strict';

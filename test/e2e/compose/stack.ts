@@ -1,4 +1,4 @@
-/** compose.yaml, started as docs/deploy.md says. */
+/** compose.yaml, started as docs/deployment-files.md says. */
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

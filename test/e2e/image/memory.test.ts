@@ -1,5 +1,5 @@
 /**
- * The memory limits of docs/deploy.md, "Containers": neither the service nor the health check
+ * The memory limits of docs/containers.md: neither the service nor the health check
  * of the image may be ended by the kernel under the attacks of the memory benchmark, or come near
  * it. ROUNDS repeats them.
  */

@@ -24,7 +24,10 @@ const proxy = await start(
           .replaceAll('/etc/ssl/example.org.key', at('key.pem'))
           .replaceAll('/etc/nginx/gatehouse/program.conf', at('program.conf'));
       writeFileSync(at('program.conf'), placed(fileOf('nginx/program.conf', programs)));
-      writeFileSync(at('nginx.conf'), completeNginx(placed(fileFor('nginx/programs.conf', programs))));
+      writeFileSync(
+        at('nginx.conf'),
+        completeNginx(placed(fileFor('nginx/programs.conf', programs))),
+      );
       return { command: nginxCommand(directory, at('nginx.conf')) };
     },
   },

@@ -1,4 +1,4 @@
-/** A second implementation of the end-to-end format of docs/secrets.md, on node:crypto alone. */
+/** A second implementation of the end-to-end format of docs/envelope.md, on node:crypto alone. */
 import { createCipheriv, createDecipheriv, hkdfSync, pbkdf2Sync } from 'node:crypto';
 import { plainPadme } from './plain-envelope.ts';
 

@@ -1,4 +1,4 @@
-/** A second implementation of the key agreement of docs/secrets.md, on node:crypto alone. */
+/** A second implementation of the key agreement of docs/envelope.md, on node:crypto alone. */
 import { createECDH, createHash, hkdfSync } from 'node:crypto';
 import { plainKey } from './plain-browser-envelope.ts';
 
