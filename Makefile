@@ -17,7 +17,7 @@ prettier := npm exec --yes prettier@3.10.1 --
 # The layout of HTML and style sheets is by hand: a rule of the style sheet is one line.
 formatted := 'src/**/*.{ts,js}' 'test/**/*.{ts,mjs}' 'scripts/**/*.{ts,mjs}'
 
-.PHONY: help start dev dump load clean clean-data test test-fast test-node mutants check typecheck format format-check audit schema e2e bench build image sbom
+.PHONY: help start dev dump load clean clean-data test test-fast test-node guarantees mutants check typecheck format format-check audit schema e2e bench build image sbom
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^##@ /{ printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,9 @@ audit: node_modules/.installed ## list what a security reviewer reads; for one s
 
 schema: node_modules/.installed ## write docs/schema.sql, the schemas after all steps
 	@node --import tsx scripts/schema.ts
+
+guarantees: node_modules/.installed ## break each guarantee of SECURITY.md in one place, and require that its test fails; ARGS=text selects some
+	@node --import tsx scripts/guarantees.ts "$(ARGS)"
 
 mutants: node_modules/.installed ## change the conditions of FILES="src/…" one at a time, and list the changes that no test notices; TESTS="test/api" limits the tests
 	@TESTS="$(TESTS)" node --import tsx scripts/mutants/main.ts $(FILES)

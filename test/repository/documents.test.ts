@@ -27,6 +27,7 @@ import {
   sizesOf,
   sumTokens,
 } from '../../scripts/reading.ts';
+import { readGuarantees } from '../../scripts/guarantees.ts';
 import { TABLES } from '../../scripts/routes.ts';
 import { runCommand } from '../support/commands.ts';
 import { createEmptyDatabase } from '../support/database.ts';
@@ -402,6 +403,87 @@ function anchorsOf(document: string): string[] {
       .replaceAll(' ', '-');
   return [...headings].map(([, text = '']) => anchorOf(text));
 }
+
+/** Messages of other programs. */
+const FOREIGN = ['canceling statement due to lock timeout', 'worker process is shutting down'];
+
+test('every message that a document quotes is one of the program', () => {
+  const texts = SOURCES.map((name) => read(join('src', name)));
+  const source = texts
+    .join('')
+    .replaceAll(/'\s*\+\s*'/g, '')
+    .replaceAll(/\s+/g, ' ');
+  const isMessage = /^(?!gatehouse |docker |make |npm |for )[a-z…]+( [a-z,…]+){3,}( \([A-Z]+\))?$/;
+  const pages = PAGES.filter((page) => !/commands|oidc|identity|postgresql/.test(page));
+  const quoted = pages.flatMap((page) =>
+    [...read(page).matchAll(/`([^`\n]+)`/g)].map(([, text = '']) => text),
+  );
+  const messages = quoted.filter((text) => isMessage.test(text) && !FOREIGN.includes(text));
+  assert.ok(messages.length > 20);
+  for (const message of messages) {
+    // Of a factor, the log says which in one template.
+    const parts = message.replace('second factor', '').split(/…|\([A-Z]+\)/);
+    for (const part of parts.map((one) => one.trim()).filter((one) => one.includes(' ')))
+      assert.ok(source.includes(part), message);
+  }
+});
+
+test('every command that a document names exists', () => {
+  const commands = [
+    ...IDENTITY_COMMANDS,
+    ...SECRETS_COMMANDS,
+    ...WEBHOOK_COMMANDS,
+    ...EVENT_COMMANDS,
+    ...PROCESS_COMMANDS,
+  ].map(({ name }) => name);
+  const known = ['serve', 'help', 'COMMAND', ...commands];
+  const code = DOCUMENTS.flatMap(codeOf).join('\n');
+  const named = [...code.matchAll(/(?:^|`|\s)(?:gatehouse|node dist\/cli\.js) ([a-z][a-z -]*)/gm)];
+  assert.ok(named.length > 50);
+  for (const [, words = ''] of named)
+    assert.ok(
+      known.some((name) => `${words.trim()} `.startsWith(`${name} `)),
+      words,
+    );
+});
+
+test('a page with more than 120 lines begins with a list of its sections', () => {
+  for (const page of PAGES.filter((name) => !/docs\/(README|commands|outbox)\.md$/.test(name))) {
+    const text = read(page);
+    if (text.split('\n').length <= 120) continue;
+    const outside = text.replaceAll(/```[\s\S]*?```/g, '');
+    const sections = [...outside.matchAll(/^## (.*)$/gm)].map(([, title = '']) => title);
+    const listed = [...outside.matchAll(/^- \[([^\]]+)\]\(#[^)]*\)$/gm)].map(([, one = '']) => one);
+    assert.deepEqual(
+      sections.filter((title) => !listed.includes(title)),
+      [],
+      page,
+    );
+  }
+});
+
+test('a configuration that a page prints is that of deploy/', () => {
+  const files = ['caddy/programs.caddyfile', 'nginx/programs.conf'];
+  const texts = files.map((name) => read(join('deploy', name)));
+  const page = read('docs/many-programs.md');
+  const blocks = [...page.matchAll(/```(?:nginx)?\n([^]*?)```/g)].map(([, block = '']) => block);
+  const printed = blocks.filter((block) => /\{\n/.test(block));
+  assert.equal(printed.length, 3);
+  for (const block of printed)
+    assert.ok(
+      texts.some((text) => text.includes(block)),
+      block,
+    );
+});
+
+test('SECURITY.md names a change of the code that breaks each guarantee', () => {
+  const guarantees = readGuarantees(read('SECURITY.md'));
+  assert.ok(guarantees.length >= 50);
+  for (const { promise, file, from, tests } of guarantees) {
+    assert.equal(read(file).split(from).length, 2, `${file} has ${from} once`);
+    assert.ok(tests.length > 0, promise);
+  }
+});
 
 test('every link between documents leads to a file, and to a heading of it', () => {
   for (const document of DOCUMENTS) {
