@@ -95,7 +95,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Print a link with which a user chooses a new password; it replaces the earlier one',
     positionals: 'USER',
     options: {
-      'remove-factors': flag('and remove the second factors, without asking for one'),
+      'remove-factors': flag('also remove the second factors (the link then does not ask for one)'),
       revoke: flag('end the current link, without a new one'),
     },
     run: (call) =>

@@ -104,7 +104,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Ask someone for a secret; print the link to send, and the link that opens the answer',
     positionals: 'TITLE',
     options: {
-      'expires-in': option('TIME', 'how long it can be answered, and the answer be read'),
+      'expires-in': option('TIME', 'time limit for the answer, and again for reading it'),
       file: flag('ask for a file'),
       wait: flag('wait for the answer and print it; the links go to standard error'),
     },

@@ -154,7 +154,7 @@ export const showLink = async (call: PageCall) =>
 
 const INCOMPLETE = 'The link is not complete. Copy all of it, up to its last character.';
 const ENDED =
-  'This link cannot be used, or not any more. Each works once, for some days and 20 openings, at the service that made it, and only the newest one does. If you have set your password, sign in. Otherwise ask an administrator for a new link.';
+  'This link does not work. It may have been used, have expired, have been opened 20 times, or have been replaced by a newer one. If you have set your password, sign in. Otherwise ask an administrator for a new link.';
 
 /**
  * The person may have copied only the token, or the whole address as a mail program left it: with

@@ -76,7 +76,7 @@ function showDelivery(state) {
   showText(
     'target',
     target === null
-      ? 'No target is set for all senders: events are stored unless their sender has a target. For one, set WEBHOOK_FORWARD_URL.'
+      ? 'No default target: events are stored unless their sender has its own target. To set a default, use WEBHOOK_FORWARD_URL.'
       : `Delivered to: ${target}.`,
   );
   const isDelivering = target !== null || state.own_targets > 0;

@@ -221,7 +221,7 @@ const STATES: readonly PageState[] = [
       await browser.deleteCookies();
       await open('/link');
     },
-    { token: ['textbox', 'Your link, or the part of it after the character #'] },
+    { token: ['textbox', 'Your link, or only the part after the #'] },
   ],
   [
     'link-password',

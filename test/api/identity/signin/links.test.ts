@@ -40,7 +40,7 @@ async function begin(token: string, at = visit) {
   assert.equal(page.status, 200, page.text);
   return cookieFrom(page, PENDING);
 }
-const ENDED = /This link cannot be used, or not any more\..* ask an administrator for a new link/;
+const ENDED = /This link does not work\..* ask an administrator for a new link/;
 async function assertEnded(token: string) {
   const page = await open(token);
   assert.equal(page.status, 401);
