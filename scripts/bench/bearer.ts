@@ -55,8 +55,7 @@ const bearerCheck: LoadCase = {
   service: 'identity',
   baseline: 'bearer',
   hasSingle: true,
-  caveat:
-    '1,000 sessions fit in memory. It does not say what a login costs, nor a check that reads from disk.',
+  caveat: '1,000 sessions fit in memory. Not measured: logins, and checks that read from disk.',
   variants: [
     {
       name: '',

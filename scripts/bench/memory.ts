@@ -94,7 +94,7 @@ export async function memory(bench: Bench): Promise<Report> {
   const table = tableOf(
     `bearer check in a newly started process, ${CLIENTS} clients`,
     subjects.map(({ figures }) => figures),
-    'The first seconds of a process, before all of it is compiled. It does not say what the rate is later.',
+    'The first seconds of a process, before all of it is compiled. Not measured: the rate later.',
   );
   return { comparisons, tables: [table] };
 }

@@ -62,7 +62,7 @@ export async function measureCase(
     all.push(...single);
     comparisons.push(...compare(`${name}, 1 client`, 'rate', single));
     const caveat =
-      'With one request at a time, no statement is shared. It does not say what the server can do.';
+      'With one request at a time, no statement is shared. Not measured: what the server can do.';
     tables.push(tableOf(`${name}, 1 client`, single, caveat));
   }
   const requestsOf = (target: Target) =>

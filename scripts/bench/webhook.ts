@@ -56,7 +56,7 @@ const accept: LoadCase = {
   settings: RATE,
   caveat:
     'No target is set, so nothing is delivered, and one token sends everything without a signature.' +
-    ' It does not say how long such a rate lasts on a disk that flushes more slowly.',
+    ' Not measured: how long such a rate lasts on a disk that flushes more slowly.',
   variants: [
     plainVariant(BODIES.invoice, { rate: 1.5, cpu: 0.6, p99: 1 }),
     plainVariant(BODIES.push, { rate: 1.4, cpu: 0.65 }),
