@@ -1,7 +1,7 @@
 /**
  * End-to-end encryption of shared texts and files, in a browser and in the command line.
- * docs/envelope.md describes the format. The service stores the envelope as it would store any text,
- * and never sees the key.
+ * docs/envelope.md describes the format. The service stores the envelope as it would store any
+ * text, and never sees the key.
  */
 
 const VERSION = 1;

@@ -1,5 +1,6 @@
 /**
- * The keys of requests, in a browser and in the command line. docs/envelope.md describes the format.
+ * The keys of requests, in a browser and in the command line. docs/envelope.md describes the
+ * format.
  * The two parties agree on the keys of an ordinary end-to-end link, which the service never sees.
  */
 import { createKey, fitLink, fromBase64url, parseKey, seal, toBase64url } from './envelope.js';

@@ -13,7 +13,8 @@ async function startCaddy(program: string, programs: Programs): Promise<{ port: 
       name: 'caddy',
       unprivileged: true,
       prepare(directory, free) {
-        const [pem, keyFile] = [join(directory, 'certificate.pem'), join(directory, 'key.pem')];
+        const pem = join(directory, 'certificate.pem');
+        const keyFile = join(directory, 'key.pem');
         writeFileSync(pem, certificate);
         writeFileSync(keyFile, key);
         const options = `{\n\tadmin off\n\tauto_https disable_redirects\n\thttps_port ${free}\n\tdefault_bind 127.0.0.1\n}\n\n`;

@@ -101,15 +101,32 @@ async function signedIn(
 const valueOf = ({ headers }: ReceivedRequest, name: string) =>
   headers.find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1] ?? '';
 
-export async function testPrograms(
-  { setup, programs }: Programs,
-  proxy: { readonly port: number },
-): Promise<void> {
-  const ada = await signedIn(setup, 'ada', ['editors', 'staff']);
-  const eve = await signedIn(setup, 'eve', []);
-  const hostOf = (name: string) => `${name}.example.org`;
-  const receivedBy = (name: string) => programs.get(name)?.requests ?? [];
+interface Access {
+  readonly all: Programs;
+  readonly proxy: { readonly port: number };
+  /** In the groups `editors` and `staff`. */
+  readonly ada: Person;
+  /** In no group. */
+  readonly eve: Person;
+}
 
+const hostOf = (name: string) => `${name}.example.org`;
+const receivedBy = ({ programs }: Programs, name: string) => programs.get(name)?.requests ?? [];
+
+export async function testPrograms(all: Programs, proxy: { readonly port: number }): Promise<void> {
+  const ada = await signedIn(all.setup, 'ada', ['editors', 'staff']);
+  const eve = await signedIn(all.setup, 'eve', []);
+  const access = { all, proxy, ada, eve };
+  addSignInTest(access);
+  addIdentityTest(access);
+  addGroupTest(access);
+  addForgeryTest(access);
+  addUnknownHostTest(access);
+  addRevocationTest(access);
+}
+
+function addSignInTest({ all, proxy }: Access): void {
+  const { programs } = all;
   test('without a session, each of twenty programs leads to the sign-in page and back', async () => {
     assert.equal(programs.size, 20);
     for (const name of programs.keys()) {
@@ -120,10 +137,13 @@ export async function testPrograms(
       assert.equal(page.origin, PORTAL.SIGNIN_ORIGIN);
       assert.equal(page.searchParams.get('return_to'), `https://${hostOf(name)}/a?b=c`);
       assert.equal((await askProxy(proxy, { host: hostOf(name) })).status, 401);
-      assert.equal(receivedBy(name).length, 0);
+      assert.equal(receivedBy(all, name).length, 0);
     }
   });
+}
 
+function addIdentityTest({ all, proxy, ada }: Access): void {
+  const { programs } = all;
   test('one sign-in opens all twenty, and each reads who it is', async () => {
     for (const name of programs.keys()) {
       const forged = [...NAMES, ...REMOTE].map((header) => [header, 'forged'] as const);
@@ -134,7 +154,7 @@ export async function testPrograms(
         headers: [...forged, ...cookies],
       });
       assert.equal(answer.status, 200, name);
-      const [received, ...more] = receivedBy(name);
+      const [received, ...more] = receivedBy(all, name);
       assert.ok(received && more.length === 0, name);
       assert.equal(received.path, `/of/${name}`);
       assert.deepEqual(
@@ -144,13 +164,18 @@ export async function testPrograms(
       assert.ok(!received.headers.some(([, value]) => value.includes('forged')));
     }
   });
+}
 
+function addGroupTest({ proxy, eve }: Access): void {
   test('a program of a group admits only its members', async () => {
     const statusOf = async (name: string) =>
       (await askProxy(proxy, { host: hostOf(name), headers: [eve.cookie] })).status;
     assert.deepEqual([await statusOf(OF_STAFF), await statusOf('app1')], [403, 200]);
   });
+}
 
+function addForgeryTest({ all, proxy }: Access): void {
+  const { setup } = all;
   test('no spelling of Remote-User and no header of a client names a user', async () => {
     const { key } = await setup.addKey(setup.admin, { user_id: null });
     const spellings = [...REMOTE, ...NAMES].flatMap((name) =>
@@ -158,7 +183,7 @@ export async function testPrograms(
     );
     const headers = [...spellings, ...bearer(key)];
     assert.equal((await askProxy(proxy, { host: hostOf('app2'), headers })).status, 200);
-    const received = receivedBy('app2').at(-1);
+    const received = receivedBy(all, 'app2').at(-1);
     assert.ok(received);
     assert.ok(!received.headers.some(([, value]) => value.includes('forged')));
     assert.deepEqual(
@@ -166,7 +191,10 @@ export async function testPrograms(
       ['', '', ''],
     );
   });
+}
 
+function addUnknownHostTest({ all, proxy, ada }: Access): void {
+  const { programs } = all;
   test('a host that no program has reaches none', async () => {
     const before = [...programs.values()].map(({ requests }) => requests.length);
     const sent = { host: 'other.example.org', headers: [ada.cookie] };
@@ -177,7 +205,10 @@ export async function testPrograms(
       before,
     );
   });
+}
 
+function addRevocationTest({ all, proxy, ada }: Access): void {
+  const { programs, setup } = all;
   test('after its session is revoked, the next request to any program gets 401', async () => {
     const path = `/api/session/revoke/all/user?user=${ada.id}`;
     const ended = await ask('DELETE', setup.url + path, { bearer: setup.admin });
