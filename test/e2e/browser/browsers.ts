@@ -117,6 +117,7 @@ async function startFirefox(hosts: Hosts) {
     'datareporting.policy.dataSubmissionEnabled': false,
     'toolkit.telemetry.reportingpolicy.firstRun': false,
     'app.update.enabled': false,
+    'media.gmp-manager.updateEnabled': false,
     'network.captive-portal-service.enabled': false,
     'network.connectivity-service.enabled': false,
     'intl.accept_languages': 'en-GB,en',

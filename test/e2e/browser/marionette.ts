@@ -99,9 +99,10 @@ async function openSocket(port: number): Promise<Send> {
 const LOG = `
   const entries = Services.console.getMessageArray();
   Services.console.reset();
-  // A page that is left while its script runs "terminates by timeout".
+  // What Firefox says of a page that is left while a script of it is loaded or runs.
+  const isLeft = /^(Script terminated by timeout|Loading failed for the module)/;
   const ofPages = (one) => one instanceof Ci.nsIScriptError && /^http/.test(one.sourceName) &&
-    !/^Script terminated by timeout/.test(one.errorMessage);
+    !isLeft.test(one.errorMessage);
   return entries.filter(ofPages).map(({ logLevel, category, errorMessage, sourceName }) => ({
     level: logLevel === 3 ? 'SEVERE' : 'WARNING', source: category,
     message: sourceName + ' ' + errorMessage }));`;

@@ -7,7 +7,6 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
 import {
   assertFocusVisible,
   checkAppearance,
@@ -19,11 +18,14 @@ import {
   setViewport,
   unnamed,
 } from '../browser/accessibility.ts';
+import { testsExcept } from '../browser/browsers.ts';
 import { focused } from '../browser/setup.ts';
 import { KEYS } from '../browser/webdriver.ts';
 import { findProgram } from '../programs.ts';
+import { WITHOUT_PASSKEYS } from './passkeys.ts';
 import { APP, EVIL, LOGIN, type Member, startSignin } from './setup.ts';
 
+const test = testsExcept([[/factors-used/, WITHOUT_PASSKEYS]]);
 const setup = await startSignin('nginx');
 const { browser } = setup;
 const { Tab, Enter } = KEYS;

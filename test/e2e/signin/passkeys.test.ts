@@ -8,15 +8,11 @@ import {
   PROBLEM,
   SECURITY_KEY,
   WITHOUT_AUTOFILL,
+  WITHOUT_PASSKEYS,
 } from './passkeys.ts';
 import { APP, LOGIN, startSignin } from './setup.ts';
 
-const test = testsExcept([
-  [
-    /button alone|was removed|not registered twice|that returns|each failure|has ended signs in|stays open/,
-    'Marionette runs no script before those of a page',
-  ],
-]);
+const test = testsExcept([[/./, WITHOUT_PASSKEYS]]);
 const setup = await startSignin('nginx');
 const { browser } = setup;
 const { methodsAt, withAuthenticator, withScript, untilProblem, openFactors, addPasskey } =

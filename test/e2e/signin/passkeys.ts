@@ -7,6 +7,9 @@ export const ADDRESS = `${APP}/a?b=c`;
 /** Otherwise the virtual authenticator answers as soon as the page is loaded. */
 export const WITHOUT_AUTOFILL =
   'PublicKeyCredential.isConditionalMediationAvailable = async () => false;';
+/** Why Firefox runs no test of passkeys: it refuses them where a certificate is only accepted. */
+export const WITHOUT_PASSKEYS =
+  'Firefox offers no passkeys with a certificate that it does not trust';
 export const PASSKEY = '#passkey button';
 export const SECURITY_KEY = '#second-step';
 export const PROBLEM = '#passkey [role="alert"]';

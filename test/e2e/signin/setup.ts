@@ -383,7 +383,7 @@ async function startOtherSite(certificate: Certificate): Promise<number> {
   const server = createTlsServer(
     { cert: certificate.certificate, key: certificate.key },
     (_request, response) => {
-      response.setHeader('Content-Type', 'text/html');
+      response.setHeader('Content-Type', 'text/html; charset=utf-8');
       response.end(
         '<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>Other site</title>',
       );
