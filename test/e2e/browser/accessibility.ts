@@ -127,9 +127,11 @@ export const misfits = (browser: Browser): Promise<string[]> =>
     const { bottom } = confirm.previousElementSibling.getBoundingClientRect();
     if (confirm.getBoundingClientRect().top - bottom < 12) found.push('a button without a gap');
   }
-  const labels = [...document.querySelectorAll('.row label')];
-  const tops = new Set(labels.map((label) => Math.round(label.getBoundingClientRect().top)));
-  if (innerWidth > 1000 && tops.size > 1) found.push('labels of one row');
+  for (const row of document.querySelectorAll('.row')) {
+    const labels = [...row.querySelectorAll('label')].filter((one) => one.checkVisibility());
+    const tops = new Set(labels.map((label) => Math.round(label.getBoundingClientRect().top)));
+    if (innerWidth > 1000 && tops.size > 1) found.push('labels of one row');
+  }
   return found;`);
 
 const VIEWPORTS = {

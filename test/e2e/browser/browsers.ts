@@ -94,34 +94,36 @@ async function startChromium(hosts: Hosts, pin: string) {
   return connectChromedriver(`http://127.0.0.1:${driver.port}`, `127.0.0.1:${chromium.port}`);
 }
 
+const preferencesOf = (hosts: Hosts, proxy: number) => ({
+  'network.proxy.type': 1,
+  'network.proxy.ssl': '127.0.0.1',
+  'network.proxy.ssl_port': proxy,
+  'network.dns.localDomains': hosts
+    .map(([from]) => from)
+    .filter((from) => !from.includes(':'))
+    .join(),
+  'network.disable-localhost-when-offline': true,
+  'dom.security.https_first': false,
+  'ui.prefersReducedMotion': 1,
+  'ui.useOverlayScrollbars': 1,
+  // Reading the clipboard asks for no permission.
+  'dom.events.testing.asyncClipboard': true,
+  'browser.download.folderList': 2,
+  'browser.aboutConfig.showWarning': false,
+  'browser.shell.checkDefaultBrowser': false,
+  'browser.startup.page': 0,
+  'datareporting.policy.dataSubmissionEnabled': false,
+  'toolkit.telemetry.reportingpolicy.firstRun': false,
+  'app.update.enabled': false,
+  'media.gmp-manager.updateEnabled': false,
+  'network.captive-portal-service.enabled': false,
+  'network.connectivity-service.enabled': false,
+  'intl.accept_languages': 'en-GB,en',
+});
+
 async function startFirefox(hosts: Hosts) {
   const proxy = await startProxy(hosts);
-  const preferences = {
-    'network.proxy.type': 1,
-    'network.proxy.ssl': '127.0.0.1',
-    'network.proxy.ssl_port': proxy,
-    'network.dns.localDomains': hosts
-      .map(([from]) => from)
-      .filter((from) => !from.includes(':'))
-      .join(),
-    'network.disable-localhost-when-offline': true,
-    'dom.security.https_first': false,
-    'ui.prefersReducedMotion': 1,
-    'ui.useOverlayScrollbars': 1,
-    // Reading the clipboard asks for no permission.
-    'dom.events.testing.asyncClipboard': true,
-    'browser.download.folderList': 2,
-    'browser.aboutConfig.showWarning': false,
-    'browser.shell.checkDefaultBrowser': false,
-    'browser.startup.page': 0,
-    'datareporting.policy.dataSubmissionEnabled': false,
-    'toolkit.telemetry.reportingpolicy.firstRun': false,
-    'app.update.enabled': false,
-    'media.gmp-manager.updateEnabled': false,
-    'network.captive-portal-service.enabled': false,
-    'network.connectivity-service.enabled': false,
-    'intl.accept_languages': 'en-GB,en',
-  };
+  const preferences = preferencesOf(hosts, proxy);
   const { port } = await start(
     { after },
     {
