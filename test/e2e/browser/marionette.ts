@@ -138,6 +138,15 @@ function devicesOf(send: Send): Devices {
       await send('Marionette:SetContext', { value: 'content' });
     }
   };
+  /** The page notices a change of its window a little later. */
+  const untilPage = (condition: string) =>
+    send('WebDriver:ExecuteAsyncScript', {
+      script: `
+        const done = arguments[0];
+        const look = () => (${condition} ? done() : setTimeout(look, 10));
+        look();`,
+      args: [],
+    });
   return {
     async screenshot(selector) {
       const element =
@@ -156,8 +165,14 @@ function devicesOf(send: Send): Devices {
         offline,
       ),
     allowScripts: (allowed) => inBrowser(PREFERENCE, 'javascript.enabled', allowed),
-    setViewport: ({ width, height }) => inBrowser(VIEWPORT, width, height),
-    setColorScheme: (scheme) => inBrowser(COLOR_SCHEME, scheme),
+    async setViewport({ width, height }) {
+      await inBrowser(VIEWPORT, width, height);
+      await untilPage(`innerWidth === ${width} && innerHeight === ${height}`);
+    },
+    async setColorScheme(scheme) {
+      await inBrowser(COLOR_SCHEME, scheme);
+      await untilPage(`matchMedia('(prefers-color-scheme: ${scheme})').matches`);
+    },
     saveTo: (directory) => inBrowser(PREFERENCE, 'browser.download.dir', directory),
     devtools: (command) => Promise.reject(new Error(`Firefox has no ${command}`)),
     grantPermission: async () => {}, // by a preference
