@@ -129,8 +129,10 @@ export const isForm = ({ body }: Pick<Row, 'body'>): boolean =>
   body.formSchema?.properties !== undefined;
 
 /** Whether errors have the form of RFC 6749, 5.2. */
-export const isOfProgram = ({ failurePage, replyType }: Row): boolean =>
-  failurePage !== undefined && replyType === 'application/json';
+export const isOfProgram = ({ failurePage, replyType, security }: Row): boolean =>
+  failurePage !== undefined &&
+  replyType === 'application/json' &&
+  !security.includes('portal_cookie');
 /** A page for a person, or the form of one. */
 export const isPage = (row: Row): boolean => row.failurePage !== undefined && !isOfProgram(row);
 

@@ -123,7 +123,7 @@ test('require=group:NAME admits members of any of the groups, and all kinds must
   for (const wrong of wordsOf('group: group:A group:a,b group Group:ops group:ops%0a ops')) {
     const answer = await verify(token, `?require=group:ops&require=${wrong}`);
     assertError(answer, 400, 'invalid_query', ['require']);
-    assert.match(answer.json.error.fields[0].message, /super_admin, or group:NAME/);
+    assert.match(answer.json.error.fields[0].message, /super_admin, group:NAME or scope:NAME/);
   }
   assertError(await verify(token, '?require=group:ops&require=group:ops'), 400, 'invalid_query', [
     'require',

@@ -15,7 +15,7 @@ const TRACEPARENT =
   /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 
 /** What becomes known of a request, for its log line and an error. */
-interface Progress {
+export interface Progress {
   route: string;
   /** What its row declares. */
   errors?: readonly ErrorCode[];

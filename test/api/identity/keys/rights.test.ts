@@ -349,7 +349,7 @@ test('a revoked provisioning key ends at once on every replica, and what it made
     // A link ends with the key in any case.
     const opened = await visit('/link', { fields: { token: link.split('#')[1] ?? '' } });
     assert.equal(opened.status, 401, opened.text);
-    assert.match(opened.text, /cannot be used/);
+    assert.match(opened.text, /This link does not work/);
   }
 });
 
