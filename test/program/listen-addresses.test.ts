@@ -116,7 +116,6 @@ test(
 test('the metrics listener is off by default, and local if it has no host', () => {
   assert.equal(readGiven({}).metrics, null);
   assert.deepEqual(readGiven({ METRICS_PORT: '9100' }).metrics, {
-    name: 'metrics',
     host: '127.0.0.1',
     port: 9100,
   });

@@ -49,8 +49,8 @@ test('key list has all keys, newest first, or those of one user', async () => {
   assert.deepEqual(
     Object.keys(one ?? {}),
     wordsOf(`
-    id key name user_id created_by created_by_username groups revoked expires_at last_used_at
-    created_at updated_at deleted_at user
+    id key name user_id created_by created_by_username made_by rights scopes provision_groups
+    groups revoked expires_at last_used_at created_at updated_at deleted_at user
   `),
   );
   assert.equal(one?.key, 'key:abcdefgh…');

@@ -235,7 +235,7 @@ test('the last use of a token is listed soon afterwards', async () => {
     if (tokens.get(fresh.id) !== null && tokens.get(old.id) !== before) break;
     assert.ok(tries < 300, 'shown in vain');
   }
-  assert.match((await lineOf(fresh.id)).at(-6) ?? '', /^\d{4}-\d\d-\d\dT/);
+  assert.match((await lineOf(fresh.id)).at(-7) ?? '', /^\d{4}-\d\d-\d\dT/);
 });
 
 test('tokens and signing secrets appear in no output, table or log', async () => {

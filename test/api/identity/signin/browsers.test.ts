@@ -100,7 +100,11 @@ test('no address of a form or of a script is a dead end in the address bar', asy
       }
       const isMissing = page.status === 404 && /users\/[0-9a-f-]{36}/.test(address);
       assert.ok(page.status === 200 || isMissing, `${path} leads to ${address}: ${page.status}`);
-      assert.match(page.headers.get('content-type') ?? '', /^(text\/(html|csv)|application\/json)/, path);
+      assert.match(
+        page.headers.get('content-type') ?? '',
+        /^(text\/(html|csv)|application\/json)/,
+        path,
+      );
     }
   }
 });
