@@ -291,6 +291,13 @@ test('wrong keys of every kind change only the count of failed reads', async () 
   assert.equal((await secretsClient(base).decrypt(id, secret)).json.password, TEXT);
 });
 
+test('a key that a program has put into the path is in no log line', async () => {
+  const { id, secret } = await keep(TEXT);
+  await ask('GET', `${base}/s/${id}%23${secret}`);
+  await ask('GET', `${base}/s/${id}%2523${secret}`);
+  assert.ok(!(gatehouse.stdout() + gatehouse.stderr()).includes(secret));
+});
+
 test('the output contains no text, key, passphrase, token or stored content', async () => {
   const { id, secret } = await keep(TEXT);
   const { blob, commitment, tag } = await storedSecret(sql, id);
