@@ -101,7 +101,7 @@ const jsonLines = (text: string): Line[] =>
     try {
       return { at: index + 1, value: JSON.parse(line) };
     } catch {
-      return { at: index + 1, value: failure('is no JSON') };
+      return { at: index + 1, value: failure('is not JSON') };
     }
   });
 

@@ -25,7 +25,7 @@ export interface Running {
   stderr(): string;
   /** Its lines of JSON. */
   notes(): Array<Record<string, unknown>>;
-  /** The log lines so far; what is no JSON object is left out. */
+  /** The log lines so far; what is not JSON object is left out. */
   log(): Array<Record<string, unknown>>;
   /** Resolves with the first log line that fits; rejects when the process ends before that. */
   line(fits: (line: Record<string, unknown>) => boolean): Promise<Record<string, unknown>>;
