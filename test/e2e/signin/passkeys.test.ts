@@ -99,9 +99,13 @@ const FORMS: Readonly<Record<string, string>> = {
     return { id: credential.id, type: credential.type, response: parts };`,
   'objects whose methods are inherited (Illegal invocation)': `
     const { prototype } = credential.response.constructor;
-    const response = Object.setPrototypeOf({ ...parts }, prototype);
-    const own = { id: credential.id, rawId: credential.rawId, type: credential.type, response };
-    return Object.setPrototypeOf(own, PublicKeyCredential.prototype);`,
+    const inherited = Object.setPrototypeOf({}, prototype);
+    for (const name in parts) Object.defineProperty(inherited, name, { value: parts[name] });
+    const made = Object.setPrototypeOf({}, PublicKeyCredential.prototype);
+    const { id, rawId, type } = credential;
+    for (const [name, value] of Object.entries({ id, rawId, type, response: inherited }))
+      Object.defineProperty(made, name, { value });
+    return made;`,
   'a response whose getPublicKey is missing': `
     Object.defineProperty(credential.response, 'getPublicKey', { value: undefined });
     return credential;`,
