@@ -147,6 +147,9 @@ export function isNavigation(headers: IncomingHttpHeaders) {
   if (!/^(GET|HEAD)?$/.test(first(forwarded(headers, 'method')))) return false;
   // Browsers send Fetch Metadata only to trustworthy addresses.
   if (mode === undefined && target === undefined) return /\btext\/html\b/i.test(accept);
-  // A service worker passes a navigation on as `empty`. Scripts cannot make one (Fetch, 5.4).
+  // A service worker passes a navigation on as `empty`, and that of Firefox in another mode, with
+  // the Accept of the page.
+  if (mode === 'same-origin' && target === 'empty') return /^text\/html\b/i.test(accept);
+  // Scripts cannot make one (Fetch, 5.4).
   return mode === 'navigate' && /^(document|empty)$/.test(target ?? 'document');
 }

@@ -254,6 +254,7 @@ test('only a person who opens a page is redirected', () => {
     { ...html, 'x-forwarded-method': 'GET, GET' },
     // A service worker that passes the navigation on.
     { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'empty' },
+    { ...html, 'sec-fetch-mode': 'same-origin', 'sec-fetch-dest': 'empty' },
     { 'sec-fetch-mode': 'navigate' },
   ]) {
     assert.equal(isNavigation(headers), true, JSON.stringify(headers));
@@ -273,7 +274,8 @@ test('only a person who opens a page is redirected', () => {
       'sec-fetch-dest': 'empty',
       'x-forwarded-method': 'PUT',
     },
-    { ...html, 'sec-fetch-mode': 'same-origin', 'sec-fetch-dest': 'empty' },
+    { accept: '*/*', 'sec-fetch-mode': 'same-origin', 'sec-fetch-dest': 'empty' },
+    { ...html, 'sec-fetch-mode': 'same-origin', 'sec-fetch-dest': 'image' },
     { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe' },
     { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'frame' },
     { ...html, 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'embed' },
