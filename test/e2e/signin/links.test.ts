@@ -1,9 +1,11 @@
 /** An invitation by link behind a real nginx: from the users page to the program. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { testsExcept } from '../browser/browsers.ts';
 import { KEYS } from '../browser/webdriver.ts';
+import { WITHOUT_PASSKEYS } from './passkeys.ts';
 import { APP, LOGIN, startSignin } from './setup.ts';
 
+const test = testsExcept([[/a passkey/, WITHOUT_PASSKEYS]]);
 const setup = await startSignin('nginx');
 const { browser } = setup;
 const administrator = await setup.addMember({ super_admin: true });
