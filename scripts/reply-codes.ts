@@ -31,6 +31,8 @@ const UNREACHED = [
   [/ GET \/(pages\/\{file\}|(s|r|request|answer)\/\{id\})$/, ['invalid_path']],
   // Two tokens, of which POST can have one in its body.
   [/ GET \/oidc\/userinfo$/, ['invalid_request']],
+  // A deleted user is no caller any more, and gets 401.
+  [/ POST \/api\/auth\/delete$/, ['not_found']],
   // Instead, a page leads on to the next step.
   [/^identity: the sign-in pages$/, ['signin_too_old', 'second_factor_needed']],
 ] as const;

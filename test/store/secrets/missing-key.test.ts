@@ -50,6 +50,11 @@ test('a missing server secret: 503 for every key of a link, and no wrong link is
     const { status, json } = await post(path, body);
     assert.deepEqual([status, json.error.code], [503, 'key_unknown'], path);
   }
+  const decrypted = await ask('POST', `${without.url.secrets}/api/store/decrypt?id=${kept.id}`, {
+    bearer: AUTH_TOKEN,
+    body: { secret: kept.secret },
+  });
+  assert.deepEqual([decrypted.status, decrypted.json.error.code], [503, 'key_unknown']);
   const logged = without.log().filter(({ key_id, secret_id }) => key_id === KEY_ID && secret_id);
   assert.deepEqual(new Set(logged.map(({ secret_id }) => secret_id)), new Set([kept.id, asked.id]));
   for (const line of logged) assert.match(String(line.message), /a server secret is missing/);

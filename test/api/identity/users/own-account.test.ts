@@ -1,6 +1,7 @@
 /** POST /api/auth/delete and GET /api/auth/export, and the same on the account page. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { untilLocked } from '../../../support/connections.ts';
 import { ask, logIn } from '../../../support/gatehouse.ts';
 import { startPortal } from '../../../support/portal.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD } from '../../../support/users.ts';
@@ -24,6 +25,17 @@ test('a person deletes the own account with the password, and all ends', async (
   const [entry] = await sql`select actor_id, via from identity.audit
     where event = 'user.deleted' and user_id = ${user.id}`;
   assert.deepEqual({ ...entry }, { actor_id: user.id, via: 'session' });
+});
+
+test('an account that is deleted meanwhile has no session any more', async () => {
+  const user = await enter();
+  const { answer } = await sql.begin(async (holding) => {
+    await holding`update identity.users set deleted_at = now() where id = ${user.id}`;
+    const waiting = remove(user.token);
+    await untilLocked(holding, 1);
+    return { answer: waiting };
+  });
+  assertError(await answer, 401, 'unauthorized');
 });
 
 test('a wrong password deletes nothing, and counts as a failure', async () => {
