@@ -87,7 +87,7 @@ export async function startCitus(t: Owner): Promise<Citus> {
   };
 }
 
-/** As docs/scaling.md says. @returns what psql writes, and its exit status */
+/** As docs/citus.md says. @returns what psql writes, and its exit status */
 export function distribute(url: string) {
   const file = join(root, 'deploy/citus/distribute-secrets.sql');
   const words = ['--set', 'ON_ERROR_STOP=1', '--set', `shards=${SHARDS}`, '--file', file];
