@@ -83,15 +83,8 @@ test('every verdict is one of three, and has its evidence or its reason', () => 
   }
 });
 
-test('SECURITY.md lists the requirements that are not met, and no other', () => {
-  const text = read('SECURITY.md');
-  assert.match(text, /\]\(docs\/asvs\.md\)/);
-  const list = text.slice(text.indexOf('\n## ASVS shortfalls'));
-  const cells = list
-    .split('\n')
-    .filter((line) => /^\| \d/.test(line))
-    .map((line) => line.split('|')[1] ?? '');
-  const listed = cells.flatMap((cell) => cell.match(/\d+\.\d+\.\d+/g) ?? []);
-  const notMet = rows.filter(({ verdict }) => verdict === 'not met').map(({ id }) => id);
-  assert.deepEqual(listed.sort(), notMet.sort());
+test('the requirements that are not met come first, together, and SECURITY.md leads there', () => {
+  const verdicts = rows.map(({ verdict }) => verdict === 'not met');
+  assert.ok(verdicts.lastIndexOf(true) < verdicts.indexOf(false));
+  assert.match(read('SECURITY.md'), /\]\(docs\/asvs\.md#not-met\)/);
 });
