@@ -3,9 +3,10 @@ import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, type TestContext } from 'node:test';
+import { after } from 'node:test';
 import { promisify } from 'node:util';
 import { startPostgres, withConnection } from '../../scripts/postgres.ts';
+import type { Owner } from './owner.ts';
 import { type Proxy, startProxy } from './proxy.ts';
 
 const run = promisify(execFile);
@@ -36,15 +37,8 @@ interface Server {
   restartAsStandby(): Promise<void>;
 }
 
-/**
- * A server of its own. What it is called is in its table `name`.
- * @param onConnection called for each connection to it
- */
-export async function startServer(
-  t: TestContext,
-  name: string,
-  onConnection = () => {},
-): Promise<Server> {
+/** A server of its own. What it is called is in its table `name`. */
+export async function startServer(t: Owner, name: string): Promise<Server> {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
   // With the owner of each file, whom PostgreSQL runs as.
   await run('cp', ['-a', `${model}/.`, directory]);
@@ -56,10 +50,7 @@ export async function startServer(
   });
   const query = (statement: string) => withConnection(server.url, (sql) => sql.unsafe(statement));
   await query(`create table name as select '${name}' as name`);
-  const proxy = await startProxy(t, server.url, () => {
-    onConnection();
-    return () => {};
-  });
+  const proxy = await startProxy(t, server.url);
   const stop = async () => {
     await server.stop();
     await proxy.cut();

@@ -20,6 +20,8 @@ export interface Proxy {
   stall(what?: Stalled): void;
   /** Makes each round trip so much longer. */
   delay(roundTripMs: number): void;
+  /** Calls back with each piece that a client sends from now on, even if it is not forwarded. */
+  onStatement(callback: () => void): void;
   /** Calls back with each piece that the server sends from now on, before it is forwarded. */
   onReply(callback: () => void): void;
   /**
@@ -51,6 +53,7 @@ interface ProxyState {
   mode: 'forward' | 'cut' | Stalled;
   roundTripMs: number;
   accepted: number;
+  onStatement: () => void;
   onReply: () => void;
   /** Called with the reply that is dropped. */
   onDropped: (() => void) | null;
@@ -74,6 +77,7 @@ export async function startProxy(
     mode: 'forward',
     roundTripMs: 0,
     accepted: 0,
+    onStatement: () => {},
     onReply: () => {},
     onDropped: null,
     sockets: new Map(),
@@ -93,6 +97,9 @@ export async function startProxy(
     stall: (what = 'all') => stall(state, what),
     delay(roundTripMs) {
       state.roundTripMs = roundTripMs;
+    },
+    onStatement(callback) {
+      state.onStatement = callback;
     },
     onReply(callback) {
       state.onReply = callback;
@@ -142,6 +149,7 @@ function acceptClient(state: ProxyState, client: Socket, observe: Observe | unde
   addSocket(state, client, upstream, 'statements');
   addSocket(state, upstream, client, 'replies');
   client.on('data', (chunk) => {
+    state.onStatement();
     if (!state.stalled.has(client)) forward(state, upstream, chunk);
   });
   forwardReplies(state, upstream, client, observe?.());

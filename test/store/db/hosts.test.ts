@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
@@ -19,9 +19,17 @@ import { buildProgram, startProgram } from '../../support/process.ts';
 import { listenOnTcp } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
 
+// Each test leaves them as they are here.
+const [first, second, standby, primary] = await Promise.all([
+  startServer({ after }, 'first'),
+  startServer({ after }, 'second'),
+  startServer({ after }, 'standby'),
+  startServer({ after }, 'primary'),
+]);
+await standby.restartAsStandby();
+
 test('after the address of a host has changed, no connection stays on the former server', async (t) => {
-  const first = await startServer(t, 'first');
-  const second = await startServer(t, 'second');
+  t.after(() => first.proxy.restore(first.url()));
   const database = openConnections(t, urlOf([first.at]), 'moved');
   for (const purpose of PURPOSES)
     assert.deepEqual(await ask(database, purpose, NAME), { name: 'first' });
@@ -80,23 +88,22 @@ function controlConnectTimeout(t: TestContext): () => void {
 }
 
 test('hosts that are dead or silent are skipped, for every purpose', async (t) => {
-  const server = await startServer(t, 'a');
-  const silent = `127.0.0.1:${await listenOnTcp(t, controlConnectTimeout(t))}`;
-  const database = openConnections(t, urlOf([NOBODY, silent, server.at], CONNECT_TIMEOUT), 'skip');
+  const endAttempts = controlConnectTimeout(t);
+  const silent = `127.0.0.1:${await listenOnTcp(t, (socket) => socket.once('data', endAttempts))}`;
+  const database = openConnections(t, urlOf([NOBODY, silent, first.at], CONNECT_TIMEOUT), 'skip');
   assert.equal(
     await database.maintain(
       async (sql) => (await sql<Array<{ name: string }>>`select name from name`)[0]?.name,
     ),
-    'a',
+    'first',
   );
   for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'first' }, purpose);
 });
 
 test('no host can be reached: calls fail with the names of all, and succeed when one is back', async (t) => {
-  const server = await startServer(t, 'a');
-  await server.stop();
-  const database = openConnections(t, urlOf([NOBODY, server.at]), 'none');
+  await first.stop();
+  const database = openConnections(t, urlOf([NOBODY, first.at]), 'none');
   for (const purpose of PURPOSES) {
     await assert.rejects(
       ask(database, purpose, NAME),
@@ -104,20 +111,26 @@ test('no host can be reached: calls fail with the names of all, and succeed when
         error instanceof Unavailable &&
         error.isTemporary &&
         error.message ===
-          `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED: no server listens there)`,
+          `the connection to the database at ${NOBODY},${first.at} failed (ECONNREFUSED: no server listens there)`,
     );
   }
-  await server.start();
+  await first.start();
   for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'first' }, purpose);
+});
+
+test('a process starts with a standby first, and serves', async (t) => {
+  const running = startProgram(
+    t,
+    buildProgram(),
+    ['serve', 'webhook'],
+    variables(urlOf([standby.at, primary.at])),
+  );
+  await running.ready('webhook');
+  assert.equal((await fetch(`${await running.url('webhook')}/readyz`)).status, 200);
 });
 
 test('target_session_attrs: read-write, the default, and primary skip a standby; any does not', async (t) => {
-  const [standby, primary] = await Promise.all([
-    startServer(t, 'standby'),
-    startServer(t, 'primary'),
-  ]);
-  await standby.restartAsStandby();
   const found = async (parameters: string) => {
     const database = openConnections(t, urlOf([standby.at, primary.at], parameters), 'target');
     const names = await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, NAME)));
@@ -136,16 +149,17 @@ test('target_session_attrs: read-write, the default, and primary skip a standby;
     const message = `the server at ${standby.at} is not ${target}, as target_session_attrs requires`;
     await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
   }
+  await primary.query('alter system reset default_transaction_read_only');
+  await primary.query('select pg_reload_conf()');
 });
 
 test('a server becomes read-only under open connections: writes find the other one, reads follow', async (t) => {
-  const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
-  for (const server of [old, next]) await server.query('create table things (id integer)');
-  const database = openConnections(t, urlOf([old.at, next.at]), 'follow');
+  for (const server of [first, second]) await server.query('create table things (id integer)');
+  const database = openConnections(t, urlOf([first.at, second.at]), 'follow');
   for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
-  await old.query('alter system set default_transaction_read_only = on');
-  await old.query('select pg_reload_conf()');
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'first' }, purpose);
+  await first.query('alter system set default_transaction_read_only = on');
+  await first.query('select pg_reload_conf()');
   const isWritten = async () =>
     ask(database, 'write', 'insert into things values (1)').then(
       () => true,
@@ -153,58 +167,36 @@ test('a server becomes read-only under open connections: writes find the other o
     );
   await untilSql(isWritten, 'a write reaches the next server');
   await untilSql(
-    async () => (await ask(database, 'read', NAME).catch(() => ({ name: '' }))).name === 'next',
+    async () => (await ask(database, 'read', NAME).catch(() => ({ name: '' }))).name === 'second',
     'reads follow',
   );
   for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, NAME), { name: 'next' }, purpose);
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'second' }, purpose);
   // The former primary keeps its place in the list, and nobody goes back to it.
-  await old.query('alter system reset default_transaction_read_only');
-  await old.query('select pg_reload_conf()');
-  assert.deepEqual(await ask(database, 'write', NAME), { name: 'next' });
+  await first.query('alter system reset default_transaction_read_only');
+  await first.query('select pg_reload_conf()');
+  assert.deepEqual(await ask(database, 'write', NAME), { name: 'second' });
 });
 
 test('a server falls silent while it is in use: the services continue with the other one', async (t) => {
   const endAttempts = controlConnectTimeout(t);
-  let isSilent = false;
-  const onConnection = () => {
-    if (isSilent) endAttempts();
-  };
-  const [old, next] = await Promise.all([
-    startServer(t, 'old', onConnection),
-    startServer(t, 'next'),
-  ]);
-  const limits = { DATABASE_STATEMENT_TIMEOUT: '4', DATABASE_DEAD_AFTER: '5' };
-  const url = urlOf([old.at, next.at], CONNECT_TIMEOUT);
+  const limits = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
+  const url = urlOf([first.at, second.at], CONNECT_TIMEOUT);
   const database = openConnections(t, url, 'silence', limits);
   for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
-  isSilent = true;
-  old.proxy.stall('all');
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'first' }, purpose);
+  first.proxy.onStatement(endAttempts);
+  first.proxy.stall('all');
+  t.after(() => first.proxy.restore());
   await assert.rejects(ask(database, 'read', NAME), Unavailable);
   // The other connections were idle, and are given up with it.
   for (const purpose of PURPOSES) {
     await untilSql(
-      async () => (await ask(database, purpose, NAME).catch(() => ({ name: '' }))).name === 'next',
+      async () =>
+        (await ask(database, purpose, NAME).catch(() => ({ name: '' }))).name === 'second',
       `${purpose} follows`,
     );
   }
-});
-
-test('a process starts with a standby first, and serves', async (t) => {
-  const [standby, primary] = await Promise.all([
-    startServer(t, 'standby'),
-    startServer(t, 'primary'),
-  ]);
-  await standby.restartAsStandby();
-  const running = startProgram(
-    t,
-    buildProgram(),
-    ['serve', 'webhook'],
-    variables(urlOf([standby.at, primary.at])),
-  );
-  await running.ready('webhook');
-  assert.equal((await fetch(`${await running.url('webhook')}/readyz`)).status, 200);
 });
 
 test('a Unix socket, in the authority and as the parameter host; TLS is not asked for there', async (t) => {
