@@ -138,7 +138,8 @@ function match({ text, at }: Scanner, pattern: RegExp): string | undefined {
 
 function moveOver(scanner: Scanner, passed: string): void {
   scanner.at += passed.length;
-  scanner.line += passed.split('\n').length - 1;
+  for (let end = passed.indexOf('\n'); end >= 0; end = passed.indexOf('\n', end + 1))
+    scanner.line += 1;
 }
 
 function add(scanner: Scanner, kind: Kind, text: string): void {
