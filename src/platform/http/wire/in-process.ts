@@ -35,8 +35,10 @@ export async function answerInProcess(
     const { route: row, parameters } = match;
     progress.route = `GET ${row.pattern}`;
     const { path, query } = parsed;
-    const info = { isFromOwnPage: false, path, query, parameters, route: progress.route };
-    const outcome = await row.answer({ ...info, ...received }, async () => Buffer.alloc(0));
+    const { route } = progress;
+    // The copy comes last, because V8 is slow to add members to one.
+    const info = { isFromOwnPage: false, path, query, parameters, route, ...received };
+    const outcome = await row.answer(info, async () => Buffer.alloc(0));
     if (outcome instanceof Failure) return outcome;
     return renderSuccess(outcome, row.success, style.wrapping, requestId);
   };
