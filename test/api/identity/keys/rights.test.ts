@@ -4,6 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import type { Sql, TransactionSql } from 'postgres';
+import { connect } from '../../../../scripts/postgres.ts';
+import { untilLocked } from '../../../support/connections.ts';
 import { type Answer, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { assertCreated, assertKey } from '../../../support/api-users.ts';
 import { ORIGIN, PORTAL, startPortal } from '../../../support/portal.ts';
@@ -277,16 +280,16 @@ async function scene(): Promise<Scene> {
   return { stolen: await provisioning(), customer, chief, chiefsKey: await key(chief) };
 }
 
-const state = async () =>
+const state = async (at: Sql | TransactionSql = sql) =>
   JSON.stringify(
-    await sql`
+    await at`
       select
         (select json_agg(u order by id) from (
           select id, username, email, groups, enabled, super_admin, password_hash, sessions_end_at,
             updated_at, deleted_at
           from identity.users) u) as users,
         (select json_agg(k order by id) from (select id, revoked from identity.api_keys) k) as keys,
-        (select count(*) from identity.links) as links`,
+        (select json_agg(l order by user_id) from identity.links l) as links`,
   );
 
 for (const [what, [status, attempt]] of Object.entries(CAN)) {
@@ -304,6 +307,41 @@ for (const [what, [attempt, path]] of Object.entries(CANNOT)) {
     // A key that the attempt itself made is not a change.
     if (!what.endsWith('without a user')) assert.equal(await state(), before);
     assertError(answer, 403, 'forbidden', path === undefined ? [] : [path]);
+  });
+}
+
+/** Each may be done to an ordinary user, and waits here while the user becomes more. */
+const MEANWHILE: Readonly<Record<string, Attempt>> = {
+  'change the names of': (scene) =>
+    by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { email: 'thief@example.org' }),
+  disable: (scene) => by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { enabled: false }),
+  'take a group from': (scene) =>
+    by(scene, 'PATCH', `/api/user/${scene.customer.id}`, { groups: ['staff'] }),
+  'make a link for': (scene) => by(scene, 'POST', `/api/user/${scene.customer.id}/link`, {}),
+  'end the link of': (scene) => by(scene, 'DELETE', `/api/user/${scene.customer.id}/link`),
+  'make a key for': (scene) =>
+    by(scene, 'POST', '/api/key/', { user_id: scene.customer.id, rights: ['verify'] }),
+  'revoke a key of': async (scene) => {
+    const [row] = await sql`select id from identity.api_keys where user_id = ${scene.customer.id}`;
+    return by(scene, 'DELETE', `/api/key/${row?.id}/revoke`);
+  },
+};
+
+for (const [what, attempt] of Object.entries(MEANWHILE)) {
+  test(`a provisioning key cannot ${what} a user who becomes a super administrator meanwhile`, async (t) => {
+    const made = await scene();
+    assertCreated(await create(admin.token, { user_id: made.customer.id }));
+    assertCreated(await call(admin.token, 'POST', `/api/user/${made.customer.id}/link`, {}));
+    const promotion = connect(databaseUrl);
+    t.after(() => promotion.end());
+    const { before, answer } = await promotion.begin(async (promoting) => {
+      await promoting`update identity.users set super_admin = true where id = ${made.customer.id}`;
+      const waiting = attempt(made);
+      await untilLocked(promoting, 1);
+      return { before: await state(promoting), answer: waiting };
+    });
+    assertError(await answer, 403, 'forbidden');
+    assert.equal(await state(), before);
   });
 }
 
