@@ -57,9 +57,14 @@ async function importAll(
     }
   }
   const { imported, invited, present, failed } = counts;
-  const would = isDryRun ? 'Would import' : 'Imported';
-  call.note(`${would} ${imported}, with a link ${invited}; there before ${present}.`);
-  if (failed > 0) throw new OperationFailed(`${failed} of ${lines.length} lines failed`);
+  const dry = isDryRun ? 'Dry run, nothing is stored. ' : '';
+  call.note(
+    `${dry}New users: ${imported + invited}, ${invited} of them with a link; existing users, left unchanged: ${present}.`,
+  );
+  if (failed === 0) return;
+  throw new OperationFailed(
+    `${failed} of ${lines.length} lines failed; correct them, and import the file again`,
+  );
 }
 
 const namesOf = (user: Readonly<{ username: string; email: string }>) => [
@@ -73,7 +78,9 @@ function checkedUser(value: unknown, earlier: ReadonlyMap<string, number>) {
   if (user instanceof Failure) return user;
   const taken = namesOf(user).find((name) => earlier.has(name));
   if (taken === undefined) return user;
-  return failure(`has the name or address of line ${earlier.get(taken)}`);
+  return failure(
+    `has the username or e-mail address of line ${earlier.get(taken)}; remove one of them`,
+  );
 }
 
 const failure = (message: string) => new Failure('invalid_body', { message });
@@ -101,7 +108,7 @@ const jsonLines = (text: string): Line[] =>
     try {
       return { at: index + 1, value: JSON.parse(line) };
     } catch {
-      return { at: index + 1, value: failure('is not JSON') };
+      return { at: index + 1, value: failure('is not a JSON object; write each user on one line') };
     }
   });
 
@@ -109,13 +116,22 @@ const jsonLines = (text: string): Line[] =>
 function csvLines(text: string): Line[] {
   const [head, ...rows] = csvRows(text);
   const names = head?.cells ?? [];
-  return rows.map(({ at, cells }) => {
-    if (cells.length !== names.length)
-      return { at, value: failure(`does not have ${names.length} cells, as line 1`) };
-    if (cells.some((cell) => cell === null)) return { at, value: failure('has a broken quote') };
-    const members = names.map((name, column) => [name, memberOf(name, cells[column] ?? '')]);
-    return { at, value: Object.fromEntries(members) };
-  });
+  return rows.map(({ at, cells }) => ({ at, value: valueOf(names, cells) }));
+}
+
+type Cells = ReadonlyArray<string | null>;
+
+function valueOf(names: Cells, cells: Cells) {
+  if (cells.length !== names.length) {
+    return failure(
+      `has ${cells.length} cells, but line 1 has ${names.length}; leave a cell empty, not out`,
+    );
+  }
+  if (cells.includes(null))
+    return failure('has a quotation mark in a cell; quote the cell, and double each mark in it');
+  return Object.fromEntries(
+    names.map((name, column) => [name, memberOf(name, cells[column] ?? '')]),
+  );
 }
 
 /** Other texts stay as they are, and are rejected by the schema. */
@@ -136,7 +152,7 @@ const CELL = /("(?:[^"]|"")*"(?=[,\r\n]|$)|[^,\r\n]*)(,|\r?\n|$)/g;
 
 /** Without blank lines. A cell with a broken quote is null. */
 function csvRows(text: string) {
-  const rows: Array<Readonly<{ at: number; cells: ReadonlyArray<string | null> }>> = [];
+  const rows: Array<Readonly<{ at: number; cells: Cells }>> = [];
   let cells: Array<string | null> = [];
   let at = 1;
   let next = 1;

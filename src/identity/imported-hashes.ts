@@ -17,9 +17,13 @@ const MAX_ITERATIONS = 2_400_000;
 
 /** `isKnown`: it is a hash, of an algorithm that Node does not have. */
 type Rejected = Readonly<{ problem: string; isKnown: boolean }>;
-const reject = (problem: string): Rejected => ({ problem, isKnown: false });
+const reject = (problem: string): Rejected => ({
+  problem: `${problem}; correct it, or leave it out and use --invite`,
+  isKnown: false,
+});
 const UNSUPPORTED: Rejected = {
-  problem: 'is of bcrypt or Argon2, which cannot be checked here: import it with --invite',
+  problem:
+    'is of bcrypt or Argon2, which Gatehouse cannot check; use --invite, which prints a link for the user',
   isKnown: true,
 };
 
@@ -56,11 +60,13 @@ const PHC =
 function parse(phc: string) {
   const [, algorithm, params = '', salt = '', hash] = PHC.exec(phc) ?? [];
   if (hash === undefined)
-    return reject('is no hash of PBKDF2 or scrypt, as PHC or Django write it');
+    return reject('is not a hash of PBKDF2 or scrypt in the format of PHC or Django');
   const parts = { salt: Buffer.from(salt, 'base64'), digest: Buffer.from(hash, 'base64') };
   if (parts.salt.length > 64) return reject('has a salt of more than 64 bytes');
   if (parts.digest.length < 16 || parts.digest.length > 64)
-    return reject('must have 16 to 64 bytes');
+    return reject(
+      `is malformed: its last part must be 16 to 64 bytes in Base64, but has ${parts.digest.length}`,
+    );
   if (algorithm === undefined) {
     const cost = costOf(params);
     return isAffordable(cost)

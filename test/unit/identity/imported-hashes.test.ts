@@ -52,13 +52,13 @@ for (const [what, [given, stored]] of Object.entries(READ)) {
 
 const HASH = base64(Buffer.alloc(32));
 const REJECTED: Readonly<Record<string, RegExp>> = {
-  '': /is no hash/,
-  '!unusable': /is no hash/,
-  md5$salt$0123456789abcdef: /is no hash/,
-  [`pbkdf2_md5$1000$salt$${HASH}`]: /is no hash/,
-  pbkdf2_sha256$1000$salt$: /is no hash/,
-  'pbkdf2_sha256$1000$salt$not base64!!': /is no hash/,
-  pbkdf2_sha256$1000$salt$AAAA: /16 to 64 bytes/,
+  '': /is not a hash/,
+  '!unusable': /is not a hash/,
+  md5$salt$0123456789abcdef: /is not a hash/,
+  [`pbkdf2_md5$1000$salt$${HASH}`]: /is not a hash/,
+  pbkdf2_sha256$1000$salt$: /is not a hash/,
+  'pbkdf2_sha256$1000$salt$not base64!!': /is not a hash/,
+  pbkdf2_sha256$1000$salt$AAAA: /malformed: its last part .* 16 to 64 bytes in Base64, but has 3;/,
   [`pbkdf2_sha256$1000$salt$${base64(Buffer.alloc(65))}`]: /16 to 64 bytes/,
   [`pbkdf2_sha256$0$salt$${HASH}`]: /1 to 2400000 iterations/,
   [`pbkdf2_sha256$2400001$salt$${HASH}`]: /1 to 2400000 iterations/,
@@ -75,6 +75,7 @@ for (const [given, problem] of Object.entries(REJECTED)) {
     const read = readForeignHash(given);
     assert.ok(typeof read !== 'string');
     assert.match(read.problem, problem);
+    assert.match(read.problem, /; correct it, or leave it out and use --invite$/);
     assert.equal(read.isKnown, false);
   });
 }
