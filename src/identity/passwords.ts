@@ -178,9 +178,9 @@ async function hashAsOthers(
   name: string,
   password: string,
 ) {
-  const other = isImported(hash)
-    ? decoyHash(passwords.cost)
-    : await findImportedHash(database, name);
+  // Looked up in any case: the query takes time, too.
+  const imported = await findImportedHash(database, name);
+  const other = isImported(hash) ? decoyHash(passwords.cost) : imported;
   if (other) await verifyPassword(password, other);
 }
 

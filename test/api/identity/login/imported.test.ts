@@ -1,5 +1,6 @@
 /** Logins of users whose password hash another program made. */
 import assert from 'node:assert/strict';
+import { createHook } from 'node:async_hooks';
 import { pbkdf2Sync } from 'node:crypto';
 import { after, test } from 'node:test';
 import { readForeignHash } from '../../../../src/identity/imported-hashes.ts';
@@ -72,4 +73,33 @@ test('a name without a user is checked against one imported hash, always the sam
   // Each kind is met.
   assert.deepEqual([...new Set(found)].sort(), kinds.map(foreign).sort());
   assert.equal((await enter('nobody', PASSWORD)).status, 401);
+});
+
+test('each failure costs one hash of ours and one imported, whoever has which', async (t) => {
+  await sql`update identity.users set password_hash = null where password_hash like 'imported$%'`;
+  const imported = await addImported();
+  const disabled = await addImported();
+  await sql`update identity.users set enabled = false where id = ${disabled.id}`;
+  const own = await add();
+  const without = await add();
+  await sql`update identity.users set password_hash = null where id = ${without.id}`;
+  let hashes: string[] = [];
+  const watching = createHook({
+    init(_id, type) {
+      if (/^(SCRYPT|PBKDF2)REQUEST$/.test(type)) hashes.push(type);
+    },
+  }).enable();
+  t.after(() => watching.disable());
+  const failures: ReadonlyArray<readonly [what: string, username: string, password: string]> = [
+    ['an unknown name', 'nobody', PASSWORD],
+    ['our hash', own.username, 'another passphrase'],
+    ['an imported hash', imported.username, 'another passphrase'],
+    ['a disabled user with an imported hash', disabled.username, PASSWORD],
+    ['no password', without.username, PASSWORD],
+  ];
+  for (const [what, username, password] of failures) {
+    hashes = [];
+    assert.equal((await enter(username, password)).status, 401, what);
+    assert.deepEqual(hashes.sort(), ['PBKDF2REQUEST', 'SCRYPTREQUEST'], what);
+  }
 });
