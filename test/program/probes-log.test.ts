@@ -75,7 +75,7 @@ test('the log has one line when a service is no longer ready, and one when it is
       [
         'warn',
         'not ready',
-        'the database returned an error (SQLSTATE 42P01: the schema is of another version; run "gatehouse migrate")',
+        'the database returned an error (SQLSTATE 42P01: the schema is of another version; run "gatehouse migrate", and if that does not help, see "Upgrade" in docs/deploy.md)',
       ],
       ['info', 'ready again', undefined],
     ],

@@ -109,7 +109,8 @@ const HINTS = {
   '28000': 'the server does not accept this user; check its pg_hba.conf',
   '3D000': 'the database in the database URL does not exist',
   '42501': 'the role lacks a required privilege',
-  '3F000 42P01 42703 42883': 'the schema is of another version; run "gatehouse migrate"',
+  '3F000 42P01 42703 42883':
+    'the schema is of another version; run "gatehouse migrate", and if that does not help, see "Upgrade" in docs/deploy.md',
   '0A000 26000 42804': 'a table was changed again and again while it was read',
   '40001 40P01': 'other transactions changed the same rows, in every try',
   '55P03': 'another session holds a lock for too long',

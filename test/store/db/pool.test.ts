@@ -289,7 +289,7 @@ const refusals: ReadonlyArray<readonly [what: string, statement: string, code: s
   [
     'a wrong statement',
     `select marked from things`,
-    '42703: the schema is of another version; run "gatehouse migrate"',
+    '42703: the schema is of another version; run "gatehouse migrate", and if that does not help, see "Upgrade" in docs/deploy.md',
   ],
   ['a value that does not fit', `insert into things values ('marked-value')`, '22P02'],
   ['a row that a rule refuses', `insert into things values (-1, 'marked')`, '23514'],

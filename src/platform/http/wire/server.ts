@@ -91,6 +91,12 @@ export function createListener(options: ListenerOptions) {
   return listener;
 }
 
+function adviceFor(code: string, service: string) {
+  if (code === 'EADDRINUSE') return `the port is in use; set ${service}_PORT to another one`;
+  if (code === 'EACCES') return `set ${service}_PORT to a port above 1023`;
+  return `set ${service}_HOST to an address of this machine`;
+}
+
 /**
  * Resolves with the port once connections are accepted.
  * @throws StartupError with what the operator can do
@@ -100,11 +106,9 @@ export async function listen(listener: Listener) {
   try {
     await once(server.listen(port, host), 'listening');
   } catch (error) {
-    const service = name.toUpperCase();
-    const advice = `set ${service}_HOST to an address of this machine and ${service}_PORT to a free port, above 1023 for an ordinary user`;
-    throw new StartupError(
-      `${name} cannot listen on ${host}:${port} (${codeOf(error)}): ${advice}.`,
-    );
+    const code = codeOf(error);
+    const advice = adviceFor(code, name.toUpperCase());
+    throw new StartupError(`${name} cannot listen on ${host}:${port} (${code}): ${advice}.`);
   }
   // A connection could not be accepted, because files or memory are used up. Without this listener,
   // the process would end.
