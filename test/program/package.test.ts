@@ -232,6 +232,15 @@ test('gatehouse start serves with an embedded PostgreSQL, and keeps its data in 
     /^ {2}alias gatehouse=\.\/node_modules\/\.bin\/gatehouse$/m,
     started.stderr(),
   );
+  const [, address = '', username = '', password = ''] =
+    /Open (\S+) and sign in as (\S+) with the first password (\S+)\.\n/.exec(started.stdout()) ??
+    [];
+  const signedIn = await fetch(address, {
+    method: 'POST',
+    headers: { Origin: new URL(address).origin },
+    body: new URLSearchParams({ username, password, return_to: '' }),
+  });
+  assert.match(await signedIn.text(), /Choose your own before you continue\./);
   const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
   const origin = `http://127.0.0.1:${secrets}`;
   assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);
