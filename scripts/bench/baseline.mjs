@@ -2,8 +2,11 @@
  * The baseline implementations: node:http with one statement per request.
  *
  *   node baseline.mjs ROUTE CONNECTIONS
+ *   node baseline.mjs ROUTE shared
  *
- * With one connection `postgres` pipelines the statements; with ten, each uses a free one.
+ * With one connection `postgres` pipelines the statements; with ten, each uses a free one. With
+ * `shared`, the floor, requests that arrive together share a statement: the least that this work
+ * costs. It does not count or limit anything either.
  */
 import {
   createCipheriv,
@@ -20,7 +23,45 @@ import postgres from 'postgres';
 
 const [route, connections] = process.argv.slice(2);
 const { DATABASE_URL, AUTH_TOKEN = '' } = process.env;
-const sql = postgres(DATABASE_URL, { max: Number(connections) });
+const isShared = connections === 'shared';
+const sql = postgres(DATABASE_URL, { max: isShared ? 2 : Number(connections) });
+
+/**
+ * Gathers the calls of one turn of the event loop, and while two statements are under way.
+ * @param run one statement for all of them, with a result for each
+ */
+function sharing(run) {
+  let waiting = [];
+  let underWay = 0;
+  let isGathering = false;
+  const sendNext = async () => {
+    isGathering = false;
+    const calls = waiting;
+    waiting = [];
+    underWay += 1;
+    try {
+      const results = await run(calls.map(({ item }) => item));
+      calls.forEach(({ resolve }, at) => resolve(results[at]));
+    } catch (error) {
+      for (const { reject } of calls) reject(error);
+    }
+    underWay -= 1;
+    gather();
+  };
+  const gather = () => {
+    if (isGathering || underWay === 2 || waiting.length === 0) return;
+    isGathering = true;
+    setImmediate(sendNext);
+  };
+  return (item) =>
+    new Promise((resolve, reject) => {
+      waiting.push({ item, resolve, reject });
+      gather();
+    });
+}
+
+/** An array of PostgreSQL as text. */
+const hexArray = (values) => `{${values.map((value) => `"\\\\x${value.toString('hex')}"`)}}`;
 
 const digest = (text) => createHash('sha256').update(text).digest();
 const expected = digest(AUTH_TOKEN);
@@ -34,14 +75,31 @@ const bodyOf = (request) =>
     request.on('end', () => resolve(Buffer.concat(chunks)));
   });
 
-async function bearer(request) {
+const USER = `u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified,
+  u.super_admin, u.created_at, u.updated_at, u.deleted_at`;
+const IS_VALID = `not s.revoked and not s.logged_out and s.expires_at > now()
+  and s.deleted_at is null and u.enabled and u.deleted_at is null`;
+
+async function findUser(token) {
   const [user] = await sql`
-    select u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified,
-    u.super_admin,
-      u.created_at, u.updated_at, u.deleted_at
+    select ${sql.unsafe(USER)}
     from identity.sessions s join identity.users u on u.id = s.user_id
-    where s.token_digest = ${digest(tokenOf(request))} and not s.revoked and not s.logged_out
-      and s.expires_at > now() and s.deleted_at is null and u.enabled and u.deleted_at is null`;
+    where s.token_digest = ${token} and ${sql.unsafe(IS_VALID)}`;
+  return user;
+}
+
+const findUsers = sharing(async (tokens) => {
+  const rows = await sql`
+    select encode(s.token_digest, 'hex') as token, ${sql.unsafe(USER)}
+    from identity.sessions s join identity.users u on u.id = s.user_id
+    where s.token_digest = any (${hexArray(tokens)}::bytea[]) and ${sql.unsafe(IS_VALID)}`;
+  const found = new Map(rows.map(({ token, ...user }) => [token, user]));
+  return tokens.map((token) => found.get(token.toString('hex')));
+});
+
+async function bearer(request) {
+  const token = digest(tokenOf(request));
+  const user = await (isShared ? findUsers : findUser)(token);
   return user && { data: { ip: request.socket.remoteAddress, user } };
 }
 
@@ -99,6 +157,43 @@ function paddedLength(length) {
 const rowTag = (data, commitment, blob) =>
   createHmac('sha256', ROW_KEY).update(data).update(commitment).update(blob).digest();
 
+const insertSecret = (row) => sql`insert into baseline.secrets ${sql(row)}`;
+
+const insertSecrets = sharing(async (rows) => {
+  const hex = (bytes) => `\\x${bytes.toString('hex')}`;
+  const values = rows.map(({ commitment, blob, tag, ...row }) => {
+    return { ...row, commitment: hex(commitment), blob: hex(blob), tag: hex(tag) };
+  });
+  await sql`
+    insert into baseline.secrets (id, commitment, blob, tag, expires_at, max_reads)
+    select id, commitment, blob, tag, expires_at, max_reads
+    from json_to_recordset(${JSON.stringify(values)}::text::json) as given (
+      id uuid, commitment bytea, blob bytea, tag bytea, expires_at timestamptz, max_reads int
+    )`;
+  return rows;
+});
+
+async function readSecret({ id, commitment }) {
+  const [row] = await sql`
+    update baseline.secrets set reads = reads + 1, last_read_at = now()
+    where id = ${id} and commitment = ${commitment} and expires_at > now()
+    and (max_reads is null or reads < max_reads)
+    returning blob, tag, expires_at, max_reads`;
+  return row;
+}
+
+const readSecrets = sharing(async (given) => {
+  const rows = await sql`
+    update baseline.secrets s set reads = reads + 1, last_read_at = now()
+    from unnest(${`{${given.map(({ id }) => id)}}`}::uuid[],
+      ${hexArray(given.map(({ commitment }) => commitment))}::bytea[]) as g (id, commitment)
+    where s.id = g.id and s.commitment = g.commitment and expires_at > now()
+    and (max_reads is null or reads < max_reads)
+    returning s.id, blob, tag, expires_at, max_reads`;
+  const found = new Map(rows.map((row) => [row.id, row]));
+  return given.map(({ id }) => found.get(id));
+});
+
 async function encrypt(request) {
   if (!isAuthorized(request)) return undefined;
   const { password, max_reads: maxReads = null } = JSON.parse(await bodyOf(request));
@@ -121,9 +216,8 @@ async function encrypt(request) {
     cipher.getAuthTag(),
   ]);
   const tag = rowTag(associatedData(id, expiresAt, maxReads, 0), commitment, blob);
-  await sql`
-    insert into baseline.secrets (id, commitment, blob, tag, expires_at, max_reads)
-    values (${id}, ${commitment}, ${blob}, ${tag}, ${expiresAt}, ${maxReads})`;
+  const row = { id, commitment, blob, tag, expires_at: expiresAt, max_reads: maxReads };
+  await (isShared ? insertSecrets : insertSecret)(row);
   return { id, secret: clientKey.toString('base64url'), expires_at: expiresAt };
 }
 
@@ -134,11 +228,7 @@ async function decrypt(request) {
     Buffer.from(JSON.parse(await bodyOf(request)).secret, 'base64url'),
     id,
   );
-  const [row] = await sql`
-    update baseline.secrets set reads = reads + 1, last_read_at = now()
-    where id = ${id} and commitment = ${commitment} and expires_at > now()
-    and (max_reads is null or reads < max_reads)
-    returning blob, tag, expires_at, max_reads`;
+  const row = await (isShared ? readSecrets : readSecret)({ id, commitment });
   if (!row) return undefined;
   const { blob, tag, expires_at: expiresAt, max_reads: maxReads } = row;
   const expectedTag = rowTag(associatedData(id, expiresAt, maxReads, 0), commitment, blob);

@@ -54,6 +54,7 @@ const MEASURES = {
 
 /**
  * Divides a measure by that of the better baseline, or of the other build, in each round.
+ * @param roles with which this build is compared
  * @returns nothing if it was not measured
  */
 export function compare(
@@ -61,12 +62,13 @@ export function compare(
   measure: keyof typeof MEASURES,
   figures: readonly Figures[],
   target: Target = {},
+  roles: readonly Role[] = ['baseline', 'other'],
 ): Comparison[] {
   const { pick, isMoreBetter }: Measure = MEASURES[measure];
   const valuesOf = ({ measurements }: Figures) => measurements.map(pick);
   if (!figures.every((one) => valuesOf(one).every((value) => value > 0))) return [];
   const find = (role: Role) => figures.find((one) => one.role === role);
-  const others = figures.filter(({ role }) => role === 'baseline' || role === 'other');
+  const others = figures.filter(({ role }) => roles.includes(role));
   const typical = (one: Figures) => median(valuesOf(one)) * (isMoreBetter ? -1 : 1);
   const [best] = others.sort((one, other) => typical(one) - typical(other));
   const ours = find('ours');

@@ -174,7 +174,7 @@ export async function attackContainer(
   const environment = { ...imageEnvironment(), SHARE_PAGES: 'on', ...settings };
   const survivals: Survival[] = [];
   try {
-    const start = () => startServices(SERVICES, databaseUrl, environment, THIS, group);
+    const start = () => startServices(SERVICES, databaseUrl, environment, THIS, [], group);
     let service = await start();
     for (const attack of ATTACKS) {
       const before = killedIn(group);

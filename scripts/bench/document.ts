@@ -27,10 +27,11 @@ export function markdownOf({ comparisons, tables }: Report): string {
     targetOf(one),
     resultOf(one),
   ]);
-  const sections = tables.flatMap(({ heading, rows, caveat }) => [
+  const sections = tables.flatMap(({ heading, rows, caveat }, at) => [
     `### ${capitalized(heading)}`,
     table(rows),
-    caveat,
+    // Once for tables that share it.
+    tables[at + 1]?.caveat === caveat ? '' : caveat,
   ]);
   const first = compared.length === 0 ? '' : table([COMPARED, ...compared]);
   return [first, ...sections].filter((text) => text !== '').join('\n\n');

@@ -22,8 +22,11 @@ export interface Bench {
   readonly isQuick: boolean;
 }
 
-/** `again`: a second process of the same build. What differs between the two is noise. */
-export type Role = 'baseline' | 'ours' | 'ours again' | 'other' | 'other again';
+/**
+ * `floor`: the least that we could write for the same work. `again`: a second process of the same
+ * build. What differs between the two is noise.
+ */
+export type Role = 'floor' | 'baseline' | 'ours' | 'ours again' | 'other' | 'other again';
 
 /** A running server, before it is known what is sent to it. */
 export interface Target {
@@ -71,6 +74,8 @@ export interface Operation {
   readonly settings?: Environment;
   /** The route of baseline.mjs that does the same. */
   readonly baseline?: string;
+  /** Whether that route also knows how to share statements. */
+  readonly hasFloor?: boolean;
 }
 
 let databases = 0;
@@ -107,21 +112,27 @@ export async function openTargets(bench: Bench, operation: Operation): Promise<T
   const [first] = ours;
   if (!first) throw new Error('no build');
   if (operation.baseline === undefined || bench.builds.length > 1) return ours;
-  return [...(await startBaselines(first, operation.baseline)), ...ours];
+  return [...(await startBaselines(first, operation)), ...ours];
 }
 
-/** Starts the baseline twice: with one pipelined connection and with a pool of ten. */
-function startBaselines({ databaseUrl, sql, build }: Target, route: string): Promise<Target[]> {
-  const variants = [
-    ['baseline, one connection', '1'],
-    ['baseline, pool of ten', '10'],
-  ] as const;
+const BASELINES = [
+  ['baseline, one connection', 'baseline', '1'],
+  ['baseline, pool of ten', 'baseline', '10'],
+] as const;
+const FLOOR = ['floor', 'floor', 'shared'] as const;
+
+function startBaselines(
+  { databaseUrl, sql, build }: Target,
+  { baseline = '', hasFloor = false }: Operation,
+): Promise<Target[]> {
+  const variants = hasFloor ? [...BASELINES, FLOOR] : BASELINES;
   const environment = { DATABASE_URL: databaseUrl, AUTH_TOKEN: TOKEN };
   const script = join(import.meta.dirname, 'baseline.mjs');
   return Promise.all(
-    variants.map(async ([name, connections]): Promise<Target> => {
-      const service = await startProgram([script, route, connections], ['baseline'], environment);
-      return { name, role: 'baseline', service, sql, databaseUrl, build };
+    variants.map(async ([name, role, connections]): Promise<Target> => {
+      const program = [script, baseline, connections];
+      const service = await startProgram(program, ['baseline'], environment);
+      return { name, role, service, sql, databaseUrl, build };
     }),
   );
 }

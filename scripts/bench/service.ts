@@ -30,6 +30,7 @@ export type ServiceName = 'identity' | 'secrets' | 'webhook';
 
 /**
  * Starts services from `dist/` in one process, on free ports. They migrate their database.
+ * @param options of Node
  * @param group the directory of a cgroup that the process joins before it starts
  */
 export function startServices(
@@ -37,11 +38,12 @@ export function startServices(
   databaseUrl: string,
   environment: Environment = {},
   build: Build = THIS,
+  options: readonly string[] = [],
   group?: string,
 ): Promise<Service> {
   const settings = { ...settingsOf(names, databaseUrl), ...environment };
   return startProgram(
-    [join(build.directory, 'dist/cli.js'), 'serve', ...names],
+    [...options, join(build.directory, 'dist/cli.js'), 'serve', ...names],
     names,
     settings,
     group,

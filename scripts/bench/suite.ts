@@ -20,12 +20,24 @@ import { conditionsOf, markdownOf, writePart } from './document.ts';
 import type { Bench } from './measure.ts';
 import { memory } from './memory.ts';
 import { oidc } from './oidc.ts';
+import { profiles } from './profile.ts';
 import { decrypt, encrypt } from './secrets.ts';
 import { stopAll } from './service.ts';
 import { signed, webhook } from './webhook.ts';
 
 const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
-  Object.entries({ bearer, oidc, webhook, signed, encrypt, decrypt, delivery, memory, containers }),
+  Object.entries({
+    bearer,
+    oidc,
+    webhook,
+    signed,
+    encrypt,
+    decrypt,
+    delivery,
+    memory,
+    containers,
+    profile: profiles,
+  }),
 );
 
 const flag = { type: 'boolean', default: false } as const;

@@ -49,7 +49,7 @@ const plainVariant = (body: Body, targets: NonNullable<Variant['targets']>) =>
 /** The default limit per token is lower than what the database can store. */
 const RATE = { WEBHOOK_RATE: '1000000' };
 
-const accept: LoadCase = {
+export const accept: LoadCase = {
   name: 'webhook accept',
   service: 'webhook',
   baseline: 'webhook',
