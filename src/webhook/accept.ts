@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { sealSecret } from '../platform/crypto/service-secret.ts';
-import { sha256 } from '../platform/crypto/token.ts';
+import { sha256, sha256Hex } from '../platform/crypto/token.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { Failure } from '../platform/http/route/errors.ts';
 import { Overloaded } from '../platform/runtime/errors.ts';
@@ -186,7 +186,7 @@ function keptHeaders(source: Source, headers: IncomingHttpHeaders, isSignatureKe
   if (isSignatureKept) names.push(header);
   // Its recipient needs the time to verify the signature, and to interpret a signed id.
   if (isSignatureKept || id !== undefined) names.push(time);
-  const present = names.filter((name) => isKeepable(name) && typeof headers[name] === 'string');
+  const present = names.filter((name) => typeof headers[name] === 'string' && isKeepable(name));
   return Object.fromEntries(present.map((name) => [name, String(headers[name]).slice(0, 1_024)]));
 }
 
@@ -219,7 +219,7 @@ async function storeEvent(event: NewEvent, call: ReceiveCall, service: WebhookSe
       delivery_id,
       event_id: id,
       ip,
-      body_sha256: sha256(event.body).toString('hex'),
+      body_sha256: sha256Hex(event.body),
     });
   }
   if (result.status === 'conflict') {

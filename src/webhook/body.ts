@@ -48,7 +48,7 @@ export const eventBody: BodyRule<Buffer> = {
  * Where that decides something, they are refused. Elsewhere, some senders have them, and cannot be
  * told.
  */
-function readerOf({ event, deliveryId, time = '', unique = '', order = [], schema }: Source) {
+function createReader({ event, deliveryId, time = '', unique = '', order = [], schema }: Source) {
   const places = [PAGE_ID, ...event, ...deliveryId, time, unique, ...order];
   const paths = places.filter(isPointer).map(namesIn);
   const names = new Set(paths.flat());
@@ -56,6 +56,14 @@ function readerOf({ event, deliveryId, time = '', unique = '', order = [], schem
   // Who sends the generic form can be told of any.
   const limits = { ...EVENT_LIMITS, unique: schema ? undefined : { names, depth } };
   return { names, parse: json(anyJson, 'any', limits).parse };
+}
+
+const readers = new WeakMap<Source, ReturnType<typeof createReader>>();
+
+function readerOf(source: Source) {
+  const reader = readers.get(source) ?? createReader(source);
+  readers.set(source, reader);
+  return reader;
 }
 
 const MARK = Buffer.from('\ufeff');

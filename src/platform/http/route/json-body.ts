@@ -107,6 +107,7 @@ const SEARCHED_DEPTH = 2;
  * @param json may be invalid; what is found is then of no use
  */
 export function problemOf(json: string, limits: JsonLimits) {
+  if (hasNoProblem(json, limits)) return null;
   const { names: wanted = null, depth: searchedDepth = SEARCHED_DEPTH } = limits.unique ?? {};
   const names: Array<Set<string>> = []; // of the open objects, by depth
   const path: string[] = []; // the last name, by depth
@@ -158,6 +159,22 @@ export function problemOf(json: string, limits: JsonLimits) {
       return invalidBody(`has more than ${limits.parts} strings, brackets and commas`);
   }
   return null;
+}
+
+/**
+ * Whether native searches find that no name that must be unique is there twice. Of most events, in
+ * a tenth of the time of the other search.
+ */
+function hasNoProblem(json: string, { parts, depth, unique }: JsonLimits) {
+  const isLimited = json.length > parts || depth < Infinity;
+  const hasEscapedNames = json.includes('\\u');
+  if (isLimited || hasEscapedNames || !unique) return false;
+  return [...unique.names].every((name) => {
+    const isPlain = /^\w+$/.test(name);
+    const written = `"${name}"`;
+    const first = json.indexOf(written);
+    return isPlain && (first === -1 || !json.includes(written, first + 1));
+  });
 }
 
 /** @returns the index after the string that begins at `start` */
