@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { normalizePassword } from '../platform/crypto/scrypt.ts';
-import { sha256 } from '../platform/crypto/token.ts';
+import { sha256Hex } from '../platform/crypto/token.ts';
 import {
   type Call,
   type ErrorCode,
@@ -158,7 +158,7 @@ function newSession(
 ) {
   const token = createSessionToken();
   const { address, headers, network } = request;
-  service.acceptCredential(network, sha256(token).toString('hex'));
+  service.acceptCredential(network, sha256Hex(token));
   return {
     id: randomUUID(),
     token,

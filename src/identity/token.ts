@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { fromAnyBase64 } from '../platform/crypto/text.ts';
-import { sha256, randomToken } from '../platform/crypto/token.ts';
+import { randomToken, sha256, sha256Hex } from '../platform/crypto/token.ts';
 import { throttleKey } from '../platform/db/throttle.ts';
 import { type Schema, text } from '../platform/http/route/schema.ts';
 import { isUuid } from '../platform/runtime/text.ts';
@@ -21,7 +21,7 @@ export const isOwnCredential = (credential: string) =>
 /** @returns the digest under which the session of this token is stored, in hexadecimal, or null */
 export function parseSessionToken(credential: string) {
   const token = plainToken(credential);
-  return token === null ? null : sha256(token).toString('hex');
+  return token === null ? null : sha256Hex(token);
 }
 
 /** `session:<uuid>`, its Base64 (also Base64url), and `session:` before that encoding. */
@@ -60,7 +60,7 @@ export const maskedKey = (key: string) => key.slice(0, KEY_PREFIX.length + 8);
 export function parseApiKey(credential: string) {
   const [, random = '', sum = ''] =
     /^key:([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})$/.exec(credential) ?? [];
-  return random !== '' && checksum(random) === sum ? sha256(credential).toString('hex') : null;
+  return random !== '' && checksum(random) === sum ? sha256Hex(credential) : null;
 }
 
 const checksum = (random: string) => sha256(random).subarray(0, 4).toString('base64url');

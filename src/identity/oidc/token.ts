@@ -1,4 +1,4 @@
-import { sha256 } from '../../platform/crypto/token.ts';
+import { sha256, sha256Hex } from '../../platform/crypto/token.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import type { RequestInfo } from '../../platform/http/route/route.ts';
 import { actorOf } from '../store/audit.ts';
@@ -52,7 +52,7 @@ async function authenticate({ request, body }: FormCall, service: OidcService) {
   const { id, secret } = credentials;
   return service.checkCredential<Client>(request.network, {
     kind: 'client',
-    key: sha256(`${id}\n${secret}`).toString('hex'),
+    key: sha256Hex(`${id}\n${secret}`),
     message: 'the client or its secret is wrong',
     headers: { 'WWW-Authenticate': 'Basic realm="gatehouse"' },
     find: () => findClientBySecret(service.database, id, secret),
@@ -104,7 +104,7 @@ export async function token(call: FormCall, service: OidcService) {
   // Anyone without a secret could guess one.
   const issued = await service.checkCredential(request.network, {
     kind: 'grant',
-    key: sha256(given.token).toString('hex'),
+    key: sha256Hex(given.token),
     message: '',
     find: () => redeem(service, actorOf(null, request), client, given),
   });

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { sha256 } from '../../platform/crypto/token.ts';
+import { sha256Hex } from '../../platform/crypto/token.ts';
 import {
   type Call,
   Failure,
@@ -92,7 +92,7 @@ export const NO_PENDING = cookieText(PENDING_COOKIE, '');
 
 /** @returns the digest under which a token is stored, in hexadecimal, or null for another form */
 export const tokenDigest = (token: string) =>
-  /^[A-Za-z0-9_-]{43}$/.test(token) ? sha256(token).toString('hex') : null;
+  /^[A-Za-z0-9_-]{43}$/.test(token) ? sha256Hex(token) : null;
 
 /**
  * Empty tokens remove the cookies: with the attributes they were set with, or they would stay.

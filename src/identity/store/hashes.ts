@@ -1,4 +1,4 @@
-import { sha256 } from '../../platform/crypto/token.ts';
+import { sha256Hex } from '../../platform/crypto/token.ts';
 import type { Database } from '../../platform/db/pool.ts';
 import { hasChanged } from './rows.ts';
 
@@ -20,7 +20,7 @@ export const replaceHash = (database: Database, id: string, before: string | nul
  * @returns null if no user has one
  */
 export async function findImportedHash(database: Database, name: string) {
-  const id = sha256(name).toString('hex').slice(0, 32);
+  const id = sha256Hex(name).slice(0, 32);
   const [row] = await database.read(
     (sql) => sql<[{ hash: string | null }]>`
       select coalesce(

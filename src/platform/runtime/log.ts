@@ -4,7 +4,7 @@ import { escapeUnsafe } from './text.ts';
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
-type Write = (message: string, fields?: Fields) => void;
+type Write = (message: string, fields?: Fields, more?: Fields) => void;
 
 /**
  * One JSON object per line. Fields never hold a token, key, password, secret or query string. Of
@@ -20,24 +20,37 @@ export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error'
 }
 
 /** @param write takes one line with its newline, and its level */
-export const createLog = (
-  level: LogLevel,
-  write: (line: string, level: LogLevel) => void,
-  common: Fields = {},
-) => derive({ level, write }, common);
+export const createLog = (level: LogLevel, write: Output['write'], common: Fields = {}) =>
+  derive({ level, write, time: createClock() }, common);
 
-function derive(
-  output: { level: LogLevel; write: (line: string, level: LogLevel) => void },
-  common: Fields,
-): Log {
+interface Output {
+  level: LogLevel;
+  write(line: string, level: LogLevel): void;
+  time(): string;
+}
+
+/** @returns the time as text. Made once a millisecond: it takes a third of the time of a line. */
+function createClock() {
+  let at = 0;
+  let text = '';
+  return () => {
+    const now = Date.now();
+    if (now !== at) text = new Date(now).toISOString();
+    at = now;
+    return text;
+  };
+}
+
+function derive(output: Output, common: Fields): Log {
   const at = (name: LogLevel): Write => {
     // Rendered once: what all lines have in common costs a line nothing.
     const head = escapeUnsafe(JSON.stringify({ level: name, ...common }).slice(1, -1));
-    return (message, own) => {
+    return (message, fields, more) => {
       if (LOG_LEVELS.indexOf(name) < LOG_LEVELS.indexOf(output.level)) return;
-      const time = new Date().toISOString();
-      const rest = escapeUnsafe(JSON.stringify({ message, ...own }).slice(1));
-      output.write(`{"time":"${time}",${head},${rest}\n`, name);
+      const time = output.time();
+      // One object after the other: V8 takes as long to merge two as to write both.
+      const rest = `"message":${JSON.stringify(message)}${membersOf(fields)}${membersOf(more)}`;
+      output.write(`{"time":"${time}",${head},${escapeUnsafe(rest)}}\n`, name);
     };
   };
   return {
@@ -54,6 +67,11 @@ function derive(
       output.level = level;
     },
   };
+}
+
+function membersOf(fields: Fields = {}) {
+  const text = JSON.stringify(fields).slice(1, -1);
+  return text === '' ? '' : `,${text}`;
 }
 
 const MAX_PER_SECOND = 5;

@@ -30,8 +30,9 @@ export function createMetrics() {
       const all = declare(name, type, help);
       return (values: Labels, amount = 1) => {
         const key = values.join('\0');
-        const series = all.get(key) ?? create(name, render(labels, values), bounds);
-        all.set(key, series);
+        const known = all.get(key);
+        const series = known ?? create(name, render(labels, values), bounds);
+        if (!known) all.set(key, series);
         series.add(amount);
       };
     };

@@ -4,7 +4,7 @@ import {
   unsealServiceSecret,
 } from '../../platform/crypto/service-secret.ts';
 import type { ServerKey } from '../../platform/crypto/seal.ts';
-import { sha256 } from '../../platform/crypto/token.ts';
+import { sha256Hex } from '../../platform/crypto/token.ts';
 import type { Database, Sql } from '../../platform/db/pool.ts';
 
 /** The first seals, all of them open. */
@@ -59,7 +59,7 @@ export const rotateSecret = (
   });
 
 /** Identifies a pending secret, so that an operator confirms the one that was shown. */
-export const fingerprint = (secret: string) => sha256(secret).toString('hex').slice(0, 16);
+export const fingerprint = (secret: string) => sha256Hex(secret).slice(0, 16);
 
 /**
  * Activates a pending signing secret.

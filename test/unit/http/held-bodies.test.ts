@@ -22,6 +22,7 @@ test('connections of proxies stay paused until each client network has room agai
       Array.from({ length: BODIES }, () => {
         const request = new IncomingMessage(new Socket());
         request.push(Buffer.alloc(SIZE));
+        request.headers = { 'transfer-encoding': 'chunked' };
         request.complete = true;
         return hold(request, network, null);
       }),

@@ -209,8 +209,10 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       if (first instanceof Failure) return first;
       request.progress.callerIds = guard.idsOf?.(first);
       const checkedAt = performance.now();
-      const refused = body.accepts(request.headers) ?? (await row.limit?.(first, request, service));
-      if (refused) return refused;
+      const unsupported = body.accepts(request.headers);
+      if (unsupported) return unsupported;
+      const limited = row.limit ? await row.limit(first, request, service) : null;
+      if (limited) return limited;
       const isAnonymous = guard.isAnonymous?.(first) ?? isOpen;
       const maxBytes = row.maxBodyBytes?.(first, service);
       const raw = body.schema ? await readBody(isAnonymous, maxBytes, body.leastBytes) : NO_BYTES;

@@ -19,7 +19,7 @@ export function parseTarget(target: string) {
     return {
       authority,
       path,
-      segments: splitPath(path).map(decodeURIComponent),
+      segments: path.includes('%') ? splitPath(path).map(decodeURIComponent) : splitPath(path),
       // The "&" protects a "?" at the start of the query.
       query: new URLSearchParams(`&${query}`),
     };
@@ -38,12 +38,13 @@ const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{
  * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
  */
 export function hostOf(
-  { headersDistinct, httpVersion }: IncomingMessage,
+  { headers, rawHeaders, httpVersion }: IncomingMessage,
   authority: string | null,
 ) {
-  const hosts = headersDistinct.host ?? [];
-  if (hosts.length > 1 || (hosts.length === 0 && httpVersion !== '1.0')) return null;
-  const host = hosts[0] ?? '';
+  const isHost = (text: string, at: number) => at % 2 === 0 && /^host$/i.test(text);
+  const count = rawHeaders.filter(isHost).length;
+  if (count > 1 || (count === 0 && httpVersion !== '1.0')) return null;
+  const { host = '' } = headers;
   return AUTHORITY.test(host) && AUTHORITY.test(authority ?? '') ? (authority ?? host) : null;
 }
 

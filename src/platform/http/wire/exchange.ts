@@ -219,15 +219,18 @@ export function createRequestLog(options: ListenerOptions) {
     const write = isLogged ? log.info : log.debug;
     // By name: V8 takes microseconds for each member that follows a spread.
     const { request_id, trace_id } = ids;
-    write('request', {
-      request_id,
-      trace_id,
-      method,
-      route,
-      status,
-      duration_ms,
-      ip,
-      ...callerIds,
-    });
+    write(
+      'request',
+      {
+        request_id,
+        trace_id,
+        method,
+        route,
+        status,
+        duration_ms,
+        ip,
+      },
+      callerIds,
+    );
   };
 }

@@ -11,6 +11,9 @@ const READ_BYTES = 64 * 1024;
 const MAX_PAUSE_MS = 1_000;
 const MAX_REFUSING_MS = 10_000;
 
+/** Of a request without a body. */
+const NOTHING = { failure: null, release: () => {} };
+
 /** A connection, whose `network` is null for a trusted proxy. */
 type Sender = Readonly<{ socket: Socket; network: string | null }>;
 
@@ -60,9 +63,11 @@ export function createHeldBodies<Connection extends Sender>(budget: Budget) {
      * @param network of the client
      */
     async hold(request: IncomingMessage, network: string, from: string | null) {
+      const { 'content-length': size, 'transfer-encoding': coding } = request.headers;
+      if (size === undefined && coding === undefined) return NOTHING;
       // By then, Node has parsed what came with the head.
       await null;
-      const length = Number(request.headers['content-length']);
+      const length = Number(size);
       const isSmall = length <= SMALL_BODY;
       const isMoreToCome = !isSmall && !request.complete;
       if (isMoreToCome) request.socket.pause();

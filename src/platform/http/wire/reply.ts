@@ -156,12 +156,15 @@ export async function writeReply(
   progress.reply = reply;
   const { status, headers: own, body } = reply;
   const discarded = request.complete ? null : discard(request);
-  const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
-  if (close || discarded) headers.Connection = 'close';
   const isWhole = typeof body === 'string' || body instanceof Uint8Array;
+  const size = isWhole ? Buffer.byteLength(body) : 0;
+  const headers = {
+    'X-Request-Id': requestId,
+    ...(isWhole && status !== 204 && { 'Content-Length': String(size) }),
+    ...((close || discarded) && { Connection: 'close' }),
+    ...own,
+  };
   if (isWhole) {
-    const size = Buffer.byteLength(body);
-    if (status !== 204) headers['Content-Length'] = String(size);
     if (!discarded && size <= SMALL_REPLY) {
       response.writeHead(status, headers).end(body);
       return;

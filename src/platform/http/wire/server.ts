@@ -195,7 +195,7 @@ function inTime({ endsAt }: ReceivedRequest, response: ServerResponse, work: Pro
       if (!response.headersSent) reject(new Unavailable('the request took too long'));
     };
     const timer = setTimeout(end, endsAt - performance.now());
-    void work.then(resolve, reject).finally(() => clearTimeout(timer));
+    void work.then(resolve, reject).then(() => clearTimeout(timer));
   });
 }
 
