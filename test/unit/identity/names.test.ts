@@ -50,8 +50,9 @@ test('names that differ only in capital letters with combining marks are one acc
 test('a key of a key is the key', () => {
   for (let code = 0; code <= 0x10ffff; code += 1) {
     if (code >= 0xd800 && code <= 0xdfff) continue;
-    const key = accountKey(String.fromCodePoint(code));
-    assert.equal(accountKey(key), key, code.toString(16));
+    const character = String.fromCodePoint(code);
+    const key = accountKey(character);
+    if (key !== character) assert.equal(accountKey(key), key, code.toString(16));
   }
 });
 
