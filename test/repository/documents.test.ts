@@ -1,13 +1,11 @@
 /**
- * The documents against the code: variables, commands, endpoints, errors, metrics, files, links,
- * and the tour.
+ * The documents against the code: variables, commands, endpoints, errors, metrics and figures.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { dirname, join, normalize } from 'node:path';
-import { after, test } from 'node:test';
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { COMMANDS as EVENT_COMMANDS } from '../../src/commands/events.ts';
 import { COMMANDS as IDENTITY_COMMANDS } from '../../src/commands/identity.ts';
@@ -27,27 +25,14 @@ import {
   sizesOf,
   sumTokens,
 } from '../../scripts/reading.ts';
-import { readGuarantees } from '../../scripts/guarantees.ts';
 import { TABLES } from '../../scripts/routes.ts';
 import { runCommand } from '../support/commands.ts';
-import { createEmptyDatabase } from '../support/database.ts';
-import { documentedMetrics, readDocument as read, rowsUnder } from '../support/documents.ts';
+import { documentedMetrics, PAGES, readDocument as read, rowsUnder } from '../support/documents.ts';
+import { root } from '../support/process.ts';
 import { readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
-import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 
 const run = promisify(execFile);
-const root = dirname(dirname(import.meta.dirname));
-const PAGES = readdirSync(join(root, 'docs'))
-  .filter((name) => name.endsWith('.md'))
-  .map((name) => `docs/${name}`);
-const DOCUMENTS = ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...PAGES];
-
 const firstCells = (rows: readonly string[][]) => rows.map(([first = '']) => first).sort();
-/** What a document shows as code. */
-function codeOf(document: string): string[] {
-  const found = read(document).matchAll(/```[a-z]*\n([\s\S]*?)```|`([^`\n]+)`/g);
-  return [...found].map(([, block, word]) => block ?? word ?? '');
-}
 
 test('configuration.md lists every variable with its default, and no other', () => {
   const rows = rowsUnder('docs/configuration.md', 'variable | default');
@@ -355,6 +340,21 @@ test('CONTRIBUTING states the ceilings', () => {
   assert.deepEqual(rows, shown);
 });
 
+test('CONTRIBUTING has each end-to-end target, what it needs and how long it takes', async () => {
+  const { stderr } = await run(process.execPath, [join(root, 'scripts/e2e.js')]).catch(
+    (error: { stderr: string }) => error,
+  );
+  const targets = [...stderr.matchAll(/make e2e NAME=(\w+)/g)].map(([, name = '']) => name);
+  const rows = rowsUnder('CONTRIBUTING.md', 'end-to-end target');
+  assert.ok(targets.length > 0, stderr);
+  assert.deepEqual(firstCells(rows), targets.sort());
+  for (const cells of rows)
+    assert.ok(
+      cells.every((cell) => cell !== ''),
+      cells.join(),
+    );
+});
+
 test('scaling.md adds up the connections of replicas, and how many PostgreSQL has room for', () => {
   const numbersOf = (text: string) => (text.replaceAll(',', '').match(/\d+/g) ?? []).map(Number);
   const rows = rowsUnder('docs/scaling.md', 'replicas | one service each');
@@ -372,271 +372,4 @@ test('scaling.md adds up the connections of replicas, and how many PostgreSQL ha
     room,
     perReplica.map((connections) => Math.floor((all - reserved) / connections)),
   );
-});
-
-test('every file that a document names exists', () => {
-  const entries = readdirSync(root, { recursive: true, encoding: 'utf8' });
-  const all = entries.filter((name) => !/^(node_modules|dist|\.git|\.data)\b/.test(name));
-  const isName = /^(src|test|scripts|docs)\/[A-Za-z0-9_.*/-]+$|^[A-Z][A-Za-z]+\.md$/;
-  for (const document of DOCUMENTS) {
-    for (const name of codeOf(document).filter((word) => isName.test(word))) {
-      const pattern = new RegExp(
-        `^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`,
-      );
-      assert.ok(
-        all.some((file) => pattern.test(file)),
-        `${document} names ${name}, which does not exist`,
-      );
-    }
-  }
-});
-
-/** The anchors of a document's headings, as the usual viewers make them. */
-function anchorsOf(document: string): string[] {
-  const headings = read(document)
-    .replaceAll(/```[\s\S]*?```/g, '')
-    .matchAll(/^#+ (.*)$/gm);
-  const anchorOf = (text: string) =>
-    text
-      .toLowerCase()
-      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
-      .replaceAll(' ', '-');
-  return [...headings].map(([, text = '']) => anchorOf(text));
-}
-
-/** Messages of other programs. */
-const FOREIGN = ['canceling statement due to lock timeout', 'worker process is shutting down'];
-
-test('every message that a document quotes is one of the program', () => {
-  const texts = SOURCES.map((name) => read(join('src', name)));
-  const source = texts
-    .join('')
-    .replaceAll(/'\s*\+\s*'/g, '')
-    .replaceAll(/\s+/g, ' ');
-  const isMessage = /^(?!gatehouse |docker |make |npm |for )[a-z…]+( [a-z,…]+){3,}( \([A-Z]+\))?$/;
-  const pages = PAGES.filter((page) => !/commands|oidc|identity|postgresql/.test(page));
-  const quoted = pages.flatMap((page) =>
-    [...read(page).matchAll(/`([^`\n]+)`/g)].map(([, text = '']) => text),
-  );
-  const messages = quoted.filter((text) => isMessage.test(text) && !FOREIGN.includes(text));
-  assert.ok(messages.length > 20);
-  for (const message of messages) {
-    // Of a factor, the log says which in one template.
-    const parts = message.replace('second factor', '').split(/…|\([A-Z]+\)/);
-    for (const part of parts.map((one) => one.trim()).filter((one) => one.includes(' ')))
-      assert.ok(source.includes(part), message);
-  }
-});
-
-test('every command that a document names exists', () => {
-  const commands = [
-    ...IDENTITY_COMMANDS,
-    ...SECRETS_COMMANDS,
-    ...WEBHOOK_COMMANDS,
-    ...EVENT_COMMANDS,
-    ...PROCESS_COMMANDS,
-  ].map(({ name }) => name);
-  const known = ['serve', 'help', 'COMMAND', ...commands];
-  const code = DOCUMENTS.flatMap(codeOf).join('\n');
-  const called = /^(?:.*\| |.* exec .* )?(?:gatehouse|node dist\/cli\.js) ([a-z][a-z -]*)/gm;
-  const named = [...code.matchAll(called)];
-  assert.ok(named.length > 50);
-  for (const [, words = ''] of named)
-    assert.ok(
-      known.some((name) => `${words.trim()} `.startsWith(`${name} `)),
-      words,
-    );
-});
-
-test('a page with more than 120 lines begins with a list of its sections', () => {
-  for (const page of PAGES.filter(
-    (name) => !/docs\/(README|commands|tutorial-\w+)\.md$/.test(name),
-  )) {
-    const text = read(page);
-    if (text.split('\n').length <= 120) continue;
-    const outside = text.replaceAll(/```[\s\S]*?```/g, '');
-    const sections = [...outside.matchAll(/^## (.*)$/gm)].map(([, title = '']) => title);
-    const listed = [...outside.matchAll(/^- \[([^\]]+)\]\(#[^)]*\)$/gm)].map(([, one = '']) => one);
-    assert.deepEqual(
-      sections.filter((title) => !listed.includes(title)),
-      [],
-      page,
-    );
-  }
-});
-
-test('a configuration that a page prints is that of deploy/', () => {
-  const files = ['caddy/programs.caddyfile', 'nginx/programs.conf'];
-  const texts = files.map((name) => read(join('deploy', name)));
-  const page = read('docs/many-programs.md');
-  const blocks = [...page.matchAll(/^```\w*\n([^]*?)^```$/gm)].map(([, block = '']) => block);
-  const printed = blocks.filter((block) => /\{\n/.test(block));
-  assert.equal(printed.length, 3);
-  for (const block of printed)
-    assert.ok(
-      texts.some((text) => text.includes(block)),
-      block,
-    );
-});
-
-test('SECURITY.md names a change of the code that breaks each guarantee', () => {
-  const guarantees = readGuarantees(read('SECURITY.md'));
-  assert.ok(guarantees.length >= 50);
-  for (const { promise, file, from, tests } of guarantees) {
-    assert.equal(read(file).split(from).length, 2, `${file} has ${from} once`);
-    assert.ok(tests.length > 0, promise);
-  }
-});
-
-test('every link between documents leads to a file, and to a heading of it', () => {
-  for (const document of DOCUMENTS) {
-    for (const [, link = ''] of read(document).matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
-      const [path = '', anchor] = link.split('#');
-      const target = path === '' ? document : normalize(join(dirname(document), path));
-      assert.ok(
-        existsSync(join(root, target)),
-        `${document} links to ${link}, which does not exist`,
-      );
-      if (anchor === undefined) continue;
-      assert.ok(
-        anchorsOf(target).includes(anchor),
-        `${document} links to ${link}, and there is no such heading`,
-      );
-    }
-  }
-});
-
-/** In Markdown and in HTML, which alone can name a picture for dark mode. */
-const PICTURE = /!\[([^\]]*)\]\(([^)]+)\)|<img src="([^"]+)"[^>]* alt="([^"]*)"|srcset="([^"]+)"/g;
-
-test('every picture of a document exists and has a text alternative, also a dark one', () => {
-  const shown = DOCUMENTS.flatMap((page) =>
-    [...read(page).matchAll(PICTURE)].map((found) => ({ page, found })),
-  );
-  assert.ok(shown.length > 0);
-  for (const { page, found } of shown) {
-    const [whole, text, file, source, alternative, dark] = found;
-    const name = join(dirname(page), file ?? source ?? dark ?? '');
-    assert.ok(existsSync(join(root, name)), `${page}: ${name}`);
-    if (dark === undefined) assert.ok((text ?? alternative ?? '').length > 20, `${page}: ${whole}`);
-  }
-  const images = DOCUMENTS.flatMap((page) => read(page).match(/<img[^>]*>/g) ?? []);
-  for (const image of images) assert.match(image, / alt="[^"]{20,}"/);
-  const pictures = readdirSync(join(root, 'docs/pictures'));
-  for (const light of pictures.filter((name) => name.includes('-light'))) {
-    assert.ok(pictures.includes(light.replace('-light', '-dark')), light);
-  }
-});
-
-test('every make target that a document names is listed by make help', async () => {
-  const { stdout } = await run('make', ['-s', 'help'], { cwd: root });
-  const code = DOCUMENTS.flatMap(codeOf).join('\n');
-  const named = [...code.matchAll(/(?:^|[\s;&])make ([a-z0-9-]+)/g)].map(
-    ([, target = '']) => target,
-  );
-  assert.ok(new Set(named).size >= 5, 'the documents name targets');
-  for (const target of named) assert.match(stdout, new RegExp(`^ +make ${target} +\\S`, 'm'));
-  const suites = [...code.matchAll(/make e2e NAME=([a-z]+)/g)].map(([, name = '']) => name);
-  for (const name of suites) assert.ok(existsSync(join(root, 'test/e2e', name)), name);
-});
-
-/**
- * Every value of a text that holds one JSON value after the other, each beginning on its own line.
- */
-function jsonValues(text: string): unknown[] {
-  const values: unknown[] = [];
-  let gathered = '';
-  for (const line of text.trim().split('\n')) {
-    gathered += line;
-    try {
-      values.push(JSON.parse(gathered));
-      gathered = '';
-    } catch {
-      // Goes on in the next line.
-    }
-  }
-  assert.equal(gathered, '', 'every value is complete');
-  return values;
-}
-
-/**
- * Replaces what differs from run to run. A token is recognized by its length. Error messages are
- * not compared.
- */
-function comparable(value: unknown): unknown {
-  const withoutMessage = (key: string, member: unknown): unknown =>
-    key === 'error' ? { ...Object(member), message: '…' } : member;
-  const text = JSON.stringify(value, withoutMessage);
-  return JSON.parse(
-    text
-      .replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
-      .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
-      .replaceAll(/"([A-Za-z0-9_-]{43}|key:[A-Za-z0-9_-]{49})"/g, '"<key>"')
-      .replaceAll(/"curl\/[0-9.]+"/g, '"curl"'),
-  );
-}
-
-/** @returns each series of Prometheus's text format as its metric's name, type and labels */
-function seriesOf(text: string): string[] {
-  const types = new Map(
-    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]),
-  );
-  const series = [...text.matchAll(/^([a-z0-9_]+)(?:\{(.*)\})? \S+$/gm)].map(
-    ([, name = '', labels = '']) => {
-      const family = types.has(name) ? name : name.replace(/_(bucket|sum|count)$/, '');
-      const names = [...labels.matchAll(/([a-z_]+)="/g)]
-        .map(([, label = '']) => label)
-        .filter((label) => label !== 'le');
-      return `${family} ${types.get(family)} ${names.join()}`;
-    },
-  );
-  return [...new Set(series)];
-}
-
-test('every command of the tour gets the printed reply, and the metrics are as documented', async (context) => {
-  const database = await createEmptyDatabase(context);
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tour-'));
-  after(() => rmSync(directory, { recursive: true, force: true }));
-  const state = join(directory, '.data');
-  mkdirSync(state);
-  const environment = {
-    ADMIN_PASSWORD: undefined,
-    FIRST_CREDENTIALS_DIR: state,
-    SHARE_PAGES: 'on', // as `make start` does
-  };
-  const { url } = await startGatehouse(
-    context,
-    ['identity', 'secrets', 'webhook'],
-    database.url,
-    environment,
-  );
-  writeFileSync(join(directory, '.data/auth-token'), AUTH_TOKEN);
-  writeFileSync(join(directory, '.data/webhook-token'), WEBHOOK_TOKEN);
-  const pages = ['tour', 'secrets', 'sessions', 'identity', 'audit'];
-  const tour = pages.map((name) => read(`docs/${name}.md`)).join('\n');
-  const steps = [...tour.matchAll(/```sh\n([\s\S]*?)```(?:\n```json\n([\s\S]*?)```)?/g)];
-  assert.ok(steps.length >= 10, 'the tour has its steps');
-  // One shell for all steps, as in a terminal.
-  const script = steps
-    .map(([, commands = '']) => `${commands}echo ----`)
-    .join('\n')
-    .replace('http://localhost:3000', url.identity)
-    .replace('http://localhost:8080', url.secrets)
-    .replace('http://localhost:8000', url.webhook);
-  const { stdout } = await run('sh', ['-c', script], { cwd: directory });
-  const replies = stdout.split('----\n').slice(0, -1);
-  assert.deepEqual(
-    replies.map((reply) => jsonValues(reply || 'null').map(comparable)),
-    steps.map(([, , reply = 'null']) => jsonValues(reply).map(comparable)),
-  );
-  const series = seriesOf(await (await fetch(`${url.metrics}/metrics`)).text());
-  const documented = documentedMetrics().map(
-    ({ name, type, labels }) => `${name} ${type} ${labels.join()}`,
-  );
-  assert.deepEqual(
-    series.filter((one) => !documented.includes(one)),
-    [],
-    'metrics with other types or labels',
-  );
-  assert.ok(series.length >= 18, `the tour leads to most metrics, not only ${series.length}`);
 });

@@ -1,7 +1,12 @@
 /** What the documents say in tables. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './process.ts';
+
+export const PAGES = readdirSync(join(root, 'docs'))
+  .filter((name) => name.endsWith('.md'))
+  .map((name) => `docs/${name}`);
+export const DOCUMENTS = ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...PAGES];
 
 export const readDocument = (name: string): string => readFileSync(join(root, name), 'utf8');
 

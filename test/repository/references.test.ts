@@ -1,0 +1,193 @@
+/** What documents refer to: files, messages, commands, headings, other documents and pictures. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { test } from 'node:test';
+import { promisify } from 'node:util';
+import { COMMANDS as EVENT_COMMANDS } from '../../src/commands/events.ts';
+import { COMMANDS as IDENTITY_COMMANDS } from '../../src/commands/identity.ts';
+import { COMMANDS as PROCESS_COMMANDS } from '../../src/commands/program.ts';
+import { COMMANDS as SECRETS_COMMANDS } from '../../src/commands/secrets.ts';
+import { COMMANDS as WEBHOOK_COMMANDS } from '../../src/commands/webhook.ts';
+import { readGuarantees } from '../../scripts/guarantees.ts';
+import { DOCUMENTS, PAGES, readDocument as read } from '../support/documents.ts';
+import { root } from '../support/process.ts';
+
+const run = promisify(execFile);
+
+/** What a document shows as code. */
+function codeOf(document: string): string[] {
+  const found = read(document).matchAll(/```[a-z]*\n([\s\S]*?)```|`([^`\n]+)`/g);
+  return [...found].map(([, block, word]) => block ?? word ?? '');
+}
+
+const SOURCES = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter(
+  (name) => name.endsWith('.ts'),
+);
+
+test('every file that a document names exists', () => {
+  const entries = readdirSync(root, { recursive: true, encoding: 'utf8' });
+  const all = entries.filter((name) => !/^(node_modules|dist|\.git|\.data)\b/.test(name));
+  const isName = /^(src|test|scripts|docs)\/[A-Za-z0-9_.*/-]+$|^[A-Z][A-Za-z]+\.md$/;
+  for (const document of DOCUMENTS) {
+    for (const name of codeOf(document).filter((word) => isName.test(word))) {
+      const pattern = new RegExp(
+        `^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`,
+      );
+      assert.ok(
+        all.some((file) => pattern.test(file)),
+        `${document} names ${name}, which does not exist`,
+      );
+    }
+  }
+});
+
+/** The anchors of a document's headings, as the usual viewers make them. */
+function anchorsOf(document: string): string[] {
+  const headings = read(document)
+    .replaceAll(/```[\s\S]*?```/g, '')
+    .matchAll(/^#+ (.*)$/gm);
+  const anchorOf = (text: string) =>
+    text
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-');
+  return [...headings].map(([, text = '']) => anchorOf(text));
+}
+
+/** Messages of other programs. */
+const FOREIGN = ['canceling statement due to lock timeout', 'worker process is shutting down'];
+
+test('every message that a document quotes is one of the program', () => {
+  const texts = SOURCES.map((name) => read(join('src', name)));
+  const source = texts
+    .join('')
+    .replaceAll(/'\s*\+\s*'/g, '')
+    .replaceAll(/\s+/g, ' ');
+  const isMessage = /^(?!gatehouse |docker |make |npm |for )[a-z…]+( [a-z,…]+){3,}( \([A-Z]+\))?$/;
+  const pages = PAGES.filter((page) => !/commands|oidc|identity|postgresql/.test(page));
+  const quoted = pages.flatMap((page) =>
+    [...read(page).matchAll(/`([^`\n]+)`/g)].map(([, text = '']) => text),
+  );
+  const messages = quoted.filter((text) => isMessage.test(text) && !FOREIGN.includes(text));
+  assert.ok(messages.length > 20);
+  for (const message of messages) {
+    // Of a factor, the log says which in one template.
+    const parts = message.replace('second factor', '').split(/…|\([A-Z]+\)/);
+    for (const part of parts.map((one) => one.trim()).filter((one) => one.includes(' ')))
+      assert.ok(source.includes(part), message);
+  }
+});
+
+test('every command that a document names exists', () => {
+  const commands = [
+    ...IDENTITY_COMMANDS,
+    ...SECRETS_COMMANDS,
+    ...WEBHOOK_COMMANDS,
+    ...EVENT_COMMANDS,
+    ...PROCESS_COMMANDS,
+  ].map(({ name }) => name);
+  const known = ['serve', 'help', 'COMMAND', ...commands];
+  const code = DOCUMENTS.flatMap(codeOf).join('\n');
+  const called = /^(?:.*\| |.* exec .* )?(?:gatehouse|node dist\/cli\.js) ([a-z][a-z -]*)/gm;
+  const named = [...code.matchAll(called)];
+  assert.ok(named.length > 50);
+  for (const [, words = ''] of named)
+    assert.ok(
+      known.some((name) => `${words.trim()} `.startsWith(`${name} `)),
+      words,
+    );
+});
+
+test('a page with more than 120 lines begins with a list of its sections', () => {
+  for (const page of PAGES.filter(
+    (name) => !/docs\/(README|commands|tutorial-\w+)\.md$/.test(name),
+  )) {
+    const text = read(page);
+    if (text.split('\n').length <= 120) continue;
+    const outside = text.replaceAll(/```[\s\S]*?```/g, '');
+    const sections = [...outside.matchAll(/^## (.*)$/gm)].map(([, title = '']) => title);
+    const listed = [...outside.matchAll(/^- \[([^\]]+)\]\(#[^)]*\)$/gm)].map(([, one = '']) => one);
+    assert.deepEqual(
+      sections.filter((title) => !listed.includes(title)),
+      [],
+      page,
+    );
+  }
+});
+
+test('a configuration that a page prints is that of deploy/', () => {
+  const files = ['caddy/programs.caddyfile', 'nginx/programs.conf'];
+  const texts = files.map((name) => read(join('deploy', name)));
+  const page = read('docs/many-programs.md');
+  const blocks = [...page.matchAll(/^```\w*\n([^]*?)^```$/gm)].map(([, block = '']) => block);
+  const printed = blocks.filter((block) => /\{\n/.test(block));
+  assert.equal(printed.length, 3);
+  for (const block of printed)
+    assert.ok(
+      texts.some((text) => text.includes(block)),
+      block,
+    );
+});
+
+test('SECURITY.md names a change of the code that breaks each guarantee', () => {
+  const guarantees = readGuarantees(read('SECURITY.md'));
+  assert.ok(guarantees.length >= 50);
+  for (const { promise, file, from, tests } of guarantees) {
+    assert.equal(read(file).split(from).length, 2, `${file} has ${from} once`);
+    assert.ok(tests.length > 0, promise);
+  }
+});
+
+test('every link between documents leads to a file, and to a heading of it', () => {
+  for (const document of DOCUMENTS) {
+    for (const [, link = ''] of read(document).matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
+      const [path = '', anchor] = link.split('#');
+      const target = path === '' ? document : normalize(join(dirname(document), path));
+      assert.ok(
+        existsSync(join(root, target)),
+        `${document} links to ${link}, which does not exist`,
+      );
+      if (anchor === undefined) continue;
+      assert.ok(
+        anchorsOf(target).includes(anchor),
+        `${document} links to ${link}, and there is no such heading`,
+      );
+    }
+  }
+});
+
+/** In Markdown and in HTML, which alone can name a picture for dark mode. */
+const PICTURE = /!\[([^\]]*)\]\(([^)]+)\)|<img src="([^"]+)"[^>]* alt="([^"]*)"|srcset="([^"]+)"/g;
+
+test('every picture of a document exists and has a text alternative, also a dark one', () => {
+  const shown = DOCUMENTS.flatMap((page) =>
+    [...read(page).matchAll(PICTURE)].map((found) => ({ page, found })),
+  );
+  assert.ok(shown.length > 0);
+  for (const { page, found } of shown) {
+    const [whole, text, file, source, alternative, dark] = found;
+    const name = join(dirname(page), file ?? source ?? dark ?? '');
+    assert.ok(existsSync(join(root, name)), `${page}: ${name}`);
+    if (dark === undefined) assert.ok((text ?? alternative ?? '').length > 20, `${page}: ${whole}`);
+  }
+  const images = DOCUMENTS.flatMap((page) => read(page).match(/<img[^>]*>/g) ?? []);
+  for (const image of images) assert.match(image, / alt="[^"]{20,}"/);
+  const pictures = readdirSync(join(root, 'docs/pictures'));
+  for (const light of pictures.filter((name) => name.includes('-light'))) {
+    assert.ok(pictures.includes(light.replace('-light', '-dark')), light);
+  }
+});
+
+test('every make target that a document names is listed by make help', async () => {
+  const { stdout } = await run('make', ['-s', 'help'], { cwd: root });
+  const code = DOCUMENTS.flatMap(codeOf).join('\n');
+  const named = [...code.matchAll(/(?:^|[\s;&])make ([a-z0-9-]+)/g)].map(
+    ([, target = '']) => target,
+  );
+  assert.ok(new Set(named).size >= 5, 'the documents name targets');
+  for (const target of named) assert.match(stdout, new RegExp(`^ +make ${target} +\\S`, 'm'));
+  const suites = [...code.matchAll(/make e2e NAME=([a-z]+)/g)].map(([, name = '']) => name);
+  for (const name of suites) assert.ok(existsSync(join(root, 'test/e2e', name)), name);
+});
