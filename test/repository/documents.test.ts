@@ -164,6 +164,29 @@ test('the map leads to every document, and no document has more than 250 lines b
   }
 });
 
+/** What a newcomer was asked to do with the documents alone, and where it is done. */
+const TASKS = [
+  ['verify a signature at the target', 'delivery.md#verifying-a-delivery'],
+  ['take a replica out', 'deploy.md#upgrade'],
+  ['recover an account, also that of the last administrator', 'signin.md#recovering-an-account'],
+  ['configure nginx', 'proxy-nginx.md'],
+  ['rotate the server key', 'secrets.md#replacing-server_secret'],
+  ['back up and restore', 'database.md#backup-and-restore'],
+  ['upgrade a clone', 'deploy.md#upgrade-of-a-clone'],
+  ['see why an event was not delivered', 'webhooks.md#inbox'],
+  ['receive from a sender that is not listed', 'custom-senders.md'],
+  ['run it inside my own Node program', 'embedding.md'],
+];
+
+test('README leads in two clicks to what a newcomer does', () => {
+  assert.match(read('README.md'), /\]\(docs\/README\.md\)/);
+  const rows = rowsUnder('docs/README.md', 'task | page');
+  for (const [task = '', page = ''] of TASKS) {
+    const [, links = ''] = rows.find(([name = '']) => name.startsWith(task)) ?? [];
+    assert.ok(links.includes(`](${page})`), task);
+  }
+});
+
 test('every diagram is drawn, with the words of its source', () => {
   const sources = readdirSync(join(root, 'docs/diagrams'));
   assert.ok(sources.length >= 5);
