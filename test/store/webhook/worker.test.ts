@@ -281,12 +281,11 @@ test('an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ig
 
 test('the lease of an attempt that is under way is renewed', async (t) => {
   const [id = ''] = await fresh(1);
-  const RENEWAL_MS = (LEASE_SECONDS * 1_000) / 3;
   const renewals: Array<() => void> = [];
   const { setInterval } = globalThis;
   const interval = t.mock.method(globalThis, 'setInterval', (renew: () => void, ms: number) => {
     // Not the timers of a new connection, which are over before the renewal.
-    if (ms !== RENEWAL_MS) return setInterval(renew, ms);
+    if (ms !== (LEASE_SECONDS * 1_000) / 3) return setInterval(renew, ms);
     renewals.push(renew);
     return setInterval(() => {}, ms);
   });
