@@ -2,11 +2,13 @@
  * Delivery to a local target: events per second and processor time per event, by body, without an
  * order and in the order of 100 pages. The events wait before a measurement begins.
  */
+import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BODIES, type Body } from './bodies.ts';
 import { cellsOf, compare, type Comparison, type Report, type Row } from './compare.ts';
-import { measureInTurn, openTargets, startProcessorTime } from './measure.ts';
+import { measureInTurn, openDatabase, openTargets, startProcessorTime } from './measure.ts';
 import type { Bench, Measurement, Target } from './measure.ts';
 import { createClient, type Service, startProgram, TOKEN } from './service.ts';
 
@@ -42,7 +44,6 @@ async function readReceived(receiver: Service) {
   return counted;
 }
 
-/** @throws if an event is not delivered exactly once */
 async function deliver(
   bench: Bench,
   target: Target,
@@ -57,10 +58,51 @@ async function deliver(
   await sql`delete from webhook.pause`;
   while ((await sql`select from webhook.work limit 1`).length > 0) await sleep(50);
   const cpu = processor(events);
+  return { ...(await resultOf(receiver, events)), ...cpu };
+}
+
+/** @throws if an event was not delivered exactly once */
+async function resultOf(receiver: Service, events: number) {
   const { received, seconds } = await readReceived(receiver);
   if (received !== events) throw new Error(`of ${events} events ${received} were delivered`);
-  const rate = (received - 1) / seconds;
-  return { rate, p50: null, p99: null, ...cpu, memory: null };
+  return { rate: (received - 1) / seconds, p50: null, p99: null, memory: null };
+}
+
+/** The last major version that Node 20 runs. */
+const PG_BOSS = 'pg-boss@10';
+
+/** @returns pg-boss with a database of its own, which delivers to the receiver */
+async function startPgBoss(bench: Bench, receiver: Service, build: Target['build']) {
+  const directory = join(bench.directory, 'pg-boss');
+  const flags = ['--no-audit', '--no-fund', '--ignore-scripts', '--prefix', directory];
+  execFileSync('npm', ['install', ...flags, PG_BOSS], { stdio: 'pipe' });
+  const { url, sql } = await openDatabase(bench);
+  const script = join(import.meta.dirname, 'pg-boss.mjs');
+  const program = [script, directory, `http://127.0.0.1:${receiver.port}/`];
+  const service = await startProgram(program, ['pg-boss'], { DATABASE_URL: url });
+  return { name: PG_BOSS, role: 'baseline', service, sql, databaseUrl: url, build } as const;
+}
+
+/** As `deliver`, of pg-boss. */
+async function deliverJobs(
+  bench: Bench,
+  { sql, service }: Target,
+  receiver: Service,
+  body: Body,
+  events: number,
+): Promise<Measurement> {
+  const { send, close } = createClient(service);
+  await send('POST', `/?count=${events}`, headers, body.text);
+  const processor = await startProcessorTime(bench, service);
+  await send('POST', '/work');
+  const isWaiting = async () =>
+    (await sql`select from pgboss.job where state <> 'completed' and name = 'events' limit 1`)
+      .length > 0;
+  while (await isWaiting()) await sleep(50);
+  const cpu = processor(events);
+  await send('POST', '/rest');
+  close();
+  return { ...(await resultOf(receiver, events)), ...cpu };
 }
 
 export async function delivery(bench: Bench): Promise<Report> {
@@ -82,10 +124,14 @@ export async function delivery(bench: Bench): Promise<Report> {
     for (const body of [BODIES.invoice, BODIES.push, BODIES.pullRequest]) {
       const name = `delivery, ${body.name}, ${order === 'none' ? 'unordered' : 'in order of pages'}`;
       const events = bench.isQuick ? 1_000 : 4_000;
-      const figures = await measureInTurn(bench.rounds, targets, async (target) => {
-        const measurement = await deliver(bench, target, receiver, body, events);
-        return { requests: events, measurement };
+      const [first] = targets;
+      const hasRival = !isAgainst && order === 'none' && body === BODIES.invoice && first;
+      const rival = hasRival ? [await startPgBoss(bench, receiver, first.build)] : [];
+      const figures = await measureInTurn(bench.rounds, [...rival, ...targets], async (target) => {
+        const run = target.role === 'baseline' ? deliverJobs : deliver;
+        return { requests: events, measurement: await run(bench, target, receiver, body, events) };
       });
+      if (hasRival) comparisons.push(...compare(name, 'CPU', figures, { max: 0.7 }));
       rows.push(...figures.map((one) => [name, ...cellsOf(one).slice(0, 4)]));
       if (!isAgainst) continue;
       for (const measure of ['rate', 'CPU', 'server CPU', 'PostgreSQL CPU'] as const) {
