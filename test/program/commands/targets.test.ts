@@ -2,18 +2,20 @@
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask } from '../../support/gatehouse.ts';
 import { openInbox } from '../../support/inbox.ts';
-import { buildProgram } from '../../support/process.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import { addToken, openWebhook, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { until } from '../../support/until.ts';
 
-const program = buildProgram();
+const directory = makeTemporary(tmpdir(), 'gatehouse-targets');
+after(() => removeTemporary(directory));
 const settings = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
 const inbox = await openInbox({ after }, settings);
 const environment = { DATABASE_URL: inbox.databaseUrl, ...settings };
@@ -101,7 +103,7 @@ test('what is not given stays, and --reset takes it back', async () => {
 test('a program takes the place of an address', async () => {
   const { id, token } = await addToken(database, 'generic');
   await set([id, '--forward', `${target.url}/before`]);
-  const file = join(program, `${randomUUID()}.txt`);
+  const file = join(directory, `${randomUUID()}.txt`);
   const write = `require('node:fs').writeFileSync(${JSON.stringify(file)}, 'ran')`;
   writeFileSync(file, '');
   const command = JSON.stringify([process.execPath, '-e', write]);

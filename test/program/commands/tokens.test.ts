@@ -5,12 +5,14 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
-import { buildProgram, type Finished } from '../../support/process.ts';
+import type { Finished } from '../../support/process.ts';
 import {
   signatureOf,
   type SignedSource,
@@ -18,7 +20,8 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
-const program = buildProgram();
+const directory = makeTemporary(tmpdir(), 'gatehouse-tokens');
+after(() => removeTemporary(directory));
 const file = await createDatabase();
 const environment = { DATABASE_URL: file.url, WEBHOOK_SECRET };
 const gatehouse = await startGatehouse({ after }, ['webhook'], file.url, { WEBHOOK_SECRET });
@@ -44,7 +47,7 @@ async function run(
 }
 
 function fileWith(secret: string): string {
-  const path = join(program, `${randomUUID()}.txt`);
+  const path = join(directory, `${randomUUID()}.txt`);
   writeFileSync(path, secret);
   return path;
 }
@@ -151,7 +154,7 @@ test('a signing secret is read from standard input, with or without a final newl
 });
 
 test('a signing secret that is no UTF-8 text is refused', async () => {
-  const path = join(program, `${randomUUID()}.txt`);
+  const path = join(directory, `${randomUUID()}.txt`);
   writeFileSync(path, Buffer.alloc(32, 0xff));
   const words = ['create', '--source', 'github', '--signing-secret-file', path];
   assertRefused(await run(words), 2, /--signing-secret-file is not UTF-8 text/);
