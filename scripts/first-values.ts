@@ -33,7 +33,11 @@ export function firstValue(env: Environment, directory: string, variable: string
   if (env[`${variable}_FILE`]) return { variable, given: 'file' };
   const file = join(directory, variable.toLowerCase().replaceAll('_', '-'));
   if (!existsSync(file)) keep(file, randomBytes(32).toString('base64url'));
-  return { variable, given: 'nowhere', file, value: readFileSync(file, 'utf8').trimEnd() };
+  const value = readFileSync(file, 'utf8').trimEnd();
+  if (value !== '') return { variable, given: 'nowhere', file, value };
+  throw new SetupError(
+    `${file} is empty. Restore it from a backup, or remove it to have another value made.`,
+  );
 }
 
 /**

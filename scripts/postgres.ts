@@ -117,11 +117,12 @@ async function launch(files: ServerFiles, options: PostgresOptions): Promise<Pos
     await stop(run);
     // A simultaneous start may have been faster. Then the log may be that of the other server.
     await untilPreviousServerEnds(files);
-    const isTemporary = /could not bind|already exists|is empty|still in use/.test(
-      readFileSync(files.log, 'utf8'),
-    );
+    const log = readFileSync(files.log, 'utf8');
+    const isTemporary = /could not bind|already exists|is empty|still in use/.test(log);
+    const isOther = log.includes('incompatible with server');
+    const advice = isOther ? '\nSee "Upgrade of a clone" in docs/deploy.md.' : '';
     if (!isTemporary || attempt === 5)
-      throw new SetupError(`PostgreSQL did not start: ${problem}\n${tail(files.log)}`);
+      throw new SetupError(`PostgreSQL did not start: ${problem}\n${tail(files.log)}${advice}`);
     await sleep(200 * attempt);
   }
 }

@@ -7,6 +7,7 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   rmSync,
   statSync,
   utimesSync,
@@ -21,6 +22,7 @@ import {
   reachableBinaries,
   unprivilegedUser,
 } from '../../../scripts/binaries.ts';
+import { firstValue } from '../../../scripts/first-values.ts';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import type { PostgresServer } from '../../../scripts/postgres.ts';
 import { SetupError } from '../../../scripts/setup-error.ts';
@@ -93,6 +95,18 @@ test('the next start finds the data, which only its owner can read', async (t) =
   const wrong = new URL(server.url);
   wrong.password = 'wrong';
   await assert.rejects(query(wrong.href, 'select'), { code: '28P01' });
+});
+
+test('data of another major version lead to the document that says what to do', async (t) => {
+  await (await start(t)).stop();
+  const file = join(directory, 'postgres/data/PG_VERSION');
+  const version = readFileSync(file, 'utf8');
+  writeFileSync(file, '15\n');
+  t.after(() => writeFileSync(file, version));
+  await assert.rejects(
+    startPostgres({ directory, durable: false }),
+    /incompatible with server[^]*\nSee "Upgrade of a clone" in docs\/deploy\.md\.$/,
+  );
 });
 
 test('only fsync depends on `durable`', async (t) => {
@@ -187,6 +201,14 @@ test('a setup error is one line', async () => {
       );
       return true;
     },
+  );
+  const empty = join(closed, 'auth-token');
+  writeFileSync(empty, '');
+  assert.throws(
+    () => firstValue({}, closed, 'AUTH_TOKEN'),
+    new SetupError(
+      `${empty} is empty. Restore it from a backup, or remove it to have another value made.`,
+    ),
   );
   const file = join(closed, 'a-file');
   writeFileSync(file, '');
