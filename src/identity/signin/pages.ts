@@ -4,6 +4,7 @@ import { HTML, Html, NOTHING, pageHeaders, type Values } from '../../platform/ht
 import type { RequestInfo } from '../../platform/http/route/route.ts';
 import { type Members, text, withoutNul } from '../../platform/http/route/schema.ts';
 import { DAY_SECONDS } from '../../platform/runtime/duration.ts';
+import { readVersion } from '../../platform/runtime/version.ts';
 import { cookieOf } from '../guard.ts';
 import { addressOf } from '../lists.ts';
 import type { Portal } from '../settings.ts';
@@ -45,7 +46,9 @@ export function page(title: string, content: Html, parts: PageParts = {}): TextR
   const again = renderIf(repeated !== undefined, 'again');
   const template = main.text.includes('class="card') ? 'page' : 'card-page';
   const narrow = renderIf(!caller?.user, 'narrow');
-  const { text } = render(template, { title, again, head, nav: navOf(parts), above, main, narrow });
+  const nav = navOf(parts);
+  const about = aboutOf(parts);
+  const { text } = render(template, { title, again, head, nav, above, main, about, narrow });
   const shown = { text, contentType: HTML, headers: FORM_HEADERS };
   const isRead = notice !== null && isOpened(headers);
   return isRead ? withCookies(shown, [cookieText(NOTICE_COOKIE, '')]) : shown;
@@ -65,6 +68,10 @@ function navOf({ caller }: PageParts) {
     administration: renderIf(super_admin, 'administration'),
   });
 }
+
+/** To administrators alone: the version tells an attacker what to try. */
+const aboutOf = ({ caller }: PageParts) =>
+  caller?.user?.super_admin ? render('about', { version: readVersion() }) : NOTHING;
 
 const renderNotice = (cookie: string) =>
   render('notice', { notice: Buffer.from(cookie, 'base64url').toString() });

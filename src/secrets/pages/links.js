@@ -33,6 +33,7 @@ function rowOf(link) {
   const views = max_reads === null ? String(reads) : `${reads} of ${max_reads}`;
   const opened = last_read_at === null ? '' : `${formatTime(last_read_at)} (${views})`;
   addCell(row, '', title === null ? 'Secret' : `Request: ${title}`);
+  row.cells[0]?.classList.add('long');
   addCell(row, '', badge);
   addCell(row, 'Created', formatTime(created_at));
   addCell(row, 'Last opened', opened);

@@ -259,6 +259,14 @@ test('a user is named, and an administrator is told which version runs', async (
   assert.match(own, /href="\/account">Your account</);
   assert.ok(!own.includes(VERSION));
   assert.ok((await open(boss.host)).includes(`You are signed in as boss. ${VERSION}`));
+  const footer = `Gatehouse ${readVersion()} · `;
+  for (const [cookie, isTold] of [
+    [boss.host, true],
+    [ada.host, false],
+  ] as const) {
+    const { text } = await visit('/account', { headers, cookie });
+    assert.equal(text.includes(footer), isTold);
+  }
 });
 
 test('after the end of the session the page is that of a stranger', async () => {

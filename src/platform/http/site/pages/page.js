@@ -30,6 +30,14 @@ export function element(id, type) {
  */
 const failure = (code, message, fields = []) => ({ ok: false, code, message, fields });
 
+// The links of the site may lead to a page that the navigation has already.
+const addresses = new Set();
+for (const link of document.querySelectorAll('nav > a')) {
+  if (!(link instanceof HTMLAnchorElement)) continue;
+  if (addresses.has(link.href)) link.remove();
+  addresses.add(link.href);
+}
+
 export const UNEXPECTED = 'The service sent an unexpected reply. Try again soon.';
 
 /**
@@ -210,7 +218,7 @@ export async function whileBusy(button, work) {
 export const formatTime = (time) =>
   time === null
     ? ''
-    : new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
+    : new Date(time).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
 /**
  * Hides one section, shows another and moves the focus to its heading.
