@@ -137,10 +137,16 @@ export const scopes = namesOf(
 );
 
 /** The same as a text, with commas between the names. */
-export const groupList: Schema<readonly string[]> = {
-  jsonSchema: { type: 'string', description: 'Names of groups, with commas between them' },
-  read: (input, at, reject) => groups.read(splitList(String(input)), at, reject),
-};
+const asText = <Name extends string>(
+  names: Schema<readonly Name[]>,
+  what: string,
+): Schema<readonly Name[]> => ({
+  jsonSchema: { type: 'string', description: `Names of ${what}, with commas between them` },
+  read: (input, at, reject) => names.read(splitList(String(input)), at, reject),
+});
+export const groupList = asText(groups, 'groups');
+export const rightList = asText(rights, 'rights');
+export const scopeList = asText(scopes, 'scopes');
 
 const WORDS_OF_CHOICE = new Map([
   ['true', true],

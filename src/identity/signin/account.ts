@@ -21,7 +21,7 @@ import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
 import { actorOf } from '../store/audit.ts';
 import { type ListedAudit, listAudit } from '../store/lists.ts';
-import { listKeys } from '../store/keys.ts';
+import { type KeyInput, listKeys } from '../store/keys.ts';
 import type { PageOf } from '../store/rows.ts';
 import { findEarlierSignIn, listSessions } from '../store/sessions.ts';
 import { endOtherSessions } from '../store/signin/sign-ins.ts';
@@ -208,12 +208,13 @@ export const listQuery = {
   page: withDefault(decimal({ min: 1, max: 1_000_000 }), 1),
   limit: withDefault(limit, 50),
 };
-type ListQuery = Values<typeof listQuery>;
+export type ListQuery = Values<typeof listQuery>;
 export const FIRST_PAGE: ListQuery = { page: 1, limit: 50 };
 
+/** What the forms of all keys have. */
+export const NEW_KEY = { name: label, days: oneOf('30', '90', '365', 'never') };
 const KEY_FIELDS = {
-  name: label,
-  days: oneOf('30', '90', '365', 'never'),
+  ...NEW_KEY,
   rights: withDefault(oneOf('all', ...KEY_RIGHTS), 'all'),
 };
 
@@ -228,8 +229,11 @@ export async function showKeys(call: PortalCall<Partial<ListQuery>>, { database 
   });
 }
 
-/** @param action where the form of each goes that revokes it */
-export function keyItems({ rows, total }: PageOf<ApiKey>, action: string) {
+/**
+ * @param action where the form of each goes that revokes it
+ * @param form its template
+ */
+export function keyItems({ rows, total }: PageOf<ApiKey>, action: string, form = 'key-revoke') {
   if (total === 0) return render('no-key');
   return rows.map((key) => {
     // Not a key whose user is disabled: it works again when the user is enabled.
@@ -243,7 +247,7 @@ export function keyItems({ rows, total }: PageOf<ApiKey>, action: string) {
       creator: key.created_by_username ?? 'the command line',
       used: when(key.last_used_at),
       expires: when(key.expires_at),
-      end: hasEnded ? state : render('key-revoke', { action, id: key.id, name: key.name }),
+      end: hasEnded ? state : render(form, { action, id: key.id, name: key.name }),
     });
   });
 }
@@ -251,25 +255,29 @@ export function keyItems({ rows, total }: PageOf<ApiKey>, action: string) {
 export const createKey = form(
   recentUserForm,
   KEY_FIELDS,
-  async (call, service) => {
-    const { name, days, rights } = call.body;
-    const seconds = (await readClock(service.database)) + Number(days) * DAY_SECONDS;
-    const expires_at = days === 'never' ? null : new Date(seconds * 1000);
-    const body = {
-      user_id: call.caller.user.id,
-      expires_at,
-      name,
-      groups: [],
-      rights: rights === 'all' ? null : [rights],
-      scopes: [],
-      provision_groups: [],
-    };
-    const created = await keys.create({ ...call, body }, service);
-    if (created instanceof Failure) return created;
-    return accountPage(call, 'Your new API key', 'new-key', { name, key: created.data.key });
+  (call, service) => {
+    const { rights, ...own } = call.body;
+    const ofUser = { user_id: call.caller.user.id, groups: [], scopes: [], provision_groups: [] };
+    const body = { ...own, ...ofUser, rights: rights === 'all' ? null : [rights] };
+    return showNewKey(call, service, body, '/account/keys');
   },
   showKeys,
 );
+
+/** @param next the page with the list */
+export async function showNewKey(
+  call: PortalCall<unknown, unknown, unknown>,
+  service: PortalService,
+  { days, ...input }: KeyInput & Values<typeof NEW_KEY>,
+  next: string,
+) {
+  const seconds = (await readClock(service.database)) + Number(days) * DAY_SECONDS;
+  const expires_at = days === 'never' ? null : new Date(seconds * 1000);
+  const created = await keys.create({ ...call, body: { ...input, expires_at } }, service);
+  if (created instanceof Failure) return created;
+  const { name, key } = created.data;
+  return accountPage(call, 'The new API key', 'new-key', { name, key, next });
+}
 
 export const revokeKey = changeForm(
   userForm,

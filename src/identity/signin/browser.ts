@@ -193,7 +193,7 @@ export const userForm = signedInGuard({ changes: true });
 export const recentUserForm = signedInGuard({ changes: true, recent: true });
 
 const PAGE =
-  /^\/(login|account(\/(keys|audit|factors|programs(\/(?!end$)[\w.-]+)?|users(\/[0-9a-f-]{36})?))?)/;
+  /^\/(login|account(\/(keys|audit|factors|program-keys|programs(\/(?!end$)[\w.-]+)?|users(\/[0-9a-f-]{36})?))?)/;
 
 /** The page that has the form of this address. */
 export const pageOf = (path: string) =>

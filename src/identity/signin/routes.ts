@@ -29,6 +29,7 @@ import { failurePage } from './pages.ts';
 import { secure, secureRow } from '../secure.ts';
 import { createLink, linkBody, linkSchema, make, revoke } from './links.ts';
 import * as portal from './portal.ts';
+import * as programKeys from './program-keys.ts';
 import * as steps from './steps.ts';
 import { CALLER_HEADERS } from '../verify.ts';
 import { listPages, page, pageRow, post, shared, withPage } from './rows.ts';
@@ -122,6 +123,16 @@ const PAGES: readonly PortalRoute[] = [
   page('/account/keys', 'your API keys', recentlySignedIn, account.listQuery, account.showKeys),
   post('/account/keys', 'create an API key', account.createKey),
   post('/account/keys/revoke', 'revoke an API key', account.revokeKey),
+
+  page(
+    '/account/program-keys',
+    'keys without a user',
+    signedIn,
+    account.listQuery,
+    programKeys.showProgramKeys,
+  ),
+  post('/account/program-keys', 'create a key without a user', programKeys.createProgramKey),
+  post('/account/program-keys/revoke', 'revoke a key without a user', programKeys.revokeProgramKey),
 
   ...listPages('/account/users', 'users', administration.usersQuery, administration.showUsers),
   post('/account/users', 'create a user', administration.createUser),

@@ -116,12 +116,18 @@ export async function findKeyById(database: Database, id: string) {
   return row ? keyOf(row) : null;
 }
 
-/** Newest first, of one user or (null) of all. */
+/** As the user of keys that have none. */
+export const NO_USER = 'no user';
+
+/** Newest first, of one user, of `NO_USER`, or (null) all. */
 export function listKeys(database: Database, page: Page, userId: string | null) {
   return database.list(async (sql) => {
     const { rows, total } = await listPage<KeyRow>(sql, page, {
       table: 'api_keys',
-      whereSql: isOfUserSql(sql, userId),
+      whereSql:
+        userId === NO_USER
+          ? sql`x.deleted_at is null and x.user_id is null`
+          : isOfUserSql(sql, userId),
       selectSql: keysSql(sql),
       id: 'k.id',
     });

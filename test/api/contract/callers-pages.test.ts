@@ -62,6 +62,9 @@ const PAGES = linesOf(`
   GET  /account/keys                             all     sign   200  sign 200   sign
   POST /account/keys                             self    sign   200  sign 200   sign
   POST /account/keys/revoke                      other   sign   403  403  done  done
+  GET  /account/program-keys                     all     sign   403  403  200   200
+  POST /account/program-keys                     self    sign   403  sign 200   sign
+  POST /account/program-keys/revoke              other   sign   403  403  done  done
   GET  /account/users                            all     sign   403  403  200   200
   POST /account/users                            all     sign   403  sign 200   sign
   GET  /account/users/{user_id}                  other   sign   403  403  200   200
@@ -156,6 +159,7 @@ function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
     ...(/users\/\{user_id\}\/password|login|account\/delete/.test(pattern) ? { password } : {}),
     ...{ current_password: PASSWORD, new_password: password, return_to: '', role: 'user' },
     ...{ code: '123456', setup: 'a setup', credential: '{}', token: 'x'.repeat(43) },
+    ...(pattern.includes('program-keys') ? { rights: 'verify' } : {}),
     ...{ name: 'a name', days: '30', id: username, redirect: `https://${username}.example/` },
     ...{ request: '', answer: 'allow' },
     ...{ client_id: 'unknown', post_logout_redirect_uri: '', state: '' },

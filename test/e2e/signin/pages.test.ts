@@ -72,7 +72,7 @@ async function createKey(name: string): Promise<void> {
   await openAs(plain, '/account/keys');
   await browser.fill('name', name);
   await browser.clickOn('form[action="/account/keys"] button');
-  await setup.untilTitle('Your new API key');
+  await setup.untilTitle('The new API key');
 }
 
 /** Presses the button that asks, and then the one that does it. */
@@ -114,6 +114,7 @@ const OPENED: ReadonlyArray<readonly [name: string, who: Member, path: string]> 
   ['account-administrator', administrator, '/account'],
   ['factors-none', plain, '/account/factors'],
   ['keys-none', administrator, '/account/keys'],
+  ['program-keys', administrator, '/account/program-keys'],
   ['users', administrator, '/account/users'],
   ['users-found-none', administrator, '/account/users?search=nobody-at-all'],
   ['users-second-page', administrator, '/account/users?page=2'],
@@ -311,6 +312,7 @@ test('every control of every page is reached with Tab, with a visible focus', as
     [guarded, '/account/factors'],
     [plain, '/account/keys'],
     [administrator, '/account/users'],
+    [administrator, '/account/program-keys'],
   ] as const) {
     await openAs(who, path);
     const all = await browser.run(`

@@ -124,6 +124,46 @@ test('a key of a user is revoked on the page of the user', async () => {
   assert.equal((await call(secret, 'GET', `/api/user/${id}`)).status, 401);
 });
 
+test('a key without a user is made, shown and revoked on a page, with the keys that it made', async () => {
+  const path = '/account/program-keys';
+  const fields = {
+    ...{ name: 'sign-up', days: '30', rights: 'provision, verify' },
+    ...{ scopes: 'orders:read, orders:write', groups: 'robots', provision_groups: 'customers' },
+  };
+  const made = await post(path, fields);
+  assert.equal(made.status, 200, made.text);
+  const secret = passwordOn(made.text);
+  const [row] = await sql`select id, rights, scopes, groups, provision_groups, user_id
+    from identity.api_keys where name = 'sign-up'`;
+  assert.deepEqual(
+    { ...row, id: '' },
+    {
+      ...{ id: '', rights: ['provision', 'verify'], scopes: ['orders:read', 'orders:write'] },
+      ...{ groups: ['robots'], provision_groups: ['customers'], user_id: null },
+    },
+  );
+  const { id } = await add();
+  const body = { user_id: id, rights: ['verify'] };
+  const of = (await call(secret, 'POST', '/api/key/', body)).json.data;
+  const shown = (await show(path)).text;
+  assert.match(shown, /sign-up: <code>key:/);
+  assert.match(shown, /may: provision, verify, orders:read, orders:write/);
+  // A key of a user is on the page of the user.
+  assert.ok(!shown.includes(of.id));
+  const wrong = await post(path, { ...fields, rights: 'everything' });
+  assert.equal(wrong.status, 400);
+  assert.match(
+    wrong.text,
+    /id="rights-problem">Must be names of verify, read, revoke, provision\.</,
+  );
+
+  const revoked = await post(`${path}/revoke`, { key_id: String(row?.id), with_made: 'true' });
+  assert.equal(revoked.headers.get('location'), path);
+  assert.equal((await call(secret, 'GET', '/api/auth/verify')).status, 401);
+  assert.equal((await call(of.key, 'GET', '/api/auth/verify')).status, 401);
+  assert.match((await show(path)).text, /Revoked</);
+});
+
 test('a form with an invalid field keeps what was typed and says why beside the field', async () => {
   const { id, username } = await add();
   const taken = await add();

@@ -121,6 +121,7 @@ test('the address of a form leads to its own page', async () => {
     ['/account/totp/start', '/account/factors'],
     ['/account/passkeys', '/account/factors'],
     ['/account/keys/revoke', '/account/keys'],
+    ['/account/program-keys/revoke', '/account/program-keys'],
     [`${user}/edit`, user],
   ] as const) {
     const { status, headers } = await visit(path, { headers: PERSON, cookie: host });

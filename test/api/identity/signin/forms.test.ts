@@ -19,6 +19,7 @@ const FORMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   '/account/password': { current_password: PASSWORD, new_password: 'a longer one than that' },
   '/account/totp': { code: '123456' },
   '/account/keys': { name: 'backup', days: '30' },
+  '/account/program-keys': { name: 'sign-up', days: '30', rights: 'verify' },
   '/account/users': { username: 'grace', email: 'grace@example.org' },
   [`${ofUser}/edit`]: { username: 'a', email: 'a@b.example', first_name: '', last_name: '' },
 };
