@@ -83,12 +83,7 @@ export function sealText<Row extends Terms>(
     ? sealAs(LOCKED, clientKey, lockedContent(lock))
     : sealAs(TEXT, clientKey, text);
   const tag = rowTagOf(serverKey, terms, sealed);
-  return {
-    key_id: serverKey.id,
-    tag,
-    ...sealed,
-    ...terms,
-  };
+  return Object.assign(sealed, { key_id: serverKey.id, tag }, terms);
 }
 
 /** @returns what a row holds for a client key, if the row is unaltered */

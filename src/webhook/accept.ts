@@ -109,10 +109,9 @@ function decide(call: ReceiveCall, service: WebhookService, verdicts: Verdicts) 
     body_digest: bodyDigest,
     event: name,
     // With the id of this request, by which the event can be found in the log.
-    headers: {
-      ...keptHeaders(format, headers, caller.keep_signature),
+    headers: Object.assign(keptHeaders(format, headers, caller.keep_signature), {
       'x-request-id': request.requestId,
-    },
+    }),
     ip: request.address,
     body,
     revision: caller.revision,
@@ -231,7 +230,7 @@ async function storeEvent(event: NewEvent, call: ReceiveCall, service: WebhookSe
   service.countReceived([event.source, status]);
   if (event.status === 'waiting') service.notifyWorker(event.queue);
   const ids = { event_id: id, delivery_id: delivery_id ?? undefined, outcome: status };
-  return { ...replyTo(call, { id, status }), ids };
+  return Object.assign(replyTo(call, { id, status }), { ids });
 }
 
 /** In the form that the sender expects. */

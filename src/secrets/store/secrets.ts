@@ -55,12 +55,13 @@ export const insertSecret = sharedStatement(
     const given = secrets.map(({ blob: { length }, commitment, tag, ...others }) => {
       const start = end + 1;
       end += length;
+      // The spread last: V8 takes microseconds for members that follow one.
       return {
-        ...others,
         commitment: hexBytes(commitment),
         tag: tag && hexBytes(tag),
         start,
         length,
+        ...others,
       };
     });
     // `stringify` alone is faster than `jsonRows`, and no text here has lone surrogates.

@@ -106,7 +106,7 @@ export async function answer(
     });
   });
   if (outcome instanceof Failure) return outcome;
-  if ('ids' in outcome) progress.callerIds = { ...progress.callerIds, ...outcome.ids };
+  if ('ids' in outcome) progress.callerIds = Object.assign({}, progress.callerIds, outcome.ids);
   return renderSuccess(outcome, row.success, style.wrapping, received.requestId);
 }
 
