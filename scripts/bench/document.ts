@@ -80,5 +80,5 @@ export function writePart(name: string, text: string): void {
   const after = rest?.split(end)[1];
   if (before === undefined || after === undefined)
     throw new Error(`docs/benchmarks.md has no ${begin} or no ${end}`);
-  writeFileSync(path, `${before}${begin}\n\n${text}\n\n${end}${after}`);
+  writeFileSync(path, `${before}${begin}\n${text}\n${end}${after}`);
 }
