@@ -252,7 +252,7 @@ function isPostgres(processId: number): boolean {
   }).stdout.includes('postgres');
 }
 
-function freePort(): Promise<number> {
+export function freePort(): Promise<number> {
   return new Promise((resolvePort, reject) => {
     const server = createServer();
     server.once('error', reject);

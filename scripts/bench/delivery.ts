@@ -2,7 +2,6 @@
  * Delivery to a local target: events per second and processor time per event, by body, without an
  * order and in the order of 100 pages. The events wait before a measurement begins.
  */
-import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,7 +9,7 @@ import { BODIES, type Body } from './bodies.ts';
 import { cellsOf, compare, type Comparison, type Report, type Row } from './compare.ts';
 import { measureInTurn, openDatabase, openTargets, startProcessorTime } from './measure.ts';
 import type { Bench, Measurement, Target } from './measure.ts';
-import { createClient, type Service, startProgram, TOKEN } from './service.ts';
+import { createClient, installPackages, type Service, startProgram, TOKEN } from './service.ts';
 
 const PAGES = 100;
 const SENDERS = 16;
@@ -73,9 +72,7 @@ const PG_BOSS = 'pg-boss@10';
 
 /** @returns pg-boss with a database of its own, which delivers to the receiver */
 async function startPgBoss(bench: Bench, receiver: Service, build: Target['build']) {
-  const directory = join(bench.directory, 'pg-boss');
-  const flags = ['--no-audit', '--no-fund', '--ignore-scripts', '--prefix', directory];
-  execFileSync('npm', ['install', ...flags, PG_BOSS], { stdio: 'pipe' });
+  const directory = installPackages(bench.directory, PG_BOSS);
   const { url, sql } = await openDatabase(bench);
   const script = join(import.meta.dirname, 'pg-boss.mjs');
   const program = [script, directory, `http://127.0.0.1:${receiver.port}/`];

@@ -1,6 +1,7 @@
 /** Shared by the benchmarks: a program in its own process, and an HTTP client. */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -76,17 +77,9 @@ export async function stopAll(): Promise<void> {
   for (const work of endings.splice(0)) await work();
 }
 
-/** @param names the services whose log lines "listening" (with a port) and "ready" are awaited */
-export async function startProgram(
-  script: readonly string[],
-  names: readonly string[],
-  environment: Environment,
-  group?: string,
-): Promise<Service> {
+/** Starts a program, which the next stopAll() ends. */
+export function launch(program: string, args: readonly string[], environment: Environment) {
   const env = { PATH: process.env.PATH, ...environment };
-  const joining = ['-c', 'echo $$ > "$0" && exec "$@"', `${group}/cgroup.procs`, process.execPath];
-  const program = group === undefined ? process.execPath : 'sh';
-  const args = group === undefined ? script : [...joining, ...script];
   const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = once(child, 'exit');
   const stop = async () => {
@@ -95,6 +88,28 @@ export async function startProgram(
     await ended;
   };
   running.add(stop);
+  return { child, stop };
+}
+
+/** Installs packages from npm in a new directory. @returns the directory */
+export function installPackages(parent: string, ...packages: readonly string[]): string {
+  const directory = mkdtempSync(join(parent, 'packages-'));
+  const flags = ['--no-audit', '--no-fund', '--ignore-scripts', '--prefix', directory];
+  execFileSync('npm', ['install', ...flags, ...packages], { stdio: 'pipe' });
+  return directory;
+}
+
+/** @param names the services whose log lines "listening" (with a port) and "ready" are awaited */
+export async function startProgram(
+  script: readonly string[],
+  names: readonly string[],
+  environment: Environment,
+  group?: string,
+): Promise<Service> {
+  const joining = ['-c', 'echo $$ > "$0" && exec "$@"', `${group}/cgroup.procs`, process.execPath];
+  const program = group === undefined ? process.execPath : 'sh';
+  const args = group === undefined ? script : [...joining, ...script];
+  const { child, stop } = launch(program, args, environment);
   // What it says while it starts is shown only if it fails.
   let errors = '';
   const keep = (chunk: Buffer) => {

@@ -22,6 +22,7 @@ import { growth } from './growth.ts';
 import { memory } from './memory.ts';
 import { oidc } from './oidc.ts';
 import { profiles } from './profile.ts';
+import { rivals } from './rivals.ts';
 import { decrypt, encrypt } from './secrets.ts';
 import { stopAll } from './service.ts';
 import { signed, webhook } from './webhook.ts';
@@ -35,6 +36,7 @@ const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
     encrypt,
     decrypt,
     delivery,
+    rivals,
     memory,
     containers,
     growth,
@@ -59,8 +61,8 @@ if (isWritten && (isQuick || against !== undefined))
   fail('only a full comparison with the baselines is written: omit --write');
 const parts = [...PARTS].filter(([name]) => {
   if (positionals.length > 0) return positionals.includes(name);
-  // Its figures are absolute, of this tree alone.
-  return against === undefined || name !== 'containers';
+  // They measure this tree alone.
+  return against === undefined || !['rivals', 'containers'].includes(name);
 });
 
 const { BENCH_POSTGRES_URL: given } = process.env;
