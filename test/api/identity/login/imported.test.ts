@@ -86,7 +86,9 @@ test('each failure costs one hash of ours and one imported, whoever has which', 
   let hashes: string[] = [];
   const watching = createHook({
     init(_id, type) {
-      if (/^(SCRYPT|PBKDF2)REQUEST$/.test(type)) hashes.push(type);
+      // The driver hashes its password for each new connection.
+      const isDriver = new Error().stack?.includes('node_modules/postgres') ?? false;
+      if (/^(SCRYPT|PBKDF2)REQUEST$/.test(type) && !isDriver) hashes.push(type);
     },
   }).enable();
   t.after(() => watching.disable());
