@@ -18,7 +18,6 @@ import { type Server, withPostgres, withPostgresAt } from './database.ts';
 import { delivery } from './delivery.ts';
 import { conditionsOf, markdownOf, writePart } from './document.ts';
 import type { Bench } from './measure.ts';
-import { growth } from './growth.ts';
 import { memory } from './memory.ts';
 import { oidc } from './oidc.ts';
 import { profiles } from './profile.ts';
@@ -39,7 +38,6 @@ const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
     rivals,
     memory,
     containers,
-    growth,
     profile: profiles,
   }),
 );
