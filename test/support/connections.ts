@@ -1,6 +1,7 @@
 /** The database connections of a service, for tests that need nothing above them. */
 import assert from 'node:assert/strict';
 import type { Sql, TransactionSql } from 'postgres';
+import { withConnection } from '../../scripts/postgres.ts';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../../src/platform/db/pool.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
@@ -63,6 +64,25 @@ export async function ask(
 export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
   const begun = Date.now();
   while (!(await condition())) await pause(begun, () => `until ${what}`);
+}
+
+/**
+ * Changes settings of a server, and waits until its processes have been told of them: the server
+ * reads its files some time after `pg_reload_conf` has returned.
+ * @param url of an administrator
+ */
+export async function changeSettings(url: string, ...statements: string[]): Promise<void> {
+  const loadTime = () =>
+    withConnection(
+      url,
+      async (sql) => (await sql`select pg_conf_load_time()::text as time`)[0]?.time,
+    );
+  const before = await loadTime();
+  await withConnection(url, async (sql) => {
+    for (const statement of [...statements, 'select pg_reload_conf()']) await sql.unsafe(statement);
+  });
+  // A new connection has the time from the process that tells the others.
+  await untilSql(async () => (await loadTime()) !== before, 'the settings are read');
 }
 
 /**

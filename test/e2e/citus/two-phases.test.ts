@@ -3,12 +3,11 @@ import assert from 'node:assert/strict';
 import { type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
-import { openConnections } from '../../support/connections.ts';
+import { changeSettings, openConnections } from '../../support/connections.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { test } from '../../support/until.ts';
 import { until } from '../ha/cluster.ts';
-import type { Server } from '../servers.ts';
 import { portsOf, preparedOn, startDistributed } from './cluster.ts';
 
 const NAME = 'gatehouse';
@@ -26,11 +25,6 @@ async function start(t: TestContext) {
   return { citus, url, ids };
 }
 
-const admin = async (server: Server, ...statements: readonly string[]) =>
-  withConnection(server.url('postgres', NAME), async (sql) => {
-    for (const statement of statements) await sql.unsafe(statement);
-  });
-const RELOAD = 'select pg_reload_conf()';
 /** What is written there then waits for a standby that does not exist. */
 const HOLD = `alter system set synchronous_standby_names = 'none'`;
 const RELEASE = 'alter system reset synchronous_standby_names';
@@ -61,7 +55,8 @@ for (const { when, isCommitted, what } of CASES) {
     const { coordinator, workers } = citus;
     const held = isCommitted ? coordinator : workers[1];
     const rows = await rowsOf(url, ids);
-    await admin(held, HOLD, RELOAD);
+    const administrator = held.url('postgres', NAME);
+    await changeSettings(administrator, HOLD);
     const database = openConnections(t, url, 'reader');
     const end = new Date(Date.now() + 60_000);
     const isLate = () => false;
@@ -71,10 +66,10 @@ for (const { when, isCommitted, what } of CASES) {
     const areBoth = async () => (await preparedOn(citus, NAME)).every((count) => count === 1);
     await until('both workers have prepared the commit', areBoth);
     // Effective with the next start, or with a reload.
-    await admin(held, RELEASE);
+    await withConnection(administrator, (sql) => sql.unsafe(RELEASE));
     await coordinator.kill();
     for (const { status } of await outcomes) assert.equal(status, 'rejected');
-    if (!isCommitted) await admin(held, RELOAD);
+    if (!isCommitted) await changeSettings(administrator);
 
     await coordinator.start();
     const isResolved = async () => (await preparedOn(citus, NAME)).every((count) => count === 0);

@@ -11,7 +11,12 @@ import type { Sql } from 'postgres';
 import { dump, load } from '../../../scripts/dump.ts';
 import { databaseUrl, startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
-import { ask as askDatabase, openConnections, PURPOSES } from '../../support/connections.ts';
+import {
+  ask as askDatabase,
+  changeSettings,
+  openConnections,
+  PURPOSES,
+} from '../../support/connections.ts';
 import { runCommand } from '../../support/commands.ts';
 import { ask, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
@@ -187,12 +192,13 @@ test('settings of the server change nothing, also while services run', async (t)
   const url = databaseUrl(server.url, 'own');
   await withConnection(server.url, (sql) => sql`create database own`);
   const { again, stop } = await useAll(t, url);
-  await withConnection(url, async (sql) => {
+  const changes = await withConnection(url, async (sql) => {
     await sql.unsafe(HIDING);
-    for (const [setting, value] of await known(sql, FIRST_VALUES))
-      await sql.unsafe(`alter system set ${setting} = ${value}`);
-    await sql`select pg_reload_conf()`;
+    return (await known(sql, FIRST_VALUES)).map(
+      ([setting, value]) => `alter system set ${setting} = ${value}`,
+    );
   });
+  await changeSettings(url, ...changes);
   await again();
   await stop();
   await useAll(t, url);

@@ -11,7 +11,13 @@ import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
-import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
+import {
+  ask,
+  changeSettings,
+  openConnections,
+  PURPOSES,
+  untilSql,
+} from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startServer, urlOf } from '../../support/database-servers.ts';
 import { variables } from '../../support/gatehouse.ts';
@@ -54,6 +60,8 @@ test('after the address of a host has changed, no connection stays on the former
 });
 
 const NAME = 'select name from name';
+const READ_ONLY = 'alter system set default_transaction_read_only = on';
+const READ_WRITE = 'alter system reset default_transaction_read_only';
 
 /** A port on which nothing listens. */
 const NOBODY = '127.0.0.1:1';
@@ -141,16 +149,14 @@ test('target_session_attrs: read-write, the default, and primary skip a standby;
   assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
   assert.deepEqual(await found('?target_session_attrs=any'), ['standby']);
   // A primary that is read-only is a primary.
-  await primary.query('alter system set default_transaction_read_only = on');
-  await primary.query('select pg_reload_conf()');
+  await changeSettings(primary.url(), READ_ONLY);
   assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
   for (const target of ['read-write', 'primary']) {
     const url = urlOf([standby.at], `?target_session_attrs=${target}`);
     const message = `the server at ${standby.at} is not ${target}, as target_session_attrs requires`;
     await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
   }
-  await primary.query('alter system reset default_transaction_read_only');
-  await primary.query('select pg_reload_conf()');
+  await changeSettings(primary.url(), READ_WRITE);
 });
 
 test('a server becomes read-only under open connections: writes find the other one, reads follow', async (t) => {
@@ -158,8 +164,8 @@ test('a server becomes read-only under open connections: writes find the other o
   const database = openConnections(t, urlOf([first.at, second.at]), 'follow');
   for (const purpose of PURPOSES)
     assert.deepEqual(await ask(database, purpose, NAME), { name: 'first' }, purpose);
-  await first.query('alter system set default_transaction_read_only = on');
-  await first.query('select pg_reload_conf()');
+  t.after(() => changeSettings(first.url(), READ_WRITE));
+  await changeSettings(first.url(), READ_ONLY);
   const isWritten = async () =>
     ask(database, 'write', 'insert into things values (1)').then(
       () => true,
@@ -173,8 +179,7 @@ test('a server becomes read-only under open connections: writes find the other o
   for (const purpose of PURPOSES)
     assert.deepEqual(await ask(database, purpose, NAME), { name: 'second' }, purpose);
   // The former primary keeps its place in the list, and nobody goes back to it.
-  await first.query('alter system reset default_transaction_read_only');
-  await first.query('select pg_reload_conf()');
+  await changeSettings(first.url(), READ_WRITE);
   assert.deepEqual(await ask(database, 'write', NAME), { name: 'second' });
 });
 

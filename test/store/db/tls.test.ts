@@ -18,7 +18,13 @@ import { createDatabase } from '../../../src/platform/db/pool.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createMetrics } from '../../../src/platform/runtime/metrics.ts';
-import { addressOf, ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
+import {
+  addressOf,
+  ask,
+  changeSettings,
+  openConnections,
+  PURPOSES,
+} from '../../support/connections.ts';
 
 /**
  * Made with openssl: a CA, and a key and certificate for a server named "localhost" and for the
@@ -46,16 +52,11 @@ writeFileSync(
   join(data, 'pg_hba.conf'),
   `hostssl all gatehouse 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n${rules}`,
 );
-await withConnection(server.url, async (sql) => {
-  await sql.unsafe(`alter system set ssl_ca_file = 'ca.crt'`);
-  await sql.unsafe(`alter system set ssl = on`);
-  await sql`create role other superuser login password 'other-word'`;
-  await sql`select pg_reload_conf()`;
-});
-// A new connection has what the server has read.
-await untilSql(
-  () => withConnection(server.url, async (sql) => (await sql`show ssl`)[0]?.ssl === 'on'),
-  'TLS is on',
+await changeSettings(
+  server.url,
+  `alter system set ssl_ca_file = 'ca.crt'`,
+  `alter system set ssl = on`,
+  `create role other superuser login password 'other-word'`,
 );
 const { port, password } = new URL(server.url);
 
