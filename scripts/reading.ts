@@ -1,6 +1,6 @@
 /**
  * What a reviewer reads, part by part, and the ceilings. Used by `make audit`, `make check` and
- * test/repository/structure.test.ts.
+ * the tests in test/repository/.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';

@@ -57,3 +57,35 @@ test('documents import the package by the name that it has', () => {
   );
   assert.deepEqual([...new Set(imported)], [name]);
 });
+
+test('a production install is one package, and that package needs no other', () => {
+  const manifest: { dependencies: object } = JSON.parse(
+    readFileSync(join(root, 'package.json'), 'utf8'),
+  );
+  assert.deepEqual(Object.keys(manifest.dependencies), ['postgres']);
+  const lock: {
+    packages: Record<
+      string,
+      {
+        dependencies?: object;
+        dev?: boolean;
+        optional?: boolean;
+        link?: boolean;
+        resolved?: string;
+      }
+    >;
+  } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
+  const installed = Object.entries(lock.packages).filter(
+    ([name, one]) => name !== '' && !one.dev && !one.optional && !one.link,
+  );
+  assert.deepEqual(
+    installed.map(([name]) => name),
+    ['node_modules/postgres'],
+  );
+  assert.equal(lock.packages['node_modules/postgres']?.dependencies, undefined);
+  assert.deepEqual(
+    Object.values(lock.packages).filter((one) => one.resolved !== undefined && !one.link),
+    [],
+    'the lock file names no download address',
+  );
+});

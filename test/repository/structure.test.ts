@@ -1,39 +1,17 @@
-/**
- * The structure of src/: what may import what, what stands in one place only, and how much there is
- * to read.
- */
+/** The structure of src/ and of the tests: what may import what, and what stands in one place only. */
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test } from 'node:test';
-import { promisify } from 'node:util';
+import { LIMITS } from '../../scripts/packed-forms.ts';
 import {
-  aboveCeilings,
-  CEILINGS,
-  densityOf,
   dynamicImports,
   importsOf,
-  MAX_DENSITY,
   overLimits,
-  type Part,
-  PART_NAMES,
   reachable,
   readTree,
-  root,
   serviceNames,
-  sizesOf,
   staticImports,
   type Tree,
 } from '../../scripts/reading.ts';
-import {
-  findLongFunctions,
-  findPackedForms,
-  findWideLines,
-  LIMITS,
-} from '../../scripts/packed-forms.ts';
-import { countTokens } from '../../scripts/tokens.ts';
 
 const source = readTree();
 
@@ -116,13 +94,6 @@ function importsOnDemand(tree: Tree): string[] {
       .map((target) => `${file} imports ${target} on demand`),
   );
 }
-
-const packedForms = (tree: Tree): string[] =>
-  [...tree].flatMap(([file, text]) => findPackedForms(file, text));
-const longFunctions = (tree: Tree): string[] =>
-  [...tree].flatMap(([file, text]) => findLongFunctions(file, text));
-const wideLines = (tree: Tree): string[] =>
-  [...tree].flatMap(([file, text]) => findWideLines(file, text));
 
 /** @returns the files other than `allowed` whose code matches */
 function elsewhere(tree: Tree, pattern: RegExp, allowed: readonly string[]): string[] {
@@ -284,12 +255,8 @@ function holds({ rule, check, planted }: Rule, tree: Tree): void {
 
 for (const rule of RULES) holds(rule, source);
 
-/** With browser scripts, tests and scripts. The tests run beside compiled files, which are left out. */
-const allCode: Tree = new Map(
-  ['src', 'test', 'scripts'].flatMap((folder) => [
-    ...readTree(folder, /\.(ts|mjs)$|\/pages\/[a-z-]+\.js$/),
-  ]),
-);
+/** The tests, which run beside compiled files. */
+const tests = readTree('test', /\.(?!js$|map$)[a-z]+$/);
 
 /** What waits for a time or measures one. A socket's own `setTimeout` is a limit. */
 const TIMES =
@@ -305,157 +272,11 @@ holds(
         'test/support/clock.ts',
         'test/support/proxy.ts', // a delay is what it makes
         'test/unit/db/take-next.test.ts',
-      ]).filter((file) => file.startsWith('test/') && !file.startsWith('test/e2e/')),
+      ]).filter((file) => !file.startsWith('test/e2e/')),
     planted: ['test/unit/planted.test.ts', 'setTimeout(resolve, 100);'],
   },
-  allCode,
+  tests,
 );
-
-const FORMS: ReadonlyArray<readonly [form: string, text: string]> = [
-  ['an array literal', 'const [a, b] = [1, 2];'],
-  ['an array literal in an assignment', 'let a = 1;\nlet b = 2;\n[a, b] = [b, a];'],
-  ['an object literal', 'const { a } = { a: 1 };'],
-  ['a conditional in a branch', 'const a = b ? 1 : c ? 2 : 3;'],
-  ['a conditional in an argument', 'const a = b ? f(c ? 1 : 2) : 3;'],
-  ['a conditional in a condition', 'const a = (b ? c : d) ? 1 : 2;'],
-  ['a conditional in a template', 'const a = b ? `${c ? 1 : 2}` : 3;'],
-  ['an assignment in a condition', 'if ((a = b)) f();'],
-  ['an assignment as a result', 'const f = () => (a = 1);'],
-  ['a chain of assignments', 'a = b = 1;'],
-  ['a decision by &&', 'f();\na && g();'],
-  ['a decision by ||', 'f();\na || g();'],
-  ['a decision by a conditional', 'f();\na ? g() : h();'],
-  ['void in a return', 'function f() {\n  return void g();\n}'],
-  ['void as a result', 'const f = () => void g();'],
-];
-
-test('no form that packs decisions', () => assert.deepEqual(packedForms(allCode), []));
-
-for (const [form, text] of FORMS) {
-  test(`packed forms: ${form} is noticed`, () => {
-    assert.equal(findPackedForms('planted.ts', `start();\n${text}\n`).length, 1);
-  });
-}
-
-const PLAIN = [
-  'const [a, b] = f();',
-  'const [a = 1, b = 2] = f();',
-  'const a = b ? list.map((one) => one) : [];',
-  'const f = (a = 1, b: C = 2): D => a + b;',
-  'for (let a = 0; a < b && c; a += 1) f();',
-  'function f(a?: B, c = 1): void {\n  if (a) void g();\n  else void h();\n}',
-  'const a = b ? 1 : 2;\nconst c = d ? 3 : 4;',
-  'const f = () => {\n  a = 1;\n};',
-  'type A<B = C> = () => void;',
-];
-
-for (const text of PLAIN) {
-  test(`packed forms: this is none: ${text.split('\n')[0]}`, () => {
-    assert.deepEqual(findPackedForms('planted.ts', `${text}\n`), []);
-  });
-}
-
-const longFunction = (lines: number) => `function f() {\n${'  f();\n'.repeat(lines - 2)}}\n`;
-
-test('no function of more than 60 lines', () => assert.deepEqual(longFunctions(allCode), []));
-
-test('long functions: one line more is noticed, SQL does not count, closures do', () => {
-  const lengths = (text: string) => findLongFunctions('planted.ts', text).length;
-  assert.equal(lengths(longFunction(LIMITS.functionLines)), 0);
-  assert.equal(lengths(longFunction(LIMITS.functionLines + 1)), 1);
-  const sql =
-    `const f = () => {\n  g(sql` + "`\n${'    select 1,\n'.repeat(60)}    2`" + `);\n};\n`;
-  assert.equal(lengths(sql), 0);
-  const closure = `const f = () => {\n${'  const g = () => {\n    h();\n  };\n'.repeat(20)}};\n`;
-  assert.equal(lengths(closure), 1);
-  const method = longFunction(LIMITS.functionLines + 1).replace('function f', 'method');
-  assert.equal(lengths(`const a = {\n${method}};\n`), 1);
-});
-
-test('no line of more than 100 columns, except for one string or address', () => {
-  assert.deepEqual(wideLines(allCode), []);
-  assert.equal(findWideLines('planted.ts', `f(${'a, '.repeat(40)}b);`).length, 1);
-  assert.equal(findWideLines('planted.ts', `f('${'a'.repeat(120)}');`).length, 0);
-});
-
-test('at most 1 % of the lines have more than 100 columns', () => {
-  const lines = [...source.values()].flatMap((text) => text.split('\n'));
-  const wide = lines.filter((line) => [...line].length > LIMITS.columns);
-  assert.ok(wide.length * 100 <= lines.length, `${wide.length} of ${lines.length} lines`);
-});
-
-/** A file of each part. */
-const FILES: Readonly<Record<Part, string>> = {
-  platform: 'src/cli.ts',
-  secrets: 'src/secrets/start.ts',
-  identity: 'src/identity/start.ts',
-  webhook: 'src/webhook/start.ts',
-  signin: 'src/identity/signin/routes.ts',
-  oidc: 'src/identity/oidc/routes.ts',
-  commands: 'src/commands/command.ts',
-};
-
-for (const part of PART_NAMES) {
-  test(`one token above the ceiling of ${part} is noticed`, () => {
-    const file = FILES[part];
-    const others = [...source].filter(
-      ([name]) => sizesOf(new Map([[name, 'a;\n']])).get(part) === 0,
-    );
-    const above = (tokens: number) => {
-      const tree = new Map(others).set(file, ';\n'.repeat(tokens));
-      return aboveCeilings(tree).filter((sentence) => sentence.startsWith(`${part} `));
-    };
-    assert.deepEqual(above(CEILINGS[part]), []);
-    assert.equal(above(CEILINGS[part] + 1).length, 1);
-  });
-}
-
-test('every file belongs to one part', () => {
-  for (const file of source.keys()) {
-    const parts = [...sizesOf(new Map([[file, 'a;\n']])).values()].filter((tokens) => tokens > 0);
-    assert.equal(parts.length, 1, file);
-  }
-});
-
-test('a line of code with too many tokens is noticed', () => {
-  const planted = new Map(source).set('src/planted.ts', `${'a '.repeat(20_000)}\n`);
-  assert.ok(densityOf(source) <= MAX_DENSITY);
-  assert.ok(densityOf(planted) > MAX_DENSITY);
-});
-
-const SQL = "sql`select a, 'b c' -- why\n from d where e = ${f(1)}`";
-const COUNTED: ReadonlyArray<readonly [text: string, tokens: number]> = [
-  ['const a = b;', 5],
-  ['// a comment\n/** and another */ a', 1],
-  ["'a string of words'", 1],
-  ['a => b ?? c', 5],
-  ['f(\n  a,\n  b,\n)', 6],
-  ['a?.b !== 1.5', 5],
-  ['/a[/]b/g.test(c)', 6],
-  ['a / b / c', 5],
-  ['`a ${b} c`', 2],
-  ['`a ${`b ${c}`} d`', 3],
-  [SQL, 14],
-  ["'create table a (b text)'", 7],
-];
-
-for (const [text, tokens] of COUNTED) {
-  test(`tokens of ${text.replaceAll('\n', ' ')}`, () => assert.equal(countTokens(text), tokens));
-}
-
-test('tokens: how a file is laid out or loaded makes no difference', () => {
-  const tree = new Map([
-    ['src/webhook/migrations/001-a.sql', "-- why\ncreate table a (\n  b text -- 'c\n);\n"],
-    ['src/cli.ts', "const b = import('./b.ts');\n"],
-    ['src/b.ts', 'export const b = [\n  1,\n  2,\n];\n'],
-    ['src/secrets/start.ts', "import type { A } from './a.ts';\n"],
-    ['src/secrets/a.ts', 'export type A = 1;\n'],
-    ['src/secrets/late.ts', 'a;\n'],
-  ]);
-  assert.equal(sizesOf(tree).get('secrets'), 8 + 6 + 2);
-  assert.equal(sizesOf(tree).get('platform'), 8 + 10);
-  assert.equal(sizesOf(tree).get('webhook'), 8);
-});
 
 test('the webhook service loads only the delivery target in use', () => {
   const isTarget = (file: string) => file.startsWith('src/webhook/targets/');
@@ -478,76 +299,5 @@ test('the settings are read without the database driver, which takes longer to l
   assert.deepEqual(
     files.filter((file) => staticImports(file, values.get(file) ?? '').includes('postgres')),
     [],
-  );
-});
-
-const run = promisify(execFile);
-
-for (const service of serviceNames(source)) {
-  test(`${service} can be deleted: its folder, its commands, and its lines in serve.ts and main.ts`, async (context) => {
-    const copy = mkdtempSync(join(tmpdir(), 'gatehouse-without-'));
-    context.after(() => rmSync(copy, { recursive: true, force: true }));
-    cpSync(join(root, 'src'), join(copy, 'src'), { recursive: true });
-    symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
-    const { compilerOptions }: { compilerOptions: object } = JSON.parse(
-      readFileSync(join(root, 'tsconfig.json'), 'utf8'),
-    );
-    writeFileSync(join(copy, 'package.json'), '{"type": "module"}');
-    writeFileSync(
-      join(copy, 'tsconfig.json'),
-      JSON.stringify({ compilerOptions, include: ['src'] }),
-    );
-    const own = [...source].filter(
-      ([file, text]) =>
-        file.startsWith('src/commands/') &&
-        importsOf(file, text).some((name) => name.startsWith(`src/${service}/`)),
-    );
-    assert.ok(own.length > 0, 'it has commands');
-    for (const [file] of own) rmSync(join(copy, file));
-    rmSync(join(copy, 'src', service), { recursive: true });
-    for (const file of ['src/serve.ts', 'src/main.ts']) {
-      const text = source.get(file) ?? '';
-      // An entry ends with the line before the next member, or before the end of the table.
-      const entry = new RegExp(`^  ${service}: .*\\n(?: {3,}.*\\n|  [)\\]}].*\\n)*`, 'gm');
-      assert.equal(text.match(entry)?.length, 1, `${file} has one entry for ${service}`);
-      writeFileSync(join(copy, file), text.replace(entry, ''));
-    }
-    // More threads are no faster beside other tests, and cost half as much again.
-    const compiler = [join(root, 'node_modules/typescript/bin/tsc'), '--singleThreaded'];
-    await run(process.execPath, [...compiler, '-p', copy]).catch((error: { stdout?: string }) =>
-      assert.fail(error.stdout),
-    );
-  });
-}
-
-test('a production install is one package, and that package needs no other', () => {
-  const manifest: { dependencies: object } = JSON.parse(
-    readFileSync(join(root, 'package.json'), 'utf8'),
-  );
-  assert.deepEqual(Object.keys(manifest.dependencies), ['postgres']);
-  const lock: {
-    packages: Record<
-      string,
-      {
-        dependencies?: object;
-        dev?: boolean;
-        optional?: boolean;
-        link?: boolean;
-        resolved?: string;
-      }
-    >;
-  } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
-  const installed = Object.entries(lock.packages).filter(
-    ([name, one]) => name !== '' && !one.dev && !one.optional && !one.link,
-  );
-  assert.deepEqual(
-    installed.map(([name]) => name),
-    ['node_modules/postgres'],
-  );
-  assert.equal(lock.packages['node_modules/postgres']?.dependencies, undefined);
-  assert.deepEqual(
-    Object.values(lock.packages).filter((one) => one.resolved !== undefined && !one.link),
-    [],
-    'the lock file names no download address',
   );
 });
