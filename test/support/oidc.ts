@@ -34,9 +34,10 @@ export interface Provider extends PortalOf {
   exchange(program: Program, begun: Begun & { code: string }, more?: Fields): Promise<Page>;
   /** Signs a browser in at a program. @returns its tokens */
   tokensFor(program: Program, cookie: string, more?: Fields): Promise<Tokens>;
+  refresh(program: Program, tokens: Tokens, more?: Fields): Promise<Page>;
   userinfo(token: string): Promise<Page>;
   /** Another process on the same database. */
-  replica(): Promise<Pick<Provider, 'identity' | 'visit' | 'post' | 'exchange' | 'userinfo'>>;
+  replica(): Promise<Replica>;
 }
 
 export interface Tokens {
@@ -44,6 +45,8 @@ export interface Tokens {
   readonly refresh_token: string;
   readonly id_token: string;
 }
+
+type Replica = Pick<Provider, 'identity' | 'visit' | 'post' | 'exchange' | 'refresh' | 'userinfo'>;
 
 /** The address with which a program sends a browser. An empty value removes a parameter. */
 export function begin({ id }: Program, more: Fields = {}): Begun {
@@ -113,9 +116,35 @@ function programOn(identity: string) {
       ...(secret && { client_secret: secret }),
       ...more,
     });
+  const refresh: Provider['refresh'] = ({ id, secret }, { refresh_token }, more = {}) =>
+    post('/oidc/token', {
+      grant_type: 'refresh_token',
+      refresh_token,
+      client_id: id,
+      ...(secret && { client_secret: secret }),
+      ...more,
+    });
   const userinfo: Provider['userinfo'] = (token) =>
     visit('/oidc/userinfo', { headers: { authorization: `Bearer ${token}` } });
-  return { identity, visit, post, exchange, userinfo };
+  return { identity, visit, post, exchange, refresh, userinfo };
+}
+
+/** What gives a refresh token. */
+export const OFFLINE = { scope: 'openid offline_access' };
+export const INVALID_GRANT = [400, 'invalid_grant'];
+export const errorOf = ({ status, text }: Page) => [status, JSON.parse(text).error];
+
+/** Both are refused at the next request. */
+export async function assertDead(at: Replica, program: Program, tokens: Tokens): Promise<void> {
+  const info = await at.userinfo(tokens.access_token);
+  assert.equal(info.status, 401);
+  assert.match(info.headers.get('www-authenticate') ?? '', /^Bearer .*error="invalid_token"/);
+  assert.deepEqual(errorOf(await at.refresh(program, tokens)), INVALID_GRANT);
+}
+
+export async function assertAlive(at: Replica, tokens: Tokens): Promise<void> {
+  const { status, text } = await at.userinfo(tokens.access_token);
+  assert.equal(status, 200, text);
 }
 
 export async function startProvider(

@@ -96,16 +96,10 @@ test('the access token is in the header or in a form, and nowhere else (UserInfo
 test('a refresh token gives another access token, without a nonce, and stays (RefreshToken)', async () => {
   const scope = 'openid offline_access';
   const first = await provider.tokensFor(grafana, browser.host, { scope });
-  const { refresh_token } = first;
-  const fields = { grant_type: 'refresh_token', refresh_token };
-  const page = await provider.post('/oidc/token', {
-    ...fields,
-    client_id: grafana.id,
-    client_secret: grafana.secret,
-  });
+  const page = await provider.refresh(grafana, first);
   assert.equal(page.status, 200, page.text);
   const again = JSON.parse(page.text);
-  assert.equal(again.refresh_token, refresh_token);
+  assert.equal(again.refresh_token, first.refresh_token);
   assert.notEqual(again.access_token, first.access_token);
   const before = readToken(first.id_token).claims;
   const { claims } = readToken(again.id_token);
