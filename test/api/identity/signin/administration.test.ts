@@ -2,10 +2,13 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { cookieFrom, startPortal } from '../../../support/portal.ts';
+import { PENDING } from '../../../support/factors.ts';
+import { cookieFrom, type Page, startPortal } from '../../../support/portal.ts';
+import { PASSWORD } from '../../../support/users.ts';
 
 const { sql, call, add, visit, signIn } = await startPortal({ after });
-const administrator = await signIn((await add({ super_admin: true })).username);
+const chief = await add({ super_admin: true });
+const administrator = await signIn(chief.username);
 const post = (path: string, fields: Record<string, string> = {}, cookie = administrator.host) =>
   visit(path, { fields, cookie });
 const show = (path: string, cookie = administrator.host) => visit(path, { cookie });
@@ -36,6 +39,35 @@ test('a user is created with a generated password, which must be changed', async
   assert.match(signedIn.text, /<title>Choose a password/);
   const listed = await show('/account/users?search=grace');
   assert.match(listed.text, /Grace<[^]*Active<[^]*Super administrator<[^]*None<[^]*never/);
+});
+
+test('a user is invited with groups and a link, and gets another link to reset the password', async () => {
+  const person = { username: 'invited', email: 'invited@example.org', groups: 'ops, choir' };
+  const refused = await post('/account/users', { ...person, first: 'link', password: PASSWORD });
+  assert.match(refused.text, /Must be empty: with an invitation link, the user chooses/);
+  const wrong = await post('/account/users', { ...person, groups: 'Ops', first: 'link' });
+  assert.match(wrong.text, /Must be names of 1 to 64 characters of a-z/);
+  const invited = await post('/account/users', { ...person, first: 'link' });
+  assert.equal(invited.status, 200, invited.text);
+  const [user] = await sql`select id, password_hash, groups::text from identity.users
+    where username = 'invited'`;
+  assert.deepEqual([user?.password_hash, user?.groups], [null, '{choir,ops}']);
+  const list = await show('/account/users?search=choir');
+  assert.match(list.text, /invited[^]*Matching users: 1\./);
+  const open = (page: Page) => visit('/link', { fields: { token: passwordOn(page.text) } });
+  const cookie = cookieFrom(await open(invited), PENDING);
+  const chosen = { password: 'a-password-of-my-own', return_to: '' };
+  assert.equal((await post('/login/password', chosen, cookie)).status, 200);
+
+  const reset = await post(`/account/users/${user?.id}/link`);
+  const page = await show(`/account/users/${user?.id}`);
+  assert.match(page.text, /name="groups" value="choir, ops"/);
+  assert.equal((await post(`/account/users/${user?.id}/link`)).status, 200);
+  assert.equal((await open(reset)).status, 401, 'a newer link ends it');
+  const names = { ...person, groups: '', first_name: '', last_name: '' };
+  await change(user?.id, 'edit', names);
+  assert.deepEqual((await userRow(user?.id))?.groups, []);
+  assert.equal((await post(`/account/users/${chief.id}/link`)).status, 403);
 });
 
 test('an address that an administrator enters is confirmed, unless the form says otherwise', async () => {
