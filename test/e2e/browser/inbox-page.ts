@@ -1,7 +1,39 @@
 /** What the tests of the inbox page do with it. */
-import { type Inbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { after } from 'node:test';
+import { type Inbox, openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { openPage } from './setup.ts';
 import { type Browser, KEYS } from './webdriver.ts';
+
+/** New events are not delivered: only a redelivery is. */
+export const openHeldInbox = (): Promise<Inbox> =>
+  openInbox(
+    { after },
+    {
+      INBOX_PAGE: 'on',
+      WEBHOOK_COMMAND: JSON.stringify([process.execPath, '-e', 'console.log("taken over")']),
+      WEBHOOK_EVENTS: 'none',
+    },
+  );
+
+export const BODY = `{\n  "event": "push",\n  "data": { "page_id": "<b>not markup</b> 名前", "it's": "a 'quote' $HOME \`id\` \\\\" },
+  "n": 12345678901234567890, "list": [1.50, null]\n}`;
+
+/** An event of which every attempt has failed. @returns its id */
+export const putDead = ({ put }: Pick<Inbox, 'put'>): Promise<string> =>
+  put({
+    event: 'push',
+    source: 'github',
+    status: 'dead',
+    attempts: 3,
+    deliveryId: 'msg_dead',
+    body: BODY,
+    age: 20,
+    errors: [
+      'the target answered 500',
+      'the target answered 502',
+      `the target answered ${'x'.repeat(200)}`,
+    ],
+  });
 
 export const ROWS = '[...document.querySelectorAll("#rows tr")]';
 

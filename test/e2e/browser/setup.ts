@@ -111,7 +111,7 @@ export async function startService(
   };
 }
 
-const idOf = (link: string) => new URL(link).pathname.split('/').at(-1) ?? '';
+export const idOf = (link: string): string => new URL(link).pathname.split('/').at(-1) ?? '';
 
 async function addSenderToken(sql: Sql) {
   const id = randomUUID();
@@ -285,3 +285,16 @@ export async function saveScreenshot(browser: Browser, name: string): Promise<vo
   mkdirSync(screenshots, { recursive: true });
   writeFileSync(join(screenshots, `${name}.png`), await browser.screenshot());
 }
+
+/** Requests of the page wait in `held` until a test sends them. */
+export const holdFetch = (browser: Browser): Promise<unknown> =>
+  browser.run(`
+    const send = fetch;
+    window.held = [];
+    window.answers = 0;
+    window.fetch = async (...request) => {
+      await new Promise((resolve) => held.push(resolve));
+      const answer = await send(...request);
+      window.answers += 1;
+      return answer;
+    };`);

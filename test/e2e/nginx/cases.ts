@@ -1,29 +1,19 @@
 /** The tests that every proxy must pass with its documented configuration. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { callerHeaders } from '../../../src/identity/verify.ts';
-import { type Answer, ask, logIn } from '../../support/gatehouse.ts';
+import { ask, logIn } from '../../support/gatehouse.ts';
 import {
-  type Account,
-  type HeaderFields,
-  identityOf,
-  type ProxyRequest,
-  type ProxySetup,
-  type ReceivedRequest,
-  request,
-  type Upstream,
-} from './setup.ts';
-
-export interface Proxy {
-  readonly port: number;
-  /** The status of its replies while Gatehouse is unreachable. */
-  readonly statusWithoutGatehouse: number;
-}
-
-export const bearer = (token: string): HeaderFields => [['Authorization', `Bearer ${token}`]];
-export const cookie = (token: string): HeaderFields => [['Cookie', `theme=dark; session=${token}`]];
-
-export const NAMES = Object.keys(callerHeaders({ session: null, key: null, user: null }));
+  type Access,
+  bearer,
+  cookie,
+  createAccess,
+  expectPassed,
+  expectRejected,
+  NAMES,
+  type Proxy,
+} from './access.ts';
+import { addGroupTests, addPathTests, addSpellingTests } from './path-cases.ts';
+import { type HeaderFields, identityOf, type ProxySetup, request } from './setup.ts';
 
 /** All identity headers with values that would impersonate an administrator. */
 const FORGED_VALUES = new Map([
@@ -51,94 +41,6 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
   addProgramTests(access);
   addRevocationTests(access);
   addAddressTests(access);
-}
-
-/** A user with a session and a key, a key without a user, and what the program learns of each. */
-interface Access {
-  readonly setup: ProxySetup;
-  readonly port: number;
-  readonly user: Account;
-  readonly session: string;
-  readonly userKey: { readonly id: string; readonly key: string };
-  readonly userlessKey: { readonly id: string; readonly key: string };
-  readonly bySession: Identity;
-  readonly byUserKey: Identity;
-  readonly byUserlessKey: Identity;
-  /** Each credential with its identity. */
-  readonly identities: ReadonlyArray<readonly [token: string, identity: Identity]>;
-  /** Sends a request that must reach the program. */
-  passes(sent: ProxyRequest): Promise<ReceivedRequest>;
-  /** Sends a request that must not reach the program: every rejection goes through here. */
-  rejects(status: number, sent: ProxyRequest): Promise<Answer>;
-}
-
-/** Headers by name. */
-type Identity = Readonly<Record<string, string>>;
-
-async function createAccess(setup: ProxySetup, { port }: Proxy): Promise<Access> {
-  const { url, admin, upstream } = setup;
-  const user = await setup.addUser('Ольга, "名前"; 100% (a+b)=c:d\\🔑');
-  const session = await logIn(url, user.username, user.password);
-  const found = await ask('POST', `${url}/api/auth/session`, { body: { session } });
-  const userKey = await setup.addKey(session, {});
-  const userlessKey = await setup.addKey(admin, { user_id: null });
-  const ofUser = {
-    'x-auth-user-id': user.id,
-    'x-auth-username': user.username,
-    'x-auth-email': user.email,
-    'x-auth-super-admin': 'false',
-  };
-  const bySession = { ...ofUser, 'x-auth-session-id': String(found.json.data.id) };
-  const byUserKey = { ...ofUser, 'x-auth-key-id': userKey.id };
-  const byUserlessKey = { 'x-auth-super-admin': 'false', 'x-auth-key-id': userlessKey.id };
-  const identities = [
-    [session, bySession],
-    [userKey.key, byUserKey],
-    [userlessKey.key, byUserlessKey],
-  ] as const;
-  return {
-    setup,
-    port,
-    user,
-    session,
-    userKey,
-    userlessKey,
-    bySession,
-    byUserKey,
-    byUserlessKey,
-    identities,
-    passes: (sent) => expectPassed(upstream, port, sent),
-    rejects: (status, sent) => expectRejected(upstream, port, status, sent),
-  };
-}
-
-async function expectPassed(
-  upstream: Upstream,
-  port: number,
-  sent: ProxyRequest,
-): Promise<ReceivedRequest> {
-  const count = upstream.requests.length;
-  const answer = await request(port, sent);
-  assert.equal(answer.status, 200, answer.text);
-  assert.equal(upstream.requests.length, count + 1);
-  const exposed = [...answer.headers.keys()].filter((name) => name.startsWith('x-auth'));
-  assert.deepEqual(exposed, [], 'the identity goes to the program and not to the client');
-  const received = upstream.requests[count];
-  assert.ok(received);
-  return received;
-}
-
-async function expectRejected(
-  upstream: Upstream,
-  port: number,
-  status: number,
-  sent: ProxyRequest,
-): Promise<Answer> {
-  const count = upstream.requests.length;
-  const answer = await request(port, sent);
-  assert.equal(answer.status, status, answer.text);
-  assert.equal(upstream.requests.length, count, 'the program received a rejected request');
-  return answer;
 }
 
 function addRejectionTests({ rejects, user, session, userKey }: Access): void {
@@ -239,114 +141,6 @@ function addForgeryTests({ passes, rejects, session, identities }: Access): void
     }
     await rejects(401, { headers });
     await rejects(403, { path: '/admin', headers: [...headers, ...bearer(session)] });
-  });
-}
-
-/** Other forms of a path, which some programs read as the path itself. */
-export const spellingsOf = (path: string): readonly string[] => [
-  ...[';x', ';', '%3bx', '%3B', '%3f', '%3Fx', '%23', '%00', '%00x', '%20', '%0a'].map(
-    (end) => path + end,
-  ),
-  ...['/', '//', '/.', '.', ','].map((end) => path + end),
-  path.toUpperCase(),
-  path.replace(/[a-z]/, (letter) => letter.toUpperCase()),
-  ...['/.;', '/;', '/x/..;', '/x/..%3b', '/%2e;', '/%2E%3Bx'].map((start) => start + path),
-];
-
-function addPathTests({ setup, passes, rejects, session, identities }: Access): void {
-  test('super administrator paths reject other users in every spelling of the path', async () => {
-    const encoded = ['/%61dmin', '/%61dmin/x', '/admin%2Fx'];
-    for (const path of [
-      '/admin',
-      '/admin/',
-      '/admin/users?x=1',
-      '//admin',
-      '/./admin',
-      '/x/../admin',
-      ...encoded,
-    ]) {
-      await rejects(401, { path });
-      for (const [token] of identities) await rejects(403, { path, headers: bearer(token) });
-      const identity = identityOf(await passes({ path, headers: bearer(setup.admin) }));
-      assert.deepEqual(
-        [identity['x-auth-username'], identity['x-auth-super-admin']],
-        ['admin', 'true'],
-      );
-    }
-  });
-
-  test("the client's query is not part of the check at Gatehouse", async () => {
-    for (const path of ['/?require=super_admin', '/?require=nonsense', '/a%20b/c?x=%2F&y=1']) {
-      assert.equal((await passes({ path, headers: bearer(session) })).path, path);
-    }
-  });
-
-  test('a public path does not open any other path', async () => {
-    for (const path of ['/admin/../login', '//login', '/%6cogin']) {
-      assert.equal(decodeURIComponent((await passes({ path })).path), '/login');
-    }
-    for (const path of [
-      '/login/../',
-      '/login/../admin',
-      '/login/x',
-      '/loginx',
-      '/login%2f..%2fadmin',
-    ]) {
-      await rejects(401, { path });
-    }
-  });
-}
-
-function addGroupTests({ setup, passes, rejects, identities }: Access): void {
-  test('a path for groups opens to their members and keys, and to nobody else', async () => {
-    for (const path of ['/team', '/team/wiki?x=1', '//team', '/%74eam', '/TEAM']) {
-      await rejects(401, { path });
-      for (const [token] of identities) await rejects(403, { path, headers: bearer(token) });
-    }
-    const member = await setup.addUser('member of the staff');
-    const token = await logIn(setup.url, member.username, member.password);
-    const setGroups = async (groups: readonly string[]) => {
-      const address = `${setup.url}/api/user/${member.id}`;
-      const changed = await ask('PATCH', address, { bearer: setup.admin, body: { groups } });
-      assert.equal(changed.status, 200, changed.text);
-    };
-    for (const group of ['staff', 'admins']) {
-      await setGroups([group]);
-      const userKey = await setup.addKey(token, {});
-      const userless = await setup.addKey(setup.admin, { user_id: null, groups: [group] });
-      for (const headers of [token, userKey.key, userless.key].map(bearer)) {
-        const identity = identityOf(await passes({ path: '/team', headers }));
-        assert.equal(identity['x-auth-groups'], group);
-      }
-      await setGroups(['visitors']);
-      await rejects(403, { path: '/team', headers: bearer(token) });
-      await rejects(403, { path: '/team', headers: bearer(userKey.key) });
-    }
-  });
-}
-
-function addSpellingTests({ setup, port, session }: Access): void {
-  for (const path of ['/admin', '/team'].flatMap(spellingsOf)) {
-    test(`${path} does not avoid the rule of a program that ignores what is added`, async () => {
-      const { upstream } = setup;
-      const before = upstream.requests.length;
-      for (const headers of [[], bearer(session)]) {
-        const { status } = await request(port, { path, headers });
-        assert.ok([400, 401, 403].includes(status), String(status));
-      }
-      assert.equal(upstream.requests.length, before, 'the program received nothing');
-    });
-  }
-
-  test('a spelling of a public path opens no other path', async () => {
-    const { upstream } = setup;
-    for (const path of spellingsOf('/login')) {
-      const before = upstream.requests.length;
-      const { status } = await request(port, { path });
-      const received = upstream.requests.slice(before).map((one) => one.path);
-      const isPublic = status === 200 && received.join() === '/login';
-      assert.ok(isPublic || ([400, 401].includes(status) && received.length === 0), path);
-    }
   });
 }
 

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { bearer, NAMES, testFailingClosed, testForwardAuth, testPreflights } from './cases.ts';
+import { bearer, NAMES } from './access.ts';
+import { testFailingClosed, testForwardAuth, testPreflights } from './cases.ts';
 import {
   completeNginx,
   documented,

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { ask, logIn } from '../../support/gatehouse.ts';
 import { cookieFrom, PORTAL, visitorOf } from '../../support/portal.ts';
 import { root } from '../../support/process.ts';
-import { bearer, NAMES } from './cases.ts';
+import { bearer, NAMES } from './access.ts';
 import {
   type HeaderFields,
   type ProxySetup,

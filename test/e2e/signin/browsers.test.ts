@@ -1,6 +1,11 @@
-/** What browsers do to a sign-in behind a real nginx: fragments, and the back button. */
+/** What browsers do to a sign-in behind a real nginx: fragments, the back button, and pictures. */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { findProgram } from '../programs.ts';
 import { APP, LOGIN, startSignin } from './setup.ts';
 
 const setup = await startSignin('nginx');
@@ -40,4 +45,30 @@ test('the button for the last page shows no page of the account after a sign-out
   await browser.back();
   await browser.until('document.querySelector("#password")?.checkVisibility() === true');
   assert.doesNotMatch(await browser.run('return document.body.innerText'), new RegExp(username));
+});
+
+test('a reader of QR codes reads the key of the app', async () => {
+  const member = await setup.addMember();
+  await browser.open(`${LOGIN}/account/factors`);
+  await setup.enterPassword(member.username);
+  await browser.clickOn('form[action="/account/totp/start"] button');
+  await browser.untilVisible('code');
+  await browser.run('document.querySelector("svg").id = "picture"');
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-qr-'));
+  try {
+    const file = join(directory, 'qr.png');
+    writeFileSync(file, await browser.screenshot('picture'));
+    const uri = new URL(
+      execFileSync(findProgram('zbarimg') ?? 'zbarimg', ['--quiet', '--raw', file], {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'ignore'],
+      }).trim(),
+    );
+    const shown = await browser.run('return document.querySelector("figcaption code").textContent');
+    assert.equal(uri.protocol, 'otpauth:');
+    assert.equal(uri.searchParams.get('secret'), shown.replaceAll(' ', ''));
+    assert.equal(uri.searchParams.get('issuer'), 'Gatehouse');
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
 });

@@ -3,45 +3,31 @@
  * must pass.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import type { Sql } from 'postgres';
-import { createDatabase } from '../../support/database.ts';
-import { startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { addOperator, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
+import { test } from 'node:test';
+import { WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
 import { checkAppearance, openState, setViewport } from '../browser/accessibility.ts';
-import type { Browser } from '../browser/webdriver.ts';
 import { type HeaderFields, request } from '../nginx/setup.ts';
 import { askProxy } from '../nginx/tls.ts';
 import {
-  EVIL,
-  LOGIN,
-  NAVIGATION,
-  type ProxyName,
-  type SigninSetup,
-  startSignin,
-  sessionCookie,
-} from './setup.ts';
+  cookieOf,
+  endSessions,
+  INBOX,
+  isPaused,
+  openAs,
+  type OwnPages,
+  secretsStored,
+  SHARE,
+  startOwnPages,
+} from './own-pages-setup.ts';
+import { EVIL, LOGIN, NAVIGATION, type ProxyName } from './setup.ts';
 
-const SHARE = 'https://share.example.org';
-const INBOX = 'https://inbox.example.org';
 /** As the browser's own pages send it. */
 const OWN_PAGE = ['Sec-Fetch-Site', 'same-origin'] as const;
 const AS_ALICE = ['X-Auth-Username', 'alice'] as const;
 
 /** Whether the inbox lists its event. */
 const SHOWS_LIST = 'document.getElementById("rows")?.innerText.includes("for alice")';
-
-interface OwnPages {
-  readonly proxy: ProxyName;
-  readonly setup: SigninSetup;
-  readonly browser: Browser;
-  /** Of the database of secrets and webhook. */
-  readonly sql: Sql;
-  /** Of the services themselves, without the proxy. */
-  readonly ports: { readonly secrets: number; readonly webhook: number };
-  /** The id of the event in the inbox. */
-  readonly event: string;
-}
 
 export async function testOwnPages(proxy: ProxyName): Promise<void> {
   const pages = await startOwnPages(proxy);
@@ -53,68 +39,6 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
   addSizeTest(pages);
   addEndTests(pages);
   addAppearanceTests(pages);
-}
-
-async function startOwnPages(proxy: ProxyName): Promise<OwnPages> {
-  const { url: databaseUrl, sql } = await createDatabase();
-  const services = await startGatehouse({ after }, ['secrets', 'webhook'], databaseUrl, {
-    TRUSTED_PROXIES: '127.0.0.1',
-    TRUSTED_USER_HEADER: 'X-Auth-Username',
-    SHARE_PAGES: 'on',
-    GATEHOUSE_URL: SHARE,
-    INBOX_PAGE: 'on',
-    INBOX_USERS: 'alice',
-    WEBHOOK_COMMAND: '["/bin/true"]',
-    WEBHOOK_EVENTS: 'none',
-  });
-  await addOperator(sql);
-  const event = await putEvent(sql, { event: 'for alice', status: 'dead' });
-  const portOf = (url: string) => Number(new URL(url).port);
-  const ports = { secrets: portOf(services.url.secrets), webhook: portOf(services.url.webhook) };
-  const setup = await startSignin(
-    proxy,
-    { RETURN_ORIGINS: `${SHARE},${INBOX}` },
-    {
-      part: 'Share pages and inbox behind the sign-in',
-      hosts: ['share', 'inbox', 'login'],
-      addresses: {
-        '127.0.0.1:8080': `127.0.0.1:${ports.secrets}`,
-        '127.0.0.1:8000': `127.0.0.1:${ports.webhook}`,
-      },
-    },
-  );
-  const { browser } = setup;
-  await setup.addMember({ username: 'alice' });
-  await setup.addMember({ username: 'mallory' });
-  await setViewport(browser, 'desktop');
-  return { proxy, setup, browser, sql, ports, event };
-}
-
-const secretsStored = async ({ sql }: OwnPages) => (await sql`select from secrets.secrets`).length;
-const isPaused = async ({ sql }: OwnPages) => (await sql`select from webhook.pause`).length === 1;
-
-/** Opens a page, which leads to the sign-in, and signs in. */
-async function openAs(
-  { browser, setup }: OwnPages,
-  username: string,
-  address: string,
-): Promise<void> {
-  await browser.open(address);
-  assert.equal(await browser.title(), 'Sign in');
-  await setup.enterPassword(username);
-  await browser.until(`location.href === ${JSON.stringify(address)}`);
-}
-
-/** The session's cookie, as a client sends it that is no browser. */
-async function cookieOf(pages: OwnPages, username: string): Promise<readonly [string, string]> {
-  const { browser } = pages;
-  await browser.deleteCookies();
-  await openAs(pages, username, `${SHARE}/`);
-  return sessionCookie(browser, SHARE);
-}
-
-async function endSessions({ setup }: OwnPages): Promise<void> {
-  await setup.sql`update identity.sessions set revoked = true`;
 }
 
 function addPersonTests(pages: OwnPages): void {

@@ -3,10 +3,6 @@
  * pictures of each.
  */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import {
   assertFocusVisible,
   checkAppearance,
@@ -21,7 +17,6 @@ import {
 import { testsExcept } from '../browser/browsers.ts';
 import { focused } from '../browser/setup.ts';
 import { KEYS } from '../browser/webdriver.ts';
-import { findProgram } from '../programs.ts';
 import { WITHOUT_PASSKEYS } from './passkeys.ts';
 import { APP, EVIL, LOGIN, type Member, startSignin } from './setup.ts';
 
@@ -390,26 +385,4 @@ test('a second click does not send a form again', async () => {
     return seen;`);
   assert.deepEqual(prevented, [false, true]);
   await browser.until('/Your name is changed/.test(document.body.innerText)');
-});
-
-test('a reader of QR codes reads the key of the app', async () => {
-  await openApp();
-  await browser.run('document.querySelector("svg").id = "picture"');
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-qr-'));
-  try {
-    const file = join(directory, 'qr.png');
-    writeFileSync(file, await browser.screenshot('picture'));
-    const uri = new URL(
-      execFileSync(findProgram('zbarimg') ?? 'zbarimg', ['--quiet', '--raw', file], {
-        encoding: 'utf8',
-        stdio: ['ignore', 'pipe', 'ignore'],
-      }).trim(),
-    );
-    const shown = await browser.run('return document.querySelector("figcaption code").textContent');
-    assert.equal(uri.protocol, 'otpauth:');
-    assert.equal(uri.searchParams.get('secret'), shown.replaceAll(' ', ''));
-    assert.equal(uri.searchParams.get('issuer'), 'Gatehouse');
-  } finally {
-    rmSync(directory, { recursive: true });
-  }
 });
