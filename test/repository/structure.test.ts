@@ -5,6 +5,7 @@ import { LIMITS } from '../../scripts/packed-forms.ts';
 import {
   dynamicImports,
   importsOf,
+  linesOf,
   overLimits,
   reachable,
   readTree,
@@ -257,6 +258,16 @@ for (const rule of RULES) holds(rule, source);
 
 /** The tests, which run beside compiled files. */
 const tests = readTree('test', /\.(?!js$|map$)[a-z]+$/);
+const TEST_LINES = 400;
+
+holds(
+  {
+    rule: 'no file of the tests has more than 400 lines',
+    check: (tree) => [...tree].flatMap(([file, text]) => (linesOf(text) > TEST_LINES ? file : [])),
+    planted: ['test/e2e/planted.ts', '\n'.repeat(TEST_LINES + 1)],
+  },
+  tests,
+);
 
 /** What waits for a time or measures one. A socket's own `setTimeout` is a limit. */
 const TIMES =
