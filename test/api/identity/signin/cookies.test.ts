@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
+import { stopClock } from '../../../support/clock.ts';
 import { ALONE, factorsOf, PENDING, SECOND } from '../../../support/factors.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
@@ -63,10 +64,7 @@ test('a challenge that is bound to a planted cookie is not accepted', async () =
   assert.equal((await send(right, browser)).status, 200);
 });
 
-/**
- * Uses up what the network may guess, until an address says so: a moment later, it may guess once
- * more.
- */
+/** Uses up what the network may guess. With time, it may guess again: the clock must stand still. */
 async function guess(path = '/api/auth/verify', name = '__Secure-gatehouse') {
   for (let tries = 0; tries < 1_000; tries += 1) {
     const reply = await visit(path, { cookie: `${name}=${'x'.repeat(43)}` });
@@ -75,7 +73,8 @@ async function guess(path = '/api/auth/verify', name = '__Secure-gatehouse') {
   assert.fail('the network may guess without limit');
 }
 
-test('from a network that has guessed too often, a sign-in works, and a sign-out ends it', async () => {
+test('from a network that has guessed too often, a sign-in works, and a sign-out ends it', async (t) => {
+  stopClock(t);
   const { username } = await add();
   const earlier = await signIn(username);
   await guess();
@@ -101,6 +100,7 @@ test('from a network that has guessed too often, a sign-in works, and a sign-out
 });
 
 test('a replica that a network has guessed at accepts what another one has issued to that network', async (t) => {
+  stopClock(t);
   const { url } = await startGatehouse(t, ['identity'], portal.databaseUrl, PORTAL);
   const there = visitorOf(url.identity);
   const { username } = await add();
@@ -123,7 +123,8 @@ test('a replica that a network has guessed at accepts what another one has issue
   assert.equal(status, 429, 'issued to another network');
 });
 
-test('a limited network gets a page that says when to try again, not the sign-in page', async () => {
+test('a limited network gets a page that says when to try again, not the sign-in page', async (t) => {
+  stopClock(t);
   const page = await guess('/account', '__Host-gatehouse');
   assert.equal(page.headers.get('location'), null);
   assert.match(page.headers.get('retry-after') ?? '', /^[1-9]/);
