@@ -17,6 +17,7 @@ import { containers } from './containers.ts';
 import { type Server, withPostgres, withPostgresAt } from './database.ts';
 import { delivery } from './delivery.ts';
 import { conditionsOf, markdownOf, writePart } from './document.ts';
+import { growth } from './growth.ts';
 import type { Bench } from './measure.ts';
 import { memory } from './memory.ts';
 import { oidc } from './oidc.ts';
@@ -35,6 +36,7 @@ const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
     encrypt,
     decrypt,
     delivery,
+    growth,
     rivals,
     memory,
     containers,
@@ -60,7 +62,7 @@ if (isWritten && (isQuick || against !== undefined))
 const parts = [...PARTS].filter(([name]) => {
   if (positionals.length > 0) return positionals.includes(name);
   // They measure this tree alone.
-  return against === undefined || !['rivals', 'containers'].includes(name);
+  return against === undefined || !['growth', 'rivals', 'containers'].includes(name);
 });
 
 const { BENCH_POSTGRES_URL: given } = process.env;
