@@ -98,6 +98,8 @@ const createFirstToken = ({ database, handOut }: WebhookService, given: string |
 
 /** How old the numbers of the backlog may be. */
 const BACKLOG_MS = 60_000;
+/** More events than this count as this many. */
+const MOST_COUNTED = 100_000;
 
 const GAUGES = [
   ['gatehouse_events_waiting', 'Webhook events to be delivered.', 'waiting'],
@@ -127,7 +129,7 @@ function jobs(service: WebhookService) {
       name: 'measure the backlog',
       everySeconds: 15,
       async batch() {
-        backlog = await readBacklog(database);
+        backlog = await readBacklog(database, MOST_COUNTED);
         measuredAt = performance.now();
       },
     },

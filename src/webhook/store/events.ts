@@ -218,14 +218,16 @@ export async function removeEnded(
 /** `oldest` is the age of the oldest waiting event in seconds. */
 export type Backlog = Record<'waiting' | 'oldest' | 'dead' | 'paused', number>;
 
-export async function readBacklog(database: Database) {
+/** @param most how many events of each kind are read: all of millions would take seconds */
+export async function readBacklog(database: Database, most: number) {
   const [backlog] = await database.list(
     (sql) => sql<[Backlog]>`
     select count(*)::int4 as waiting,
       coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
-      (select count(*)::int4 from webhook.outcomes where status = 'dead') as dead,
+      (select count(*)::int4 from (
+        select from webhook.outcomes where status = 'dead' limit ${most}) one) as dead,
       (select count(*)::int4 from webhook.pause) as paused
-    from webhook.work`,
+    from (select received_at from webhook.work limit ${most}) one`,
   );
   return backlog;
 }
