@@ -41,6 +41,13 @@ export function openConnections(
   return database;
 }
 
+/** Limits for `openConnections` that end no call before the end of its test. */
+export const PATIENT = {
+  DATABASE_STATEMENT_TIMEOUT: '299',
+  DATABASE_LOCK_TIMEOUT: '300',
+  DATABASE_DEAD_AFTER: '300',
+};
+
 /** What the connections are for. */
 export const PURPOSES = ['read', 'write', 'list', 'claim', 'readiness', 'transaction'] as const;
 export type Purpose = (typeof PURPOSES)[number];

@@ -77,6 +77,18 @@ export async function startListener(
   };
 }
 
+/** Without limits of time: a slow machine may need minutes to open all connections. */
+export async function startPatient(
+  owner: Owner,
+  routes: ReadonlyArray<Route<null>>,
+  trustedProxies = new BlockList(),
+): Promise<TestListener> {
+  const own = await startListener(owner, routes, trustedProxies, 240_000);
+  const limits = { headersTimeout: 0, requestTimeout: 0, keepAliveTimeout: 0, timeout: 0 };
+  Object.assign(own.server, limits);
+  return own;
+}
+
 const bare = { ...routeDefaults, summary: 'for a test', reply: null, errors: [] } as const;
 
 /** A route that answers GET with what the handler returns. */

@@ -4,7 +4,8 @@ import { after, test } from 'node:test';
 import { json } from '../../../src/platform/http/route/json-body.ts';
 import { route, routeDefaults } from '../../../src/platform/http/route/route.ts';
 import { object, text } from '../../../src/platform/http/route/schema.ts';
-import { bearerGuard, post, startListener } from '../../support/listener.ts';
+import { stopClock } from '../../support/clock.ts';
+import { bearerGuard, post, startPatient } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
 import { until } from '../../support/until.ts';
 
@@ -31,8 +32,8 @@ const routes = [
   large('/file', FILE),
   large('/visitor', FILE, visitorGuard),
 ];
-const { url, inFlight } = await startListener({ after }, routes);
-const signed = await startListener({ after }, [...routes, large('/signed', SIGNED)]);
+const { url, inFlight } = await startPatient({ after }, routes);
+const signed = await startPatient({ after }, [...routes, large('/signed', SIGNED)]);
 
 /** Clients that send the head of a body of `length` bytes, but only `sent` of them. */
 async function holdBodies(
@@ -70,7 +71,9 @@ for (const held of [
   [126, '/file', FILE, 66_000],
   [256, '/usual', 65_536, 34_000],
 ] as const) {
-  test(`${held[0]} unfinished bodies of one network do not block those of another`, async () => {
+  test(`${held[0]} unfinished bodies of one network do not block those of another`, async (t) => {
+    // No body is too slow.
+    stopClock(t);
     const clients = await holdBodies(url, held, () => '127.0.0.66');
     await until(() => clients.some(isRefused), 'the share is used up');
     assert.equal(await statusOf(url, '/file', FILE, '127.0.0.66'), 503, 'its own are refused');
@@ -92,7 +95,8 @@ for (const held of [
   });
 }
 
-test('bodies without a credential do not block those with one', async () => {
+test('bodies without a credential do not block those with one', async (t) => {
+  stopClock(t);
   const held = [6, '/visitor', FILE, FILE - 1] as const;
   const clients = await holdBodies(url, held, (n) => `127.0.0.${11 + n}`);
   await until(() => clients.some(isRefused), 'their memory is used up');
@@ -102,7 +106,8 @@ test('bodies without a credential do not block those with one', async () => {
   assert.equal(await statusOf(url, '/visitor', FILE, '127.0.0.99'), 200);
 });
 
-test('a network can send the largest body, which leaves room for as much of the others', async () => {
+test('a network can send the largest body, which leaves room for as much of the others', async (t) => {
+  stopClock(t);
   const to = signed.url;
   const [client] = await holdBodies(to, [1, '/signed', SIGNED, SIGNED - 1], () => '127.0.0.66');
   assert.ok(client);

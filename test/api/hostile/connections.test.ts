@@ -3,24 +3,12 @@ import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { after, type TestContext } from 'node:test';
 import { stopClock } from '../../support/clock.ts';
-import { bearerGuard, get, post, startListener } from '../../support/listener.ts';
+import { bearerGuard, get, post, startPatient } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
 import { latch, test, until } from '../../support/until.ts';
 
 const HOST = 'Host: gatehouse.test';
 const MAX_BODIES = 1_024;
-
-/** Without limits of time: this machine may need minutes to open all connections. */
-async function startPatient(
-  owner: Parameters<typeof startListener>[0],
-  routes: Parameters<typeof startListener>[1],
-  proxies = new BlockList(),
-) {
-  const own = await startListener(owner, routes, proxies, 240_000);
-  const limits = { headersTimeout: 0, requestTimeout: 0, keepAliveTimeout: 0, timeout: 0 };
-  Object.assign(own.server, limits);
-  return own;
-}
 
 const { url, inFlight } = await startPatient({ after }, [
   get('/a', async () => ({ data: 'a' })),
@@ -88,7 +76,8 @@ test('beyond 1,024 bodies: 503 for another body, 200 for a request without one',
   assert.equal((await postFrom('127.0.0.9')).status, 200);
 });
 
-test('the bytes of all bodies together are bounded, and are free again afterwards', async () => {
+test('the bytes of all bodies together are bounded, and are free again afterwards', async (t) => {
+  stopClock(t);
   const large = 60_000;
   const head = headOf([
     'POST /large HTTP/1.1',

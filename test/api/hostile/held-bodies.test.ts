@@ -6,7 +6,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Failure } from '../../../src/platform/http/route/errors.ts';
 import type { Guard } from '../../../src/platform/http/route/route.ts';
-import { post, startListener } from '../../support/listener.ts';
+import { holdTimers } from '../../support/clock.ts';
+import { post, startPatient } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
 import { until } from '../../support/until.ts';
 
@@ -18,6 +19,8 @@ const CLIENTS = 200;
 const SHARE = 2 * MIB;
 const ATTACKER = '127.0.0.66';
 const OTHER = '127.0.0.2';
+/** How long the other connections of a full network are not read. */
+const MAX_PAUSE_MS = 1_000;
 
 /** The requests with a wrong token that wait for `refuseAll`. */
 let waiting: Array<() => void> = [];
@@ -37,7 +40,7 @@ const guard: Guard<null, null> = {
     return new Failure('unauthorized');
   },
 };
-const { url, inFlight } = await startListener({ after }, [post('/a', guard)]);
+const { url, inFlight } = await startPatient({ after }, [post('/a', guard)]);
 
 const head = (token: string, ...more: readonly string[]) =>
   headOf(['POST /a HTTP/1.1', HOST, `Authorization: Bearer ${token}`, ...more]);
@@ -113,7 +116,9 @@ for (const [whose, isProxy] of [
   test(`complete bodies of ${whose} with valid tokens wait for the checks: none is refused`, async (t) => {
     const proxies = new BlockList();
     if (isProxy) proxies.addAddress(ATTACKER);
-    const own = await startListener(t, [post('/a', guard)], proxies);
+    // A slow machine may need longer until one of them has an answer.
+    holdTimers(t, MAX_PAUSE_MS);
+    const own = await startPatient(t, [post('/a', guard)], proxies);
     const request = head('good', LENGTH, 'X-Forwarded-For: 192.0.2.1') + BODY;
     clients = await Promise.all(
       Array.from({ length: CLIENTS }, () => connectTo(own.url, ATTACKER)),

@@ -1,9 +1,7 @@
 /** Slow clients are disconnected, and the others are served meanwhile. */
 import assert from 'node:assert/strict';
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import type { Server } from 'node:http';
 import { after, afterEach, describe, type TestContext } from 'node:test';
-import { get, post, startListener } from '../../support/listener.ts';
+import { get, post, startListener, type TestListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
 
@@ -31,27 +29,30 @@ async function trickle(client: RawClient, text: string): Promise<void> {
   }
 }
 
-/** @returns the settings of Node's server, which shows itself with a request */
-async function openRequest(t: TestContext, address: string, client: RawClient): Promise<Server> {
-  const servers = new Set<Server>();
-  const note = (message: unknown) => {
-    const { server, socket } = message as { server: Server; socket: { localPort?: number } };
-    if (String(socket.localPort) === new URL(address).port) servers.add(server);
-  };
-  subscribe('http.server.request.start', note);
-  t.after(() => {
-    unsubscribe('http.server.request.start', note);
-  });
+/** Sends the head of a request with a body of 8,000 bytes. */
+async function openRequest({ url: to, inFlight: running }: TestListener): Promise<RawClient> {
+  const client = await connectTo(to);
   client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']));
-  await until(() => servers.size === 1, 'the request');
-  const [server] = servers;
-  return server ?? assert.fail('no server');
+  await until(() => running() === 1, 'the request');
+  return client;
 }
 
-async function testSlowHead(): Promise<void> {
-  const [silent, slow, idle] = await Promise.all([connectTo(url), connectTo(url), connectTo(url)]);
+/** Shortens the limits for a head and a request, once what must not reach them is sent. */
+function shortenLimits({ server }: TestListener): void {
+  assert.ok(server.requestTimeout > 0 && server.requestTimeout <= 30_000);
+  assert.ok(server.headersTimeout > 0 && server.headersTimeout <= 10_000);
+  assert.ok(server.timeout > 0 && server.timeout <= 30_000);
+  assert.ok((server.maxRequestsPerSocket ?? 0) > 0);
+  Object.assign(server, { headersTimeout: 300, requestTimeout: 300 });
+}
+
+async function testSlowHead(t: TestContext): Promise<void> {
+  const own = await startListener(t, rows);
+  const open = () => connectTo(own.url);
+  const [silent, slow, idle] = await Promise.all([open(), open(), open()]);
   idle.send(headOf(['GET /a HTTP/1.1', HOST]));
   assert.equal((await idle.answer()).json, 'a');
+  shortenLimits(own);
   await Promise.all([
     trickle(slow, `GET /a HTTP/1.1\r\n${HOST}\r\nX: `),
     silent.answer().then(({ status }) => assert.equal(status, 408)),
@@ -74,24 +75,15 @@ async function testManySlow(): Promise<void> {
 
 async function testSlowBody(t: TestContext): Promise<void> {
   const own = await startListener(t, rows);
-  const client = await connectTo(own.url);
-  const server = await openRequest(t, own.url, client);
   // Only the least rate ends it.
-  server.requestTimeout = 0;
-  await trickle(client, '{');
+  own.server.requestTimeout = 0;
+  await trickle(await openRequest(own), '{');
 }
 
 async function testFreedSlot(t: TestContext): Promise<void> {
   const own = await startListener(t, rows);
-  const client = await connectTo(own.url);
-  const server = await openRequest(t, own.url, client);
-  assert.ok(server.requestTimeout > 0 && server.requestTimeout <= 30_000);
-  assert.ok(server.headersTimeout > 0 && server.headersTimeout <= 10_000);
-  assert.ok(server.timeout > 0 && server.timeout <= 30_000);
-  assert.ok((server.maxRequestsPerSocket ?? 0) > 0);
-  // The timeout is shortened for the test.
-  server.headersTimeout = 300;
-  server.requestTimeout = 300;
+  const client = await openRequest(own);
+  shortenLimits(own);
   await trickle(client, '{');
   await until(() => own.inFlight() === 0, 'the end of the exchange');
 }
@@ -99,10 +91,8 @@ async function testFreedSlot(t: TestContext): Promise<void> {
 /** Fast enough for the least rate, and it does not close its side. */
 async function testPersistentBody(t: TestContext): Promise<void> {
   const own = await startListener(t, rows);
-  const client = await connectTo(own.url);
-  const server = await openRequest(t, own.url, client);
-  server.headersTimeout = 300;
-  server.requestTimeout = 300;
+  const client = await openRequest(own);
+  shortenLimits(own);
   client.socket.allowHalfOpen = true;
   let sent = 0;
   const timer = setInterval(() => {
@@ -120,7 +110,6 @@ async function testPersistentBody(t: TestContext): Promise<void> {
 }
 
 describe('slow clients', { concurrency: true }, () => {
-  // The limit itself is waited for, once: 10 s for the head, looked at every second.
   test('a client that sends no or slow headers gets 408 and is disconnected', testSlowHead);
   test('100 slow clients do not delay others', testManySlow);
   test('a body below 1 KiB per second gets 408 and is disconnected', testSlowBody);

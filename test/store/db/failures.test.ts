@@ -8,10 +8,12 @@ import { after, before, test, type TestContext } from 'node:test';
 import { setImmediate as endOfTurn } from 'node:timers/promises';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
+import { holdTimers } from '../../support/clock.ts';
 import { createDatabase } from '../../support/database.ts';
 import {
   ask,
   kill,
+  PATIENT,
   PURPOSES,
   type Purpose,
   openConnections,
@@ -201,44 +203,77 @@ test('if connections are closed at once, calls fail at once, and each connects o
 /** The least: a statement may take a second, and its answer another one. */
 const IMPATIENT = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
 
+/** @param see is called with each connection from now on */
+function watchConnections(t: TestContext, see: (socket: Socket) => void): void {
+  const { connect } = Socket.prototype;
+  t.mock.method(Socket.prototype, 'connect', function watched(this: Socket, ...to: [never]) {
+    see(this);
+    return connect.apply(this, to);
+  });
+}
+
 /** @returns a list that gets each connection from now on as often as it was idle for a second */
 function watchTimeouts(t: TestContext): Socket[] {
   const timeouts: Socket[] = [];
-  const { connect } = Socket.prototype;
-  t.mock.method(Socket.prototype, 'connect', function watched(this: Socket, ...to: [never]) {
-    this.on('timeout', () => timeouts.push(this));
-    return connect.apply(this, to);
-  });
+  watchConnections(t, (socket) => socket.on('timeout', () => timeouts.push(socket)));
   return timeouts;
 }
 
-test('a connection whose statement has no answer within the limit is replaced, for every purpose', async (t) => {
+/** How much longer the answer to an overdue statement may take. */
+const GRACE_MS = 1_000;
+
+/**
+ * A database behind a proxy, with connections whose limit no slow machine reaches.
+ * @returns `passLimit` is as if all connections had been silent for as long as they may, and says
+ * of how many more an answer was overdue. `waitInVain` stalls them, lets calls wait for that long,
+ * and returns what becomes of these.
+ */
+async function openPatient(t: TestContext, name: string) {
   const proxy = await startProxy(t, file.url);
-  const database = openConnections(t, proxy.url, 'silent', IMPATIENT);
+  const sockets: Socket[] = [];
+  watchConnections(t, (socket) => sockets.push(socket));
+  const endGrace = holdTimers(t, GRACE_MS);
+  const database = openConnections(t, proxy.url, name, PATIENT);
+  const limitMs = Number(PATIENT.DATABASE_DEAD_AFTER) * 1_000 - GRACE_MS;
+  function passLimit() {
+    for (const socket of sockets.filter(({ timeout }) => timeout === limitMs))
+      socket.emit('timeout');
+    return endGrace();
+  }
+  async function waitInVain(...purposes: readonly Purpose[]) {
+    let pieces = 0;
+    proxy.onStatement(() => {
+      pieces += 1;
+    });
+    proxy.stall();
+    const outcomes = purposes.map((purpose) => failure(ask(database, purpose, 'select 1')));
+    await until(() => pieces >= purposes.length, 'they are sent');
+    // New connections pass, as they would after a router forgot the old ones.
+    await proxy.restore();
+    assert.equal(passLimit(), purposes.length);
+    return Promise.all(outcomes);
+  }
+  return { database, passLimit, waitInVain };
+}
+
+test('a connection whose statement has no answer within the limit is replaced, for every purpose', async (t) => {
+  const { database, waitInVain } = await openPatient(t, 'silent');
   // At once, so that a write and a transaction each have an open connection.
   const held = await holdStatements(t, file.url, 2);
   const calls = PURPOSES.map((purpose) => ask(database, purpose, 'select wait_for(2)'));
   await held.met(calls.length);
   await held.release();
   await Promise.all(calls);
-  proxy.stall();
-  const outcomes = PURPOSES.map((purpose) => failure(ask(database, purpose, 'select 1')));
-  // New connections pass, as they would after a router forgot the old ones.
-  await proxy.restore();
-  (await Promise.all(outcomes)).forEach(assertPassing);
+  (await waitInVain(...PURPOSES)).forEach(assertPassing);
   // No connection that was idle meanwhile is used again.
   for (const purpose of PURPOSES)
     assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
 });
 
 test('connections that were idle while another one fell silent are not used again', async (t) => {
-  const proxy = await startProxy(t, file.url);
-  const database = openConnections(t, proxy.url, 'idle-silent', IMPATIENT);
+  const { database, waitInVain } = await openPatient(t, 'idle-silent');
   for (const purpose of PURPOSES) await ask(database, purpose, 'select 1');
-  proxy.stall();
-  const outcome = failure(ask(database, 'read', 'select 1'));
-  await proxy.restore();
-  assertPassing(await outcome);
+  (await waitInVain('read')).forEach(assertPassing);
   for (const purpose of PURPOSES)
     assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
 });
@@ -257,12 +292,9 @@ test('a connection that was idle for longer than the limit is watched, too', asy
 });
 
 test('a connection that is silent from its beginning is given up', async (t) => {
-  const proxy = await startProxy(t, file.url);
-  const database = openConnections(t, proxy.url, 'mute', IMPATIENT);
-  proxy.stall();
-  const outcome = failure(ask(database, 'read', 'select 1'));
-  assert.ok((await outcome) instanceof Unavailable);
-  await proxy.restore();
+  const { database, waitInVain } = await openPatient(t, 'mute');
+  const [outcome] = await waitInVain('read');
+  assert.ok(outcome instanceof Unavailable);
   assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
 });
 
@@ -278,13 +310,11 @@ test('a process that was suspended for longer than the limit keeps its connectio
 });
 
 test('a change of the schema may take longer than the limit', async (t) => {
-  const database = openConnections(t, file.url, 'upkeep', IMPATIENT);
-  const timeouts = watchTimeouts(t);
-  await ask(database, 'readiness', 'select 1');
+  const { database, passLimit } = await openPatient(t, 'upkeep');
   const held = await holdStatements(t, file.url, 2);
   const change = database.maintain((sql) => sql`select wait_for(2)`);
-  // Two of the idle connection are more than the limit.
-  await until(() => timeouts.length >= 3, 'the limit is over');
+  await held.met();
+  assert.equal(passLimit(), 0);
   await held.release();
   await change;
 });

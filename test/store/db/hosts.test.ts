@@ -18,6 +18,7 @@ import {
   PURPOSES,
   untilSql,
 } from '../../support/connections.ts';
+import { holdTimers } from '../../support/clock.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startServer, urlOf } from '../../support/database-servers.ts';
 import { variables } from '../../support/gatehouse.ts';
@@ -66,37 +67,13 @@ const READ_WRITE = 'alter system reset default_transaction_read_only';
 /** A port on which nothing listens. */
 const NOBODY = '127.0.0.1:1';
 
-/** No other timer has this length. */
+/** With a real limit, a slow machine would skip a host that works. No other timer has this length. */
 const CONNECT_SECONDS = 77;
 const CONNECT_TIMEOUT = `?connect_timeout=${CONNECT_SECONDS}`;
-
-/**
- * Lets the test say when an attempt to connect has lasted too long: with a real limit, a slow
- * machine would skip a host that works.
- * @returns ends all attempts under way
- */
-function controlConnectTimeout(t: TestContext): () => void {
-  const attempts = new Map<NodeJS.Timeout | undefined, () => void>();
-  const { setTimeout: start, clearTimeout: stop } = globalThis;
-  type Work = (...values: unknown[]) => void;
-  t.mock.method(globalThis, 'setTimeout', (work: Work, ms?: number, ...values: unknown[]) => {
-    const timer = start(work, ms, ...values);
-    if (ms === CONNECT_SECONDS * 1_000) attempts.set(timer, () => work(...values));
-    return timer;
-  });
-  t.mock.method(globalThis, 'clearTimeout', (timer?: NodeJS.Timeout) => {
-    attempts.delete(timer);
-    stop(timer);
-  });
-  return () => {
-    const ends = [...attempts.values()];
-    for (const timer of [...attempts.keys()]) clearTimeout(timer);
-    for (const end of ends) end();
-  };
-}
+const holdConnectTimeouts = (t: TestContext) => holdTimers(t, CONNECT_SECONDS * 1_000);
 
 test('hosts that are dead or silent are skipped, for every purpose', async (t) => {
-  const endAttempts = controlConnectTimeout(t);
+  const endAttempts = holdConnectTimeouts(t);
   const silent = `127.0.0.1:${await listenOnTcp(t, (socket) => socket.once('data', endAttempts))}`;
   const database = openConnections(t, urlOf([NOBODY, silent, first.at], CONNECT_TIMEOUT), 'skip');
   assert.equal(
@@ -184,7 +161,7 @@ test('a server becomes read-only under open connections: writes find the other o
 });
 
 test('a server falls silent while it is in use: the services continue with the other one', async (t) => {
-  const endAttempts = controlConnectTimeout(t);
+  const endAttempts = holdConnectTimeouts(t);
   const limits = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
   const url = urlOf([first.at, second.at], CONNECT_TIMEOUT);
   const database = openConnections(t, url, 'silence', limits);

@@ -11,7 +11,7 @@ import type { Database } from '../../../src/platform/db/pool.ts';
 import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startKillablePostgres } from '../../support/killable-postgres.ts';
-import { stopClock } from '../../support/clock.ts';
+import { holdTimers, stopClock } from '../../support/clock.ts';
 import { kill, openConnections, untilSql } from '../../support/connections.ts';
 import { startProxy } from '../../support/proxy.ts';
 import {
@@ -220,7 +220,12 @@ test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call
   );
 });
 
+/** How long a statement may go on when the connections are closed. */
+const CLOSE_MS = 2_000;
+
 test('closing lets the statement under way finish, and fails waiting and later calls', async (t) => {
+  // A slow machine may need longer.
+  holdTimers(t, CLOSE_MS);
   const database = openConnections(t, file.url, 'closed');
   const { store } = storing();
   const underWay = someThings(6);
@@ -249,7 +254,10 @@ test('closing fails the calls of a statement that does not finish', async (t) =>
   const waiting = someThings(300);
   const { calls } = await holdTwo(t, database, store, someThings(6));
   calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
-  await database.close();
+  const endWaits = holdTimers(t, CLOSE_MS);
+  const closed = database.close();
+  await until(() => endWaits() > 0, 'the statements have had their time');
+  await closed;
   (await Promise.all(calls)).forEach(assertUnavailable);
   assert.deepEqual(await storedOf(waiting), []);
 });

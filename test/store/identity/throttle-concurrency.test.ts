@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { PATIENT } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
 import { BEHIND_PROXY, loginFrom, newAddress } from '../../support/logins.ts';
@@ -16,20 +17,25 @@ import {
 } from '../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
+/** The attempts wait as long as a slow machine needs for all of them. */
+const start = async (settings: Readonly<Record<string, string>>) => {
+  const all = { ...BEHIND_PROXY, ...PATIENT, ...settings };
+  const { url } = await startGatehouse({ after }, ['identity'], databaseUrl, all, 'ready', 240_000);
+  return url.identity;
+};
 // As many hashes at once as there are clients: the statement alone must hold them to five.
-const wide = { ...BEHIND_PROXY, PASSWORD_HASHES: '64' };
-const replicas = [
-  await startGatehouse({ after }, ['identity'], databaseUrl, wide),
-  await startGatehouse({ after }, ['identity'], databaseUrl, wide),
-].map(({ url }) => url.identity);
-const narrow = (
-  await startGatehouse({ after }, ['identity'], databaseUrl, {
-    ...BEHIND_PROXY,
-    PASSWORD_HASHES: '2',
-    PASSWORD_SCRYPT: 'ln=10,r=8,p=1',
-  })
-).url.identity;
+const wide = { PASSWORD_HASHES: '64' };
+const replicas = [await start(wide), await start(wide)];
+const narrow = await start({ PASSWORD_HASHES: '2', PASSWORD_SCRYPT: 'ln=10,r=8,p=1' });
 await addUser(openIdentity({ after }, databaseUrl), 'owner');
+
+// On a slow machine, the first delay of 15 seconds would be over before the last attempt.
+await sql`
+  create function prolong_delay() returns trigger language plpgsql as
+    'begin new.blocked_until = new.blocked_until + interval ''1 day''; return new; end'`;
+await sql`
+  create trigger prolong_delay before update on identity.throttles
+  for each row when (new.blocked_until > now()) execute function prolong_delay()`;
 
 const CLIENTS = 64;
 const replica = (index: number) => replicas[index % replicas.length] ?? '';

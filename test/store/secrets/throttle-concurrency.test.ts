@@ -4,7 +4,7 @@ import { after, beforeEach, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
-import { untilSql } from '../../support/connections.ts';
+import { PATIENT, untilSql } from '../../support/connections.ts';
 import { secretsClient, wrongKey } from '../../support/secrets.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
@@ -12,10 +12,10 @@ const TEXT = 'marked-password-text';
 const TEN_MINUTES = 600;
 
 const { url: databaseUrl, sql } = await createDatabase();
+/** The attempts wait as long as a slow machine needs for all of them. */
+const settings = { ...BEHIND_PROXY, ...PATIENT, SHARE_PAGES: 'on' };
 const started = await Promise.all(
-  [1, 2].map(() =>
-    startGatehouse({ after }, ['secrets'], databaseUrl, { ...BEHIND_PROXY, SHARE_PAGES: 'on' }),
-  ),
+  [1, 2].map(() => startGatehouse({ after }, ['secrets'], databaseUrl, settings, 'ready', 240_000)),
 );
 const replica = (turn: number) =>
   started[turn % 2]?.url.secrets ?? assert.fail('there is a replica for every turn');

@@ -7,6 +7,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
+import { holdTimers } from '../../support/clock.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { untilSql } from '../../support/connections.ts';
@@ -15,6 +16,8 @@ import { startRecorder } from '../../support/recorder.ts';
 import { test, until } from '../../support/until.ts';
 import { stateOf, untilEnded, sendEvent } from '../../support/webhook-store.ts';
 
+/** How long a shutdown lets attempts go on. */
+const SHUTDOWN_MS = 5_000;
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-shutdown-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 const file = (name: string) => join(directory, name);
@@ -34,7 +37,7 @@ test('an attempt that a shutdown interrupts does not count, for each kind of tar
     handler: { WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'), TOLD: file('told') },
     forward: { WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' },
   };
-  // Concurrently, because each shutdown waits for attempts in progress.
+  const endGrace = holdTimers(t, SHUTDOWN_MS);
   await Promise.all(
     Object.entries(targets).map(async ([name, target]) => {
       const { url, sql } = await createDatabase(t);
@@ -51,7 +54,14 @@ test('an attempt that a shutdown interrupts does not count, for each kind of tar
         `${name}: it is under way`,
       );
       if (name === 'command') await until(() => existsSync(file('attempts')), 'the command runs');
-      await gatehouse.stop();
+      let isStopped = false;
+      void gatehouse.stop().then(() => {
+        isStopped = true;
+      });
+      await until(() => {
+        endGrace();
+        return isStopped;
+      }, `${name}: the service has ended`);
       assert.deepEqual(
         await stateOf(sql, id),
         { status: 'waiting', attempts: 0, errors: [] },
