@@ -12,6 +12,7 @@ import {
   type StartOptions,
   StartupError,
 } from '../../src/index.ts';
+import { stopClock } from '../support/clock.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { readDocument } from '../support/documents.ts';
 import { ask, AUTH_TOKEN, logIn, variables } from '../support/gatehouse.ts';
@@ -177,6 +178,7 @@ test('a port in use rejects the start, a rejecting database rejects ready; nothi
 });
 
 test('verify answers in the process as the route does over HTTP', async (t) => {
+  stopClock(t);
   const { url: database } = await createEmptyDatabase(t);
   const instance = await embed(t, ['identity'], {
     ...variables(database),

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
+import { stopClock } from '../../support/clock.ts';
 import {
   assertRefused,
   bearer,
@@ -66,7 +67,8 @@ const isLink = ({ security, method, pattern }: Row) =>
 const MOST = 150;
 
 for (const { name, service, rows, url } of running) {
-  test(`${name}: after too many wrong credentials of a network, each row is 429`, async () => {
+  test(`${name}: after too many wrong credentials of a network, each row is 429`, async (t) => {
+    stopClock(t);
     const wrong = service === 'identity' ? createApiKey() : TOKEN;
     const others = { cookie: COOKIE, 'x-link-key': TOKEN, 'x-forwarded-for': '192.0.2.1' };
     const headers = { ...bearer(wrong), ...others };
@@ -78,7 +80,7 @@ for (const { name, service, rows, url } of running) {
       const program = { headers: others, body: { client_id: 'text', client_secret: TOKEN } };
       const sent = isOfProgram(row) ? program : { headers };
       let answer = await send(url, row, sent);
-      // The first row uses up the attempts. Each second gives one more.
+      // The first row uses up the attempts.
       for (let count = 0; count < MOST && answer.status !== 429; count += 1)
         answer = await send(url, row, sent);
       assertRefused(answer, row, [429, 'too_many_requests'], [], 'wrong again');
