@@ -89,14 +89,13 @@ test('without a connection left for requests, a service is not ready', async (t)
   await sql.unsafe(`alter role ${role} connection limit ${SERVICES.length}`);
   await endConnections(database);
   for (const service of SERVICES) {
-    await untilSql(
-      async () => (await ask('GET', `${gatehouse.url[service]}/readyz`)).status !== 200,
-      `${service} has noticed`,
-    );
+    const probe = () => ask('GET', `${gatehouse.url[service]}/readyz`);
+    const none = /SQLSTATE 53300: no connection is left/;
+    await untilSql(async () => none.test((await probe()).text), `${service} has noticed`);
     for (let round = 0; round < 5; round += 1) {
-      const { status, text } = await ask('GET', `${gatehouse.url[service]}/readyz`);
+      const { status, text } = await probe();
       assert.equal(status, UNREADY[service], text);
-      assert.match(text, /SQLSTATE 53300: no connection is left/);
+      assert.match(text, none);
     }
   }
   await sql.unsafe(`alter role ${role} connection limit -1`);

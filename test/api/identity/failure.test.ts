@@ -124,7 +124,8 @@ test('closed connections reopen by themselves, and meanwhile nothing is 401', as
   const { identity, sql, bearer } = await start(t);
   for (let round = 0; round < 5; round += 1) {
     const asking = Array.from({ length: 8 }, () => ask('GET', `${identity}/api/test/`, { bearer }));
-    await sql`select pg_terminate_backend(pid) from pg_stat_activity
+    // Waits for the ends, so that the probe below meets none.
+    await sql`select pg_terminate_backend(pid, 60_000) from pg_stat_activity
       where datname = current_database() and pid <> pg_backend_pid()`;
     for (const { status } of await Promise.all(asking))
       assert.ok(status === 200 || status === 500, String(status));

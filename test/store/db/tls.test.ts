@@ -110,7 +110,8 @@ test('certificates and the password are read again for a new connection', async 
   const reconnect = () =>
     withConnection(
       server.url,
-      (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
+      // Waits for the end.
+      (sql) => sql`select pg_terminate_backend(pid, 60_000) from pg_stat_activity
         where application_name = 'gatehouse-again'`,
     );
   /** After the connection has ended, which a first statement may notice. */

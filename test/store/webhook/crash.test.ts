@@ -82,7 +82,8 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
   await killable.kill();
   await reach(() => refused.length >= 2 * SENDERS);
   for (const service of ['secrets', 'webhook'] as const) {
-    assert.deepEqual([await probe(service, 'readyz'), await probe(service, 'livez')], [503, 200]);
+    await untilSql(async () => (await probe(service, 'readyz')) === 503, `${service} is not ready`);
+    assert.equal(await probe(service, 'livez'), 200);
   }
   const eventsBefore = events.size;
   const keptBefore = kept.size;
@@ -155,7 +156,7 @@ test('kill -9 of a replica that delivers a page ends neither the order nor the d
   first.signal('SIGKILL');
   await first.ended;
   target.isHeld = false;
-  const others = [await start(), await start()];
+  const others = await Promise.all([start(), start()]);
   await Promise.all(
     others.map(async (program, index) => index === 0 && send(20, 40, await program.url('webhook'))),
   );
