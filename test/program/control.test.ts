@@ -132,7 +132,7 @@ test('a process that drains is not ready and serves requests, until that is undo
 });
 
 test('a process that shuts down cannot be drained', async (t) => {
-  const given = socketIn('ending');
+  const given = { ...socketIn('ending'), SHUTDOWN_GRACE: '600' };
   const ending = await startGatehouse(t, ['identity'], gatehouse.databaseUrl, given);
   const release = ending.holdHashes();
   const login = logIn(ending.url.identity).catch(() => {});

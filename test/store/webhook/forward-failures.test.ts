@@ -11,6 +11,7 @@ import { createServer as createTlsServer } from 'node:tls';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { describeFailure } from '../../../src/webhook/failures.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
+import { holdTimers } from '../../support/clock.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
@@ -31,11 +32,11 @@ const portOf = (server: Server): Promise<number> =>
     server.on('connection', (socket) => socket.on('error', () => {})),
   );
 
-async function failureOf(url: string, more: { body?: Buffer; timeoutMs?: number } = {}) {
+async function failureOf(url: string, more: { body?: Buffer; signal?: AbortSignal } = {}) {
   const target = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);
   after(() => target.close());
-  const { timeoutMs = 20_000, ...given } = more;
-  return (await target.deliver(leasedEvent(given), AbortSignal.timeout(timeoutMs))).error;
+  const { signal = AbortSignal.timeout(20_000), ...given } = more;
+  return (await target.deliver(leasedEvent(given), signal)).error;
 }
 
 const files = join(import.meta.dirname, '../../unit/vectors/tls');
@@ -77,23 +78,32 @@ test('a certificate of an unknown authority, and TLS where there is none, say so
   );
 });
 
+type Treat = (socket: Socket, abort: () => void) => void;
+
 test('an attempt that was aborted says for what it waited', async () => {
-  const silent = await portOf(createServer(() => {}));
-  const timeoutMs = 300;
+  const failureBy = async (scheme: string, treat: Treat, more: { body?: Buffer } = {}) => {
+    const { signal, abort } = abortable();
+    const port = await portOf(createServer((socket) => treat(socket, abort)));
+    return failureOf(`${scheme}://127.0.0.1:${port}/`, { ...more, signal });
+  };
+  const silent: Treat = (socket, abort) => socket.once('data', abort);
+  const deaf: Treat = (socket, abort) => {
+    socket.pause();
+    // By then, the other end knows of its connection, too.
+    setImmediate(() => setImmediate(abort));
+  };
+  assert.equal(await failureBy('http', silent), 'the target did not answer');
+  assert.equal(await failureBy('https', silent), 'the target did not complete the TLS handshake');
   assert.equal(
-    await failureOf(`http://127.0.0.1:${silent}/`, { timeoutMs }),
-    'the target did not answer',
-  );
-  assert.equal(
-    await failureOf(`https://127.0.0.1:${silent}/`, { timeoutMs }),
-    'the target did not complete the TLS handshake',
-  );
-  const deaf = await portOf(createServer((socket) => socket.pause()));
-  assert.equal(
-    await failureOf(`http://127.0.0.1:${deaf}/`, { timeoutMs, body: Buffer.alloc(30_000_000) }),
+    await failureBy('http', deaf, { body: Buffer.alloc(30_000_000) }),
     'the target did not read the event',
   );
 });
+
+function abortable() {
+  const controller = new AbortController();
+  return { signal: controller.signal, abort: () => controller.abort() };
+}
 
 test('each known code has a sentence of its own, and others have one, too', () => {
   const codes = [
@@ -130,17 +140,20 @@ test('each known code has a sentence of its own, and others have one, too', () =
 });
 
 test('log, store, event show and what the inbox page reads have the same sentence', async (t) => {
-  const silent = await portOf(createServer(() => {}));
+  // No other timer has this length.
+  const seconds = 77;
+  const endAttempt = holdTimers(t, seconds * 1_000);
+  const silent = await portOf(createServer((socket) => socket.once('data', endAttempt)));
   const { url, sql } = await createDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url, {
     WEBHOOK_FORWARD_URL: `http://127.0.0.1:${silent}/`,
     WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
     WEBHOOK_RETRY_SCHEDULE: 'none',
-    WEBHOOK_TIMEOUT: '1',
+    WEBHOOK_TIMEOUT: String(seconds),
   });
   const id = await sendEvent(gatehouse.url.webhook);
   await untilStatus(sql, id, 'dead');
-  const error = 'no result within 1 s: the target did not answer';
+  const error = `no result within ${seconds} s: the target did not answer`;
   assert.deepEqual((await stateOf(sql, id)).errors, [error]);
   assert.ok(gatehouse.stdout().includes(`"error":"${error}"`), gatehouse.stdout());
   const shown = await runCommand(['event', 'show', id], { DATABASE_URL: url });
