@@ -56,6 +56,8 @@ export interface Gatehouse {
   runJobs(name: RegExp): Promise<void>;
   /** Lets hashes of passwords that begin wait. @returns a function that lets them go on */
   holdHashes(): () => void;
+  /** The services for which hashes have begun so far, in this order. */
+  hashed(): readonly string[];
   /** Resolves when the whole shutdown has ended. */
   stop(): Promise<void>;
 }
@@ -121,6 +123,7 @@ export async function startGatehouse(
     log,
     runJobs: inside.runJobs,
     holdHashes: inside.holdHashes,
+    hashed: () => inside.hashed,
     stop,
   };
 }
@@ -139,19 +142,23 @@ function oneAtATime(job: Job): Job {
 /** Lets a test decide when the services do what they do in their own time. */
 function createInside() {
   const jobs: Job[] = [];
+  const hashed: string[] = [];
   let held = Promise.resolve();
-  const watchHashes = (limiter: LimiterShare): LimiterShare => ({
+  const watchHashes = (limiter: LimiterShare, service: string): LimiterShare => ({
     run: (work, hasPriority) =>
       limiter.run(async (hasWaited) => {
+        hashed.push(service);
         await held;
         return work(hasWaited);
       }, hasPriority),
   });
   return {
+    hashed,
     watch: (service: ConfiguredService): ConfiguredService => ({
       ...service,
       async start(context) {
-        const started = await service.start({ ...context, hashing: watchHashes(context.hashing) });
+        const hashing = watchHashes(context.hashing, service.name);
+        const started = await service.start({ ...context, hashing });
         const own = (started.jobs ?? []).map(oneAtATime);
         jobs.push(...own);
         return { ...started, jobs: own };

@@ -199,7 +199,7 @@ function assertThrottled(answer: Answer, atMost: number): void {
   );
   const seconds = Number(answer.headers.get('retry-after'));
   assert.ok(
-    seconds > atMost - 60 && seconds <= atMost,
+    seconds > atMost - 240 && seconds <= atMost,
     `Retry-After: ${seconds}, expected at most ${atMost}`,
   );
 }
@@ -282,9 +282,9 @@ test('after 30 wrong passphrases from many networks a secret is blocked for a da
     assertThrottled(await openFrom(address, kept, PASSPHRASE), DAY);
   assert.equal((await receipt(kept.id)).json.failed_reads, 30);
   assert.equal((await openFrom(late, await locked(), PASSPHRASE)).status, 200);
-  await passTime(DAY - 30);
-  assertThrottled(await openFrom(late, kept, PASSPHRASE), 30);
-  await passTime(30);
+  await passTime(DAY - 300);
+  assertThrottled(await openFrom(late, kept, PASSPHRASE), 300);
+  await passTime(300);
   assert.equal((await openFrom(late, kept, PASSPHRASE)).json.password, TEXT);
 });
 

@@ -126,7 +126,7 @@ test('event redeliver counts new, repeated and waiting events, and leaves those 
   const waits = await put({ status: 'waiting', attempts: 2 });
   const runs = await put({ status: 'waiting', attempts: 1 });
   await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id = ${waits}`;
-  await sql`update webhook.work set due_at = now() + interval '30 seconds',
+  await sql`update webhook.work set due_at = now() + interval '1 hour',
     lease = gen_random_uuid()
     where event_id = ${runs}`;
   const finished = await run(['redeliver', one, other, waits, runs]);
