@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
 import type { TestContext } from 'node:test';
 import { buildProgram, startProgram } from '../support/process.ts';
-import { CONTROL_C, startOnTerminal, withoutTerminal } from '../support/terminal.ts';
+import { startOnTerminal, withoutTerminal } from '../support/terminal.ts';
 import { test, until } from '../support/until.ts';
 
 const program = buildProgram();
@@ -25,7 +25,7 @@ test(
       const command = [process.execPath, `${program}/dist/cli.js`, 'serve', 'webhook'];
       const terminal = startOnTerminal(t, command, { ...environment, LOG_FORMAT: format });
       await terminal.sees('ready');
-      terminal.types(CONTROL_C);
+      terminal.interrupts();
       const { code, shown } = await terminal.left;
       assert.equal(code, 0, shown);
       assert.match(shown, expected, format);

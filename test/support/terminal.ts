@@ -11,8 +11,8 @@ export const withoutTerminal: string | false =
 
 /**
  * Types its standard input once the terminal's echo is off, like a person who waits for a prompt,
- * and writes what the terminal shows to standard output. Ends with a line on standard error about
- * the exit and the terminal's state.
+ * or at once what begins with U+0000. Writes what the terminal shows to standard output. Ends with
+ * a line on standard error about the exit and the terminal's state.
  */
 const DRIVER = `
 import fcntl, json, os, pty, select, sys, termios
@@ -27,8 +27,8 @@ if pid == 0:
 typed, status, idle = b'', None, 0
 while status is None or idle < 3:
     echoes = termios.tcgetattr(slave)[3] & termios.ECHO
-    if typed and (not echoes or idle > 100):
-        os.write(master, typed)
+    if typed and (not echoes or typed[0] == 0):
+        os.write(master, typed.lstrip(b'\\0'))
         typed = b''
     ready = select.select([master, 0] if status is None else [master], [], [], 0.05)[0]
     idle = 0 if ready else idle + 1
@@ -58,6 +58,8 @@ export interface Typist {
   /** Waits until the terminal shows this after the text of the previous call. */
   sees(text: string): Promise<void>;
   types(keys: string): void;
+  /** Types Ctrl-C, though no prompt waits for input. */
+  interrupts(): void;
   readonly left: Promise<Left>;
 }
 
@@ -111,6 +113,9 @@ export function startOnTerminal(
     },
     types: (keys) => {
       python.stdin.write(keys);
+    },
+    interrupts: () => {
+      python.stdin.write(`\0${CONTROL_C}`);
     },
     left,
   };

@@ -221,7 +221,7 @@ testOnTerminal('Ctrl-C ends the command while it waits for a reply', async (t) =
   await terminal.sees(KEY);
   terminal.types(`${'A'.repeat(43)}${ENTER}`);
   await until(() => silent.received.length === 1);
-  terminal.types(CONTROL_C);
+  terminal.interrupts();
   const { code, isAsBefore, shown } = await terminal.left;
   assert.notEqual(code, 0);
   assert.ok(isAsBefore);
