@@ -67,6 +67,10 @@ export const VARIANTS: readonly Variant[] = [
 export const nameOf = ({ method, pattern }: Pick<Row, 'method' | 'pattern'>): string =>
   `${method} ${pattern}`;
 
+/** What a row declares, by which the rows of variants are compared. */
+export const declarationOf = ({ method, pattern, path, query, body, security }: Row): string =>
+  JSON.stringify([method, pattern, path.jsonSchema, query.jsonSchema, body, security]);
+
 export type Running = Variant & {
   readonly url: string;
   /** For assertions. The plain variant has none. */

@@ -11,6 +11,7 @@ import {
   bearer,
   bodySchemaOf,
   contentOf,
+  declarationOf,
   exampleOf,
   isForm,
   isPage,
@@ -76,8 +77,6 @@ async function callersOf({ service, environment, url }: Running): Promise<Caller
 }
 
 const variants = await start();
-const declarationOf = ({ method, pattern, path, query, body }: Row) =>
-  JSON.stringify([method, pattern, path.jsonSchema, query.jsonSchema, body]);
 /** Of the services without their pages. */
 const declared = new Set(
   variants
