@@ -3,7 +3,7 @@
  * PostgreSQL ends one of them.
  */
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { after, test, type TestContext } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
 import { type Answer, ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
@@ -17,6 +17,14 @@ import { takeNamedLock } from '../../../src/identity/store/rights.ts';
 
 const ROUNDS = rounds(6, 24);
 
+const { url, sql } = await createDatabase();
+const gatehouses = [
+  await startGatehouse({ after }, ['identity'], url, BEHIND_PROXY),
+  await startGatehouse({ after }, ['identity'], url, BEHIND_PROXY),
+];
+const replicas = gatehouses.map(({ url: { identity } }) => identity);
+const database = openIdentity({ after }, url);
+
 interface Meeting {
   /** A replica. */
   at(): string;
@@ -29,30 +37,25 @@ interface Meeting {
   readonly tokens: readonly string[];
 }
 
+let meetings = 0;
+
 /**
  * Requests that are sent together, in this order.
  * @param status what they may answer besides 200
  */
 async function meet(
-  t: TestContext,
   status: readonly number[],
   requests: (meeting: Meeting) => Promise<ReadonlyArray<() => Promise<Answer>>>,
 ): Promise<void> {
-  const { url, sql } = await createDatabase(t);
-  const gatehouses = [
-    await startGatehouse(t, ['identity'], url, BEHIND_PROXY),
-    await startGatehouse(t, ['identity'], url, BEHIND_PROXY),
-  ];
-  const database = openIdentity(t, url);
   for (let round = 0; round < ROUNDS; round += 1) {
     // Both by turns: what is done together is done by one in one round, and by two in the next.
-    const replicas = gatehouses.map(({ url: { identity } }) => identity);
     let turn = 0;
     const at = () => {
       if (round % 2 === 1) turn += 1;
       return replicas[turn % 2] ?? '';
     };
-    const name = `user-${round}`;
+    meetings += 1;
+    const name = `user-${meetings}`;
     const address = newAddress();
     const user = await addUser(database, name);
     const tokens = await Promise.all(Array.from({ length: 8 }, () => logIn(at(), name, PASSWORD)));
@@ -64,19 +67,6 @@ async function meet(
     for (const answer of answers)
       assert.ok(answer.status === 200 || status.includes(answer.status), answer.text);
   }
-  // A connection hands in its numbers at its end.
-  await Promise.all(gatehouses.map(({ stop }) => stop()));
-  await untilSql(
-    async () =>
-      (
-        await sql`select from pg_stat_activity where application_name = 'gatehouse-identity'
-          and datname = current_database()`
-      ).length <= 2,
-    'the services have left',
-  );
-  const [row] =
-    await sql`select deadlocks::int as n from pg_stat_database where datname = current_database()`;
-  assert.equal(row?.n, 0);
 }
 
 type Send = (meeting: Meeting) => Promise<Answer>;
@@ -104,8 +94,8 @@ const CHANGES: ReadonlyArray<readonly [what: string, send: Send]> = [
 ];
 
 for (const [what, send] of CHANGES) {
-  test(`${what} beside the end of the user's sessions and keys`, (t) =>
-    meet(t, [], async (meeting) => {
+  test(`${what} beside the end of the user's sessions and keys`, () =>
+    meet([], async (meeting) => {
       const { at, bearer, user, tokens } = meeting;
       const ids = await Promise.all(tokens.map(async (token) => (await sessionOf(at(), token)).id));
       const keys = await Promise.all(
@@ -132,30 +122,28 @@ for (const [what, send] of CHANGES) {
     }));
 }
 
-test('a change of the own password beside logins from the same network', (t) =>
-  meet(t, [401, 429], async (meeting) => {
+test('a change of the own password beside logins from the same network', () =>
+  meet([401, 429], async (meeting) => {
     const login = (password: string) => () =>
       loginFrom(meeting.at(), meeting.address, meeting.name, password);
     return [login('wrong'), () => changeOwn(meeting), login('wrong'), login(PASSWORD)];
   }));
 
 test('a session is revoked only under the lock of its user, by its token and by its id', async (t) => {
-  const { url, sql } = await createDatabase(t);
-  const { url: address } = await startGatehouse(t, ['identity'], url);
-  const database = openIdentity(t, url);
+  const [identity = ''] = replicas;
   const user = await addUser(database, 'locked');
   const other = connect(url);
   t.after(() => other.end());
-  const bearer = await logIn(address.identity);
+  const bearer = await logIn(identity);
   for (const place of ['token', 'id'] as const) {
-    const session = await logIn(address.identity, 'locked', PASSWORD);
-    const { id } = await sessionOf(address.identity, session);
+    const session = await logIn(identity, 'locked', PASSWORD);
+    const { id } = await sessionOf(identity, session);
     const path = place === 'id' ? `${id}/revoke` : `revoke?session=${session}`;
     let isAnswered = false;
     let answer: Promise<Answer> | undefined;
     await other.begin(async (held) => {
       await held`select from identity.users where id = ${user} for no key update`;
-      const sent = ask('DELETE', `${address.identity}/api/session/${path}`, { bearer });
+      const sent = ask('DELETE', `${identity}/api/session/${path}`, { bearer });
       answer = sent.finally(() => {
         isAnswered = true;
       });
@@ -169,8 +157,8 @@ test('a session is revoked only under the lock of its user, by its token and by 
   }
 });
 
-test('administrators change each other, and end the sessions and keys they act with', (t) =>
-  meet(t, [201, 401, 403], async ({ at, bearer, user, name }) => {
+test('administrators change each other, and end the sessions and keys they act with', () =>
+  meet([201, 401, 403], async ({ at, bearer, user, name }) => {
     const send = (as: string, method: string, path: string, body?: unknown) => () =>
       ask(method, `${at()}/api/${path}`, { bearer: as, ...(body === undefined ? {} : { body }) });
     await send(bearer, 'PATCH', `user/${user}`, { super_admin: true })();
@@ -204,6 +192,18 @@ test('administrators change each other, and end the sessions and keys they act w
       send(bearer, 'DELETE', `session/revoke/all/user?user=${user}`),
     ];
   }));
+
+test('PostgreSQL ended none of them', async () => {
+  // A connection hands in its numbers at its end.
+  await Promise.all(gatehouses.map(({ stop }) => stop()));
+  const services = () => sql`select from pg_stat_activity
+    where application_name = 'gatehouse-identity' and datname = current_database()`;
+  // Those of this file remain.
+  await untilSql(async () => (await services()).length <= 2, 'the services have left');
+  const [row] =
+    await sql`select deadlocks::int as n from pg_stat_database where datname = current_database()`;
+  assert.equal(row?.n, 0);
+});
 
 async function createTables(t: TestContext): Promise<TestDatabase> {
   const file = await createDatabase(t);
