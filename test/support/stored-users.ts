@@ -17,7 +17,7 @@ export interface Person {
 let names = 0;
 export function newName(): string {
   names += 1;
-  return `user-${names}`;
+  return `stored-${names}`;
 }
 const password_hash = await hashPassword(PASSWORD, CHEAP.cost);
 

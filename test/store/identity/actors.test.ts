@@ -7,14 +7,15 @@ import { after, test } from 'node:test';
 import type { ISql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { createRoutes } from '../../../src/identity/routes.ts';
-import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { startIdentity } from '../../support/api-users.ts';
 import { untilSql } from '../../support/connections.ts';
-import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../support/users.ts';
+import { newName, storeUser } from '../../support/stored-users.ts';
+import { assertError, assertSuccess, PASSWORD } from '../../support/users.ts';
 
 const routes = await createRoutes(null);
 
-const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity(
+const { databaseUrl, sql, admin, call, add, enter } = await startIdentity(
   { after },
   { SELF_DELETION: 'on' },
 );
@@ -37,21 +38,28 @@ interface Scene {
 type Kind = 'session' | 'key' | 'key without a user';
 
 async function scene(kind: Kind): Promise<Scene> {
-  const chief = await enter({ super_admin: true });
+  const chief = await storeUser(sql, true);
+  const target = await storeUser(sql);
   // Another session of the caller, which does not count.
-  await logIn(identity, chief.username, PASSWORD);
-  const target = await enter();
-  const session = (await sessionOf(identity, target.token)).id;
-  const targetKey = (await key(target)).id;
-  const owner = kind === 'key' ? {} : { user_id: null };
-  const make = async () => (await call(chief.token, 'POST', '/api/key/', owner)).json.data;
-  const made = kind === 'session' ? null : await make();
+  await sql`insert into identity.sessions (id, token_digest, user_id, expires_at)
+    values (gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), ${chief.user_id},
+      now() + interval '1 day')`;
+  if (kind === 'key without a user')
+    await sql`update identity.api_keys
+      set user_id = null, created_by = ${chief.user_id}, rights = '{verify,read,revoke}'
+      where id = ${chief.key_id}`;
+  const isSession = kind === 'session';
   return {
-    bearer: made?.key ?? chief.token,
-    user: chief.id,
-    id: made?.id ?? (await sessionOf(identity, chief.token)).id,
-    target: { id: target.id, token: target.token, session, key: targetKey },
-    name: `new-${chief.username}`,
+    bearer: isSession ? chief.session : chief.key,
+    user: chief.user_id,
+    id: isSession ? chief.session_id : chief.key_id,
+    target: {
+      id: target.user_id,
+      token: target.session,
+      session: target.session_id,
+      key: target.key_id,
+    },
+    name: newName(),
   };
 }
 
