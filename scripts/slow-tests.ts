@@ -59,7 +59,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/identity/users/password.test.ts',
   'test/unit/identity/factors/webauthn.test.ts',
   'test/api/answer-time.test.ts',
-  'test/unit/secrets/qr.test.ts',
   'test/api/webhook/operate.test.ts',
   'test/api/hostile/leaving.test.ts',
   'test/api/identity/groups.test.ts',
