@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { answerInProcess } from './platform/http/wire/in-process.ts';
+import { createInProcess } from './platform/http/wire/in-process.ts';
 import type { Output } from './platform/process/runner.ts';
 import { ConfigurationError } from './platform/process/settings.ts';
 import { type RunningServices, startServices } from './platform/process/start.ts';
@@ -63,19 +63,15 @@ export async function start({
   }
   const running = await startServices(await configure(services, 'serve', settings), output);
   const { ports, ready, stop, listenerOf } = running;
+  const listener = listenerOf('identity');
+  const askVerify = listener && createInProcess(listener, '/api/auth/verify');
   return {
     ports,
     ready,
     stop,
     async verify(headers, { query = '', address = '127.0.0.1' } = {}) {
-      const listener = listenerOf('identity');
-      if (!listener) throw new Error('verify needs the service identity');
-      const target = `/api/auth/verify?${query}`;
-      const {
-        status,
-        headers: own,
-        body,
-      } = await answerInProcess(listener, target, headers, address);
+      if (!askVerify) throw new Error('verify needs the service identity');
+      const { status, headers: own, body } = await askVerify(query, headers, address);
       return { status, headers: own, body: String(body) };
     },
   };

@@ -28,7 +28,7 @@ export interface Progress {
   reply?: Readonly<{ status: number; reason?: ErrorCode }>;
 }
 
-type Sender = Readonly<{ address: string; network: string | null; gone: AbortSignal }>;
+export type Sender = Readonly<{ address: string; network: string | null; gone: AbortSignal }>;
 type Options = Readonly<{ trustedProxies: BlockList; answerMs?: number }>;
 
 /** What the head of a request says. Plain data: no socket. */
