@@ -6,6 +6,7 @@ import { Failure } from '../platform/http/route/errors.ts';
 import { validate } from '../platform/http/route/schema.ts';
 import { splitList } from '../platform/runtime/env.ts';
 import { codeOf } from '../platform/runtime/errors.ts';
+import { decodeUtf8 } from '../platform/runtime/text.ts';
 import { importedUser, importUser } from '../identity/import.ts';
 import { accountKey } from '../identity/names.ts';
 import type { Portal } from '../identity/settings.ts';
@@ -90,9 +91,10 @@ const problemOf = ({ details: { fields = [], message } }: Failure) =>
 
 async function readText(file: string) {
   try {
-    return (await readFile(file, 'utf8')).replace(/^\ufeff/, '');
+    return decodeUtf8(await readFile(file)).replace(/^\ufeff/, '');
   } catch (error) {
-    throw new OperationFailed(`${file} cannot be read: ${codeOf(error)}`);
+    const reason = error instanceof TypeError ? 'it is not UTF-8; convert it first' : codeOf(error);
+    throw new OperationFailed(`${file} cannot be read: ${reason}`);
   }
 }
 
@@ -116,10 +118,25 @@ const jsonLines = (text: string): Line[] =>
 function csvLines(text: string): Line[] {
   const [head, ...rows] = csvRows(text);
   const names = head?.cells ?? [];
+  checkColumns(names);
   return rows.map(({ at, cells }) => ({ at, value: valueOf(names, cells) }));
 }
 
 type Cells = ReadonlyArray<string | null>;
+
+/** @throws OperationFailed: with a wrong first line, all others would fail, or mean something else */
+function checkColumns(names: Cells) {
+  const { properties = {}, required = [] } = importedUser.jsonSchema;
+  const known = Object.keys(properties);
+  const isKnown = (name: string | null) => name !== null && known.includes(name);
+  const isEachOnce = new Set(names).size === names.length;
+  const hasNeeded = required.every((name) => names.includes(name));
+  if (names.every(isKnown) && isEachOnce && hasNeeded) return;
+  // Not what it is: without names, the line may have the hash of a password.
+  throw new OperationFailed(
+    `line 1 must be a JSON object, or name each column once: ${known.join(', ')}; ${required.join(' and ')} are required`,
+  );
+}
 
 function valueOf(names: Cells, cells: Cells) {
   if (cells.length !== names.length) {
