@@ -114,6 +114,11 @@ export async function revoke(
 export const madeText = (count: number) =>
   count === 0 ? '' : ` Keys that it made and that were revoked: ${count}.`;
 
-/** For lists: what a key may do, and its scopes. */
-export const rightsText = ({ rights, scopes }: ApiKey) =>
-  [...(rights ?? ['all']), ...scopes].join(', ') || 'nothing';
+/** For lists: what a key may do, its scopes, its groups, and those that it gives to users. */
+export const rightsText = ({ rights, scopes, groups, provision_groups }: ApiKey) =>
+  [
+    ...(rights ?? ['all']),
+    ...scopes,
+    ...groups.map((name) => `group:${name}`),
+    ...provision_groups.map((name) => `gives group:${name}`),
+  ].join(', ') || 'nothing';

@@ -3,6 +3,7 @@ import type { Call } from '../../platform/http/route/route.ts';
 import { Failure } from '../../platform/http/route/errors.ts';
 import {
   decimal,
+  type Members,
   oneOf,
   optional,
   uuid,
@@ -39,7 +40,7 @@ import {
 import { form, label, password, passwordAgain } from './forms.ts';
 import { accountPage, done, page, pager, programOf, when } from './pages.ts';
 import { changeForm } from './rows.ts';
-import { formValues, render, renderIf } from './templates.ts';
+import { formValues, type PageCall, render, renderIf } from './templates.ts';
 
 const PATH = '/account';
 
@@ -218,6 +219,12 @@ const KEY_FIELDS = {
   rights: withDefault(oneOf('all', ...KEY_RIGHTS), 'all'),
 };
 
+/** The form of a new key, which those of users and of programs have in common. */
+export function keyForm(fields: Members, call: PageCall, rights: string) {
+  const values = formValues('key', fields, call, { days: '90', rights });
+  return { ...values, fields: render('key-fields', values) };
+}
+
 /** The user's API keys. */
 export async function showKeys(call: PortalCall<Partial<ListQuery>>, { database }: PortalService) {
   const range = { ...FIRST_PAGE, ...call.query };
@@ -225,7 +232,7 @@ export async function showKeys(call: PortalCall<Partial<ListQuery>>, { database 
   return accountPage(call, 'API keys', 'keys', {
     keys: keyItems(listed, '/account/keys/revoke'),
     pages: pager('/account/keys', range, listed.total),
-    ...formValues('key', KEY_FIELDS, call, { days: '90', rights: 'all' }),
+    ...keyForm(KEY_FIELDS, call, 'all'),
   });
 }
 

@@ -1,15 +1,14 @@
-import { oneOf, optional, uuid, withDefault } from '../../platform/http/route/schema.ts';
+import { uuid, withDefault } from '../../platform/http/route/schema.ts';
 import * as keys from '../keys.ts';
 import { forbidden, may } from '../policy.ts';
 import { groupList, rightList, scopeList } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { listKeys, NO_USER } from '../store/keys.ts';
-import { FIRST_PAGE, keyItems, type ListQuery, NEW_KEY, showNewKey } from './account.ts';
+import { FIRST_PAGE, keyForm, keyItems, type ListQuery, NEW_KEY, showNewKey } from './account.ts';
 import { type PortalCall, recentUserForm, userForm } from './browser.ts';
 import { form } from './forms.ts';
 import { accountPage, pager } from './pages.ts';
 import { changeForm } from './rows.ts';
-import { formValues } from './templates.ts';
 
 /** Keys without a user, for administrators. */
 
@@ -34,7 +33,7 @@ export async function showProgramKeys(
   return accountPage(call, 'Keys of programs', 'program-keys', {
     keys: keyItems(listed, `${PATH}/revoke`, 'program-key-revoke'),
     pages: pager(PATH, range, listed.total),
-    ...formValues('key', FIELDS, call, { days: '90', rights: 'verify' }),
+    ...keyForm(FIELDS, call, 'verify'),
   });
 }
 
@@ -47,11 +46,8 @@ export const createProgramKey = form(
 
 export const revokeProgramKey = changeForm(
   userForm,
-  { key_id: uuid(), with_made: optional(oneOf('true')) },
+  { key_id: uuid(), ...keys.revokeQuery },
   'The key is revoked.',
-  (call, service) => {
-    const { key_id, with_made } = call.body;
-    return keys.revoke({ ...call, path: { key_id }, query: { with_made } }, service);
-  },
+  (call, service) => keys.revoke({ ...call, path: call.body, query: call.body }, service),
   showProgramKeys,
 );

@@ -179,7 +179,9 @@ test('a key without a user is made, shown and revoked on a page, with the keys t
   const of = (await call(secret, 'POST', '/api/key/', body)).json.data;
   const shown = (await show(path)).text;
   assert.match(shown, /sign-up: <code>key:/);
-  assert.match(shown, /may: provision, verify, orders:read, orders:write/);
+  const may =
+    'may: provision, verify, orders:read, orders:write, group:robots, gives group:customers,';
+  assert.ok(shown.includes(may), shown);
   // A key of a user is on the page of the user.
   assert.ok(!shown.includes(of.id));
   const wrong = await post(path, { ...fields, rights: 'everything' });
@@ -188,6 +190,9 @@ test('a key without a user is made, shown and revoked on a page, with the keys t
     wrong.text,
     /id="rights-problem">Must be names of verify, read, revoke, provision\.</,
   );
+  // A phone would write "Verify" and "order's".
+  for (const name of ['rights', 'scopes', 'groups', 'provision_groups'])
+    assert.match(wrong.text, new RegExp(`name="${name}"[^>]*\\sautocapitalize="none"`));
 
   const revoked = await post(`${path}/revoke`, { key_id: String(row?.id), with_made: 'true' });
   assert.equal(revoked.headers.get('location'), path);
