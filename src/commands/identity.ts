@@ -1,5 +1,4 @@
 import {
-  type Arguments,
   type Command,
   flag,
   json,
@@ -16,14 +15,13 @@ import { type Columns, printMembers, printRows } from './terminal.ts';
 import {
   ALL,
   findByName,
+  idOf,
   inIdentity,
   NEW_USER,
   onUser,
   readOptions,
   USER_COMMANDS,
 } from './users.ts';
-import { isUuid } from '../platform/runtime/text.ts';
-import type { Database } from '../platform/db/pool.ts';
 import { decimal, object, oneOf, optional, withDefault } from '../platform/http/route/schema.ts';
 import { createKey, madeText, newKeySchema, rightsText } from '../identity/keys.ts';
 import { type ApiKey, KEY_RIGHTS, viewAudit, viewKey } from '../identity/model.ts';
@@ -152,13 +150,7 @@ export const COMMANDS: readonly Command[] = [
       const input = readOptions(newKeySchema, call);
       const key = await inIdentity(call, async (database) => {
         const user_id = user === undefined ? null : (await findByName(database, user)).id;
-        return orThrow(
-          await createKey(database, COMMAND_LINE, {
-            ...input,
-            user_id,
-            rights: input.rights ?? null,
-          }),
-        );
+        return orThrow(await createKey(database, COMMAND_LINE, { ...input, user_id }));
       });
       call.note(`Created key "${key.name}" with id ${key.id}.`);
       call.note('Key (shown only once):');
@@ -174,7 +166,7 @@ export const COMMANDS: readonly Command[] = [
     },
     async run(call) {
       const { rows } = await inIdentity(call, async (database) =>
-        listKeys(database, ALL, (await idOf(database, call)) ?? null),
+        listKeys(database, ALL, await idOf(database, call)),
       );
       printRows(call, rows, KEY_COLUMNS, viewKey);
     },
@@ -239,17 +231,6 @@ export const COMMANDS: readonly Command[] = [
     '\nPasswords, rights, second factors, and disabled and deleted users are as in the backup. Check them. With OIDC=on, run "gatehouse oidc rotate --now".',
   ),
 ];
-
-/**
- * The id that `--user` names. A deleted user has an id but no name.
- * @returns undefined without the option
- */
-async function idOf(database: Database, { text }: Arguments) {
-  const name = text('user');
-  if (name === undefined) return undefined;
-  const id = name.trim().toLowerCase();
-  return isUuid(id) ? id : (await findByName(database, name)).id;
-}
 
 function stateOf({ revoked, expired, suspended, user }: ApiKey) {
   if (revoked) return 'revoked';

@@ -1,6 +1,6 @@
 import { type Command, json, option } from './command.ts';
 import { printRows } from './terminal.ts';
-import { ALL, findByName, inIdentity, readOptions } from './users.ts';
+import { ALL, idOf, inIdentity, readOptions } from './users.ts';
 import { object, oneOf, optional } from '../platform/http/route/schema.ts';
 import { isActive, viewSession } from '../identity/model.ts';
 import { listSessions } from '../identity/store/sessions.ts';
@@ -18,9 +18,8 @@ export const SESSION_COMMANDS: readonly Command[] = [
     },
     async run(call) {
       const { active } = readOptions(filter, call);
-      const name = call.text('user');
       const { rows } = await inIdentity(call, async (database, { idleSeconds }) => {
-        const userId = name === undefined ? null : (await findByName(database, name)).id;
+        const userId = await idOf(database, call);
         const isWanted = active === undefined ? null : active === 'true';
         return listSessions({ database, idleSeconds }, ALL, userId, isWanted);
       });

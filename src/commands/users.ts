@@ -12,6 +12,7 @@ import {
 import { counted, databaseOf, orThrow } from './database.ts';
 import { type Columns, printMembers, printRows, readInput } from './terminal.ts';
 import { splitList } from '../platform/runtime/env.ts';
+import { isUuid } from '../platform/runtime/text.ts';
 import { randomToken } from '../platform/crypto/token.ts';
 import type { Database } from '../platform/db/pool.ts';
 import { networkOf } from '../platform/http/wire/address.ts';
@@ -196,6 +197,14 @@ export async function findByName(database: Database, name: string): Promise<User
   const user = await findUserByName(database, name);
   if (user) return user;
   throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
+}
+
+/** The id that `--user` names, or null without it. A deleted user has an id but no name. */
+export async function idOf(database: Database, { text }: Arguments) {
+  const name = text('user');
+  if (name === undefined) return null;
+  const id = name.trim().toLowerCase();
+  return isUuid(id) ? id : (await findByName(database, name)).id;
 }
 
 /** The options that were given, by the members of a schema, whose names have `_` in place of `-`. */

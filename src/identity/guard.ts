@@ -104,11 +104,6 @@ async function checkKey(value: string, network: string, service: IdentityService
   return { session: null, key, user: key.user };
 }
 
-const beyondKey = ({ message, path }: BeyondKey) =>
-  path === undefined
-    ? new Failure('forbidden', { message })
-    : new Failure('forbidden', { fields: [{ path, message }] });
-
 /**
  * A change by a caller who loses the rights to it after the check gets what the next request would
  * get.
@@ -117,7 +112,7 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
   ...row,
   answer: (request, service, readBody) =>
     row.answer(request, service, readBody).catch(async (error: unknown) => {
-      if (error instanceof BeyondKey) return beyondKey(error);
+      if (error instanceof BeyondKey) return error.failure;
       if (!(error instanceof RightsLost)) throw error;
       if (row.failurePage) return new Failure('signin_needed', { headers: { Location: '/login' } });
       const caller = await bearer.check(request, service);

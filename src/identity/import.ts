@@ -1,29 +1,17 @@
 import type { Database } from '../platform/db/pool.ts';
 import { Failure } from '../platform/http/route/errors.ts';
-import {
-  boolean,
-  type Infer,
-  nullable,
-  object,
-  optional,
-  text,
-  withDefault,
-} from '../platform/http/route/schema.ts';
+import { type Infer, nullable, object, optional, text } from '../platform/http/route/schema.ts';
 import { readForeignHash } from './imported-hashes.ts';
 import { invalid } from './policy.ts';
-import { groups, newNameSchemas } from './rules.ts';
 import { COMMAND_LINE } from './store/audit.ts';
 import { findNamesakes } from './store/names.ts';
 import { insertUser } from './store/users.ts';
-import { conflictOf, type Invitation } from './users.ts';
+import { conflictOf, type Invitation, newUserMembers } from './users.ts';
 
 /** One user of another program. No super administrator is imported. */
 export const importedUser = object(
   {
-    ...newNameSchemas,
-    enabled: withDefault(boolean(), true),
-    verified: withDefault(boolean(), false),
-    groups: withDefault(groups, []),
+    ...newUserMembers,
     password_hash: optional(nullable(text({ max: 512 }))),
   },
   'rejected',

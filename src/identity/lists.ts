@@ -1,3 +1,4 @@
+import { Failure } from '../platform/http/route/errors.ts';
 import {
   decimal,
   oneOf,
@@ -16,7 +17,7 @@ import {
   viewSession,
   viewUser,
 } from './model.ts';
-import { forbidden, type IdentityCall, isProvisioning, may } from './policy.ts';
+import { type Caller, forbidden, type IdentityCall, isProvisioning, may } from './policy.ts';
 import { group } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { EVENTS } from './store/audit.ts';
@@ -121,6 +122,17 @@ async function* viewEach(batches: AsyncIterable<readonly User[]>) {
   for await (const batch of batches) yield batch.map(viewUser);
 }
 
+/**
+ * Whose are listed. Without a filter: those of all users (null) if the caller may list them,
+ * otherwise the caller's own.
+ */
+function ownerOf(caller: Caller, what: 'sessions' | 'keys', user: string | undefined) {
+  const mayListAll = may(caller, `list ${what} of every user`);
+  const userId = user ?? (mayListAll ? null : (caller.user?.id ?? null));
+  const mayList = mayListAll || may(caller, `list ${what} of a user`, userId);
+  return mayList ? userId : forbidden(caller);
+}
+
 type OfUser = Page & { user: string | undefined };
 
 export async function sessions(
@@ -132,10 +144,8 @@ export async function sessions(
   service: IdentityService,
 ) {
   const { user, active } = query;
-  const mayListAll = may(caller, 'list sessions of every user');
-  // Without a filter: all sessions if the caller may list them, otherwise the caller's own.
-  const userId = user ?? (mayListAll ? null : (caller.user?.id ?? null));
-  if (!mayListAll && !may(caller, 'list sessions of a user', userId)) return forbidden(caller);
+  const userId = ownerOf(caller, 'sessions', user);
+  if (userId instanceof Failure) return userId;
   const isActive = active === undefined ? null : active === 'true';
   const listed = await listSessions(service, query, userId, isActive);
   return pageReply(request.path, query, listed, viewSession);
@@ -145,9 +155,8 @@ export async function keys(
   { caller, query, request }: IdentityCall<unknown, OfUser>,
   { database }: IdentityService,
 ) {
-  const mayListAll = may(caller, 'list keys of every user');
-  const userId = query.user ?? (mayListAll ? null : (caller.user?.id ?? null));
-  if (!mayListAll && !may(caller, 'list keys of a user', userId)) return forbidden(caller);
+  const userId = ownerOf(caller, 'keys', query.user);
+  if (userId instanceof Failure) return userId;
   if (userId !== null && isProvisioning(caller)) {
     const user = await findUser(database, userId);
     if (!user || user.super_admin) return forbidden(caller);

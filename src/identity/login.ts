@@ -11,7 +11,7 @@ import { dateTime, object, oneOf, optional, text } from '../platform/http/route/
 import { type Account, isActive, viewSession } from './model.ts';
 import { typedCode } from './names.ts';
 import { type Checked, checkPassword } from './passwords.ts';
-import { type Caller, forbidden, type IdentityCall, invalid, refusalOf } from './policy.ts';
+import { type Caller, type IdentityCall, invalid, ownUser } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
@@ -208,11 +208,9 @@ export async function changePassword(
   { body, caller, request }: IdentityCall<unknown, unknown, PasswordChange>,
   service: IdentityService,
 ) {
-  const { user } = caller;
   const { current_password, new_password } = body;
-  const refused = refusalOf(caller, 'change own password', user?.id);
-  if (refused) return refused;
-  if (!user) return forbidden(caller);
+  const user = ownUser(caller, 'change own password');
+  if (user instanceof Failure) return user;
   // Before the current password is checked, so that a rejected new one counts no failure.
   const isSame = normalizePassword(new_password) === normalizePassword(current_password);
   const problem = isSame ? SAME_PASSWORD : passwordError(new_password, service.passwords, user);

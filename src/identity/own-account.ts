@@ -11,7 +11,7 @@ import {
   viewSession,
   viewUser,
 } from './model.ts';
-import { forbidden, type IdentityCall, refusalOf } from './policy.ts';
+import { type IdentityCall, ownUser } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { listKeys } from './store/keys.ts';
 import { listAudit } from './store/lists.ts';
@@ -31,10 +31,8 @@ export const ownDataSchema = object({
 const NEWEST = { page: 1, limit: 1_000 };
 
 export async function exportOwnData({ caller }: IdentityCall, service: IdentityService) {
-  const { user } = caller;
-  const refused = refusalOf(caller, 'export own data', user?.id);
-  if (refused) return refused;
-  if (!user) return forbidden(caller);
+  const user = ownUser(caller, 'export own data');
+  if (user instanceof Failure) return user;
   const [sessions, keys, audit] = await Promise.all([
     listSessions(service, NEWEST, user.id, null),
     listKeys(service.database, NEWEST, user.id),
@@ -60,10 +58,8 @@ export async function deleteOneself(
   service: IdentityService,
 ) {
   const { caller, body, request } = call;
-  const { user } = caller;
-  const refused = refusalOf(caller, 'delete oneself', user?.id);
-  if (refused) return refused;
-  if (!user) return forbidden(caller);
+  const user = ownUser(caller, 'delete oneself');
+  if (user instanceof Failure) return user;
   if (!service.selfDeletion) return SELF_DELETION_OFF;
   const checked = await checkOwnPassword(service, request, caller, user, body.password);
   if (checked instanceof Failure) return checked;

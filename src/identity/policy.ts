@@ -141,6 +141,10 @@ export function refusalOf(caller: Caller, action: Action, ownerId?: OwnerId) {
   return isRecent(session) ? null : SIGNIN_TOO_OLD;
 }
 
+/** The caller's own user, or why the caller may not do this with it. */
+export const ownUser = (caller: Caller, action: Action) =>
+  refusalOf(caller, action, caller.user?.id) ?? caller.user ?? forbidden(caller);
+
 export const isProvisioning = ({ user, key }: Caller) =>
   user === null && (key?.rights?.includes('provision') ?? false);
 

@@ -23,16 +23,20 @@ import { findUserByName } from './store/lists.ts';
 import * as store from './store/users.ts';
 
 /** Names and addresses are stored as given and compared by `accountKey`. */
+export const newUserMembers = {
+  ...newNameSchemas,
+  verified: withDefault(boolean(), false),
+  enabled: withDefault(boolean(), true),
+  groups: withDefault(groups, []),
+};
+
 export const newUserSchema = object(
   {
-    ...newNameSchemas,
+    ...newUserMembers,
     password: optional(
       text({ description: 'If omitted, the user cannot sign in until a password is set' }),
     ),
-    verified: withDefault(boolean(), false),
     super_admin: withDefault(boolean(), false),
-    enabled: withDefault(boolean(), true),
-    groups: withDefault(groups, []),
   },
   'rejected',
 );

@@ -63,33 +63,23 @@ export function insertKey(
   id: string,
   key: string,
 ) {
+  const columns = {
+    id,
+    key_digest: sha256(key),
+    key_prefix: maskedKey(key),
+    name,
+    groups: arrayLiteral(groups),
+    rights: rights && arrayLiteral(rights),
+    scopes: arrayLiteral(scopes),
+    provision_groups: arrayLiteral(provision_groups),
+    user_id,
+    created_by: creatorOf(actor),
+    made_by: actor.caller?.key?.id ?? null,
+    expires_at,
+  };
   const insert = (sql: Sql) => sql`
-    insert into identity.api_keys (
-      id,
-      key_digest,
-      key_prefix,
-      name,
-      groups,
-      rights,
-      scopes,
-      provision_groups,
-      user_id,
-      created_by,
-      made_by,
-      expires_at)
-    select
-      ${id},
-      ${sha256(key)},
-      ${maskedKey(key)},
-      ${name},
-      ${arrayLiteral(groups)},
-      ${rights && arrayLiteral(rights)},
-      ${arrayLiteral(scopes)},
-      ${arrayLiteral(provision_groups)},
-      ${user_id},
-      ${creatorOf(actor)},
-      ${actor.caller?.key?.id ?? null},
-      ${expires_at}
+    insert into identity.api_keys (${sql(Object.keys(columns))})
+    select ${sql(columns)}
     where coalesce(${expires_at} > now(), true)
     returning id, user_id`;
   const given = { rights: rights ?? [], scopes, 'provision groups': provision_groups };

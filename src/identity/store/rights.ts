@@ -1,4 +1,5 @@
 import type { Database, Fragment, Sql } from '../../platform/db/pool.ts';
+import { Failure } from '../../platform/http/route/errors.ts';
 import type { Data } from '../../platform/runtime/errors.ts';
 import { type Caller, isProvisioning } from '../policy.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
@@ -12,16 +13,16 @@ export class PromotionRefused extends Error {}
 
 /** A key would do more than it may: nothing was changed. */
 export class BeyondKey extends Error {
-  /** Of the member of the body that is to blame. */
-  readonly path: string | undefined;
-  constructor(message: string, path?: string) {
-    super(message);
-    this.path = path;
+  readonly failure: Failure<'forbidden'>;
+  constructor(details: Failure['details']) {
+    super();
+    this.failure = new Failure('forbidden', details);
   }
 }
 
-const SUPER_ADMINISTRATOR =
-  'A key with the right "provision" changes nothing of a super administrator.';
+const SUPER_ADMINISTRATOR = {
+  message: 'A key with the right "provision" changes nothing of a super administrator.',
+};
 
 /** A provisioning key gives and takes only groups that it names. @throws BeyondKey */
 export function checkGroups(
@@ -34,7 +35,8 @@ export function checkGroups(
   const isOther = (others: readonly string[]) => (name: string) =>
     !others.includes(name) && !named.includes(name);
   if (!after.some(isOther(before)) && !before.some(isOther(after))) return;
-  throw new BeyondKey(`must add and remove only groups of the key: ${named.join(', ')}`, '/groups');
+  const message = `must add and remove only groups of the key: ${named.join(', ')}`;
+  throw new BeyondKey({ fields: [{ path: '/groups', message }] });
 }
 
 /** As the target of a change: the sessions of all users. */
