@@ -12,7 +12,8 @@ import { fill, USERS } from '../../support/plan-rows.ts';
 import { observe, type Scan } from '../../support/plans.ts';
 import { rounds } from '../../support/rounds.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
-import { openIdentity, PASSWORD, sessionOf } from '../../support/users.ts';
+import { storeUser } from '../../support/stored-users.ts';
+import { openIdentity, PASSWORD } from '../../support/users.ts';
 
 const routes = await createRoutes(null);
 
@@ -46,25 +47,9 @@ const newUser = () => {
 };
 
 /** A user with a session and a key. */
-async function someone(): Promise<{
-  id: string;
-  session: string;
-  token: string;
-  key: string;
-  keyId: string;
-}> {
-  const user = newUser();
-  const made = await ask('POST', `${identity}/api/user/`, { bearer, body: user });
-  const { id } = made.json.data;
-  const token = await logIn(identity, user.username, PASSWORD);
-  const { data } = (await ask('POST', `${identity}/api/key/`, { bearer: token, body: {} })).json;
-  return {
-    id,
-    token,
-    session: (await sessionOf(identity, token)).id,
-    key: data.key,
-    keyId: data.id,
-  };
+async function someone() {
+  const { user_id, session_id, key_id, session, key } = await storeUser(sql);
+  return { id: user_id, session: session_id, keyId: key_id, token: session, key };
 }
 
 interface Request {
