@@ -30,7 +30,7 @@ export async function showProgramKeys(
   if (!may(caller, 'list keys of every user')) return forbidden(caller);
   const range = { ...FIRST_PAGE, ...call.query };
   const listed = await listKeys(database, range, NO_USER);
-  return accountPage(call, 'Keys of programs', 'program-keys', {
+  return accountPage(call, 'Program keys', 'program-keys', {
     keys: keyItems(listed, `${PATH}/revoke`, 'program-key-revoke'),
     pages: pager(PATH, range, listed.total),
     ...keyForm(FIELDS, call, 'verify'),
