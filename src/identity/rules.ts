@@ -145,7 +145,6 @@ const asText = <Name extends string>(
   read: (input, at, reject) => names.read(splitList(String(input)), at, reject),
 });
 export const groupList = asText(groups, 'groups');
-export const rightList = asText(rights, 'rights');
 export const scopeList = asText(scopes, 'scopes');
 
 const WORDS_OF_CHOICE = new Map([

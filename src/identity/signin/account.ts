@@ -220,8 +220,8 @@ const KEY_FIELDS = {
 };
 
 /** The form of a new key, which those of users and of programs have in common. */
-export function keyForm(fields: Members, call: PageCall, rights: string) {
-  const values = formValues('key', fields, call, { days: '90', rights });
+export function keyForm(fields: Members, call: PageCall) {
+  const values = formValues('key', fields, call, { days: '90' });
   return { ...values, fields: render('key-fields', values) };
 }
 
@@ -232,7 +232,7 @@ export async function showKeys(call: PortalCall<Partial<ListQuery>>, { database 
   return accountPage(call, 'API keys', 'keys', {
     keys: keyItems(listed, '/account/keys/revoke'),
     pages: pager('/account/keys', range, listed.total),
-    ...keyForm(KEY_FIELDS, call, 'all'),
+    ...keyForm(KEY_FIELDS, call),
   });
 }
 

@@ -1,7 +1,8 @@
-import { uuid, withDefault } from '../../platform/http/route/schema.ts';
+import { oneOf, optional, uuid, withDefault } from '../../platform/http/route/schema.ts';
 import * as keys from '../keys.ts';
-import { forbidden, may } from '../policy.ts';
-import { groupList, rightList, scopeList } from '../rules.ts';
+import { forbidden, invalid, may } from '../policy.ts';
+import { KEY_RIGHTS } from '../model.ts';
+import { groupList, scopeList } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { listKeys, NO_USER } from '../store/keys.ts';
 import { FIRST_PAGE, keyForm, keyItems, type ListQuery, NEW_KEY, showNewKey } from './account.ts';
@@ -14,9 +15,14 @@ import { changeForm } from './rows.ts';
 
 const PATH = '/account/program-keys';
 
+const checkbox = optional(oneOf('on'));
+
 const FIELDS = {
   ...NEW_KEY,
-  rights: rightList,
+  verify: checkbox,
+  read: checkbox,
+  revoke: checkbox,
+  provision: checkbox,
   scopes: withDefault(scopeList, [], ''),
   groups: withDefault(groupList, [], ''),
   provision_groups: withDefault(groupList, [], ''),
@@ -33,14 +39,19 @@ export async function showProgramKeys(
   return accountPage(call, 'Program keys', 'program-keys', {
     keys: keyItems(listed, `${PATH}/revoke`, 'program-key-revoke'),
     pages: pager(PATH, range, listed.total),
-    ...keyForm(FIELDS, call, 'verify'),
+    ...keyForm(FIELDS, call),
   });
 }
 
 export const createProgramKey = form(
   recentUserForm,
   FIELDS,
-  (call, service) => showNewKey(call, service, { ...call.body, user_id: null }, PATH),
+  async (call, service) => {
+    const { body } = call;
+    const rights = KEY_RIGHTS.filter((right) => body[right]);
+    if (rights.length === 0) return invalid('/verify', 'choose at least one right');
+    return showNewKey(call, service, { ...body, rights: rights.sort(), user_id: null }, PATH);
+  },
   showProgramKeys,
 );
 

@@ -61,7 +61,7 @@ const HIDDEN = new Set([
 export const SECRET = /password|^(repeated|code)$/;
 /** Keyboards change nothing in them, and browsers send them to no spelling checker. */
 const VERBATIM =
-  /password|^(repeated|code|username|email|.*groups?|rights|scopes|user|search|token|id|.*uri|redirect)$/;
+  /password|^(repeated|code|username|email|.*groups?|scopes|user|search|token|id|.*uri|redirect)$/;
 
 /** The names of the fields that the user sees. */
 export const shownFields = (fields: Members) =>

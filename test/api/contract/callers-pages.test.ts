@@ -159,7 +159,7 @@ function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
     ...(/users\/\{user_id\}\/password|login|account\/delete/.test(pattern) ? { password } : {}),
     ...{ current_password: PASSWORD, new_password: password, return_to: '', role: 'user' },
     ...{ code: '123456', setup: 'a setup', credential: '{}', token: 'x'.repeat(43) },
-    ...(pattern.includes('program-keys') ? { rights: 'verify' } : {}),
+    ...(pattern.includes('program-keys') ? { verify: 'on' } : {}),
     ...{ name: 'a name', days: '30', id: username, redirect: `https://${username}.example/` },
     ...{ request: '', answer: 'allow' },
     ...{ client_id: 'unknown', post_logout_redirect_uri: '', state: '' },

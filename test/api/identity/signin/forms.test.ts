@@ -19,7 +19,7 @@ const FORMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   '/account/password': { current_password: PASSWORD, new_password: 'a longer one than that' },
   '/account/totp': { code: '123456' },
   '/account/keys': { name: 'backup', days: '30' },
-  '/account/program-keys': { name: 'sign-up', days: '30', rights: 'verify' },
+  '/account/program-keys': { name: 'sign-up', days: '30', verify: 'on' },
   '/account/users': { username: 'grace', email: 'grace@example.org' },
   [`${ofUser}/edit`]: { username: 'a', email: 'a@b.example', first_name: '', last_name: '' },
 };
@@ -133,7 +133,7 @@ test('a key is shown whole once, acts for the user, and is revoked', async () =>
   assert.match(
     listed.text,
     new RegExp(
-      `created <time[^]+ by ${username}, may: all, last used: (never|<time[^]+), expires: <time datetime="20`,
+      `may: all<br>last used: (never|<time[^]+), expires: <time datetime="20[^]+<br>created <time[^]+ by ${username}<`,
     ),
   );
   const [row] =

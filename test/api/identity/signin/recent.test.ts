@@ -132,7 +132,7 @@ const FORMS: Readonly<Record<string, readonly [number, () => Record<string, stri
   '/account/users/TARGET/secure': [200, () => ({})],
   '/account/users/TARGET/remove_factors': [303, () => ({})],
   '/account/keys': [200, () => ({ name: 'x', days: '30' })],
-  '/account/program-keys': [200, () => ({ name: 'x', days: '30', rights: 'verify' })],
+  '/account/program-keys': [200, () => ({ name: 'x', days: '30', verify: 'on' })],
 };
 for (const [path, [done, fields]] of Object.entries(FORMS)) {
   test(`the form ${path} needs the same`, async () => {
