@@ -46,6 +46,8 @@ export async function showPrograms(call: PortalCall, service: PortalService) {
   return page('Programs', main, call);
 }
 
+const stateOf = (enabled: boolean) => render(enabled ? 'enabled' : 'disabled');
+
 /** For administrators. */
 async function registered(call: PortalCall, { database, portal }: PortalService) {
   const rows = (await clients.listClients(database)).map(({ id, name, groups, enabled }) =>
@@ -53,7 +55,7 @@ async function registered(call: PortalCall, { database, portal }: PortalService)
       id,
       name,
       groups: groups.join(', ') || 'every user',
-      state: enabled ? 'Enabled' : 'Disabled',
+      state: stateOf(enabled),
     }),
   );
   return render('registered', {
@@ -100,9 +102,9 @@ export const registerClient = form(
 export const clientPath = object({ client_id: clientId });
 type OfClient = Values<Readonly<{ client_id: typeof clientId }>>;
 
-export async function showClient(call: PortalCall<unknown, OfClient>, { database }: PortalService) {
+export async function showClient(call: PortalCall<unknown, OfClient>, service: PortalService) {
   if (!may(call.caller, 'list programs')) return forbidden(call.caller);
-  const client = await clients.findClient(database, call.path.client_id);
+  const client = await clients.findClient(service.database, call.path.client_id);
   if (!client) return NOT_FOUND;
   const { id, name, enabled } = client;
   const main = render('client-page', {
@@ -114,6 +116,8 @@ export async function showClient(call: PortalCall<unknown, OfClient>, { database
     }),
     id,
     name,
+    issuer: service.portal.origin,
+    state: stateOf(enabled),
     secret: client.has_secret ? render('client-new-secret', { id }) : NOTHING,
     switch: render(enabled ? 'client-disable' : 'client-enable', { id, name }),
   });

@@ -233,7 +233,7 @@ test('a form for one user grants nothing for another who has signed in meanwhile
   for (const consent of ['true', 'false']) {
     await provider.run(['client', 'set', 'other', '--consent', consent]);
     const page = await visit('/oidc/consent', { cookie: host, fields });
-    assert.match(page.text, new RegExp(`wants to know of you, ${bob.username}`));
+    assert.match(page.text, new RegExp(`wants to know about you, <strong>${bob.username}`));
     const [row] = await provider.sql`
       select (select count(*)::int from identity.oidc_consents where user_id = ${bob.id}) as given,
         (select count(*)::int from identity.oidc_grants where client_id = 'other') as granted`;
