@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { axeViolations } from './axe.ts';
 import { saveScreenshot } from './setup.ts';
-import type { Browser } from './webdriver.ts';
+import { type Browser, KEYS } from './webdriver.ts';
 
 export interface Contrast {
   /** The element with this contrast. */
@@ -205,4 +205,52 @@ export async function assertFocusVisible(browser: Browser, id: string): Promise<
     return [outlineStyle, parseFloat(outlineWidth)];
   `);
   assert.ok(style === 'solid' && width >= 2, `${id} shows that it has the focus`);
+}
+
+/** Every visible control of the page, and only these, in its order. */
+const VISIBLE_CONTROLS = `[...document.querySelectorAll('a, button, input, select, textarea, summary')]
+    .filter((one) => one.checkVisibility())`;
+
+/** Checks that Tab reaches every control in the order of the page, each with a visible focus. */
+export async function assertTabOrder(browser: Browser): Promise<void> {
+  const names: string[] = await browser.run(`
+    document.body.tabIndex = -1;
+    document.body.focus();
+    const nameOf = (one, at) => at + ' ' + one.outerHTML.slice(0, 80);
+    return ${VISIBLE_CONTROLS}.map(nameOf);`);
+  const reached: number[] = [];
+  // A field for a date has several stops, and a browser stops at what can be scrolled.
+  for (let i = 0; i < 4 * names.length && reached.length < names.length; i += 1) {
+    await browser.press(KEYS.Tab);
+    const [at, style] = await browser.run(`
+      const { activeElement: one } = document;
+      return [${VISIBLE_CONTROLS}.indexOf(one), getComputedStyle(one).outlineStyle];`);
+    if (at === -1 || at === reached.at(-1)) continue;
+    assert.ok(['solid', 'auto'].includes(style), `a visible focus: ${names[at]}`);
+    reached.push(at);
+  }
+  assert.deepEqual(
+    reached.map((at) => names[at]),
+    names,
+  );
+}
+
+/** Everything that a state of a page must pass, with nothing in the console of the browser. */
+export async function checkState(browser: Browser, state: PageState): Promise<void> {
+  await openState(browser, state);
+  assert.deepEqual(await unnamed(browser), []);
+  await checkAppearance(browser, `signin-${state[0]}`);
+  for (const viewport of ['large phone', 'tablet'] as const) {
+    await setViewport(browser, viewport);
+    assert.deepEqual(await overflowing(browser), [], `${viewport}: nothing overflows`);
+  }
+  await setViewport(browser, 'desktop');
+  await enlargeText(browser);
+  assert.deepEqual(await overflowing(browser), [], 'nothing overflows at 200 %');
+  await assertTabOrder(browser);
+  const messages = (await browser.log())
+    .filter(({ source }) => source !== 'network')
+    .map(({ message }) => message);
+  assert.deepEqual(messages, [], 'the browser reports an error');
+  await browser.setColorScheme('light');
 }

@@ -5,14 +5,10 @@
 import assert from 'node:assert/strict';
 import {
   assertFocusVisible,
-  checkAppearance,
-  enlargeText,
+  checkState,
   misfits,
-  openState,
-  overflowing,
   type PageState,
   setViewport,
-  unnamed,
 } from '../browser/accessibility.ts';
 import { testsExcept } from '../browser/browsers.ts';
 import { focused } from '../browser/setup.ts';
@@ -103,6 +99,7 @@ async function openFirst(): Promise<void> {
 let created = 0;
 const FIRST_PASSWORD = 'chosen by somebody else';
 const CREATE = 'form[method="post"][action="/account/users"]';
+const CREATE_PROGRAM_KEY = 'form[action="/account/program-keys"]';
 
 /** Pages that are only opened, by who sees them. */
 const OPENED: ReadonlyArray<readonly [name: string, who: Member, path: string]> = [
@@ -186,6 +183,28 @@ const STATES: readonly PageState[] = [
     { days: ['combobox', 'Expires'] },
   ],
   [
+    'program-keys-wrong',
+    async () => {
+      await openAs(administrator, '/account/program-keys');
+      await browser.fill('name', 'Deployment of the wiki');
+      await browser.fill('groups', 'A group');
+      await browser.clickOn(`${CREATE_PROGRAM_KEY} button`);
+      await browser.untilVisible('groups-problem');
+    },
+    { verify: ['checkbox', 'Open programs behind a proxy'], 'groups-problem': ['alert', ''] },
+  ],
+  [
+    'program-key-new',
+    async () => {
+      await openAs(administrator, '/account/program-keys');
+      await browser.fill('name', 'Deployment of the wiki');
+      await browser.click('verify');
+      await browser.clickOn(`${CREATE_PROGRAM_KEY} button`);
+      await setup.untilTitle('The new API key');
+    },
+    {},
+  ],
+  [
     'users-create',
     async () => {
       await openAs(administrator, '/account/users');
@@ -248,30 +267,14 @@ const STATES: readonly PageState[] = [
 
 for (const state of STATES) {
   const [name] = state;
-  test(`every check of accessibility passes: ${name}`, async () => {
-    await openState(browser, state);
-    assert.deepEqual(await unnamed(browser), []);
-    await checkAppearance(browser, `signin-${name}`);
-    for (const viewport of ['large phone', 'tablet'] as const) {
-      await setViewport(browser, viewport);
-      assert.deepEqual(await overflowing(browser), [], `${viewport}: nothing overflows`);
-    }
-    await setViewport(browser, 'desktop');
-    await enlargeText(browser);
-    assert.deepEqual(await overflowing(browser), [], 'nothing overflows at 200 %');
-    const messages = (await browser.log())
-      .filter(({ source }) => source !== 'network')
-      .map(({ message }) => message);
-    assert.deepEqual(messages, [], 'the browser reports an error');
-    await browser.setColorScheme('light');
-  });
+  test(`every check of accessibility passes: ${name}`, () => checkState(browser, state));
 }
 
 test('choices, codes, long names, labels and buttons fit where they stand', async () => {
   await setup.addUser('long-name'.repeat(25), 'long@example.org');
   for (const viewport of ['desktop', 'large phone', 'phone'] as const) {
     await setViewport(browser, viewport);
-    for (const path of ['audit?event=user.created', 'users', 'keys', 'factors']) {
+    for (const path of ['audit?event=user.created', 'users', 'keys', 'program-keys', 'factors']) {
       await openAs(path === 'factors' ? guarded : administrator, `/account/${path}`);
       await browser.run('for (const one of document.querySelectorAll(".card")) one.open = true');
       assert.deepEqual(await misfits(browser), [], `${path}, ${viewport}`);
@@ -299,34 +302,6 @@ test('the keyboard alone signs in with password and code, and the focus is visib
   await assertFocusVisible(browser, 'code');
   await browser.press(...(await setup.codeOf(secret)), Enter);
   await setup.untilProgram(`${APP}/keyboard?x=1`);
-});
-
-test('every control of every page is reached with Tab, with a visible focus', async () => {
-  for (const [who, path] of [
-    [plain, '/account'],
-    [guarded, '/account/factors'],
-    [plain, '/account/keys'],
-    [administrator, '/account/users'],
-    [administrator, '/account/program-keys'],
-  ] as const) {
-    await openAs(who, path);
-    const all = await browser.run(`
-      const controls = [...document.querySelectorAll('a, button, input, select')];
-      return controls.filter((one) => one.checkVisibility()).length;`);
-    await browser.run('document.body.tabIndex = -1; document.body.focus()');
-    const seen = new Set<number>();
-    for (let i = 0; i < 120 && seen.size < all; i += 1) {
-      await browser.press(Tab);
-      const at = await browser.run(`
-        const { activeElement: one } = document;
-        if (!one.matches('a, button, input, select')) return -1;
-        if (!['solid', 'auto'].includes(getComputedStyle(one).outlineStyle)) return -2;
-        return [...document.querySelectorAll('a, button, input, select')].indexOf(one)`);
-      assert.notEqual(at, -2, 'the focus is visible');
-      if (at >= 0) seen.add(at);
-    }
-    assert.equal(seen.size, all, path);
-  }
 });
 
 test('a first password is replaced before anything else, and then leads to the address', async () => {
