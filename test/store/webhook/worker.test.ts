@@ -10,6 +10,7 @@ import {
   renewLeases,
 } from '../../../src/webhook/store/work.ts';
 import { connect } from '../../../scripts/postgres.ts';
+import { holdTimers } from '../../support/clock.ts';
 import { untilLocked, untilSql } from '../../support/connections.ts';
 import { createWaits, holdStatements } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
@@ -18,6 +19,8 @@ import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
+/** Of a shutdown. No other timer has this length. */
+const GRACE_MS = 4_321;
 const claim = (most = 100) => claimWork(database, most);
 /** Lets all leases expire. */
 const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
@@ -65,10 +68,9 @@ test('a claim that ends after the time for attempts has run out begins none', as
     return new Promise(() => {});
   });
   await untilLocked(sql, 1);
-  t.mock.timers.enable({ apis: ['setTimeout'] });
-  const stopping = worker.stop(0);
-  t.mock.timers.tick(1);
-  t.mock.timers.reset();
+  const endGrace = holdTimers(t, GRACE_MS);
+  const stopping = worker.stop(GRACE_MS);
+  endGrace();
   await blocker.end();
   await stopping;
   assert.equal(calls, 0);
@@ -330,7 +332,7 @@ test('an attempt that hangs delays no other', async () => {
   await worker.stop();
 });
 
-test('a shutdown claims nothing, finishes attempts, and returns the others without counting them', async () => {
+test('a shutdown claims nothing, finishes attempts, and returns the others without counting them', async (t) => {
   const [finishing = '', stuck = '', ...untouched] = await fresh(5);
   await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
   const begun = new Set<string>();
@@ -342,10 +344,13 @@ test('a shutdown claims nothing, finishes attempts, and returns the others witho
     return id === finishing ? null : FAILED;
   });
   await until(() => begun.size === 2, 'both are under way');
-  const stopped = worker.stop(100);
+  const endGrace = holdTimers(t, GRACE_MS);
+  const stopped = worker.stop(GRACE_MS);
   await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
   worker.notify();
   finish.open();
+  await ended(finishing);
+  assert.equal(endGrace(), 1);
   await stopped;
   assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
   assert.deepEqual(
@@ -371,12 +376,7 @@ test('after a database outage everything is delivered', async (t) => {
       return null;
     },
     {},
-    {
-      url: proxy.url,
-      log: (line) => {
-        lines.push(line);
-      },
-    },
+    { url: proxy.url, log: (line) => lines.push(line) },
   );
   await until(() => begun.size === 10, 'ten are under way');
   await proxy.cut();
