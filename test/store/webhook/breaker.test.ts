@@ -3,7 +3,7 @@
  * attempt on any.
  */
 import assert from 'node:assert/strict';
-import { after } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { createLog } from '../../../src/platform/runtime/log.ts';
 import { createBreaker } from '../../../src/webhook/breaker.ts';
 import {
@@ -18,6 +18,7 @@ import {
 import { claimProbes } from '../../../src/webhook/store/probes.ts';
 import { COMMON } from '../../../src/webhook/store/queue.ts';
 import { claimWork } from '../../../src/webhook/store/work.ts';
+import { stopClock } from '../../support/clock.ts';
 import { untilSql } from '../../support/connections.ts';
 import { test, until } from '../../support/until.ts';
 import { FAILED, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
@@ -84,9 +85,12 @@ test('one of all replicas takes a probe, none without a due event, at growing in
       Array.from({ length: 8 }, () => takeProbe(database, 'test', COMMON.id)),
     );
     assert.equal(taken.filter(Boolean).length, 1);
-    const [row] = await sql<[{ seconds: number }]>`
-      select extract(epoch from probe_at - now())::float8 as seconds from webhook.failing_targets`;
-    assert.ok(row.seconds > pause - 5 && row.seconds <= pause + 1, `${row.seconds} of ${pause}`);
+    // Counted from a moment since then.
+    const [{ least, most }] = await sql<[{ least: number; most: number }]>`
+      select extract(epoch from probe_at - now())::float8 as least,
+        extract(epoch from probe_at - failing_since)::float8 - ${seconds}::int4 as most
+      from webhook.failing_targets`;
+    assert.ok(most >= pause && least <= pause + 1, `${least} to ${most} of ${pause}`);
   }
   await fail(61);
   await pauseDelivery(database, 'test');
@@ -225,19 +229,29 @@ test('a target that rejects an event is not counted as failing', async () => {
   await next.stop();
 });
 
-/**
- * Lets each worker look twice for what it may claim. By the second look, the first one has had its
- * effect.
- */
-async function letLook(
-  ...workers: ReadonlyArray<ReturnType<typeof queue.startWorker>>
-): Promise<void> {
-  const seen = workers.map(({ looks }) => looks());
-  const haveLooked = () => workers.every(({ looks }, index) => looks() > (seen[index] ?? 0) + 1);
-  await until(haveLooked, 'each has looked twice');
+type Workers = ReadonlyArray<ReturnType<typeof queue.startWorker>>;
+
+/** Moves the clock: a worker looks at the state of its target at most once a second. */
+function lookingOf(t: TestContext) {
+  const pass = stopClock(t);
+  const untilSeen = (workers: Workers, condition: () => Promise<boolean>, what: string) =>
+    untilSql(async () => {
+      pass(1);
+      for (const { notify } of workers) notify();
+      return condition();
+    }, what);
+  /** Lets each look twice. By the second look, the first one has had its effect. */
+  async function letLook(...workers: Workers): Promise<void> {
+    const seen = workers.map(({ looks }) => looks());
+    const haveLooked = async () =>
+      workers.every(({ looks }, index) => looks() > (seen[index] ?? 0) + 1);
+    await untilSeen(workers, haveLooked, 'each has looked twice');
+  }
+  return { untilSeen, letLook };
 }
 
-test('a failing target gets probes only; the first success lets all events through', async () => {
+test('a failing target gets probes only; the first success lets all events through', async (t) => {
+  const { untilSeen, letLook } = lookingOf(t);
   const ids = await fresh(30);
   await fail(3_600);
   let isWorking = false;
@@ -250,15 +264,12 @@ test('a failing target gets probes only; the first success lets all events throu
         return isWorking ? null : FAILED;
       },
       { pausesMs: [3_600_000] },
-      {
-        log: (line) => {
-          lines.push(line);
-        },
-      },
+      { log: (line) => lines.push(line) },
     );
   const workers = [start(), start(), start()];
   await until(() => calls === 1, 'the probe');
-  await untilSql(
+  await untilSeen(
+    workers,
     async () => (await findFailing(database, 'test'))?.failures === 11,
     'its failure is stored',
   );
@@ -269,11 +280,13 @@ test('a failing target gets probes only; the first success lets all events throu
   assert.ok(lines.some((line) => line.includes('it is only probed')));
   isWorking = true;
   await sql`update webhook.failing_targets set probe_at = now()`;
-  await untilSql(
+  await untilSeen(
+    workers,
     async () => (await sql`select from webhook.outcomes`).length === ids.length - 1,
     'all others are done',
   );
-  await untilSql(
+  await untilSeen(
+    workers,
     async () => (await findFailing(database, 'test')) === undefined,
     'nothing is left of the failures',
   );
@@ -303,7 +316,8 @@ test('failures of several replicas add up, and successes among them keep the tar
   await worker.stop();
 });
 
-test('what happened during a database outage is counted after it', async () => {
+test('what happened during a database outage is counted after it', async (t) => {
+  const pass = stopClock(t);
   const lines: string[] = [];
   const log = createLog('debug', (line) => lines.push(line));
   const breaker = createBreaker(database, 'test', COMMON.id, log);
@@ -311,6 +325,7 @@ test('what happened during a database outage is counted after it', async () => {
   /** The state is not read more than once a second. */
   const admitUntil = (condition: () => Promise<boolean> | boolean, what: string) =>
     untilSql(async () => {
+      pass(1);
       await breaker.admit();
       return condition();
     }, what);
@@ -341,7 +356,8 @@ test('what happened during a database outage is counted after it', async () => {
   );
 });
 
-test('while delivery is paused nothing is claimed, on any replica and after a restart', async () => {
+test('while delivery is paused nothing is claimed, on any replica and after a restart', async (t) => {
+  const { letLook } = lookingOf(t);
   const ids = await fresh(5);
   await queue.put({ order_key: 'page' });
   assert.equal(await pauseDelivery(database, 'an operator'), true);
