@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { createServer, request } from 'node:http';
 import { after, test, type TestContext } from 'node:test';
+import { holdTimers, stopClock } from '../support/clock.ts';
 import { createDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts';
 import { freePorts, listenOn } from '../support/ports.ts';
@@ -176,14 +177,19 @@ test('SHARE_ANYONE admits who is not signed in, and names who is', async () => {
   assert.equal((await options(url.secrets, grace)).json.caller.user, 'grace');
 });
 
+/** How long the pages wait for the sign-in service. */
+const VERIFY_MS = 5_000;
+
 test('an identity service that is down, slow or wrong opens nothing: 503', async (t) => {
-  const port = await listenOn(
-    t,
-    createServer(() => {}),
-  );
+  const endWaits = holdTimers(t, VERIFY_MS);
+  let givenUp = 0;
+  const silent = createServer(() => {
+    givenUp += endWaits();
+  });
+  const port = await listenOn(t, silent);
   for (const verify of [
-    'http://127.0.0.1:1/api/auth/verify',
     `http://127.0.0.1:${port}/api/auth/verify`,
+    'http://127.0.0.1:1/api/auth/verify',
     `${VERIFY}?redirect=wrong`,
     `${identity.identity}/no-such-path`,
   ]) {
@@ -198,6 +204,7 @@ test('an identity service that is down, slow or wrong opens nothing: 503', async
     const bearer = await options(url.secrets, '', { authorization: `Bearer ${AUTH_TOKEN}` });
     assert.equal(bearer.status, 200, verify);
   }
+  assert.equal(givenUp, 2, 'both questions to the slow one were given up');
 });
 
 /** A sign-in service that counts what it is asked, and replies when the test says so. */
@@ -235,7 +242,8 @@ test('visitors without a session cookie cost the sign-in service one request', a
   assert.equal(state.asked, 3, 'each cookie that may be of a session is checked');
 });
 
-test('beyond 100 wrong cookies, a network gets 429, and nothing is logged as an error', async () => {
+test('beyond 100 wrong cookies, a network gets 429, and nothing is logged as an error', async (t) => {
+  stopClock(t);
   const { url, log } = await pagesWith(`${VERIFY}?redirect=401`);
   for (const ask of [() => options(url.secrets, guess()), () => delivery(url.webhook, guess())]) {
     let answer = await ask();
@@ -254,6 +262,7 @@ test('beyond 100 wrong cookies, a network gets 429, and nothing is logged as an 
 });
 
 test('one network waits for 16 replies of the sign-in service, the others for theirs', async (t) => {
+  holdTimers(t, VERIFY_MS);
   const { state, release, verify } = await startVerify(t);
   state.isHolding = true;
   const { url } = await pagesWith(verify, { TRUSTED_PROXIES: '127.0.0.1' });

@@ -1,6 +1,7 @@
 /** Codes: who may use them, how often, and what ends them, on every replica. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { stopClock } from '../../../support/clock.ts';
 import {
   assertAlive,
   assertDead,
@@ -172,11 +173,9 @@ test('a program authenticates in one way, and as programs encode it', async () =
 });
 
 test('guesses of codes and refresh tokens of a network are limited', async (t) => {
+  stopClock(t);
   const own = await startProvider(t);
   const spa = await own.register('spa', '--public');
-  const user = await own.enter();
-  const { host } = await own.signIn(user.username);
-  const begun = await own.codeFor(spa, host);
   const kinds = [
     ['authorization_code', 'code'],
     ['refresh_token', 'refresh_token'],
@@ -191,5 +190,8 @@ test('guesses of codes and refresh tokens of a network are limited', async (t) =
     assert.equal(JSON.parse(refused.text).error, 'temporarily_unavailable');
     assert.match(refused.headers.get('retry-after') ?? '', /^\d+$/);
   }
+  const user = await own.enter();
+  const { host } = await own.signIn(user.username);
+  const begun = await own.codeFor(spa, host);
   assert.equal((await own.exchange(spa, begun)).status, 200, 'from another network');
 });
