@@ -208,7 +208,8 @@ export async function assertFocusVisible(browser: Browser, id: string): Promise<
 }
 
 /** Every visible control of the page, and only these, in its order. */
-const VISIBLE_CONTROLS = `[...document.querySelectorAll('a, button, input, select, textarea, summary')]
+const CONTROLS = 'a, button, input, select, textarea, summary';
+const VISIBLE_CONTROLS = `[...document.querySelectorAll('${CONTROLS}')]
     .filter((one) => one.checkVisibility())`;
 
 /** Checks that Tab reaches every control in the order of the page, each with a visible focus. */
