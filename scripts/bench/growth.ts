@@ -158,7 +158,7 @@ async function rowsOf(bench: Bench, { cases, fill }: Data): Promise<Row[]> {
 export async function growth(bench: Bench): Promise<Report> {
   const head = [
     '',
-    ...CONNECTIONS.map((count) => `${count} connections`),
+    ...CONNECTIONS.map((count) => `${count} connection${count === 1 ? '' : 's'}`),
     ...REPLICAS.map((count) => `${count} replicas`),
     ...ROWS.map((count) => `${count / 1_000_000} million rows`),
   ];

@@ -1,13 +1,12 @@
 /** What an operator does on the inbox page in a real Chromium: redeliver, pause, with keys alone. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { untilSql } from '../../support/connections.ts';
 import { OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { assertFocusVisible, setViewport } from './accessibility.ts';
 import { startBrowser } from './browsers.ts';
 import { drivePage, openHeldInbox, putDead, ROWS } from './inbox-page.ts';
-import { checkAfterEach, focused, openPage } from './setup.ts';
+import { checkAfterEach, focused, holdFetch, openPage } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
 const inbox = await openHeldInbox();
@@ -131,23 +130,27 @@ test('selected events, or all that match, are redelivered after a confirmation o
   // Batches without an end: a cancelled loop must not go on while another one counts.
   await browser.run(`
     window.realFetch = fetch;
-    window.batches = 0;
+    window.batches = [];
+    window.answers = 0;
     window.fetch = async (address, options) => {
       const isBatch = String(address).endsWith('/events/redeliver');
       if (!isBatch || JSON.parse(options.body).dry_run) return realFetch(address, options);
-      window.batches += 1;
-      await new Promise((resolve) => setTimeout(resolve, 300));
-      const headers = { 'content-type': 'application/json' };
-      const text = '{"data":{"matched":1,"redelivered":1,"next":"more"}}';
-      return new Response(text, { headers });
+      await new Promise((resolve) => batches.push(resolve));
+      const answer = new Response('', { headers: { 'content-type': 'application/json' } });
+      answer.json = async () => {
+        setTimeout(() => { window.answers += 1; }); // by then, the page has used the answer
+        return { data: { matched: 1, redelivered: 1, next: 'more' } };
+      };
+      return answer;
     };`);
   await browser.click('bulk-yes');
-  await browser.until('batches === 1');
+  await browser.until('batches.length === 1');
   await browser.click('bulk-no');
   await browser.click('again-all');
   await untilText('bulk-text', /^Redeliver 3 events\?/);
-  await sleep(1_000);
-  assert.equal(await browser.run('return batches'), 1);
+  await browser.run('batches[0]()');
+  await browser.until('answers === 1');
+  assert.equal(await browser.run('return batches.length'), 1);
   assert.match(await browser.text('bulk-text'), /^Redeliver 3 events\?/);
   await browser.run('window.fetch = realFetch');
   await browser.click('bulk-yes');
@@ -163,20 +166,13 @@ test('a count that ends late leaves the question in place, and two clicks send o
   );
   await listRows('?event=late');
   await untilRows(2);
-  await browser.run(`
-    const send = fetch;
-    window.held = [];
-    window.fetch = async (address, options) => {
-      if (!String(address).endsWith('/events/redeliver')) return send(address, options);
-      await new Promise((resolve) => held.push(resolve));
-      return send(address, options);
-    };`);
+  await holdFetch(browser, '/events/redeliver');
   await browser.click('again-all');
   await browser.until('held.length === 1');
   await browser.clickOn('#rows input');
   await browser.click('again-selected');
   await browser.run('held[0]()');
-  await sleep(500);
+  await browser.until('answers === 1');
   await untilText('bulk-text', /^Redeliver 1 event\?/);
   await browser.run(`
     const yes = document.getElementById('bulk-yes');

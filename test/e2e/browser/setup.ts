@@ -286,15 +286,21 @@ export async function saveScreenshot(browser: Browser, name: string): Promise<vo
   writeFileSync(join(screenshots, `${name}.png`), await browser.screenshot());
 }
 
-/** Requests of the page wait in `held` until a test sends them. */
-export const holdFetch = (browser: Browser): Promise<unknown> =>
+/**
+ * Requests of the page wait in `held` until a test sends them.
+ * @param end how the addresses of these requests end; by default, all are held
+ */
+export const holdFetch = (browser: Browser, end = ''): Promise<unknown> =>
   browser.run(`
     const send = fetch;
     window.held = [];
     window.answers = 0;
     window.fetch = async (...request) => {
+      if (!String(request[0]).endsWith('${end}')) return send(...request);
       await new Promise((resolve) => held.push(resolve));
       const answer = await send(...request);
-      window.answers += 1;
+      const read = answer.json.bind(answer);
+      // In a task of its own: by then, the page has used the answer.
+      answer.json = () => read().finally(() => setTimeout(() => { window.answers += 1; }));
       return answer;
     };`);
