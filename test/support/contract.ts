@@ -12,7 +12,8 @@ import type { JsonSchema } from '../../src/platform/http/route/schema.ts';
 import type { ServiceName } from '../../src/serve.ts';
 import { createPlainRoutes } from '../../src/webhook/plain.ts';
 import { createDatabase, type TestDatabase } from './database.ts';
-import { type Answer, ask, startGatehouse } from './gatehouse.ts';
+import { type Call, callsOf } from './calls.ts';
+import { type Answer, startGatehouse } from './gatehouse.ts';
 import { addOperator } from './inbox.ts';
 import { newAddress } from './logins.ts';
 import { OIDC } from './oidc.ts';
@@ -73,6 +74,7 @@ export const declarationOf = ({ method, pattern, path, query, body, security }: 
 
 export type Running = Variant & {
   readonly url: string;
+  readonly call: Call;
   /** For assertions. The plain variant has none. */
   readonly database: TestDatabase | null;
 };
@@ -85,10 +87,15 @@ async function startOne(variant: Variant): Promise<Running> {
   const { service, environment } = variant;
   const isPlain = environment.WEBHOOK_VARIANT === 'plain';
   const database = isPlain ? null : await createDatabase();
-  const { url } = await startGatehouse({ after }, [service], database?.url, environment);
+  const { url, listenerOf } = await startGatehouse(
+    { after },
+    [service],
+    database?.url,
+    environment,
+  );
   // Its first start makes the token of a sender only if there is no token.
   if (database && service === 'webhook') await addOperator(database.sql);
-  return { ...variant, url: url[service], database };
+  return { ...variant, url: url[service], call: callsOf(listenerOf(service)), database };
 }
 
 // --- Requests that are right by the schemas of their row
@@ -153,7 +160,7 @@ export const pathOf = (pattern: string, values: Readonly<Record<string, string>>
   pattern.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? ID);
 
 /** Each request comes from a network of its own, so that no limit of guesses is reached. */
-export function send(url: string, row: Row, sent: Sent = {}): Promise<Answer> {
+export function send(call: Call, row: Row, sent: Sent = {}): Promise<Answer> {
   const {
     path = {},
     query = String(new URLSearchParams(textsOf(requiredOf(row.query.jsonSchema)))),
@@ -162,7 +169,7 @@ export function send(url: string, row: Row, sent: Sent = {}): Promise<Answer> {
   const { body = schema && requiredOf(schema) } = sent;
   const isFields = isForm(row) && typeof body === 'object' && !(body instanceof Uint8Array);
   const content = isFields ? String(new URLSearchParams(textsOf({ ...body }))) : body;
-  return ask(row.method, `${url}${pathOf(row.pattern, path)}${query && `?${query}`}`, {
+  return call(row.method, `${pathOf(row.pattern, path)}${query && `?${query}`}`, {
     ...(content === null ? {} : { body: content }),
     headers: {
       'x-forwarded-for': newAddress(),
@@ -232,7 +239,7 @@ const CODES: Readonly<Record<string, string>> = {
  * @param unauthorized what 401 is called
  */
 export async function assertTable<Caller extends string>(
-  { url, rows }: Pick<Running, 'url' | 'rows'>,
+  { call, rows }: Pick<Running, 'call' | 'rows'>,
   lines: readonly Line[],
   callers: readonly Caller[],
   request: (caller: Caller, line: Line, row: Row) => Promise<Sent>,
@@ -243,7 +250,7 @@ export async function assertTable<Caller extends string>(
     for (const [index, caller] of callers.entries()) {
       const { [index]: expected = '---' } = line.cells;
       if (expected === '---') continue;
-      const answer = await send(url, row, await request(caller, line, row));
+      const answer = await send(call, row, await request(caller, line, row));
       const what = `${caller} about ${line.about}`;
       assert.equal(outcomeOf(answer), expected, `${line.name}: ${what}: ${answer.text}`);
       const isRefused = Number(expected) >= 400 && !row.failurePage;

@@ -8,6 +8,7 @@ import { text as readText } from 'node:stream/consumers';
 import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import type { ConfiguredService } from '../../src/platform/process/service.ts';
+import type { Listener } from '../../src/platform/http/wire/server.ts';
 import { startServices } from '../../src/platform/process/start.ts';
 import type { Job } from '../../src/platform/runtime/jobs.ts';
 import type { LimiterShare } from '../../src/platform/runtime/limiter.ts';
@@ -52,6 +53,8 @@ export interface Gatehouse {
   stderr(): string;
   /** The log lines written so far, parsed. */
   log(): Array<Record<string, unknown>>;
+  /** For `callsOf`. */
+  listenerOf(service: ServiceName): Listener;
   /** Runs the background jobs of this name, instead of waiting for their time. */
   runJobs(name: RegExp): Promise<void>;
   /** Lets hashes of passwords that begin wait. @returns a function that lets them go on */
@@ -121,6 +124,7 @@ export async function startGatehouse(
     stdout: output.text,
     stderr: () => errors,
     log,
+    listenerOf: (service) => gatehouse.listenerOf(service) ?? assert.fail(`no ${service}`),
     runJobs: inside.runJobs,
     holdHashes: inside.holdHashes,
     hashed: () => inside.hashed,
@@ -218,7 +222,7 @@ export interface Answer {
 }
 
 /** One request. `body` may be a value (sent as JSON) or text and bytes (sent as they are). */
-interface AskOptions {
+export interface AskOptions {
   readonly bearer?: string;
   readonly body?: unknown;
   readonly headers?: Record<string, string>;
@@ -226,11 +230,21 @@ interface AskOptions {
 
 /** Not `fetch`, which takes several times the processor time of the request itself. */
 export async function ask(method: string, url: string, options: AskOptions = {}): Promise<Answer> {
-  const { bearer, body, headers } = options;
+  const { headers, content } = encode(options);
+  const sent = request(url, { method, headers });
+  sent.end(content);
+  const [response]: IncomingMessage[] = await once(sent, 'response');
+  if (!response) throw new Error('no response');
+  const text = await readText(response);
+  return { status: response.statusCode ?? 0, headers: headersOf(response), ...parse(text) };
+}
+
+/** What the head and the body of a request are. */
+export function encode({ bearer, body, headers }: AskOptions) {
   const isRaw = typeof body === 'string' || body instanceof Uint8Array;
   const content = isRaw ? body : JSON.stringify(body);
-  const sent = request(url, {
-    method,
+  return {
+    content,
     headers: {
       'user-agent': 'tests',
       ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
@@ -238,18 +252,15 @@ export async function ask(method: string, url: string, options: AskOptions = {})
       ...(content === undefined ? {} : { 'content-length': Buffer.byteLength(content) }),
       ...headers,
     },
-  });
-  sent.end(content);
-  const [response]: IncomingMessage[] = await once(sent, 'response');
-  if (!response) throw new Error('no response');
-  const text = await readText(response);
-  let json: unknown;
+  };
+}
+
+export function parse(text: string): Pick<Answer, 'text' | 'json'> {
   try {
-    json = JSON.parse(text);
+    return { text, json: JSON.parse(text) };
   } catch {
-    json = undefined;
+    return { text, json: undefined };
   }
-  return { status: response.statusCode ?? 0, headers: headersOf(response), text, json };
 }
 
 /** A failed assertion shows the reply, unless it says what it is about. */

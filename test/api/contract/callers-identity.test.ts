@@ -328,7 +328,7 @@ const declared = new Set(withPages.map(declarationOf));
 /** Without pages, only the rows that are declared otherwise than with them. */
 const tried = [withoutPages.filter((row) => !declared.has(declarationOf(row))), withPages];
 
-for (const [index, { name: variant, url, database }] of running.entries()) {
+for (const [index, { name: variant, url, call, database }] of running.entries()) {
   const { sql } = database ?? assert.fail();
   const rows = tried[index] ?? [];
   const linesAbout = (table: readonly Line[]) =>
@@ -342,9 +342,9 @@ for (const [index, { name: variant, url, database }] of running.entries()) {
       const subject = await subjectOf(sql, about, self);
       return { ...requestOf(name, about, subject), headers: { ...bearer(credential), host } };
     };
-    await assertTable({ url, rows }, lines, CALLERS, request, 'signin_too_old');
+    await assertTable({ call, rows }, lines, CALLERS, request, 'signin_too_old');
     const ofKeys = linesAbout(KEYS_WITH_RIGHTS);
-    await assertTable({ url, rows }, ofKeys, KEYS, request, 'signin_too_old');
+    await assertTable({ call, rows }, ofKeys, KEYS, request, 'signin_too_old');
     // "Revoke all" above would have ended them.
     assert.ok((await sql`select from identity.sessions where not revoked`).length > 0);
   });
@@ -357,11 +357,11 @@ for (const [index, { name: variant, url, database }] of running.entries()) {
       const row = rowOf(rows, line);
       for (const [what, headers = {}] of Object.entries(dead)) {
         const sent = { ...requestOf(line.name, line.about, subject), headers };
-        assertRefused(await send(url, row, sent), row, [401, 'unauthorized'], [], what);
+        assertRefused(await send(call, row, sent), row, [401, 'unauthorized'], [], what);
       }
       // It learns nothing of what is wrong with the rest.
       const wrong = { path: { user_id: 'x', key_id: 'x', session_id: 'x' }, query: 'x=1' };
-      const answer = await send(url, row, { ...wrong, ...(row.body.schema ? { body: '{' } : {}) });
+      const answer = await send(call, row, { ...wrong, ...(row.body.schema ? { body: '{' } : {}) });
       assertRefused(answer, row, [401, 'unauthorized'], [], 'wrong in all parts');
     }
     assert.equal((await sessionOf(url, subject.session)).id, subject.session_id);

@@ -127,7 +127,7 @@ const running = await Promise.all(
   }),
 );
 
-for (const { name: variant, rows, url, lines, tokens, service } of running) {
+for (const { name: variant, rows, url, call, lines, tokens, service } of running) {
   const own = rows.filter((row) => ![...OPEN, ...LINKS].includes(nameOf(row)));
   const known = lines.filter(({ name }) => own.some((row) => nameOf(row) === name));
   const callers = {
@@ -149,14 +149,14 @@ for (const { name: variant, rows, url, lines, tokens, service } of running) {
       return { path, ...(pattern.endsWith('decrypt') ? given : {}), headers: bearer(token) };
     };
     const names = ['sender', 'operator', 'AUTH_TOKEN'] as const;
-    await assertTable({ url, rows: own }, known, names, request);
+    await assertTable({ call, rows: own }, known, names, request);
   });
 
   test(`${variant}: a link without its key is 404, whatever else is sent`, async () => {
     for (const row of rows.filter((one) => LINKS.includes(nameOf(one)))) {
       for (const token of Object.values(callers)) {
         const headers = { ...bearer(token), 'x-link-key': 'A'.repeat(43) };
-        assertRefused(await send(url, row, { headers }), row, [404, 'not_found'], [], token);
+        assertRefused(await send(call, row, { headers }), row, [404, 'not_found'], [], token);
       }
     }
   });
@@ -179,7 +179,7 @@ for (const { name: variant, rows, url, lines, tokens, service } of running) {
     };
     for (const row of new Set(known.map((line) => rowOf(own, line)))) {
       for (const [what, sent] of Object.entries(dead))
-        assertRefused(await send(url, row, sent), row, [401, 'unauthorized'], [], what);
+        assertRefused(await send(call, row, sent), row, [401, 'unauthorized'], [], what);
     }
   });
 }

@@ -111,7 +111,7 @@ const PAGES = linesOf(`
 const [variant = assert.fail()] = await start(
   ({ name }) => name === 'identity with OpenID Connect',
 );
-const { url, database } = variant;
+const { call, database } = variant;
 assert.ok(database);
 const { sql } = database;
 const rows = variant.served.filter(({ pattern }) =>
@@ -170,7 +170,7 @@ function fieldsOf({ method, pattern }: Row, ids: Fields): Fields | undefined {
 test('each page and form is in the table', () => assertComplete(rows, PAGES));
 
 test('what each caller gets', () =>
-  assertTable({ url, rows }, PAGES, CALLERS, async (caller, { about }, row) => {
+  assertTable({ call, rows }, PAGES, CALLERS, async (caller, { about }, row) => {
     const { user_id, session_id, key_id } = await storeUser(sql);
     const client_id = await storeProgram();
     const path = about === 'other' ? { user_id, session_id, key_id, client_id } : {};
@@ -189,7 +189,7 @@ test('a form that another page, or no page, has sent is refused', async () => {
     ];
     for (const { origin, code } of origins) {
       const headers = { cookie, 'sec-fetch-site': 'none', origin };
-      const answer = await send(url, row, { headers });
+      const answer = await send(call, row, { headers });
       assertRefused(answer, row, [403, code], [], origin);
     }
   }
@@ -211,7 +211,7 @@ test('no other credential opens a page', async () => {
   for (const line of PAGES.filter(({ cells: [nobody] }) => nobody === 'sign')) {
     const row = rowOf(rows, line);
     for (const [what, headers] of Object.entries(dead)) {
-      const answer = await send(url, row, { path: { user_id }, headers: { host, ...headers } });
+      const answer = await send(call, row, { path: { user_id }, headers: { host, ...headers } });
       assert.equal(outcomeOf(answer), 'sign', `${line.name}: ${what}`);
     }
   }

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
+import { callsOf } from '../../support/calls.ts';
 import { stopClock } from '../../support/clock.ts';
 import {
   assertRefused,
@@ -33,13 +34,19 @@ const stored = VARIANTS.filter(({ environment }) => environment.WEBHOOK_VARIANT 
 const cut = await Promise.all(
   stored.map(async (variant) => {
     const { service, environment } = variant;
-    const { url } = await startGatehouse({ after }, [service], NOWHERE, environment, 'listening');
-    return { ...variant, url: url[service] };
+    const { listenerOf } = await startGatehouse(
+      { after },
+      [service],
+      NOWHERE,
+      environment,
+      'listening',
+    );
+    return { ...variant, call: callsOf(listenerOf(service)) };
   }),
 );
 const running = await start();
 
-for (const { name, service, rows, url } of cut) {
+for (const { name, service, rows, call } of cut) {
   test(`${name}: a row that needs the database says that it is missing`, async () => {
     const refusal = UNAVAILABLE[service];
     const credential = service === 'identity' ? createSessionToken() : `share:${TOKEN}`;
@@ -50,7 +57,7 @@ for (const { name, service, rows, url } of cut) {
       const headers = { ...(isOfPage ? {} : own), cookie: COOKIE };
       const program = { body: { client_id: 'text', client_secret: TOKEN } };
       const caller = { headers: { ...headers, 'x-link-key': TOKEN } };
-      const answer = await send(url, row, isOfProgram(row) && !isAccess ? program : caller);
+      const answer = await send(call, row, isOfProgram(row) && !isAccess ? program : caller);
       // Some pages need nothing that is stored, nor does a visitor whom nobody vouches for.
       const needsNothing = isOfPage || row.pattern === '/inbox/user';
       if (row.errors.includes(refusal[1]) && !(needsNothing && answer.status < 500))
@@ -66,7 +73,7 @@ const isLink = ({ security, method, pattern }: Row) =>
 /** More than a network may send at once, or of the keys of links in ten minutes. */
 const MOST = 150;
 
-for (const { name, service, rows, url } of running) {
+for (const { name, service, rows, call } of running) {
   test(`${name}: after too many wrong credentials of a network, each row is 429`, async (t) => {
     stopClock(t);
     const wrong = service === 'identity' ? createApiKey() : TOKEN;
@@ -79,10 +86,10 @@ for (const { name, service, rows, url } of running) {
     for (const row of guarded) {
       const program = { headers: others, body: { client_id: 'text', client_secret: TOKEN } };
       const sent = isOfProgram(row) ? program : { headers };
-      let answer = await send(url, row, sent);
+      let answer = await send(call, row, sent);
       // The first row uses up the attempts.
       for (let count = 0; count < MOST && answer.status !== 429; count += 1)
-        answer = await send(url, row, sent);
+        answer = await send(call, row, sent);
       assertRefused(answer, row, [429, 'too_many_requests'], [], 'wrong again');
     }
   });

@@ -202,7 +202,7 @@ const merged = (one: Sent, other: Sent): Sent => ({
   headers: { ...one.headers, ...other.headers },
 });
 
-for (const { name, service, rows, url, sql, callerOf } of running) {
+for (const { name, service, rows, call, sql, callerOf } of running) {
   test(`${name}: what a schema refuses is named, and nothing is stored`, async () => {
     const before = sql && (await contentOf(sql, service));
     for (const row of rows) {
@@ -211,7 +211,7 @@ for (const { name, service, rows, url, sql, callerOf } of running) {
         ...queryCases(row),
         ...bodyCases(row),
       ]) {
-        const answer = await send(url, row, merged(callerOf(row), sent));
+        const answer = await send(call, row, merged(callerOf(row), sent));
         assertRefused(answer, row, refusal, fields, what);
       }
     }
@@ -223,14 +223,14 @@ const isTaken = (taken: boolean) => taken;
 const takenOf = (row: Row, schema: JsonSchema) =>
   isForm(row) ? wrongTexts(schema, '/', isTaken) : wrongMembers(schema, isTaken);
 
-for (const { name, rows, url, environment, callerOf } of running) {
+for (const { name, rows, call, environment, callerOf } of running) {
   test(`${name}: what a schema takes is never a fault of the service`, async () => {
     for (const row of rows) {
       const schema = bodySchemaOf(row);
       // The forms of the sign-in are many, and take what their page sends.
       if (!schema || (isForm(row) && !environment.OIDC)) continue;
       for (const { what, value } of takenOf(row, schema)) {
-        const answer = await send(url, row, merged(callerOf(row), { body: value }));
+        const answer = await send(call, row, merged(callerOf(row), { body: value }));
         const about = `${nameOf(row)}: ${what}: ${answer.status} ${answer.text.slice(0, 300)}`;
         assert.ok(answer.status < 500, about);
         const code = answer.json?.error?.code;

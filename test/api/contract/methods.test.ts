@@ -1,6 +1,7 @@
 /** Under which methods and spellings of its path each row of each variant answers. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Call } from '../../support/calls.ts';
 import {
   assertRefused,
   nameOf,
@@ -22,6 +23,7 @@ const ALL = patternsOf(VARIANTS.flatMap(({ served }) => served));
 const codeOf = ({ json }: Answer) => json?.error?.code;
 
 for (const { name, rows, served, url } of running) {
+  const call: Call = (method, path, options) => ask(method, url + path, options);
   test(`${name}: each path allows the methods of its rows, and names them`, async () => {
     for (const pattern of patternsOf(rows)) {
       const own = rows.filter((row) => row.pattern === pattern).map(({ method }) => method);
@@ -50,16 +52,16 @@ for (const { name, rows, served, url } of running) {
     for (const row of rows) {
       const { pattern: given } = row;
       const pattern = given.endsWith('/') ? given.slice(0, -1) : `${given}/`;
-      const one = await send(url, row);
-      const other = await send(url, { ...row, pattern });
+      const one = await send(call, row);
+      const other = await send(call, { ...row, pattern });
       assert.deepEqual([other.status, codeOf(other)], [one.status, codeOf(one)], nameOf(row));
     }
   });
 
   test(`${name}: HEAD gets the status and the headers of GET, without a body`, async () => {
     for (const row of rows.filter(({ method }) => method === 'GET')) {
-      const get = await send(url, row);
-      const head = await send(url, { ...row, method: 'HEAD' });
+      const get = await send(call, row);
+      const head = await send(call, { ...row, method: 'HEAD' });
       const kept = ({ headers }: Answer) => [...headers].filter(([one]) => !OWN.test(one));
       assert.deepEqual([head.status, head.text], [get.status, ''], nameOf(row));
       assert.deepEqual(kept(head), kept(get), nameOf(row));
@@ -81,7 +83,7 @@ for (const { name, rows, served, url } of running) {
       method === 'GET' || pattern === '/webhook' || anySite;
     for (const row of rows.filter((one) => !isPassed(one))) {
       for (const headers of [{ 'sec-fetch-site': 'cross-site' }, { origin: 'https://evil.test' }]) {
-        const answer = await send(url, row, { headers: { ...headers } });
+        const answer = await send(call, row, { headers: { ...headers } });
         assertRefused(answer, row, [403, 'cross_site'], [], JSON.stringify(headers));
       }
     }
