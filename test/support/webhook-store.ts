@@ -6,67 +6,31 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
 import { sha256 } from '../../src/platform/crypto/token.ts';
-import { migrate } from '../../src/platform/db/schema.ts';
 import type { Database } from '../../src/platform/db/pool.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
-import { type Metrics, createMetrics } from '../../src/platform/runtime/metrics.ts';
-import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
+import { createMetrics, type Metrics } from '../../src/platform/runtime/metrics.ts';
 import { accept } from '../../src/webhook/accept.ts';
-import type { WorkSettings } from '../../src/webhook/settings.ts';
+import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
 import type { Deliverer, LeasedEvent, NewEvent, Result } from '../../src/webhook/model.ts';
-import { createToken } from './tokens.ts';
+import type { WorkSettings } from '../../src/webhook/settings.ts';
 import { COMMON } from '../../src/webhook/store/queue.ts';
+import { claimWork } from '../../src/webhook/store/work.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
-import { createDatabase } from './database.ts';
 import { openConnections, untilSql } from './connections.ts';
+import { createDatabase } from './database.ts';
 import { ask, WEBHOOK_TOKEN } from './gatehouse.ts';
 import type { Owner } from './owner.ts';
+import { createToken } from './tokens.ts';
+
+/** A sender's token. */
+export type TestToken = Readonly<{ id: string; digest: Buffer }>;
 
 type EventOptions = Partial<
   Pick<NewEvent, 'event' | 'delivery_id' | 'body' | 'status' | 'order_key'>
 > & { readonly token?: TestToken };
 
-/** What the database has about an event. */
-export interface State {
-  readonly status: string;
-  readonly attempts: number;
-  readonly errors: readonly string[];
-}
-
 /** Delivers an event. Null is a success. */
 type Deliver = (event: LeasedEvent, signal: AbortSignal) => Promise<Result | null>;
-
-export interface WorkQueue {
-  readonly databaseUrl: string;
-  /** One connection, for assertions. */
-  readonly sql: Sql;
-  readonly database: Database;
-  /** The sender of events without another one. */
-  readonly token: TestToken;
-  addToken(name: string): Promise<TestToken>;
-  /** Stores an event, waiting unless the options have another status. @returns its id */
-  put(options?: EventOptions): Promise<string>;
-  /** The same. @returns its id and status, or `conflict` */
-  send(options?: EventOptions): ReturnType<typeof store>;
-  stateOf(id: string): Promise<State>;
-  /**
-   * A worker with its own connections, like another replica. It stops with its owner, or before.
-   */
-  startWorker(
-    deliver: Deliver,
-    settings?: Partial<WorkSettings & { readonly maxAttempts: number }>,
-    more?: { url?: string; log?: (line: string) => void; metrics?: Metrics },
-  ): ReturnType<typeof startWorker> & {
-    /** How often it has asked what it may claim. */
-    looks(): number;
-  };
-}
-
-/** With short delays, so that retries follow at once. */
-const SETTINGS = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 3 };
-
-/** A sender's token. */
-export type TestToken = Readonly<{ id: string; digest: Buffer }>;
 
 /** @returns the id and status, or `conflict` */
 export async function store(database: Database, event: NewEvent) {
@@ -98,87 +62,119 @@ export const newEvent = (
   ...options,
 });
 
-export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
+export type WorkQueue = Awaited<ReturnType<typeof openWorkQueue>>;
+
+export async function openWorkQueue(owner: Owner) {
   const { url: databaseUrl, sql } = await createDatabase(owner);
   const database = openConnections(owner, databaseUrl, SCHEMA.name);
-  await migrate(database, SCHEMA);
   const addToken = async (name: string): Promise<TestToken> => {
     const created = await createToken(database, { name, role: 'sender', source: 'generic' }, null);
     return { id: created.id, digest: sha256(created.token) };
   };
+  /** The sender of events without another one. */
   const token = await addToken('test');
-  const send: WorkQueue['send'] = (options) => store(database, newEvent(token, options));
+  const send = (options?: EventOptions) => store(database, newEvent(token, options));
+  const clear = () =>
+    sql`truncate webhook.work, webhook.pages, webhook.page_tails, webhook.outcomes,
+      webhook.failures, webhook.events, webhook.failing_targets, webhook.pause`;
+  /** Stores an event, waiting unless the options have another status. @returns its id */
+  async function put(options?: EventOptions): Promise<string> {
+    const stored = await send(options);
+    return stored === 'conflict' ? assert.fail(stored) : stored.id;
+  }
   return {
     databaseUrl,
+    /** One connection, for assertions. */
     sql,
     database,
     token,
     addToken,
+    put,
+    /** As `put`. @returns its id and status, or `conflict` */
     send,
-    async put(options) {
-      const stored = await send(options);
-      if (stored === 'conflict') throw new Error('the delivery id belongs to another body');
-      return stored.id;
+    clear,
+    /** Only so many new events are there. @returns their ids, oldest first */
+    async fresh(count: number): Promise<string[]> {
+      await clear();
+      const ids: string[] = [];
+      while (ids.length < count) ids.push(await put());
+      return ids;
     },
-    stateOf: (id) => stateOf(sql, id),
-    startWorker(
-      deliver,
-      settings,
-      { url = databaseUrl, log = () => {}, metrics = createMetrics() } = {},
-    ) {
-      const own = openConnections(
-        { after: (fn) => owner.after(() => stop().then(fn)) },
-        url,
-        SCHEMA.name,
-      );
-      const deliverer: Deliverer = {
-        deliver: async (event, signal) => (await deliver(event, signal)) ?? { error: null },
-        close: async () => {},
-      };
-      const all = { ...SETTINGS, ...settings };
-      const { maxAttempts, ...others } = all;
-      const pausesMs = new Array<number>(maxAttempts - 1).fill(1);
-      const { watched, looks } = countReads(own);
-      const worker = startWorker({
-        database: watched,
-        deliverer,
-        settings: { pausesMs, ...others },
-        log: createLog('info', log),
-        metrics,
-        target: { key: 'test', name: 'test' },
-        queue: COMMON,
-      });
-      let stopping: Promise<void> | undefined;
-      const stop = (graceMs?: number) => {
-        stopping ??= worker.stop(graceMs);
-        return stopping;
-      };
-      return { ...worker, stop, looks };
+    claim: (limit = 100) => claimWork(database, limit),
+    async endLeases() {
+      for (const table of ['work', 'pages'])
+        await sql`update webhook.${sql(table)} set due_at = now() - interval '1 second'`;
     },
+    stateOf: (id: string) => stateOf(sql, id),
+    until: (id: string, status: string) => untilStatus(sql, id, status),
+    nothingWaits: () =>
+      untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits'),
+    startWorker: (deliver: Deliver, settings?: Settings, more?: More) =>
+      startReplica(owner, databaseUrl, deliver, settings, more),
   };
 }
 
-/** A worker reads the state of its target before each claim. */
-function countReads(database: Database) {
-  let reads = 0;
+type Settings = Partial<WorkSettings & { readonly maxAttempts: number }>;
+type More = Readonly<{ url?: string; log?: (line: string) => void; metrics?: Metrics }>;
+
+/** A worker with its own connections, like another replica. It stops with its owner, or before. */
+function startReplica(
+  owner: Owner,
+  databaseUrl: string,
+  deliver: Deliver,
+  { maxAttempts = 3, ...settings }: Settings = {},
+  { url = databaseUrl, log = () => {}, metrics = createMetrics() }: More = {},
+) {
+  const own = openConnections(
+    { after: (fn) => owner.after(() => stop().then(fn)) },
+    url,
+    SCHEMA.name,
+  );
+  let looks = 0;
+  // A worker reads the state of its target before each claim.
   const read: Database['read'] = (work) => {
-    reads += 1;
-    return database.read(work);
+    looks += 1;
+    return own.read(work);
   };
-  return { watched: { ...database, read }, looks: () => reads };
+  const worker = startWorker({
+    database: { ...own, read },
+    deliverer: {
+      deliver: async (event, signal) => (await deliver(event, signal)) ?? { error: null },
+      close: async () => {},
+    },
+    settings: {
+      concurrency: 10,
+      timeoutMs: 30_000,
+      // So that retries follow at once.
+      pausesMs: new Array<number>(maxAttempts - 1).fill(1),
+      ...settings,
+    },
+    log: createLog('info', log),
+    metrics,
+    target: { key: 'test', name: 'test' },
+    queue: COMMON,
+  });
+  let stopping: Promise<void> | undefined;
+  const stop = (graceMs?: number) => {
+    stopping ??= worker.stop(graceMs);
+    return stopping;
+  };
+  /** `looks`: how often it has asked what it may claim. */
+  return { ...worker, stop, looks: () => looks };
 }
 
-export async function stateOf(sql: Sql, id: string): Promise<State> {
-  const [row] = await sql<[{ status: string; attempts: number }]>`
-    select coalesce(o.status, case when w.event_id is null then 'stored'
-      else 'waiting' end) as status,
-      coalesce(o.attempts, w.attempts, 0) as attempts
-    from webhook.events e left join webhook.outcomes o on o.event_id = e.id left
-      join webhook.work w on w.event_id = e.id
+/** What the database has about an event. */
+export async function stateOf(sql: Sql, id: string) {
+  const [row] = await sql<[{ status: string; attempts: number; errors: string[] }]>`
+    select coalesce(o.attempts, w.attempts, 0) as attempts,
+      coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end) as status,
+      array(select error from webhook.failures
+        where event_id = e.id order by failed_at, attempt) as errors
+    from webhook.events e
+    left join webhook.outcomes o on o.event_id = e.id
+    left join webhook.work w on w.event_id = e.id
     where e.id = ${id}`;
-  const failures = await sql<Array<{ error: string }>>`
-    select error from webhook.failures where event_id = ${id} order by failed_at, attempt`;
-  return { status: row.status, attempts: row.attempts, errors: failures.map(({ error }) => error) };
+  return { ...row };
 }
 
 export const untilStatus = (sql: Sql, id: string, status: string): Promise<void> =>

@@ -1,89 +1,80 @@
+/**
+ * What retention removes, and retention and redelivery of the same event at the same time: one of
+ * them wins completely.
+ */
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
-import { readConfig } from '../../support/settings.ts';
-import { start } from '../../../src/webhook/start.ts';
-import { removeEnded } from '../../../src/webhook/store/events.ts';
-import { variables } from '../../support/gatehouse.ts';
-import { untilSql } from '../../support/connections.ts';
-import { quiet } from '../../support/service-context.ts';
-import { test } from '../../support/until.ts';
+import { connect } from '../../../scripts/postgres.ts';
+import type { Database } from '../../../src/platform/db/pool.ts';
 import type { Service } from '../../../src/platform/process/service.ts';
-import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
+import { SCHEMA } from '../../../src/webhook/migrations.ts';
+import { start } from '../../../src/webhook/start.ts';
+import { redeliver, removeEnded } from '../../../src/webhook/store/events.ts';
+import { endWork } from '../../../src/webhook/store/work.ts';
+import { openConnections, untilSql } from '../../support/connections.ts';
+import { variables } from '../../support/gatehouse.ts';
+import { openInbox } from '../../support/inbox.ts';
+import { quiet } from '../../support/service-context.ts';
+import { readConfig } from '../../support/settings.ts';
+import { test } from '../../support/until.ts';
+import { FAILED, newEvent, openWorkQueue, store } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
-const { sql, database } = queue;
+const { sql, database, clear } = queue;
+/** Connections of its own, like another replica. */
+const other = openConnections({ after }, queue.databaseUrl, SCHEMA.name);
 const DAY = 86_400;
 
-/** The service's job, like another replica's. */
 const config = readConfig(['webhook'], 'serve', variables(queue.databaseUrl)).webhook;
-assert.ok(config);
-const service: Service = await start(config, quiet());
+const service: Service = await start(config ?? assert.fail(), quiet());
 after(() => service.storage?.database.close());
-const batch = async () =>
-  (
-    await Promise.all(
-      (service.jobs ?? [])
-        .filter(({ name }) => name === 'remove from webhook.events')
-        .map((job) => job.batch()),
-    )
-  ).some(Boolean);
+/** The service's jobs, like another replica's. @returns whether there is more to do */
+async function batch(): Promise<boolean> {
+  const jobs = (service.jobs ?? []).filter(({ name }) => name === 'remove from webhook.events');
+  return (await Promise.all(jobs.map((job) => job.batch()))).includes(true);
+}
 
-async function endedEvent(status: 'done' | 'dead' | 'skipped', daysAgo: number): Promise<string> {
-  const id = await queue.put({ status: 'stored' });
+async function endedEvent(
+  status: 'done' | 'dead' | 'skipped',
+  daysAgo: number,
+  delivery_id: string | null = null,
+): Promise<string> {
+  const id = await queue.put({ status: 'stored', delivery_id });
   await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at)
     values (${id}, ${status}, 1, now() - make_interval(days => ${daysAgo}))`;
   await sql`insert into webhook.failures (event_id, attempt, error) values (${id}, 1, 'an error')`;
   return id;
 }
-const agedBy = (id: string, days: number) =>
-  sql`update webhook.events set received_at = now() - make_interval(days => ${days})
-    where id = ${id}`;
-const left = async () =>
-  (await sql`select id from webhook.events`).map(({ id }) => String(id)).sort();
+const deadEvent = (delivery_id?: string) => endedEvent('dead', 91, delivery_id);
+const left = async (table = 'events', column = 'id') =>
+  (await sql`select ${sql(column)} as id from webhook.${sql(table)}`).map(({ id }) => id).sort();
 
 test('done and skipped events are removed after EVENT_RETENTION, dead ones after DEAD_RETENTION', async () => {
-  const gone = [
-    await endedEvent('done', 31),
-    await endedEvent('skipped', 31),
-    await endedEvent('dead', 91),
-  ];
+  await endedEvent('done', 31);
+  await endedEvent('skipped', 31);
+  await endedEvent('dead', 91);
   const kept = [
     await endedEvent('done', 29),
     await endedEvent('skipped', 29),
     await endedEvent('dead', 89),
     await endedEvent('dead', 31),
-  ];
+  ].sort();
   // By the time of the end, not of the receipt.
-  for (const id of kept) await agedBy(id, 1_000);
+  await sql`update webhook.events set received_at = now() - interval '1000 days'
+    where id in ${sql(kept)}`;
   while (await batch());
-  assert.deepEqual(await left(), kept.sort());
+  assert.deepEqual(await left(), kept);
   for (const table of ['outcomes', 'failures'])
-    assert.deepEqual(
-      [...(await sql`select from webhook.${sql(table)} where event_id in ${sql(gone)}`)],
-      [],
-      table,
-    );
-  assert.equal((await sql`select from webhook.failures`).length, kept.length);
+    assert.deepEqual(await left(table, 'event_id'), kept, table);
 });
 
 test('an event that has not ended is never removed, however old', async () => {
-  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
-  const again = await queue.send({ delivery_id: 'again' });
-  assert.ok(again !== 'conflict');
-  await sql`delete from webhook.work where event_id = ${again.id}`;
-  await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at)
-    values (${again.id}, 'dead', 12, now() - interval '10 years')`;
-  assert.deepEqual(await queue.send({ delivery_id: 'again' }), {
-    id: again.id,
-    status: 'duplicate',
-  });
-  const ids = [
-    again.id,
-    await queue.put({ status: 'stored' }),
-    await queue.put(),
-    await queue.put(),
-  ];
-  for (const id of ids) await agedBy(id, 4_000);
+  await clear();
+  const again = await endedEvent('dead', 3_650, 'again');
+  const repeated = await queue.send({ delivery_id: 'again' });
+  assert.deepEqual(repeated, { id: again, status: 'duplicate' });
+  const ids = [again, await queue.put({ status: 'stored' }), await queue.put(), await queue.put()];
+  await sql`update webhook.events set received_at = now() - interval '4000 days'`;
   await sql`update webhook.work set attempts = 11, due_at = now() - interval '10 years'
     where event_id = ${ids[3] ?? ''}`;
   while (await batch());
@@ -91,83 +82,170 @@ test('an event that has not ended is never removed, however old', async () => {
 });
 
 test('a removal removes the oldest events first, in batches, and says whether there are more', async () => {
-  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
+  await clear();
   const newest = await endedEvent('done', 40);
-  const oldest = await endedEvent('done', 60);
-  const middle = await endedEvent('done', 50);
+  for (const daysAgo of [60, 50]) await endedEvent('done', daysAgo);
   assert.equal(await removeEnded(database, 'done', 30 * DAY, 2), 2);
   assert.deepEqual(await left(), [newest]);
-  assert.ok(oldest && middle);
   assert.equal(await removeEnded(database, 'done', 30 * DAY, 2), 1);
   await sql`
-    with made as (insert into webhook.events (id, token_id, event, body) select gen_random_uuid(),
-      (select id
-      from webhook.tokens), 'e', '' from generate_series(1, 501) returning id)
+    with made as (
+      insert into webhook.events (id, token_id, event, body)
+      select gen_random_uuid(), ${queue.token.id}, 'e', '' from generate_series(1, 501)
+      returning id
+    )
     insert into webhook.outcomes (event_id, status, attempts, ended_at)
-      select id, 'done', 1, now() - interval '40 days' from made`;
-  assert.equal(await batch(), true, 'a full batch');
-  assert.equal((await left()).length, 1);
-  assert.equal(await batch(), false);
-  assert.deepEqual(await left(), []);
+    select id, 'done', 1, now() - interval '40 days' from made`;
+  const steps = [await batch(), (await left()).length, await batch(), (await left()).length];
+  assert.deepEqual(steps, [true, 1, false, 0]);
 });
 
 test('a repeated delivery is delivered again if its event is dead, not if it waits or is done', async () => {
-  const outcome = { fails: true };
+  let fails = true;
   const calls: string[] = [];
-  const worker = queue.startWorker(
-    async ({ id, attempt }) => {
-      calls.push(`${id} ${attempt}`);
-      return outcome.fails ? FAILED : null;
-    },
-    { maxAttempts: 2 },
-  );
+  const deliver = async ({ id, attempt }: { id: string; attempt: number }) => {
+    calls.push(`${id} ${attempt}`);
+    return fails ? FAILED : null;
+  };
+  const worker = queue.startWorker(deliver, { maxAttempts: 2 });
   const wish = { delivery_id: 'delivery-1', body: Buffer.from('{"a":1}') };
-  const first = await queue.send(wish);
-  assert.ok(first !== 'conflict');
+  const id = await queue.put(wish);
+  const duplicate = { id, status: 'duplicate' };
   worker.notify();
-  const is = (status: string) =>
-    untilSql(async () => (await queue.stateOf(first.id)).status === status, `it is ${status}`);
-  await is('dead');
+  await queue.until(id, 'dead');
   assert.equal(await queue.send({ ...wish, body: Buffer.from('{"a":2}') }), 'conflict');
-  assert.equal((await queue.stateOf(first.id)).status, 'dead', 'another body drives nothing');
-  const unread = await queue.send({ ...wish, status: 'stored' });
-  assert.deepEqual(unread, { id: first.id, status: 'duplicate' });
-  assert.equal((await queue.stateOf(first.id)).status, 'dead', 'nobody would deliver it');
-  outcome.fails = false;
-  assert.deepEqual(
-    await Promise.all(Array.from({ length: 10 }, () => queue.send(wish))),
-    Array.from({ length: 10 }, () => ({ id: first.id, status: 'duplicate' })),
-  );
+  assert.deepEqual(await queue.send({ ...wish, status: 'stored' }), duplicate);
+  assert.equal((await queue.stateOf(id)).status, 'dead', 'neither is delivered');
+  fails = false;
+  const repeated = await Promise.all(Array.from({ length: 10 }, () => queue.send(wish)));
+  assert.deepEqual(repeated, Array(10).fill(duplicate));
   worker.notify();
-  await is('done');
-  assert.deepEqual(
-    calls,
-    [`${first.id} 1`, `${first.id} 2`, `${first.id} 1`],
-    'once more, from its first attempt',
-  );
-  assert.deepEqual(await queue.send(wish), { id: first.id, status: 'duplicate' });
-  worker.notify();
-  assert.deepEqual([...(await sql`select from webhook.work`)], []);
-  assert.equal(
-    (await queue.stateOf(first.id)).errors.length,
-    2,
-    'what failed before stays on record',
-  );
+  await queue.until(id, 'done');
+  assert.deepEqual(calls, [`${id} 1`, `${id} 2`, `${id} 1`], 'once more, from its first attempt');
+  assert.deepEqual(await queue.send(wish), duplicate);
+  assert.deepEqual(await left('work', 'event_id'), []);
+  assert.equal((await queue.stateOf(id)).errors?.length, 2, 'earlier failures stay on record');
   await worker.stop();
 });
 
-test('without a target, events stay stored, and no worker touches them', async () => {
-  const stored = await queue.put({ status: 'stored' });
-  const seen: string[] = [];
-  const worker = queue.startWorker(async ({ id }) => {
-    seen.push(id);
-    return null;
+/** Does its work in a transaction. @returns commits it */
+async function hold(url: string, work: (on: Database) => Promise<unknown>) {
+  const holder = connect(url);
+  await holder`begin`;
+  await work({ ...database, write: (statement) => statement(holder) });
+  return async () => {
+    await holder`commit`;
+    await holder.end();
+  };
+}
+/** The numbers of rows of an event, in these tables. */
+async function rowsOf(id: string, at = sql): Promise<number[]> {
+  const [rows] = await at<[{ counts: number[] }]>`
+    select array[
+      (select count(*) from webhook.events where id = ${id}),
+      (select count(*) from webhook.work where event_id = ${id}),
+      (select count(*) from webhook.outcomes where event_id = ${id}),
+      (select count(*) from webhook.failures where event_id = ${id})]::int4[] as counts`;
+  return rows.counts;
+}
+const GONE = [0, 0, 0, 0];
+const WAITING = [1, 1, 0, 1];
+const NEW = [1, 1, 0, 0];
+
+/** Until so many statements wait for locks, or the work is done without waiting. */
+async function untilWaiting(work: Promise<unknown>, count = 1, at = sql): Promise<void> {
+  let isDone = false;
+  void work.finally(() => {
+    isDone = true;
   });
-  const other = await queue.put();
-  worker.notify();
-  await untilSql(async () => (await queue.stateOf(other)).status === 'done', 'the other is done');
-  await worker.stop();
-  assert.deepEqual(seen, [other]);
-  assert.deepEqual(await queue.stateOf(stored), { status: 'stored', attempts: 0, errors: [] });
-  assert.ok(!('work' in service), 'nothing works where nothing is set');
+  const locked = () => at`
+    select from pg_stat_activity
+    where wait_event_type = 'Lock' and datname = current_database()`;
+  await untilSql(async () => isDone || (await locked()).length === count, 'it waits');
+}
+
+type Work = (on: Database, id: string) => Promise<number | void>;
+const remove: Work = (on) => removeEnded(on, 'dead', 90 * DAY, 500);
+const drive: Work = (on, id) => redeliver(on, [id]);
+async function endAll(on: Database): Promise<void> {
+  await endWork(on, await queue.claim(), 'done');
+}
+
+for (const [what, put, first, second, rows] of [
+  ['an event under removal is not redelivered', deadEvent, remove, drive, GONE],
+  ['an event under redelivery is not removed', deadEvent, drive, remove, WAITING],
+  ['an event whose delivery ends is not redelivered', queue.put, endAll, drive, [1, 0, 1, 0]],
+] as const)
+  test(what, async () => {
+    await clear();
+    const id = await put();
+    const end = await hold(queue.databaseUrl, (on) => first(on, id));
+    const met = second(database, id);
+    await untilWaiting(met);
+    await end();
+    assert.equal(await met, 0);
+    assert.deepEqual(await rowsOf(id), rows);
+  });
+
+test('a removal and a redelivery that wait for each other do not fail, and one does its work', async () => {
+  const id = await deadEvent();
+  // The reader's lock on the event makes the removal wait, which holds the outcome.
+  const reader = connect(queue.databaseUrl);
+  await reader`begin`;
+  await reader`select from webhook.events where id = ${id} for key share`;
+  const removed = remove(other, id);
+  await untilWaiting(removed);
+  // The redelivery locks the event, and waits for the outcome until the removal, tired of
+  // waiting, starts again.
+  const driven = drive(database, id);
+  await untilWaiting(driven, 2);
+  await reader`commit`;
+  await reader.end();
+  const counts = [await removed, await driven];
+  assert.equal(counts.join(), counts[0] === 1 ? '1,0' : '0,1');
+  assert.deepEqual(await rowsOf(id), counts[0] === 1 ? GONE : WAITING);
 });
+
+test('POST /events/{id}/redeliver of an event under removal is answered 404', async (t) => {
+  const inbox = await openInbox(t, { WEBHOOK_COMMAND: '["/bin/true"]' });
+  const id = await inbox.put({ status: 'dead', errors: ['an error'] });
+  await inbox.sql`update webhook.outcomes set ended_at = now() - interval '91 days'`;
+  const end = await hold(inbox.databaseUrl, (on) => remove(on, id));
+  const answer = inbox.call('POST', `/events/${id}/redeliver`);
+  await untilWaiting(answer, 1, inbox.sql);
+  await end();
+  assert.equal((await answer).status, 404);
+  assert.deepEqual(await rowsOf(id, inbox.sql), GONE);
+});
+
+test('a repeated delivery is accepted as new while the first event is removed', async () => {
+  const first = await deadEvent('repeated');
+  const end = await hold(queue.databaseUrl, (on) => remove(on, first));
+  const repeated = queue.put({ delivery_id: 'repeated' });
+  await untilWaiting(repeated);
+  await end();
+  assert.deepEqual(await rowsOf(first), GONE);
+  assert.deepEqual(await rowsOf(await repeated), NEW);
+});
+
+for (const [when, isBefore] of [
+  ['after it was met, and before it is looked at', true],
+  ['after it was found dead, and before it is driven again', false],
+] as const) {
+  test(`a repeated delivery whose event is removed ${when} is accepted as new`, async () => {
+    const first = await deadEvent(when);
+    // The removal runs between two statements of one call.
+    const slow: Database = {
+      ...database,
+      async read(statement) {
+        if (isBefore) await remove(other, first);
+        const found = await database.read(statement);
+        if (!isBefore) await remove(other, first);
+        return found;
+      },
+    };
+    const answer = await store(slow, newEvent(queue.token, { delivery_id: when }));
+    assert.deepEqual(await rowsOf(first), GONE);
+    assert.deepEqual(await rowsOf(answer === 'conflict' ? '' : answer.id), NEW);
+  });
+}

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { type Metrics, createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import {
-  claimWork,
   endWork,
   LEASE_SECONDS,
   type Lease,
@@ -12,163 +11,79 @@ import {
 import { connect } from '../../../scripts/postgres.ts';
 import { holdTimers } from '../../support/clock.ts';
 import { untilLocked, untilSql } from '../../support/connections.ts';
-import { createWaits, holdStatements } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { latch, someTurns, test, until } from '../../support/until.ts';
 import { FAILED, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
-const { sql, database } = queue;
+const { sql, database, claim, endLeases, fresh, stateOf } = queue;
 /** Of a shutdown. No other timer has this length. */
 const GRACE_MS = 4_321;
-const claim = (most = 100) => claimWork(database, most);
-/** Lets all leases expire. */
-const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
-const statusOf = async (id: string) => (await queue.stateOf(id)).status;
-const ended = (id: string, status = 'done') =>
-  untilSql(async () => (await statusOf(id)) === status, `${id} is ${status}`);
-const nothingWaits = () =>
-  untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
-async function fresh(count: number): Promise<string[]> {
-  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
-  return Promise.all(Array.from({ length: count }, () => queue.put()));
-}
+const RETURNED = { status: 'waiting', attempts: 0, errors: [] };
+const DONE = { status: 'done', attempts: 1, errors: [] };
+const idsOf = (events: ReadonlyArray<{ id: string }>) => events.map(({ id }) => id).sort();
 
-test('two replicas that claim at once get different events, and together all', async () => {
-  for (let round = 0; round < 5; round += 1) {
-    const ids = await fresh(40);
-    const replicas = await Promise.all(Array.from({ length: 8 }, () => claim(10)));
-    const taken = replicas.flat().map(({ id }) => id);
-    assert.equal(new Set(taken).size, taken.length, 'none twice');
-    while (taken.length < 40) taken.push(...(await claim(10)).map(({ id }) => id));
-    assert.deepEqual(taken.sort(), ids.sort());
-    assert.equal((await claim()).length, 0);
-  }
+test('replicas that claim at once get different events, and together all', async () => {
+  const ids = await fresh(40);
+  const taken = (await Promise.all(Array.from({ length: 8 }, () => claim(10)))).flat();
+  assert.equal(new Set(idsOf(taken)).size, taken.length, 'none twice');
+  while (taken.length < 40) taken.push(...(await claim(10)));
+  assert.deepEqual(idsOf(taken), ids.sort());
+  assert.equal((await claim()).length, 0);
 });
 
-test('a claim takes the events and pages that nobody has locked, without waiting', async () => {
+test('a claim waits neither for locked events and pages, nor for a list', async () => {
   const [locked = '', free = ''] = await fresh(2);
   await queue.put({ order_key: 'locked page' });
   const head = await queue.put({ order_key: 'free page' });
+  let list: Promise<unknown> | undefined;
   await sql.begin(async (held) => {
     await held`select from webhook.work where event_id = ${locked} for update`;
     await held`select from webhook.pages where order_key = 'locked page' for update`;
-    assert.deepEqual((await claim()).map(({ id }) => id).sort(), [free, head].sort());
+    const slow = database.list((sql) => sql`select from webhook.work for update`);
+    list = slow.then(() => {});
+    await untilLocked(held, 1);
+    assert.deepEqual(idsOf(await claim()), [free, head].sort());
   });
-});
-
-test('a claim that ends after the time for attempts has run out begins none', async (t) => {
-  const [id = ''] = await fresh(1);
-  let calls = 0;
-  const blocker = connect(queue.databaseUrl);
-  await blocker`begin`;
-  await blocker`lock table webhook.work in access exclusive mode`;
-  const worker = queue.startWorker(() => {
-    calls += 1;
-    return new Promise(() => {});
-  });
-  await untilLocked(sql, 1);
-  const endGrace = holdTimers(t, GRACE_MS);
-  const stopping = worker.stop(GRACE_MS);
-  endGrace();
-  await blocker.end();
-  await stopping;
-  assert.equal(calls, 0);
-  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
-  assert.equal((await claim()).length, 1, 'it is due at once');
-});
-
-test('an attempt that a shutdown interrupts is counted neither as done nor as failed', async () => {
-  const [id = ''] = await fresh(1);
-  const counted: string[] = [];
-  const metrics: Metrics = {
-    ...createMetrics(),
-    counter:
-      () =>
-      (labels = []) =>
-        counted.push(...labels),
-  };
-  const isUnderWay = latch();
-  const worker = queue.startWorker(
-    (_event, signal) => {
-      isUnderWay.open();
-      return new Promise((resolve) => {
-        signal.addEventListener('abort', () => resolve(FAILED));
-      });
-    },
-    {},
-    { metrics },
-  );
-  await isUnderWay.opened;
-  await worker.stop(0);
-  assert.deepEqual(counted, []);
-  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 0, errors: [] });
-});
-
-test('a slow list delays no claim', async (t) => {
-  const ids = await fresh(1);
-  await createWaits(sql);
-  const slow = await holdStatements(t, queue.databaseUrl);
-  const list = database.list((sql) => sql`select wait_for(1)`);
-  await slow.met();
-  assert.deepEqual(
-    (await claim()).map(({ id }) => id),
-    ids,
-  );
-  await slow.release();
   await list;
 });
 
-test('after an expired lease another replica gets the event, and the old holder cannot change it', async () => {
+test('an old lease neither ends, renews nor releases an event that another replica has', async () => {
   const [id = ''] = await fresh(1);
-  const [first] = await claim();
-  assert.ok(first);
+  const claimed = async () => (await claim())[0] ?? assert.fail();
+  const first = await claimed();
   assert.equal((await claim()).length, 0, 'nobody else while the lease holds');
   await endLeases();
-  const [second] = await claim();
-  assert.deepEqual([first.attempt, second?.attempt, second?.id], [1, 2, id]);
-  assert.ok(second);
+  const second = await claimed();
+  assert.deepEqual([first.attempt, second.attempt, second.id], [1, 2, id]);
   const before = await sql`select lease, due_at, attempts from webhook.work`;
   await endWork(database, [first], 'done');
-  await endWork(database, [{ ...first, result: { error: 'from the grave' } }], 'dead');
+  await endWork(database, [{ ...first, result: { error: 'from an old lease' } }], 'dead');
   await renewLeases(database, [first], 3_600);
-  await releaseWork(database, first, { error: 'from the grave' }, 3_600);
-  assert.deepEqual([...(await sql`select lease, due_at, attempts from webhook.work`)], [...before]);
-  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
-  await endWork(database, [first, second], 'done');
-  assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 2, errors: [] });
-});
-
-test('an old lease is not valid after its event was released and claimed again', async () => {
-  const [id = ''] = await fresh(1);
-  const [first] = await claim();
-  assert.ok(first);
-  await releaseWork(database, first, { error: 'failed' }, 0);
-  await releaseWork(database, first, { error: 'failed twice' }, 0);
-  assert.deepEqual((await queue.stateOf(id)).errors, ['failed'], 'one return only');
-  const [second] = await claim();
-  assert.equal(second?.attempt, 2);
-  await endWork(database, [first], 'done');
-  assert.equal(await statusOf(id), 'waiting');
+  await releaseWork(database, first, { error: 'from an old lease' }, 3_600);
+  assert.deepEqual(await sql`select lease, due_at, attempts from webhook.work`, before);
+  assert.deepEqual(await stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
+  for (const error of ['failed', 'released twice'])
+    await releaseWork(database, second, { error }, 0);
+  const third = await claimed();
+  await endWork(database, [second], 'done');
+  assert.deepEqual(await stateOf(id), { status: 'waiting', attempts: 3, errors: ['failed'] });
+  await endWork(database, [first, third], 'done');
+  assert.deepEqual(await stateOf(id), { status: 'done', attempts: 3, errors: ['failed'] });
 });
 
 test('a renewal extends exactly the leases that are still held', async () => {
   await fresh(3);
   const held: Lease[] = await claim();
   await endLeases();
-  const [lost] = await claim(1);
+  const lost = await claim(1);
   await endLeases();
   await renewLeases(database, held, LEASE_SECONDS);
-  const free = (await claim()).map(({ id }) => id);
-  assert.deepEqual(
-    free,
-    [lost?.id],
-    'the two that were renewed are not due, the one that another had taken is',
-  );
-  const [row] = await sql<
-    [{ least: number }]
-  >`select min(extract(epoch from due_at - now()))::float8 as least from webhook.work`;
-  assert.ok(LEASE_SECONDS <= 60 && row.least > 0 && row.least <= LEASE_SECONDS);
+  const [row] = await sql<[{ least: number }]>`
+    select min(extract(epoch from due_at - now()))::float8 as least
+    from webhook.work where due_at > now()`;
+  assert.ok(row.least > 0 && row.least <= LEASE_SECONDS && LEASE_SECONDS <= 60);
+  assert.deepEqual(idsOf(await claim()), idsOf(lost));
 });
 
 test('an attempt counts from its claim; if the last one died with its process, the event is dead', async () => {
@@ -180,25 +95,16 @@ test('an attempt counts from its claim; if the last one died with its process, t
     assert.deepEqual(attempts.sort(), [crash, 8 + crash].sort());
     await endLeases();
   }
-  let calls = 0;
-  const worker = queue.startWorker(
-    async () => {
-      calls += 1;
-      return null;
-    },
-    { maxAttempts: 3 },
-  );
-  await ended(id, 'dead');
-  assert.deepEqual(await queue.stateOf(id), {
-    status: 'dead',
-    attempts: 3,
-    errors: [
-      'no attempt left: the last one ended with its process, or the retry schedule was shortened',
-    ],
-  });
-  await ended(older, 'dead');
-  assert.equal((await queue.stateOf(older)).attempts, 11);
-  assert.equal(calls, 0);
+  const worker = queue.startWorker(async () => assert.fail('an attempt'), { maxAttempts: 3 });
+  for (const [one, attempts] of [
+    [id, 3],
+    [older, 11],
+  ] as const) {
+    await queue.until(one, 'dead');
+    const { errors, ...state } = await stateOf(one);
+    assert.deepEqual(state, { status: 'dead', attempts });
+    assert.match(errors.join(), /^no attempt left: the last one ended with its process/);
+  }
   await worker.stop();
 });
 
@@ -214,70 +120,60 @@ test('a failing event is retried to the end of its schedule, and is then dead wi
     { maxAttempts: 4 },
     { log: (line) => lines.push(line) },
   );
-  await nothingWaits();
-  const state = await queue.stateOf(bad);
-  assert.deepEqual([state.status, state.attempts], ['dead', 4]);
-  assert.deepEqual(
-    state.errors.map((error) => [error.slice(0, 14), error.length]),
-    [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]),
-  );
-  const internal = 'internal error: Error';
-  assert.deepEqual(await queue.stateOf(thrown), {
-    status: 'dead',
-    attempts: 4,
-    errors: [internal, internal, internal, internal],
-  });
-  assert.deepEqual(await queue.stateOf(late), {
-    status: 'done',
-    attempts: 4,
-    errors: [FAILED.error, FAILED.error, FAILED.error],
-  });
+  await queue.nothingWaits();
+  const errors = [1, 2, 3, 4].map((attempt) => `attempt ${attempt} [31m`.padEnd(1_000, 'x'));
+  assert.deepEqual(await stateOf(bad), { status: 'dead', attempts: 4, errors });
+  const internal = Array(4).fill('internal error: Error');
+  assert.deepEqual(await stateOf(thrown), { status: 'dead', attempts: 4, errors: internal });
+  const failed = Array(3).fill(FAILED.error);
+  assert.deepEqual(await stateOf(late), { status: 'done', attempts: 4, errors: failed });
   assert.ok(!lines.join('').includes('a secret message'));
   await worker.stop();
 });
 
-test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', async () => {
-  const ids = await fresh(60);
+test('WEBHOOK_CONCURRENCY is reached and never exceeded, and an attempt that hangs delays no other', async () => {
+  const [stuck = '', ...others] = await fresh(60);
   let now = 0;
   let most = 0;
   const full = latch();
+  const hanging = latch();
   const worker = queue.startWorker(
-    async () => {
+    async ({ id }) => {
       now += 1;
       most = Math.max(most, now);
       if (now === 4) full.open();
       await full.opened;
+      if (id === stuck) await hanging.opened;
       await someTurns();
       now -= 1;
       return Math.random() < 0.3 ? FAILED : null;
     },
-    { concurrency: 4, maxAttempts: 20 },
+    { concurrency: 4, maxAttempts: 40 },
   );
   for (let ring = 0; ring < 20; ring += 1) worker.notify();
-  await nothingWaits();
+  for (const id of others) await queue.until(id, 'done');
+  assert.equal((await stateOf(stuck)).status, 'waiting');
+  hanging.open();
+  await queue.until(stuck, 'done');
   assert.equal(most, 4);
-  for (const id of ids) assert.equal(await statusOf(id), 'done');
   await worker.stop();
 });
 
 test('an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ignores the signal', async () => {
-  const [obedient = '', deaf = ''] = await fresh(2);
+  const ids = await fresh(2);
   const worker = queue.startWorker(
     ({ id }, stop) =>
-      new Promise((resolve) =>
-        id === obedient
-          ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 }))
-          : undefined,
-      ),
+      new Promise((resolve) => {
+        if (id !== ids[0]) return;
+        stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 }));
+      }),
     { timeoutMs: 50, maxAttempts: 1 },
   );
-  for (const id of [obedient, deaf]) await ended(id, 'dead');
-  for (const id of [obedient, deaf])
-    assert.deepEqual(await queue.stateOf(id), {
-      status: 'dead',
-      attempts: 1,
-      errors: ['no result within 0.05 s'],
-    });
+  for (const id of ids) {
+    await queue.until(id, 'dead');
+    const errors = ['no result within 0.05 s'];
+    assert.deepEqual(await stateOf(id), { status: 'dead', attempts: 1, errors });
+  }
   await worker.stop();
 });
 
@@ -291,15 +187,15 @@ test('the lease of an attempt that is under way is renewed', async (t) => {
     renewals.push(renew);
     return setInterval(() => {}, ms);
   });
+  const begun = latch();
   const hanging = latch();
-  let isBegun = false;
   const worker = queue.startWorker(async () => {
-    isBegun = true;
+    begun.open();
     await hanging.opened;
     return null;
   });
   interval.mock.restore();
-  await until(() => isBegun, 'it is under way');
+  await begun.opened;
   // Later than any renewal, so that the worker cannot claim the event again meanwhile.
   await sql`update webhook.work set due_at = now() + interval '1 day'`;
   for (const renew of renewals) renew();
@@ -309,66 +205,77 @@ test('the lease of an attempt that is under way is renewed', async (t) => {
     'the lease is renewed',
   );
   hanging.open();
-  await ended(id);
+  await queue.until(id, 'done');
   // Neither claimed a second time nor ended by its time limit.
-  assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 1, errors: [] });
+  assert.deepEqual(await stateOf(id), DONE);
   await worker.stop();
 });
 
-test('an attempt that hangs delays no other', async () => {
-  const [stuck = '', ...others] = await fresh(40);
-  const hanging = latch();
-  const worker = queue.startWorker(
-    async ({ id }) => {
-      if (id === stuck) await hanging.opened;
-      return null;
-    },
-    { concurrency: 2 },
-  );
-  for (const id of others) await ended(id);
-  assert.equal(await statusOf(stuck), 'waiting');
-  hanging.open();
-  await ended(stuck);
-  await worker.stop();
+test('a claim that ends after the time for attempts has run out begins none', async (t) => {
+  const [id = ''] = await fresh(1);
+  const blocker = connect(queue.databaseUrl);
+  await blocker`begin`;
+  await blocker`lock table webhook.work in access exclusive mode`;
+  let calls = 0;
+  const worker = queue.startWorker(async () => {
+    calls += 1;
+    return null;
+  });
+  await untilLocked(sql, 1);
+  const endGrace = holdTimers(t, GRACE_MS);
+  const stopping = worker.stop(GRACE_MS);
+  endGrace();
+  await blocker.end();
+  await stopping;
+  assert.equal(calls, 0);
+  assert.deepEqual(await stateOf(id), RETURNED);
+  assert.deepEqual(idsOf(await claim()), [id], 'it is due at once');
 });
 
 test('a shutdown claims nothing, finishes attempts, and returns the others without counting them', async (t) => {
   const [finishing = '', stuck = '', ...untouched] = await fresh(5);
-  await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
+  await sql`update webhook.work set due_at = now() + interval '1 hour'
+    where event_id in ${sql(untouched)}`;
+  const counted: string[] = [];
+  const counter: Metrics['counter'] =
+    () =>
+    (labels = []) =>
+      counted.push(...labels);
   const begun = new Set<string>();
   const finish = latch();
-  const worker = queue.startWorker(async ({ id }, stop) => {
-    begun.add(id);
-    if (id === finishing) await finish.opened;
-    else await new Promise((resolve) => stop.addEventListener('abort', resolve));
-    return id === finishing ? null : FAILED;
-  });
+  const worker = queue.startWorker(
+    async ({ id }, stop) => {
+      begun.add(id);
+      if (id === finishing) await finish.opened;
+      else await new Promise((resolve) => stop.addEventListener('abort', resolve));
+      return id === finishing ? null : FAILED;
+    },
+    {},
+    { metrics: { ...createMetrics(), counter } },
+  );
   await until(() => begun.size === 2, 'both are under way');
   const endGrace = holdTimers(t, GRACE_MS);
   const stopped = worker.stop(GRACE_MS);
   await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
   worker.notify();
   finish.open();
-  await ended(finishing);
+  await queue.until(finishing, 'done');
   assert.equal(endGrace(), 1);
   await stopped;
-  assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
-  assert.deepEqual(
-    await queue.stateOf(stuck),
-    { status: 'waiting', attempts: 0, errors: [] },
-    'what a shutdown cuts short does not count',
-  );
+  assert.deepEqual(await stateOf(finishing), DONE);
+  assert.deepEqual(await stateOf(stuck), RETURNED);
   assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
+  assert.deepEqual(counted, ['done'], 'an interrupted attempt has neither succeeded nor failed');
   // Due for another replica at once, without waiting for a lease.
-  assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
+  assert.deepEqual(idsOf(await claim()), [stuck, ...untouched].sort());
 });
 
 test('after a database outage everything is delivered', async (t) => {
-  const ids = await fresh(20);
+  await fresh(20);
   const proxy = await startProxy(t, queue.databaseUrl);
   const begun = new Set<string>();
   const cut = latch();
-  const lines = new Array<string>();
+  const lines: string[] = [];
   const worker = queue.startWorker(
     async ({ id }) => {
       begun.add(id);
@@ -381,20 +288,14 @@ test('after a database outage everything is delivered', async (t) => {
   await until(() => begun.size === 10, 'ten are under way');
   await proxy.cut();
   cut.open();
-  await until(
-    () =>
-      lines.some((line) => line.includes('the outcome of an attempt could not be stored')) &&
-      lines.some((line) => line.includes('could not be claimed')),
-    'the worker has noticed',
-  );
+  for (const said of ['the outcome of an attempt could not be stored', 'could not be claimed'])
+    await until(() => lines.some((line) => line.includes(said)), said);
   await proxy.restore();
-  await untilSql(
-    async () => (await sql`select from webhook.outcomes`).length === 10,
-    'the ten that were not under way are done',
-  );
+  const ended = async () => (await sql`select from webhook.outcomes where status = 'done'`).length;
+  await untilSql(async () => (await ended()) === 10, 'those that were not under way are done');
   await endLeases();
   worker.notify();
-  await nothingWaits();
-  for (const id of ids) assert.equal(await statusOf(id), 'done');
+  await queue.nothingWaits();
+  assert.equal(await ended(), 20);
   await worker.stop();
 });
