@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import type { IncomingHttpHeaders } from 'node:http';
 import { test } from 'node:test';
 import {
   invalidBody,
@@ -21,148 +20,79 @@ import { seeded } from '../../support/random.ts';
 const schema = object({ name: text() });
 const lax = json(schema);
 const strict = json(schema, 'required');
-const outcome = (rule: typeof lax, headers: IncomingHttpHeaders) =>
-  rule.accepts(headers)?.code ?? 'accepted';
 
-const TYPES: ReadonlyArray<readonly [contentType: string | undefined, isAccepted: boolean]> = [
-  ['application/json', true],
-  ['APPLICATION/JSON', true],
-  ['Application/Json; Charset=UTF-8', true],
-  ['application/json;charset=utf-8', true],
-  ['application/json ; charset="utf-8"', true],
-  [' application/json', true],
-  ['application/json;', true],
-  ['application/cloudevents+json', true],
-  ['application/vnd.api+json; charset=utf-8', true],
-  ['application/LD+JSON', true],
+const JSON_TYPES = [
+  ...['application/json', 'Application/Json; Charset=UTF-8', 'application/json ; charset="utf-8"'],
+  ...[' application/json', 'application/json;', 'application/vnd.api+json; charset=utf-8'],
   // RFC 8259, section 11: no charset parameter is defined for JSON, so it changes nothing.
-  ['application/json; charset=iso-8859-1', true],
-  [undefined, false],
-  ['', false],
-  ['json', false],
-  ['text/plain', false],
-  ['text/json', false],
-  ['application/jsonp', false],
-  ['application/json-seq', false],
-  ['application/x-www-form-urlencoded', false],
-  ['multipart/form-data; boundary=application/json', false],
-  ['text/plain; a=application/json', false],
-  ['application/+json', false],
-  ['+json', false],
-  ['application/json, text/plain', false],
-  ['application/json text/plain', false],
-  ['application/xml+jsonx', false],
+  ...['application/LD+JSON', 'application/json; charset=iso-8859-1'],
+];
+const OTHER_TYPES = [
+  ...[undefined, '', 'json', 'text/json', 'application/jsonp', 'application/json-seq', '+json'],
+  ...['multipart/form-data; boundary=application/json', 'text/plain; a=application/json'],
+  ...['application/+json', 'application/json, text/plain', 'application/json text/plain'],
 ];
 
 test('required JSON: application/json and …+json, in any case and with parameters', () => {
-  for (const [contentType, isAccepted] of TYPES) {
-    const headers = contentType === undefined ? {} : { 'content-type': contentType };
-    assert.equal(
-      outcome(strict, headers),
-      isAccepted ? 'accepted' : 'unsupported_media_type',
-      String(contentType),
-    );
-  }
-});
-
-test('optional JSON: any content type or none', () => {
-  for (const [contentType] of TYPES) {
-    assert.equal(
-      outcome(lax, contentType === undefined ? {} : { 'content-type': contentType }),
-      'accepted',
-    );
-  }
+  const isAccepted = (rule: typeof lax, type?: string) =>
+    rule.accepts(type === undefined ? {} : { 'content-type': type }) === null;
+  for (const type of JSON_TYPES) assert.ok(isAccepted(strict, type), type);
+  for (const type of OTHER_TYPES) assert.ok(!isAccepted(strict, type), type);
+  assert.ok([...JSON_TYPES, ...OTHER_TYPES].every((type) => isAccepted(lax, type)));
+  assert.match(strict.accepts({})?.details.message ?? '', /Content-Type: application\/json/);
 });
 
 test('a compressed body is rejected', () => {
-  for (const encoding of [
-    'gzip',
-    'GZIP',
-    'br',
-    'deflate',
-    'gzip, identity',
-    'identity, gzip',
-    'x-unknown',
-  ]) {
-    for (const rule of [lax, strict]) {
-      assert.equal(
-        outcome(rule, { 'content-type': 'application/json', 'content-encoding': encoding }),
-        'unsupported_media_type',
-        encoding,
-      );
-    }
+  const codeOf = (rule: typeof lax, encoding: string) =>
+    rule.accepts({ 'content-type': 'application/json', 'content-encoding': encoding })?.code;
+  for (const rule of [lax, strict]) {
+    for (const encoding of ['gzip', 'GZIP', 'gzip, identity', 'identity, gzip', 'x-unknown'])
+      assert.equal(codeOf(rule, encoding), 'unsupported_media_type', encoding);
+    // Some clients name the encoding of the text.
+    for (const encoding of ['Identity', '', 'UTF-8', 'utf8'])
+      assert.equal(codeOf(rule, encoding), undefined, encoding);
   }
-  // Some clients name the encoding of the text.
-  for (const encoding of ['identity', 'Identity', '', 'utf-8', 'UTF-8', 'utf8']) {
-    assert.equal(
-      outcome(strict, { 'content-type': 'application/json', 'content-encoding': encoding }),
-      'accepted',
-    );
-  }
-});
-
-test('the error for a wrong content type names the right one', () => {
-  assert.match(strict.accepts({})?.details.message ?? '', /Content-Type: application\/json/);
 });
 
 const bytes = (...parts: ReadonlyArray<string | number[]>) =>
   Buffer.concat(
     parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : Buffer.from(part))),
   );
-const REQUIRED = 'a JSON body is required';
-const UTF8 = 'the body must be encoded in UTF-8';
-const JSON_TEXT = 'the body must be valid JSON';
-const OBJECT = 'must be a JSON object';
-const LEVELS = 'has more than 32 levels';
-
-const WRONG: ReadonlyArray<readonly [what: string, raw: Buffer, message: string]> = [
-  ['nothing', Buffer.alloc(0), REQUIRED],
-  ['white space', bytes(' \r\n'), JSON_TEXT],
-  ['a truncated object', bytes('{"name":"marked'), JSON_TEXT],
-  ['a trailing comma', bytes('{"name":"marked",}'), JSON_TEXT],
-  ['two values', bytes('{"name":"marked"}{}'), JSON_TEXT],
-  ['single quotes', bytes("{'name':'marked'}"), JSON_TEXT],
-  ['a comment', bytes('{"name":"marked"/**/}'), JSON_TEXT],
-  ['NaN', bytes('NaN'), JSON_TEXT],
-  ['a form', bytes('name=marked'), JSON_TEXT],
-  ['a byte order mark', bytes([0xef, 0xbb, 0xbf], '{"name":"marked"}'), JSON_TEXT],
-  ['a NUL behind', bytes('{"name":"marked"}\0'), JSON_TEXT],
-  ['a NUL in a string', bytes('{"name":"mar\0ked"}'), JSON_TEXT],
-  ['a line break in a string', bytes('{"name":"mar\nked"}'), JSON_TEXT],
-  ['UTF-16', Buffer.from('{"name":"marked"}', 'utf16le'), JSON_TEXT],
-  ['UTF-16 with its mark', Buffer.from('\ufeff{"name":"marked"}', 'utf16le'), UTF8],
-  ['Latin-1', Buffer.from('{"name":"markéd"}', 'latin1'), UTF8],
-  ['an overlong form', bytes('{"name":"', [0xc0, 0xaf], '"}'), UTF8],
-  ['a surrogate in UTF-8', bytes('{"name":"', [0xed, 0xa0, 0x80], '"}'), UTF8],
-  ['a truncated character', bytes('{"name":"', [0xe2, 0x82], '"}'), UTF8],
-  ['null', bytes('null'), OBJECT],
-  ['an array', bytes('[{"name":"marked"}]'), OBJECT],
-  ['a string', bytes('"marked"'), OBJECT],
-  ['a number', bytes('1'), OBJECT],
-  ['30,000 arrays in one another', bytes('['.repeat(30_000), ']'.repeat(30_000)), LEVELS],
-];
+/** Each body has `marked`, which no message may quote. */
+const WRONG: Readonly<Record<string, readonly Buffer[]>> = {
+  'a JSON body is required': [Buffer.alloc(0)],
+  'the body must be valid JSON': [
+    ...[' \r\n', '{"name":"marked', '{"name":"marked",}', '{"name":"marked"}{}'].map(Buffer.from),
+    ...["{'name':'marked'}", '{"name":"marked"/**/}', 'NaN', 'name=marked'].map(Buffer.from),
+    ...['{"name":"marked"}\0', '{"name":"mar\0ked"}', '{"name":"mar\nked"}'].map(Buffer.from),
+    bytes([0xef, 0xbb, 0xbf], '{"name":"marked"}'),
+    Buffer.from('{"name":"marked"}', 'utf16le'),
+  ],
+  'the body must be encoded in UTF-8': [
+    Buffer.from('\ufeff{"name":"marked"}', 'utf16le'),
+    Buffer.from('{"name":"markéd"}', 'latin1'),
+    // An overlong form, a surrogate and half a character.
+    ...[
+      [0xc0, 0xaf],
+      [0xed, 0xa0, 0x80],
+      [0xe2, 0x82],
+    ].map((part) => bytes('{"name":"', part, '"}')),
+  ],
+  'must be a JSON object': ['null', '[{"name":"marked"}]', '"marked"', '1'].map(Buffer.from),
+  'has more than 32 levels': [bytes('['.repeat(30_000), ']'.repeat(30_000))],
+};
 
 test('a body that is not a JSON object in UTF-8 is rejected without quoting it', () => {
-  for (const [what, raw, message] of WRONG) {
-    assert.deepEqual(lax.parse(raw), invalidBody(message), what);
+  for (const [message, bodies] of Object.entries(WRONG)) {
+    for (const raw of bodies) assert.deepEqual(lax.parse(raw), invalidBody(message), String(raw));
   }
 });
 
-test('a JSON object is read, with or without white space around it', () => {
-  for (const raw of [
-    '{"name":"a"}',
-    ' \t\r\n{"name":"a"}\n',
-    '{"name":"\\u0061"}',
-    `{"x":${'['.repeat(31)}${']'.repeat(31)},"name":"a"}`,
-  ]) {
-    assert.deepEqual(lax.parse(Buffer.from(raw)), { name: 'a' }, raw.slice(0, 40));
-  }
-});
-
-test('text is read unchanged, with supplementary characters and byte order marks', () => {
-  for (const name of ['€', '𝄞', '\ufeffx', '\0', 'e\u0301']) {
-    assert.deepEqual(lax.parse(Buffer.from(JSON.stringify({ name }))), { name });
-  }
+test('text is read unchanged, with or without white space around the object', () => {
+  for (const name of ['a', '€', '𝄞', '\ufeffx', '\0', 'e\u0301'])
+    assert.deepEqual(lax.parse(Buffer.from(` \t\r\n${JSON.stringify({ name })}\n`)), { name });
+  const deep = `{"x":${'['.repeat(31)}${']'.repeat(31)},"name":"\\u0061"}`;
+  assert.deepEqual(lax.parse(Buffer.from(deep)), { name: 'a' });
 });
 
 test('a route without a body accepts any headers and reads nothing', () => {
@@ -171,7 +101,6 @@ test('a route without a body accepts any headers and reads nothing', () => {
 });
 
 const DUPLICATES: ReadonlyArray<readonly [json: string, path: string | null]> = [
-  ['{"a":1,"a":1}', '/a'],
   ['{"a":1,"b":{"a":1},"a":2}', '/a'],
   ['{"a":1,"\\u0061":2}', '/a'],
   ['{"\\"":1,"\\u0022":2}', '/"'],
@@ -180,9 +109,8 @@ const DUPLICATES: ReadonlyArray<readonly [json: string, path: string | null]> = 
   ['{"":1,"":2}', '/'],
   ['{"a/b~":1,"a/b~":2}', '/a~1b~0'],
   ['{"__proto__":1,"__proto__":2}', '/__proto__'],
-  ['{"data":{"page_id":"1","page_id":"2"}}', '/data/page_id'],
-  ['{"data":[],"data":{}}', '/data'],
   ['{"x":[{"a":1}],"data":{"page_id":"1","page_id":"2"}}', '/data/page_id'],
+  ['{"data":[],"data":{}}', '/data'],
   ['{"\\ud83d\\ude00":1,"😀":2}', '/😀'],
   ['{"a":"a","b":"a","c":["a","a"]}', null],
   ['{"a":"\\"a\\":1","b":"{\\"b\\":1,"}', null],
@@ -191,44 +119,19 @@ const DUPLICATES: ReadonlyArray<readonly [json: string, path: string | null]> = 
   ['{"a":1,"A":2,"a ":3}', null],
   ['{"a":{"b":{"c":1,"c":2}}}', null],
   ['"a"', null],
-  ['[]', null],
 ];
 
 const ANY = { parts: 1_000_000, depth: Infinity };
 const duplicateMember = (text: string) => problemOf(text, ANY)?.details.fields?.[0]?.path ?? null;
 
-test('a duplicate member is found, however it is spelled', () => {
+test('a duplicate member is found, however it is spelled, and named', () => {
   for (const [text, path] of DUPLICATES) {
     JSON.parse(text);
     assert.equal(duplicateMember(text), path, text);
   }
-});
-
-test('no duplicate is found in what JSON.stringify writes', () => {
-  const strange = [
-    '"',
-    '\\',
-    '\\"',
-    '{',
-    '}',
-    '[',
-    ']',
-    ':',
-    ',',
-    '\u2028',
-    '\ud800',
-    '\0',
-    'a":1,"a',
-  ];
-  const object = Object.fromEntries(
-    strange.map((name, index) => [name, { [name]: strange, value: strange[index] }]),
-  );
-  for (const space of [undefined, 2, '\t'])
-    assert.equal(duplicateMember(JSON.stringify(object, null, space)), null);
-  for (const name of strange) {
-    const member = `${JSON.stringify(name)}:1`;
-    assert.notEqual(duplicateMember(`{${member},"other":{},${member}}`), null, name);
-  }
+  const parsed = lax.parse(Buffer.from('{"name":"a","n\\u0061me":"b"}'));
+  assert.deepEqual(parsed, invalidBody('must be given only once', '/name'));
+  assert.equal(duplicateMember(`{"${'x'.repeat(99)}":1,"${'x'.repeat(99)}":1}`)?.length, 65);
 });
 
 /** A slow search for the same: reads the document token by token, as its grammar says. */
@@ -282,7 +185,7 @@ test('random documents get the verdict of a slow search', () => {
     return `${space()}${kind === 2 ? written() : pick(['1', '-0.5e3', 'true', 'null'])}${space()}`;
   };
   let duplicates = 0;
-  for (let count = 0; count < 20_000; count += 1) {
+  for (let count = 0; count < 5_000; count += 1) {
     const text = `{"data":${valueOf(1)},${written()}:${valueOf(1)}}`;
     JSON.parse(text);
     const expected = referenceOf(text);
@@ -298,7 +201,7 @@ test('random documents get the verdict of a slow search', () => {
     }
     duplicates += expected === null ? 0 : 1;
   }
-  assert.ok(duplicates > 500, String(duplicates));
+  assert.ok(duplicates > 100, String(duplicates));
 });
 
 test('a large body with many escapes, members or levels is searched in time', () => {
@@ -317,20 +220,16 @@ test('a large body with many escapes, members or levels is searched in time', ()
   duplicateMember(`${name}${':'.repeat(1_000_000)}`);
 });
 
-test('a body with more strings, brackets and commas than allowed is rejected before it is parsed', () => {
-  const many = (part: string, count: number) => `{"a":[${`${part},`.repeat(count)}0]}`;
-  const message = 'has more than 1000000 strings, brackets and commas';
-  for (const [text, isRejected] of [
-    [many('{}', 333_331), false],
-    [many('{}', 333_333), true],
-    [many('[]', 333_333), true],
-    [many('""', 500_000), true],
-    [many('1', 999_995), false],
-    [many('1', 1_000_000), true],
-  ] as const) {
-    const expected = isRejected ? invalidBody(message) : null;
-    assert.deepEqual(problemOf(text, ANY), expected, text.slice(0, 20));
-  }
+test('a body with more strings, brackets and commas than allowed is rejected', () => {
+  const tooMany = invalidBody('has more than 1000000 strings, brackets and commas');
+  const judge = (part: string, count: number) =>
+    problemOf(`{"a":[${`${part},`.repeat(count)}0]}`, ANY);
+  for (const [part, allowed, rejected] of [
+    ['{}', 333_331, 333_333],
+    ['""', 499_997, 500_000],
+    ['1', 999_995, 1_000_000],
+  ] as const)
+    assert.deepEqual([judge(part, allowed), judge(part, rejected)], [null, tooMany], part);
 });
 
 test('a body is limited by its schema: what it describes, and a few unknown members', () => {
@@ -352,9 +251,4 @@ test('a body is limited by its schema: what it describes, and a few unknown memb
   const ids = Array.from({ length: 1_000 }, (_, at) => ({ id: String(at) }));
   assert.equal(messageOf(listed, { ids }), null);
   assert.match(messageOf(listed, { ids: [...ids, ...ids] }) ?? '', /^has more than \d+ strings/);
-});
-
-test('a duplicate member gets an error that names it', () => {
-  const parsed = lax.parse(Buffer.from('{"name":"a","n\\u0061me":"b"}'));
-  assert.deepEqual(parsed, invalidBody('must be given only once', '/name'));
 });

@@ -1,247 +1,310 @@
-/** What the documents say of the rows. */
+/** The documents: valid OpenAPI 3.0.3, and what they say of the rows. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ERRORS } from '../../../src/platform/http/route/errors.ts';
+import type { Route } from '../../../src/platform/http/route/route.ts';
+import { createRoutes as createIdentityRoutes } from '../../../src/identity/routes.ts';
+import { TABLES } from '../../../scripts/routes.ts';
 import { readDocument } from '../../support/documents.ts';
-import { array, child, documents, object } from '../../support/openapi.ts';
+import { REQUEST } from '../../support/request-info.ts';
 
-/** Descriptions of replies that are neither the usual success nor an error. */
-const NO_CODES = new Set(['The next page', 'The same, for sources that expect no body']);
+type Json = Readonly<Record<string, unknown>>;
+type Row = Omit<Route<unknown>, 'answer'>;
 
-for (const [name, rows, document] of documents) {
-  test(`${name}: the document and the route table have the same rows`, () => {
-    const described = Object.entries(object(child(document, 'paths'))).flatMap(([path, item]) =>
-      Object.keys(object(item)).map((method) => `${method.toUpperCase()} ${path}`),
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+const object = (value: unknown): Json => (isObject(value) ? value : {});
+const array = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+const child = (value: unknown, ...names: readonly string[]): unknown =>
+  names.reduce(
+    (at: unknown, name) => (Object.hasOwn(object(at), name) ? object(at)[name] : undefined),
+    value,
+  );
+const entriesOf = (value: unknown, ...names: readonly string[]) =>
+  Object.entries(object(child(value, ...names)));
+const namesIn = (value: unknown, ...names: readonly string[]) =>
+  Object.keys(object(child(value, ...names)));
+
+/** The document as it is served. Its row has no use for a service. */
+async function documentOf(rows: ReadonlyArray<Route<never>>): Promise<unknown> {
+  const row = rows.find(({ pattern }) => pattern === '/openapi.json');
+  const reply = await row?.answer(REQUEST, {} as never, async () => Buffer.alloc(0));
+  assert.ok(reply && 'text' in reply && reply.text instanceof Uint8Array);
+  assert.match(reply.contentType, /^application\/json/);
+  return JSON.parse(Buffer.from(reply.text).toString());
+}
+
+const identityRows = await createIdentityRoutes(null);
+const { secrets: secretsTable, webhook: webhookTable } = TABLES;
+const identity = await documentOf(identityRows);
+const secrets = await documentOf(secretsTable?.all ?? []);
+const webhook = await documentOf(webhookTable?.all ?? []);
+/** Identity with its pages. */
+const portal: unknown = JSON.parse(readDocument('src/identity/openapi/with-pages.json'));
+
+const SERVED: ReadonlyArray<readonly [name: string, rows: readonly Row[], document: unknown]> = [
+  ['identity', identityRows, identity],
+  ['secrets', secretsTable?.all ?? [], secrets],
+  ['webhook', webhookTable?.all ?? [], webhook],
+];
+
+const operationsOf = (document: unknown) =>
+  entriesOf(document, 'paths').flatMap(([path, item]) =>
+    entriesOf(item).map(([method, operation]) => ({ path, method, operation })),
+  );
+
+/** @param row such as `GET /livez` */
+function operationOf(document: unknown, row: string, ...names: readonly string[]): unknown {
+  const [method = '', path = ''] = row.split(' ');
+  return child(document, 'paths', path, method.toLowerCase(), ...names);
+}
+
+/** What OpenAPI 3.0.3 forbids of the schemas and references below a value. */
+function schemaProblems(document: unknown, value: unknown, at: string): string[] {
+  const { $ref: link, enum: words, nullable, type, items, required, properties } = object(value);
+  const isBroken = {
+    'leads nowhere': typeof link === 'string' && !child(document, ...link.slice(2).split('/')),
+    'admits no value': Array.isArray(words) && words.length === 0,
+    'is nullable without a type': nullable === true && typeof type !== 'string',
+    'has no items': type === 'array' && !isObject(items),
+    'requires what it does not describe': array(required).some(
+      (name) => !Object.hasOwn(object(properties), String(name)),
+    ),
+  };
+  const own = entriesOf(isBroken).filter(([, is]) => is === true);
+  return [
+    ...own.map(([problem]) => `${at} ${problem}`),
+    ...(typeof value === 'object' && value !== null ? Object.entries(value) : []).flatMap(
+      ([name, one]) => schemaProblems(document, one, `${at}/${name}`),
+    ),
+  ];
+}
+
+for (const [name, rows, document] of SERVED) {
+  test(`${name}: the document is valid OpenAPI 3.0.3`, () => {
+    assert.equal(child(document, 'openapi'), '3.0.3');
+    for (const member of ['title', 'version'])
+      assert.equal(typeof child(document, 'info', member), 'string');
+    const operations = operationsOf(document);
+    const ids = operations.map(({ operation }) => child(operation, 'operationId'));
+    const shapes = namesIn(document, 'paths').map((path) =>
+      path.replace(/\{[^}]*\}/g, '{}').replace(/(.)\/$/, '$1'),
     );
-    assert.deepEqual(
-      described.sort(),
-      rows.map(({ method, pattern }) => `${method} ${pattern}`).sort(),
-    );
+    for (const all of [ids, shapes]) assert.equal(new Set(all).size, all.length);
+    const schemes = namesIn(document, 'components', 'securitySchemes');
+    for (const { path, method, operation } of operations) {
+      const at = `${method} ${path}`;
+      assert.match(at, /^(get|put|post|delete|patch) \//);
+      for (const member of ['summary', 'operationId', 'security'])
+        assert.ok(child(operation, member), `${at}: ${member}`);
+      const parameters = array(child(operation, 'parameters')).map(object);
+      const inPath = parameters.filter((one) => one.in === 'path');
+      const inPattern = Array.from(path.matchAll(/\{([^}]+)\}/g), ([, parameter]) => parameter);
+      assert.deepEqual(inPath.map((one) => one.name).sort(), inPattern.sort(), at);
+      assert.ok(
+        inPath.every(({ required }) => required === true),
+        at,
+      );
+      assert.equal(
+        new Set(parameters.map((one) => `${one.in} ${one.name}`)).size,
+        parameters.length,
+      );
+      const bodies = Object.values(object(child(operation, 'requestBody', 'content')));
+      assert.ok(
+        [...parameters, ...bodies].every((one) => isObject(child(one, 'schema'))),
+        at,
+      );
+      const used = array(child(operation, 'security')).flatMap((one) => namesIn(one));
+      assert.deepEqual(
+        used.filter((scheme) => !schemes.includes(scheme)),
+        [],
+        at,
+      );
+      const responses = entriesOf(operation, 'responses');
+      assert.ok(
+        responses.some(([status]) => /^2\d\d$/.test(status)),
+        at,
+      );
+      for (const [status, response] of responses)
+        assert.ok(/^[1-5]\d\d$/.test(status) && child(response, 'description'), at);
+    }
+    assert.deepEqual(schemaProblems(document, document, '#'), []);
   });
 
-  test(`${name}: each operation lists each error code of its row, by status`, () => {
+  test(`${name}: the document has each row, its credentials and each error code, by status`, () => {
+    const described = operationsOf(document).map(({ path, method }) => `${method} ${path}`);
+    const named = rows.map(({ method, pattern }) => `${method.toLowerCase()} ${pattern}`);
+    assert.deepEqual(described.sort(), named.sort());
     for (const row of rows) {
-      const responses = child(
-        document,
-        'paths',
-        row.pattern,
-        row.method.toLowerCase(),
-        'responses',
-      );
-      const listed = Object.entries(object(responses)).flatMap(([status, response]) =>
-        status === String(row.success) || NO_CODES.has(String(child(response, 'description')))
-          ? []
-          : String(child(response, 'description'))
-              .split(', ')
-              .map((code) => `${status} ${code}`),
-      );
-      assert.deepEqual(
-        listed.sort(),
-        row.errors.map((code) => `${ERRORS[code][0]} ${code}`).sort(),
-        `${row.method} ${row.pattern}`,
-      );
-      assert.equal(typeof child(responses, String(row.success)), 'object');
+      const at = `${row.method} ${row.pattern}`;
+      const security = array(operationOf(document, at, 'security')).flatMap((one) => namesIn(one));
+      assert.deepEqual(security, row.security, at);
+      const listed = entriesOf(operationOf(document, at, 'responses'))
+        .filter(([status]) => Number(status) >= 400)
+        .flatMap(([status, response]) =>
+          String(child(response, 'description'))
+            .split(', ')
+            .map((code) => `${status} ${code}`),
+        );
+      const codes = row.errors.map((code) => `${ERRORS[code][0]} ${code}`);
+      const errors = codes.filter((code) => code >= '400');
+      assert.deepEqual(listed.sort(), errors.sort(), at);
+      assert.equal(typeof operationOf(document, at, 'responses', String(row.success)), 'object');
     }
   });
 }
 
-/** The interface's table of error statuses, and what it says of authentication. */
-const STATUSES: Readonly<Record<string, readonly number[]>> = {
-  'GET /readyz': [200, 500],
-  'GET /livez': [200, 500],
-  'POST /api/auth/login': [200, 400, 401, 429, 500],
-  'POST /api/auth/logout': [200, 400, 500],
-  'POST /api/auth/session': [200, 400, 401],
-  'GET /api/user/': [200, 401, 500],
-  'GET /api/session/': [200, 400, 401, 500],
-  'GET /api/session/info': [200, 400, 401],
-  'DELETE /api/session/revoke': [200, 400, 401, 500],
-  'DELETE /api/session/{session_id}/revoke': [200, 401, 500],
-  'DELETE /api/session/revoke/all': [200, 401, 500],
-  'DELETE /api/session/revoke/all/user': [200, 401, 500],
-  'GET /api/test/': [200, 401],
-  'POST /api/auth/password': [200, 400, 401, 403, 429],
-  'GET /api/auth/verify': [200, 400, 401, 403],
-  'POST /api/user/': [201, 400, 401, 403, 409],
-  'GET /api/user/{user_id}': [200, 400, 401, 403, 404],
-  'PATCH /api/user/{user_id}': [200, 400, 401, 403, 404, 409],
-  'DELETE /api/user/{user_id}': [200, 400, 401, 403, 404, 409],
-  'POST /api/user/{user_id}/password': [200, 400, 401, 403, 404],
-  'POST /api/key/': [201, 400, 401, 403, 404],
-  'GET /api/key/': [200, 400, 401, 403],
-  'DELETE /api/key/{key_id}/revoke': [200, 400, 401, 403, 404],
-  'GET /api/audit/': [200, 400, 401, 403],
-  'POST /api/store/encrypt': [201, 400, 401, 413, 503],
-  'POST /api/store/decrypt': [200, 400, 401, 404, 413, 503],
-  'GET /api/store': [200, 401, 503],
-  'POST /webhook': [200, 400, 401, 413, 415, 503],
-};
+/** The interface's table of statuses, and what it says of authentication. */
+const STATUSES = `
+  GET /readyz 200 500
+  GET /livez 200 500
+  POST /api/auth/login 200 400 401 429 500
+  POST /api/auth/logout 200 400 500
+  POST /api/auth/session 200 400 401
+  GET /api/user/ 200 401 500
+  GET /api/session/ 200 400 401 500
+  GET /api/session/info 200 400 401
+  DELETE /api/session/revoke 200 400 401 500
+  DELETE /api/session/{session_id}/revoke 200 401 500
+  DELETE /api/session/revoke/all 200 401 500
+  DELETE /api/session/revoke/all/user 200 401 500
+  GET /api/test/ 200 401
+  POST /api/auth/password 200 400 401 403 429
+  GET /api/auth/verify 200 400 401 403
+  POST /api/user/ 201 400 401 403 409
+  GET /api/user/{user_id} 200 400 401 403 404
+  PATCH /api/user/{user_id} 200 400 401 403 404 409
+  DELETE /api/user/{user_id} 200 400 401 403 404 409
+  POST /api/user/{user_id}/password 200 400 401 403 404
+  POST /api/key/ 201 400 401 403 404
+  GET /api/key/ 200 400 401 403
+  DELETE /api/key/{key_id}/revoke 200 400 401 403 404
+  GET /api/audit/ 200 400 401 403
+  POST /api/store/encrypt 201 400 401 413 503
+  POST /api/store/decrypt 200 400 401 404 413 503
+  GET /api/store 200 401 503
+  POST /webhook 200 400 401 413 415 503
+`;
 
 test('each operation lists the statuses that the interface names', () => {
-  const all = documents.map(([, , document]) => document);
-  for (const [row, statuses] of Object.entries(STATUSES)) {
-    const [method = '', pattern = ''] = row.split(' ');
-    const described = all
-      .map((document) => child(document, 'paths', pattern, method.toLowerCase(), 'responses'))
-      .find(Boolean);
-    const missing = statuses.filter((status) => !Object.hasOwn(object(described), status));
-    assert.deepEqual(missing, [], row);
+  for (const line of STATUSES.trim().split('\n')) {
+    const [method, path, ...statuses] = line.trim().split(' ');
+    const found = SERVED.map(([, , document]) => operationOf(document, `${method} ${path}`)).find(
+      Boolean,
+    );
+    const described = namesIn(found, 'responses');
+    assert.deepEqual(
+      statuses.filter((status) => !described.includes(status)),
+      [],
+      line,
+    );
   }
 });
 
-test('identity describes its envelope and version 0.0.1', () => {
-  const document = documents[0]?.[2];
-  assert.equal(child(document, 'info', 'version'), '0.0.1');
-  const schema = (path: string) =>
-    child(
-      document,
-      'paths',
-      path,
-      'get',
+test('identity describes its envelope, its version and what it accepts as a credential', () => {
+  assert.equal(child(identity, 'info', 'version'), '0.0.1');
+  const schemaOf = (path: string) =>
+    operationOf(
+      identity,
+      `GET ${path}`,
       'responses',
       '200',
       'content',
       'application/json',
       'schema',
-      'required',
     );
-  assert.deepEqual(schema('/api/user/'), ['data', '_meta']);
   for (const path of ['/api/session/', '/api/key/', '/api/audit/'])
-    assert.deepEqual(schema(path), ['data', '_meta', '_links'], path);
-});
-
-test('a list with optional paging describes pagination and links, and requires neither', () => {
-  const schema = child(
-    documents[0]?.[2],
-    'paths',
-    '/api/user/',
-    'get',
-    'responses',
-    '200',
-    'content',
-    'application/json',
-    'schema',
-    'properties',
-  );
-  assert.deepEqual(Object.keys(object(schema)), ['data', '_meta', '_links']);
-  assert.deepEqual(
-    [child(schema, '_meta', 'required'), Object.keys(object(child(schema, '_meta', 'properties')))],
-    [['request_id'], ['request_id', 'pagination']],
-  );
-});
-
-test('identity accepts bearer tokens and keys, and cookies only for forward auth', () => {
-  const document = documents[0]?.[2];
-  for (const { method, pattern, security } of documents[0]?.[1] ?? []) {
-    const described = array(
-      child(document, 'paths', pattern, method.toLowerCase(), 'security'),
-    ).flatMap((one) => Object.keys(object(one)));
-    assert.deepEqual(described, security);
-    const expected =
-      pattern === '/api/auth/verify' ? ['bearer', 'api_key', 'cookie'] : ['bearer', 'api_key'];
-    if (security.length > 0) assert.deepEqual(security, expected, `${method} ${pattern}`);
-  }
-  const schemes = child(document, 'components', 'securitySchemes');
+    assert.deepEqual(child(schemaOf(path), 'required'), ['data', '_meta', '_links'], path);
+  const optional = schemaOf('/api/user/');
+  assert.deepEqual(child(optional, 'required'), ['data', '_meta']);
+  assert.deepEqual(namesIn(optional, 'properties'), ['data', '_meta', '_links']);
+  const meta = child(optional, 'properties', '_meta');
+  assert.deepEqual(child(meta, 'required'), ['request_id']);
+  assert.deepEqual(namesIn(meta, 'properties'), ['request_id', 'pagination']);
+  const schemes = child(identity, 'components', 'securitySchemes');
+  assert.deepEqual(namesIn(schemes), ['bearer', 'api_key', 'cookie']);
   assert.deepEqual(child(schemes, 'api_key'), { type: 'apiKey', in: 'header', name: 'X-API-Key' });
   assert.deepEqual(child(schemes, 'cookie'), { type: 'apiKey', in: 'cookie', name: 'session' });
+  const withCookie = identityRows.filter(({ security }) => security.includes('cookie'));
+  assert.deepEqual(
+    withCookie.map(({ pattern }) => pattern),
+    ['/api/auth/verify'],
+  );
+  // Only schemes that an operation uses are described.
+  const ofPages = namesIn(portal, 'components', 'securitySchemes');
+  assert.deepEqual(ofPages, ['bearer', 'api_key', 'portal_cookie']);
 });
 
 const FORM = 'application/x-www-form-urlencoded';
-const operationOf = (document: unknown, method: string, path: string) =>
-  child(document, 'paths', path, method);
 
 test('a form is described as a form, its next page and its errors as HTML', () => {
-  // With the pages. Another test compares the file with the code.
-  const document: unknown = JSON.parse(readDocument('src/identity/openapi/with-pages.json'));
-  const operation = operationOf(document, 'post', '/login');
-  const content = object(child(operation, 'requestBody', 'content'));
-  assert.deepEqual(Object.keys(content), [FORM]);
-  assert.ok(child(content, FORM, 'schema', 'properties', 'username'));
+  const operation = operationOf(portal, 'POST /login');
+  assert.deepEqual(namesIn(operation, 'requestBody', 'content'), [FORM]);
+  const body = child(operation, 'requestBody', 'content', FORM, 'schema');
+  assert.ok(child(body, 'properties', 'username'));
   assert.ok(child(operation, 'responses', '303', 'headers', 'Location'));
-  for (const [status, response] of Object.entries(object(child(operation, 'responses')))) {
-    if (Number(status) < 400) continue;
-    assert.deepEqual(Object.keys(object(child(response, 'content'))), ['text/html'], status);
-  }
+  for (const [status, response] of entriesOf(operation, 'responses'))
+    if (Number(status) >= 400) assert.deepEqual(namesIn(response, 'content'), ['text/html']);
+  const users = operationOf(
+    portal,
+    'POST /account/users',
+    'requestBody',
+    'content',
+    FORM,
+    'schema',
+  );
+  assert.deepEqual(child(users, 'properties', 'groups', 'default'), '');
+  const event = operationOf(webhook, 'POST /webhook');
+  assert.deepEqual(namesIn(event, 'requestBody', 'content'), ['application/json', FORM]);
+  assert.equal(typeof child(event, 'responses', '204'), 'object');
 });
 
-test('an event may be JSON or a form, and is answered with or without a body', () => {
-  const operation = operationOf(documents[2]?.[2], 'post', '/webhook');
-  const content = object(child(operation, 'requestBody', 'content'));
-  assert.deepEqual(Object.keys(content), ['application/json', FORM]);
-  assert.equal(typeof child(operation, 'responses', '204'), 'object');
-});
-
-test('a success that is a text has its content type', () => {
-  const typesOf = (document: unknown, path: string, method = 'get') =>
-    Object.keys(object(child(operationOf(document, method, path), 'responses', '200', 'content')));
-  const portal = JSON.parse(readDocument('src/identity/openapi/with-pages.json'));
-  const [, secretsDocument, webhookDocument] = documents.map(([, , one]) => one);
-  assert.deepEqual(typesOf(portal, '/account'), ['text/html']);
-  assert.deepEqual(typesOf(portal, '/login', 'post'), ['text/html']);
-  assert.deepEqual(typesOf(portal, '/account/audit.csv'), ['text/csv']);
-  assert.deepEqual(typesOf(secretsDocument, '/s/{id}'), ['text/html']);
-  assert.deepEqual(typesOf(webhookDocument, '/events/stream'), ['text/event-stream']);
+test('the content types of texts, and headers that clients need, are described', () => {
+  for (const [document, row, type] of [
+    [portal, 'GET /account', 'text/html'],
+    [portal, 'POST /login', 'text/html'],
+    [portal, 'GET /account/audit.csv', 'text/csv'],
+    [secrets, 'GET /s/{id}', 'text/html'],
+    [webhook, 'GET /events/stream', 'text/event-stream'],
+  ] as const)
+    assert.deepEqual(namesIn(operationOf(document, row, 'responses', '200', 'content')), [type]);
+  for (const [document, row, status, header] of [
+    [webhook, 'GET /events', '200', 'Link'],
+    [secrets, 'GET /api/store', '200', 'Link'],
+    [secrets, 'GET /api/store', '503', 'Retry-After'],
+    [identity, 'POST /api/auth/login', '429', 'Retry-After'],
+    [identity, 'GET /api/auth/verify', '401', 'WWW-Authenticate'],
+  ] as const)
+    assert.deepEqual(namesIn(operationOf(document, row, 'responses', status, 'headers')), [header]);
+  const proxied = operationOf(identity, 'GET /api/auth/verify', 'responses', '200', 'headers');
+  assert.equal(namesIn(proxied).length, 10);
 });
 
 test('the form of a text that is checked is described', () => {
-  const [identityDocument, secretsDocument] = documents.map(([, , one]) => one);
-  const memberOf = (document: unknown, path: string, ...names: string[]) =>
-    child(
-      operationOf(document, 'post', path),
-      ...['requestBody', 'content', 'application/json', 'schema', 'properties'],
-      ...names,
-    );
-  const isAllowed = (schema: unknown, value: string) =>
-    new RegExp(String(child(schema, 'pattern'))).test(value);
   const key = Buffer.alloc(32, 0xff).toString('base64url');
   const point = Buffer.concat([Buffer.of(4), Buffer.alloc(64, 0xff)]).toString('base64url');
   const session = 'session:123e4567-e89b-42d3-a456-426614174000';
-  for (const [schema, right, wrong] of [
-    [memberOf(secretsDocument, '/answer/{id}', 'secret'), key, `${key.slice(0, -1)}9`],
-    [memberOf(secretsDocument, '/answer/{id}', 'public_key'), point, `C${point.slice(1)}`],
-    [memberOf(secretsDocument, '/api/store/request', 'digest'), key, ''],
-    [memberOf(secretsDocument, '/api/store/request', 'title'), 'a title', 'a\nb'],
-    [memberOf(identityDocument, '/api/auth/logout', 'session'), session, ''],
-    [memberOf(identityDocument, '/api/auth/logout', 'session'), btoa(session), 'session'],
-    [memberOf(identityDocument, '/api/key/', 'groups', 'items'), 'a-group', 'A group'],
-    [memberOf(identityDocument, '/api/user/', 'email'), 'ada@example.org', 'ada'],
+  for (const [document, row, member, right, wrong] of [
+    [secrets, '/answer/{id}', 'secret', key, `${key.slice(0, -1)}9`],
+    [secrets, '/answer/{id}', 'public_key', point, `C${point.slice(1)}`],
+    [secrets, '/api/store/request', 'digest', key, ''],
+    [secrets, '/api/store/request', 'title', 'a title', 'a\nb'],
+    [identity, '/api/auth/logout', 'session', session, ''],
+    [identity, '/api/auth/logout', 'session', btoa(session), 'session'],
+    [identity, '/api/key/', 'groups', 'a-group', 'A group'],
+    [identity, '/api/user/', 'email', 'ada@example.org', 'ada'],
   ] as const) {
-    assert.equal(typeof child(schema, 'pattern'), 'string');
-    assert.deepEqual([isAllowed(schema, right), isAllowed(schema, wrong)], [true, false]);
+    const schema = operationOf(
+      document,
+      `POST ${row}`,
+      'requestBody',
+      'content',
+      'application/json',
+    );
+    const described = child(schema, 'schema', 'properties', member);
+    const pattern = child(child(described, 'items') ?? described, 'pattern');
+    assert.equal(typeof pattern, 'string', member);
+    const isAllowed = (text: string) => new RegExp(String(pattern)).test(text);
+    assert.deepEqual([isAllowed(right), isAllowed(wrong)], [true, false], member);
   }
-});
-
-test('a default has the type of its member', () => {
-  const fields = child(
-    operationOf(
-      JSON.parse(readDocument('src/identity/openapi/with-pages.json')),
-      'post',
-      '/account/users',
-    ),
-    ...['requestBody', 'content', FORM, 'schema', 'properties'],
-  );
-  assert.deepEqual(
-    [child(fields, 'groups', 'type'), child(fields, 'groups', 'default')],
-    ['string', ''],
-  );
-});
-
-test('only security schemes that an operation uses are described', () => {
-  const portal = JSON.parse(readDocument('src/identity/openapi/with-pages.json'));
-  const schemes = (document: unknown) =>
-    Object.keys(object(child(document, 'components', 'securitySchemes')));
-  assert.deepEqual(schemes(documents[0]?.[2]), ['bearer', 'api_key', 'cookie']);
-  assert.deepEqual(schemes(portal), ['bearer', 'api_key', 'portal_cookie']);
-});
-
-test('headers that clients need are described', () => {
-  const [identityDocument, secretsDocument, webhookDocument] = documents.map(([, , one]) => one);
-  const headers = (document: unknown, path: string, status: string, method = 'get') =>
-    Object.keys(object(child(operationOf(document, method, path), 'responses', status, 'headers')));
-  assert.deepEqual(headers(webhookDocument, '/events', '200'), ['Link']);
-  assert.deepEqual(headers(secretsDocument, '/api/store', '200'), ['Link']);
-  assert.deepEqual(headers(secretsDocument, '/api/store', '503'), ['Retry-After']);
-  assert.deepEqual(headers(identityDocument, '/api/auth/login', '429', 'post'), ['Retry-After']);
-  assert.deepEqual(headers(identityDocument, '/api/auth/verify', '401'), ['WWW-Authenticate']);
-  assert.equal(headers(identityDocument, '/api/auth/verify', '200').length, 10);
 });

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { connect } from 'node:net';
-import { test } from 'node:test';
+import { createServer, IncomingMessage } from 'node:http';
+import { connect, Socket } from 'node:net';
+import { Readable } from 'node:stream';
 import { type ErrorCode, ERRORS, Failure } from '../../../src/platform/http/route/errors.ts';
+import { createBodyReader } from '../../../src/platform/http/wire/body-reader.ts';
+import { createHeldBodies } from '../../../src/platform/http/wire/held-bodies.ts';
 import {
-  type RenderedReply,
   renderFailure,
   renderRaw,
   renderSuccess,
@@ -13,6 +14,7 @@ import {
 } from '../../../src/platform/http/wire/reply.ts';
 import { REQUEST } from '../../support/request-info.ts';
 import { listenOn } from '../../support/ports.ts';
+import { test, until } from '../../support/until.ts';
 
 const COMMON = {
   'Content-Type': 'application/json; charset=utf-8',
@@ -20,174 +22,94 @@ const COMMON = {
   'X-Content-Type-Options': 'nosniff',
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
 };
-const codes = Object.keys(ERRORS).map((code) => code as ErrorCode);
 
 test('every error has the same schema, its status from the table, and a sentence', () => {
-  for (const code of codes) {
-    const { status, headers, body }: RenderedReply = renderFailure(new Failure(code), 'id-1');
-    assert.equal(status, ERRORS[code][0]);
-    assert.deepEqual(JSON.parse(String(body)), {
+  for (const [name, [status, message]] of Object.entries(ERRORS)) {
+    const code = name as ErrorCode;
+    const rendered = renderFailure(new Failure(code), 'id-1');
+    assert.deepEqual(JSON.parse(String(rendered.body)), {
       data: null,
-      error: { code, message: ERRORS[code][1] },
+      error: { code, message },
       _meta: { request_id: 'id-1' },
     });
-    assert.match(ERRORS[code][1], /^[A-Z].*\.$/, code);
-    for (const [name, value] of Object.entries(COMMON))
-      assert.equal(headers[name], value, `${code}: ${name}`);
-  }
-});
-
-test('only a 401 names the scheme, and only a 503 has a default Retry-After', () => {
-  for (const code of codes) {
-    const { status, headers } = renderFailure(new Failure(code), 'id-1');
-    assert.equal(headers['WWW-Authenticate'], status === 401 ? 'Bearer' : undefined, code);
-    assert.equal(headers['Retry-After'], status === 503 ? '2' : undefined, code);
+    assert.equal(rendered.status, status);
+    assert.deepEqual(rendered.headers, {
+      ...COMMON,
+      ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }),
+      ...(status === 503 && { 'Retry-After': '2' }),
+    });
+    assert.match(message, /^[A-Z].*\.$/, code);
   }
 });
 
 test('details of a failure replace the message of the table and add fields and headers', () => {
-  const fields = [{ path: '/a', message: 'is required' }];
-  const { headers, body }: RenderedReply = renderFailure(
-    new Failure('overloaded', {
-      message: 'Later.',
-      fields,
-      retryAfterSeconds: 1.2,
-      headers: { Allow: 'GET' },
-    }),
-    'id-1',
-  );
-  assert.deepEqual(JSON.parse(String(body)).error, {
-    code: 'overloaded',
-    message: 'Later.',
-    fields,
-  });
-  assert.equal(headers['Retry-After'], '2', 'whole seconds, rounded up');
-  assert.equal(headers.Allow, 'GET');
-});
-
-test('Retry-After is at least 1', () => {
+  const details = { message: 'Later.', fields: [{ path: '/a', message: 'is required' }] };
+  const given = { ...details, retryAfterSeconds: 1.2, headers: { Allow: 'GET' } };
+  const { headers, body } = renderFailure(new Failure('overloaded', given), 'id-1');
+  assert.deepEqual(JSON.parse(String(body)).error, { code: 'overloaded', ...details });
+  assert.deepEqual(headers, { ...COMMON, Allow: 'GET', 'Retry-After': '2' });
   for (const retryAfterSeconds of [0, -5, 0.001]) {
-    assert.equal(
-      renderFailure(new Failure('overloaded', { retryAfterSeconds }), 'id-1').headers[
-        'Retry-After'
-      ],
-      '1',
-    );
+    const failure = new Failure('overloaded', { retryAfterSeconds });
+    assert.equal(renderFailure(failure, 'id-1').headers['Retry-After'], '1');
   }
 });
 
-test('a success is wrapped as its service does', () => {
-  const body = (wrapping: 'data' | 'bare', data: unknown) =>
-    String(renderSuccess({ data }, 200, wrapping, 'id-1').body);
-  assert.equal(body('data', null), '{"data":null,"_meta":{"request_id":"id-1"}}');
-  assert.equal(body('data', [1]), '{"data":[1],"_meta":{"request_id":"id-1"}}');
-  assert.equal(body('bare', { a: 1 }), '{"a":1}');
-});
-
-test('pagination and links are beside the data', () => {
+test('a success is wrapped as its service does, with pagination and links beside the data', () => {
   const pagination = { page: 1, limit: 10, total: 0, total_pages: 0 };
-  const { body } = renderSuccess(
-    { data: [], pagination, links: { first: '/x' } },
-    200,
-    'data',
-    'id-1',
-  );
-  assert.deepEqual(JSON.parse(String(body)), {
-    data: [],
-    _meta: { request_id: 'id-1', pagination },
-    _links: { first: '/x' },
-  });
+  const links = { first: '/x' };
+  for (const [reply, wrapping, expected] of [
+    [{ data: null }, 'data', { data: null, _meta: { request_id: 'id-1' } }],
+    [{ data: { a: 1 } }, 'bare', { a: 1 }],
+    [
+      { data: [1], pagination, links },
+      'data',
+      { data: [1], _meta: { request_id: 'id-1', pagination }, _links: links },
+    ],
+  ] as const)
+    assert.equal(renderSuccess(reply, 200, wrapping, 'id-1').body, JSON.stringify(expected));
 });
 
-test('text has its own content type, and every success the common headers', () => {
-  const { headers } = renderSuccess(
-    { text: 'a 1', contentType: 'text/plain' },
-    200,
-    'bare',
-    'id-1',
-  );
-  assert.deepEqual(headers, { ...COMMON, 'Content-Type': 'text/plain' });
-  assert.deepEqual(renderSuccess({ data: 1 }, 201, 'bare', 'id-1').headers, COMMON);
-  assert.deepEqual(renderSuccess({ items: batches() }, 200, 'bare', 'id-1').headers, COMMON);
-});
-
-test('a success may have headers besides the common ones', () => {
-  const { headers } = renderSuccess(
-    { data: null, headers: { 'X-Auth-Username': 'ada' } },
-    200,
-    'data',
-    'id-1',
-  );
-  assert.deepEqual(headers, { ...COMMON, 'X-Auth-Username': 'ada' });
+test('every success has the common headers, and its own', () => {
+  for (const [reply, own] of [
+    [{ data: 1 }, {}],
+    [{ items: batches() }, {}],
+    [{ text: 'a 1', contentType: 'text/plain' }, { 'Content-Type': 'text/plain' }],
+    [{ data: null, headers: { 'X-Auth-Username': 'ada' } }, { 'X-Auth-Username': 'ada' }],
+  ] as const)
+    assert.deepEqual(renderSuccess(reply, 200, 'data', 'id-1').headers, { ...COMMON, ...own });
 });
 
 async function* batches(...all: unknown[][]): AsyncGenerator<unknown[]> {
   yield* all;
 }
 
-/** The pieces in which a list is written. */
-async function piecesOf(wrapping: 'data' | 'bare', ...all: unknown[][]): Promise<string[]> {
-  const { body } = renderSuccess({ items: batches(...all) }, 200, wrapping, 'id-1');
-  assert.ok(typeof body !== 'string' && !(body instanceof Uint8Array));
-  const pieces: string[] = [];
-  for await (const piece of body) pieces.push(piece);
-  return pieces;
-}
-
-const LISTS: ReadonlyArray<readonly [batches: unknown[][], ...items: unknown[]]> = [
-  [[]],
-  [[[]]],
-  [[[], []]],
-  [[['one']], 'one'],
-  [[['one', 'two'], [{ three: 3 }]], 'one', 'two', { three: 3 }],
-  [[[], ['one'], [], [], ['two'], []], 'one', 'two'],
-  [
-    [
-      ['"],"', '\n'],
-      [null, [], {}],
-    ],
-    '"],"',
-    '\n',
-    null,
-    [],
-    {},
-  ],
-];
-
-test('a list in any number of batches is one JSON array in the wrapping', async () => {
-  for (const [given, ...items] of LISTS) {
-    assert.deepEqual(JSON.parse((await piecesOf('bare', ...given)).join('')), items);
-    const text = (await piecesOf('data', ...given)).join('');
-    assert.equal(
-      text,
-      JSON.stringify({ data: items, _meta: { request_id: 'id-1' } }),
-      'as if it had been written in one piece',
-    );
+test('a list is written batch by batch, as one JSON array in the wrapping', async () => {
+  const piecesOf = async (wrapping: 'data' | 'bare', all: unknown[][]): Promise<string[]> => {
+    const { body } = renderSuccess({ items: batches(...all) }, 200, wrapping, 'id-1');
+    assert.ok(typeof body !== 'string' && !(body instanceof Uint8Array));
+    return Readable.from(body).toArray();
+  };
+  assert.deepEqual(await piecesOf('bare', [[1, 2], [3]]), ['[1,2', ',3', ']']);
+  for (const all of [[], [[]], [[], []], [[1]], [[], ['"],"', '\n'], [], [null, [], {}], []]]) {
+    const data = all.flat(1);
+    assert.equal((await piecesOf('bare', all)).join(''), JSON.stringify(data));
+    const wrapped = (await piecesOf('data', all)).join('');
+    assert.equal(wrapped, JSON.stringify({ data, _meta: { request_id: 'id-1' } }));
   }
-});
-
-test('a list is written batch by batch', async () => {
-  assert.deepEqual(await piecesOf('bare', [1, 2], [3]), ['[1,2', ',3', ']']);
 });
 
 test('a raw reply is a complete HTTP response with its length in bytes', () => {
-  for (const failure of [
-    new Failure('invalid_request'),
-    new Failure('headers_too_large', { message: 'Zu groß – €.' }),
-  ]) {
-    const [head = '', body = '', ...more] = renderRaw(renderFailure(failure, 'id-1'), 'id-1').split(
-      '\r\n\r\n',
-    );
-    const [statusLine, ...lines] = head.split('\r\n');
-    assert.equal(more.length, 0);
-    assert.match(statusLine ?? '', new RegExp(`^HTTP/1\\.1 ${ERRORS[failure.code][0]} [a-z ]+$`));
-    const headers = new Map(lines.map((line) => line.split(': ') as [string, string]));
-    assert.equal(headers.get('Content-Length'), String(Buffer.byteLength(body)));
-    assert.equal(headers.get('Connection'), 'close');
-    assert.equal(headers.get('X-Request-Id'), 'id-1');
-    for (const [name, value] of Object.entries(COMMON)) assert.equal(headers.get(name), value);
-    assert.equal(JSON.parse(body).error.code, failure.code);
-  }
+  const failure = renderFailure(new Failure('headers_too_large', { message: 'Zu groß.' }), 'id-1');
+  const [head = '', body = '', ...more] = renderRaw(failure, 'id-1').split('\r\n\r\n');
+  const [statusLine, ...lines] = head.split('\r\n');
+  assert.deepEqual([statusLine, more], ['HTTP/1.1 431 headers too large', []]);
+  assert.deepEqual(Object.fromEntries(lines.map((line) => line.split(': '))), {
+    ...COMMON,
+    'Content-Length': String(Buffer.byteLength(body)),
+    Connection: 'close',
+    'X-Request-Id': 'id-1',
+  });
+  assert.equal(JSON.parse(body).error.message, 'Zu groß.');
 });
 
 test('of two replies to a request whose body is unread, only the first is sent and logged', async (t) => {
@@ -214,4 +136,40 @@ test('of two replies to a request whose body is unread, only the first is sent a
   assert.match(received, /\r\n\r\nfirst$/);
   assert.deepEqual(ends, ['fulfilled', 'fulfilled']);
   assert.deepEqual(info.progress, { route: 'GET /', reply: sent });
+});
+
+test('connections of proxies stay paused until each client network has room again', async () => {
+  const { addIdle, hold } = createHeldBodies(createBodyReader().held);
+  const open = (network: string | null) => {
+    const socket = new Socket();
+    addIdle({ socket, network });
+    return socket;
+  };
+  /** With the bodies of 40 requests, of which the last ones do not fit into the share. */
+  const fill = async (network: string) => {
+    const requests = Array.from({ length: 40 }, () => {
+      const request = new IncomingMessage(new Socket());
+      request.push(Buffer.alloc(60_000));
+      request.headers = { 'transfer-encoding': 'chunked' };
+      request.complete = true;
+      return hold(request, network, null);
+    });
+    const held = await Promise.all(requests);
+    return () => held.forEach(({ release }) => release());
+  };
+  const before = open(null);
+  const client = open('192.0.2.1');
+  const emptyOne = await fill('192.0.2.1');
+  const after = open(null);
+  const emptyOther = await fill('192.0.2.2');
+  await until(() => after.isPaused(), 'a new connection is paused');
+  assert.deepEqual([before.isPaused(), client.isPaused()], [true, false]);
+
+  emptyOne();
+  await new Promise(setImmediate);
+  assert.deepEqual([before.isPaused(), after.isPaused()], [true, true]);
+
+  emptyOther();
+  await until(() => !before.isPaused() && !after.isPaused(), 'both are read again');
+  assert.equal(client.isPaused(), false);
 });

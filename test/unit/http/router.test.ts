@@ -1,26 +1,122 @@
+/** Request targets, and the route that a request finds. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Failure } from '../../../src/platform/http/route/errors.ts';
-import { createRouter } from '../../../src/platform/http/route/router.ts';
+import { json } from '../../../src/platform/http/route/json-body.ts';
+import { anonymous, route, routeDefaults } from '../../../src/platform/http/route/route.ts';
+import { createRouter, parseTarget } from '../../../src/platform/http/route/router.ts';
+import { object, text } from '../../../src/platform/http/route/schema.ts';
+import { bearerGuard } from '../../support/listener.ts';
+import { seeded } from '../../support/random.ts';
+import { wordsOf } from '../../support/words.ts';
 
-interface Row {
-  readonly method: string;
-  readonly pattern: string;
+/** No path, or more than one reading: a host, a scheme, escapes that are no UTF-8. */
+const REFUSED = wordsOf(`
+  * livez ?a=1 // //evil.example/livez http:///livez http:/a/livez ftp://a/livez http://a//livez
+  evil.example:443 \\\\evil.example/livez /% /%4 /%zz /%ff /%c0%af /%ed%a0%80 /a?b=% /a?%=b /a?b=%ff
+  /a?b=1&c=%e0%80
+`);
+
+test('a target that is not a path, or is wrongly encoded, is rejected', () => {
+  for (const target of ['', ...REFUSED]) assert.equal(parseTarget(target), null, target);
+});
+
+const PATHS: Readonly<Record<string, readonly string[]>> = {
+  '/': [''],
+  '/livez': ['livez'],
+  '/livez/': ['livez'],
+  '/livez//': ['livez', ''],
+  '/a//b': ['a', '', 'b'],
+  '/a/b/?c': ['a', 'b'],
+  // Splitting comes before decoding: an encoded slash separates nothing.
+  '/a%2Fb': ['a/b'],
+  '/%2e%2e/a': ['..', 'a'],
+  '/a%3Fb': ['a?b'],
+  '/a+b': ['a+b'],
+  '/%2525': ['%25'],
+  '/%E2%82%AC': ['€'],
+  '/a%00b': ['a\0b'],
+  '/a#b': ['a#b'],
+};
+
+test('a path is split, decoded once, and loses one trailing slash', () => {
+  for (const [target, segments] of Object.entries(PATHS))
+    assert.deepEqual(parseTarget(target)?.segments, segments, target);
+  assert.equal(parseTarget('/a%2Fb/?c=d?e')?.path, '/a%2Fb/');
+});
+
+test('the absolute form has a host and a path', () => {
+  for (const [target, authority, path] of [
+    ['http://a.example/livez?b=1', 'a.example', '/livez'],
+    ['HTTPS://a.example:8443/livez/', 'a.example:8443', '/livez/'],
+    ['http://[::1]:80', '[::1]:80', '/'],
+    ['http://a.example?b=1', 'a.example', '/'],
+    ['/livez', null, '/livez'],
+  ] as const) {
+    const parsed = parseTarget(target);
+    assert.deepEqual([parsed?.authority, parsed?.path], [authority, path], target);
+  }
+});
+
+const QUERIES: ReadonlyArray<
+  readonly [query: string, ...pairs: ReadonlyArray<readonly [name: string, value: string]>]
+> = [
+  ['?'],
+  ['?&&'],
+  ['?a', ['a', '']],
+  ['?=1', ['', '1']],
+  ['?a=1=2', ['a', '1=2']],
+  ['?a=1&a=2&%61=1', ['a', '1'], ['a', '2'], ['a', '1']],
+  ['?a=1?b=2', ['a', '1?b=2']],
+  ['??a=1', ['?a', '1']],
+  ['?a+b=c+d%2B', ['a b', 'c d+']],
+  ['?a=%26b%3D1', ['a', '&b=1']],
+  ['?a=%00', ['a', '\0']],
+  ['?a;b=1', ['a;b', '1']],
+  ['?__proto__=1&__proto__=2', ['__proto__', '1'], ['__proto__', '2']],
+];
+
+test('a query keeps every value of every name, decoded once', () => {
+  for (const [query, ...pairs] of QUERIES)
+    assert.deepEqual([...(parseTarget(`/${query}`)?.query ?? [])], pairs, query);
+});
+
+type Target = Pick<NonNullable<ReturnType<typeof parseTarget>>, 'segments' | 'query'>;
+
+/** The canonical form. A trailing slash that does not matter is left out. */
+function printTarget({ segments, query }: Target): string {
+  const slash = segments.length > 1 && segments.at(-1) === '' ? '/' : '';
+  const pairs = [...query].map((pair) => pair.map(encodeURIComponent).join('=')).join('&');
+  return `/${segments.map(encodeURIComponent).join('/')}${slash}${pairs && '?'}${pairs}`;
 }
 
-/** `GET /a/{b}` → a row. */
-const rowsOf = (...lines: readonly string[]): Row[] =>
-  lines.map((line) => {
+const PARTS = wordsOf('/ a %2F b ? = & + # . : ; @ \u00e9 % %2e %00 %c3%a9 %ff %zz // __proto__=');
+
+test('every random target that parses has a canonical form with the same segments and query', () => {
+  const random = seeded(3);
+  let parsed = 0;
+  for (let round = 0; round < 20_000; round += 1) {
+    const parts = Array.from({ length: random(12) }, () => PARTS[random(PARTS.length)]);
+    const target = `${random(10) === 0 ? '' : '/'}${parts.join('')}`;
+    const once = parseTarget(target);
+    if (once === null) continue;
+    parsed += 1;
+    const again = parseTarget(printTarget(once)) ?? assert.fail(target);
+    assert.deepEqual([again.segments, [...again.query]], [once.segments, [...once.query]], target);
+  }
+  assert.ok(parsed > 1_000 && parsed < 19_000, String(parsed));
+});
+
+/** What `GET /a/b` finds, in one line: the row and its parameters, or why there is none. */
+function finderOf(...lines: readonly string[]): (request: string) => string {
+  const rows = lines.map((line) => {
     const [method = '', pattern = ''] = line.split(' ');
     return { method, pattern };
   });
-
-/** What `GET /a/b` finds, in one line: the row and its parameters, or why there is none. */
-function finderOf(rows: readonly Row[]): (request: string) => string {
   const router = createRouter(rows);
   return (request) => {
     const [method = '', path = ''] = request.split(' ');
-    const match = router(method, path.slice(1).split('/'));
+    const match = router(method, path.slice(1).split('/').map(decodeURIComponent));
     if (match instanceof Failure)
       return match.code === 'no_such_path' ? '404' : `405 ${match.details.headers?.Allow}`;
     const parameters = Object.entries(match.parameters).map(([name, value]) => ` ${name}=${value}`);
@@ -28,124 +124,60 @@ function finderOf(rows: readonly Row[]): (request: string) => string {
   };
 }
 
-const SESSIONS = rowsOf(
-  'GET /api/session/',
-  'GET /api/session/info',
-  'DELETE /api/session/revoke',
-  'DELETE /api/session/{session_id}/revoke',
-  'DELETE /api/session/revoke/all',
-  'DELETE /api/session/revoke/all/user',
-  'POST /{one}/{two}/{three}/x',
-);
-
-const EXPECTED: ReadonlyArray<readonly [request: string, found: string]> = [
-  ['GET /api/session', 'GET /api/session/'],
-  ['DELETE /api/session/revoke', 'DELETE /api/session/revoke'],
-  ['DELETE /api/session/revoke/all', 'DELETE /api/session/revoke/all'],
-  ['DELETE /api/session/revoke/all/user', 'DELETE /api/session/revoke/all/user'],
-  ['DELETE /api/session/7/revoke', 'DELETE /api/session/{session_id}/revoke session_id=7'],
-  // The static branch is tried first and leads nowhere.
-  [
-    'DELETE /api/session/revoke/revoke',
-    'DELETE /api/session/{session_id}/revoke session_id=revoke',
-  ],
-  ['POST /api/session/info/x', 'POST /{one}/{two}/{three}/x one=api two=session three=info'],
-  ['DELETE /api/session/revoke/all/', '404'],
-  ['DELETE /api/session/revoke/all/user/more', '404'],
-  ['GET /api', '404'],
-  ['GET /', '404'],
-  ['GET /API/session', '404'],
-  ['GET /api/session/unknown', '404'],
+const ROWS = [
+  ...['GET /', 'GET /api/session/', 'GET /api/session/info', 'DELETE /api/session/revoke'],
+  ...['DELETE /api/session/{id}/revoke', 'DELETE /api/session/revoke/all'],
+  ...['DELETE /api/session/revoke/all/user', 'POST /{one}/{two}/{three}/x', 'GET /page/{page}'],
+  ...['GET /page/é', 'GET /page/{page}/b', 'POST /a', 'GET /a', 'DELETE /only/{id}'],
 ];
 
+const FOUND: Readonly<Record<string, string>> = {
+  'GET /api/session': 'GET /api/session/',
+  'GET /': 'GET /',
+  'DELETE /api/session/revoke': 'DELETE /api/session/revoke',
+  'DELETE /api/session/revoke/all': 'DELETE /api/session/revoke/all',
+  'DELETE /api/session/revoke/all/user': 'DELETE /api/session/revoke/all/user',
+  'DELETE /api/session/7/revoke': 'DELETE /api/session/{id}/revoke id=7',
+  // The static branch is tried first and leads nowhere.
+  'DELETE /api/session/revoke/revoke': 'DELETE /api/session/{id}/revoke id=revoke',
+  'POST /api/session/info/x': 'POST /{one}/{two}/{three}/x one=api two=session three=info',
+  'DELETE /api/session/revoke/all/': '404',
+  'DELETE /api/session/revoke/all/user/more': '404',
+  'GET /api': '404',
+  'GET //': '404',
+  'GET /API/session': '404',
+  'GET /api%2Fsession': '404',
+  // A parameter is one segment that is not empty.
+  'GET /page/{page}': 'GET /page/{page} page={page}',
+  'GET /page/a%2Fb': 'GET /page/{page} page=a/b',
+  'GET /page/%C3%A9': 'GET /page/é',
+  'GET /page/': '404',
+  'GET /page//b': '404',
+  'GET /page/1/': '404',
+  'GET /page/__proto__': 'GET /page/{page} page=__proto__',
+  // Inherited names are neither paths nor methods.
+  'GET /constructor': '404',
+  'GET /a/toString': '404',
+  'constructor /a': '405 GET, HEAD, OPTIONS, POST',
+  'HEAD /a': 'GET /a',
+  'PUT /a': '405 GET, HEAD, OPTIONS, POST',
+  'OPTIONS /a': '405 GET, HEAD, OPTIONS, POST',
+  'get /a': '405 GET, HEAD, OPTIONS, POST',
+  'HEAD /only/1': '405 DELETE, OPTIONS',
+};
+
 test('a request finds its route in any order of the routes', () => {
-  const middle = Math.floor(SESSIONS.length / 2);
-  const orders = [
-    SESSIONS,
-    SESSIONS.toReversed(),
-    [...SESSIONS.slice(middle), ...SESSIONS.slice(0, middle)],
-  ];
-  for (const rows of orders) {
-    const find = finderOf(rows);
-    for (const [request, found] of EXPECTED) assert.equal(find(request), found, request);
-  }
-});
-
-test('a static segment wins over a parameter, whatever its first character', () => {
-  for (const name of ['a', 'A', '0', '-', '~a', '|', 'é']) {
-    for (const rows of [
-      ['GET /{id}', `GET /${name}`],
-      [`GET /${name}`, 'GET /{id}'],
-    ]) {
-      assert.equal(finderOf(rowsOf(...rows))(`GET /${name}`), `GET /${name}`);
-    }
-  }
-});
-
-test('a parameter matches one segment, but not an empty one', () => {
-  const find = finderOf(rowsOf('GET /a/{id}', 'GET /a/{id}/b'));
-  assert.equal(find('GET /a/{id}'), 'GET /a/{id} id={id}');
-  for (const request of ['GET /a/', 'GET /a//b', 'GET //a', 'GET /a/1/'])
-    assert.equal(find(request), '404', request);
-});
-
-test('Allow lists the methods of a path, with HEAD and OPTIONS', () => {
-  const find = finderOf(rowsOf('POST /a', 'GET /a', 'DELETE /only/{id}'));
-  assert.equal(find('PUT /a'), '405 GET, HEAD, OPTIONS, POST');
-  assert.equal(find('OPTIONS /a'), '405 GET, HEAD, OPTIONS, POST');
-  assert.equal(find('GET /only/1'), '405 DELETE, OPTIONS');
-  assert.equal(find('HEAD /only/1'), '405 DELETE, OPTIONS');
-  assert.equal(find('get /a'), '405 GET, HEAD, OPTIONS, POST', 'methods are told apart by case');
-});
-
-test('HEAD is answered where GET is', () => {
-  assert.equal(finderOf(rowsOf('GET /a'))('HEAD /a'), 'GET /a');
-});
-
-test('names of inherited properties are neither paths nor methods', () => {
-  const inherited = ['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'valueOf'];
-  const bare = finderOf(rowsOf('GET /a'));
-  const caught = finderOf(rowsOf('GET /a/{id}'));
-  for (const name of inherited) {
-    assert.equal(bare(`GET /${name}`), '404', name);
-    assert.equal(bare(`GET /a/${name}`), '404', name);
-    assert.equal(bare(`${name} /a`), '405 GET, HEAD, OPTIONS', name);
-    assert.equal(caught(`GET /a/${name}`), `GET /a/{id} id=${name}`);
+  for (const rows of [ROWS, ROWS.toReversed(), [...ROWS.slice(5), ...ROWS.slice(0, 5)]]) {
+    const find = finderOf(...rows);
+    for (const [request, found] of Object.entries(FOUND)) assert.equal(find(request), found);
   }
 });
 
 test('a parameter named __proto__ changes no prototype', () => {
-  const match = createRouter(rowsOf('GET /{__proto__}'))('GET', ['evil']);
+  const match = createRouter([{ method: 'GET', pattern: '/{__proto__}' }])('GET', ['evil']);
   assert.ok(!(match instanceof Failure));
   assert.deepEqual(Object.entries(match.parameters), [['__proto__', 'evil']]);
   assert.equal(Object.getPrototypeOf(match.parameters), Object.prototype);
-});
-
-test('a trailing slash in a pattern does not matter', () => {
-  assert.equal(finderOf(rowsOf('GET /a/'))('GET /a'), 'GET /a/');
-  assert.equal(finderOf(rowsOf('GET /'))('GET /'), 'GET /');
-});
-
-test('an unknown path is not the root, and an escaped slash does not end a segment', () => {
-  const router = createRouter(rowsOf('GET /', 'GET /a/b', 'GET /a/{x}'));
-  const found = (...segments: readonly string[]) => {
-    const match = router('GET', segments);
-    return match instanceof Failure ? match.code : match.route.pattern;
-  };
-  assert.equal(found(''), '/');
-  assert.equal(found('a', 'b'), '/a/b');
-  assert.equal(found('a', 'c'), '/a/{x}');
-  for (const segments of [
-    ['a'],
-    ['a/b'],
-    ['a', 'b', 'c'],
-    ['/'],
-    ['', ''],
-    ['a', ''],
-    ['x', 'y'],
-  ]) {
-    assert.equal(found(...segments), 'no_such_path', JSON.stringify(segments));
-  }
 });
 
 test('two routes that match the same requests are rejected, and both are named', () => {
@@ -153,10 +185,27 @@ test('two routes that match the same requests are rejected, and both are named',
     ['GET /a/{x}', 'GET /a/{y}'],
     ['GET /a/{x}', 'POST /a/{y}'],
     ['GET /b', 'GET /b/'],
-    ['GET /b', 'GET /b'],
   ] as const) {
     const message = `internal error: ${one} and ${other} match the same requests`;
-    assert.throws(() => createRouter(rowsOf(one, 'GET /c', other)), { message });
+    assert.throws(() => finderOf(one, 'GET /c', other), { message });
   }
-  assert.doesNotThrow(() => createRouter(rowsOf('GET /a/{x}', 'POST /a/{x}', 'GET /{a}/b')));
+  assert.doesNotThrow(() => finderOf('GET /a/{x}', 'POST /a/{x}', 'GET /{a}/b'));
+});
+
+const ROW = { ...routeDefaults, summary: '', reply: null, handle: async () => ({ data: null }) };
+
+test('a route that asks for no credential cannot read a large body', () => {
+  const body = json(object({ name: text() }));
+  const large = { ...ROW, method: 'POST', pattern: '/a', body, maxBodyBytes: () => 1e6 } as const;
+  assert.equal(route({ ...large, guard: bearerGuard }).pattern, '/a');
+  const message = 'internal error: /a reads a large body without a credential';
+  assert.throws(() => route({ ...large, guard: anonymous }), { message });
+});
+
+test('a pattern and its schema name the same parameters', () => {
+  const page = { ...ROW, method: 'GET', pattern: '/page/{page_id}', guard: anonymous } as const;
+  assert.ok(route({ ...page, path: object({ page_id: text() }) }));
+  assert.throws(() => route({ ...page, path: object({ id: text() }) }), {
+    message: 'internal error: the path schema of /page/{page_id} has the parameters "id"',
+  });
 });

@@ -25,6 +25,7 @@ import { wordsOf } from '../../support/words.ts';
 
 const MARK = 'marked-value';
 const ID = '123e4567-e89b-42d3-a456-426614174000';
+const LONG = 'x'.repeat(10_000);
 
 /** Each error as `path: message`, or the value. */
 function read(schema: Schema<unknown>, input: unknown, at = ''): unknown {
@@ -34,187 +35,150 @@ function read(schema: Schema<unknown>, input: unknown, at = ''): unknown {
     : result;
 }
 
-const STRING = 'must be a string';
-const UUID = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
-const RANGE = 'must be a whole number from 1 to 100';
-const SURROGATE = 'must not contain a lone surrogate';
 const notStrings = [null, 1, true, {}, [], ['a'], Symbol('a'), new String('a')];
-const notBooleans = [null, 0, 1, 'true', '', {}, []];
 
-const WRONG: ReadonlyArray<
-  readonly [what: string, schema: Schema<unknown>, message: string, inputs: readonly unknown[]]
-> = [
-  ['text', text(), STRING, notStrings],
-  ['text of at least 1', text({ min: 1 }), 'must not be empty', ['']],
-  ['text of at least 3', text({ min: 3 }), 'must have at least 3 characters', ['', 'ab']],
-  ['text of at most 3', text({ max: 3 }), 'must have at most 3 characters', ['abcd', MARK, '𝄞𝄞']],
-  [
-    'well-formed text',
-    text(),
-    SURROGATE,
-    ['\ud800', '\udc00', `${MARK}\ud83d`, '\udc00\ud800', '\ud83d\ud83d\ude00'],
-  ],
-  [
-    'text without NUL',
-    text({ pattern: withoutNul }),
-    'must not contain the character U+0000',
-    ['\0', `${MARK}\0`],
-  ],
-  [
-    'uuid',
-    uuid(),
-    UUID,
-    [
-      ...notStrings,
-      ...['', MARK, `${ID} `, ` ${ID}`, `${ID}\n`, `{${ID}}`, `urn:uuid:${ID}`],
-      ...[ID.replaceAll('-', ''), ID.replace('1', 'g'), ID.replace('1', '１')],
-    ],
-  ],
-  [
-    'integer',
-    integer({ min: 1, max: 100 }),
-    RANGE,
-    [null, '1', '', true, [], {}, 0, -1, 101, 1.5, Number.NaN, Infinity, 1e300, 1n],
-  ],
-  [
-    'decimal',
-    decimal({ min: 1, max: 100 }),
-    RANGE,
-    [
-      ...wordsOf('+1 -1 0 101 1.0 1. .1 1e1 1e3 0x10 0b1 1_0 1,0 NaN Infinity ١'),
-      ...['', ' 1', '1 ', '1\n', MARK, '999999999999999999999', '0000000000000001'],
-      ...[null, [], ['1']],
-    ],
-  ],
-  ['boolean', boolean(), 'must be true or false', notBooleans],
-  [
-    'word',
-    oneOf('one', 'two'),
-    'must be one of one, two',
-    [...notStrings, '', 'One', 'one ', MARK, 'toString', '__proto__'],
-  ],
-  ['date and time', dateTime(), STRING, notStrings],
-  [
-    'moment',
-    timestamp('when'),
-    'must be a date and time, such as 2030-01-31T12:00:00Z',
-    [
-      ...notStrings,
-      ...[new Date(0), 0, '', MARK, 'now', '1893456000', '2030-01-31 12:00:00Z'],
-      ...[' 2030-01-31T12:00:00Z', '2030-01-31T12:00:00Z\n', 'Thu, 31 Jan 2030 12:00:00 GMT'],
-      ...wordsOf(`
-        2030-01-31 2030-01-31T12:00:00 2030-01-31T12:00Z 20300131T120000Z 2030-W05-4T12:00:00Z
-        2030-01-31t12:00:00z 2030-01-31T12:00:00+0100 2030-01-31T12:00:00+1:00 2030-01-31T12:00:00.Z
-        2030-01-31T12:00:00.0123456789Z +002030-01-31T12:00:00Z -2030-01-31T12:00:00Z
-        12030-01-31T12:00:00Z ٢٠٣٠-01-31T12:00:00Z
-      `),
-    ],
-  ],
-  [
-    'moment on a real day',
-    timestamp('when'),
-    'must be a date and time, such as 2030-01-31T12:00:00Z',
-    // Read as a day of the next month, or as the next day, the last five would be another moment
-    // than was meant (RFC 3339, 5.6 and 5.7).
-    wordsOf(`
-      2030-00-10T12:00:00Z 2030-13-10T12:00:00Z 2030-01-00T12:00:00Z 2030-01-32T12:00:00Z
-      2030-01-31T25:00:00Z 2030-01-31T12:60:00Z 2030-01-31T12:00:61Z 2030-01-31T12:00:00+24:00
-      2030-02-29T12:00:00Z 2030-02-31T12:00:00Z 2100-02-29T12:00:00Z 2030-04-31T12:00:00Z
-      2030-01-31T24:00:00Z
-    `),
-  ],
-  // Neither fits the form in which a moment is stored and given back, which has years of four
-  // digits and no year 0.
-  [
-    'moment of our era',
-    timestamp('when'),
-    'must be a date and time, such as 2030-01-31T12:00:00Z',
-    ['0000-01-01T00:00:00Z', '0001-01-01T00:00:00+01:00', '9999-12-31T23:59:59-01:00'],
-  ],
-  ['list', list(text()), 'must be an array', [null, '', MARK, {}, { length: 1 }, 1]],
-  ['object', object({}), 'must be a JSON object', [null, '', MARK, 1, true, [], [{}]]],
-];
-
-for (const [what, schema, message, inputs] of WRONG) {
-  test(`${what}: any other value is rejected without quoting it`, () => {
-    for (const input of inputs)
-      assert.deepEqual(read(schema, input, '/a'), [`/a: ${message}`], String(input));
-  });
+interface Kind {
+  readonly schema: Schema<unknown>;
+  /** Inputs and what is read, if that differs. */
+  readonly right: readonly unknown[];
+  readonly changed?: ReadonlyArray<readonly [input: unknown, value: unknown]>;
+  readonly wrong: Readonly<Record<string, readonly unknown[]>>;
 }
 
-const RIGHT: ReadonlyArray<
-  readonly [
-    what: string,
-    schema: Schema<unknown>,
-    pairs: ReadonlyArray<readonly [input: unknown, value: unknown]>,
-  ]
-> = [
-  [
-    'text comes back as it came',
-    text({ min: 1, max: 4 }),
-    ['a', '𝄞𝄞', '\0', ' a ', 'e\u0301'].map((same) => [same, same] as const),
-  ],
-  [
-    'a UUID comes back in small letters',
-    uuid(),
-    [
-      [ID, ID],
-      [ID.toUpperCase(), ID],
-    ],
-  ],
-  ['an integer', integer({ min: -1, max: 100 }), [-1, 0, 100].map((same) => [same, same] as const)],
-  [
-    'a decimal',
-    decimal({ min: 1, max: 100 }),
-    [
+const UUID = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
+const RANGE = 'must be a whole number from 1 to 100';
+
+const KINDS: Readonly<Record<string, Kind>> = {
+  'text of 3 to 4 characters': {
+    schema: text({ min: 3, max: 4 }),
+    right: ['abc', '\0\0\0', ' a ', 'e\u0301a', '𝄞𝄞'],
+    wrong: {
+      'must be a string': notStrings,
+      'must have at least 3 characters': ['', 'ab'],
+      'must have at most 4 characters': ['abcde', MARK, '𝄞𝄞𝄞'],
+      'must not contain a lone surrogate': [
+        'a\ud800c',
+        'a\udc00c',
+        '\udc00\ud800a',
+        '\ud83d\ud83d\ude00',
+      ],
+    },
+  },
+  'text that is not empty': {
+    schema: text({ min: 1 }),
+    right: ['a'],
+    wrong: { 'must not be empty': [''] },
+  },
+  'text without NUL': {
+    schema: text({ pattern: withoutNul }),
+    right: ['', 'a'],
+    wrong: { 'must not contain the character U+0000': ['\0', `${MARK}\0`] },
+  },
+  uuid: {
+    schema: uuid(),
+    right: [ID],
+    changed: [[ID.toUpperCase(), ID]],
+    wrong: {
+      [UUID]: [
+        ...notStrings,
+        ...['', MARK, `${ID} `, ` ${ID}`, `${ID}\n`, `{${ID}}`, `urn:uuid:${ID}`],
+        ...[ID.replaceAll('-', ''), ID.replace('1', 'g'), ID.replace('1', '１')],
+      ],
+    },
+  },
+  integer: {
+    schema: integer({ min: 1, max: 100 }),
+    right: [1, 100],
+    wrong: { [RANGE]: [null, '1', true, [], {}, 0, 101, 1.5, Number.NaN, Infinity, 1e300, 1n] },
+  },
+  decimal: {
+    schema: decimal({ min: 1, max: 100 }),
+    right: [],
+    changed: [
       ['1', 1],
       ['100', 100],
       ['007', 7],
     ],
-  ],
-  ['a boolean', boolean(), [true, false].map((same) => [same, same] as const)],
-  ['a word', oneOf('one', 'two'), [['two', 'two']]],
-  [
-    'a moment, by whichever clock',
-    timestamp('when'),
-    [
+    wrong: {
+      [RANGE]: [
+        ...wordsOf('+1 -1 0 101 1.0 1. .1 1e1 0x10 0b1 1_0 1,0 NaN Infinity ١ 0000000000000001'),
+        ...['', ' 1', '1 ', '1\n', MARK, '999999999999999999999', null, [], ['1']],
+      ],
+    },
+  },
+  boolean: {
+    schema: boolean(),
+    right: [true, false],
+    wrong: { 'must be true or false': [null, 0, 1, 'true', '', {}, []] },
+  },
+  word: {
+    schema: oneOf('one', 'two'),
+    right: ['two'],
+    wrong: { 'must be one of one, two': [...notStrings, '', 'One', 'one ', MARK, 'toString'] },
+  },
+  'date and time': { schema: dateTime(), right: [], wrong: { 'must be a string': notStrings } },
+  moment: {
+    schema: timestamp('when'),
+    right: [],
+    changed: [
       ['2030-01-31T12:00:00Z', new Date('2030-01-31T12:00:00Z')],
       ['2030-01-31T12:00:00.5+05:45', new Date('2030-01-31T06:15:00.500Z')],
-      ['2030-01-31T12:00:00-08:00', new Date('2030-01-31T20:00:00Z')],
       ['2030-01-31T12:00:00.123456789Z', new Date('2030-01-31T12:00:00.123Z')],
-      ['2028-02-29T23:59:59Z', new Date('2028-02-29T23:59:59Z')],
       ['2000-02-29T00:00:00Z', new Date('2000-02-29T00:00:00Z')],
       ['2030-12-31T23:30:00-01:00', new Date('2031-01-01T00:30:00Z')],
       ['0001-01-01T00:00:00Z', new Date('0001-01-01T00:00:00Z')],
       ['9999-12-31T23:59:59Z', new Date('9999-12-31T23:59:59Z')],
     ],
-  ],
-  [
-    'a list',
-    list(integer({ min: 0, max: 9 })),
-    [
-      [[], []],
-      [
-        [1, 2],
-        [1, 2],
+    wrong: {
+      'must be a date and time, such as 2030-01-31T12:00:00Z': [
+        ...[...notStrings, new Date(0), 0, '', MARK, 'now', '1893456000', '2030-01-31 12:00:00Z'],
+        ...[' 2030-01-31T12:00:00Z', '2030-01-31T12:00:00Z\n', 'Thu, 31 Jan 2030 12:00:00 GMT'],
+        // Not as RFC 3339 writes a moment.
+        ...wordsOf(`
+          2030-01-31 2030-01-31T12:00:00 2030-01-31T12:00Z 20300131T120000Z 2030-W05-4T12:00:00Z
+          2030-01-31t12:00:00z 2030-01-31T12:00:00+0100 2030-01-31T12:00:00+1:00
+          2030-01-31T12:00:00.Z 2030-01-31T12:00:00.0123456789Z +002030-01-31T12:00:00Z
+          12030-01-31T12:00:00Z ٢٠٣٠-01-31T12:00:00Z
+        `),
+        // No day or time. The last five would be read as another moment (RFC 3339, 5.6 and 5.7).
+        ...wordsOf(`
+          2030-00-10T12:00:00Z 2030-13-10T12:00:00Z 2030-01-00T12:00:00Z 2030-01-32T12:00:00Z
+          2030-01-31T25:00:00Z 2030-01-31T12:60:00Z 2030-01-31T12:00:61Z 2030-01-31T12:00:00+24:00
+          2030-02-29T12:00:00Z 2030-02-31T12:00:00Z 2100-02-29T12:00:00Z 2030-04-31T12:00:00Z
+          2030-01-31T24:00:00Z
+        `),
+        // Not in a year of four digits, in which a moment is stored.
+        ...['0000-01-01T00:00:00Z', '0001-01-01T00:00:00+01:00', '9999-12-31T23:59:59-01:00'],
       ],
-    ],
-  ],
-  ['nullable', nullable(text()), [null, ''].map((same) => [same, same] as const)],
-  [
-    'nothing ignores whatever comes',
-    noInput,
-    [
-      [null, {}],
-      [MARK, {}],
-      [{ a: 1 }, {}],
-    ],
-  ],
-];
+    },
+  },
+  list: {
+    schema: list(integer({ min: 0, max: 9 })),
+    right: [[], [1, 2]],
+    wrong: { 'must be an array': [null, '', MARK, {}, { length: 1 }, 1] },
+  },
+  nullable: { schema: nullable(text()), right: [null, ''], wrong: { 'must be a string': [1] } },
+  object: {
+    schema: object({}),
+    right: [{}],
+    wrong: { 'must be a JSON object': [null, '', MARK, 1, true, [], [{}]] },
+  },
+  'no input': {
+    schema: noInput,
+    right: [],
+    changed: [null, MARK, { a: 1 }].map((ignored) => [ignored, {}] as const),
+    wrong: {},
+  },
+};
 
-for (const [what, schema, pairs] of RIGHT) {
-  test(`accepted: ${what}`, () => {
-    for (const [input, value] of pairs) assert.deepEqual(read(schema, input), value);
+for (const [what, { schema, right, changed = [], wrong }] of Object.entries(KINDS)) {
+  test(`${what}: what fits is read, and anything else is rejected without quoting it`, () => {
+    for (const input of right) assert.deepEqual(read(schema, input), input);
+    for (const [input, value] of changed) assert.deepEqual(read(schema, input), value);
+    for (const [message, inputs] of Object.entries(wrong)) {
+      for (const input of inputs)
+        assert.deepEqual(read(schema, input, '/a'), [`/a: ${message}`], String(input));
+    }
   });
 }
 
@@ -233,165 +197,84 @@ test('a missing member is an error, unless it is optional or has a default', () 
   ]);
 });
 
-test('all errors are reported at once, each with its path', () => {
-  const schema = object({ people: list(person), owner: object({ name: text() }) });
-  const input = { people: [{ name: '' }, { name: 'a' }, MARK, { age: MARK }], owner: { name: 7 } };
-  assert.deepEqual(read(schema, input), [
+test('all errors are reported at once, each with its path, a JSON pointer (RFC 6901)', () => {
+  const schema = object({ people: list(person), 'a/b': object({ 'm~n': object({ '': text() }) }) });
+  const people = [{ name: '' }, { name: 'a' }, MARK, { age: MARK }];
+  assert.deepEqual(read(schema, { people, 'a/b': { 'm~n': { '': 1 } } }), [
     '/people/0/name: must not be empty',
     '/people/2: must be a JSON object',
     '/people/3/name: is required',
     '/people/3/age: must be a whole number from 0 to 150',
-    '/owner/name: must be a string',
-  ]);
-});
-
-test('a path is a JSON pointer (RFC 6901, section 3)', () => {
-  const schema = object({ 'a/b': object({ 'm~n': object({ '': object({ '~1': text() }) }) }) });
-  assert.deepEqual(read(schema, { 'a/b': { 'm~n': { '': { '~1': 1 } } } }), [
-    '/a~1b/m~0n//~01: must be a string',
+    '/a~1b/m~0n/: must be a string',
   ]);
 });
 
 test('unknown members are ignored, or rejected if the schema says so', () => {
-  const input = JSON.parse('{"name":"a","nmae":1,"__proto__":{"age":1},"constructor":2,"a/b":3}');
+  const given = '{"name":"a","nmae":1,"__proto__":{"age":1},"constructor":2,"a/b":3}';
+  const input = { ...JSON.parse(given), [LONG]: 1 };
   assert.deepEqual(read(object({ name: text() }), input), { name: 'a' });
-  assert.deepEqual(
-    read(object({ name: text() }, 'rejected'), input),
-    ['nmae', '__proto__', 'constructor', 'a~1b'].map((name) => `/${name}: is not a known member`),
-  );
+  const names = ['nmae', '__proto__', 'constructor', 'a~1b', LONG.slice(0, 64)];
+  const errors = names.map((name) => `/${name}: is not a known member`);
+  assert.deepEqual(read(object({ name: text() }, 'rejected'), input), errors);
 });
 
-test('a long unknown name is truncated in its error', () => {
-  const errors = read(object({}, 'rejected'), { ['x'.repeat(10_000)]: 1 });
-  assert.deepEqual(errors, [`/${'x'.repeat(64)}: is not a known member`]);
-});
-
-test('a __proto__ member neither supplies members nor changes a prototype', () => {
+test('inherited members count as missing, and __proto__ changes no prototype', () => {
   const schema = object({ name: text(), toString: optional(text()) });
-  assert.deepEqual(read(schema, JSON.parse('{"__proto__":{"name":"inherited"}}')), [
-    '/name: is required',
-  ]);
-  const value = read(schema, JSON.parse('{"name":"a","__proto__":{"admin":true}}'));
-  assert.equal(Reflect.get(Object(value), 'admin'), undefined);
-  assert.equal(Object.getPrototypeOf(value), Object.prototype);
-  assert.equal(Reflect.get({}, 'admin'), undefined);
-});
-
-test('inherited members count as missing', () => {
+  const inherited = JSON.parse('{"__proto__":{"name":"inherited"}}');
+  assert.deepEqual(read(schema, inherited), ['/name: is required']);
   assert.deepEqual(read(object({ toString: text() }), {}), ['/toString: is required']);
-  assert.deepEqual(read(object({ constructor: text() }), {}), ['/constructor: is required']);
+  const value = read(schema, JSON.parse('{"name":"a","__proto__":{"admin":true}}'));
+  assert.equal(Object.getPrototypeOf(value), Object.prototype);
   const parameters = queryParameters({ constructor: optional(text()) });
   assert.deepEqual(read(parameters, new URLSearchParams()), { constructor: undefined });
 });
 
-const query = (entries: Readonly<Record<string, readonly string[]>>) =>
-  new URLSearchParams(
-    Object.entries(entries).flatMap(([name, values]) =>
-      values.map((value): [string, string] => [name, value]),
-    ),
-  );
 const search = queryParameters({
   page: withDefault(decimal({ min: 1, max: 100 }), 1),
   user: optional(uuid()),
   token: text({ min: 1 }),
+  toString: optional(text()),
 });
+const unknown = (name: string) => `${name}: is not a known parameter`;
+const QUERIES: Readonly<Record<string, readonly string[]>> = {
+  [`user=${MARK}&page=1e1`]: [`page: ${RANGE}`, `user: ${UUID}`, 'token: is required'],
+  'token=&page=': [`page: ${RANGE}`, 'token: must not be empty'],
+  'token=t&token=t': ['token: must be given only once'],
+  'token=t&page=1&page=2': ['page: must be given only once'],
+  'token=t&Page=2&constructor=1&=': ['Page', 'constructor', ''].map(unknown),
+  'token=t&__proto__=1&page=0': [unknown('__proto__'), `page: ${RANGE}`],
+  [`token=t&${LONG}=1&pages=1&pages=2`]: [unknown(LONG.slice(0, 64)), unknown('pages')],
+};
 
-test('errors name query parameters without a slash', () => {
-  assert.deepEqual(read(search, query({ token: ['t'], page: ['2'] })), {
-    token: 't',
-    page: 2,
-    user: undefined,
-  });
-  assert.deepEqual(read(search, query({ user: [MARK], page: ['1e1'] })), [
-    `page: ${RANGE}`,
-    `user: ${UUID}`,
-    'token: is required',
-  ]);
-  assert.deepEqual(read(search, query({ token: [''], page: [''] })), [
-    `page: ${RANGE}`,
-    'token: must not be empty',
-  ]);
-});
-
-test('a repeated query parameter is rejected, even with the same value', () => {
-  assert.deepEqual(read(search, query({ token: ['t', 't'] })), ['token: must be given only once']);
-  assert.deepEqual(read(search, query({ token: ['t'], page: ['1', '2'], user: [ID, ID, ID] })), [
-    'page: must be given only once',
-    'user: must be given only once',
-  ]);
-});
-
-test('unknown query parameters are rejected', () => {
-  const strict = queryParameters({
-    page: optional(decimal({ min: 1, max: 100 })),
-    toString: optional(text()),
-  });
-  const unknown = (name: string) => `${name}: is not a known parameter`;
-  assert.deepEqual(read(strict, query({})), { page: undefined, toString: undefined });
-  assert.deepEqual(read(strict, query({ page: ['2'] })), { page: 2, toString: undefined });
-  assert.deepEqual(
-    read(
-      strict,
-      query({ Page: ['2'], page: ['0'], __proto__x: [MARK], constructor: [MARK, MARK], '': [''] }),
-    ),
-    [...['Page', '__proto__x', 'constructor', ''].map(unknown), `page: ${RANGE}`],
-  );
-  assert.deepEqual(read(strict, new URLSearchParams('__proto__=1')), [unknown('__proto__')]);
-  assert.deepEqual(
-    read(strict, query({ ['x'.repeat(10_000)]: [MARK] })),
-    [unknown('x'.repeat(64))],
-    'a long name is cut short',
-  );
-  assert.deepEqual(read(strict, query({ page: ['1', '2'], pages: ['1'] })), [
-    'page: must be given only once',
-    unknown('pages'),
-  ]);
-});
-
-test('no error contains the value', () => {
-  for (const [, schema, , inputs] of WRONG) {
-    const marked = inputs.filter((input) => typeof input === 'string' && input.includes(MARK));
-    for (const input of marked) assert.ok(!JSON.stringify(read(schema, input)).includes(MARK));
-  }
-  for (const input of [{ token: [MARK, MARK] }, { user: [MARK] }, { page: [MARK], token: [] }]) {
-    assert.ok(!JSON.stringify(read(search, query(input))).includes(MARK));
-  }
+test('errors name query parameters without a slash; unknown or repeated ones are rejected', () => {
+  const right = { token: 't', page: 2, user: undefined, toString: undefined };
+  assert.deepEqual(read(search, new URLSearchParams('token=t&page=2')), right);
+  for (const [query, errors] of Object.entries(QUERIES))
+    assert.deepEqual(read(search, new URLSearchParams(query)), errors, query.slice(0, 40));
 });
 
 test('the schema of a schema agrees with its check', () => {
-  const written = ({ jsonSchema }: Schema<unknown>): unknown =>
-    JSON.parse(JSON.stringify(jsonSchema));
-  assert.deepEqual(
-    written(
-      object(
-        {
-          name: text({ min: 1, max: 9, description: 'a name' }),
-          page: withDefault(decimal({ min: 1, max: 5 }), 1),
-          tags: list(nullable(oneOf('a'))),
-          id: optional(uuid()),
-        },
-        'rejected',
-      ),
-    ),
-    {
-      type: 'object',
-      properties: {
-        name: { type: 'string', minLength: 1, maxLength: 9, description: 'a name' },
-        page: { type: 'integer', minimum: 1, maximum: 5, default: 1 },
-        tags: { type: 'array', items: { type: 'string', enum: ['a'], nullable: true } },
-        id: { type: 'string', format: 'uuid' },
-      },
-      required: ['name', 'tags'],
-      additionalProperties: false,
-    },
-  );
-  assert.deepEqual(written(timestamp('when')), {
-    type: 'string',
-    format: 'date-time',
-    description: 'when',
-  });
-  assert.deepEqual(written(object({ at: optional(dateTime()), on: optional(boolean()) })), {
+  const members = {
+    name: text({ min: 1, max: 9, description: 'a name' }),
+    page: withDefault(decimal({ min: 1, max: 5 }), 1),
+    tags: list(nullable(oneOf('a'))),
+    id: optional(uuid()),
+    at: optional(timestamp('when')),
+    on: optional(dateTime()),
+    is: optional(boolean()),
+  };
+  assert.deepEqual(JSON.parse(JSON.stringify(object(members, 'rejected').jsonSchema)), {
     type: 'object',
-    properties: { at: { type: 'string', format: 'date-time' }, on: { type: 'boolean' } },
+    properties: {
+      name: { type: 'string', minLength: 1, maxLength: 9, description: 'a name' },
+      page: { type: 'integer', minimum: 1, maximum: 5, default: 1 },
+      tags: { type: 'array', items: { type: 'string', enum: ['a'], nullable: true } },
+      id: { type: 'string', format: 'uuid' },
+      at: { type: 'string', format: 'date-time', description: 'when' },
+      on: { type: 'string', format: 'date-time' },
+      is: { type: 'boolean' },
+    },
+    required: ['name', 'tags'],
+    additionalProperties: false,
   });
 });
